@@ -1,0 +1,1 @@
+"""swelab: a declarative reproducibility repository for training software-engineering agents."""

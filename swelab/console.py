@@ -1,0 +1,116 @@
+"""What a person at the terminal sees: one line for a fault, and progress that can be followed."""
+
+import errno
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from swelab.records import Fault
+
+
+class Tee:
+    """A text stream that repeats what is written to it into a log file."""
+
+    def __init__(self, stream: TextIO, log: TextIO):
+        self.stream, self.log = stream, log
+
+    def write(self, text: str) -> int:
+        self.log.write(text.replace("\r\x1b[K", "\n"))
+        return self.stream.write(text)
+
+    def flush(self) -> None:
+        self.log.flush()
+        self.stream.flush()
+
+    def __getattr__(self, name: str):
+        return getattr(self.stream, name)
+
+
+def run_script(main: Callable[[], int | None]) -> None:
+    """Runs a script's `main` and exits: 0, or 2 after one line that says what is wrong.
+
+    Where SWELAB_LOG names a file, all that goes to standard error is written there too.
+    """
+    try:
+        if os.environ.get("SWELAB_LOG"):
+            sys.stderr = Tee(sys.stderr, open(os.environ["SWELAB_LOG"], "w", encoding="utf-8"))
+        sys.exit(main() or 0)
+    except KeyboardInterrupt:
+        fail("interrupted", 130)
+    except Fault as error:
+        fail(str(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            fail(f"{error.filename or 'the output folder'}: disk full; expected room to write")
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+            fail(f"{error.filename or 'a file'}: {error.strerror}")
+        raise
+
+
+def fail(message: str, code: int = 2) -> None:
+    """Prints `error: message` on one line of standard error and exits with `code`."""
+    print("error: " + " ".join(message.split()), file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+class Progress:
+    """Instances done / total, how many succeeded, the rate and the time left.
+
+    On a terminal one line is redrawn; elsewhere a line is printed every `quiet_seconds`, and at
+    the end, so that logs stay short.
+    """
+
+    def __init__(self, total: int, label: str, stream: TextIO | None = None, quiet_seconds: float = 30):
+        self.total, self.label = total, label
+        self.stream = stream or sys.stderr
+        self.live = self.stream.isatty()
+        self.interval = 0.2 if self.live else quiet_seconds
+        self.finished = self.skipped = 0
+        self.good: int | None = None
+        self._start = self._last = time.monotonic()
+        self._lock = threading.Lock()
+
+    def skip(self, count: int, good: int = 0) -> None:
+        """`count` instances were there already, `good` of them successes: they do not enter the rate."""
+        self.finished += count
+        self.skipped += count
+        self.good = (self.good or 0) + good
+
+    def done(self, good: bool | None = None) -> None:
+        """One more instance is finished; `good` says whether it counts as a success."""
+        with self._lock:
+            self.finished += 1
+            if good is not None:
+                self.good = (self.good or 0) + good
+            now = time.monotonic()
+            if now - self._last >= self.interval:
+                self._last = now
+                self._print(now)
+
+    def close(self) -> None:
+        """Prints the last line."""
+        self._print(time.monotonic())
+        if self.live:
+            self.stream.write("\n")
+
+    def _print(self, now: float) -> None:
+        fresh = self.finished - self.skipped
+        rate = fresh / max(now - self._start, 1e-9)
+        left = (self.total - self.finished) / rate if rate and fresh else 0
+        good = "" if self.good is None else f", {self.good} ok"
+        text = f"{self.label}: {self.finished}/{self.total}{good}, {rate:.1f}/s, {clock(left)} left"
+        self.stream.write(f"\r\x1b[K{text}" if self.live else text + "\n")
+        self.stream.flush()
+
+
+def clock(seconds: float) -> str:
+    """`seconds` as h:mm:ss or m:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

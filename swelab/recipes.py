@@ -1,0 +1,137 @@
+"""The recipes under `configs/`, read strictly.
+
+A recipe is a YAML file `configs/<kind>/<name>.yaml`; its keys, types, defaults and their meaning
+stand in `configs/schemas/<kind>.json`. Unknown keys are refused with the nearest known name.
+"""
+
+import copy
+import difflib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from swelab.records import InputError, Record, check, read_text, validator
+
+CONFIGS = Path("configs")
+FOLDERS = {
+    "experiment": "experiments",
+    "subset": "subsets",
+    "repo": "repos",
+    "policy": "policies",
+    "scaffold": "scaffolds",
+    "model": "models",
+    "sft": "sft",
+}
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """A safe YAML loader that refuses a key given twice (YAML keeps the last, in silence)."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key!r} is given twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+def read_yaml(path: str | Path) -> Any:
+    """A YAML file. Raises InputError with the line of a fault."""
+    try:
+        return yaml.load(read_text(path), Loader=_UniqueKeys)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"{path}, line {mark.line + 1}" if mark else str(path)
+        raise InputError(f"not YAML: {error.problem}", where) from None
+
+
+def load(kind: str, path: str | Path) -> Record:
+    """The recipe at `path`, checked against the schema of its kind, defaults filled in.
+
+    Raises InputError: missing file, YAML fault, unknown key (with the nearest known one),
+    missing key, wrong type, value out of range.
+    """
+    recipe = read_yaml(path)
+    if not isinstance(recipe, dict):
+        raise InputError(f"a {type(recipe).__name__}", path, f"a mapping of {kind} settings")
+    return complete(kind, recipe, path)
+
+
+def complete(kind: str, settings: Record, where: str | Path) -> Record:
+    """`settings` checked against the schema of `kind`, defaults filled in. Raises InputError."""
+    schema = validator(kind).schema
+    _refuse_unknown(settings, schema, schema, str(where), "")
+    check(settings, kind, where, _branch(settings, schema, schema))
+    return _fill(copy.deepcopy(dict(settings)), schema, schema)
+
+
+def named(kind: str, name: str, configs: Path = CONFIGS) -> Record:
+    """The recipe `name` of `kind`. Raises InputError with the nearest name when there is none."""
+    return load(kind, path_of(kind, name, configs))
+
+
+def names(kind: str, configs: Path = CONFIGS) -> list[str]:
+    """Names of the recipes of `kind`, sorted."""
+    return sorted(path.stem for path in (configs / FOLDERS[kind]).glob("*.yaml"))
+
+
+def path_of(kind: str, name: str, configs: Path = CONFIGS) -> Path:
+    """Path of the recipe `name`. Raises InputError when there is none."""
+    path = configs / FOLDERS[kind] / f"{name}.yaml"
+    if not path.is_file():
+        raise InputError(f"unknown {kind} {name!r}{nearest(name, names(kind, configs))}", path)
+    return path
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """' (did you mean ...?)' with the known word nearest to `word`, or ''."""
+    match = difflib.get_close_matches(word, known, n=1)
+    return f" (did you mean {match[0]!r}?)" if match else ""
+
+
+def _resolve(schema: Record, root: Record) -> Record:
+    reference = schema.get("$ref")
+    return root["$defs"][reference.rsplit("/", 1)[-1]] if reference else schema
+
+
+def _branch(value: Record, schema: Record, root: Record) -> Record:
+    """The branch of a `oneOf` that a mapping's constant key (such as `kind`) selects."""
+    schema = _resolve(schema, root)
+    for option in (_resolve(each, root) for each in schema.get("oneOf", [])):
+        constants = {k: p["const"] for k, p in option.get("properties", {}).items() if "const" in p}
+        if constants and all(value.get(k) == c for k, c in constants.items()):
+            return option
+    return schema
+
+
+def _refuse_unknown(value: Any, schema: Record, root: Record, path: str, field: str) -> None:
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            _refuse_unknown(item, schema.get("items", {}), root, path, f"{field}{number}.")
+    if not isinstance(value, dict):
+        return
+    schema = _branch(value, schema, root)
+    known = schema.get("properties", {})
+    for key, item in value.items():
+        if key in known:
+            _refuse_unknown(item, _resolve(known[key], root), root, path, f"{field}{key}.")
+        elif schema.get("additionalProperties") is False:
+            raise InputError(f"unknown key {field}{key}{nearest(str(key), list(known))}", path)
+
+
+def _fill(value: Any, schema: Record, root: Record) -> Any:
+    if not isinstance(value, dict):
+        return value
+    schema = _branch(value, schema, root)
+    for key, part in schema.get("properties", {}).items():
+        part = _resolve(part, root)
+        if key not in value and "default" in part:
+            value[key] = copy.deepcopy(part["default"])
+        if key in value:
+            value[key] = _fill(value[key], part, root)
+    return value

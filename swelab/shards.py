@@ -1,0 +1,108 @@
+"""Shards: how instances are dealt to jobs, and how one job works through its instances.
+
+An instance belongs to a shard by a hash of its id, so that adding an instance moves no other.
+Inside a shard instances run side by side, each finished one is journalled, and a resumed run
+takes up only what the journal lacks.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
+from itertools import islice
+
+from swelab.console import Progress
+from swelab.journal import Journal
+from swelab.records import InputError, Record
+
+RETRY_SECONDS = (1, 4, 16)
+"""Waits before an instance that was lost to its infrastructure is tried again."""
+
+
+def shard_of(instance_id: str, shards: int) -> int:
+    """The shard (0 .. shards-1) that an instance belongs to."""
+    return int.from_bytes(hashlib.sha256(instance_id.encode()).digest()[:8]) % shards
+
+
+def shard_names(shards: int) -> list[str]:
+    """File names of the shards: `<number>of<count>`."""
+    return [f"{number:03d}of{shards:03d}" for number in range(shards)]
+
+
+def parse_shard(name: str) -> tuple[int, int]:
+    """Number and count of a shard's name. Raises InputError."""
+    number, _, count = name.partition("of")
+    if not (number.isdigit() and count.isdigit() and int(number) < int(count)):
+        raise InputError(f"{name!r} is not a shard", expected="<number>of<count>, such as 000of004")
+    return int(number), int(count)
+
+
+def in_shard(rows: Sequence[Record], name: str) -> list[Record]:
+    """The rows whose instance belongs to the shard `name`, in their order."""
+    number, count = parse_shard(name)
+    return [row for row in rows if shard_of(row["instance_id"], count) == number]
+
+
+def run_shard(
+    items: Sequence[tuple[str, Record]],
+    open_work: Callable[[], AbstractContextManager[Callable[[Record], Record]]],
+    journal: Journal,
+    *,
+    workers: int,
+    label: str,
+    is_lost: Callable[[Record], bool],
+    is_good: Callable[[Record], bool],
+) -> Iterator[Record]:
+    """Works through `items` (pairs of journal key and instance) and yields one record each, in order.
+
+    `open_work` gives the function that turns an instance into a record; it is entered only when
+    the journal lacks something, so that no model server starts for nothing. Records for which
+    `is_lost` holds (infrastructure losses) are tried again after each of RETRY_SECONDS, journalled,
+    and taken up anew by a later run. An exception ends the run, after the instances in flight.
+    """
+    progress = Progress(len(items), label)
+    finished = {}
+    for key, _ in items:
+        if key in journal and not is_lost(record := journal.get(key)):
+            finished[key] = is_good(record)
+    progress.skip(len(finished), sum(finished.values()))
+    todo = [(key, item) for key, item in items if key not in finished]
+    if todo:
+        with open_work() as work:
+            for key, record in _run(todo, work, workers, is_lost):
+                journal.append({**record, "key": key, "journalled": round(time.time(), 3)})
+                progress.done(is_good(record))
+    progress.close()
+    for key, _ in items:
+        yield {name: value for name, value in journal.get(key).items() if name != "journalled"}
+
+
+def _run(
+    todo: Sequence[tuple[str, Record]],
+    work: Callable[[Record], Record],
+    workers: int,
+    is_lost: Callable[[Record], bool],
+) -> Iterator[tuple[str, Record]]:
+    """Finished records with their keys, as they come; at most `workers` instances are in flight."""
+
+    def attempt(item: Record) -> Record:
+        record = work(item)
+        for seconds in RETRY_SECONDS:
+            if not is_lost(record):
+                break
+            time.sleep(seconds)
+            record = work(item)
+        return record
+
+    running: dict[Future[Record], str] = {}
+    waiting = iter(todo)
+    with ThreadPoolExecutor(workers) as pool:
+        while True:
+            for key, item in islice(waiting, workers - len(running)):
+                running[pool.submit(attempt, item)] = key
+            if not running:
+                return
+            ready, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in ready:
+                yield running.pop(future), future.result()

@@ -1,0 +1,91 @@
+"""Fixtures made of real things: a small package with tests, its archive, a bug in it."""
+
+import io
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = {
+    "calc/__init__.py": "",
+    "calc/core.py": "def add(a, b):\n    return a + b\n\n\ndef last(items):\n    return items[-1]\n",
+    "tests/test_core.py": (
+        "from calc.core import add, last\n\n\n"
+        "def test_add():\n    assert add(2, 3) == 5\n\n\n"
+        "def test_last():\n    assert last([1, 2]) == 2\n"
+    ),
+    "conftest.py": "",
+}
+BUG = """--- a/calc/core.py
++++ b/calc/core.py
+@@ -1,3 +1,3 @@
+ def add(a, b):
+-    return a + b
++    return a - b
+ 
+"""
+
+
+@pytest.fixture(autouse=True)
+def _at_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture(scope="session")
+def backend():
+    from swelab.sandbox import open_backend
+
+    return open_backend()
+
+
+@pytest.fixture
+def repos_dir(tmp_path):
+    folder = tmp_path / "repos"
+    folder.mkdir()
+    with tarfile.open(folder / "calc.tar", "w") as tar:
+        for name, text in FILES.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(text.encode()), 0o644
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    return folder
+
+
+@pytest.fixture
+def task():
+    return {
+        "instance_id": "swelab__calc.00000000.func_pm_op_change__abcd1234",
+        "repo": "swelab/swelab__calc.00000000",
+        "patch": BUG,
+        "problem_statement": "add in calc/core.py should return the sum of a and b.",
+        "FAIL_TO_PASS": ["tests/test_core.py::test_add"],
+        "PASS_TO_PASS": ["tests/test_core.py::test_last"],
+        "image_name": "swelab/calc",
+        "repo_recipe": "calc",
+        "source": "forge",
+        "test_cmd": "python -m pytest -rA --tb=no -q -p no:cacheprovider",
+        "log_parser": "parse_log_pytest",
+        "test_files": ["tests/test_core.py", "conftest.py"],
+        "test_timeout": 20,
+        "function": "calc/core.py::add",
+        "bug": "0" * 16,
+        "op": "op_change",
+    }
+
+
+def pytest_sessionfinish(session, exitstatus):
+    """In CI a test of a real program that skipped is a failure: it would have passed for no reason."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = [r for r in reporter.stats.get("skipped", []) if "real" in getattr(r, "keywords", {})]
+    if os.environ.get("CI") and skipped and exitstatus == 0:
+        reporter.write_line(f"CI: {len(skipped)} tests of real programs were skipped", red=True)
+        session.exitstatus = 1
+
+
+def run_python(*arguments, **options):
+    """A script of ours as a user runs it: completed process with text output."""
+    import sys
+
+    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT, **options)

@@ -1,0 +1,75 @@
+"""Progress is a line now and then in a log, one redrawn line on a terminal; faults are one line."""
+
+import errno
+import io
+import subprocess
+import sys
+
+import pytest
+
+from swelab.console import Progress, clock, run_script
+from swelab.records import InputError
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_log_gets_few_lines():
+    stream = io.StringIO()
+    progress = Progress(1000, "grade", stream)
+    for number in range(1000):
+        progress.done(number % 2 == 0)
+    progress.close()
+    assert stream.getvalue().splitlines()[-1].startswith("grade: 1000/1000, 500 ok, ")
+    assert len(stream.getvalue().splitlines()) < 5
+
+
+def test_a_terminal_gets_one_line_that_is_redrawn():
+    stream = Terminal()
+    progress = Progress(4, "x", stream)
+    progress.interval = 0
+    progress.skip(2, 1)
+    progress.done(True)
+    progress.done(None)
+    progress.close()
+    assert stream.getvalue().count("\n") == 1
+    assert "x: 4/4, 2 ok" in stream.getvalue()
+
+
+def test_steps_that_cannot_fail_have_no_ok():
+    stream = io.StringIO()
+    progress = Progress(1, "train", stream)
+    progress.done()
+    progress.close()
+    assert "ok" not in stream.getvalue()
+
+
+def test_clock():
+    assert [clock(5), clock(65), clock(3725)] == ["0:05", "1:05", "1:02:05"]
+
+
+@pytest.mark.parametrize(
+    "error, text",
+    [
+        (InputError("bad\nthing", "f.json", "a good one"), "error: f.json: bad thing; expected a good one\n"),
+        (OSError(errno.ENOSPC, "No space left", "out.json"), "error: out.json: disk full; expected room to write\n"),
+        (PermissionError(errno.EACCES, "Permission denied", "x"), "error: x: Permission denied\n"),
+    ],
+)
+def test_faults_are_one_line(error, text, capsys):
+    def main():
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        run_script(main)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == text
+
+
+def test_the_log_repeats_standard_error(tmp_path):
+    log = tmp_path / "log"
+    code = "from swelab.console import run_script, fail; run_script(lambda: fail('no'))"
+    done = subprocess.run([sys.executable, "-c", code], env={"SWELAB_LOG": str(log)}, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr == log.read_text() == "error: no\n"

@@ -1,0 +1,113 @@
+"""The house rules that a machine can hold: import direction, sizes, rules and scripts of one name."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOUNDATION = {"records", "recipes", "journal", "console", "provenance", "shards", "experiment", "tether", "weights"}
+MAY_USE = {
+    "tasks": FOUNDATION | {"tasks", "sandbox"},
+    "sandbox": {"records", "sandbox"},
+    "models": FOUNDATION | {"models"},
+    "agents": FOUNDATION | {"agents", "models", "sandbox"},
+    "grading": FOUNDATION | {"grading", "sandbox", "tasks"},
+    "rollouts": FOUNDATION | {"agents", "models", "sandbox", "tasks"},
+    "sft": FOUNDATION | {"sft", "tasks", "models"},
+    "scores": FOUNDATION | {"grading", "scores"},
+}
+TORCH_ROOMS = ("swelab/sft/", "swelab/rl/", "swelab/models/shims/")
+SHIPPED = [ROOT / line for line in subprocess.run(
+    ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+).stdout.splitlines()]
+PYTHON = [path for path in SHIPPED if path.suffix == ".py" and path.exists()]
+LIBRARY = [path for path in PYTHON if "tests" not in path.parts]
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def room(path):
+    return path.relative_to(ROOT / "swelab").parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", [p for p in LIBRARY if p.is_relative_to(ROOT / "swelab")], ids=str)
+def test_imports_point_downwards(path):
+    if room(path) == "__init__":
+        return
+    allowed = MAY_USE.get(room(path), FOUNDATION)
+    used = {name.split(".")[1] for name in imports(path) if name.startswith("swelab.")}
+    assert used <= allowed, f"{path.name} uses {sorted(used - allowed)}"
+
+
+@pytest.mark.parametrize("path", LIBRARY, ids=str)
+def test_torch_stays_where_models_are_trained(path):
+    heavy = {name.split(".")[0] for name in imports(path)} & {"torch", "torchtune", "transformers"}
+    assert not heavy or str(path.relative_to(ROOT)).startswith(TORCH_ROOMS), f"{path} imports {heavy}"
+
+
+def test_scripts_know_no_script_and_no_workflow():
+    for path in (ROOT / "scripts").glob("*.py"):
+        names = list(imports(path))
+        assert not any(name.startswith(("scripts", "snakemake")) for name in names), path
+        assert len(path.read_text().splitlines()) <= 60, path
+
+
+def test_sizes():
+    long_modules = [p.name for p in LIBRARY if len(p.read_text().splitlines()) > 300]
+    assert not long_modules
+    long_functions = [
+        f"{path.name}:{node.name} ({node.end_lineno - node.lineno + 1})"
+        for path in LIBRARY
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno - node.lineno >= 50
+    ]
+    assert not long_functions
+    assert not [p.name for p in (ROOT / "rules").glob("*.smk") if len(p.read_text().splitlines()) > 150]
+
+
+def test_public_functions_have_docstrings():
+    bare = [
+        f"{path.relative_to(ROOT)}:{node.name}"
+        for path in LIBRARY
+        if path.is_relative_to(ROOT / "swelab")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        and not node.name.startswith("_")
+        and not ast.get_docstring(node)
+    ]
+    assert not bare
+
+
+def test_every_rule_has_its_script_log_and_contract():
+    used = set()
+    for path in sorted((ROOT / "rules").glob("*.smk")):
+        text = path.read_text()
+        assert text.startswith('"""'), f"{path.name} does not open with its contract"
+        for block in re.split(r"^rule ", text, flags=re.M)[1:]:
+            name = block.partition(":")[0]
+            assert f"scripts.{name} " in block, f"rule {name} does not call scripts.{name}"
+            assert f'"results/logs/{name}/' in block, f"rule {name} has no log of its own name"
+            assert not re.search(r"^    (run|script|service):", block, flags=re.M)
+            used.add(name)
+    scripts = {path.stem for path in (ROOT / "scripts").glob("*.py")} - {"__init__", "serve"}
+    assert scripts == used
+
+
+def test_the_text_speaks_of_the_project_alone():
+    forbidden = re.compile(r"/work/|/tmp/w/|bash_jobs|\.library|pypi\.org|files\.pythonhosted|/root/\.pyenv")
+    for path in SHIPPED:
+        if path.suffix in {".py", ".md", ".smk", ".yaml", ".txt", ".sh", ".html", ".toml", ".json", ""}:
+            if path == Path(__file__) or not path.is_file():
+                continue
+            found = forbidden.search(path.read_text(errors="replace"))
+            assert not found, f"{path.relative_to(ROOT)}: {found[0]}"

@@ -1,0 +1,100 @@
+"""Recipes are strict: each fault is one line that names file and field, with the nearest known name."""
+
+import shutil
+
+import pytest
+
+from swelab import recipes
+from swelab.experiment import load_experiment
+from swelab.records import InputError
+
+
+@pytest.fixture
+def configs(tmp_path):
+    shutil.copytree("configs", tmp_path / "configs")
+    return tmp_path / "configs"
+
+
+def fault(function, *arguments):
+    with pytest.raises(InputError) as caught:
+        function(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", sorted(recipes.FOLDERS))
+def test_every_shipped_recipe_loads(kind):
+    assert recipes.names(kind)
+    for name in recipes.names(kind):
+        recipes.named(kind, name)
+
+
+def test_every_shipped_experiment_is_sound():
+    for name in recipes.names("experiment"):
+        load_experiment(name)
+
+
+@pytest.mark.parametrize("kind", [*recipes.FOLDERS, "config"])
+def test_every_setting_is_described(kind):
+    def walk(schema, where):
+        for name, part in schema.get("properties", {}).items():
+            assert part.get("description"), f"{kind}: {where}{name}"
+            walk(part, f"{where}{name}.")
+        for option in schema.get("oneOf", []):
+            walk(option, where)
+
+    walk(recipes.validator(kind).schema, "")
+
+
+def test_defaults_are_filled_in():
+    scaffold = recipes.named("scaffold", "demo")
+    assert scaffold["limits"]["processes"] >= 4
+    assert recipes.named("policy", "scripted")["shards"] == 1
+
+
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ("give_upp: 0.5", ["unknown key give_upp", "did you mean 'give_up'"]),
+        ("seed: many", ["seed", "integer"]),
+        ("wrong_edit: 7", ["wrong_edit", "maximum"]),
+        ("kind: scripted", ["given twice", "line"]),
+        ("a: [", ["not YAML", "line"]),
+    ],
+)
+def test_faults_in_a_policy(tmp_path, line, words):
+    path = tmp_path / "p.yaml"
+    path.write_text(f"kind: scripted\nscaffold: demo\n{line}\n")
+    text = fault(recipes.load, "policy", path)
+    assert all(word in text for word in words), text
+    assert "p.yaml" in text
+
+
+def test_missing_key_and_wrong_kind(tmp_path):
+    path = tmp_path / "p.yaml"
+    path.write_text("kind: checkpoint\nscaffold: demo\n")
+    assert "weights" in fault(recipes.load, "policy", path)
+    path.write_text("kind: oracle\nscaffold: demo\n")
+    assert "kind" in fault(recipes.load, "policy", path)
+    path.write_text("- a\n")
+    assert "a list" in fault(recipes.load, "policy", path)
+
+
+@pytest.mark.parametrize(
+    "old, new, words",
+    [
+        ("sft: demo", "sft: demoo", ["unknown sft 'demoo'", "did you mean 'demo'"]),
+        ("policies: [base, sft]", "policies: [base, stf]", ["unknown policy 'stf'", "did you mean 'sft'"]),
+        ("drill-heldout, ", "drill-held, ", ["unknown subset 'drill-held'", "drill-heldout"]),
+        ("compare: [base, sft]", "compare: [base, scripted]", ["compare", "scripted"]),
+        ("benchmarks: [drill-heldout", "benchmarks: [drill-train", ["trained on and scored"]),
+        ("expert:", "expertt:", ["unknown key expertt"]),
+    ],
+)
+def test_faults_in_an_experiment(configs, old, new, words):
+    path = configs / "experiments" / "demo.yaml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    message = fault(load_experiment, "demo", configs)
+    assert all(word in message for word in words), message

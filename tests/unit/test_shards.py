@@ -1,0 +1,107 @@
+"""Shards: stable membership, resume, losses tried again, bounded work in flight."""
+
+import threading
+from contextlib import nullcontext
+
+import pytest
+
+from swelab import shards
+from swelab.journal import Journal
+from swelab.records import InputError
+
+
+def items(count):
+    return [(f"k{n}", {"instance_id": f"i{n}"}) for n in range(count)]
+
+
+def run(todo, work, journal, workers=2):
+    return list(
+        shards.run_shard(
+            todo,
+            lambda: nullcontext(work),
+            journal,
+            workers=workers,
+            label="test",
+            is_lost=lambda record: record["status"] == "lost",
+            is_good=lambda record: True,
+        )
+    )
+
+
+def test_adding_an_instance_moves_no_other():
+    names = [f"x{n}" for n in range(500)]
+    before = {name: shards.shard_of(name, 7) for name in names}
+    counts = [list(before.values()).count(n) for n in range(7)]
+    assert min(counts) > 40
+    assert all(shards.shard_of(name, 7) == before[name] for name in names)
+    rows = [{"instance_id": name} for name in names]
+    dealt = [row for name in shards.shard_names(7) for row in shards.in_shard(rows, name)]
+    assert sorted(row["instance_id"] for row in dealt) == sorted(names)
+
+
+@pytest.mark.parametrize("name", ["7of7", "a", "1of", "of3"])
+def test_bad_shard_names(name):
+    with pytest.raises(InputError):
+        shards.parse_shard(name)
+
+
+def test_results_come_in_order_and_nothing_is_done_twice(tmp_path):
+    seen = []
+
+    def work(item):
+        seen.append(item["instance_id"])
+        return {**item, "status": "done"}
+
+    with Journal(tmp_path / "j") as journal:
+        first = run(items(20), work, journal)
+    with Journal(tmp_path / "j") as journal:
+        again = run(items(21), work, journal)
+    assert [row["instance_id"] for row in again] == [f"i{n}" for n in range(21)]
+    assert again[:20] == first
+    assert len(seen) == 21 and seen[-1] == "i20"
+
+
+def test_a_loss_is_tried_again_now_and_later(tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "RETRY_SECONDS", (0, 0))
+    calls = []
+
+    def work(item):
+        calls.append(item)
+        return {**item, "status": "done" if len(calls) == 6 else "lost"}
+
+    with Journal(tmp_path / "j") as journal:
+        assert run(items(1), work, journal)[0]["status"] == "lost"
+    assert len(calls) == 3
+    with Journal(tmp_path / "j") as journal:
+        assert run(items(1), work, journal)[0]["status"] == "done"
+    assert len(calls) == 6
+
+
+def test_workers_bound_what_is_in_flight(tmp_path):
+    lock, now, peak = threading.Lock(), [0], [0]
+
+    def work(item):
+        with lock:
+            now[0] += 1
+            peak[0] = max(peak[0], now[0])
+        threading.Event().wait(0.01)
+        with lock:
+            now[0] -= 1
+        return {**item, "status": "done"}
+
+    with Journal(tmp_path / "j") as journal:
+        run(items(30), work, journal, workers=3)
+    assert peak[0] == 3
+
+
+def test_an_exception_keeps_what_was_done(tmp_path):
+    def work(item):
+        if item["instance_id"] == "i5":
+            raise ValueError("boom")
+        return {**item, "status": "done"}
+
+    with Journal(tmp_path / "j") as journal, pytest.raises(ValueError):
+        run(items(10), work, journal, workers=1)
+    with Journal(tmp_path / "j") as journal:
+        assert len(journal) == 5
+        assert len(run(items(10), lambda item: {**item, "status": "done"}, journal)) == 10
