@@ -1,0 +1,43 @@
+"""Sandboxes: where commands of models and tests of tasks run."""
+
+import os
+from pathlib import Path
+
+from swelab.sandbox.bubblewrap import BubblewrapBackend
+from swelab.sandbox.protocol import (
+    WORKDIR,
+    Backend,
+    BackendMissing,
+    ExecResult,
+    Limits,
+    PathRefused,
+    Sandbox,
+    SandboxError,
+    SandboxLost,
+)
+
+__all__ = [
+    "WORKDIR",
+    "Backend",
+    "BackendMissing",
+    "ExecResult",
+    "Limits",
+    "PathRefused",
+    "Sandbox",
+    "SandboxError",
+    "SandboxLost",
+    "open_backend",
+]
+
+_DEFAULT_TOOLBOX = Path(__file__).resolve().parents[2] / ".venv-sandbox"
+
+
+def open_backend(name: str = "bubblewrap", *, toolbox: Path | None = None) -> Backend:
+    """The backend of that name, checked to work on this machine.
+
+    `toolbox` is the venv seen at /opt/toolbox; default $SWELAB_TOOLBOX, else .venv-sandbox beside the
+    package. Raises BackendMissing.
+    """
+    if name != "bubblewrap":
+        raise BackendMissing(f"no sandbox backend is called {name!r}; there is: bubblewrap")
+    return BubblewrapBackend(toolbox or Path(os.environ.get("SWELAB_TOOLBOX") or _DEFAULT_TOOLBOX))

@@ -1,0 +1,265 @@
+"""Sandboxes of plain Linux namespaces by bubblewrap: no daemon, no image, a few milliseconds a command.
+
+Every command is a bwrap process of its own over the sandbox's private folders. As root, the command runs as a
+host user id of its own without capabilities; as another user, in a user namespace.
+"""
+
+import os
+import re
+import selectors
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from swelab.sandbox import files, rootfs
+from swelab.sandbox.launch import Launch, as_bytes, gate_command
+from swelab.sandbox.lifeline import Lifeline
+from swelab.sandbox.machine import check_kernel, diagnosis, tool
+from swelab.sandbox.output import BoundedOutput
+from swelab.sandbox.protocol import (
+    DEFAULT_LIMITS,
+    TIMEOUT_CODE,
+    BackendMissing,
+    ExecResult,
+    Limits,
+    SandboxError,
+    SandboxLost,
+)
+from swelab.sandbox.scratch import (
+    ScratchFolder,
+    UserId,
+    copy_tree,
+    prune,
+    scratch_base,
+    spare_uids,
+)
+from swelab.sandbox.seccomp import filter_program
+from swelab.sandbox.watch import DiskMeter, Watch
+
+_CPU_CODE, _FILE_CODE, _KILL_CODE = 128 + 24, 128 + 25, 128 + 9  # SIGXCPU, SIGXFSZ, SIGKILL
+_LONGEST_ARGUMENT = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux
+_ISOLATION = (
+    *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--hostname", "sandbox", "--new-session", "--die-with-parent", "--clearenv"),
+)
+_AS_ROOT = (
+    *("--cap-drop", "ALL", "--cap-add", "CAP_SETUID"),
+    *("--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"),
+)
+_AS_USER = ("--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000")
+_PROBE = (
+    f"{rootfs.TOOLBOX}/bin/python -c "
+    '\'import importlib.util as u; exit(u.find_spec("pytest") is None and "it has no pytest")\''
+)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class BubblewrapSandbox:
+    """See `protocol.Sandbox`."""
+
+    def __init__(self, backend: "BubblewrapBackend", tree: Path, limits: Limits) -> None:
+        self._backend = backend
+        self._limits = limits
+        self._closed = False
+        self._running = 0
+        self._state = threading.Condition()
+        self._user = UserId(backend.uids) if backend.uids else None
+        try:
+            self._owner = (self._user.value,) * 2 if self._user else (os.getuid(), os.getgid())
+            self._scratch = ScratchFolder(backend.base)
+        except BaseException:
+            self._release_user()
+            raise
+        try:
+            self._fill(tree)
+        except BaseException:
+            self.close()
+            raise
+
+    def _fill(self, tree: Path) -> None:
+        folder = self._scratch.path
+        inner = self._owner if self._user else (1000, 1000)
+        rootfs.write_private_files(folder, self._backend.toolbox, *inner)
+        if self._user:
+            for name in ("testbed", "tmp", "home"):
+                os.chown(folder / name, *self._owner)
+        copy_tree(tree, folder / "testbed", self._owner if self._user else None)
+        self._meter = DiskMeter(folder)
+        arguments = [*_ISOLATION, *(_AS_ROOT if self._user else _AS_USER)]
+        for name, value in rootfs.ENVIRONMENT.items():
+            arguments += ["--setenv", name, value]
+        self._arguments = arguments + rootfs.mounts(folder, self._backend.toolbox, self._limits.shm_bytes)
+
+    def exec(
+        self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
+    ) -> ExecResult:
+        """Run `bash -c command` in /testbed; see the protocol. Raises SandboxLost, ValueError (env)."""
+        limits = limits or self._limits
+        _check_variables(env or {})
+        refusal = _refusal(command)
+        if refusal:
+            return ExecResult(f"bash: {refusal}\n".encode(), 126, False, 0, "", 0.0)
+        with self._state:
+            if self._closed:
+                raise SandboxLost("the sandbox is closed")
+            self._running += 1
+        try:
+            inner = gate_command(command, env or {}, limits)
+            backend = self._backend
+            launch = Launch(backend.enter(), self._arguments, backend.filter, self._drop() + inner)
+            try:
+                return self._supervise(launch, limits)
+            finally:
+                try:
+                    launch.end()
+                finally:
+                    launch.close()
+        finally:
+            with self._state:
+                self._running -= 1
+                self._state.notify_all()
+
+    def _drop(self) -> list[bytes]:
+        if not self._user:
+            return []
+        argv = [self._backend.setpriv, f"--reuid={self._user.value}", f"--regid={self._user.value}"]
+        argv += ["--clear-groups", "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]
+        return [os.fsencode(argument) for argument in argv]
+
+    def _supervise(self, launch: Launch, limits: Limits) -> ExecResult:
+        kept = BoundedOutput(limits.output_bytes)
+        started = time.monotonic()
+        launch.go()
+        limit = self._follow(launch, limits, kept, started + limits.wall_seconds)
+        code = launch.end()
+        seconds = time.monotonic() - started
+        kept.add(launch.rest_of_output())
+        if limit == "closed":
+            raise SandboxLost("the sandbox was closed while a command ran")
+        if limit:
+            code = {"wall": TIMEOUT_CODE, "cpu": _CPU_CODE}.get(limit, _KILL_CODE)
+        elif code is None:
+            raise SandboxLost("the sandbox was killed from outside")
+        else:
+            limit = {_CPU_CODE: "cpu", _FILE_CODE: "file"}.get(code, "output" if kept.dropped else "")
+        return ExecResult(kept.value(), code, limit == "wall", kept.dropped, limit, seconds)
+
+    def _follow(self, launch: Launch, limits: Limits, kept: BoundedOutput, deadline: float) -> str:
+        """Read output until the command ends; the limit that ended it, "" when it ended by itself."""
+        watch = Watch(launch.init_pid, self._meter, limits)
+        with selectors.PollSelector() as selector:
+            selector.register(launch.output, selectors.EVENT_READ)
+            selector.register(launch.bwrap, selectors.EVENT_READ)
+            while True:
+                now = time.monotonic()
+                ready = {key.fd for key, _ in selector.select(max(0.0, min(deadline, watch.due) - now))}
+                if launch.output in ready:
+                    chunk = os.read(launch.output, 1 << 16)
+                    kept.add(chunk)
+                    if not chunk:  # the command closed its output and goes on
+                        selector.unregister(launch.output)
+                if launch.bwrap in ready:
+                    return ""
+                now = time.monotonic()
+                limit = "wall" if now >= deadline else watch.check() if now >= watch.due else ""
+                limit = "closed" if self._closed else limit
+                if limit:
+                    launch.kill()
+                    return limit
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a file; see `protocol.Sandbox.put`."""
+        self._check_open()
+        files.write_file(self._scratch.path, path, data, self._owner)
+
+    def get(self, path: str, max_bytes: int = 64 << 20) -> bytes:
+        """Read a regular file; see `protocol.Sandbox.get`."""
+        self._check_open()
+        return files.read_file(self._scratch.path, path, max_bytes)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SandboxLost("the sandbox is closed")
+
+    def close(self) -> None:
+        """End what runs and remove the private files."""
+        with self._state:
+            self._closed = True
+            self._state.wait_for(lambda: self._running == 0)
+            self._scratch.remove()
+            self._release_user()
+
+    def _release_user(self) -> None:
+        if self._user:
+            self._user.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _check_variables(env: Mapping[str, str]) -> None:
+    for name, value in env.items():
+        if not _VARIABLE.fullmatch(name) or "\0" in value:
+            raise ValueError(f"not an environment variable: {name!r}")
+
+
+def _refusal(command: str) -> str:
+    """What bash would say if it could be given the command at all."""
+    if "\0" in command:
+        return "the command holds a NUL byte"
+    return "Argument list too long" if len(as_bytes(command)) > _LONGEST_ARGUMENT else ""
+
+
+class BubblewrapBackend:
+    """See `protocol.Backend`. Making one checks the machine and removes what killed callers left."""
+
+    name = "bubblewrap"
+
+    def __init__(self, toolbox: Path) -> None:
+        check_kernel()
+        bwrap = tool("bwrap")
+        if bwrap is None:
+            raise BackendMissing("bubblewrap is not installed: no program `bwrap` (package bubblewrap)")
+        self._bwrap = bwrap
+        self.uids = spare_uids()
+        self.setpriv = tool("setpriv") or ""
+        if self.uids and not self.setpriv:
+            raise BackendMissing("no program `setpriv` (package util-linux), needed to leave root")
+        self.toolbox = rootfs.read_toolbox(toolbox)
+        self.filter = filter_program()
+        self.base = scratch_base()
+        self._lifeline: Lifeline | None = None
+        self._lock = threading.Lock()
+        prune(self.base)
+        self._probe()
+
+    def _probe(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="swelab-probe-", dir=self.base) as empty:
+            try:
+                with self.start(Path(empty)) as sandbox:
+                    result = sandbox.exec(_PROBE)
+            except SandboxError as error:
+                raise BackendMissing(diagnosis(str(error), as_root=bool(self.uids))) from error
+        if result.returncode:
+            said = result.output.decode(errors="replace").splitlines() or [f"exit {result.returncode}"]
+            raise BackendMissing(f"the toolbox {self.toolbox.path} does not work in a sandbox: {said[-1]}")
+
+    def enter(self) -> list[str]:
+        """Command line of bwrap in a pid namespace that ends with this process. Raises SandboxLost."""
+        with self._lock:
+            if self._lifeline is None or not self._lifeline.holds():
+                self._lifeline = Lifeline(user_namespace=not self.uids)
+            return [*self._lifeline.enter, self._bwrap]
+
+    def start(self, tree: Path, *, limits: Limits = DEFAULT_LIMITS) -> BubblewrapSandbox:
+        """Copy `tree` to a fresh sandbox's /testbed. Raises SandboxLost, OSError (disk full, no tree)."""
+        return BubblewrapSandbox(self, Path(tree), limits)

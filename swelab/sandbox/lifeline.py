@@ -1,0 +1,100 @@
+"""A pid namespace that ends with this process, whatever ends it; sandboxes are started in it.
+
+bwrap's own --die-with-parent has a gap: killed between its fork and its word to the child, it leaves the
+child waiting for ever. And a parent-death signal belongs to the thread that forked. Here the kernel does the
+work: the namespace's init (`cat`) reads a pipe that only this process can write, and at the end of the pipe
+it ends, which ends everything in the namespace at once.
+"""
+
+import os
+import select
+import subprocess
+import weakref
+from contextlib import suppress
+
+from swelab.sandbox.machine import tool
+from swelab.sandbox.protocol import SandboxLost
+
+_START_SECONDS, _END_SECONDS = 10.0, 2.0
+_living: "weakref.WeakSet[Lifeline]" = weakref.WeakSet()
+
+
+class Lifeline:
+    """The namespace; `enter` is the command line prefix that runs a program in it. Raises SandboxLost."""
+
+    def __init__(self, *, user_namespace: bool) -> None:
+        """`user_namespace`: make one too, which gives a caller without root the right to a pid namespace."""
+        own = ("--user", "--map-current-user") if user_namespace else ()
+        # bwrap looks its children up in /proc, which must be of the same pid namespace.
+        spaces = ("--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--propagation", "slave")
+        unshare, env, cat, nsenter = (tool(name) or name for name in ("unshare", "env", "cat", "nsenter"))
+        self._owner = os.getpid()
+        try:
+            self._process = subprocess.Popen(
+                # SIGCHLD ignored (exec keeps that): the kernel reaps what is left to the namespace's init.
+                [unshare, *own, *spaces, "--", env, "--ignore-signal=CHLD", cat],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={},
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SandboxLost(f"no pid namespace for sandboxes: {error}") from error
+        self._end = weakref.finalize(self, _close, self._process, self._owner)
+        _living.add(self)
+        init = self._first_child()
+        entered = ("--user", "--preserve-credentials") if user_namespace else ()
+        self.enter = [nsenter, f"--target={init}", *entered, "--pid", "--mount", "--"]
+
+    def _first_child(self) -> int:
+        """Pid of the namespace's init, once it has echoed a line."""
+        assert self._process.stdin and self._process.stdout
+        said = b""
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(b"\n")
+        poll = select.poll()
+        poll.register(self._process.stdout, select.POLLIN)
+        if poll.poll(_START_SECONDS * 1000):
+            said = self._process.stdout.read(1 << 12) or b""
+        pid = self._process.pid
+        if said != b"\n":
+            self._process.stdin.close()
+            said += self._process.stdout.read() if said else b""
+            self._end()
+            reason = said.decode(errors="replace").strip() or "no answer"
+            raise SandboxLost(f"no pid namespace for sandboxes: {reason}")
+        with open(f"/proc/{pid}/task/{pid}/children") as children:
+            return int(children.read().split()[0])
+
+    def holds(self) -> bool:
+        """Whether this process (and not one it was forked from) can still start programs here."""
+        return self._owner == os.getpid() and self._process.poll() is None
+
+    def let_go(self) -> None:
+        """In a forked child: close its copy of the pipe, or the namespace would outlive the parent."""
+        if self._process.stdin:
+            self._process.stdin.close()
+
+
+def _close(process: "subprocess.Popen[bytes]", owner: int) -> None:
+    for end in (process.stdin, process.stdout):
+        if end:
+            end.close()
+    if os.getpid() != owner:
+        return
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:  # somebody else has the pipe open: a fork that ran no hooks of ours
+        process.kill()
+        process.wait()
+
+
+def _after_fork() -> None:
+    for lifeline in list(_living):
+        lifeline.let_go()
+
+
+os.register_at_fork(after_in_child=_after_fork)

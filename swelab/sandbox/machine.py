@@ -1,0 +1,45 @@
+"""What this machine has and allows, and how to say what it lacks."""
+
+import os
+import re
+import shutil
+import threading
+from pathlib import Path
+
+from swelab.sandbox.protocol import BackendMissing
+
+# sysctl: (the value that forbids user namespaces, one that allows them)
+_FORBIDDING = {
+    "kernel.unprivileged_userns_clone": ("0", "1"),
+    "user.max_user_namespaces": ("0", "15000"),
+    "kernel.apparmor_restrict_unprivileged_userns": ("1", "0"),
+}
+
+
+def tool(name: str) -> str | None:
+    """Path of a program of the host, None when there is none."""
+    return shutil.which(name, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+
+
+def check_kernel() -> None:
+    """Raises BackendMissing when the kernel lacks what the sandbox is watched and ended with."""
+    release = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
+    # 5.3 has pidfds; 5.14 counts processes per user namespace: before it, our limit counts the host user's.
+    needed = (5, 3) if os.geteuid() == 0 else (5, 14)
+    if release < needed:
+        raise BackendMissing(f"Linux {needed[0]}.{needed[1]} or newer is needed, not {os.uname().release}")
+    if not os.path.exists(f"/proc/self/task/{threading.get_native_id()}/children"):
+        raise BackendMissing("this kernel does not list children in /proc (CONFIG_PROC_CHILDREN)")
+
+
+def diagnosis(said: str, *, as_root: bool) -> str:
+    """Why bwrap does not work here, in one line: its own words and what commonly lies behind them."""
+    if "Unknown option" in said:
+        return f"bubblewrap 0.8 or newer is needed: {said}"
+    if as_root and "not permitted" in said:
+        return f"bubblewrap does not work here: {said}; root needs CAP_SYS_ADMIN (a privileged container)"
+    for sysctl, (bad, good) in () if as_root else _FORBIDDING.items():
+        path = Path("/proc/sys", sysctl.replace(".", "/"))
+        if path.exists() and path.read_text().strip() == bad:
+            return f"bubblewrap needs user namespaces: set sysctl {sysctl}={good} (it is {bad})"
+    return f"bubblewrap does not work here: {said}"

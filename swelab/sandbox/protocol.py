@@ -1,0 +1,109 @@
+"""What a sandbox is: a private copy of a source tree in which shell commands run under limits.
+
+Grading and scaffolds are written against these types only; which backend stands behind them is a setting.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from swelab.records import Fault
+
+WORKDIR = "/testbed"
+TIMEOUT_CODE = 124
+
+
+class SandboxError(Fault):
+    """A sandbox could not do what was asked; the message is one line for a person."""
+
+
+class SandboxLost(SandboxError):
+    """The sandbox itself failed or was ended from outside: says nothing about the command in it."""
+
+
+class BackendMissing(SandboxError):
+    """This machine lacks what the backend needs; the message says what to install or allow."""
+
+
+class PathRefused(SandboxError):
+    """A path of `put` or `get` leaves the sandbox, crosses a symlink, or is no regular file of fair size."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one command may use. Sizes are bytes, times are seconds."""
+
+    wall_seconds: float = 60
+    cpu_seconds: int = 60  # of all processes of the command together
+    memory_bytes: int = 2 << 30  # of all processes together, and of each one's address space
+    processes: int = 64  # threads count as processes
+    output_bytes: int = 1 << 20  # kept: head and tail halves; the rest is counted, not kept
+    file_bytes: int = 256 << 20  # biggest single file
+    disk_bytes: int = 4 << 30  # the whole private copy with /tmp and home
+    shm_bytes: int = 64 << 20  # /dev/shm; set when the sandbox starts
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class ExecResult:
+    """How one command ended.
+
+    `returncode` is the command's own, 128+signal when a signal ended it, 124 on wall time.
+    `limit` names the limit that was met: "" | "wall" | "cpu" | "memory" | "disk" | "file" | "output";
+    with "output" the command was not disturbed, only `dropped_bytes` of its output were not kept.
+    """
+
+    output: bytes  # stdout and stderr as they came; one marker line stands for what was dropped
+    returncode: int
+    timed_out: bool
+    dropped_bytes: int
+    limit: str
+    seconds: float
+
+
+class Sandbox(Protocol):
+    """One private machine; a context manager that closes itself."""
+
+    def exec(
+        self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
+    ) -> ExecResult:
+        """Run `bash -c command` in /testbed; on return every process it started has ended.
+
+        Raises SandboxLost. Calls from several threads on one sandbox are allowed; they share its files.
+        """
+        ...
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a file; `path` is relative to WORKDIR or absolute under WORKDIR or /tmp.
+
+        Parent folders are made, an existing file keeps its mode. Raises PathRefused, OSError (disk full).
+        """
+        ...
+
+    def get(self, path: str, max_bytes: int = 64 << 20) -> bytes:
+        """Read a regular file (same paths as `put`). Raises PathRefused, FileNotFoundError."""
+        ...
+
+    def close(self) -> None:
+        """End what runs and remove the private files. May be called twice."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Backend(Protocol):
+    """A way to make sandboxes on this machine."""
+
+    name: str
+
+    def start(self, tree: Path, *, limits: Limits = DEFAULT_LIMITS) -> Sandbox:
+        """Copy `tree` to a fresh sandbox's /testbed. Raises SandboxLost, OSError (disk full, no tree)."""
+        ...

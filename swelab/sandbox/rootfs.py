@@ -1,0 +1,135 @@
+"""What the inside of a bubblewrap sandbox looks like: mounts, /etc, the toolbox."""
+
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from swelab.sandbox.protocol import WORKDIR, BackendMissing
+
+HOME = "/home/agent"
+TOOLBOX = "/opt/toolbox"
+ENVIRONMENT = {
+    "HOME": HOME,
+    "LC_ALL": "C.UTF-8",
+    "PATH": f"{TOOLBOX}/bin:/usr/local/bin:/usr/bin:/bin",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONHASHSEED": "0",
+    "TZ": "UTC",
+}
+_ETC = {
+    "gitconfig": "[user]\n\tname = agent\n\temail = agent@localhost\n[gc]\n\tauto = 0\n[init]\n"
+    "\tdefaultBranch = main\n",
+    "hostname": "sandbox\n",
+    "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+
+
+@dataclass(frozen=True)
+class Toolbox:
+    """A Python venv as sandboxes see it. `bin` holds scripts whose first line named the venv's host path."""
+
+    path: Path
+    prefixes: tuple[tuple[str, str], ...]  # (host folder, name inside) of the interpreter's own files
+    bin: dict[str, tuple[str | bytes, int]] = field(repr=False)  # name: (symlink target | content, mode)
+
+
+def read_toolbox(path: Path) -> Toolbox:
+    """Look at a venv. Raises BackendMissing when it is none."""
+    path = path.absolute()
+    python = path / "bin" / "python"
+    if not (os.access(path / "pyvenv.cfg", os.R_OK) and os.access(python, os.X_OK)):
+        raise BackendMissing(f"no Python venv for sandboxes at {path}: make it, or set SWELAB_TOOLBOX")
+    bin_files: dict[str, tuple[str | bytes, int]] = {}
+    for entry in sorted((path / "bin").iterdir()):
+        if entry.is_symlink():
+            bin_files[entry.name] = (os.fsdecode(_moved(os.fsencode(os.readlink(entry)), path)), 0)
+        elif entry.is_file():
+            bin_files[entry.name] = (_moved(entry.read_bytes(), path), 0o755)
+    return Toolbox(path, _prefixes(path, python), bin_files)
+
+
+def _moved(content: bytes, venv: Path) -> bytes:
+    """Scripts name their interpreter by the venv's host path, which does not exist inside."""
+    if b"\0" in content:
+        return content
+    for name in (venv, venv.resolve()):
+        content = content.replace(os.fsencode(name) + b"/", TOOLBOX.encode() + b"/")
+    return content
+
+
+def _prefixes(venv: Path, python: Path) -> tuple[tuple[str, str], ...]:
+    """Folders outside /usr that the venv's interpreter needs, under each name that leads to them."""
+    real = python.resolve().parent.parent
+    names = {real}
+    link = python
+    while link.is_symlink():
+        link = link.parent / os.readlink(link)
+        names.add(Path(os.path.normpath(link)).parent.parent)
+    for line in (venv / "pyvenv.cfg").read_text().splitlines():
+        key, _, value = line.partition("=")
+        if key.strip() == "home":
+            names.add(Path(value.strip()).parent)
+    outside = [name for name in names if not name.is_relative_to("/usr") and name not in (Path("/"), venv)]
+    return tuple((str(real), str(name)) for name in sorted(outside) if not str(name).startswith(str(venv)))
+
+
+def write_private_files(folder: Path, toolbox: Toolbox, uid: int, gid: int) -> None:
+    """Fill `folder` with etc/ and bin/ (read-only inside) and empty testbed/, tmp/, home/."""
+    for name in ("etc", "etc/alternatives", "bin", "testbed", "tmp", "home"):
+        (folder / name).mkdir()
+        (folder / name).chmod(0o755)  # whatever the caller's umask
+    accounts = {
+        "passwd": f"root:x:0:0:root:/:/bin/bash\nagent:x:{uid}:{gid}:agent:{HOME}:/bin/bash\n",
+        "group": f"root:x:0:\nagent:x:{gid}:\n",
+    }
+    for name, text in {**_ETC, **accounts}.items():
+        _write(folder / "etc" / name, text.encode(), 0o644)
+    cache = Path("/etc/ld.so.cache")
+    _write(folder / "etc/ld.so.cache", cache.read_bytes() if cache.exists() else b"", 0o644)
+    for name, (content, mode) in toolbox.bin.items():
+        if isinstance(content, str):
+            (folder / "bin" / name).symlink_to(content)
+        else:
+            _write(folder / "bin" / name, content, mode)
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    path.write_bytes(content)
+    path.chmod(mode)
+
+
+def mounts(folder: Path, toolbox: Toolbox, shm_bytes: int) -> list[str]:
+    """bwrap's arguments for the whole inside; needs the files of `write_private_files`."""
+    arguments: list[str] = []
+    for name in ("usr", "bin", "sbin", "lib", "lib32", "lib64"):
+        arguments += _top_level(Path("/") / name)
+    arguments += ["--ro-bind", str(folder / "etc"), "/etc"]
+    if Path("/etc/alternatives").is_dir():
+        arguments += ["--ro-bind", "/etc/alternatives", "/etc/alternatives"]
+    for parent in _parents([inside for _, inside in toolbox.prefixes] + [TOOLBOX, HOME]):
+        arguments += ["--perms", "0755", "--dir", parent]  # bwrap's own would be closed to other users
+    for host, inside in toolbox.prefixes:
+        arguments += ["--ro-bind", host, inside]
+    arguments += ["--ro-bind", str(toolbox.path), TOOLBOX, "--ro-bind", str(folder / "bin"), f"{TOOLBOX}/bin"]
+    arguments += ["--proc", "/proc", "--dev", "/dev"]
+    arguments += ["--perms", "1777", "--size", str(shm_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    for name, inside in (("testbed", WORKDIR), ("tmp", "/tmp"), ("home", HOME)):
+        arguments += ["--bind", str(folder / name), inside]
+    return [*arguments, "--remount-ro", "/"]
+
+
+def _parents(paths: list[str]) -> list[str]:
+    found = {str(parent) for path in paths for parent in Path(path).parents}
+    return sorted(found - {"/"})
+
+
+def _top_level(path: Path) -> list[str]:
+    try:
+        kind = path.lstat().st_mode
+    except FileNotFoundError:
+        return []
+    if stat.S_ISLNK(kind):
+        return ["--symlink", os.readlink(path), str(path)]
+    return ["--ro-bind", str(path), str(path)]

@@ -1,0 +1,155 @@
+"""Private folders and user ids of sandboxes, both given back by the kernel when their owner dies.
+
+A folder is held by flock on the folder itself, a user id by an abstract unix socket of that name: neither
+needs a daemon or a clean exit, and whoever comes next can tell what is left over from what is in use.
+"""
+
+import errno
+import fcntl
+import os
+import socket
+import stat
+import subprocess
+import tempfile
+from pathlib import Path
+
+from swelab.sandbox.protocol import SandboxLost
+
+PREFIX = "swelab-sandbox-"
+UID_SLOTS = 4096
+_COPY = ("cp", "-dR", "--preserve=mode,timestamps", "--reflink=auto", "--")
+
+
+def scratch_base() -> Path:
+    """The folder that private copies lie in: $SWELAB_SCRATCH, else the temporary folder."""
+    base = Path(os.environ.get("SWELAB_SCRATCH") or tempfile.gettempdir()).absolute()
+    base.mkdir(parents=True, exist_ok=True)
+    return base
+
+
+class ScratchFolder:
+    """A private folder that `prune` leaves alone while this process lives."""
+
+    def __init__(self, base: Path) -> None:
+        while True:
+            self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+            try:
+                self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue  # pruned between mkdtemp and open
+            if _lock(self._lock) is not False and self._is_ours():
+                return
+            os.close(self._lock)
+
+    def _is_ours(self) -> bool:
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._lock))
+        except FileNotFoundError:
+            return False
+
+    def remove(self) -> None:
+        """Delete the folder with all in it."""
+        if self._lock < 0:
+            return
+        remove_tree(self.path)
+        os.close(self._lock)
+        self._lock = -1
+
+
+def _lock(descriptor: int) -> bool | None:
+    """True: held by us now; False: held by another; None: this file system has no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
+    return True
+
+
+def prune(base: Path) -> int:
+    """Remove folders whose owner is gone; returns how many. Those of other users are not looked at."""
+    removed = 0
+    for path in base.glob(PREFIX + "*"):
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            if os.fstat(descriptor).st_uid == os.geteuid() and _lock(descriptor):
+                remove_tree(path)
+                removed += 1
+        finally:
+            os.close(descriptor)
+    return removed
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a tree that hostile code may have shaped: any depth, folders without permissions."""
+    command = ["rm", "-rf", "--", str(path)]
+    subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    if path.exists():
+        opened = ["chmod", "-R", "u+rwX", "--", str(path)]
+        subprocess.run(opened, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+
+
+def copy_tree(source: Path, target: Path, owner: tuple[int, int] | None) -> None:
+    """Copy the content of folder `source` into the existing folder `target`; symlinks stay symlinks.
+
+    `owner` (uid, gid) is given to every file. Raises OSError: no such folder, disk full.
+    """
+    if not stat.S_ISDIR(os.stat(source).st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(source))
+    _run_copy([*_COPY, f"{source}/.", f"{target}/"], target)
+    if owner is not None:
+        _run_copy(["chown", "-Rh", f"{owner[0]}:{owner[1]}", "--", str(target)], target)
+
+
+def _run_copy(command: list[str], target: Path) -> None:
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
+        check=False,
+    )
+    if done.returncode == 0:
+        return
+    said = done.stderr.decode(errors="replace").strip().splitlines() or [f"{command[0]} failed"]
+    for code in (errno.ENOSPC, errno.EDQUOT, errno.EACCES):
+        if any(line.endswith(os.strerror(code)) for line in said):
+            raise OSError(code, f"{os.strerror(code)} while copying to the sandbox", str(target))
+    raise OSError(errno.EIO, f"copying to the sandbox failed: {said[0]}", str(target))
+
+
+def spare_uids() -> range:
+    """User ids that belong to no account, no container and no sandbox; empty where we may not use others'.
+
+    They lie below the top of what this user namespace maps (a container may map one id, 65536, or all).
+    """
+    if os.geteuid() != 0:
+        return range(0)
+    extents = [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    top = min(max(int(inside) + int(count) for inside, _, count in extents), 2**31 - 1)
+    biggest = max(int(count) for _, _, count in extents)
+    return range(top - 1024 - UID_SLOTS, top - 1024) if biggest > 2 * (1024 + UID_SLOTS) else range(0)
+
+
+class UserId:
+    """A host user id that no other sandbox of this machine has now. Raises SandboxLost when none is free."""
+
+    def __init__(self, uids: range) -> None:
+        for uid in uids:
+            self._held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            try:
+                self._held.bind(f"\0{PREFIX}uid-{uid}")
+            except OSError:
+                self._held.close()
+                continue
+            self.value = uid
+            return
+        raise SandboxLost(f"all {len(uids)} user ids for sandboxes are in use")
+
+    def release(self) -> None:
+        """Let another sandbox have the id."""
+        self._held.close()

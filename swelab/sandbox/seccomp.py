@@ -1,0 +1,120 @@
+"""A seccomp filter (classic BPF) for code that is not trusted.
+
+Namespaces hide the host; the filter closes what they leave open: making further namespaces and mounts
+(kernel attack surface, unbounded tmpfs), kernel keyrings and AF_VSOCK (no namespace holds them), and memory
+that belongs to no process (memfd, System V segments and queues), which no memory limit of ours would see.
+Numbers: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux.
+"""
+
+import errno
+import platform
+import struct
+
+_LOAD, _JUMP_EQ, _JUMP_GE, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_NUMBER_AT, _ARCH_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
+_X32_BIT = 0x40000000
+# CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
+_NEW_NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
+_ADDRESS_FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
+
+_AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_CLONE = {"x86_64": 56, "aarch64": 220}
+_SOCKET = {"x86_64": 41, "aarch64": 198}
+# name: (x86_64, aarch64)
+_REFUSED = {
+    "acct": (163, 89),
+    "add_key": (248, 217),
+    "bpf": (321, 280),
+    "chroot": (161, 51),
+    "delete_module": (176, 106),
+    "finit_module": (313, 273),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fsopen": (430, 430),
+    "fspick": (433, 433),
+    "init_module": (175, 105),
+    "kcmp": (312, 272),
+    "kexec_file_load": (320, 294),
+    "kexec_load": (246, 104),
+    "keyctl": (250, 219),
+    "mount": (165, 40),
+    "mount_setattr": (442, 442),
+    "move_mount": (429, 429),
+    "msgget": (68, 186),
+    "open_by_handle_at": (304, 265),
+    "open_tree": (428, 428),
+    "perf_event_open": (298, 241),
+    "pidfd_getfd": (438, 438),
+    "pivot_root": (155, 41),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "ptrace": (101, 117),
+    "quotactl": (179, 60),
+    "reboot": (169, 142),
+    "request_key": (249, 218),
+    "semget": (64, 190),
+    "setns": (308, 268),
+    "shmget": (29, 194),
+    "swapoff": (168, 225),
+    "swapon": (167, 224),
+    "umount2": (166, 39),
+    "unshare": (272, 97),
+    "userfaultfd": (323, 282),
+}
+# ENOSYS makes C libraries fall back: clone3's flags lie in memory, where a filter cannot look.
+_ABSENT = {
+    "clone3": (435, 435),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "io_uring_setup": (425, 425),
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+}
+
+
+def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("<HBBI", code, if_true, if_false, value)
+
+
+def _refuse(number: int, error: int) -> bytes:
+    return _step(_JUMP_EQ, number, 0, 1) + _step(_RETURN, _ERRNO | error)
+
+
+def _clone_rule(number: int) -> bytes:
+    return b"".join(
+        (
+            _step(_JUMP_EQ, number, 0, 4),
+            _step(_LOAD, _FIRST_ARGUMENT_AT),
+            _step(_JUMP_SET, _NEW_NAMESPACES, 0, 1),
+            _step(_RETURN, _ERRNO | errno.EPERM),
+            _step(_RETURN, _ALLOW),
+        )
+    )
+
+
+def _socket_rule(number: int) -> bytes:
+    families = len(_ADDRESS_FAMILIES)
+    steps = [_step(_JUMP_EQ, number, 0, families + 3), _step(_LOAD, _FIRST_ARGUMENT_AT)]
+    steps += [_step(_JUMP_EQ, family, families - i, 0) for i, family in enumerate(_ADDRESS_FAMILIES)]
+    return b"".join(steps) + _step(_RETURN, _ERRNO | errno.EAFNOSUPPORT) + _step(_RETURN, _ALLOW)
+
+
+def filter_program(machine: str | None = None) -> bytes:
+    """The filter as bwrap's --seccomp reads it (array of struct sock_filter); empty on an unknown machine."""
+    machine = machine or platform.machine()
+    if machine not in _AUDIT_ARCH:
+        return b""
+    column = 0 if machine == "x86_64" else 1
+    steps = [
+        _step(_LOAD, _ARCH_AT),
+        _step(_JUMP_EQ, _AUDIT_ARCH[machine], 1, 0),
+        _step(_RETURN, _ERRNO | errno.ENOSYS),
+        _step(_LOAD, _NUMBER_AT),
+    ]
+    if machine == "x86_64":
+        steps += [_step(_JUMP_GE, _X32_BIT, 0, 1), _step(_RETURN, _ERRNO | errno.ENOSYS)]
+    steps += [_refuse(numbers[column], errno.EPERM) for numbers in _REFUSED.values()]
+    steps += [_refuse(numbers[column], errno.ENOSYS) for numbers in _ABSENT.values()]
+    steps += [_clone_rule(_CLONE[machine]), _socket_rule(_SOCKET[machine]), _step(_RETURN, _ALLOW)]
+    return b"".join(steps)

@@ -1,0 +1,249 @@
+"""What code that wants to do harm can do in a sandbox: every attack is real, nothing is faked."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from swelab.sandbox import Limits
+from tests.conftest import ROOT
+from tests.contract.attacks import process_count, processes_with, text, token, until
+
+pytestmark = pytest.mark.real
+
+
+# -- processes
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        ":(){ :|:& };:",
+        ":(){ :|:& };:; sleep 2",
+        "python -c 'import os\nwhile True:\n  try: os.fork()\n  except OSError: pass'",
+        "python -c 'from threading import *\nwhile True: Timer(99, print).start()'",
+    ],
+)
+def test_fork_bombs_burn_out(sandbox, bomb):
+    before = process_count()
+    started = time.monotonic()
+    peak = 0
+
+    def watch():
+        nonlocal peak
+        while time.monotonic() - started < 1.0:
+            peak = max(peak, process_count())
+            time.sleep(0.05)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    sandbox.exec(bomb, limits=Limits(wall_seconds=1.5, processes=48))
+    watcher.join()
+    assert time.monotonic() - started < 6
+    assert peak - before < 48 + 60
+    assert until(lambda: process_count() - before < 30)
+    assert text(sandbox.exec("echo fine")) == "fine\n"
+
+
+def test_daemons_end_with_the_command_even_if_they_hold_its_output(sandbox):
+    sleep = token()
+    started = time.monotonic()
+    result = sandbox.exec(
+        f"nohup sleep {sleep} & setsid sh -c 'setsid sleep {sleep} & setsid sleep {sleep} &'; "
+        f"(trap '' HUP TERM INT; sleep {sleep}) & disown -a; sleep 0.2; echo started"
+    )
+    assert time.monotonic() - started < 4
+    assert (result.returncode, text(result).splitlines()[-1]) == (0, "started")
+    assert processes_with(sleep) == []
+
+
+def test_killing_everything_kills_only_the_command(sandbox):
+    bystander = subprocess.Popen(["sleep", token()])
+    result = sandbox.exec("sleep 60 & sh -c 'kill -9 -1'; sleep 60")
+    assert result.returncode == 137
+    assert bystander.poll() is None
+    bystander.kill()
+    bystander.wait()
+    assert sandbox.exec("true").returncode == 0
+
+
+def test_processes_of_the_host_are_neither_seen_nor_signalled(sandbox):
+    bystander = subprocess.Popen(["sleep", token()])
+    try:
+        result = sandbox.exec(
+            f"kill -9 {bystander.pid}; kill -9 {os.getpid()}; "
+            "ls -d /proc/[0-9]* | wc -l; kill -9 1; echo alive"
+        )
+        assert bystander.poll() is None
+        lines = text(result).splitlines()
+        assert lines[-1] == "alive"
+        assert sum("No such process" in line for line in lines) == 2
+        assert int(next(line for line in lines if line.isdigit())) <= 5
+        assert bystander.args[1] not in text(sandbox.exec("cat /proc/[0-9]*/cmdline | tr '\\0' ' '"))
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+# -- what is visible
+
+
+def test_the_root_cannot_be_written(sandbox):
+    places = "/ /usr /usr/bin /etc /opt/toolbox /opt/toolbox/bin /opt/toolbox/lib /dev /proc /proc/sys /home"
+    result = sandbox.exec(
+        f"for d in {places}; do touch $d/mine 2>/dev/null && echo WROTE $d; done; "
+        "echo 127.0.0.1 x >> /etc/hosts; rm -f /usr/bin/env /etc/passwd; echo end"
+    )
+    assert "WROTE" not in text(result) and text(result).endswith("end\n")
+    assert os.path.exists("/usr/bin/env")
+
+
+def test_the_host_is_not_there(sandbox, monkeypatch):
+    monkeypatch.setenv("SWELAB_TEST_SECRET", "hunter2")
+    result = sandbox.exec("ls -A / /home /etc; env; cat /proc/self/environ | tr '\\0' '\\n'; cat /etc/passwd")
+    shown = text(result)
+    assert "hunter2" not in shown and "shadow" not in shown and "ssh" not in shown
+    top = shown.split("\n\n")[0].splitlines()[1:]
+    assert set(top) <= {
+        *[
+            "bin",
+            "dev",
+            "etc",
+            "home",
+            "lib",
+            "lib32",
+            "lib64",
+            "opt",
+            "proc",
+            "root",
+            "sbin",
+            "testbed",
+            "tmp",
+            "usr",
+        ],
+        *_prefix_tops(),
+    }
+    assert text(sandbox.exec("ls -A /home")) == "agent\n"
+    for path in (ROOT, Path(__file__), Path.home() / ".ssh", Path("/var"), Path("/run"), Path("/sys")):
+        assert text(sandbox.exec(f"test -e {path} || echo absent")) == "absent\n", path
+
+
+def _prefix_tops():
+    return {Path(sys.base_prefix).parts[1]}
+
+
+def test_environment_is_ours_alone_and_additions_reach_the_command(sandbox):
+    names = {line.partition("=")[0] for line in text(sandbox.exec("env")).splitlines()}
+    ours = {"HOME", "PATH", "LC_ALL", "TZ", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE"}
+    assert names == ours | {"PWD", "SHLVL", "_"}
+    assert text(sandbox.exec("echo $A-$TZ", env={"A": "b c\n$(d)", "TZ": "UTC+3"})) == "b c $(d)-UTC+3\n"
+    with pytest.raises(ValueError):
+        sandbox.exec("true", env={"A=B": "c"})
+
+
+def test_hostile_variables_do_not_reach_what_runs_before_the_command(sandbox):
+    """BASH_ENV and LD_PRELOAD act on the command as anywhere, but not on the shell that drops privileges."""
+    sandbox.put("evil.sh", b"echo evil $$")
+    result = sandbox.exec("echo ran", env={"BASH_ENV": "/testbed/evil.sh", "LD_PRELOAD": "/testbed/none.so"})
+    assert text(result).count("evil") == 1
+    sandbox.exec("echo 'echo from bashrc' > ~/.bashrc; cp ~/.bashrc ~/.profile")
+    assert text(sandbox.exec("echo ran")) == "ran\n"
+
+
+def test_no_descriptor_is_inherited(sandbox):
+    kept = os.open("/etc/hostname", os.O_RDONLY)
+    os.set_inheritable(kept, True)
+    try:
+        links = text(sandbox.exec("readlink /proc/self/fd/*")).splitlines()
+    finally:
+        os.close(kept)
+    assert links[0] == "/dev/null" and links[1].startswith("pipe:") and links[2] == links[1]
+    assert len(links) <= 4 and all(link.startswith(("/dev/null", "pipe:", "/proc/")) for link in links)
+
+
+# -- the network
+
+
+def test_there_is_no_network(sandbox):
+    listeners = [socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX)]
+    name = f"swelab-test-{os.getpid()}"
+    listeners[1].bind("\0" + name)
+    listeners[1].listen()
+    try:
+        result = sandbox.exec(
+            "python - <<'E'\nimport socket\n"
+            "def attempt(family, address):\n"
+            "  try: s = socket.socket(family); s.settimeout(2); s.connect(address); print('CONNECTED')\n"
+            "  except OSError as e: print(type(e).__name__)\n"
+            f"attempt(socket.AF_INET, ('127.0.0.1', {listeners[0].getsockname()[1]}))\n"
+            f"attempt(socket.AF_UNIX, '\\0{name}')\n"
+            "attempt(socket.AF_INET, ('1.1.1.1', 53))\n"
+            "attempt(socket.AF_VSOCK, (2, 2024))\n"
+            "s = socket.create_server(('127.0.0.1', 0)); attempt(socket.AF_INET, s.getsockname())\nE"
+        )
+    finally:
+        for listener in listeners:
+            listener.close()
+    lines = text(result).splitlines()
+    assert lines[:2] == ["ConnectionRefusedError", "ConnectionRefusedError"]
+    assert lines[2:4] == ["OSError", "OSError"]
+    assert lines[4] == "CONNECTED"  # its own loopback works: tests of servers can run
+
+
+# -- privileges
+
+
+def test_no_privilege_is_held_or_gained(sandbox):
+    status = text(sandbox.exec("cat /proc/self/status"))
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert all(int(fields[name], 16) == 0 for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"))
+    assert (fields["NoNewPrivs"], fields["Seccomp"]) == ("1", "2")
+    result = sandbox.exec(
+        "id -un; whoami; (mount -t tmpfs none /tmp; unshare -Ur true; unshare -m true; chroot / true; "
+        "su -c true; nsenter -t 1 -m true; mknod /tmp/d c 1 3; chown root a.txt; "
+        "cp /bin/bash /tmp/suid && chmod 4755 /tmp/suid && chown root /tmp/suid) >/dev/null 2>&1; "
+        "/tmp/suid -p -c 'id -un'; stat -c %U a.txt; ls /tmp/d 2>&1"
+    )
+    assert text(result).split()[:4] == ["agent"] * 4
+    assert "No such file" in text(result)
+
+
+def test_dangerous_calls_of_the_kernel_are_refused(sandbox):
+    calls = {
+        "ptrace": 101,
+        "unshare": 272,
+        "mount": 165,
+        "keyctl": 250,
+        "bpf": 321,
+        "setns": 308,
+        "io_uring_setup": 425,
+        "userfaultfd": 323,
+        "perf_event_open": 298,
+        "clone3": 435,
+    }
+    if os.uname().machine != "x86_64":
+        pytest.skip("the numbers in this test are those of x86_64")
+    result = sandbox.exec(
+        "python - <<'E'\nimport ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        f"for name, number in {calls}.items():\n"
+        "  print(name, libc.syscall(number, 0, 0, 0, 0, 0, 0), ctypes.get_errno())\n"
+        "print('x32', libc.syscall(0x40000000 + 39), ctypes.get_errno())\n"
+        "print('clone', libc.syscall(56, 0x10000000 | 17, 0, 0, 0, 0), ctypes.get_errno())\nE"
+    )
+    answers = {line.split()[0]: line.split()[1:] for line in text(result).splitlines()}
+    assert len(answers) == len(calls) + 2
+    assert all(answer[0] == "-1" and answer[1] in ("1", "38") for answer in answers.values()), answers
+
+
+def test_the_user_of_the_host_is_nobody_in_particular(sandbox):
+    """Files made inside belong, seen from the host, to a user that is not root (or to the caller)."""
+    sandbox.exec("touch mine")
+    owner = os.stat(sandbox._scratch.path / "testbed" / "mine").st_uid
+    assert owner != 0
+    if os.geteuid() == 0:
+        assert owner > 60000

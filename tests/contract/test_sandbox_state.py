@@ -1,0 +1,126 @@
+"""Files of a sandbox: what lasts, what is apart, what planted links and pipes cannot do."""
+
+import gc
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from swelab.sandbox import Limits, PathRefused
+from tests.contract.attacks import SHORT, text
+
+pytestmark = pytest.mark.real
+
+
+def test_links_and_pipes_planted_at_our_paths(sandbox):
+    sandbox.exec(
+        "ln -s /etc/passwd out; ln -s / root; mkfifo pipe; ln -s /proc/self/fd/0 fd; mkdir tests; "
+        "ln -s ../../../../../../etc tests/up; ln -s nothing dangling"
+    )
+    started = time.monotonic()
+    for path in (
+        "out",
+        "root/etc/passwd",
+        "pipe",
+        "fd",
+        "tests/up/passwd",
+        "tests",
+        "dangling",
+        "../testbed/a.txt",
+    ):
+        with pytest.raises(PathRefused):
+            sandbox.get(path)
+    for path in ("out", "root/tmp/x", "pipe", "tests/up/x", "/tmp/../etc/x", "dangling"):
+        with pytest.raises(PathRefused):
+            sandbox.put(path, b"x")
+    assert time.monotonic() - started < 2
+    sandbox.exec("head -c 1000 /dev/zero > long")
+    with pytest.raises(PathRefused):
+        sandbox.get("long", max_bytes=999)
+
+
+def test_put_and_get_under_a_racing_command(sandbox):
+    """A command swaps a folder for a link to the host while we write and read."""
+    sandbox.exec("mkdir real; ln -s /etc link; echo ok > real/passwd")
+    swapper = threading.Thread(
+        target=sandbox.exec,
+        args=("while :; do mv -T real t; mv -T link real; mv -T real link; mv -T t real; done",),
+        kwargs={"limits": Limits(wall_seconds=1.5, cpu_seconds=30)},
+    )
+    swapper.start()
+    seen = set()
+    while swapper.is_alive():
+        try:
+            sandbox.put("real/passwd", b"ok\n")
+            seen.add(sandbox.get("real/passwd"))
+        except (PathRefused, FileNotFoundError):
+            seen.add(None)
+    swapper.join()
+    assert seen <= {b"ok\n", None} and b"ok\n" in seen
+    assert Path("/etc/passwd").read_bytes() != b"ok\n"
+
+
+def test_state_persists_between_commands_and_belongs_to_the_sandbox(backend, tree, sandbox):
+    sandbox.exec("echo one > kept; echo two > /tmp/kept; echo three > ~/kept; cd /tmp; export GONE=1")
+    assert text(sandbox.exec("cat kept /tmp/kept ~/kept; pwd; echo $GONE")) == "one\ntwo\nthree\n/testbed\n\n"
+    with backend.start(tree) as other:
+        assert text(other.exec("ls -A . /tmp ~")) == ".:\na.txt\n\n/home/agent:\n\n/tmp:\n"
+    assert (tree / "a.txt").read_text() == "hello\n" and len(list(tree.iterdir())) == 1
+
+
+def test_git_and_pytest_work_on_the_private_copy(sandbox):
+    sandbox.put("test_x.py", b"def test_x(tmp_path):\n    assert tmp_path.exists()\n")
+    result = sandbox.exec(
+        "git init -q . && git add -A && git commit -qm x && git status --short && git log --format=%an"
+    )
+    assert (text(result), result.returncode) == ("agent\n", 0)
+    for program in ("python -m pytest", "pytest"):
+        result = sandbox.exec(f"{program} -qq --tb=no -p no:cacheprovider test_x.py")
+        assert (text(result).rstrip().endswith("[100%]"), result.returncode) == (True, 0), text(result)
+
+
+def test_many_sandboxes_at_once(backend, tree):
+    failures = []
+
+    def live(number):
+        try:
+            with backend.start(tree, limits=SHORT) as box:
+                for turn in range(3):
+                    box.exec(f"echo {number}-{turn} >> log; sleep 0.05")
+                assert text(box.exec("cat log")) == "".join(f"{number}-{turn}\n" for turn in range(3))
+        except BaseException as error:
+            failures.append(error)
+
+    gc.collect()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    threads = [threading.Thread(target=live, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_two_commands_at_once_in_one_sandbox(sandbox):
+    answers = {}
+    waiter = threading.Thread(
+        target=lambda: answers.update(first=sandbox.exec("until test -e flag; do sleep 0.05; done; cat flag"))
+    )
+    waiter.start()
+    sandbox.exec("echo from the second > t; mv t flag")
+    waiter.join()
+    assert text(answers["first"]) == "from the second\n"
+
+
+def test_the_umask_of_the_caller_does_not_matter(backend, tree):
+    old = os.umask(0o077)
+    try:
+        with backend.start(tree, limits=SHORT) as box:
+            box.put("sub/put", b"")
+            shown = text(box.exec("touch made; id -un; pytest --version; stat -c %a made sub sub/put"))
+            assert shown.startswith("agent\npytest ") and shown.endswith("\n644\n755\n644\n")
+    finally:
+        os.umask(old)

@@ -1,0 +1,39 @@
+"""The output keeper: what is shown, what is counted, how much memory it takes."""
+
+import pytest
+
+from swelab.sandbox.output import BoundedOutput
+
+
+def _fed(limit, data, step):
+    kept = BoundedOutput(limit)
+    for start in range(0, len(data), step):
+        kept.add(data[start : start + step])
+    return kept
+
+
+@pytest.mark.parametrize("step", [1, 3, 7, 100])
+@pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 19, 20, 21, 57])
+def test_every_cut_into_chunks_gives_the_same_two_ends(size, step):
+    data = bytes(range(48, 48 + size))
+    kept = _fed(11, data, step)
+    if size <= 11:
+        assert (kept.value(), kept.dropped) == (data, 0)
+    else:
+        marker = f"\n[... {size - 11} bytes dropped ...]\n".encode()
+        assert kept.value() == data[:5] + marker + data[-6:]
+        assert kept.dropped == size - 11
+
+
+def test_nothing_kept_is_still_counted():
+    kept = _fed(0, b"x" * 50, 7)
+    assert kept.dropped == 50
+    assert b"50 bytes dropped" in kept.value()
+
+
+def test_memory_does_not_follow_the_stream():
+    kept = BoundedOutput(1000)
+    for _ in range(2000):
+        kept.add(b"y" * 5000)
+    assert kept.dropped == 2000 * 5000 - 1000
+    assert len(kept._tail) <= 2 * 500 + 5000

@@ -1,0 +1,133 @@
+"""Folders and user ids that the kernel gives back when their owner dies."""
+
+import errno
+import os
+import subprocess
+import sys
+
+import pytest
+
+from swelab.sandbox.protocol import BackendMissing, Limits, SandboxLost
+from swelab.sandbox.rootfs import read_toolbox
+from swelab.sandbox.scratch import PREFIX, ScratchFolder, UserId, copy_tree, prune, remove_tree
+from swelab.sandbox.watch import DiskMeter, disk_bytes, process_tree, usage
+
+
+def test_only_folders_without_a_living_owner_are_pruned(tmp_path):
+    ours = ScratchFolder(tmp_path)
+    code = (
+        "import sys, os, signal, pathlib; from swelab.sandbox.scratch import ScratchFolder\n"
+        "ScratchFolder(pathlib.Path(sys.argv[1])); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    (tmp_path / "unrelated").mkdir()
+    (tmp_path / (PREFIX + "file")).write_text("")
+    assert len(list(tmp_path.glob(PREFIX + "*"))) == 3
+    assert prune(tmp_path) == 1
+    assert ours.path.exists() and (tmp_path / "unrelated").exists()
+    ours.remove()
+    ours.remove()
+    assert not ours.path.exists()
+
+
+def test_a_link_named_like_ours_is_not_followed(tmp_path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / (PREFIX + "x")).symlink_to("precious")
+    assert prune(tmp_path) == 0
+    assert (tmp_path / "precious").exists()
+
+
+def test_a_user_id_is_held_until_released():
+    uids = range(2_000_000_000, 2_000_000_002)
+    first, second = UserId(uids), UserId(uids)
+    assert {first.value, second.value} == set(uids)
+    with pytest.raises(SandboxLost, match="all 2 user ids for sandboxes are in use"):
+        UserId(uids)
+    first.release()
+    third = UserId(uids)
+    assert third.value == first.value
+    second.release()
+    third.release()
+
+
+def test_copy_keeps_modes_and_links_and_follows_none(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "sub").mkdir(parents=True)
+    target.mkdir()
+    (source / "sub" / "run").write_text("#!/bin/sh\n")
+    (source / "sub" / "run").chmod(0o750)
+    (source / "out").symlink_to("/etc")
+    (source / ".hidden").write_text("x")
+    copy_tree(source, target, None)
+    assert (target / "sub" / "run").stat().st_mode & 0o777 == 0o750
+    assert os.readlink(target / "out") == "/etc"
+    assert (target / ".hidden").read_text() == "x"
+
+
+def test_copy_errors_are_os_errors_with_a_reason(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileNotFoundError):
+        copy_tree(tmp_path / "absent", tmp_path, None)
+    with pytest.raises(NotADirectoryError):
+        copy_tree(tmp_path / "file", tmp_path, None)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_full_disk_is_an_os_error_that_says_so(tmp_path):
+    source, small = tmp_path / "source", tmp_path / "small"
+    source.mkdir()
+    small.mkdir()
+    (source / "big").write_bytes(b"x" * (2 << 20))
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)], check=True)
+    try:
+        with pytest.raises(OSError, match="No space left on device while copying") as caught:
+            copy_tree(source, small, None)
+        assert caught.value.errno == errno.ENOSPC
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_trees_of_any_depth_and_mode_are_removed(tmp_path):
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    here = os.open(victim, os.O_RDONLY)
+    for _ in range(1100):  # deeper than recursion and PATH_MAX allow
+        os.mkdir("deeper", dir_fd=here)
+        below = os.open("deeper", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    (victim / "closed").mkdir(mode=0)
+    remove_tree(victim)
+    assert not victim.exists()
+
+
+def test_usage_counts_children_and_their_memory():
+    child = subprocess.Popen(
+        [sys.executable, "-c", "x = b'y' * (50 << 20); print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    child.stdout.read(1)
+    used = usage(os.getpid())
+    assert child.pid in process_tree(os.getpid())
+    assert used.processes >= 2 and used.memory_bytes > 50 << 20 and used.cpu_seconds > 0
+    child.communicate(b"\n")
+    assert child.pid not in process_tree(os.getpid())
+
+
+def test_disk_meter_sees_growth(tmp_path):
+    meter = DiskMeter(tmp_path)
+    assert not meter.exceeds(8 << 20, os.getpid())
+    (tmp_path / "big").write_bytes(b"x" * (16 << 20))
+    assert disk_bytes(tmp_path) > 16 << 20
+    assert meter.exceeds(8 << 20, os.getpid())
+
+
+def test_a_folder_that_is_no_venv_is_said_to_be_none(tmp_path):
+    with pytest.raises(BackendMissing, match="no Python venv for sandboxes at"):
+        read_toolbox(tmp_path)
+
+
+def test_limits_are_values():
+    assert Limits(wall_seconds=5) == Limits(wall_seconds=5)
