@@ -1,0 +1,1 @@
+"""Where tasks come from, and the working copies they are solved in."""

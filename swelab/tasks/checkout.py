@@ -1,0 +1,142 @@
+"""From a repository archive and a task row to a working copy with the bug in it.
+
+The clean tree holds what a task's repository looks like without the bug; it never enters a
+sandbox. A checkout is a copy of it with the bug's patch applied and one single commit, so that no
+history tells the clean code.
+"""
+
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from swelab.records import InputError, Record, sha256_file, shorten
+from swelab.sandbox.scratch import ScratchFolder, scratch_base
+
+GIT_ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/nonexistent",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_AUTHOR_NAME": "swelab",
+    "GIT_AUTHOR_EMAIL": "swelab@localhost",
+    "GIT_AUTHOR_DATE": "2000-01-01T00:00:00Z",
+    "GIT_COMMITTER_NAME": "swelab",
+    "GIT_COMMITTER_EMAIL": "swelab@localhost",
+    "GIT_COMMITTER_DATE": "2000-01-01T00:00:00Z",
+}
+
+
+def git(tree: Path, *arguments: str, data: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    """Runs git in a trusted `tree` with a fixed identity, date and configuration; does not raise."""
+    return subprocess.run(
+        ["git", "-c", "core.fsync=none", "-c", "gc.auto=0", *arguments],
+        cwd=tree,
+        env=GIT_ENVIRONMENT,
+        input=data,
+        capture_output=True,
+    )
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A private folder that goes with the block; one left by a killed process is removed by a later run."""
+    folder = ScratchFolder(scratch_base())
+    try:
+        yield folder.path
+    finally:
+        folder.remove()
+
+
+class RepoStore:
+    """Clean trees of repository archives (`<repos_dir>/<recipe>.tar`), each unpacked once per archive content.
+
+    `cache_dir` belongs to the store alone. Thread-safe.
+    """
+
+    def __init__(self, repos_dir: str | Path, cache_dir: str | Path):
+        self.repos_dir, self.cache_dir = Path(repos_dir), Path(cache_dir)
+        self.cache_dir.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
+        self._trees: dict[str, tuple[str, Path]] = {}
+
+    def digest(self, task: Record) -> str:
+        """SHA-256 of the archive that the task is made from."""
+        return self._unpacked(task)[0]
+
+    def clean_tree(self, task: Record) -> Path:
+        """Folder with the repository without the bug. Raises InputError when the archive is missing or broken."""
+        return self._unpacked(task)[1]
+
+    def checkout(self, task: Record, destination: Path) -> None:
+        """Makes `destination`: the clean tree with the bug applied, as one commit.
+
+        The same task gives the same commit hash. Raises InputError when the bug's patch does not apply.
+        """
+        clean = self.clean_tree(task)
+        shutil.copytree(clean, destination, symlinks=True)
+        applied = git(destination, "apply", "--whitespace=nowarn", "-", data=encode_patch(task["patch"]))
+        if applied.returncode:
+            fault = shorten(applied.stderr.decode(errors="replace"))
+            raise InputError(f"the bug's patch does not apply: {fault}", task["instance_id"], "a git patch")
+        for arguments in (["init", "-q", "-b", "main"], ["add", "-A", "-f"], ["commit", "-q", "-m", "base"]):
+            done = git(destination, *arguments)
+            if done.returncode:
+                raise OSError(f"git {arguments[0]} in {destination}: {shorten(done.stderr.decode())}")
+        shutil.rmtree(destination / ".git" / "hooks", ignore_errors=True)
+
+    def _unpacked(self, task: Record) -> tuple[str, Path]:
+        name = task.get("repo_recipe")
+        if not name:
+            raise InputError(
+                "this task has no repo_recipe, and its image needs a container engine",
+                f"{task['instance_id']} ({task['image_name']})",
+                "a task whose repository is a file under results/repos",
+            )
+        with self._lock:
+            if name not in self._trees:
+                self._trees[name] = self._unpack(name)
+            return self._trees[name]
+
+    def _unpack(self, name: str) -> tuple[str, Path]:
+        archive = self.repos_dir / f"{name}.tar"
+        if not archive.is_file():
+            raise InputError("no such repository archive", archive)
+        digest = sha256_file(archive)
+        tree = self.cache_dir / f"{name}.{digest[:16]}"
+        if not tree.is_dir():
+            scratch = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=self.cache_dir))
+            try:
+                with tarfile.open(archive) as tar:
+                    tar.extractall(scratch, filter="data")
+                os.chmod(scratch, 0o755)
+                os.replace(scratch, tree)
+            except tarfile.TarError as error:
+                raise InputError(f"not a usable archive: {error}", archive) from None
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+        return digest, tree
+
+
+def encode_patch(text: str) -> bytes:
+    """A patch as the bytes it was made of (bytes that were not UTF-8 travel as lone surrogates)."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def decode_patch(data: bytes) -> str:
+    """The inverse of `encode_patch`."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def gold_patch(store: RepoStore, task: Record) -> str:
+    """The gold fix of a task: a unified diff from the checkout with the bug to the clean tree."""
+    with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
+        tree = Path(scratch) / "tree"
+        store.checkout(task, tree)
+        git(tree, "apply", "-R", "--whitespace=nowarn", "-", data=encode_patch(task["patch"]))
+        return decode_patch(git(tree, "diff", "--binary", "HEAD").stdout)

@@ -1,0 +1,147 @@
+"""Source of tasks `dataset`: a published set in SWE-smith's or SWE-bench's schema, or a local copy of one."""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from swelab.records import InputError, Record, read_json, read_jsonl
+
+LISTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
+REQUIRED = ("instance_id", "repo", "patch", *LISTS)
+
+
+def make_tasks(recipe: Record) -> tuple[list[Record], dict[str, int]]:
+    """Rows of a published set that meet the recipe's criteria, and how many were dropped by reason.
+
+    Rows keep all their keys; lists written as JSON strings become lists. With a larger limit the
+    first rows are the same. A row means what its publisher says: SWE-smith's `patch` is the bug,
+    SWE-bench's is the fix. Raises InputError naming the file, the row and the field.
+    """
+    where = recipe.get("path") or f"{recipe.get('dataset')}, split {recipe['split']}"
+    drops: Counter[str] = Counter()
+    kept: dict[str, Record] = {}
+    for number, raw in enumerate(_rows(recipe)):
+        row = _parse(raw, f"{where}, row {number}")
+        reason = _misses(row, recipe["criteria"])
+        if reason:
+            drops[reason] += 1
+        elif (first := kept.setdefault(row["instance_id"], row)) is row:
+            continue
+        elif first == row:
+            drops["repeated_row"] += 1
+        else:
+            raise InputError(
+                f"another row is {row['instance_id']} too", f"{where}, row {number}", "unique ids"
+            )
+    if not kept:
+        raise InputError(f"no row meets the criteria ({dict(drops)})", where)
+    order = sorted(kept.values(), key=lambda row: _draw(recipe["seed"], row["instance_id"]))
+    limit = recipe["limit"] or len(order)
+    if len(order) > limit:
+        drops["over_limit"] = len(order) - limit
+    return order[:limit], dict(sorted(drops.items()))
+
+
+def _draw(seed: int, instance: str) -> str:
+    return hashlib.sha256(f"{seed}\n{instance}".encode()).hexdigest()
+
+
+def _rows(recipe: Record) -> Iterator[Any]:
+    if path := recipe.get("path"):
+        return _local(Path(path))
+    if not recipe.get("dataset") or not recipe.get("revision"):
+        raise InputError(
+            "neither path nor dataset with revision", "subset recipe", "where the rows come from"
+        )
+    return _published(recipe)
+
+
+def _published(recipe: Record) -> Iterator[Any]:
+    from datasets import load_dataset
+
+    name, split, revision = recipe["dataset"], recipe["split"], recipe["revision"]
+    try:
+        return iter(load_dataset(name, split=split, revision=revision))
+    except Exception as error:  # the hub's client has no common class of its errors
+        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        raise InputError(f"cannot be loaded: {reason}", f"{name}@{revision}, split {split}") from None
+
+
+def _local(path: Path) -> Iterator[Any]:
+    if path.suffix == ".jsonl":
+        return read_jsonl(path)
+    if path.suffix == ".parquet":
+        return _parquet(path)
+    content = read_json(path)
+    if not isinstance(content, list):
+        raise InputError(f"a {type(content).__name__}", path, "a JSON list of rows")
+    return iter(content)
+
+
+def _parquet(path: Path) -> Iterator[Any]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return iter(pyarrow.parquet.read_table(path).to_pylist())
+    except (OSError, pyarrow.ArrowException) as error:
+        raise InputError(f"cannot be read: {error}", path, "a Parquet file") from None
+
+
+def _parse(raw: Any, where: str) -> Record:
+    if not isinstance(raw, dict):
+        raise InputError(f"a {type(raw).__name__}", where, "a JSON object")
+    row = dict(raw)
+    for name in REQUIRED:
+        if row.get(name) in (None, ""):
+            raise InputError(f"field {name} is missing or empty", where, "a row in SWE-smith's schema")
+    for name in LISTS:
+        row[name] = _tests(row[name], f"{where} ({row['instance_id']})", name)
+    if not row["FAIL_TO_PASS"]:
+        raise InputError(
+            "field FAIL_TO_PASS is empty", f"{where} ({row['instance_id']})", "at least one test"
+        )
+    row.setdefault("problem_statement", "")
+    row["image_name"] = row.get("image_name") or image_name(row["instance_id"])
+    row.setdefault("source", "dataset")
+    return row
+
+
+def image_name(instance: str) -> str:
+    """The image of a SWE-bench instance whose row names none, by that benchmark's convention."""
+    return f"swebench/sweb.eval.x86_64.{instance.replace('__', '_1776_').lower()}:latest"
+
+
+def _tests(value: Any, where: str, field: str) -> list[str]:
+    """A list of test ids; SWE-bench writes it as a JSON string."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError:
+            raise InputError(f"field {field} is no JSON list", where, "a list of test ids") from None
+    if not isinstance(value, list) or not all(isinstance(test, str) and test for test in value):
+        raise InputError(f"field {field} is no list of strings", where, "a list of test ids")
+    return value
+
+
+def _misses(row: Record, criteria: Record) -> str:
+    """The first criterion that a row does not meet, or ""."""
+    count, most = len(row["FAIL_TO_PASS"]), criteria["max_fail_to_pass"]
+    if not re.search(_pattern(criteria["id_pattern"]), row["instance_id"]):
+        return "id_pattern"
+    if criteria["repos"] and row["repo"] not in criteria["repos"]:
+        return "repos"
+    if count < criteria["min_fail_to_pass"]:
+        return "min_fail_to_pass"
+    return "max_fail_to_pass" if most and count > most else ""
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise InputError(f"id_pattern {text!r}: {error}", "subset recipe", "a regular expression") from None

@@ -1,0 +1,80 @@
+"""From a source archive to a repository archive: a deterministic tar of a clean checkout."""
+
+import fnmatch
+import io
+import tarfile
+from pathlib import Path
+
+from swelab.records import InputError, Record
+from swelab.tasks.forge.fetch import fetch_archive
+
+LICENCE_MARKS = {
+    "MIT": "permission is hereby granted, free of charge, to any person obtaining a copy",
+    "BSD-2-Clause": "redistribution and use in source and binary forms",
+    "BSD-3-Clause": "redistribution and use in source and binary forms",
+    "Apache-2.0": "apache license",
+}
+"""Licences that allow changed copies, by SPDX name, with a phrase of their text."""
+MAX_UNPACKED = 256 << 20
+
+
+def build_repo(recipe: Record, cache_dir: Path) -> bytes:
+    """Tar of the clean checkout of a `pypi` repository recipe; the same recipe gives the same bytes.
+
+    Raises InputError: see `fetch_archive`, `read_members`; or the licence file does not carry the
+    licence that the recipe names.
+    """
+    files = read_members(fetch_archive(recipe, Path(cache_dir)), recipe["file"])
+    text = files.get(recipe["licence_file"], (b"", False))[0].decode("utf-8", "replace")
+    if LICENCE_MARKS[recipe["licence"]] not in " ".join(text.lower().split()):
+        where = f"{recipe['file']}: {recipe['licence_file']}"
+        raise InputError("licence text not found", where, f"the text of {recipe['licence']}")
+    return write_tar({path: file for path, file in files.items() if not _left_out(path, recipe["exclude"])})
+
+
+def read_members(data: bytes, name: str) -> dict[str, tuple[bytes, bool]]:
+    """Files of a source archive, (bytes, executable) by path without the top folder.
+
+    Raises InputError on a broken archive, a link or device, a path that leaves the folder, or more
+    than `MAX_UNPACKED` bytes.
+    """
+    files: dict[str, tuple[bytes, bool]] = {}
+    total = 0
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+            for member in tar:
+                if member.isdir():
+                    continue
+                path = _inner_path(member, name)
+                total += member.size
+                if total > MAX_UNPACKED:
+                    raise InputError(f"unpacks to more than {MAX_UNPACKED >> 20} MiB", name)
+                stream = tar.extractfile(member)
+                files[path] = (stream.read() if stream else b"", bool(member.mode & 0o100))
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise InputError(f"not a usable archive: {error}", name, "a .tar.gz source archive") from None
+    return files
+
+
+def write_tar(files: dict[str, tuple[bytes, bool]]) -> bytes:
+    """A tar whose bytes depend on `files` alone: sorted, no owner, no time."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for path in sorted(files):
+            content, executable = files[path]
+            member = tarfile.TarInfo(path)
+            member.size = len(content)
+            member.mode = 0o755 if executable else 0o644
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def _inner_path(member: tarfile.TarInfo, name: str) -> str:
+    parts = member.name.removeprefix("./").split("/")
+    if not member.isfile() or len(parts) < 2 or any(part in ("", ".", "..", ".git") for part in parts):
+        raise InputError(f"unsafe entry {member.name!r}", name, "plain files in one top folder")
+    return "/".join(parts[1:])
+
+
+def _left_out(path: str, patterns: list[str]) -> bool:
+    return any(fnmatch.fnmatchcase(part, pattern) for part in path.split("/") for pattern in patterns)

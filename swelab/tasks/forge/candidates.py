@@ -1,0 +1,131 @@
+"""Candidate bugs of a repository, in a seeded order that does not depend on how many are taken."""
+
+import ast
+import difflib
+import fnmatch
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from swelab.tasks.forge.operators import OPERATORS
+from swelab.tasks.forge.source import Edit, Source, apply_edits, body_nodes
+from swelab.tasks.split import bug_hash
+
+CONTEXT = 3
+"""Lines of context in a diff, as git has it."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One possible bug.
+
+    function: "path::Qual.name", what is nested belongs to the outermost function. line: of its
+    `def`. before, after: the changed lines. patch: git-appliable, introduces the bug.
+    """
+
+    path: str
+    function: str
+    line: int
+    op: str
+    edits: tuple[Edit, ...]
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    patch: str
+    bug: str
+
+    @property
+    def qualified_name(self) -> str:
+        return self.function.partition("::")[2]
+
+
+def read_sources(tree: Path, targets: Iterable[str]) -> dict[str, Source]:
+    """Parsed files of `tree` that a pattern of `targets` matches, by path. Raises InputError."""
+    paths = sorted(path.relative_to(tree).as_posix() for path in tree.rglob("*.py") if path.is_file())
+    return {
+        path: Source(path, (tree / path).read_bytes())
+        for path in paths
+        if any(fnmatch.fnmatchcase(path, pattern) for pattern in targets)
+    }
+
+
+def candidates(source: Source, operators: Iterable[str]) -> Iterator[Candidate]:
+    """All candidates of one file, in source order."""
+    for name, function in source.functions():
+        seen = set()
+        for node in body_nodes(function):
+            for op in operators:
+                for edits in OPERATORS[op](source, node):
+                    if edits not in seen and not _at_open_end(source, edits):
+                        seen.add(edits)
+                        yield _candidate(source, f"{source.path}::{name}", function.lineno, op, edits)
+
+
+def ordered(sources: Iterable[Source], operators: Iterable[str], seed: int) -> tuple[list[Candidate], int]:
+    """Candidates of a repository in seeded order, operators taking turns; and how many were ambiguous.
+
+    A bug whose hash occurs in two functions is left out: it could sit on both sides of the split.
+    """
+    operators = tuple(operators)
+    found = [candidate for source in sources for candidate in candidates(source, operators)]
+    homes = {(c.bug, c.function) for c in found}
+    ambiguous = {bug for bug, count in Counter(bug for bug, _ in homes).items() if count > 1}
+    unique = {c.bug: c for c in reversed(found) if c.bug not in ambiguous}
+
+    def draw(candidate: Candidate) -> str:
+        return hashlib.sha256(f"{seed}\n{candidate.op}\n{candidate.bug}".encode()).hexdigest()
+
+    by_op: dict[str, list[Candidate]] = {}
+    for candidate in sorted(unique.values(), key=draw):
+        by_op.setdefault(candidate.op, []).append(candidate)
+    turns = [(turn, draw(c), c) for group in by_op.values() for turn, c in enumerate(group)]
+    return [c for _, _, c in sorted(turns, key=lambda t: t[:2])], len(ambiguous)
+
+
+def rejects(source: Source, candidate: Candidate) -> str:
+    """Why a candidate is no bug even before it runs ("syntax", "no_change"), or ""."""
+    try:
+        mutated = ast.parse(source.apply(candidate.edits))
+        compile(mutated, candidate.path, "exec")
+    except (SyntaxError, ValueError):
+        return "syntax"
+    return "no_change" if ast.dump(mutated) == ast.dump(source.tree) else ""
+
+
+def _at_open_end(source: Source, edits: tuple[Edit, ...]) -> bool:
+    """Whether a diff would show a last line without a newline: such bugs are left out."""
+    return not source.newline_at_end and source.line_of(max(e.end for e in edits)) + CONTEXT + 2 >= len(
+        source.starts
+    )
+
+
+def _candidate(source: Source, function: str, line: int, op: str, edits: tuple[Edit, ...]) -> Candidate:
+    first = source.line_of(min(edit.start for edit in edits))
+    last = source.line_of(max(max(edit.end - 1, edit.start) for edit in edits))
+    low, high = max(first - CONTEXT, 0), min(last + 1 + CONTEXT, len(source.starts) - 1)
+    start, end = source.starts[low], source.starts[high]
+    old = _lines(source.data[start:end])
+    shifted = tuple(Edit(e.start - start, e.end - start, e.text) for e in edits)
+    new = _lines(apply_edits(source.data[start:end], shifted))
+    hunk = list(difflib.unified_diff(old, new, n=CONTEXT))[2:]
+    patch = _header(source.path) + "".join(_moved(line, low) for line in hunk)
+    before = tuple(text[1:].strip() for text in hunk if text.startswith("-"))
+    after = tuple(text[1:].strip() for text in hunk if text.startswith("+"))
+    return Candidate(source.path, function, line, op, edits, before, after, patch, bug_hash(patch))
+
+
+def _lines(data: bytes) -> list[str]:
+    return [line + "\n" for line in data.decode("utf-8").split("\n")[:-1]]
+
+
+def _header(path: str) -> str:
+    return f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n"
+
+
+def _moved(line: str, by: int) -> str:
+    """A hunk header of a window of a file, with line numbers of the whole file."""
+    if not line.startswith("@@ "):
+        return line
+    return re.sub(r"(?<=[-+])(\d+)", lambda number: str(int(number[0]) + by), line)

@@ -1,0 +1,94 @@
+"""Source archives from the package index that pip is configured with.
+
+pip's own session and finder are used, so that its configuration (index, mirrors, find-links,
+proxies, certificates, credentials) holds here too. They are internals of pip, but `pip download`
+is no alternative: for a source archive it runs the package's set-up code. Nothing here runs it.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from swelab.records import InputError, Record, shorten, write_bytes
+
+MAX_BYTES = 64 << 20
+CHUNK = 1 << 16
+
+
+def fetch_archive(recipe: Record, cache_dir: Path) -> bytes:
+    """The source archive that a repository recipe pins, from the cache or the package index.
+
+    recipe: keys package, version, file, sha256. The cache holds verified archives by hash.
+    Raises InputError: not on the index, index unreachable, another content than pinned.
+    """
+    cached = cache_dir / recipe["sha256"] / recipe["file"]
+    if cached.is_file():
+        data = cached.read_bytes()
+        if hashlib.sha256(data).hexdigest() == recipe["sha256"]:
+            return data
+    data = _download(recipe)
+    found = hashlib.sha256(data).hexdigest()
+    if found != recipe["sha256"]:
+        raise InputError(f"sha256 is {found}", recipe["file"], f"{recipe['sha256']} as the recipe pins")
+    write_bytes(cached, data)
+    return data
+
+
+def _download(recipe: Record) -> bytes:
+    try:
+        from pip._internal.commands import create_command
+    except ImportError:
+        raise InputError(
+            "pip is not in this Python", recipe["file"], "a virtual environment with pip"
+        ) from None
+    command = create_command("download")
+    options, _ = command.parse_args([])
+    with _pip_messages() as messages, command.main_context():
+        session = command._build_session(options)  # type: ignore[attr-defined]
+        finder = command._build_package_finder(options, session)  # type: ignore[attr-defined]
+        links = {found.link.filename: found.link for found in finder.find_all_candidates(recipe["package"])}
+        link = links.get(recipe["file"])
+        if link is None:
+            faults = [text for text in messages if text.startswith("Could not fetch URL")]
+            reason = f" ({shorten(faults[-1])})" if faults and not links else ""
+            raise InputError(
+                f"not on the package index{reason}", recipe["file"], "a file that the index lists"
+            )
+        try:
+            return _read(session, link.url_without_fragment, recipe["file"])
+        except OSError as error:  # what requests raises is an OSError
+            raise InputError(f"download failed: {shorten(str(error))}", recipe["file"]) from None
+
+
+def _read(session, url: str, name: str) -> bytes:
+    answer = session.get(url, stream=True, headers={"Accept-Encoding": "identity"})
+    answer.raise_for_status()
+    data = bytearray()
+    for chunk in answer.iter_content(CHUNK):
+        data += chunk
+        if len(data) > MAX_BYTES:
+            raise InputError(f"more than {MAX_BYTES >> 20} MiB", name, "a small source archive")
+    return bytes(data)
+
+
+@contextmanager
+def _pip_messages() -> Iterator[list[str]]:
+    """pip's log messages of the block, kept off the terminal: they hold why an index gave nothing."""
+    messages: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(record.getMessage())
+
+    logger, keep = logging.getLogger("pip"), Keep()
+    before = logger.level, logger.propagate
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    logger.addHandler(keep)
+    try:
+        yield messages
+    finally:
+        logger.removeHandler(keep)
+        logger.level, logger.propagate = before

@@ -1,0 +1,34 @@
+"""The mutation operators by name."""
+
+import ast
+from collections.abc import Callable
+
+from swelab.tasks.forge import expressions as e
+from swelab.tasks.forge import statements as s
+from swelab.tasks.forge.source import Source
+
+Operator = Callable[[Source, ast.AST], e.Changes]
+
+OPERATORS: dict[str, Operator] = {
+    operator.__name__: operator
+    for operator in (
+        e.op_change,
+        e.op_swap,
+        e.compare_change,
+        e.const_off_by_one,
+        e.const_change,
+        e.bool_negate,
+        e.cond_invert,
+        e.and_or_swap,
+        e.args_swap,
+        e.call_change,
+        e.slice_change,
+        e.ternary_swap,
+        s.branch_remove,
+        s.return_remove,
+        s.statement_remove,
+        s.loop_remove,
+        s.try_remove,
+        s.loop_jump,
+    )
+}

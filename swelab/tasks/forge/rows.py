@@ -1,0 +1,172 @@
+"""Task rows from valid bugs, taken in turn from every repository."""
+
+import fnmatch
+import itertools
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from swelab import recipes
+from swelab.console import Progress
+from swelab.journal import Journal
+from swelab.records import InputError, Record, sha256_file
+from swelab.sandbox import Backend
+from swelab.tasks.checkout import RepoStore
+from swelab.tasks.forge.candidates import Candidate, ordered, read_sources
+from swelab.tasks.forge.issue_text import issue_text
+from swelab.tasks.forge.operators import OPERATORS
+from swelab.tasks.forge.validate import Repository, Statuses, Validator
+from swelab.tasks.split import side_of
+
+
+class Lane:
+    """The candidates of one repository, in order; full functions are passed over."""
+
+    def __init__(self, repo: Repository, queue: list[Candidate], per_function: int, drops: Counter[str]):
+        self.repo, self.queue, self.per_function, self.drops = repo, queue, per_function, drops
+        self.next = 0
+        self.kept: Counter[str] = Counter()
+
+    def ahead(self, count: int) -> list[Candidate]:
+        """The `count` candidates that would be asked for next, as far as one can tell now."""
+        rest = itertools.islice(self.queue, self.next, None)
+        return list(itertools.islice((c for c in rest if self.kept[c.function] < self.per_function), count))
+
+    def take(self) -> Candidate | None:
+        """The next candidate, or None at the end."""
+        while self.next < len(self.queue):
+            candidate = self.queue[self.next]
+            self.next += 1
+            if self.kept[candidate.function] < self.per_function:
+                return candidate
+            self.drops["function_full"] += 1
+        return None
+
+
+def make_tasks(
+    recipe: Record,
+    repo_tars: dict[str, Path],
+    backend: Backend,
+    progress: Path,
+    workers: int,
+    statuses: Statuses,
+    configs: Path = recipes.CONFIGS,
+) -> tuple[list[Record], dict[str, int]]:
+    """Task rows of a `forge` subset, and how many candidates were dropped by reason.
+
+    repo_tars: archives by name of repository recipe. progress: journal of verdicts. With a larger
+    limit the first rows are the same. Raises InputError (broken archive or recipe), SandboxLost.
+    """
+    drops: Counter[str] = Counter()
+    with (
+        tempfile.TemporaryDirectory(prefix="swelab-forge-") as scratch,
+        Journal(progress) as journal,
+        Validator(backend, statuses, journal, workers) as validator,
+    ):
+        lanes = []
+        for name in recipe["repos"]:
+            repo = open_repository(name, repo_tars[name], Path(scratch), configs)
+            validator.baseline(repo)
+            lanes.append(Lane(repo, _queue(recipe, repo, drops), recipe["max_per_function"], drops))
+        rows = _take_turns(recipe, lanes, validator, workers, drops)
+    return rows, dict(sorted(drops.items()))
+
+
+def open_repository(name: str, archive: Path, scratch: Path, configs: Path) -> Repository:
+    """A repository archive unpacked under `scratch`, with its recipe. Raises InputError."""
+    settings, where = recipes.named("repo", name, configs), recipes.path_of("repo", name, configs)
+    if settings["source"] != "pypi":
+        raise InputError(f"its source is {settings['source']!r}", where, "pypi")
+    tree = RepoStore(archive.parent, scratch).clean_tree({"instance_id": name, "repo_recipe": archive.stem})
+    sources = read_sources(tree, settings["targets"])
+    if not sources:
+        raise InputError("no file matches its targets", where, "paths of the archive")
+    return Repository(name, settings, sha256_file(archive), tree, sources)
+
+
+def _queue(recipe: Record, repo: Repository, drops: Counter[str]) -> list[Candidate]:
+    operators = recipe["operators"] or list(OPERATORS)
+    found, ambiguous = ordered(repo.sources.values(), operators, recipe["seed"])
+    if ambiguous:
+        drops["same_bug_in_two_functions"] += ambiguous
+    return [c for c in found if side_of(repo.name, c.function, recipe["heldout_share"]) == recipe["side"]]
+
+
+def _take_turns(
+    recipe: Record, lanes: list[Lane], validator: Validator, workers: int, drops: Counter[str]
+) -> list[Record]:
+    rows: list[Record] = []
+    seen: set[str] = set()
+    bar = Progress(recipe["limit"], "tasks")
+    turn = list(lanes)
+    while turn and len(rows) < recipe["limit"]:
+        lane = turn.pop(0)
+        row = _next_row(recipe, [lane, *turn], validator, workers, drops)
+        if row is None:
+            continue
+        turn.append(lane)
+        if row["instance_id"] in seen:
+            drops["same_id"] += 1
+            continue
+        seen.add(row["instance_id"])
+        rows.append(row)
+        bar.done(True)
+    bar.close()
+    return rows
+
+
+def _next_row(
+    recipe: Record, turn: list[Lane], validator: Validator, workers: int, drops: Counter[str]
+) -> Record | None:
+    """The next valid bug of the first lane as a row; the lanes behind it keep other workers busy."""
+    lane, most = turn[0], recipe["max_fail_to_pass"]
+    while (candidate := lane.take()) is not None:
+        if not validator.known(lane.repo, candidate, most):
+            validator.expect(lane.repo, candidate, most)
+            others = turn[1:] or turn
+            upcoming = [(each.repo, c) for each in others for c in each.ahead(-(-workers // len(others)))]
+            for repo, other in upcoming[: workers - 1]:
+                validator.expect(repo, other, most)
+        verdict = validator.verdict(lane.repo, candidate, most)
+        if not verdict["reason"]:
+            lane.kept[candidate.function] += 1
+            return task_row(lane.repo, candidate, verdict)
+        drops[verdict["reason"]] += 1
+    return None
+
+
+def task_row(repo: Repository, bug: Candidate, verdict: Record) -> Record:
+    """A row in SWE-smith's schema with ours beside it."""
+    settings, broken = repo.recipe, verdict["broken"]
+    failing = set(broken)
+    mirror = f"{settings['owner']}__{settings['package']}.{settings['sha256'][:8]}"
+    return {
+        "instance_id": f"{mirror}.func_pm_{bug.op}__{bug.bug[:8]}",
+        "repo": f"swelab/{mirror}",
+        "patch": bug.patch,
+        "problem_statement": issue_text(
+            bug.function, broken, verdict["message"], bug.before + bug.after, bug.bug
+        ),
+        "FAIL_TO_PASS": broken,
+        "PASS_TO_PASS": [test for test in repo.passed if test not in failing],
+        "image_name": f"swelab/{repo.name}",
+        "base_commit": "",
+        "source": "forge",
+        "repo_recipe": repo.name,
+        "test_cmd": settings["test_cmd"],
+        "log_parser": settings["log_parser"],
+        "test_files": test_files(repo.tree, settings["tests"], broken[0]),
+        "tests_left_out": repo.unstable,
+        "test_timeout": settings["test_timeout"],
+        "function": bug.function,
+        "bug": bug.bug,
+        "op": bug.op,
+        "hint": {"path": bug.path, "line": bug.line, "name": bug.qualified_name.rpartition(".")[2]},
+    }
+
+
+def test_files(tree: Path, patterns: list[str], failing: str) -> list[str]:
+    """Files of a tree that a pattern matches (`*` also matches "/"), the failing test's file first."""
+    paths = (path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file())
+    found = (path for path in paths if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns))
+    return sorted(found, key=lambda path: (path != failing.partition("::")[0], path))

@@ -1,0 +1,207 @@
+"""Whether a candidate is a usable bug: the repository's own tests, run in fresh sandboxes.
+
+A verdict is journalled under the hash of all it depends on, so a killed run goes on where it was
+and a larger subset validates only what is new.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from swelab.journal import Journal
+from swelab.records import InputError, Record, digest
+from swelab.sandbox import Backend, Limits, SandboxLost
+from swelab.tasks.forge.candidates import Candidate, rejects
+from swelab.tasks.forge.source import Source
+
+VERSION = 1
+"""Part of every key: raised when the same candidate could get another verdict."""
+
+LOG_BYTES = 16 << 20
+CLEAN_SECONDS = 600
+SLOWER = 10
+SPARE_SECONDS = 5
+"""A bug's run may take `SLOWER` times the clean run's wall time and `SPARE_SECONDS` more."""
+ATTEMPTS = 3
+WIDE = {"COLUMNS": "1000"}
+"""pytest cuts the reason of a failure to the terminal's width; the confirming run shows it whole."""
+
+Statuses = Callable[[str, str], dict[str, str]]
+"""(log, parser name) -> status by test id; `swelab.grading.logs.statuses`."""
+
+
+@dataclass
+class Repository:
+    """A clean tree with what its recipe says about tests.
+
+    passed: ids that pass in both clean runs, in the log's order. unstable: ids left out because they
+    do not, or because the log parser cuts them. seconds: wall time of the slower clean run.
+    """
+
+    name: str
+    recipe: Record
+    digest: str
+    tree: Path
+    sources: dict[str, Source]
+    passed: list[str] = field(default_factory=list)
+    unstable: int = 0
+    seconds: float = 0.0
+
+    def key(self, *parts: object) -> str:
+        tests = [self.recipe[name] for name in ("test_cmd", "log_parser")]
+        return digest([VERSION, self.digest, tests, *parts])
+
+
+@dataclass(frozen=True)
+class Run:
+    status: dict[str, str]
+    code: int
+    ended: str  # "" or why the run is no verdict: "timeout", "limit"
+    seconds: float
+    log: str
+
+
+class Validator:
+    """Verdicts on candidates from `workers` sandboxes at once; only the caller's thread journals them."""
+
+    def __init__(self, backend: Backend, statuses: Statuses, journal: Journal, workers: int):
+        self.backend, self.statuses, self.journal = backend, statuses, journal
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="validate")
+        self._pending: dict[str, Future[Record]] = {}
+
+    def __enter__(self) -> "Validator":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends what runs; verdicts that nobody asked for are journalled too, a later run may."""
+        self._pool.shutdown(cancel_futures=True)
+        for key, future in self._pending.items():
+            if not future.cancelled() and not future.exception():
+                self.journal.append({"key": key, **future.result()})
+        self._pending.clear()
+
+    def baseline(self, repo: Repository) -> None:
+        """Fills in what two clean runs of a repository say. Raises InputError when no test passes."""
+        key = repo.key("clean")
+        if key not in self.journal:
+            runs = list(self._pool.map(lambda _: self._run(repo, None, CLEAN_SECONDS), range(2)))
+            self.journal.append({"key": key, "repo": repo.name, **_compare_clean(runs)})
+        record = self.journal.get(key)
+        repo.passed, repo.unstable, repo.seconds = (record[k] for k in ("passed", "unstable", "seconds"))
+        if not repo.passed:
+            fault = f"no test passes on the clean code: {record['tail']}"
+            raise InputError(fault, repo.name, repo.recipe["test_cmd"])
+
+    def known(self, repo: Repository, candidate: Candidate, most: int) -> bool:
+        """Whether a verdict is in the journal."""
+        return self._key(repo, candidate, most) in self.journal
+
+    def expect(self, repo: Repository, candidate: Candidate, most: int) -> None:
+        """Starts on a verdict that will be asked for soon."""
+        key = self._key(repo, candidate, most)
+        if key not in self.journal and key not in self._pending:
+            self._pending[key] = self._pool.submit(self._judge, repo, candidate, most)
+
+    def verdict(self, repo: Repository, candidate: Candidate, most: int) -> Record:
+        """{"reason": "" when kept, "broken": [ids], "message": str}; `most` tests may break.
+
+        Raises SandboxLost when the sandbox fails again and again.
+        """
+        self.expect(repo, candidate, most)
+        key = self._key(repo, candidate, most)
+        if key in self._pending:
+            self.journal.append({"key": key, **self._pending.pop(key).result()})
+        return self.journal.get(key)
+
+    def _key(self, repo: Repository, candidate: Candidate, most: int) -> str:
+        return repo.key("bug", candidate.patch, most)
+
+    def _judge(self, repo: Repository, candidate: Candidate, most: int) -> Record:
+        where = {"repo": repo.name, "function": candidate.function, "op": candidate.op, "bug": candidate.bug}
+        return where | self._try(repo, candidate, most)
+
+    def _try(self, repo: Repository, candidate: Candidate, most: int) -> Record:
+        source = repo.sources[candidate.path]
+        if reason := rejects(source, candidate):
+            return _verdict(reason)
+        content = source.apply(candidate.edits)
+        seconds = SLOWER * repo.seconds + SPARE_SECONDS
+        first = self._run(repo, (candidate.path, content), seconds)
+        if reason := _unusable(first, repo.passed, most):
+            return _verdict(reason)
+        second = self._run(repo, (candidate.path, content), seconds, WIDE)
+        broken = _broken(first, repo.passed)
+        if second.ended or any(first.status.get(t) != second.status.get(t) for t in repo.passed):
+            return _verdict("flaky")
+        return _verdict("", broken, _reason_of(broken[0], second.log))
+
+    def _run(
+        self,
+        repo: Repository,
+        change: tuple[str, bytes] | None,
+        seconds: float,
+        env: dict[str, str] | None = None,
+    ) -> Run:
+        limits = Limits(wall_seconds=seconds, cpu_seconds=int(2 * seconds) + 1, output_bytes=LOG_BYTES)
+        for attempt in range(ATTEMPTS):
+            try:
+                with self.backend.start(repo.tree, limits=limits) as sandbox:
+                    if change:
+                        sandbox.put(*change)
+                    result = sandbox.exec(repo.recipe["test_cmd"], env=env, limits=limits)
+                break
+            except SandboxLost:
+                if attempt + 1 == ATTEMPTS:
+                    raise
+        log = result.output.decode("utf-8", "replace")
+        status = self.statuses(log, repo.recipe["log_parser"])
+        ended = "timeout" if result.timed_out or result.limit == "cpu" else "limit" if result.limit else ""
+        return Run(status, result.returncode, ended, result.seconds, log)
+
+
+def _compare_clean(runs: list[Run]) -> Record:
+    ids = list(dict.fromkeys(test for run in runs for test in run.status))
+    passed = [test for test in ids if _whole(test) and all(run.status.get(test) == "PASSED" for run in runs)]
+    skipped = sum(all(run.status.get(test) == "SKIPPED" for run in runs) for test in ids)
+    return {
+        "passed": passed,
+        "unstable": len(ids) - len(passed) - skipped,
+        "seconds": round(max(run.seconds for run in runs), 3),
+        "tail": " ".join(runs[0].log.split())[-200:],
+    }
+
+
+def _whole(test: str) -> bool:
+    """Whether a test id came through the log parser uncut (it ends ids at a space)."""
+    return "[" not in test or test.endswith("]")
+
+
+def _broken(run: Run, passed: list[str]) -> list[str]:
+    return [test for test in passed if run.status.get(test) in ("FAILED", "ERROR")]
+
+
+def _unusable(run: Run, passed: list[str], most: int) -> str:
+    """Why a bug's first run makes it no task, or ""."""
+    if run.ended:
+        return run.ended
+    missing = sum(test not in run.status for test in passed)
+    broken = len(_broken(run, passed))
+    if missing:
+        return "collection_error" if run.code != 1 else "tests_missing"
+    if not broken:
+        return "survived"
+    return "breaks_too_many" if broken > most else ""
+
+
+def _verdict(reason: str, broken: list[str] | None = None, message: str = "") -> Record:
+    return {"reason": reason, "broken": broken or [], "message": message}
+
+
+def _reason_of(test: str, log: str) -> str:
+    """The short reason that pytest's summary gives for a failed test, or ""."""
+    for line in log.splitlines():
+        for status in ("FAILED", "ERROR"):
+            if line.startswith(f"{status} {test} - "):
+                return line.removeprefix(f"{status} {test} - ")
+    return ""

@@ -1,0 +1,56 @@
+"""The registry of where repositories and tasks come from."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from swelab.records import InputError, Record
+from swelab.sandbox import Backend
+
+Made = tuple[list[Record], dict[str, int]]
+"""Task rows, and how many candidates were dropped by reason."""
+
+
+def build_repo(recipe: Record, cache_dir: Path) -> bytes:
+    """The repository archive of a recipe. Raises InputError."""
+    if recipe["source"] == "drill":
+        from swelab.tasks import drill
+
+        return drill.build_repo(recipe)
+    from swelab.tasks import forge
+
+    return forge.build_repo(recipe, cache_dir)
+
+
+def make_tasks(
+    recipe: Record,
+    repos_dir: Path,
+    progress: Path,
+    workers: int,
+    open_backend: Callable[[], Backend],
+    statuses: Callable[[str, str], dict[str, str]],
+) -> Made:
+    """Task rows of a subset recipe. The backend is opened only by a source that runs tests.
+
+    statuses: (log, parser name) -> status by test id. Raises InputError, SandboxError.
+    """
+    tars = archives(recipe, repos_dir)
+    if recipe["source"] == "dataset":
+        from swelab.tasks import datasets_source
+
+        return datasets_source.make_tasks(recipe)
+    if recipe["source"] == "drill":
+        from swelab.tasks import drill
+
+        return drill.make_tasks(recipe, tars, open_backend(), progress, workers)
+    from swelab.tasks import forge
+
+    return forge.make_tasks(recipe, tars, open_backend(), progress, workers, statuses)
+
+
+def archives(recipe: Record, repos_dir: Path) -> dict[str, Path]:
+    """Archive by name of each repository that a subset names. Raises InputError when one is missing."""
+    found = {name: repos_dir / f"{name}.tar" for name in recipe.get("repos", [])}
+    for path in found.values():
+        if not path.is_file():
+            raise InputError("no such repository archive", path, "build_repo to have run")
+    return found

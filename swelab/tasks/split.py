@@ -1,0 +1,22 @@
+"""Which side of the split a function is on, and what makes two bugs the same bug."""
+
+import hashlib
+
+
+def side_of(repo: str, function: str, heldout_share: float) -> str:
+    """ "train" or "heldout" by a stable hash of the repository recipe's name and the function.
+
+    heldout_share: in [0, 1]. All bugs of one function are on one side, whatever subset they are in.
+    """
+    value = int(hashlib.sha256(f"{repo}\n{function}".encode()).hexdigest()[:8], 16)
+    return "heldout" if value < heldout_share * 2**32 else "train"
+
+
+def bug_hash(patch: str) -> str:
+    """Hash (16 hex digits) of a patch's paths and changed and context lines, not of its line numbers."""
+    kept = []
+    for line in patch.splitlines():
+        if line.startswith(("diff --git ", "index ", "+++ ", "@@ ")):
+            continue
+        kept.append(line.rstrip())
+    return hashlib.sha256("\n".join(kept).strip().encode("utf-8", "surrogateescape")).hexdigest()[:16]

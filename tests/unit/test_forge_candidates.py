@@ -1,0 +1,83 @@
+"""Candidates: diffs that git applies, seeded order, one home for each bug."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from swelab.tasks.forge.candidates import candidates, ordered, read_sources, rejects
+from swelab.tasks.forge.operators import OPERATORS
+from swelab.tasks.forge.source import Edit, Source
+
+HERE = Path(__file__).resolve().parent
+REAL = HERE.parents[1] / "swelab" / "journal.py"
+
+
+@pytest.fixture
+def real() -> Source:
+    return Source("swelab/journal.py", REAL.read_bytes())
+
+
+def test_diffs_apply_with_git_and_reverse(real, tmp_path):
+    file = tmp_path / real.path
+    file.parent.mkdir()
+    found, _ = ordered([real], OPERATORS, 0)
+    assert len({candidate.op for candidate in found}) >= 8
+    for candidate in found[:40]:
+        file.write_bytes(real.data)
+        for flags, expected in ([], real.apply(candidate.edits)), (["-R"], real.data):
+            subprocess.run(
+                ["git", "apply", *flags, "-"], input=candidate.patch.encode(), cwd=tmp_path, check=True
+            )
+            assert file.read_bytes() == expected
+
+
+def test_a_diff_changes_only_the_lines_it_names(real):
+    for candidate in candidates(real, ["compare_change", "const_off_by_one"]):
+        assert len(candidate.before) == len(candidate.after) == 1
+        assert candidate.before != candidate.after
+
+
+def test_order_is_a_function_of_the_seed(real):
+    first, _ = ordered([real], OPERATORS, 0)
+    again, _ = ordered([real], OPERATORS, 0)
+    other, _ = ordered([real], OPERATORS, 1)
+    assert first == again
+    assert first != other
+    assert {c.bug for c in first} == {c.bug for c in other}
+
+
+def test_operators_take_turns(real):
+    found, _ = ordered([real], OPERATORS, 0)
+    kinds = len({candidate.op for candidate in found})
+    assert len({candidate.op for candidate in found[:kinds]}) == kinds
+
+
+def test_a_bug_that_two_functions_could_have_is_left_out():
+    text = "def f(a):\n    x = 1\n    y = 2\n    z = 3\n    a += x\n    x = 1\n    y = 2\n    return a\n"
+    twice = Source("m.py", (text + "\n\n" + text.replace("def f", "def g")).encode())
+    found, ambiguous = ordered([twice], ["op_change"], 0)
+    assert (found, ambiguous) == ([], 1)
+
+
+def test_a_last_line_without_newline_is_left_out():
+    lines = "def f(a):\n    a += 1\n" + "    a.x()\n" * 6 + "    return a - 1"
+    found = list(candidates(Source("m.py", lines.encode()), ["op_change"]))
+    assert [c.before for c in found] == [("a += 1",)]
+
+
+def test_syntax_and_no_change_are_told_apart():
+    module = Source("m.py", b"def f(a):\n    return (a)\n")
+    [candidate] = candidates(module, ["return_remove"])
+    assert rejects(module, candidate) == ""
+    broken = type(candidate)(**{**vars(candidate), "edits": (Edit(4, 5, "1"),)})
+    same = type(candidate)(**{**vars(candidate), "edits": (Edit(21, 24, "a"),)})
+    assert rejects(module, broken) == "syntax"
+    assert rejects(module, same) == "no_change"
+
+
+def test_only_targets_are_read(tmp_path):
+    for name in ("pack/a.py", "pack/sub/b.py", "tests/test_a.py", "setup.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x = 1\n")
+    assert list(read_sources(tmp_path, ["pack/*"])) == ["pack/a.py", "pack/sub/b.py"]

@@ -1,0 +1,161 @@
+"""Published sets as task rows: criteria, schemas of two benchmarks, broken rows."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from swelab import recipes
+from swelab.records import InputError, load_tasks, write_json
+from swelab.tasks.datasets_source import make_tasks
+
+REAL = Path(os.environ.get("SWELAB_REAL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
+"""Folder with published SWE-bench rows (swebench_*.json); its tests skip without it."""
+
+
+def row(number: int, kind: str = "pr_7", tests: int = 2, **changes) -> dict:
+    return {
+        "instance_id": f"owner__pack.0123abcd.{kind}{number}",
+        "repo": "swesmith/owner__pack.0123abcd",
+        "patch": "diff --git a/m.py b/m.py\n--- a/m.py\n+++ b/m.py\n@@ -1 +1 @@\n-a\n+b\n",
+        "FAIL_TO_PASS": [f"tests/test_m.py::test_{n}" for n in range(tests)],
+        "PASS_TO_PASS": [],
+        "image_name": "swebench/swesmith.x86_64.owner_1776_pack.0123abcd",
+        "problem_statement": "",
+        "rationale": {"kept": True},
+        **changes,
+    }
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Makes tasks from rows by a recipe file, as the script does."""
+
+    def run(rows, name="rows.json", **settings):
+        path = tmp_path / name
+        if isinstance(rows, list):
+            write_json(path, rows)
+        else:
+            path.write_text(rows)
+        recipe = tmp_path / "subset.yaml"
+        recipe.write_text(yaml.safe_dump({"source": "dataset", "path": str(path), **settings}))
+        return make_tasks(recipes.load("subset", recipe))
+
+    return run
+
+
+def test_all_keys_are_kept_and_the_result_is_a_subset(make, tmp_path):
+    rows, drops = make([row(1)])
+    assert drops == {}
+    assert rows == [{**row(1), "source": "dataset"}]
+    write_json(tmp_path / "out.json", rows)
+    assert load_tasks(tmp_path / "out.json") == rows
+
+
+def test_criteria_drop_rows_with_a_count(make):
+    rows = [row(1), row(2, "lm_modify__"), row(3, tests=1), row(4, tests=9), row(5, repo="other/repo")]
+    criteria = {
+        "id_pattern": r"\.pr_",
+        "min_fail_to_pass": 2,
+        "max_fail_to_pass": 5,
+        "repos": ["swesmith/owner__pack.0123abcd"],
+    }
+    kept, drops = make(rows, criteria=criteria)
+    assert [r["instance_id"] for r in kept] == [row(1)["instance_id"]]
+    assert drops == {"id_pattern": 1, "max_fail_to_pass": 1, "min_fail_to_pass": 1, "repos": 1}
+
+
+def test_a_larger_limit_keeps_the_first_rows(make):
+    rows = [row(n) for n in range(30)]
+    few, drops = make(rows, limit=5)
+    more, _ = make(rows[::-1], limit=12)
+    assert more[:5] == few
+    assert drops == {"over_limit": 25}
+    assert make(rows, limit=5, seed=1)[0] != few
+
+
+def test_lists_as_json_strings_are_parsed(make):
+    text = row(1, FAIL_TO_PASS=json.dumps(["t::a b"]), PASS_TO_PASS="[]")
+    [kept], _ = make([text])
+    assert kept["FAIL_TO_PASS"] == ["t::a b"] and kept["PASS_TO_PASS"] == []
+
+
+def test_a_row_without_image_gets_the_one_of_its_benchmark(make):
+    [kept], _ = make([{k: v for k, v in row(1).items() if k != "image_name"}])
+    assert kept["image_name"] == "swebench/sweb.eval.x86_64.owner_1776_pack.0123abcd.pr_71:latest"
+
+
+def test_json_lines_and_parquet_hold_the_same(make, tmp_path):
+    rows = [row(n) for n in range(3)]
+    plain, _ = make(rows)
+    lines, _ = make("".join(json.dumps(r) + "\n" for r in rows), "rows.jsonl")
+    assert lines == plain
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    recipe = {
+        "source": "dataset",
+        "path": str(tmp_path / "rows.parquet"),
+        "limit": 0,
+        "seed": 0,
+        "split": "train",
+    }
+    recipe["criteria"] = {"id_pattern": "", "min_fail_to_pass": 1, "max_fail_to_pass": 0, "repos": []}
+    assert make_tasks(recipe)[0] == plain
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{k: v for k, v in row(1).items() if k != "FAIL_TO_PASS"}], "row 0: field FAIL_TO_PASS is missing"),
+        ([row(1), row(2, FAIL_TO_PASS=[])], r"row 1 \(owner.*\): field FAIL_TO_PASS is empty"),
+        ([row(1, PASS_TO_PASS="{oops")], r"row 0 \(owner.*\): field PASS_TO_PASS is no JSON list"),
+        ([row(1, PASS_TO_PASS=[1])], "field PASS_TO_PASS is no list of strings"),
+        ([row(1, patch="")], "field patch is missing or empty"),
+        ([row(1), row(1, tests=3)], "row 1: another row is owner__pack.* too"),
+        (["text"], "row 0: a str; expected a JSON object"),
+        ([], "no row meets the criteria"),
+        ("{}", "a dict; expected a JSON list"),
+        ("[{", "not JSON"),
+    ],
+)
+def test_broken_rows_name_file_row_and_field(make, rows, message):
+    with pytest.raises(InputError, match=message) as caught:
+        make(rows)
+    assert "rows.json" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"criteria": {"id_pattern": "("}}, "id_pattern"),
+        ({"criteria": {"id_patern": "x"}}, "did you mean 'id_pattern'"),
+        ({"path": "none.parquet"}, "none.parquet"),
+        ({"path": "none.json"}, "no such file"),
+    ],
+)
+def test_bad_recipes_are_one_line(make, settings, message):
+    with pytest.raises(InputError, match=message):
+        make([row(1)], **settings)
+
+
+def test_a_published_set_needs_a_revision():
+    with pytest.raises(InputError, match="neither path nor dataset with revision"):
+        make_tasks(
+            {"source": "dataset", "dataset": "o/n", "split": "train", "criteria": {}, "limit": 0, "seed": 0}
+        )
+
+
+@pytest.mark.skipif(not list(REAL.glob("swebench_*.json")), reason=f"no real rows (swebench_*.json) in {REAL.name}")
+@pytest.mark.parametrize(
+    ("name", "expected"), [("swebench_lite5.json", {}), ("swebench_dev_easy5.json", {"repeated_row": 1})]
+)
+def test_real_rows(name, expected, tmp_path, make):
+    rows, drops = make((REAL / name).read_text())
+    assert drops == expected
+    assert len(rows) == 5 - sum(drops.values())
+    write_json(tmp_path / "out.json", rows)
+    assert load_tasks(tmp_path / "out.json") == rows
+    assert all(r["image_name"].startswith("swebench/sweb.eval.x86_64.") for r in rows)
