@@ -1,0 +1,282 @@
+"""The drill: a small real Python package made from a seed, one-line bugs in it, its own tests as judges.
+
+Modules do not import each other, so a task's tests are those of its module, and one run of the test suite
+judges one bug in every module at once.
+"""
+
+import difflib
+import hashlib
+import random
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from swelab import recipes
+from swelab.console import Progress
+from swelab.journal import Journal
+from swelab.records import InputError, Record, digest
+from swelab.sandbox import Backend, Limits
+from swelab.tasks.checkout import RepoStore
+from swelab.tasks.drill_text import (
+    MODULES,
+    NOUNS,
+    PACKAGES,
+    SHAPES,
+    VERBS,
+    Function,
+    Mutation,
+    issue,
+    make_function,
+    test_path,
+)
+from swelab.tasks.forge.archive import write_tar
+from swelab.tasks.split import bug_hash, side_of
+
+VERSION = 1
+"""Part of every journal key: raised when the same bug could get another verdict."""
+TEST_COMMAND = "python -m pytest -rA --tb=no -q -p no:cacheprovider"
+PYPROJECT = """[project]
+name = "drill"
+version = "1"
+
+[tool.pytest.ini_options]
+pythonpath = ["."]
+addopts = "-p no:cacheprovider --tb=no"
+"""
+README = """# drill
+
+A generated package of small functions with exact tests: `python -m pytest`.
+"""
+STATUS = re.compile(rb"^(PASSED|FAILED|ERROR) (\S+)", re.MULTILINE)
+RUN_LIMITS = Limits(wall_seconds=120, cpu_seconds=120, output_bytes=8 << 20)
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A candidate: one mutation of one function. line: 1-based, of its `def`, in the module."""
+
+    function: Function
+    mutation: Mutation
+    line: int
+    text: str
+    patch: str
+    hash: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Test ids of a module by what two runs with the bug said; `reason` is why the bug is no task, or ""."""
+
+    failed: tuple[str, ...]
+    passed: tuple[str, ...]
+    reason: str
+
+
+def catalogue(recipe: Record) -> dict[str, list[Function]]:
+    """Clean functions by module path; depends on the repository recipe alone. Raises InputError."""
+    rng = random.Random(recipe["seed"])
+    paths = [f"{package}/{module}.py" for package in PACKAGES for module in MODULES]
+    names = [f"{verb}_{noun}" for verb in VERBS for noun in NOUNS]
+    modules, count = recipe["modules"], recipe["functions_per_module"]
+    if modules > len(paths) or modules * count > len(names):
+        asked = f"{modules} modules of {count} functions"
+        raise InputError(asked, "drill", f"at most {len(paths)} modules and {len(names)} functions")
+    shapes = [SHAPES[i % len(SHAPES)] for i in range(len(names))]
+    for order in (paths, names, shapes):
+        rng.shuffle(order)
+    found: dict[str, list[Function]] = {}
+    for index, path in enumerate(paths[:modules]):
+        span = range(index * count, (index + 1) * count)
+        found[path] = [make_function(rng, names[i], path, shapes[i]) for i in span]
+    return found
+
+
+def module_text(functions: Iterable[Function], name: str = "", mutation: Mutation | None = None) -> str:
+    """Source of one module; function `name` carries `mutation`."""
+    blocks = ["\n".join(f.lines(mutation if f.name == name else None)) for f in functions]
+    return "\n\n\n".join(blocks) + "\n"
+
+
+def test_text(functions: list[Function]) -> str:
+    """Source of the tests of one module: every function's cases in a test of its own."""
+    module = functions[0].path.removesuffix(".py").replace("/", ".")
+    names = "".join(f"    {f.name},\n" for f in functions)
+    tests = [
+        f"def test_{f.name}():\n" + "\n".join(f"    assert {case}" for case in f.asserts) for f in functions
+    ]
+    return "\n\n\n".join([f"from {module} import (\n{names})", *tests]) + "\n"
+
+
+def build_repo(recipe: Record) -> bytes:
+    """Tar of the clean package; the same recipe gives the same bytes. Raises InputError."""
+    files = {"README.md": README, "pyproject.toml": PYPROJECT, ".gitignore": "__pycache__/\n"}
+    for path, functions in catalogue(recipe).items():
+        files[path] = module_text(functions)
+        files[test_path(path)] = test_text(functions)
+        files[f"{path.partition('/')[0]}/__init__.py"] = ""
+    return write_tar({path: (text.encode(), False) for path, text in files.items()})
+
+
+def candidates(modules: dict[str, list[Function]], seed: int) -> list[Bug]:
+    """Every bug of the catalogue in seeded order, mutation operators taking turns."""
+    found: dict[str, Bug] = {}
+    for functions in modules.values():
+        clean = module_text(functions)
+        for function in functions:
+            line = clean[: clean.index(f"def {function.name}(")].count("\n") + 1
+            for mutation in function.mutations:
+                text = module_text(functions, function.name, mutation)
+                patch = _diff(function.path, clean, text)
+                found[patch] = Bug(function, mutation, line, text, patch, bug_hash(patch))
+
+    def draw(bug: Bug) -> str:
+        return hashlib.sha256(f"{seed}\n{bug.hash}".encode()).hexdigest()
+
+    by_op: dict[str, list[Bug]] = {}
+    for bug in sorted(found.values(), key=draw):
+        by_op.setdefault(bug.mutation.op, []).append(bug)
+    turns = [(turn, draw(bug), bug) for group in by_op.values() for turn, bug in enumerate(group)]
+    return [bug for _, _, bug in sorted(turns, key=lambda t: t[:2])]
+
+
+def make_tasks(
+    recipe: Record,
+    repo_tars: dict[str, Path],
+    backend: Backend,
+    progress: Path,
+    workers: int,
+    configs: Path = recipes.CONFIGS,
+) -> tuple[list[Record], dict[str, int]]:
+    """Task rows of a `drill` subset, and how many candidates were dropped by reason.
+
+    repo_tars: the archive by name of its repository recipe. progress: journal of verdicts. With a
+    larger limit the first rows are the same. Raises InputError (an archive that its recipe does not
+    give), SandboxLost.
+    """
+    (name, archive), *_ = repo_tars.items()
+    settings = recipes.named("repo", name, configs)
+    if settings["source"] != "drill" or archive.read_bytes() != build_repo(settings):
+        raise InputError("not the archive of its recipe", archive, f"that of configs/repos/{name}.yaml")
+    sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+    queue = _queue(recipe, name, catalogue(settings))
+    drops: Counter[str] = Counter()
+    rows: list[Record] = []
+    with tempfile.TemporaryDirectory(prefix="swelab-drill-") as scratch, Journal(progress) as journal:
+        tree = RepoStore(archive.parent, scratch).clean_tree({"instance_id": name, "repo_recipe": name})
+        judge = Judge(backend, tree, sha256, journal, workers)
+        bar = Progress(recipe["limit"], "tasks")
+        while queue and len(rows) < recipe["limit"]:
+            wanted = recipe["limit"] - len(rows)
+            batch, queue = queue[:wanted], queue[wanted:]
+            for bug, verdict in zip(batch, judge.verdicts(batch)):
+                if verdict.reason:
+                    drops[verdict.reason] += 1
+                    continue
+                rows.append(task_row(name, sha256, bug, verdict))
+                bar.done(True)
+        bar.close()
+    return rows, dict(sorted(drops.items()))
+
+
+def _queue(recipe: Record, name: str, modules: dict[str, list[Function]]) -> list[Bug]:
+    """Candidates on the subset's side, not too many of one function."""
+    found = []
+    taken: Counter[str] = Counter()
+    for bug in candidates(modules, recipe["seed"]):
+        function = bug.function.identity
+        if side_of(name, function, recipe["heldout_share"]) == recipe["side"]:
+            taken[function] += 1
+            if taken[function] <= recipe["max_per_function"]:
+                found.append(bug)
+    return found
+
+
+class Judge:
+    """Verdicts of the package's tests; one sandbox run judges one bug in each of many modules."""
+
+    def __init__(self, backend: Backend, tree: Path, sha256: str, journal: Journal, workers: int):
+        self.backend, self.tree, self.sha256 = backend, tree, sha256
+        self.journal, self.workers = journal, workers
+
+    def verdicts(self, bugs: list[Bug]) -> list[Verdict]:
+        """One verdict a bug, in order; new ones are journalled. Raises SandboxLost."""
+        rounds: list[dict[str, Bug]] = []
+        for bug in bugs:
+            if self._key(bug) in self.journal:
+                continue
+            free = next((r for r in rounds if bug.function.path not in r), None)
+            if free is None:
+                rounds.append(free := {})
+            free[bug.function.path] = bug
+        with ThreadPoolExecutor(self.workers, thread_name_prefix="drill") as pool:
+            for batch, found in zip(rounds, pool.map(self._round, rounds)):
+                for path, bug in batch.items():
+                    self.journal.append({"key": self._key(bug), **found[path]})
+        return [self._read(bug) for bug in bugs]
+
+    def _key(self, bug: Bug) -> str:
+        return digest([VERSION, self.sha256, TEST_COMMAND, bug.patch])
+
+    def _round(self, batch: dict[str, Bug]) -> dict[str, Record]:
+        """Clean, with the bugs, with the bugs again: statuses by module path."""
+        tests = " ".join(test_path(path) for path in batch)
+        runs = []
+        with self.backend.start(self.tree, limits=RUN_LIMITS) as sandbox:
+            for buggy in (False, True, True):
+                for path, bug in batch.items() if buggy else ():
+                    sandbox.put(path, bug.text.encode())
+                output = sandbox.exec(f"{TEST_COMMAND} {tests}", limits=RUN_LIMITS).output
+                runs.append({test.decode(): status.decode() for status, test in STATUS.findall(output)})
+        found = {}
+        for path in batch:
+            prefix = test_path(path) + "::"
+            mine = [{t: s for t, s in run.items() if t.startswith(prefix)} for run in runs]
+            found[path] = dict(zip(("clean", "first", "second"), mine))
+        return found
+
+    def _read(self, bug: Bug) -> Verdict:
+        record = self.journal.get(self._key(bug))
+        clean, first, second = (record[run] for run in ("clean", "first", "second"))
+        sound = [test for test, status in clean.items() if status == "PASSED"]
+        failed = tuple(test for test in sound if first.get(test) in ("FAILED", "ERROR"))
+        passed = tuple(test for test in sound if first.get(test) == "PASSED")
+        if first != second or len(sound) != len(clean) or len(failed) + len(passed) != len(sound):
+            return Verdict(failed, passed, "flaky" if clean else "no_tests")
+        return Verdict(failed, passed, "" if failed else "survived")
+
+
+def task_row(name: str, sha256: str, bug: Bug, verdict: Verdict) -> Record:
+    """A row in SWE-smith's schema with ours beside it."""
+    function, op = bug.function, bug.mutation.op
+    mirror = f"swelab__{name}.{sha256[:8]}"
+    return {
+        "instance_id": f"{mirror}.func_pm_{op}__{bug.hash[:8]}",
+        "repo": f"swelab/{mirror}",
+        "patch": bug.patch,
+        "problem_statement": issue(random.Random(bug.hash), function, bug.mutation),
+        "FAIL_TO_PASS": list(verdict.failed),
+        "PASS_TO_PASS": list(verdict.passed),
+        "image_name": f"swelab/{name}",
+        "base_commit": "",
+        "source": "drill",
+        "repo_recipe": name,
+        "test_cmd": f"{TEST_COMMAND} {function.test_file}",
+        "log_parser": "parse_log_pytest",
+        "test_files": [function.test_file],
+        "test_timeout": 30,
+        "function": function.identity,
+        "bug": bug.hash,
+        "op": op,
+        "hint": {"path": function.path, "line": bug.line, "name": function.name},
+    }
+
+
+def _diff(path: str, clean: str, buggy: str) -> str:
+    lines = difflib.unified_diff(
+        clean.splitlines(keepends=True), buggy.splitlines(keepends=True), f"a/{path}", f"b/{path}"
+    )
+    return f"diff --git a/{path} b/{path}\n" + "".join(lines)
