@@ -1,0 +1,135 @@
+"""The scripted policy: no model, but a script that is told the gold fix.
+
+It acts like a person in a hurry: looks at the function that the issue names, edits the line, runs
+the failing test, submits. On a seeded share of the tasks it fails honestly (a wrong edit, or giving
+up), so that rejection sampling has something to reject. It stands where a hosted expert would.
+"""
+
+import re
+from dataclasses import dataclass
+
+from unidiff import PatchSet
+
+from swelab.models.sed import substitution
+from swelab.models.text import TextModel
+from swelab.records import InputError, Record, digest
+
+TEST = "python -m pytest -qq"
+QUIET = " --tb=no -p no:cacheprovider"
+"""Flags for repositories that do not set them: observations must not hold timings or leave files."""
+WRONG = {"+": "-", "-": "+", "*": "+", "/": "*", "<": ">", ">": "<", "==": "!=", "!=": "==", "and": "or", "or": "and"}
+_SETTINGS = re.compile(r"^(?:[A-Z_]+=\S+ )*")
+_TOKEN = re.compile(r"(?<= )(\+|-|\*|/|<|>|==|!=|and|or)(?= )")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A fix as it stands in the file with the bug: 1-based first line, lines there now, lines wanted."""
+
+    path: str
+    number: int
+    before: list[str]
+    after: list[str]
+
+
+def gold_edit(task: Record) -> Edit:
+    """The smallest block of lines that undoes the task's bug. Raises InputError when it spans several hunks."""
+    files = PatchSet(task["patch"])
+    if len(files) != 1 or len(files[0]) != 1:
+        raise InputError("the bug spans several places", task["instance_id"], "a bug in one hunk")
+    hunk = files[0][0]
+    clean = [line.value.rstrip("\n") for line in hunk if not line.is_added]
+    buggy = [line.value.rstrip("\n") for line in hunk if not line.is_removed]
+    lead = 0
+    while lead < min(len(clean), len(buggy)) and clean[lead] == buggy[lead]:
+        lead += 1
+    tail = 0
+    while tail < min(len(clean), len(buggy)) - lead and clean[-1 - tail] == buggy[-1 - tail]:
+        tail += 1
+    return Edit(
+        files[0].path,
+        hunk.target_start + lead,
+        buggy[lead : len(buggy) - tail],
+        clean[lead : len(clean) - tail],
+    )
+
+
+def edit_command(edit: Edit) -> str:
+    """One shell command that makes the edit: a sed substitution for one line, else a replaced block."""
+    if len(edit.before) == len(edit.after) == 1:
+        expression = substitution(edit.before[0], edit.after[0])
+        if expression:
+            return f"sed -i {quote(f'{edit.number}{expression}')} {edit.path}"
+    last = edit.number + len(edit.before) - 1
+    text = "\\\n".join(line.replace("\\", "\\\\") for line in edit.after)
+    # A leading backslash keeps sed from eating the first line's indentation.
+    if not edit.before:
+        where, action = (edit.number - 1, "a") if edit.number > 1 else (1, "i")
+        script = f"{where}{action}\\\n\\{text}" if text[:1].isspace() else f"{where}{action}\\\n{text}"
+    elif not edit.after:
+        script = f"{edit.number},{last}d"
+    else:
+        script = f"{edit.number},{last}c\\\n" + (f"\\{text}" if text[:1].isspace() else text)
+    return f"sed -i {quote(script)} {edit.path}"
+
+
+def wrong_command(edit: Edit) -> str:
+    """An edit beside the point: another operator of the line changed, or a remark added."""
+    line = edit.before[0] if edit.before else ""
+    for match in _TOKEN.finditer(line):
+        changed = line[: match.start()] + WRONG[match[0]] + line[match.end() :]
+        if [changed] != edit.after:
+            expression = substitution(line, changed)
+            if expression:
+                return f"sed -i {quote(f'{edit.number}{expression}')} {edit.path}"
+    return f"sed -i '{edit.number}s/$/  # checked/' {edit.path}"
+
+
+def quote(text: str) -> str:
+    """`text` in single quotes for a shell."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+class ScriptedModel(TextModel):
+    """mini-swe-agent's Model protocol, played by the script for one task."""
+
+    def __init__(self, task: Record, policy: Record, scaffold: Record):
+        super().__init__(scaffold, name="scripted policy")
+        self.task, self.policy = task, policy
+        draw = int(digest([policy["seed"], task["instance_id"]])[:12], 16) / 16**12
+        self.gives_up = draw < policy["give_up"]
+        self.errs = not self.gives_up and draw < policy["give_up"] + policy["wrong_edit"]
+
+    def query(self, messages: list[dict], **_: object) -> dict:
+        """The script's next turn, as an assistant message."""
+        turn = sum(message["role"] == "assistant" for message in messages)
+        command = self._command(turn, messages[-1]["content"])
+        return self.reply(f"```bash\n{command}\n```")
+
+    def _command(self, turn: int, seen: str) -> str:
+        submit = f"echo {self.scaffold['submit_marker']}"
+        edit = gold_edit(self.task)
+        if turn == 0:
+            return self._look(edit)
+        if turn == 1:
+            found = all(line in seen for line in edit.before)
+            if self.gives_up or not found:
+                return submit
+            return wrong_command(edit) if self.errs else edit_command(edit)
+        if turn == 2:
+            return self._test()
+        return submit
+
+    def _look(self, edit: Edit) -> str:
+        """Shows the function down to the line of the bug, two lines of body at least."""
+        hint = self.task.get("hint", {})
+        name = self.task["function"].rpartition("::")[2].rpartition(".")[2]
+        start = hint.get("line", edit.number)
+        below = max(2, edit.number + len(edit.before) - 1 - start)
+        return f"grep -n -A{below} 'def {name}' {edit.path}"
+
+    def _test(self) -> str:
+        """Runs the file of the first failing test, with the settings of the task's own test command."""
+        settings = _SETTINGS.findall(self.task["test_cmd"])[0]
+        quiet = "" if self.task.get("source") == "drill" else QUIET
+        return f"{settings}{TEST}{quiet} {self.task['FAIL_TO_PASS'][0].partition('::')[0]}"

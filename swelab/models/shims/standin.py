@@ -1,0 +1,62 @@
+"""Packages that can be imported and not used: every name is there, and raises when called."""
+
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
+
+class Absent:
+    """A name of a package that is not there. Raises NotImplementedError when called."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __call__(self, *_: object, **__: object) -> None:
+        raise NotImplementedError(f"{self._name} is a stand-in: the real package needs a GPU build")
+
+    def __getattr__(self, name: str) -> "Absent":
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Absent(f"{self._name}.{name}")
+
+    def __repr__(self) -> str:
+        return f"<absent {self._name}>"
+
+
+def names_of(module: str) -> Callable[[str], Absent]:
+    """A module's `__getattr__` that has every name but the ones Python reserves."""
+
+    def get(name: str) -> Absent:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Absent(f"{module}.{name}")
+
+    return get
+
+
+class Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds every submodule of one package."""
+
+    def __init__(self, root: str):
+        self.prefix = root + "."
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname.startswith(self.prefix):
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        return None
+
+    def create_module(self, spec) -> ModuleType:
+        module = ModuleType(spec.name)
+        module.__dict__["__getattr__"] = names_of(spec.name)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """There is nothing to run."""
+
+
+def stand_in(root: str) -> Callable[[str], Absent]:
+    """Makes `root` a package of absent names; returns the `__getattr__` for its `__init__`."""
+    sys.meta_path.append(Submodules(root))
+    return names_of(root)

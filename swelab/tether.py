@@ -1,0 +1,158 @@
+"""Child processes that never outlive us.
+
+A model server or a trainer starts processes of its own. `Tethered` puts the whole tree under one lid:
+a PID namespace (bubblewrap) that the kernel empties when its first process ends. The lid closes
+when we stop it, when we end, and when we are killed with SIGKILL. Where there is no bubblewrap,
+or user namespaces are off, the child asks the kernel to be killed with its parent
+(`PR_SET_PDEATHSIG`), and its group is killed on `stop`.
+
+Both ways hang on the thread that starts the child: when it ends, so does the child.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+from swelab.records import shorten
+
+PRIVATE = "/dev/shm"
+"""In a namespace: a folder in memory that is the command's alone, and goes with it."""
+
+LID = (
+    *("bwrap", "--die-with-parent", "--unshare-pid", "--dev-bind", "/", "/", "--proc", "/proc"),
+    *("--perms", "0700", "--tmpfs", PRIVATE),
+)
+
+FAULT = re.compile(r"\b\w*(Error|Exception|Killed|out of memory)\b", re.IGNORECASE)
+
+DIE_WITH_PARENT = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+"""PR_SET_PDEATHSIG is 1; a parent that died before the call is seen by its pid."""
+
+
+@cache
+def has_namespaces() -> bool:
+    """Whether bubblewrap is installed and allowed to open a PID namespace here."""
+    try:
+        return subprocess.run([*LID, "true"], capture_output=True, timeout=20).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+class Tethered:
+    """A started command. Its output goes to `log`; it is stopped by `stop`, or with us.
+
+    `command` makes the argument vector from the path of a private folder, which holds `files` and is
+    the command's TMPDIR: there a secret is neither in `ps` nor left behind.
+    """
+
+    def __init__(
+        self,
+        command: Callable[[str], Sequence[str]],
+        *,
+        env: Mapping[str, str],
+        log: IO[bytes],
+        files: Mapping[str, bytes] | None = None,
+    ):
+        self._scratch: str | None = None
+        self._first = 0
+        start = self._start_in_namespace if has_namespaces() else self._start_in_group
+        self.process = start(command, dict(env), log, files or {})
+
+    def _start_in_namespace(self, command, env, log, files) -> subprocess.Popen:
+        with ExitStack() as stack:
+            facts = stack.enter_context(os.fdopen((ends := os.pipe())[0], "rb"))
+            told = stack.enter_context(os.fdopen(ends[1], "wb"))
+            lid, passed = [*LID, "--info-fd", str(told.fileno())], [told.fileno()]
+            for name, data in files.items():
+                content = stack.enter_context(tempfile.TemporaryFile())
+                content.write(data)
+                content.seek(0)
+                lid += ["--perms", "0600", "--file", str(content.fileno()), f"{PRIVATE}/{name}"]
+                passed.append(content.fileno())
+            argv = [*lid, *command(PRIVATE)]
+            process = _popen(argv, {**env, "TMPDIR": PRIVATE}, log, passed)
+            told.close()
+            text = facts.read()
+        self._first = json.loads(text)["child-pid"] if text else 0
+        return process
+
+    def _start_in_group(self, command, env, log, files) -> subprocess.Popen:
+        # The path of a UNIX socket below it must fit into 107 bytes.
+        folder = "/tmp" if len(tempfile.gettempdir()) > 85 else None
+        self._scratch = tempfile.mkdtemp(prefix="swelab-", dir=folder)
+        for name, data in files.items():
+            with open(os.open(f"{self._scratch}/{name}", os.O_WRONLY | os.O_CREAT, 0o600), "wb") as stream:
+                stream.write(data)
+        argv = [sys.executable, "-c", DIE_WITH_PARENT, str(os.getpid()), *command(self._scratch)]
+        return _popen(argv, {**env, "TMPDIR": self._scratch}, log, [])
+
+    def poll(self) -> int | None:
+        """The command's exit status, or None while it runs."""
+        return self.process.poll()
+
+    def _command_pid(self) -> int | None:
+        """The command's own pid: below the namespace's first process, where there is one."""
+        if not self._first:
+            return self.process.pid
+        try:
+            children = Path(f"/proc/{self._first}/task/{self._first}/children").read_text()
+            return int(children.split()[0])
+        except (OSError, IndexError):
+            return None
+
+    def stop(self, grace_seconds: float = 5) -> None:
+        """Interrupts the command (unless the grace is 0), waits, then kills what is left. Idempotent."""
+        if grace_seconds and self.process.poll() is None and (pid := self._command_pid()):
+            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.kill(pid, signal.SIGINT)
+                self.process.wait(grace_seconds)
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def _popen(
+    argv: Sequence[str], env: Mapping[str, str], log: IO[bytes], passed: Sequence[int]
+) -> subprocess.Popen:
+    return subprocess.Popen(
+        argv,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        pass_fds=passed,
+        start_new_session=True,
+    )
+
+
+def tail(log: Path, size: int = 16384) -> str:
+    """The last `size` bytes of a log, as text."""
+    with open(log, "rb") as stream:
+        stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, stream.tell() - size))
+        return stream.read().decode("utf-8", "replace")
+
+
+def fault_line(log: Path) -> str:
+    """The log's last line that names a fault, else its last lines, on one line."""
+    lines = [line.strip() for line in tail(log).replace("\r", "\n").splitlines() if line.strip()]
+    faults = [line for line in lines if FAULT.search(line)]
+    return shorten(faults[-1] if faults else " | ".join(lines[-3:]) or "it printed nothing", 300)

@@ -1,0 +1,220 @@
+"""Chat models against a real HTTP service that answers, stumbles, refuses and goes away."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from swelab.models import ContextLimit, ModelLost, ServingError, chat
+from swelab.models.chat import ChatModel, HostedModel
+from swelab.models.serving import Endpoint, free_port
+from swelab.records import InputError
+
+# isort: split
+# After ours, which keep it from greeting and from writing into the home folder.
+from minisweagent.agents.default import DefaultAgent
+from minisweagent.exceptions import FormatError
+
+SCAFFOLD = {
+    "action_regex": r"```bash\n(.*?)\n```",
+    "format_error_template": "One block, not {{ actions|length }} ({{ finish_reason }}).",
+    "observation_template": "exit {{output.returncode}}\n{{output.output}}",
+    "max_observation_chars": 100,
+}
+SAMPLING = {"temperature": 0, "top_p": 1, "max_tokens": 16, "seed": 0}
+ISSUE = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+
+
+def answer(content, finish_reason="stop"):
+    choice = {
+        "index": 0,
+        "finish_reason": finish_reason,
+        "message": {"role": "assistant", "content": content},
+    }
+    usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+    return 200, {
+        "id": "x",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "toy",
+        "choices": [choice],
+        "usage": usage,
+    }
+
+
+def fault(status, message):
+    return status, {"object": "error", "message": message, "type": "t", "code": status}
+
+
+@pytest.fixture
+def service(monkeypatch):
+    """A service whose `script` is the list of answers to come; `requests` are those it got."""
+    monkeypatch.setattr(chat, "LONGEST_WAIT_SECONDS", 0.01)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            server.requests.append((self.path, self.headers["Authorization"], body))
+            status, reply = server.script.pop(0) if server.script else answer("```bash\nls\n```")
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(json.dumps(reply).encode())
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.script, server.requests = [], []
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def model(service, **endpoint):
+    url = f"http://127.0.0.1:{service.server_port}"
+    return ChatModel(Endpoint(url, "key", "toy", **endpoint), SCAFFOLD, SAMPLING)
+
+
+def test_an_answer_is_a_message_without_time_or_address(service):
+    history = [
+        *ISSUE,
+        {"role": "assistant", "content": "a", "extra": {"x": 1}},
+        {"role": "user", "content": "b"},
+    ]
+    message = model(service).query(history)
+    assert message == {
+        "role": "assistant",
+        "content": "```bash\nls\n```",
+        "extra": {
+            "cost": 0.0,
+            "usage": {"prompt_tokens": 7, "completion_tokens": 3},
+            "finish_reason": "stop",
+            "actions": [{"command": "ls"}],
+        },
+    }
+    ((path, key, body),) = service.requests
+    assert path == "/v1/chat/completions" and key == "Bearer key"
+    assert body["messages"] == [{"role": m["role"], "content": m["content"]} for m in history]
+    assert {name: body[name] for name in SAMPLING} == SAMPLING
+    stored = json.dumps(model(service).serialize())
+    assert "127.0.0.1" not in stored and "key" not in stored
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503])
+def test_passing_faults_are_tried_again(service, status):
+    service.script = [fault(status, "busy"), fault(status, "busy")]
+    assert model(service).query(ISSUE)["extra"]["actions"] == [{"command": "ls"}]
+    assert len(service.requests) == 3
+
+
+def test_faults_that_stay_lose_the_model(service):
+    service.script = [fault(503, "busy")] * chat.ATTEMPTS
+    with pytest.raises(ModelLost, match=f"no answer in {chat.ATTEMPTS} attempts: busy"):
+        model(service).query(ISSUE)
+
+
+def test_no_connection_loses_the_model(monkeypatch):
+    monkeypatch.setattr(chat, "LONGEST_WAIT_SECONDS", 0.01)
+    with pytest.raises(ModelLost):
+        ChatModel(Endpoint(f"http://127.0.0.1:{free_port()}/v1", "", "toy"), SCAFFOLD, SAMPLING).query(ISSUE)
+
+
+def test_our_own_dead_server_ends_the_run_at_once(service):
+    service.script = [fault(500, "dying")] * 2
+    with pytest.raises(ServingError, match="has ended"):
+        model(service, alive=lambda: False).query(ISSUE)
+    assert len(service.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "The input (1216 tokens) is longer than the model's context length (256 tokens).",
+        "Requested token count exceeds the model's maximum context length of 256 tokens.",
+        "This model's maximum context length is 8192 tokens.",
+    ],
+)
+def test_an_overflow_is_the_context_limit(service, message):
+    service.script = [fault(400, message)]
+    with pytest.raises(ContextLimit):
+        model(service).query(ISSUE)
+    assert len(service.requests) == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+def test_a_refusal_is_the_users_to_mend(service, status):
+    service.script = [fault(status, "no such model")]
+    with pytest.raises(InputError, match="refused: no such model"):
+        model(service).query(ISSUE)
+    assert len(service.requests) == 1
+
+
+def test_an_answer_without_choices_loses_the_model(service):
+    service.script = [
+        (200, {"id": "x", "object": "chat.completion", "created": 1, "model": "toy", "choices": []})
+    ]
+    with pytest.raises(ModelLost, match="without choices"):
+        model(service).query(ISSUE)
+
+
+def test_a_malformed_turn_stays_in_the_conversation(service):
+    service.script = [answer("no block", "length")]
+    with pytest.raises(FormatError) as error:
+        model(service).query(ISSUE)
+    turn, reply = error.value.messages
+    assert (turn["role"], turn["content"]) == ("assistant", "no block")
+    assert (reply["role"], reply["content"]) == ("user", "One block, not 0 (length).")
+    assert reply["extra"]["interrupt_type"] == "FormatError"
+
+
+def test_roles_alternate_in_the_agent_loop(service):
+    class Environment:
+        config = None
+
+        def execute(self, action, cwd=""):
+            return {"output": f"ran {action['command']}", "returncode": 0, "exception_info": ""}
+
+        def get_template_vars(self, **kwargs):
+            return kwargs
+
+        def serialize(self):
+            return {}
+
+    service.script = [answer("no block"), answer("```bash\nls\n```"), *[answer("no block")] * 3]
+    agent = DefaultAgent(model(service), Environment(), system_template="s", instance_template="{{task}}")
+    assert agent.run("issue")["exit_status"] == "RepeatedFormatError"
+    assert [m["role"] for m in agent.messages] == ["system"] + ["user", "assistant"] * 5 + ["user", "exit"]
+    assert agent.messages[5]["content"] == "exit 0\nran ls"
+    assert "timestamp" not in json.dumps(agent.messages)
+
+
+def test_an_empty_answer_is_malformed(service):
+    service.script = [answer(None)]
+    with pytest.raises(FormatError):
+        model(service).query(ISSUE)
+
+
+def test_a_hosted_model_is_asked_through_litellm(service, monkeypatch, capfd):
+    monkeypatch.setenv("TOY_KEY", "secret")
+    base = f"http://127.0.0.1:{service.server_port}/v1"
+    hosted = HostedModel("openai/toy", "TOY_KEY", base, SCAFFOLD, SAMPLING)
+    service.script = [fault(503, "busy")]
+    message = hosted.query(ISSUE)
+    assert message["extra"]["actions"] == [{"command": "ls"}] and message["extra"]["cost"] == 0.0
+    assert [key for _, key, _ in service.requests] == ["Bearer secret"] * 2
+    service.script = [fault(401, "bad key")]
+    with pytest.raises(InputError, match="refused"):
+        hosted.query(ISSUE)
+    service.script = [fault(400, "maximum context length is 8192 tokens")]
+    with pytest.raises(ContextLimit):
+        hosted.query(ISSUE)
+    assert "".join(capfd.readouterr()) == ""
+
+
+def test_a_hosted_model_needs_its_key(monkeypatch):
+    monkeypatch.delenv("TOY_KEY", raising=False)
+    with pytest.raises(InputError, match="TOY_KEY is not set; expected the key for openai/toy"):
+        HostedModel("openai/toy", "TOY_KEY", None, SCAFFOLD, SAMPLING)

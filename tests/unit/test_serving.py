@@ -1,0 +1,170 @@
+"""What is refused before a server starts, and what a server that fails to start looks like."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from swelab.models import ServingError
+from swelab.models.serving import SHIMS, Endpoint, other_architectures, serve
+from swelab.records import InputError
+from tests.toy_checkpoint import make_checkpoint
+
+SIZES = {"context_length": 256, "max_total_tokens": 1024, "max_running_requests": 4}
+
+
+@pytest.fixture
+def weights(tmp_path):
+    return make_checkpoint(tmp_path / "toy")
+
+
+def start(weights, tmp_path, **settings):
+    with serve(weights, name="toy", log=tmp_path / "server.log", **{**SIZES, **settings}):
+        raise AssertionError("it started")
+
+
+def fake_python(tmp_path, text):
+    path = tmp_path / "python"
+    real = f"[{sys.executable!r}, *sys.argv[1:]]"
+    probe = f"import subprocess, sys\nif sys.argv[1] == '-c': sys.exit(subprocess.call({real}))"
+    path.write_text(f"#!{sys.executable}\n{probe}\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda f: (f / "config.json").unlink(), "config.json: no such file"),
+        (lambda f: (f / "config.json").write_text("{"), "config.json, line 1: not JSON"),
+        (lambda f: (f / "config.json").write_text("{}"), "names no architecture"),
+        (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json: no such file"),
+        (lambda f: (f / "model.safetensors").unlink(), "no weights"),
+        (lambda f: os.truncate(f / "model.safetensors", 200_000), "a whole safetensors file"),
+        (lambda f: os.truncate(f / "model.safetensors", 4), "not a safetensors file"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"x" * 1000), "not a safetensors file"),
+    ],
+)
+def test_unreadable_checkpoints_are_refused_on_one_line(weights, tmp_path, harm, message):
+    harm(weights)
+    with pytest.raises(InputError, match=message) as error:
+        start(weights, tmp_path)
+    assert "\n" not in str(error.value) and not (tmp_path / "server.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"context_length": 4096, "max_total_tokens": 8192}, "context_length 4096; expected at most 512"),
+        ({"max_total_tokens": 128}, "max_total_tokens 128; expected at least 256"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(weights, tmp_path, settings, message):
+    with pytest.raises(InputError, match=message):
+        start(weights, tmp_path, **settings)
+
+
+def test_a_missing_folder_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no such folder"):
+        start(tmp_path / "nothing", tmp_path)
+
+
+def test_a_taken_port_is_refused_at_once(weights, tmp_path):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(ServingError, match="is in use"):
+            start(weights, tmp_path, port=other.getsockname()[1])
+
+
+def test_a_server_that_dies_is_one_line_with_its_fault_and_log(weights, tmp_path):
+    python = fake_python(tmp_path, "print('loading'); raise MemoryError('no room')")
+    with pytest.raises(
+        ServingError, match=r"ended with 1: MemoryError: no room; log: .*server\.log"
+    ) as error:
+        start(weights, tmp_path, python=python, device="cpu")
+    assert "\n" not in str(error.value)
+
+
+def test_a_server_that_never_answers_is_ended(weights, tmp_path):
+    python = fake_python(tmp_path, "import time; print('waiting', flush=True); time.sleep(600)")
+    with pytest.raises(ServingError, match=r"no model server in 2 s: waiting"):
+        start(weights, tmp_path, python=python, device="cpu", startup_seconds=2)
+    ours = subprocess.run(["pgrep", "-f", python], capture_output=True, text=True)
+    assert not ours.stdout
+
+
+def test_a_port_taken_in_between_is_tried_again_elsewhere(weights, tmp_path):
+    python = fake_python(
+        tmp_path,
+        "import sys, json\n"
+        "port = json.load(open(sys.argv[sys.argv.index('--config') + 1]))['port']\n"
+        f"open({str(tmp_path / 'ports')!r}, 'a').write(f'{{port}}\\n')\n"
+        "sys.exit('OSError: [Errno 98] address already in use')",
+    )
+    with pytest.raises(ServingError, match="address already in use"):
+        start(weights, tmp_path, python=python, device="cpu")
+    ports = (tmp_path / "ports").read_text().split()
+    assert len(ports) == 3 and len(set(ports)) > 1
+
+
+def test_only_the_checkpoints_own_model_code_is_imported():
+    skipped = other_architectures({"architectures": ["Qwen2ForCausalLM"]}, sys.executable)
+    assert len(skipped) > 50 and "qwen2" not in skipped and "llama" in skipped
+    assert other_architectures({"architectures": ["NoSuchModel"]}, sys.executable) == []
+
+
+def test_an_interpreter_without_sglang_is_named(weights, tmp_path, monkeypatch):
+    monkeypatch.setenv("SWELAB_SERVE_PYTHON", "/usr/bin/false")
+    with pytest.raises(ServingError, match="sglang is not installed for /usr/bin/false"):
+        start(weights, tmp_path, device="cpu")
+
+
+def test_the_token_is_not_shown():
+    assert "hush" not in repr(Endpoint("http://127.0.0.1:1/v1", "hush", "toy"))
+
+
+def in_shims(code):
+    environment = {**os.environ, "PYTHONPATH": str(SHIMS)}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+
+
+def test_stand_ins_can_be_imported_and_not_called():
+    done = in_shims(
+        "import sgl_kernel, torchvision\n"
+        "from sgl_kernel.sampling import top_k_top_p\n"
+        "from torchvision.transforms import InterpolationMode\n"
+        "InterpolationMode.BICUBIC\n"
+        "assert not hasattr(sgl_kernel, '__no_such_thing__')\n"
+        "for call in (sgl_kernel.rmsnorm, top_k_top_p, InterpolationMode):\n"
+        "    try: call(1)\n"
+        "    except NotImplementedError as error: print(error)\n"
+    )
+    assert done.stdout.splitlines()[0].startswith("sgl_kernel.rmsnorm is a stand-in")
+    assert len(done.stdout.splitlines()) == 3
+
+
+def test_children_are_forked_only_while_there_is_one_thread():
+    code = (
+        "import gc, multiprocessing, threading\n"
+        "assert not gc.isenabled()\n"
+        "if {threads}: threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "multiprocessing.set_start_method('spawn', force=True)\n"
+        "print(multiprocessing.get_start_method(), gc.isenabled())\n"
+    )
+    assert in_shims(code.format(threads=0)).stdout.split() == ["fork", "True"]
+    assert in_shims(code.format(threads=1)).stdout.split() == ["spawn", "True"]
+
+
+def test_stand_ins_are_only_for_machines_without_a_gpu():
+    from swelab.models.serving import _environment
+
+    config = {"architectures": ["Qwen2ForCausalLM"]}
+    assert str(SHIMS) in _environment(True, config, sys.executable)["PYTHONPATH"]
+    assert str(SHIMS) not in _environment(False, config, sys.executable).get("PYTHONPATH", "")
+    assert not (Path(SHIMS) / "triton").exists()

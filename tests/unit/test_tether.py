@@ -1,0 +1,129 @@
+"""A child's whole tree ends when we stop it and when we are killed, with and without namespaces."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from swelab import tether
+from swelab.tether import Tethered, fault_line, has_namespaces
+
+ROOT = Path(__file__).resolve().parents[2]
+TREE = """
+import ctypes, multiprocessing, sys, time
+def child():
+    ctypes.CDLL(None).prctl(1, 9)  # as sglang's children do
+    time.sleep(600)
+multiprocessing.get_context("fork").Process(target=child).start()
+open(sys.argv[1], "w").write("up")
+time.sleep(600)
+"""
+PARENT = """
+import os, sys, time
+from swelab import tether
+if sys.argv[2] == "group":
+    tether.has_namespaces = lambda: False
+log = open(sys.argv[1], "wb")
+server = tether.Tethered(lambda _: [sys.executable, *sys.argv[3:]], env=os.environ, log=log)
+print(server.process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def with_argument(text: str) -> list[int]:
+    """Processes with `text` among their arguments."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if text.encode() in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def wait_until(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.05)
+
+
+@pytest.fixture(params=["namespace", "group"])
+def lid(request, monkeypatch):
+    if request.param == "group":
+        monkeypatch.setattr(tether, "has_namespaces", lambda: False)
+    else:
+        assert has_namespaces(), "bubblewrap is a requirement of the tests"
+    return request.param
+
+
+def test_stop_ends_the_tree(lid, tmp_path):
+    flag = tmp_path / "up"
+    with open(tmp_path / "log", "wb") as log:
+        child = Tethered(lambda _: [sys.executable, "-c", TREE, str(flag)], env=os.environ, log=log)
+    wait_until(flag.exists)
+    assert len(with_argument(str(flag))) >= 2
+    child.stop(grace_seconds=2)
+    wait_until(lambda: not with_argument(str(flag)))
+    child.stop()
+    assert child.poll() is not None
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_tree_ends_with_a_killed_parent(lid, number, tmp_path):
+    # A group's scratch folder outlives a kill: let it be where the test's other files are.
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    flag = tmp_path / "up"
+    argv = [sys.executable, "-c", PARENT, str(tmp_path / "log"), lid, "-c", TREE, str(flag)]
+    parent = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE)
+    wait_until(flag.exists)
+    parent.send_signal(number)
+    parent.wait()
+    wait_until(lambda: not with_argument(str(flag)))
+
+
+def test_private_files_are_neither_arguments_nor_left_behind(lid, tmp_path):
+    show = (
+        "import os, stat, sys; path = sys.argv[1]; mode = oct(stat.S_IMODE(os.stat(path).st_mode)); "
+        "print(open(path).read(), mode, os.environ['TMPDIR'])"
+    )
+    paths = []
+
+    def command(folder):
+        paths.append(folder)
+        return [sys.executable, "-c", show, f"{folder}/token"]
+
+    with open(tmp_path / "log", "wb") as log:
+        child = Tethered(command, env=os.environ, log=log, files={"token": b"a secret"})
+    wait_until(lambda: child.poll() is not None)
+    child.stop()
+    assert (tmp_path / "log").read_text().split() == ["a", "secret", "0o600", paths[0]]
+    assert not Path(paths[0], "token").exists()
+
+
+def test_interrupt_comes_before_the_kill(lid, tmp_path):
+    polite = (
+        "import sys, time\nopen(sys.argv[1], 'w').close()\n"
+        "try: time.sleep(600)\nexcept KeyboardInterrupt: print('bye')"
+    )
+    flag = tmp_path / "up"
+    with open(tmp_path / "log", "wb") as log:
+        child = Tethered(lambda _: [sys.executable, "-c", polite, str(flag)], env=os.environ, log=log)
+    wait_until(flag.exists)
+    child.stop(grace_seconds=10)
+    assert (tmp_path / "log").read_text() == "bye\n" and child.poll() == 0
+
+
+def test_fault_line_is_one_line(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("starting\nTraceback (most recent call last):\n  x\nValueError: no   such thing\nbye\n")
+    assert fault_line(log) == "ValueError: no such thing"
+    log.write_text("a\nb\n\nc\nd\n")
+    assert fault_line(log) == "b | c | d"
+    log.write_text("")
+    assert fault_line(log) == "it printed nothing"
