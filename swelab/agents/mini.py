@@ -1,0 +1,116 @@
+"""The `mini` scaffold: mini-swe-agent's own DefaultAgent over our model and sandbox protocols.
+
+The agent loop, its limits and its trajectory format are that library's (mini-swe-agent 2.4,
+format "mini-swe-agent-1.1"). Ours are the sandbox as its environment, the patch taken with git at
+the end (never from what the model prints), and typed outcomes.
+"""
+
+import os
+
+os.environ.setdefault("MSWEA_SILENT_STARTUP", "1")
+os.environ.setdefault("MSWEA_GLOBAL_CONFIG_DIR", os.path.dirname(os.path.abspath(__file__)))
+
+from minisweagent.agents.default import DefaultAgent  # noqa: E402
+from minisweagent.exceptions import Submitted  # noqa: E402
+
+from swelab.models import ContextLimit, ModelLost  # noqa: E402
+from swelab.models.text import Settings  # noqa: E402
+from swelab.records import Record  # noqa: E402
+from swelab.sandbox import Limits, Sandbox, SandboxError  # noqa: E402
+
+EXIT_OUTCOMES = {
+    "Submitted": "submitted",
+    "LimitsExceeded": "step_limit",
+    "TimeExceeded": "time_limit",
+    "RepeatedFormatError": "malformed",
+}
+LOST = ("sandbox_lost", "model_lost")
+"""Outcomes that say nothing about the policy: the infrastructure failed."""
+
+DIFF = (
+    "git -c core.fsmonitor= -c core.hooksPath=/dev/null -c core.excludesFile=/dev/null add -A && "
+    "git -c core.fsmonitor= --no-pager diff --cached --binary --no-color --no-ext-diff --no-textconv {base}"
+)
+PATCH_BYTES = 16 << 20
+
+
+class SandboxEnvironment:
+    """mini-swe-agent's Environment protocol over a sandbox.
+
+    A command whose output begins with the submit marker (exit code 0) ends the rollout; its
+    submission is the diff between `base` (a commit hash) and the working copy.
+    """
+
+    def __init__(self, sandbox: Sandbox, base: str, scaffold: Record):
+        self.sandbox, self.base, self.scaffold = sandbox, base, scaffold
+        self.limits = Limits(**scaffold["limits"])
+        self.config = Settings()
+
+    def execute(self, action: dict, cwd: str = "") -> dict:
+        """Runs one command: {"output", "returncode", "exception_info"}. Raises Submitted, SandboxError."""
+        result = self.sandbox.exec(action["command"], limits=self.limits)
+        output = result.output.decode("utf-8", "replace")
+        if result.returncode == 0 and output.lstrip().partition("\n")[0].strip() == self.scaffold["submit_marker"]:
+            extra = {"exit_status": "Submitted", "submission": self.diff()}
+            raise Submitted({"role": "exit", "content": "", "extra": extra})
+        stopped = result.limit not in ("", "output")
+        bound = f"the command was stopped at its {result.limit} limit" if stopped else ""
+        return {"output": output, "returncode": result.returncode, "exception_info": bound}
+
+    def diff(self) -> str:
+        """What changed since the base commit, new files included. Raises SandboxError."""
+        limits = Limits(output_bytes=PATCH_BYTES, wall_seconds=120)
+        result = self.sandbox.exec(DIFF.format(base=self.base), limits=limits)
+        if result.returncode or result.dropped_bytes:
+            return ""
+        return result.output.decode("utf-8", "surrogateescape")
+
+    def get_template_vars(self, **kwargs) -> dict:
+        return kwargs
+
+    def serialize(self) -> dict:
+        return {"info": {"config": {"environment_type": f"swelab.sandbox.{type(self.sandbox).__name__}"}}}
+
+
+def run_rollout(task: Record, model, sandbox: Sandbox, base: str, scaffold: Record) -> Record:
+    """One policy's attempt at one task, as a trajectory record without policy and subset.
+
+    `model` follows mini-swe-agent's Model protocol; `sandbox` holds the checkout whose only commit
+    is `base`. Infrastructure losses become the outcomes sandbox_lost and model_lost; nothing that
+    a model does raises.
+    """
+    agent = DefaultAgent(
+        model,
+        SandboxEnvironment(sandbox, base, scaffold),
+        system_template=scaffold["system_template"],
+        instance_template=scaffold["instance_template"],
+        step_limit=scaffold["step_limit"],
+        cost_limit=scaffold["cost_limit"],
+        wall_time_limit_seconds=scaffold["wall_seconds"],
+        max_consecutive_format_errors=scaffold["max_format_errors"],
+    )
+    try:
+        exit_status = agent.run(task["problem_statement"]).get("exit_status", "")
+        outcome = EXIT_OUTCOMES[exit_status]
+        if outcome == "step_limit" and 0 < scaffold["cost_limit"] <= agent.cost:
+            outcome = "cost_limit"
+    except ContextLimit:
+        outcome = "context_limit"
+    except ModelLost:
+        outcome = "model_lost"
+    except SandboxError:
+        outcome = "sandbox_lost"
+    return trajectory(task, agent, outcome)
+
+
+def trajectory(task: Record, agent: DefaultAgent, outcome: str) -> Record:
+    """The agent's record with our fields beside it; tracebacks of the library are left out."""
+    saved = agent.serialize()
+    for message in saved["messages"]:
+        message.get("extra", {}).pop("traceback", None)
+    return {
+        "instance_id": task["instance_id"],
+        "outcome": outcome,
+        "model_patch": saved["info"]["submission"] if outcome == "submitted" else "",
+        **{name: saved[name] for name in ("messages", "info", "trajectory_format")},
+    }

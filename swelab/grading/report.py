@@ -1,0 +1,51 @@
+"""The report of a policy on a subset, in SWE-bench's report schema 2 with ours beside it."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from swelab.records import InputError, Record, digest
+
+STATUSES = ("resolved", "unresolved", "empty_patch", "apply_failed", "timeout", "infra_error")
+COMPLETED = ("resolved", "unresolved")
+
+
+def build_report(tasks: list[Record], grades: Iterable[Record], policy: str, subset: str) -> Record:
+    """Counts and ids over all tasks of a subset; a task without a grade is incomplete.
+
+    Raises InputError on a grade of no task of the subset, or on two grades of one task.
+    """
+    known = {task["instance_id"] for task in tasks}
+    instances: dict[str, Record] = {}
+    for row in grades:
+        name = row["instance_id"]
+        if name not in known or name in instances:
+            raise InputError(f"{name} is {'graded twice' if name in instances else 'not of this subset'}", subset)
+        instances[name] = {field: row[field] for field in ("status", "outcome") if field in row}
+    by_status: dict[str, list[str]] = {status: [] for status in STATUSES}
+    for name in sorted(instances):
+        by_status[instances[name]["status"]].append(name)
+    ids = {
+        "submitted_ids": sorted(instances),
+        "completed_ids": sorted(name for status in COMPLETED for name in by_status[status]),
+        "incomplete_ids": sorted(known - set(instances)),
+        "empty_patch_ids": by_status["empty_patch"],
+        "resolved_ids": by_status["resolved"],
+        "unresolved_ids": by_status["unresolved"],
+        "error_ids": sorted(by_status["apply_failed"] + by_status["timeout"]),
+        "infra_failure_ids": by_status["infra_error"],
+    }
+    counts = {
+        f"{name.removesuffix('_ids')}_instances": len(ids[name]) for name in ids if name != "incomplete_ids"
+    }
+    return {
+        "total_instances": len(known),
+        **counts,
+        **ids,
+        "schema_version": 2,
+        "policy": policy,
+        "subset": subset,
+        "tasks_digest": digest(tasks),
+        "statuses": {status: len(by_status[status]) for status in STATUSES},
+        "outcomes": dict(sorted(Counter(row.get("outcome", "submitted") for row in instances.values()).items())),
+        "instances": {name: instances[name] for name in sorted(instances)},
+    }

@@ -1,0 +1,98 @@
+"""The rollout stage: a policy on a shard of tasks, each in a sandbox of its own."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from swelab.agents.mini import LOST, run_rollout
+from swelab.journal import Journal
+from swelab.models.policy import open_policy, weights_digest
+from swelab.records import Record, digest
+from swelab.sandbox import Backend, Limits, SandboxError, open_backend
+from swelab.shards import in_shard, run_shard
+from swelab.tasks.checkout import RepoStore, git, scratch_folder
+
+
+def rollout_key(task: Record, policy: Record, scaffold: Record, weights: str, repo: str) -> str:
+    """Hash of all that a rollout depends on; `shards` only deals tasks out, so it does not count."""
+    policy = {name: value for name, value in policy.items() if name != "shards"}
+    return digest([task, policy, scaffold, weights, repo])
+
+
+def roll_out(
+    tasks: list[Record],
+    *,
+    policy_name: str,
+    policy: Record,
+    scaffold: Record,
+    subset: str,
+    shard: str,
+    repos_dir: Path,
+    progress: Path,
+    workers: int,
+) -> Iterator[Record]:
+    """Trajectory records of the tasks in `shard`, in their order. A model server runs only where work is left.
+
+    Raises InputError (bad tasks, weights, repository archives), BackendMissing, ServingError.
+    """
+    backend = open_backend()
+    with Journal(progress) as journal, scratch_folder() as scratch:
+        store = RepoStore(repos_dir, scratch / "repos")
+        weights = weights_digest(policy)
+        keyed = [
+            (rollout_key(task, policy, scaffold, weights, store.digest(task)), task)
+            for task in in_shard(tasks, shard)
+        ]
+
+        @contextmanager
+        def open_work() -> Iterator[Callable[[Record], Record]]:
+            log = progress.with_suffix(".server.log")
+            with open_policy(policy, policy_name, scaffold, log) as model_for:
+                yield lambda task: {
+                    **attempt(task, model_for, store, backend, scaffold, scratch),
+                    "policy": policy_name,
+                    "subset": subset,
+                }
+
+        yield from run_shard(
+            keyed,
+            open_work,
+            journal,
+            workers=workers,
+            label=f"rollout {policy_name} {subset}",
+            is_lost=lambda record: record["outcome"] in LOST,
+            is_good=lambda record: record["outcome"] == "submitted",
+        )
+
+
+def attempt(
+    task: Record,
+    model_for: Callable[[Record], object],
+    store: RepoStore,
+    backend: Backend,
+    scaffold: Record,
+    scratch: Path,
+) -> Record:
+    """One rollout in a fresh checkout and sandbox. Raises InputError when the task is unusable."""
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        tree = Path(folder) / "tree"
+        store.checkout(task, tree)
+        base = git(tree, "rev-parse", "HEAD").stdout.decode().strip()
+        try:
+            with backend.start(tree, limits=Limits(**scaffold["limits"])) as sandbox:
+                return run_rollout(task, model_for(task), sandbox, base, scaffold)
+        except SandboxError as error:
+            return lost(task, str(error))
+
+
+def lost(task: Record, reason: str) -> Record:
+    """The record of a rollout whose sandbox never came up."""
+    return {
+        "instance_id": task["instance_id"],
+        "outcome": "sandbox_lost",
+        "model_patch": "",
+        "messages": [],
+        "info": {"exit_status": "SandboxLost", "submission": "", "reason": reason},
+        "trajectory_format": "mini-swe-agent-1.1",
+    }

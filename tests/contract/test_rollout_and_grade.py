@@ -1,0 +1,191 @@
+"""One task through the real agent loop, the real sandbox, real git and real tests."""
+
+import json
+
+import pytest
+
+from swelab.grading.grade import grade
+from swelab.grading.report import build_report
+from swelab.models import ModelLost
+from swelab.models.scripted import ScriptedModel, edit_command, gold_edit
+from swelab.records import InputError, check, read_json, read_jsonl, write_json
+from swelab.rollouts import attempt, roll_out
+from swelab.sandbox import Limits, SandboxLost
+from swelab.tasks.checkout import RepoStore, git, gold_patch
+
+pytestmark = pytest.mark.real
+
+SCAFFOLD = {
+    "agent": "mini",
+    "system_template": "Fix the bug.",
+    "instance_template": "{{task}}",
+    "observation_template": "exit {{output.returncode}}\n{{output.output}}",
+    "format_error_template": "One block, please.",
+    "action_regex": "```bash\\n(.*?)\\n```",
+    "submit_marker": "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT",
+    "max_observation_chars": 2000,
+    "step_limit": 8,
+    "max_format_errors": 3,
+    "wall_seconds": 60,
+    "cost_limit": 0,
+    "limits": {"wall_seconds": 20},
+}
+POLICY = {"kind": "scripted", "scaffold": "x", "shards": 1, "seed": 0, "wrong_edit": 0.0, "give_up": 0.0}
+
+
+@pytest.fixture
+def store(repos_dir, tmp_path):
+    return RepoStore(repos_dir, tmp_path / "trees")
+
+
+def attempt_with(task, store, backend, tmp_path, model_for, **scaffold):
+    return attempt(task, model_for, store, backend, SCAFFOLD | scaffold, tmp_path)
+
+
+class Speaker(ScriptedModel):
+    """The scripted model with other lines."""
+
+    def __init__(self, task, turns):
+        super().__init__(task, POLICY, SCAFFOLD)
+        self.turns = list(turns)
+
+    def query(self, messages, **_):
+        turn = self.turns.pop(0)
+        if isinstance(turn, Exception):
+            raise turn
+        return self.reply(turn)
+
+
+def block(command):
+    return f"```bash\n{command}\n```"
+
+
+def test_checkout_is_one_commit_without_the_clean_code(task, store, tmp_path):
+    store.checkout(task, tmp_path / "a")
+    store.checkout(task, tmp_path / "b")
+    heads = [git(tmp_path / name, "rev-parse", "HEAD").stdout for name in "ab"]
+    assert heads[0] == heads[1]
+    assert git(tmp_path / "a", "rev-list", "--all", "--count").stdout.strip() == b"1"
+    assert b"a - b" in (tmp_path / "a" / "calc" / "core.py").read_bytes()
+    everything = git(tmp_path / "a", "log", "-p", "--all").stdout
+    assert b"a + b" not in everything
+    with pytest.raises(InputError, match="does not apply"):
+        store.checkout(task | {"patch": task["patch"].replace("a + b", "nothing")}, tmp_path / "c")
+
+
+def test_scripted_policy_solves_and_the_grade_says_so(task, store, backend, tmp_path):
+    row = attempt_with(task, store, backend, tmp_path, lambda t: ScriptedModel(t, POLICY, SCAFFOLD))
+    check(row | {"policy": "p", "subset": "s"}, "trajectory", "test")
+    assert row["outcome"] == "submitted"
+    commands = [m["extra"]["actions"][0]["command"] for m in row["messages"] if m["role"] == "assistant"]
+    assert commands[1] == "sed -i '2s/-/+/' calc/core.py"
+    assert [m["role"] for m in row["messages"]] == ["system", "user"] + ["assistant", "user"] * 3 + ["assistant", "exit"]
+    again = attempt_with(task, store, backend, tmp_path, lambda t: ScriptedModel(t, POLICY, SCAFFOLD))
+    assert json.dumps(row) == json.dumps(again)
+    verdict = grade(task, row["model_patch"], store, backend, Limits())
+    assert verdict["status"] == "resolved"
+    assert verdict["tests_status"]["FAIL_TO_PASS"]["success"] == task["FAIL_TO_PASS"]
+
+
+@pytest.mark.parametrize("shares, status", [({"wrong_edit": 1.0}, "unresolved"), ({"give_up": 1.0}, "empty_patch")])
+def test_scripted_policy_fails_honestly(task, store, backend, tmp_path, shares, status):
+    row = attempt_with(task, store, backend, tmp_path, lambda t: ScriptedModel(t, POLICY | shares, SCAFFOLD))
+    assert row["outcome"] == "submitted"
+    assert grade(task, row["model_patch"], store, backend, Limits())["status"] == status
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        (["x = 1"], ["x = 2"]),
+        (["    a = '1/2'"], ["    a = \"\\\\ & *\""]),
+        (["one", "two"], ["    uno", "", "\tdos\\"]),
+        ([], ["    return 1"]),
+        (["gone"], []),
+        (["    a", "    b"], ["    b"]),
+    ],
+)
+def test_edit_command_makes_exactly_the_edit(tmp_path, before, after):
+    import subprocess
+
+    from swelab.models.scripted import Edit
+
+    for lead in ([], ["first", "    second"]):
+        path = tmp_path / "f.txt"
+        path.write_text("\n".join([*lead, *before, "end"]) + "\n")
+        command = edit_command(Edit("f.txt", len(lead) + 1, before, after))
+        subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+        assert path.read_text() == "\n".join([*lead, *after, "end"]) + "\n", command
+
+
+def test_gold_edit_and_gold_patch(task, store, backend):
+    edit = gold_edit(task)
+    assert (edit.path, edit.number, edit.before, edit.after) == (
+        "calc/core.py", 2, ["    return a - b"], ["    return a + b"],
+    )
+    assert grade(task, gold_patch(store, task), store, backend, Limits())["status"] == "resolved"
+
+
+def test_outcomes(task, store, backend, tmp_path):
+    def outcome(*turns, **scaffold):
+        return attempt_with(task, store, backend, tmp_path, lambda t: Speaker(t, turns), **scaffold)
+
+    assert outcome(*["hello"] * 3)["outcome"] == "malformed"
+    assert outcome(*[block("true")] * 3, step_limit=2)["outcome"] == "step_limit"
+    assert outcome(ModelLost("gone"))["outcome"] == "model_lost"
+    assert outcome(SandboxLost("gone"))["outcome"] == "sandbox_lost"
+    row = outcome("hello", block("sleep 30"), block("echo x > new.txt"), block("echo " + SCAFFOLD["submit_marker"]),
+                  limits={"wall_seconds": 1})
+    assert row["outcome"] == "submitted" and "new.txt" in row["model_patch"]
+    assert row["messages"][3]["content"] == "One block, please."
+    assert row["messages"][5]["extra"]["exception_info"]
+
+
+def test_a_patch_with_odd_bytes_survives(task, store, backend, tmp_path):
+    turns = [block("printf 'caf\\351\\n' > latin.txt; printf '\\000\\001' > blob.bin; sed -i 's/a - b/a + b/' calc/core.py"),
+             block("echo " + SCAFFOLD["submit_marker"])]
+    row = attempt_with(task, store, backend, tmp_path, lambda t: Speaker(t, turns))
+    write_json(tmp_path / "p.json", row)
+    patch = read_json(tmp_path / "p.json")["model_patch"]
+    assert grade(task, patch, store, backend, Limits())["status"] == "resolved"
+
+
+def test_grades(task, store, backend):
+    def status(patch, **changes):
+        return grade(task | changes, patch, store, backend, Limits())["status"]
+
+    gold = gold_patch(store, task)
+    assert status(None) == status("  \n") == "empty_patch"
+    assert status("not a patch") == "apply_failed"
+    assert status(gold, test_cmd="sleep 30", test_timeout=1) == "timeout"
+    forged = "--- a/tests/test_core.py\n+++ b/tests/test_core.py\n@@ -5,3 +5,3 @@\n def test_add():\n"
+    forged += "-    assert add(2, 3) == 5\n+    assert True\n \n"
+    assert status(forged) == "unresolved"
+    link = "diff --git a/tests/test_core.py b/tests/test_core.py\ndeleted file mode 100644\n"
+    assert status(link + "--- a/tests/test_core.py\n+++ /dev/null\n" + "@@ -1,9 +0,0 @@\n") in ("apply_failed", "unresolved")
+    with pytest.raises(InputError, match="parser"):
+        status(gold, log_parser="parse_log_nothing")
+
+
+def test_lost_sandbox_is_never_an_unsolved_task(task, store, backend, monkeypatch):
+    class Dying:
+        def start(self, tree, *, limits):
+            raise SandboxLost("killed")
+
+    verdict = grade(task, gold_patch(store, task), store, Dying(), Limits())
+    assert verdict["status"] == "infra_error" and not verdict["resolved"]
+
+
+def test_shard_resumes_and_reports(task, repos_dir, tmp_path):
+    tasks = [task | {"instance_id": f"o__r.00000000.func_pm_x__{n:08d}"} for n in range(4)]
+    arguments = dict(policy_name="scripted", policy=POLICY, scaffold=SCAFFOLD, subset="s", shard="000of001",
+                     repos_dir=repos_dir, progress=tmp_path / "j.jsonl", workers=2)
+    rows = list(roll_out(tasks[:3], **arguments))
+    more = list(roll_out(tasks, **arguments))
+    assert more[:3] == rows and len(list(read_jsonl(tmp_path / "j.jsonl"))) == 4
+    grades = [{"instance_id": row["instance_id"], "status": "resolved", "resolved": True} for row in more[:3]]
+    report = build_report(tasks, grades, "scripted", "s")
+    check(report, "report", "test")
+    assert report["resolved_instances"] == 3 and report["incomplete_ids"] == [tasks[3]["instance_id"]]
+    with pytest.raises(InputError, match="twice"):
+        build_report(tasks, [*grades, grades[0]], "scripted", "s")
