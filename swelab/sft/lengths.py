@@ -1,0 +1,137 @@
+"""Token lengths of conversations, as the trainer counts them, and their distribution.
+
+torchtune encodes each message's header, content and end apart (ChatML). Its loss is on assistant
+turns: header, content, end-of-turn. The same pieces are encoded here with the model's fast
+tokenizer, so that a dataset can be measured without torch.
+"""
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from swelab.records import InputError, Record, read_json
+
+TURN_START, TURN_END = "<|im_start|>", "<|im_end|>"
+QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+
+
+@dataclass(frozen=True)
+class Length:
+    """Tokens of a conversation, those of them that are trained on, and assistant turns."""
+
+    tokens: int
+    assistant_tokens: int
+    turns: int
+
+
+class ChatTokenizer:
+    """The tokenizer of a model whose chat format is ChatML (Qwen and its kin)."""
+
+    def __init__(self, folder: str | Path):
+        """Raises InputError when the folder's tokenizer is missing, unreadable or not ChatML."""
+        path = Path(folder) / "tokenizer.json"
+        if not path.is_file():
+            raise InputError("no such file", path, "the base model's tokenizer")
+        try:
+            self._tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises bare Exception for a damaged file
+            raise InputError(f"not a tokenizer: {error}", path) from None
+        self.special_tokens = special_tokens(folder)
+        for token in (TURN_START, TURN_END):
+            if token not in self.special_tokens:
+                raise InputError(f"has no special token {token}", path, "a model with the ChatML format")
+        self._newline = len(self._encode(["\n"])[0])
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [found.ids for found in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+
+    def encode(self, messages: Sequence[Record]) -> tuple[list[int], list[bool]]:
+        """Token ids of a conversation, and for each whether it is trained on.
+
+        The last turn ends with its end-of-turn token; the newline that the chat template adds after
+        it is left out, as torchtune does.
+        """
+        headers = self._encode([f"{message['role']}\n" for message in messages])
+        contents = self._encode([message["content"] for message in messages])
+        newline = self._encode(["\n"])[0]
+        start, end = self.special_tokens[TURN_START], self.special_tokens[TURN_END]
+        ids: list[int] = []
+        trained: list[bool] = []
+        for number, (message, header, content) in enumerate(zip(messages, headers, contents, strict=True)):
+            tail = newline if number < len(messages) - 1 else []
+            turn = [start, *header, *content, end, *tail]
+            ids += turn
+            trained += [message["role"] == "assistant"] * len(turn)
+        return ids, trained
+
+    def measure(self, messages: Sequence[Record]) -> Length:
+        """The conversation's length."""
+        _, trained = self.encode(messages)
+        turns = sum(message["role"] == "assistant" for message in messages)
+        return Length(tokens=len(trained), assistant_tokens=sum(trained), turns=turns)
+
+    def has_special_token(self, messages: Sequence[Record]) -> bool:
+        """Whether a message's text holds a special token's name: it would be encoded as that token."""
+        return any(token in message["content"] for message in messages for token in self.special_tokens)
+
+
+def special_tokens(folder: str | Path) -> dict[str, int]:
+    """Every added token of a checkpoint folder with its id. Raises InputError."""
+    path = Path(folder) / "tokenizer.json"
+    try:
+        return {token["content"]: token["id"] for token in read_json(path)["added_tokens"]}
+    except (KeyError, TypeError):
+        raise InputError("lists no added tokens", path, "a Hugging Face tokenizer") from None
+
+
+def distribution(lengths: Sequence[int], limit: int) -> Record:
+    """Quantiles of token lengths, how many there are, and how many exceed `limit`."""
+    found = sorted(lengths)
+    facts: Record = {"num_samples": len(found), f"gt_{limit}": sum(length > limit for length in found)}
+    if not found:
+        return facts
+    facts |= {
+        "total": sum(found),
+        "mean": round(statistics.fmean(found), 1),
+        "min": found[0],
+        "max": found[-1],
+    }
+    return facts | {f"p{round(100 * q)}": found[min(len(found) - 1, int(q * len(found)))] for q in QUANTILES}
+
+
+def table(rows: Sequence[tuple[str, Length, str]]) -> bytes:
+    """Rows (instance_id, length, fate) as tab-separated values with a header."""
+    lines = ["instance_id\ttokens\tassistant_tokens\tturns\tfate"]
+    for name, length, fate in rows:
+        lines.append(f"{name}\t{length.tokens}\t{length.assistant_tokens}\t{length.turns}\t{fate}")
+    return ("\n".join(lines) + "\n").encode()
+
+
+def same_vocabulary(folder: str | Path) -> None:
+    """Raises InputError when vocab.json and merges.txt are not those of tokenizer.json.
+
+    torchtune reads the former, the server the latter: a stale pair trains on other tokens.
+    """
+    folder = Path(folder)
+    model = read_json(folder / "tokenizer.json").get("model", {})
+    vocabulary = read_json(folder / "vocab.json")
+    try:
+        lines = (folder / "merges.txt").read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot be read: {error}", folder / "merges.txt") from None
+    merges = [tuple(line.split()) for line in lines if line.strip() and not line.startswith("#version")]
+    wanted = [tuple(merge.split() if isinstance(merge, str) else merge) for merge in model.get("merges", [])]
+    added = special_tokens(folder)
+    plain = {name: number for name, number in vocabulary.items() if name not in added}
+    known = {name: number for name, number in model.get("vocab", {}).items() if name not in added}
+    if plain != known or merges != wanted:
+        raise InputError("vocab.json and merges.txt differ from tokenizer.json", folder, "one vocabulary")
+
+
+def canonical(messages: Sequence[Record]) -> str:
+    """A conversation's canonical JSON: what makes two conversations the same."""
+    return json.dumps(list(messages), sort_keys=True, separators=(",", ":"), ensure_ascii=True)

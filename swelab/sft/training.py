@@ -1,0 +1,112 @@
+"""Fine-tuning as a stage: inputs checked, trained, checked again, and moved into place whole."""
+
+import os
+import shutil
+from pathlib import Path
+
+from swelab.provenance import packages
+from swelab.records import InputError, Record, check, digest, read_jsonl, sha256_file
+from swelab.sft.lengths import ChatTokenizer, same_vocabulary
+from swelab.sft.torchtune_bridge import STEPS, run_torchtune, step_rows, torchtune_config, write_config
+from swelab.weights import check_weights, weight_files
+
+MAKERS = ("torch", "torchtune", "transformers", "tokenizers", "datasets")
+"""Packages whose versions a checkpoint depends on."""
+
+
+def fine_tune(
+    base: Path, dataset: Path, recipe: Record, work: Path, checkpoint: Path
+) -> tuple[Record, list[Record]]:
+    """Fine-tunes the folder `base` on `dataset` into the folder `checkpoint` (Hugging Face layout).
+
+    Works in `work`, where a killed run can be taken up. Returns the checkpoint's manifest, which
+    holds nothing that two equal runs differ in, and the rows of the loss curve.
+    Raises InputError before training, TrainingError, ParityError.
+    """
+    from swelab.sft.parity import check_parity
+
+    train = recipe["train"]
+    facts = check_inputs(base, dataset, train)
+    epoch = run_torchtune(base, dataset, train, facts["steps_per_epoch"], work)
+    loss = step_rows(work / "output" / STEPS)
+    staged = stage(epoch, work / "checkpoint")
+    config = torchtune_config(base, dataset, work / "output", train, {})
+    write_config(staged / "config.yaml", config)
+    parity = check_parity(staged, config, dataset)
+    if checkpoint.exists():
+        shutil.rmtree(checkpoint)
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(staged, checkpoint)
+    for folder in ("output", "cache"):
+        shutil.rmtree(work / folder, ignore_errors=True)
+    manifest = {
+        **identity(checkpoint),
+        "base": {"name": base.name, "digest": identity(base)["digest"]},
+        "dataset_sha256": sha256_file(dataset),
+        "recipe": recipe,
+        "device": config["device"],
+        "dtype": config["dtype"],
+        "epochs": train["epochs"],
+        "steps": loss[-1]["step"],
+        "final_loss": loss[-1]["loss"],
+        **facts,
+        "packages": {name: version for name, version in packages().items() if name in MAKERS},
+        "parity": parity,
+    }
+    return manifest, loss
+
+
+def check_inputs(base: Path, dataset: Path, train: Record) -> Record:
+    """Facts of a training run, after base model and dataset were found fit for it.
+
+    Raises InputError before anything starts: unreadable or cut-off weights, a vocabulary that
+    differs between its two forms, a malformed row, a conversation longer than the model's context,
+    fewer rows than one optimizer step needs.
+    """
+    longest = check_weights(base)["max_position_embeddings"]
+    torchtune_config(base, dataset, Path(), train, {})
+    same_vocabulary(base)
+    tokenizer = ChatTokenizer(base)
+    lengths = []
+    for number, row in enumerate(read_jsonl(dataset), 1):
+        check(row, "sft_row", f"{dataset}, row {number}")
+        length = tokenizer.measure(row["messages"])
+        if not length.turns:
+            raise InputError("has no assistant turn", f"{dataset}, row {number}", "a turn to train on")
+        if length.tokens > longest:
+            raise InputError(f"{length.tokens} tokens", f"{dataset}, row {number}", f"at most {longest}")
+        lengths.append(length)
+    batch = train["batch_size"]
+    steps = len(lengths) // batch // train["gradient_accumulation_steps"]
+    if not steps:
+        need = batch * train["gradient_accumulation_steps"]
+        raise InputError(f"{len(lengths)} rows", dataset, f"at least the {need} of one optimizer step")
+    return {
+        "rows": len(lengths),
+        "rows_left_out_of_each_epoch": len(lengths) % batch,
+        "steps_per_epoch": steps,
+        "tokens": train["epochs"] * sum(length.tokens for length in lengths),
+        "assistant_tokens": train["epochs"] * sum(length.assistant_tokens for length in lengths),
+    }
+
+
+def stage(epoch: Path, folder: Path) -> Path:
+    """torchtune's epoch folder copied as a clean checkpoint: one file of weights is model.safetensors."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    shutil.copytree(epoch, folder)
+    weights = sorted(folder.glob("*.safetensors"))
+    if len(weights) == 1:
+        os.replace(weights[0], folder / "model.safetensors")
+        (folder / "model.safetensors.index.json").unlink(missing_ok=True)
+    for path in folder.iterdir():
+        path.chmod(0o644)
+    check_weights(folder)
+    return folder
+
+
+def identity(checkpoint: Path) -> Record:
+    """{"digest", "files"}: hashes of a checkpoint's weights, and of everything in its folder."""
+    files = {path.name: sha256_file(path) for path in sorted(checkpoint.iterdir()) if path.is_file()}
+    weights = [path.name for path in weight_files(checkpoint)]
+    return {"digest": digest({name: files[name] for name in weights}), "files": files}

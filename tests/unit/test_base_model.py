@@ -1,0 +1,116 @@
+"""The base model: what its text may say, its vocabulary, and that training is repeatable."""
+
+import itertools
+import json
+import re
+
+import pytest
+
+from swelab import recipes
+from swelab.records import InputError
+from swelab.sft.base_corpus import World, defined
+from swelab.tasks import drill
+from swelab.tasks.split import side_of
+
+RECIPE = recipes.complete(
+    "model",
+    {
+        "repo": "drill",
+        "heldout_share": 0.15,
+        "architecture": {
+            "num_layers": 1,
+            "embed_dim": 32,
+            "num_heads": 2,
+            "num_kv_heads": 1,
+            "intermediate_dim": 64,
+        },
+        "train": {"steps": 4, "batch_size": 2, "warmup_steps": 1},
+    },
+    "test",
+)
+
+
+@pytest.fixture(scope="module")
+def archive():
+    return drill.build_repo(recipes.named("repo", "drill"))
+
+
+@pytest.fixture(scope="module")
+def world(archive):
+    return World(archive, "drill", RECIPE["heldout_share"])
+
+
+def test_the_split_of_the_text_is_the_split_of_the_tasks():
+    shares = {recipes.named("subset", f"drill-{side}")["heldout_share"] for side in ("train", "heldout")}
+    assert shares == {recipes.named("model", "tiny")["heldout_share"]}
+
+
+def test_no_heldout_function_and_no_agent_turn_in_the_text(world, archive):
+    recipe = recipes.named("model", "tiny")
+    heldout = {
+        name
+        for path, name in defined(archive, "drill")
+        if side_of("drill", f"{path}::{name}", recipe["heldout_share"]) == "heldout"
+    }
+    assert len(heldout) >= recipes.named("subset", "drill-heldout")["limit"]
+    count = recipe["train"]["steps"] * recipe["train"]["batch_size"]
+    for seed in (recipe["seed"] + 1, recipe["seed"] + 2):
+        for document in itertools.islice(world.documents(seed, count), count):
+            words = set(re.findall(r"(?:test_)?([a-z]+_[a-z]+)", document.text))
+            assert not words & heldout
+            assert not any(
+                mark in document.text for mark in ("```", "assistant", "exit 0", "COMPLETE_TASK", "<|im")
+            )
+            assert sum(document.text.count(command) for command in ("grep ", "sed ", "pytest ", "@@\n")) <= 1
+
+
+def test_archive_that_is_none(world):
+    with pytest.raises(InputError, match="not a usable archive"):
+        World(b"x" * 2000, "drill", 0.1)
+
+
+@pytest.fixture(scope="module")
+def made(world, tmp_path_factory):
+    from swelab.sft.base_model import make_base_model
+
+    folders = [tmp_path_factory.mktemp("model") for _ in range(2)]
+    return folders, [make_base_model(RECIPE, world, folder) for folder in folders]
+
+
+def test_the_same_recipe_gives_the_same_files(made):
+    (first, second), results = made
+    assert sorted(p.name for p in first.iterdir()) == sorted(p.name for p in second.iterdir())
+    for path in first.iterdir():
+        assert path.read_bytes() == (second / path.name).read_bytes(), path.name
+    assert results[0][1] == results[1][1]
+
+
+def test_words_are_one_token_wherever_they_stand(made):
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(made[0][0] / "tokenizer.json"))
+    for text in ("fit_anchor in depot/batch.py", "'def fit_anchor' depot/batch.py\n", "::test_fit_anchor(a)"):
+        tokens = tokenizer.encode(text).tokens
+        assert {"fit", "anchor"} <= set(tokens), tokens
+    assert (
+        tokenizer.decode(tokenizer.encode("exit 0\n12:def é(ß) 中 😀\n").ids) == "exit 0\n12:def é(ß) 中 😀\n"
+    )
+
+
+def test_transformers_and_torchtune_agree_on_the_model(made, monkeypatch):
+    """Through the checks that every fine-tuned checkpoint passes."""
+    import torch
+    from swelab.models.weights import check_weights
+
+    from swelab.sft.lengths import same_vocabulary
+    from swelab.sft.parity import compare_logits
+    from swelab.sft.torchtune_bridge import torchtune_config
+
+    folder = made[0][0]
+    assert check_weights(folder)["architectures"] == ["Qwen2ForCausalLM"]
+    same_vocabulary(folder)
+    train = recipes.complete("sft", {"base": "tiny"}, "test")["train"] | {"device": "cpu"}
+    settings = torchtune_config(folder, folder / "none.jsonl", folder / "out", train, {})
+    tokens = torch.arange(5, 60).tolist()
+    assert compare_logits(folder, settings, tokens)["max_logit_difference"] < 1e-4
+    assert json.loads((folder / "config.json").read_text())["vocab_size"] % 64 == 0

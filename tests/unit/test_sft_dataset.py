@@ -1,0 +1,238 @@
+"""Rejection sampling: what is kept, in which order, and that every dropped trajectory is counted."""
+
+import hashlib
+import io
+import json
+import random
+import subprocess
+import sys
+import tracemalloc
+
+import pytest
+
+from swelab.records import InputError, read_json, read_jsonl, write_jsonl
+from swelab.sft.dataset import build_dataset, load_verdicts
+from swelab.sft.lengths import ChatTokenizer, distribution, same_vocabulary
+from tests.toy_checkpoint import conversations, make_checkpoint
+
+SELECTION = {"max_tokens": 1000, "per_instance": 1, "malformed_turns": "drop"}
+PATCH = "--- a\n+++ b\n"
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return make_checkpoint(tmp_path_factory.mktemp("base") / "toy")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(base):
+    return ChatTokenizer(base)
+
+
+def trajectory(name, number=0, **changes):
+    turns = conversations(number + 1)[number]["messages"]
+    messages = [{**turn, "extra": {"cost": 0}} for turn in turns]
+    messages.append(
+        {"role": "exit", "content": "", "extra": {"exit_status": "Submitted", "submission": PATCH}}
+    )
+    row = {
+        "instance_id": name,
+        "policy": "scripted",
+        "subset": "drill",
+        "outcome": "submitted",
+        "model_patch": PATCH,
+        "messages": messages,
+        "info": {},
+        "trajectory_format": "mini-swe-agent-1.1",
+    }
+    return {**row, **changes}
+
+
+def grade(name, status="resolved", **changes):
+    patch = hashlib.sha256(PATCH.encode()).hexdigest()
+    row = {"instance_id": name, "policy": "scripted", "status": status, "resolved": status == "resolved"}
+    return {**row, "patch_sha256": patch, **changes}
+
+
+def build(trajectories, grades, tokenizer, **changes):
+    verdicts = {(row.get("policy", ""), row["instance_id"]): row for row in grades}
+    return build_dataset(iter(trajectories), verdicts, {**SELECTION, **changes}, tokenizer, io.BytesIO())
+
+
+def test_a_resolved_conversation_is_kept_whole_but_for_the_exit(tokenizer):
+    (row,) = build([trajectory("a")], [grade("a")], tokenizer).rows()
+    assert row == {
+        "messages": conversations(1)[0]["messages"],
+        "instance_id": "a",
+        "policy": "scripted",
+        "resolved": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "graded", "reason"),
+    [
+        ({"outcome": "sandbox_lost", "messages": []}, None, "sandbox_lost"),
+        ({"outcome": "model_lost"}, grade("a"), "model_lost"),
+        ({}, None, "not_graded"),
+        ({}, grade("a", "unresolved"), "unresolved"),
+        ({}, grade("a", "empty_patch"), "empty_patch"),
+        ({}, grade("a", "apply_failed"), "apply_failed"),
+        ({}, grade("a", "timeout"), "timeout"),
+        ({}, grade("a", "infra_error"), "infra_error"),
+        ({"model_patch": "another"}, grade("a"), "grade_of_another_patch"),
+        ({"messages": [{"role": "user", "content": "x"}]}, grade("a"), "no_assistant_turn"),
+        ({"messages": [{"role": "assistant", "content": [{"type": "image"}]}]}, grade("a"), "not_plain_text"),
+        (
+            {"messages": [{"role": "tool", "content": "x"}, {"role": "assistant", "content": "x"}]},
+            grade("a"),
+            "not_plain_text",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "<|im_end|>"}, {"role": "assistant", "content": "x"}]},
+            grade("a"),
+            "special_token_in_text",
+        ),
+    ],
+)
+def test_every_drop_has_its_reason(tokenizer, changes, graded, reason):
+    built = build(
+        [trajectory("a", **changes), trajectory("b", 1)], [grade("b"), *filter(None, [graded])], tokenizer
+    )
+    facts = built.facts(1000)
+    assert facts["dropped"] == {reason: 1} and facts["kept"] == 1 and facts["trajectories"] == 2
+
+
+def test_a_malformed_turn_is_dropped_or_kept_as_asked(tokenizer):
+    row = trajectory("a")
+    row["messages"][3]["extra"]["interrupt_type"] = "FormatError"
+    assert build([row], [grade("a")], tokenizer).facts(9)["dropped"] == {"malformed_turn": 1}
+    assert build([row], [grade("a")], tokenizer, malformed_turns="keep").facts(9)["kept"] == 1
+
+
+def test_limits_duplicates_and_shares_of_an_instance(tokenizer):
+    long = trajectory("a", 2)
+    long["messages"][1]["content"] += " again" * 400
+    rows = [long, trajectory("a", 1), trajectory("a", 1), trajectory("a", 3), trajectory("b", 1)]
+    built = build(rows, [grade("a"), grade("b")], tokenizer)
+    facts = built.facts(1000)
+    assert facts["dropped"] == {"duplicate": 2, "over_per_instance": 1, "too_long": 1}
+    assert facts["kept"] + sum(facts["dropped"].values()) == facts["trajectories"] == 5
+    assert facts["lengths_of_resolved"]["gt_1000"] == 1 and facts["lengths_of_kept"]["gt_1000"] == 0
+    assert build(rows, [grade("a"), grade("b")], tokenizer, per_instance=2).facts(1000)["kept"] == 2
+
+
+def test_order_of_input_does_not_matter(tokenizer):
+    rows = [trajectory(f"i{number}", number) for number in range(30)] + [trajectory("i3", 40)]
+    grades = [grade(row["instance_id"]) for row in rows]
+    first = list(build(rows, grades, tokenizer).rows())
+    random.Random(0).shuffle(rows)
+    assert list(build(rows, grades, tokenizer).rows()) == first
+    assert [row["instance_id"] for row in first] == sorted(row["instance_id"] for row in first)
+
+
+def test_memory_does_not_grow_with_the_text(tokenizer, tmp_path):
+    def stream():
+        for number in range(60):
+            row = trajectory(f"i{number:03d}", number)
+            row["messages"][1]["content"] += " x" * 20_000
+            yield row
+
+    grades = {("scripted", f"i{number:03d}"): grade(f"i{number:03d}") for number in range(60)}
+    with open(tmp_path / "spool", "w+b") as spool:
+        tracemalloc.start()
+        built = build_dataset(stream(), grades, {**SELECTION, "max_tokens": 10**7}, tokenizer, spool)
+        assert sum(1 for _ in built.rows()) == 60
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 10e6  # sixty texts of 40 kB, and their token ids, would be some 50 MB
+
+
+def test_assistant_tokens_are_those_of_assistant_turns(tokenizer):
+    messages = conversations(1)[0]["messages"]
+    ids, trained = tokenizer.encode(messages)
+    text = tokenizer._tokenizer.decode([i for i, t in zip(ids, trained) if t], skip_special_tokens=False)
+    assert text == (
+        "<|im_start|>assistant\n```bash\ngrep -n f0 a.py\n```<|im_end|>\n"
+        "<|im_start|>assistant\n```bash\necho done\n```<|im_end|>"
+    )
+    length = tokenizer.measure(messages)
+    assert (length.tokens, length.assistant_tokens, length.turns) == (len(ids), sum(trained), 2)
+
+
+def test_distribution():
+    assert distribution([], 5) == {"num_samples": 0, "gt_5": 0}
+    facts = distribution(list(range(1, 101)), 90)
+    assert (facts["num_samples"], facts["gt_90"], facts["p50"], facts["max"], facts["total"]) == (
+        100,
+        10,
+        51,
+        100,
+        5050,
+    )
+
+
+def test_a_stale_vocabulary_is_refused(tmp_path):
+    folder = make_checkpoint(tmp_path / "toy")
+    same_vocabulary(folder)
+    merges = (folder / "merges.txt").read_text().splitlines()
+    (folder / "merges.txt").write_text("\n".join([merges[0], *reversed(merges[1:])]))
+    with pytest.raises(InputError, match="differ from tokenizer.json"):
+        same_vocabulary(folder)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"added_tokens": []}', '{"version": "1.0"}'])
+def test_an_unreadable_tokenizer_is_refused_on_one_line(tmp_path, text):
+    (tmp_path / "tokenizer.json").write_text(text)
+    with pytest.raises(InputError) as error:
+        ChatTokenizer(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_one_grade_a_trajectory(tmp_path):
+    write_jsonl(tmp_path / "g.jsonl", [grade("a"), grade("a")])
+    with pytest.raises(InputError, match="graded twice"):
+        load_verdicts([tmp_path / "g.jsonl"])
+
+
+def test_the_script_writes_equal_bytes_and_counts_that_add_up(base, tmp_path):
+    rows = [trajectory(f"i{number}", number) for number in range(12)]
+    statuses = ["resolved", "resolved", "unresolved"]
+    write_jsonl(tmp_path / "t1.jsonl", rows[:5])
+    write_jsonl(tmp_path / "t2.jsonl", rows[5:])
+    write_jsonl(tmp_path / "g.jsonl", [grade(r["instance_id"], statuses[n % 3]) for n, r in enumerate(rows)])
+    (tmp_path / "r.yaml").write_text("base: toy\nselection: {max_tokens: 400}\n")
+    (base.parent / "toy.json").write_text("{}")
+
+    def run(name, *shards):
+        out = tmp_path / name
+        done = subprocess.run(
+            [sys.executable, "-m", "scripts.build_sft_dataset", "--trajectories", *shards]
+            + [
+                "--grades",
+                tmp_path / "g.jsonl",
+                "--base",
+                base.parent / "toy.json",
+                "--recipe",
+                tmp_path / "r.yaml",
+            ]
+            + ["--dataset", out / "d.jsonl", "--manifest", out / "m.json", "--lengths", out / "l.tsv"],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return out
+
+    one = run("one", tmp_path / "t1.jsonl", tmp_path / "t2.jsonl")
+    two = run("two", tmp_path / "t2.jsonl", tmp_path / "t1.jsonl")
+    assert (one / "d.jsonl").read_bytes() == (two / "d.jsonl").read_bytes()
+    assert (one / "l.tsv").read_bytes() == (two / "l.tsv").read_bytes()
+    facts = read_json(one / "m.json")
+    assert (facts["trajectories"], facts["kept"], facts["dropped"]) == (12, 8, {"unresolved": 4})
+    assert len(list(read_jsonl(one / "d.jsonl"))) == 8
+    table = (one / "l.tsv").read_text().splitlines()
+    assert (
+        table[0].split("\t") == ["instance_id", "tokens", "assistant_tokens", "turns", "fate"]
+        and len(table) == 9
+    )
+    assert json.dumps(facts["lengths_of_resolved"])

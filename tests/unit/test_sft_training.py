@@ -1,0 +1,158 @@
+"""Training's inputs are checked before anything starts, and its files are put in order after it."""
+
+import json
+import os
+
+import pytest
+import yaml
+
+from swelab import recipes
+from swelab.records import InputError, read_json, write_jsonl
+from swelab.sft.lengths import ChatTokenizer
+from swelab.sft.torchtune_bridge import RESUME, prepare, step_rows, torchtune_config
+from swelab.sft.training import check_inputs, identity, stage
+from tests.toy_checkpoint import conversations, make_checkpoint
+
+
+@pytest.fixture
+def base(tmp_path):
+    return make_checkpoint(tmp_path / "toy")
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    write_jsonl(tmp_path / "data.jsonl", conversations(10))
+    return tmp_path / "data.jsonl"
+
+
+def train(**settings):
+    return recipes.complete("sft", {"base": "toy", "train": settings}, "recipe")["train"]
+
+
+def test_facts_of_a_run(base, dataset):
+    facts = check_inputs(base, dataset, train(batch_size=4, epochs=3))
+    assert facts["rows"] == 10 and facts["steps_per_epoch"] == 2 and facts["rows_left_out_of_each_epoch"] == 2
+    lengths = [ChatTokenizer(base).measure(row["messages"]) for row in conversations(10)]
+    assert facts["tokens"] == 3 * sum(length.tokens for length in lengths)
+    assert facts["assistant_tokens"] == 3 * sum(length.assistant_tokens for length in lengths)
+
+
+def no_assistant(rows):
+    rows[3]["messages"] = rows[3]["messages"][:2]
+
+
+def too_long(rows):
+    rows[3]["messages"][1]["content"] += " again" * 300
+
+
+@pytest.mark.parametrize(
+    ("harm", "settings", "message"),
+    [
+        (no_assistant, {}, "row 4: has no assistant turn"),
+        (too_long, {}, "row 4: .* tokens; expected at most 512"),
+        (lambda rows: rows[0].pop("messages"), {}, "row 1: field"),
+        (lambda rows: rows.clear(), {}, "0 rows; expected at least the 1"),
+        (
+            lambda rows: None,
+            {"batch_size": 8, "gradient_accumulation_steps": 2},
+            "10 rows; expected at least the 16",
+        ),
+    ],
+)
+def test_unfit_datasets_are_refused(base, tmp_path, harm, settings, message):
+    rows = conversations(10)
+    harm(rows)
+    write_jsonl(tmp_path / "data.jsonl", rows)
+    with pytest.raises(InputError, match=message):
+        check_inputs(base, tmp_path / "data.jsonl", train(**settings))
+
+
+def test_a_cut_off_dataset_is_refused_with_its_line(base, dataset):
+    os.truncate(dataset, dataset.stat().st_size - 20)
+    with pytest.raises(InputError, match="line 10: not JSON.*cut short"):
+        check_inputs(base, dataset, train())
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda f: (f / "config.json").unlink(), "config.json: no such file"),
+        (lambda f: os.truncate(f / "model.safetensors", 200_000), "a whole safetensors file"),
+        (lambda f: (f / "vocab.json").write_text("{}"), "differ from tokenizer.json"),
+        (lambda f: (f / "merges.txt").unlink(), "merges.txt: cannot be read"),
+    ],
+)
+def test_unfit_base_models_are_refused(base, dataset, harm, message):
+    harm(base)
+    with pytest.raises(InputError, match=message):
+        check_inputs(base, dataset, train())
+
+
+def test_an_architecture_that_is_not_mapped_is_refused(base, dataset):
+    config = read_json(base / "config.json")
+    (base / "config.json").write_text(json.dumps({**config, "architectures": ["LlamaForCausalLM"]}))
+    with pytest.raises(InputError, match="expected Qwen2ForCausalLM"):
+        check_inputs(base, dataset, train())
+
+
+def test_the_trainers_configuration_follows_model_and_recipe(base, dataset, tmp_path):
+    settings = train(epochs=2, lr=0.5, betas=[0.1, 0.2], warmup_steps=7, device="cpu", dtype="bf16")
+    config = torchtune_config(base, dataset, tmp_path / "out", settings, {})
+    assert yaml.safe_load(yaml.safe_dump(config)) == config
+    assert config["model"]["embed_dim"] == 64 and config["model"]["rope_base"] == 500.0
+    assert config["tokenizer"]["max_seq_len"] is None  # else the last end-of-turn would have no loss
+    assert config["dataset"]["train_on_input"] is False and config["epochs"] == 2
+    assert config["optimizer"]["betas"] == [0.1, 0.2] and config["dtype"] == "bf16"
+    assert config["lr_scheduler"]["num_warmup_steps"] == 7
+    again = torchtune_config(
+        base, dataset, tmp_path / "out", settings, {"epoch": 0, "files": ["m.safetensors"]}
+    )
+    assert again["resume_from_checkpoint"] and again["checkpointer"]["checkpoint_files"] == ["m.safetensors"]
+
+
+def test_step_rows_keep_the_last_run_of_a_step(tmp_path):
+    (tmp_path / "s.txt").write_text(
+        "Step 1 | loss:2.5 lr:0.1 tokens_per_second_per_gpu:10.0 grad_norm:tensor(0.5) \n"
+        "Step 2 | loss:9.0 lr:0.1 tokens_per_second_per_gpu:10.0 grad_norm:1.0 \n"
+        "noise\n"
+        "Step 2 | loss:1.5 lr:0.2 tokens_per_second_per_gpu:10.0 grad_norm:1.0 \n"
+    )
+    rows = step_rows(tmp_path / "s.txt")
+    assert [(row["step"], row["loss"]) for row in rows] == [(1, 2.5), (2, 1.5)]
+    assert rows[0]["grad_norm"] == 0.5
+
+
+def test_only_a_whole_epoch_of_the_same_run_is_taken_up(tmp_path):
+    work = tmp_path / "work"
+
+    def epoch(number, whole=True):
+        folder = work / "output" / f"epoch_{number}"
+        folder.mkdir(parents=True)
+        (folder / "model-00001-of-00001.safetensors").write_text("x")
+        if whole:
+            (work / "output" / RESUME).write_text(json.dumps({"epoch": number}))
+
+    assert prepare(work, "a") == {}
+    epoch(0, whole=False)
+    assert prepare(work, "a") == {} and not (work / "output").exists()
+    epoch(1)
+    assert prepare(work, "a") == {"epoch": 1, "files": ["epoch_1/model-00001-of-00001.safetensors"]}
+    assert prepare(work, "another") == {} and not (work / "output").exists()
+
+
+def test_a_staged_checkpoint_is_clean(base, tmp_path):
+    epoch = tmp_path / "epoch_0"
+    base.rename(epoch)
+    (epoch / "model.safetensors").rename(epoch / "model-00001-of-00001.safetensors")
+    (epoch / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"a": "model-00001-of-00001.safetensors"}})
+    )
+    folder = stage(epoch, tmp_path / "checkpoint")
+    assert (folder / "model.safetensors").is_file() and not list(folder.glob("*of*"))
+    before = identity(folder)
+    (folder / "config.yaml").write_text("x: 1")
+    assert identity(folder)["digest"] == before["digest"]
+    with open(folder / "model.safetensors", "r+b") as stream:
+        stream.seek(-1, os.SEEK_END)
+        stream.write(b"\x7f")
+    assert identity(folder)["digest"] != before["digest"]
