@@ -1,0 +1,202 @@
+"""What the report shows, read from the results of one experiment.
+
+Trajectories and grades are streamed, shard by shard; only counts and the sampled trajectories stay
+in memory, so that 50,000 instances need no more than 50 do.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from swelab.records import InputError, Record, check, load_tasks, read_json, read_jsonl
+from swelab.scores.layout import Layout
+from swelab.scores.trajectories import PATCH_CHARACTERS, cut, sample, tokens, turns, view, visible
+
+GROUPS = {"op": "Mutation operator", "repo": "Repository"}
+"""Fields of a task that resolve rates are broken down by."""
+
+
+@dataclass
+class Run:
+    """One policy on one subset."""
+
+    policy: str
+    subset: str
+    scored: bool
+    report: Record
+    turns: Counter[int] = field(default_factory=Counter)
+    tokens: Counter[int] = field(default_factory=Counter)
+    groups: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
+    shown: list[Record] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        return self.report["total_instances"]
+
+    @property
+    def resolved(self) -> int:
+        return self.report["resolved_instances"]
+
+
+@dataclass
+class Evidence:
+    """All that the report shows. `labels` maps a policy's name to what a reader sees."""
+
+    layout: Layout
+    verified: Record
+    labels: dict[str, str]
+    runs: list[Run] = field(default_factory=list)
+    tasks: dict[str, dict[str, Record]] = field(default_factory=dict)
+    losses: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    lengths: list[int] = field(default_factory=list)
+    manifests: dict[Path, Record] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    @property
+    def experiment(self) -> Record:
+        return self.layout.experiment
+
+    def label(self, policy: str) -> str:
+        return self.labels.get(policy, policy)
+
+    def scored(self, subset: str) -> list[Run]:
+        return [run for run in self.runs if run.subset == subset and run.scored]
+
+    @property
+    def expert_runs(self) -> list[Run]:
+        return [run for run in self.runs if not run.scored]
+
+    def manifest(self, path: Path) -> Record:
+        """The stage's manifest at `path`, or {}."""
+        return self.manifests.get(path, {})
+
+
+def gather(layout: Layout, verified: Path, limit: int, seed: int) -> Evidence:
+    """Reads everything about an experiment: at most `limit` trajectories of a run are kept whole.
+
+    Raises InputError when scores, tasks, reports, rollouts or grades are missing or contradict one
+    another. What a report can do without (losses, lengths, manifests) is listed in `missing`.
+    """
+    record = read_json(verified)
+    check(record, "verified_score", verified)
+    evidence = Evidence(layout, record, policy_labels(layout))
+    for subset in layout.subsets:
+        rows = {task["instance_id"]: task for task in load_tasks(layout.tasks(subset))}
+        chosen = sample(rows, limit, seed)
+        evidence.tasks[subset] = {key: task_view(rows[key]) for key in rows if key in chosen}
+        evidence.runs += [
+            read_run(layout, policy, subset, scored, rows, chosen)
+            for policy, mine, scored in layout.runs
+            if mine == subset
+        ]
+    gather_training(evidence)
+    return evidence
+
+
+def policy_labels(layout: Layout) -> dict[str, str]:
+    """What readers call each policy: a script is called a scripted policy, whatever its recipe is named."""
+    names = dict.fromkeys(policy for policy, _, _ in layout.runs)
+    scripted = [name for name in names if layout.recipe("policy", name).get("kind") == "scripted"]
+    several = len(scripted) > 1
+    return {name: f"scripted policy ({name})" if several else "scripted policy" for name in scripted}
+
+
+def task_view(task: Record) -> Record:
+    """What the viewer shows of a task beside its trajectories."""
+    return {
+        "op": visible(str(task.get("op", ""))),
+        "repo": repo_name(task),
+        "function": visible(str(task.get("function", ""))),
+        "bug": cut(task["patch"], PATCH_CHARACTERS),
+    }
+
+
+def repo_name(task: Record) -> str:
+    """A short name of the repository that a task is in."""
+    return visible(str(task.get("repo_recipe") or task["repo"].rsplit("/", 1)[-1]))
+
+
+def read_run(
+    layout: Layout, policy: str, subset: str, scored: bool, tasks: dict[str, Record], chosen: set[str]
+) -> Run:
+    """Counts of one policy on one subset, and the chosen trajectories with their grades.
+
+    Raises InputError when the report, the rollouts and the grades do not speak of the same instances.
+    """
+    path = layout.report(policy, subset)
+    report = read_json(path)
+    check(report, "report", path)
+    run = Run(policy, subset, scored, report)
+    strangers = sorted(set(report["instances"]) - set(tasks))
+    if strangers:
+        raise InputError(f"{len(strangers)} instances of no task, such as {strangers[0]}", path)
+    for name, group in (("op", lambda task: task.get("op", "")), ("repo", repo_name)):
+        table = run.groups.setdefault(name, {})
+        for key, verdict in report["instances"].items():
+            table.setdefault(visible(str(group(tasks[key]))), Counter())[verdict["status"]] += 1
+    kept: dict[str, Record] = {}
+    for row in rows_of(layout.shards("rollouts", policy, subset)):
+        run.turns[turns(row)] += 1
+        if used := tokens(row):
+            run.tokens[used] += 1
+        if row["instance_id"] in chosen:
+            kept[row["instance_id"]] = row
+    for grade in rows_of(layout.shards("grades", policy, subset)):
+        if grade["instance_id"] in kept:
+            run.shown.append(view(kept.pop(grade["instance_id"]), grade))
+    if kept:
+        raise InputError(f"{len(kept)} rollouts without a grade, such as {min(kept)}", path.parent)
+    run.shown.sort(key=lambda shown: shown["id"])
+    return run
+
+
+def rows_of(shards: list[Path]) -> Iterator[Record]:
+    """The rows of all shards, streamed."""
+    for shard in shards:
+        yield from read_jsonl(shard)
+
+
+def gather_training(evidence: Evidence) -> None:
+    """Losses, lengths and manifests, as far as they are there; what is not goes into `missing`."""
+    layout = evidence.layout
+    for title, file in layout.losses.items():
+        if present(file, evidence):
+            evidence.losses[title] = [(int(row["step"]), float(row["loss"])) for row in read_jsonl(file)]
+    if present(layout.lengths, evidence):
+        evidence.lengths = read_lengths(layout.lengths)
+    for file in layout.manifests():
+        if present(file, evidence):
+            evidence.manifests[file] = read_json(file)
+
+
+def present(file: Path, evidence: Evidence) -> bool:
+    """Whether `file` is there; when not, it is listed among what is missing."""
+    if not file.is_file():
+        evidence.missing.append(file.as_posix())
+    return file.is_file()
+
+
+def read_lengths(path: Path) -> list[int]:
+    """Tokens of the conversations that were kept, from a table with the columns tokens and fate.
+
+    Raises InputError when a row has no number of tokens.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines()
+    rows = [dict(zip(lines[0].split("\t"), line.split("\t"))) for line in lines[1:] if line]
+    try:
+        return [int(row["tokens"]) for row in rows if row.get("fate", "kept") == "kept"]
+    except (KeyError, ValueError):
+        raise InputError("a row without a number of tokens", path, "a table with a column 'tokens'") from None
+
+
+def drops(manifest: Record) -> dict[str, int]:
+    """The reasons for which a stage dropped something, with counts; {} when its manifest names none."""
+    found: dict[str, int] = {}
+    for name in ("dropped", "drops"):
+        told = manifest.get(name)
+        if isinstance(told, dict):
+            found |= {
+                str(reason): count for reason, count in told.items() if isinstance(count, int) and count
+            }
+    return found

@@ -1,0 +1,237 @@
+"""Small figures as inline SVG: positions in per cent and text in pixels, so that they fit any width.
+
+Colours come from the page's style sheet by class (`series-0` ..., `status-resolved` ...), and every
+series also has a shape, a dash or a pattern of its own. Nothing here carries a style attribute,
+which the page's content security policy would refuse.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+
+SERIES = 6
+"""Number of series classes in the style sheet; further series start over."""
+TICKS = 5
+POINTS = 300
+"""Points a curve is drawn with; longer ones are averaged in equal bins."""
+
+
+def svg(body: str, title: str, height: int, css: str = "plot") -> str:
+    """A figure as wide as its container and `height` pixels high, with `title` for screen readers."""
+    return (
+        f'<svg class="{css}" width="100%" height="{height}" role="img" aria-label="{escape(title)}">'
+        f"<title>{escape(title)}</title>{body}</svg>"
+    )
+
+
+def percent(share: float) -> str:
+    """A share (0..1) as a length in per cent."""
+    return f"{round(100 * share, 3):g}%"
+
+
+def marker(series: int, x: float, y: str) -> str:
+    """A series' mark at share `x` of the width: circle, disc, square, diamond, triangle, bar."""
+    shapes = (
+        '<circle r="5.5" class="hollow"/>',
+        '<circle r="6"/>',
+        '<rect x="-5" y="-5" width="10" height="10"/>',
+        '<path d="M0-7 7 0 0 7-7 0Z"/>',
+        '<path d="M0-7 6.5 5H-6.5Z"/>',
+        '<rect x="-2" y="-7" width="4" height="14"/>',
+    )
+    shape = shapes[series % SERIES]
+    css = f"mark series-{series % SERIES}"
+    return f'<svg x="{percent(x)}" y="{y}" overflow="visible" class="{css}">{shape}</svg>'
+
+
+def legend_mark(series: int) -> str:
+    """A series' mark by itself, for tables and legends."""
+    body = marker(series, 0.5, "50%")
+    return f'<svg class="key" width="16" height="16" aria-hidden="true" focusable="false">{body}</svg>'
+
+
+def legend_swatch(css: str) -> str:
+    """A filled square of the class `css`, for legends."""
+    return (
+        f'<svg class="key" width="16" height="16" aria-hidden="true" focusable="false">'
+        f'<rect class="{css}" width="16" height="16"/></svg>'
+    )
+
+
+def whisker(series: int, rate: float, interval: tuple[float, float], title: str) -> str:
+    """A rate with its interval on an axis from 0 to 1."""
+    low, high = interval
+    grid = "".join(
+        f'<line class="grid" x1="{percent(t)}" x2="{percent(t)}" y1="0" y2="100%"/>' for t in quarters()
+    )
+    ends = "".join(
+        f'<line class="whisker" x1="{percent(x)}" x2="{percent(x)}" y1="11" y2="21"/>' for x in (low, high)
+    )
+    line = f'<line class="whisker" x1="{percent(low)}" x2="{percent(high)}" y1="16" y2="16"/>'
+    spread = f'<g class="series-{series % SERIES}">{line}{ends}</g>'
+    return svg(f"{grid}{spread}{marker(series, rate, '16')}", title, 32)
+
+
+def share_axis(title: str = "") -> str:
+    """The axis under whiskers and stacked bars: 0 to 100 %."""
+    ticks = "".join(
+        f'<text class="tick" x="{percent(t)}" y="12" text-anchor="{anchor(t)}">{round(100 * t)}</text>'
+        for t in quarters()
+    )
+    label = f'<text class="tick" x="50%" y="27" text-anchor="middle">{escape(title)}</text>' if title else ""
+    height = 30 if title else 16
+    return f'<svg class="axis" width="100%" height="{height}" aria-hidden="true">{ticks}{label}</svg>'
+
+
+def quarters() -> tuple[float, ...]:
+    """Where the axis of shares has its ticks."""
+    return (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def anchor(share: float) -> str:
+    """Which end of a tick's label sits on the tick, so that the outer labels stay inside."""
+    return "start" if share <= 0 else "end" if share >= 1 else "middle"
+
+
+def stacked(counts: Mapping[str, int], title: str, css: str = "status") -> str:
+    """One horizontal bar of shares in the order of `counts`; the fill of each part is `<css>-<name>`."""
+    total, left, body = sum(counts.values()), 0, ""
+    for name, count in counts.items():
+        if count:
+            told = f"{name.replace('_', ' ')}: {count:,} of {total:,} ({count / total:.1%})"
+            body += (
+                f'<rect class="{css}-{escape(name)}" x="{percent(left / total)}" y="0" height="100%" '
+                f'width="{percent(count / total)}"><title>{escape(told)}</title></rect>'
+            )
+            left += count
+    return svg(body, title, 22, "stack")
+
+
+def histogram(
+    values: Mapping[int, int], title: str, series: int = 1, bins: int = 24, mark: int | None = None
+) -> str:
+    """A histogram of `values` (number -> count) with its axes; `mark` draws a limit at that value."""
+    edges, heights = binned(values, bins, mark)
+    first, span, top = edges[0], edges[-1] - edges[0], max(heights)
+    body = y_axis(nice_ticks(0, top), 0, top)
+    for low, high, height in zip(edges, edges[1:], heights):
+        if height:
+            inside = f"{low:,}" if high - low == 1 else f"{low:,} to {high - 1:,}"
+            body += (
+                f'<rect class="series-{series % SERIES} bar" x="{percent((low - first) / span)}" '
+                f'width="{percent((high - low) / span * 0.92)}" y="{percent(1 - height / top)}" '
+                f'height="{percent(height / top)}"><title>{inside}: {height:,}</title></rect>'
+            )
+    labels = [edge for edge in nice_ticks(first, edges[-1] - 1) if edge == int(edge)]
+    half = 0.46 if edges[1] - edges[0] == 1 else 0
+    body += x_axis(labels, first - half, first - half + span)
+    if mark is not None:
+        at = percent((mark - first) / span)
+        body += f'<line class="limit" x1="{at}" x2="{at}" y1="0" y2="100%"/>'
+    return svg(body, title, 150)
+
+
+def binned(values: Mapping[int, int], bins: int, mark: int | None = None) -> tuple[list[int], list[int]]:
+    """Edges (one more than bins, whole numbers of equal steps) and the count between them."""
+    low, high = min(values), max([*values, mark or 0])
+    step = max(1, math.ceil((high + 1 - low) / bins))
+    if step > 1:
+        low -= low % step
+    edges = list(range(low, high + step + 1, step))
+    heights = [0] * (len(edges) - 1)
+    for value, count in values.items():
+        heights[(value - low) // step] += count
+    return edges, heights
+
+
+def curve(points: Sequence[tuple[int, float]], title: str, series: int = 1) -> str:
+    """A loss curve over steps: means of equal bins, with the range inside each bin behind them.
+
+    The axis is logarithmic when the values span more than a factor of 30. Points that are not
+    finite are left out; the caller says so.
+    """
+    rows = thinned([(step, loss) for step, loss in points if math.isfinite(loss)])
+    top, bottom = max(row[3] for row in rows), min(row[2] for row in rows)
+    logarithmic = bottom > 0 and top / bottom > 30
+    ticks = decades(bottom, top) if logarithmic else nice_ticks(0, top)
+    low, high = min(ticks[0], bottom), max(ticks[-1], top)
+    high = high if high > low else low + 1
+    scale = math.log if logarithmic else float
+    first, last = rows[0][0], max(rows[-1][0], rows[0][0] + 1)
+
+    def at(step: float, value: float) -> str:
+        across = 1000 * (step - first) / (last - first)
+        up = (scale(value) - scale(low)) / (scale(high) - scale(low))
+        return f"{across:.1f} {1000 * (1 - up):.1f}"
+
+    band = [at(step, most) for step, _, _, most in rows] + [
+        at(step, least) for step, _, least, _ in rows[::-1]
+    ]
+    mean = " ".join(at(step, value) for step, value, _, _ in rows)
+    inner = (
+        f'<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" width="100%" height="100%" '
+        f'overflow="visible" class="series-{series % SERIES}">'
+        f'<polygon class="band" points="{" ".join(band)}"/>'
+        f'<polyline class="curve" vector-effect="non-scaling-stroke" points="{mean}"/></svg>'
+    )
+    axes = y_axis(ticks, low, high, logarithmic) + x_axis(nice_ticks(first, last), first, last)
+    return svg(axes + inner, title, 190)
+
+
+def thinned(points: Sequence[tuple[int, float]]) -> list[tuple[float, float, float, float]]:
+    """At most POINTS rows of step, mean, least, most."""
+    size = max(1, math.ceil(len(points) / POINTS))
+    rows = []
+    for start in range(0, len(points), size):
+        part = points[start : start + size]
+        values = [value for _, value in part]
+        rows.append(
+            (sum(step for step, _ in part) / len(part), sum(values) / len(values), min(values), max(values))
+        )
+    return rows
+
+
+def nice_ticks(low: float, high: float) -> list[float]:
+    """Round numbers from about `low` to about `high`, all inside, at most TICKS + 1."""
+    span = (high - low) or abs(high) or 1.0
+    raw = span / TICKS
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
+    start = math.ceil(low / step - 1e-9)
+    return [round(k * step, 10) for k in range(start, math.floor(high / step + 1e-9) + 1)]
+
+
+def decades(low: float, high: float) -> list[float]:
+    """Powers of ten inside low..high, or its ends where there are fewer than two."""
+    powers = [10.0**k for k in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
+    return powers if len(powers) > 1 else [low, high]
+
+
+def y_axis(ticks: Sequence[float], low: float, high: float, logarithmic: bool = False) -> str:
+    """Grid lines and labels of a vertical axis from `low` to `high`."""
+    scale = math.log if logarithmic else float
+    span = (scale(high) - scale(low)) or 1.0
+    body = ""
+    for tick in ticks:
+        y = percent(1 - (scale(tick) - scale(low)) / span)
+        body += f'<line class="grid" x1="0" x2="100%" y1="{y}" y2="{y}"/>'
+        body += f'<text class="tick" x="-8" y="{y}" dy="4" text-anchor="end">{short(tick)}</text>'
+    return body
+
+
+def x_axis(ticks: Sequence[float], low: float, high: float) -> str:
+    """Labels of a horizontal axis from `low` to `high`."""
+    span = (high - low) or 1.0
+    return "".join(
+        f'<text class="tick" x="{percent((tick - low) / span)}" y="100%" dy="17" text-anchor="middle">'
+        f"{short(tick)}</text>"
+        for tick in ticks
+    )
+
+
+def short(value: float) -> str:
+    """A tick's number: 12k rather than 12000."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size * (10 if unit == "k" else 1):
+            return f"{value / size:g}{unit}"
+    return f"{value:.3g}" if abs(value) < 1 else f"{value:,.10g}"

@@ -1,0 +1,280 @@
+"""The sections of the report that say what was found. Every text that is not ours is escaped."""
+
+from collections import Counter
+from html import escape
+
+from swelab.grading.report import STATUSES
+from swelab.records import Record
+from swelab.scores import figures
+from swelab.scores.evidence import GROUPS, Evidence
+from swelab.scores.markup import (
+    bar_row,
+    code,
+    muted,
+    note,
+    p_value,
+    points,
+    policy_name,
+    run_name,
+    series_of,
+    signed,
+    span,
+    table,
+)
+
+SQUARES = 400
+"""Squares of the paired picture; beyond that a square stands for several tasks."""
+SIGNS = {"gained": "+", "lost": "\u2212", "both": "\u2713", "neither": ""}
+
+
+def headline(evidence: Evidence) -> str:
+    """What was run, in a few sentences; both rates; and each task of the benchmark as a square."""
+    test = evidence.verified["comparison"]
+    rates = "".join(big_rate(evidence, name) for name in (test["from"], test["to"]))
+    return (
+        f'<p class="lede">{lede(evidence)}</p><div class="rates">{rates}{change(test)}</div>'
+        f"{squares(evidence)}"
+    )
+
+
+def lede(evidence: Evidence) -> str:
+    """What was run, as a person would say it."""
+    layout, test, benchmark = (
+        evidence.layout,
+        evidence.verified["comparison"],
+        evidence.verified["benchmark"],
+    )
+    expert = escape(evidence.label(layout.expert))
+    expert = f"A {expert}" if expert.startswith("scripted policy") else f"The policy {expert}"
+    total = sum(run.total for run in evidence.expert_runs)
+    resolved = sum(run.resolved for run in evidence.expert_runs)
+    rows = f"{len(evidence.lengths):,} conversations" if evidence.lengths else "conversations"
+    before, after = (f"<b>{escape(evidence.label(test[side]))}</b>" for side in ("from", "to"))
+    tuned = layout.recipe("policy", test["to"]).get("weights") == f"sft:{layout.experiment['sft']}"
+    who = f"Before ({before}) and after ({after}), the model" if tuned else f"Each of {before} and {after}"
+    return (
+        f"{expert} resolved {resolved:,} of {total:,} train tasks. A base model was fine-tuned on {rows} "
+        f"made from those trajectories alone. {who} attempted the {benchmark['size']:,} held-out tasks of "
+        f'<b class="nowrap">{escape(benchmark["name"])}</b> once{apart(evidence)}.'
+    )
+
+
+def apart(evidence: Evidence) -> str:
+    """What the held-out tasks provably do not share with the train tasks, or ''."""
+    verdict = evidence.manifest(evidence.layout.disjoint)
+    if not verdict.get("disjoint"):
+        return ""
+    functions = verdict.get("heldout", {}).get("function")
+    return f"; they share no {'function and no bug' if functions else 'bug'} with the train tasks"
+
+
+def change(test: Record) -> str:
+    """The difference of the two rates, its interval and its p-value."""
+    if test["difference"] is None:
+        return '<p class="change">No task was graded on both sides: there is nothing to compare.</p>'
+    p = p_value(test["p_value"])
+    equals = "" if p.startswith("&lt;") else "= "
+    return (
+        f'<dl class="change"><div><dt>Difference, 95% interval</dt><dd>{signed(test["difference"])} points '
+        f"{muted(span(test['interval'], True))}</dd></div>"
+        f"<div><dt>McNemar exact, two-sided</dt><dd>p {equals}{p}</dd></div></dl>"
+    )
+
+
+def big_rate(evidence: Evidence, name: str) -> str:
+    """A policy's rate on the headline benchmark, large."""
+    policy = evidence.verified["policies"][name]
+    return (
+        f'<div class="rate"><p class="who">{policy_name(evidence, name)}</p>'
+        f'<p class="number series-text-{series_of(evidence, name)}">{points(policy["resolve_rate"])}</p>'
+        f'<p class="muted">{policy["resolved"]:,} of {policy["total"]:,}, '
+        f'<span class="nowrap">95% {span(policy["interval"])}</span></p></div>'
+    )
+
+
+def squares(evidence: Evidence) -> str:
+    """The pairs of the headline comparison, one square a task (or several, which is then said)."""
+    test = evidence.verified["comparison"]
+    if not test["pairs"]:
+        return ""
+    before, after = (escape(evidence.label(test[side])) for side in ("from", "to"))
+    counts = {**test["discordant"], "both": test["both"], "neither": test["neither"]}
+    named = {
+        "gained": f"resolved by {after} alone",
+        "lost": f"resolved by {before} alone",
+        "both": "resolved by both",
+        "neither": "resolved by neither",
+    }
+    each = max(1, -(-test["pairs"] // SQUARES))
+    cells = "".join(
+        f'<i class="{kind}">{sign}</i>' * round(counts[kind] / each) for kind, sign in SIGNS.items()
+    )
+    keys = "".join(
+        f'<li><i class="{kind}" aria-hidden="true">{sign}</i> {counts[kind]:,} {named[kind]}</li>'
+        for kind, sign in SIGNS.items()
+    )
+    unit = "One square is one task" if each == 1 else f"One square is about {each:,} tasks"
+    out = test["excluded_infra_errors"]
+    left = f" {out:,} tasks that either side lost to infrastructure are left out." if out else ""
+    return (
+        f'<figure class="pairs"><div class="squares" aria-hidden="true">{cells}</div>'
+        f"<figcaption>{unit} of {escape(evidence.verified['benchmark']['name'])}, attempted by both.{left}"
+        f'<ul class="keys">{keys}</ul></figcaption></figure>'
+    )
+
+
+def scores(evidence: Evidence) -> str:
+    """Resolve rates with intervals, per benchmark, and the paired comparison of each."""
+    caveat = note(
+        "Every policy attempted every task once. The intervals speak of the choice of tasks, not of another "
+        "training seed or another run."
+    )
+    return "".join(rates(evidence, side) for side in sides(evidence)) + caveat + comparison_table(evidence)
+
+
+def sides(evidence: Evidence) -> list[Record]:
+    """The headline benchmark's part of the verified score, then the others'."""
+    return [evidence.verified, *evidence.verified["others"]]
+
+
+def rates(evidence: Evidence, side: Record) -> str:
+    """Every policy's rate and interval on one benchmark."""
+    rows = ""
+    for name, policy in side["policies"].items():
+        rate, interval = policy["resolve_rate"], policy["interval"]
+        told = f"{evidence.label(name)}: {points(rate)} {span(interval)}"
+        count = muted(f"{policy['resolved']:,}/{policy['total']:,}")
+        rows += bar_row(
+            policy_name(evidence, name),
+            figures.whisker(series_of(evidence, name), rate, interval, told),
+            f'<span class="nowrap"><b>{points(rate)}</b> {span(interval)}</span> {count}',
+        )
+    axis = bar_row("", figures.share_axis("resolve rate, %, with 95% Wilson interval"), "")
+    benchmark = side["benchmark"]
+    size = muted(f"{benchmark['size']:,} tasks, set {code(benchmark['hash'][:12])}")
+    return (
+        f'<h3>{escape(benchmark["name"])} {size}</h3><div class="bars short">{rows}{axis}</div>'
+        f"{lost_note(side, evidence)}"
+    )
+
+
+def lost_note(side: Record, evidence: Evidence) -> str:
+    """States the rates without lost tasks, or that none was lost."""
+    lost = {name: policy for name, policy in side["policies"].items() if policy["infra_errors"]}
+    if not lost:
+        return note("No task was lost to infrastructure: every task has a verdict.")
+    told = []
+    for name, policy in lost.items():
+        rest = policy["without_infra_errors"]
+        rate = f"{points(rest['resolve_rate'])} {span(rest['interval'])}"
+        told.append(
+            f"{escape(evidence.label(name))} lost {policy['infra_errors']:,} and has {rate} without them"
+        )
+    return note(
+        f"The rates above count tasks lost to infrastructure as not resolved: {'; '.join(told)}.", warns=True
+    )
+
+
+def comparison_table(evidence: Evidence) -> str:
+    """The paired tests of all benchmarks."""
+    rows = []
+    for side in sides(evidence):
+        test = side["comparison"]
+        difference = test["difference"]
+        smallest = test["minimum_detectable_difference"]
+        counts = (
+            test["pairs"],
+            test["discordant"]["gained"],
+            test["discordant"]["lost"],
+            test["both"],
+            test["neither"],
+        )
+        rows.append([
+            escape(side["benchmark"]["name"]),
+            *(f"{count:,}" for count in counts),
+            "n/a" if difference is None else f"{signed(difference)} {span(test['interval'], True)}",
+            p_value(test["p_value"]),
+            "n/a" if smallest is None else f"{100 * smallest:.1f}",
+        ])  # fmt: skip
+    test = evidence.verified["comparison"]
+    head = [
+        "Benchmark",
+        "Pairs",
+        "Gained",
+        "Lost",
+        "Both",
+        "Neither",
+        "Difference, points",
+        "p",
+        "Detectable",
+    ]
+    caption = f"From {evidence.label(test['from'])} to {evidence.label(test['to'])}, on the same tasks"
+    return table(head, rows, caption) + note(
+        f"p: {escape(test['methods']['test'])}. Interval: {escape(test['methods']['interval'])}. "
+        "Detectable: the smallest true difference, in points, that is found with power "
+        f"{test['power']:.0%} at the discordance seen."
+    )
+
+
+def outcomes(evidence: Evidence) -> str:
+    """Verdicts of every run as stacked bars and as a table, and the ways rollouts ended as a table."""
+    rows = ""
+    for run in evidence.runs:
+        counts = {status: run.report["statuses"].get(status, 0) for status in STATUSES}
+        told = ", ".join(f"{status.replace('_', ' ')} {count:,}" for status, count in counts.items())
+        title = f"{evidence.label(run.policy)} on {run.subset}: {told}"
+        rows += bar_row(
+            run_name(evidence, run),
+            figures.stacked(counts, title),
+            f"{run.resolved:,}/{run.total:,} resolved",
+        )
+    keys = "".join(
+        f"<li>{figures.legend_swatch(f'status-{status}')} {status.replace('_', ' ')}</li>"
+        for status in STATUSES
+    )
+    axis = bar_row("", figures.share_axis("share of tasks, %"), "")
+    found = {name for run in evidence.runs for name in run.report.get("outcomes", {})}
+    ends = sorted(found, key=lambda name: (name != "submitted", name))
+    return (
+        f'<ul class="keys">{keys}</ul><div class="bars">{rows}{axis}</div>'
+        + count_table(evidence, "statuses", STATUSES, "Verdicts of the grader, tasks")
+        + count_table(evidence, "outcomes", ends, "How rollouts ended, tasks")
+    )
+
+
+def count_table(evidence: Evidence, field: str, names: list[str] | tuple[str, ...], caption: str) -> str:
+    """Counts by name from every run's report."""
+    rows = [
+        [run_name(evidence, run), *(f"{run.report.get(field, {}).get(name, 0):,}" for name in names)]
+        for run in evidence.runs
+    ]
+    return table(["Run", *(escape(name.replace("_", " ")) for name in names)], rows, caption)
+
+
+def breakdown(evidence: Evidence) -> str:
+    """Resolve rates by mutation operator and by repository, for every benchmark."""
+    parts = "".join(group_table(evidence, field, title) for field, title in GROUPS.items())
+    return parts or note("The tasks name neither operators nor repositories.")
+
+
+def group_table(evidence: Evidence, field: str, title: str) -> str:
+    """Resolve rates by one field of the tasks; '' when no task has it."""
+    runs = [run for subset in evidence.layout.benchmarks for run in evidence.scored(subset)]
+    names = sorted({name for run in runs for name in run.groups[field]} - {""})
+    if not names:
+        return ""
+    head, columns = [title], [[code(name) for name in names]]
+    for subset in evidence.layout.benchmarks:
+        scored = evidence.scored(subset)
+        head.append(f"{escape(subset)}<br>tasks")
+        columns.append([f"{scored[0].groups[field].get(name, Counter()).total():,}" for name in names])
+        for run in scored:
+            head.append(f"{escape(subset)}<br>{escape(evidence.label(run.policy))}")
+            columns.append([share_cell(run.groups[field].get(name, Counter())) for name in names])
+    return table(head, zip(*columns, strict=True), f"Resolved by {title.lower()}")
+
+
+def share_cell(count: Counter[str]) -> str:
+    """A group's rate and count."""
+    total, resolved = count.total(), count["resolved"]
+    return f"{resolved / total:.0%} {muted(f'{resolved:,}')}" if total else muted("\u2013")

@@ -1,0 +1,129 @@
+"""Where the files behind an experiment's score lie: the one place of this package that knows paths."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from swelab import recipes
+from swelab.records import Record
+from swelab.shards import shard_names
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The files of one experiment under `results` and `configs`; none of them need be there."""
+
+    experiment: Record
+    results: Path
+    configs: Path
+
+    @classmethod
+    def of(cls, name: str, results: Path = Path("results"), configs: Path = recipes.CONFIGS) -> "Layout":
+        """The layout of the experiment `name`. Raises InputError when its recipe is missing or faulty."""
+        return cls({"name": name, **recipes.named("experiment", name, configs)}, results, configs)
+
+    @property
+    def runs(self) -> list[tuple[str, str, bool]]:
+        """(policy, subset, scored) of every run: the benchmarks' first, then the expert's."""
+        scored = [
+            (policy, subset, True) for subset in self.benchmarks for policy in self.experiment["policies"]
+        ]
+        return scored + [(self.expert, subset, False) for subset in self.experiment["expert"]["subsets"]]
+
+    @property
+    def benchmarks(self) -> list[str]:
+        return self.experiment["benchmarks"]
+
+    @property
+    def expert(self) -> str:
+        return self.experiment["expert"]["policy"]
+
+    @property
+    def subsets(self) -> list[str]:
+        return list(dict.fromkeys(subset for _, subset, _ in self.runs))
+
+    def tasks(self, subset: str) -> Path:
+        return self.results / "tasks" / f"{subset}.json"
+
+    def report(self, policy: str, subset: str) -> Path:
+        return self.results / "grades" / policy / subset / "report.json"
+
+    def shards(self, stage: str, policy: str, subset: str) -> list[Path]:
+        """Files of `stage` (rollouts or grades); those of another number of shards are stale."""
+        count = recipes.named("policy", policy, self.configs)["shards"]
+        return [self.results / stage / policy / subset / f"{name}.jsonl" for name in shard_names(count)]
+
+    @property
+    def sft(self) -> Path:
+        return self.results / "sft" / self.experiment["sft"]
+
+    @property
+    def models(self) -> list[str]:
+        """The base model's name; without an SFT recipe, every model that was made."""
+        base = self.recipe("sft", self.experiment["sft"]).get("base")
+        return [base] if base else sorted(path.stem for path in (self.results / "models").glob("*.json"))
+
+    @property
+    def losses(self) -> dict[str, Path]:
+        """Loss files by what was trained."""
+        found = {
+            f"Pretraining of {model}": self.results / "models" / f"{model}.loss.jsonl"
+            for model in self.models
+        }
+        return found | {f"Fine-tuning, {self.experiment['sft']}": self.sft / "loss.jsonl"}
+
+    @property
+    def lengths(self) -> Path:
+        return self.sft / "dataset.lengths.tsv"
+
+    @property
+    def dataset_manifest(self) -> Path:
+        return self.sft / "dataset.manifest.json"
+
+    @property
+    def disjoint(self) -> Path:
+        return self.results / "disjoint" / f"{self.experiment['name']}.json"
+
+    def tasks_manifest(self, subset: str) -> Path:
+        return self.results / "tasks" / f"{subset}.manifest.json"
+
+    def model_manifest(self, model: str) -> Path:
+        return self.results / "models" / f"{model}.json"
+
+    def manifests(self) -> list[Path]:
+        """What the stages wrote about themselves, in the order of the stages."""
+        found = [self.results / "repos" / f"{repo}.json" for repo in self.repos()]
+        found += [self.tasks_manifest(subset) for subset in self.subsets]
+        found += [self.disjoint, *(self.model_manifest(model) for model in self.models)]
+        return [*found, self.dataset_manifest, self.sft / "checkpoint.json"]
+
+    def data(self) -> Iterator[Path]:
+        """Every data file between the tasks and the scores."""
+        yield from (self.tasks(subset) for subset in self.subsets)
+        for policy, subset, _ in self.runs:
+            yield from self.shards("rollouts", policy, subset)
+            yield from self.shards("grades", policy, subset)
+            yield self.report(policy, subset)
+        yield from (self.sft / "dataset.jsonl", self.lengths, *self.losses.values())
+
+    def recipe(self, kind: str, name: str) -> Record:
+        """A recipe, or {} when there is no such file."""
+        path = self.configs / recipes.FOLDERS[kind] / f"{name}.yaml"
+        return recipes.load(kind, path) if path.is_file() else {}
+
+    def repos(self) -> list[str]:
+        return sorted(
+            {repo for subset in self.subsets for repo in self.recipe("subset", subset).get("repos", [])}
+        )
+
+    def recipes(self) -> dict[str, Record]:
+        """Every recipe that the experiment rests on, by its path under `configs`, as far as it is there."""
+        policies = list(dict.fromkeys(policy for policy, _, _ in self.runs))
+        scaffolds = [self.recipe("policy", policy).get("scaffold", "") for policy in policies]
+        named = [("experiment", self.experiment["name"]), ("sft", self.experiment["sft"])]
+        named += [("policy", policy) for policy in policies]
+        named += [("scaffold", scaffold) for scaffold in dict.fromkeys(scaffolds)]
+        named += [("model", model) for model in self.models] + [("subset", subset) for subset in self.subsets]
+        named += [("repo", repo) for repo in self.repos()]
+        found = {f"{recipes.FOLDERS[kind]}/{name}.yaml": self.recipe(kind, name) for kind, name in named}
+        return {path: recipe for path, recipe in found.items() if recipe}

@@ -1,0 +1,188 @@
+"""The sections of the report that say how it was made. Every text that is not ours is escaped."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from html import escape
+
+from swelab.grading.report import STATUSES
+from swelab.records import Record
+from swelab.scores import figures
+from swelab.scores.evidence import Evidence, drops
+from swelab.scores.markup import code, note, policy_name, run_name, series_of, table
+from swelab.scores.trajectories import cut
+
+MANIFEST_CHARACTERS = 12_000
+
+
+def training(evidence: Evidence) -> str:
+    """Loss curves of the base model and of the fine-tuning."""
+    charts = "".join(
+        loss_chart(title, curve, series) for series, (title, curve) in enumerate(evidence.losses.items())
+    )
+    return f'<div class="charts two">{charts}</div>' if charts else note("No losses were recorded.")
+
+
+def loss_chart(title: str, curve: list[tuple[int, float]], series: int) -> str:
+    """One loss curve; says so when there is no finite loss to draw."""
+    finite = [(step, loss) for step, loss in curve if math.isfinite(loss)]
+    if not finite:
+        return note(f"{escape(title)}: no finite loss among {len(curve):,} steps.", warns=True)
+    tail = [loss for _, loss in finite[-max(1, len(finite) // 20) :]]
+    last = sum(tail) / len(tail)
+    odd = len(curve) - len(finite)
+    left = f" {odd:,} steps without a finite loss are not drawn." if odd else ""
+    told = f"{title}: loss from {finite[0][1]:.3g} to {last:.3g} over {len(curve):,} steps"
+    return chart(
+        escape(title),
+        figures.curve(finite, told, series),
+        f"Loss by step: {finite[0][1]:.3g} at the first of {len(curve):,} steps, {last:.3g} on average over "
+        f"the last twentieth.{left}",
+    )
+
+
+def chart(title: str, figure: str, caption: str) -> str:
+    """A figure with its title and caption."""
+    return (
+        f'<figure class="chart"><h4>{title}</h4><div class="plot-box">{figure}</div>'
+        f"<figcaption>{caption}</figcaption></figure>"
+    )
+
+
+def lengths(evidence: Evidence) -> str:
+    """Turns and tokens of every run's trajectories, and tokens of the training rows, as histograms."""
+    parts = ""
+    for field, title in (("turns", "Turns of the policy"), ("tokens", "Tokens when the policy last spoke")):
+        charts = ""
+        for run in evidence.runs:
+            if counts := getattr(run, field):
+                charts += length_chart(run_name(evidence, run), counts, series_of(evidence, run.policy))
+        parts += f'<h3>{title}</h3><div class="charts three">{charts}</div>' if charts else ""
+    if evidence.lengths:
+        series = series_of(evidence, evidence.layout.expert)
+        name = policy_name(evidence, evidence.layout.expert)
+        row = length_chart(name, Counter(evidence.lengths), series, longest_row(evidence))
+        parts += f'<h3>Tokens of the training rows</h3><div class="charts three">{row}</div>'
+    return parts
+
+
+def longest_row(evidence: Evidence) -> int | None:
+    """The bound on tokens of a training row, where it is near enough to the longest row to be drawn."""
+    selection = evidence.layout.recipe("sft", evidence.experiment["sft"]).get("selection", {})
+    bound = selection.get("max_tokens", 0)
+    return bound if 0 < bound <= 2 * max(evidence.lengths) else None
+
+
+def length_chart(name: str, counts: Mapping[int, int], series: int, bound: int | None = None) -> str:
+    """A histogram, its quantiles below, and a line at `bound`."""
+    total = sum(counts.values())
+    middle, high = quantile(counts, 0.5), quantile(counts, 0.95)
+    told = f"Median of {total:,}: {middle:,}; 95th percentile {high:,}; most {max(counts):,}."
+    told += f" The line is the bound of {bound:,}." if bound else ""
+    return chart(name, figures.histogram(counts, told, series, mark=bound), escape(told))
+
+
+def quantile(counts: Mapping[int, int], share: float) -> int:
+    """The smallest value that at least `share` of all do not exceed."""
+    needed, seen = share * sum(counts.values()), 0
+    for value in sorted(counts):
+        seen += counts[value]
+        if seen >= needed:
+            return value
+    return max(counts)
+
+
+def gates(evidence: Evidence, shown: int) -> str:
+    """What went into every stage, what came out, and for what reasons the rest did not."""
+    total = sum(run.total for run in evidence.runs)
+    rest = {"not drawn, or beyond the size of the page": total - shown}
+    rows = [
+        *training_gates(evidence),
+        *pairing_gates(evidence),
+        gate("Trajectories in this page", total, shown, rest),
+    ]
+    return table(["Stage", "In", "Out", "Left out, and why"], rows, "What every stage let through", (0, 3))
+
+
+def training_gates(evidence: Evidence) -> Iterator[list[str]]:
+    """Rows from the making of the tasks to the training rows."""
+    layout = evidence.layout
+    for subset in layout.subsets:
+        told = evidence.manifest(layout.tasks_manifest(subset))
+        if "kept" in told:
+            reasons = drops(told)
+            entered = told["kept"] + sum(reasons.values())
+            yield gate(f"Making {escape(subset)}", entered, told["kept"], reasons)
+    for run in evidence.expert_runs:
+        name, ends = run_name(evidence, run), run.report.get("outcomes", {})
+        others = {outcome: count for outcome, count in ends.items() if outcome != "submitted"}
+        yield gate(f"Rollouts of {name}", run.total, ends.get("submitted", 0), others)
+        verdicts = {status: run.report["statuses"].get(status, 0) for status in STATUSES[1:]}
+        yield gate(f"Grading of {name}", run.total, run.resolved, verdicts)
+    if evidence.lengths:
+        told = evidence.manifest(layout.dataset_manifest)
+        kept, reasons = len(evidence.lengths), drops(told)
+        entered = told.get("trajectories", kept + sum(reasons.values()))
+        yield gate("Selecting training rows", entered, kept, reasons)
+
+
+def pairing_gates(evidence: Evidence) -> Iterator[list[str]]:
+    """Rows of the paired comparisons."""
+    for side in (evidence.verified, *evidence.verified["others"]):
+        test, name = side["comparison"], escape(side["benchmark"]["name"])
+        lost = {"lost to infrastructure on either side": test["excluded_infra_errors"]}
+        yield gate(f"Pairing on {name}", side["benchmark"]["size"], test["pairs"], lost)
+
+
+def gate(stage: str, entered: int, left: int, reasons: Mapping[str, int]) -> list[str]:
+    """One row of the table of gates."""
+    told = "".join(
+        f"<li>{count:,} {escape(cut(str(reason)).replace('_', ' '))}</li>"
+        for reason, count in reasons.items()
+        if count
+    )
+    return [stage, f"{entered:,}", f"{left:,}", f'<ul class="reasons">{told or "<li>nothing</li>"}</ul>']
+
+
+def provenance(evidence: Evidence) -> str:
+    """Code, packages, files with hashes, and the stages' own manifests."""
+    manifest = evidence.verified["manifest"]
+    revision = manifest["code"]
+    state = "with uncommitted changes" if revision["dirty"] else "clean"
+    packages = ", ".join(f"{name} {version}" for name, version in manifest["packages"].items())
+    facts = [
+        ["Code", f"{code(revision['commit'] or 'not under git')} ({state})"],
+        ["Packages", escape(packages)],
+        ["Recipes", f"{len(manifest['recipes']):,}, with every default filled in; in full below"],
+    ]
+    files = [
+        [code(file["path"]), f'<code class="hash">{file["sha256"]}</code>', f"{file['bytes']:,}"]
+        for file in manifest["files"]
+    ]
+    hashes = table(["File", "SHA-256", "Bytes"], files, "Hashes", (0, 1))
+    stages = "".join(folded(path, content) for path, content in manifest["stages"].items())
+    written = "".join(folded(f"configs/{path}", recipe) for path, recipe in manifest["recipes"].items())
+    return (
+        table(["What", "Which"], facts, "What made the score", (0, 1))
+        + f"<h3>Files behind the score</h3><details><summary>{len(files):,} files and their hashes</summary>"
+        + f"{hashes}</details><h3>Recipes</h3>{written}"
+        + f"<h3>What the stages wrote about themselves</h3>{stages or note('Nothing was given.')}"
+        + absent(evidence)
+    )
+
+
+def folded(path: str, content: Record) -> str:
+    """A JSON record that opens on demand."""
+    text = cut(json.dumps(content, indent=2, ensure_ascii=False), MANIFEST_CHARACTERS)
+    return f"<details><summary>{code(path)}</summary><pre>{escape(text)}</pre></details>"
+
+
+def absent(evidence: Evidence) -> str:
+    """Names the files that the page should have had, or nothing."""
+    missing = dict.fromkeys([*evidence.verified["manifest"]["missing"], *evidence.missing])
+    return (
+        note(f"Not there when this was written: {', '.join(map(code, missing))}.", warns=True)
+        if missing
+        else ""
+    )

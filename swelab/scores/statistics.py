@@ -1,0 +1,139 @@
+"""Statistics of resolve rates: one rate, two rates on the same tasks, and what could be detected.
+
+scipy does the work where it has the method. Rates are shares (0..1); limits are rounded to ten
+significant digits, so that the last bit of a platform's arithmetic does not reach a file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+
+from scipy.optimize import brentq
+from scipy.stats import binomtest, norm
+
+from swelab.records import InputError
+
+CONFIDENCE = 0.95
+POWER = 0.8
+
+
+def rounded(value: float) -> float:
+    """`value` to ten significant digits."""
+    return float(f"{value:.10g}")
+
+
+def wilson(resolved: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Wilson's score interval of resolved/total, as (low, high) shares.
+
+    Source: Wilson 1927; method 3 of Newcombe 1998, Statistics in Medicine 17:857-872.
+    Raises InputError when total is 0 or the counts are no counts of one another.
+    """
+    if total <= 0:
+        raise InputError("a rate over no tasks", expected="at least one task")
+    if not 0 <= resolved <= total:
+        raise InputError(f"{resolved} resolved of {total}", expected="0 <= resolved <= total")
+    low, high = binomtest(resolved, total).proportion_ci(confidence, method="wilson")
+    return rounded(low), rounded(high)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Two policies on the same tasks, counted: resolved by both, by the second alone (gained), by
+    the first alone (lost), by neither."""
+
+    both: int
+    gained: int
+    lost: int
+    neither: int
+
+    @property
+    def total(self) -> int:
+        return self.both + self.gained + self.lost + self.neither
+
+    @property
+    def difference(self) -> float:
+        """Rate of the second less rate of the first, -1..1."""
+        return (self.gained - self.lost) / self.total
+
+
+def pair(first: Mapping[str, bool], second: Mapping[str, bool]) -> Pairs:
+    """Counts pairs of verdicts (resolved or not, by instance id).
+
+    Raises InputError naming ids that only one side has, and when there is no pair at all.
+    """
+    for here, there, side in ((first, second, "first"), (second, first, "second")):
+        alone = sorted(here.keys() - there.keys())
+        if alone:
+            named = ", ".join(alone[:5]) + (f" and {len(alone) - 5} more" if len(alone) > 5 else "")
+            raise InputError(
+                f"unpaired ids, only in the {side} policy's score: {named}", expected="the same tasks"
+            )
+    if not first:
+        raise InputError("a comparison over no tasks", expected="at least one pair")
+    cells = [(first[key], second[key]) for key in first]
+    return Pairs(
+        both=cells.count((True, True)),
+        gained=cells.count((False, True)),
+        lost=cells.count((True, False)),
+        neither=cells.count((False, False)),
+    )
+
+
+def mcnemar_exact(gained: int, lost: int) -> float:
+    """Two-sided p-value of McNemar's exact conditional test; 1 when no pair is discordant.
+
+    Source: McNemar 1947; the binomial test of gained among the discordant pairs against 1/2.
+    """
+    discordant = gained + lost
+    return rounded(binomtest(gained, discordant).pvalue) if discordant else 1.0
+
+
+def paired_interval(pairs: Pairs, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Interval of `pairs.difference`, as (low, high).
+
+    Source: method 10 of Newcombe 1998, Statistics in Medicine 17:2635-2650: Wilson limits of both
+    rates, squared and added with the correlation of the pairs taken off (continuity-corrected).
+    """
+    total = pairs.total
+    before, after = pairs.both + pairs.lost, pairs.both + pairs.gained
+    rate_before, rate_after = before / total, after / total
+    low_before, high_before = wilson(before, total, confidence)
+    low_after, high_after = wilson(after, total, confidence)
+    phi = _correlation(pairs)
+    down, up = rate_after - low_after, high_before - rate_before
+    low = pairs.difference - sqrt(max(0.0, down**2 - 2 * phi * down * up + up**2))
+    down, up = rate_before - low_before, high_after - rate_after
+    high = pairs.difference + sqrt(max(0.0, down**2 - 2 * phi * down * up + up**2))
+    return rounded(max(-1.0, low)), rounded(min(1.0, high))
+
+
+def _correlation(pairs: Pairs) -> float:
+    margins = (
+        (pairs.both + pairs.lost)
+        * (pairs.gained + pairs.neither)
+        * (pairs.both + pairs.gained)
+        * (pairs.lost + pairs.neither)
+    )
+    if not margins:
+        return 0.0
+    cross = pairs.both * pairs.neither - pairs.gained * pairs.lost
+    corrected = max(cross - pairs.total / 2, 0) if cross > 0 else cross
+    return corrected / sqrt(margins)
+
+
+def detectable_difference(pairs: Pairs, confidence: float = CONFIDENCE, power: float = POWER) -> float | None:
+    """Smallest true difference found with `power`, at the discordance seen; None when there is none.
+
+    Source: Connor 1987, Biometrics 43:207-211 (normal approximation, unconditional), solved for
+    the difference with the share of discordant pairs held at the one observed.
+    """
+    share = (pairs.gained + pairs.lost) / pairs.total
+    alpha, beta = norm.ppf((1 + confidence) / 2), norm.ppf(power)
+
+    def excess(difference: float) -> float:
+        spread = alpha * sqrt(share) + beta * sqrt(max(0.0, share - difference**2))
+        return difference * sqrt(pairs.total) - spread
+
+    if not share or excess(share) < 0:
+        return None
+    return rounded(brentq(excess, 0.0, share, xtol=1e-12))

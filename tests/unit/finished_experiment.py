@@ -1,0 +1,301 @@
+"""Writes the results of a made-up experiment, true to the schemas, for the tests of scores and report.
+
+    python -m tests.unit.finished_experiment FOLDER [--train N --heldout N]
+
+Nothing was run: names, rates, losses and trajectories are drawn from a seed. One trajectory is
+hostile: it tries to close the script element, to load a picture, and to hide text.
+"""
+
+import argparse
+import json
+import math
+import os
+import random
+from pathlib import Path
+
+from swelab.grading.report import build_report
+from swelab.records import check, write_json, write_jsonl
+from swelab.scores.layout import Layout
+from swelab.scores.score import score
+from swelab.scores.verified import trail, verify
+
+CONFIGS = {
+    "config.yaml": "experiment: demo\n",
+    "experiments/demo.yaml": (
+        "expert: {policy: scripted, subsets: [drill-train, forge-train]}\nsft: demo\n"
+        "policies: [base, sft]\nbenchmarks: [drill-heldout, forge-heldout]\ncompare: [base, sft]\n"
+    ),
+    "sft/demo.yaml": "{base: tiny, selection: {max_tokens: 1024}}\n",
+    "policies/scripted.yaml": "{kind: scripted, scaffold: demo, shards: 2, seed: 7}\n",
+    "policies/base.yaml": "{kind: checkpoint, scaffold: demo, weights: 'model:tiny'}\n",
+    "policies/sft.yaml": "{kind: checkpoint, scaffold: demo, weights: 'sft:demo', shards: 2}\n",
+}
+OPERATORS = ("compare_swap", "constant_shift", "arith_swap", "bool_flip", "return_drop", "slice_edge")
+REPOS = ("inflection", "natsort", "semver", "webcolors")
+RATES = {"scripted": 0.86, "base": 0.03, "sft": 0.62}
+HOSTILE = (
+    "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+    "<!-- <script> ]]> \u202eevitanretla\u202c \x1b[31mred\x1b[0m \x00 \ud800 https://example.invalid/x.png"
+)
+PATCH = """diff --git a/{path} b/{path}
+--- a/{path}
++++ b/{path}
+@@ -{line},3 +{line},3 @@ def {name}(left, right):
+     limit = len(left)
+-    if limit {old} right:
++    if limit {new} right:
+         return left
+"""
+
+
+def make_task(subset: str, number: int, rng: random.Random) -> dict:
+    repo, operator = rng.choice(REPOS), rng.choice(OPERATORS)
+    name, line = (
+        rng.choice(("pluralize", "compare", "parse", "normalize_hex", "bump_minor")),
+        rng.randrange(20, 300),
+    )
+    path = f"{repo}/core.py"
+    return {
+        "instance_id": f"swelab__{repo}.a1b2c3d4.func_pm_{operator}__{subset[:1]}{number:07x}",
+        "repo": f"swelab/swelab__{repo}.a1b2c3d4",
+        "patch": PATCH.format(path=path, line=line, name=name, old="<", new="<="),
+        "problem_statement": (
+            f"`{name}` in `{path}` gives a wrong answer.\n\n`tests/test_{repo}.py::test_{name}` fails:\n\n"
+            f"    assert {name}('ab', 2) == 'ab'\n    E  AssertionError: assert 'a' == 'ab'\n\n"
+            "Find the fault and mend it; the other tests pass and must go on passing."
+        ),
+        "FAIL_TO_PASS": [f"tests/test_{repo}.py::test_{name}"],
+        "PASS_TO_PASS": [f"tests/test_{repo}.py::test_other[{k}]" for k in range(rng.randrange(3, 60))],
+        "image_name": f"swelab/{repo}",
+        "base_commit": "",
+        "repo_recipe": repo,
+        "source": subset.split("-")[0],
+        "function": f"{path}::{name}",
+        "op": operator,
+        "hint": {"path": path, "line": line, "name": name},
+        "test_cmd": f"python -m pytest -rA --tb=no -q -p no:cacheprovider tests/test_{repo}.py",
+    }
+
+
+def draw_status(policy: str, subset: str, rng: random.Random) -> tuple[str, str]:
+    """Status and outcome of one attempt."""
+    rate = RATES[policy] * (0.6 if subset.startswith("forge") and policy == "sft" else 1)
+    if rng.random() < rate:
+        return "resolved", "submitted"
+    failures = [
+        ("unresolved", "submitted", 6),
+        ("empty_patch", "step_limit", 3),
+        ("empty_patch", "submitted", 2),
+    ]
+    if policy != "scripted":
+        failures += [
+            ("empty_patch", "malformed", 3),
+            ("apply_failed", "submitted", 0.5),
+            ("timeout", "submitted", 0.5),
+        ]
+        failures += [("infra_error", "model_lost", 0.2)]
+    status, outcome, _ = rng.choices(failures, [weight for *_, weight in failures])[0]
+    return status, outcome
+
+
+def make_turns(task: dict, verdict: tuple[str, str], rng: random.Random) -> list[tuple[str, str]]:
+    """Pairs of command ('' for a malformed turn) and observation."""
+    (status, outcome), hint, repo = verdict, task["hint"], task["repo_recipe"]
+    look = f"grep -n -A12 'def {hint['name']}' {hint['path']}"
+    seen = "\n".join(f"{hint['line'] + k}-    value_{k} = left[{k}] + right" for k in range(12))
+    if outcome == "step_limit":
+        return [(look, f"exit 0\n{seen}\n" * rng.randrange(1, 30))] * rng.randrange(6, 20)
+    if outcome == "malformed":
+        return [("", "Please answer with exactly one bash block.")] * 3
+    if outcome in ("model_lost", "sandbox_lost"):
+        return []
+    good = status == "resolved"
+    return [
+        (look, f"exit 0\n{hint['line']}:def {hint['name']}(left, right):\n{seen}\n"),
+        (f"sed -i '{hint['line'] + 1}s/limit <= right/limit < right/' {hint['path']}", "exit 0\n"),
+        (
+            f"python -m pytest -qq --tb=no -p no:cacheprovider tests/test_{repo}.py",
+            f"exit 0\n{'.' * 40} [100%]\n" if good else "exit 1\n......F.... [100%]\n",
+        ),
+    ]
+
+
+def make_messages(task: dict, policy: str, outcome: str, turns: list[tuple[str, str]]) -> list[dict]:
+    """The conversation; a model's turns tell their tokens, a script's do not."""
+    messages: list[dict] = [
+        {"role": "system", "content": "Fix the bug. Answer with one bash block."},
+        {"role": "user", "content": task["problem_statement"]},
+    ]
+    for command, observation in turns:
+        content = f"```bash\n{command}\n```" if command else "the the test the of `limit` fix fix"
+        actions = [{"command": command}] if command else []
+        messages.append({"role": "assistant", "content": content, "extra": {"actions": actions}})
+        messages.append({"role": "user", "content": observation, "extra": {"returncode": 0}})
+    if outcome == "submitted":
+        content = "```bash\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\n```"
+        messages.append({"role": "assistant", "content": content})
+        messages.append({"role": "exit", "content": "", "extra": {"exit_status": "Submitted"}})
+    before = 0
+    for message in messages:
+        if message["role"] == "assistant" and policy != "scripted":
+            usage = {"prompt_tokens": before // 3, "completion_tokens": len(message["content"]) // 3}
+            message.setdefault("extra", {})["usage"] = usage
+        before += len(message["content"])
+    return messages
+
+
+def make_trajectory(
+    task: dict, policy: str, subset: str, verdict: tuple[str, str], rng: random.Random
+) -> dict:
+    """One rollout of `policy` that ends with `verdict` (status, outcome)."""
+    (status, outcome), hint = verdict, task["hint"]
+    turns = make_turns(task, verdict, rng)
+    patch = PATCH.format(path=hint["path"], line=hint["line"], name=hint["name"], old="<=", new="<")
+    return {
+        "instance_id": task["instance_id"],
+        "policy": policy,
+        "subset": subset,
+        "outcome": outcome,
+        "model_patch": patch if status not in ("empty_patch", "infra_error") else "",
+        "messages": make_messages(task, policy, outcome, turns),
+        "info": {"exit_status": outcome, "model_stats": {"api_calls": len(turns)}},
+        "trajectory_format": "mini-swe-agent-1.1",
+    }
+
+
+def make_grade(task: dict, policy: str, subset: str, verdict: tuple[str, str]) -> dict:
+    status, outcome = verdict
+    good, others = status == "resolved", task["PASS_TO_PASS"]
+    grade = {
+        "instance_id": task["instance_id"],
+        "policy": policy,
+        "subset": subset,
+        "status": status,
+        "resolved": good,
+        "outcome": outcome,
+        "reason": {"infra_error": "the rollout ended as model_lost", "unresolved": "2 tests do not pass"}.get(
+            status, ""
+        ),
+        "seconds": 1.5,
+    }
+    if status in ("resolved", "unresolved"):
+        grade["tests_status"] = {
+            "FAIL_TO_PASS": {
+                "success": task["FAIL_TO_PASS"] if good else [],
+                "failure": [] if good else task["FAIL_TO_PASS"],
+            },
+            "PASS_TO_PASS": {
+                "success": others if good else others[1:],
+                "failure": [] if good else others[:1],
+            },
+        }
+    return grade
+
+
+def write_run(results: Path, policy: str, subset: str, tasks: list[dict], shards: int, seed: int) -> dict:
+    """Rollouts, grades and report of one policy on one subset; returns the report."""
+    rng = random.Random(f"{seed} {policy} {subset}")
+    verdicts = {task["instance_id"]: draw_status(policy, subset, rng) for task in tasks}
+    for shard in range(shards):
+        name, mine = f"{shard:03d}of{shards:03d}.jsonl", tasks[shard::shards]
+        rows = [make_trajectory(task, policy, subset, verdicts[task["instance_id"]], rng) for task in mine]
+        if shard == 0 and subset.endswith("heldout"):
+            rows[0]["messages"][1]["content"] = HOSTILE
+            rows[0]["messages"][2:2] = [
+                {"role": "assistant", "content": f"{HOSTILE}\n```bash\necho '{HOSTILE}'\n```"},
+                {"role": "user", "content": HOSTILE},
+            ]
+            rows[0]["model_patch"] = HOSTILE
+        grades = [make_grade(task, policy, subset, verdicts[task["instance_id"]]) for task in mine]
+        for kind, records, folder in (("trajectory", rows, "rollouts"), ("grade", grades, "grades")):
+            for record in records[:3]:
+                check(record, kind, "made up")
+            write_jsonl(results / folder / policy / subset / name, records)
+    grades = [make_grade(task, policy, subset, verdicts[task["instance_id"]]) for task in tasks]
+    report = build_report(tasks, grades, policy, subset)
+    write_json(results / "grades" / policy / subset / "report.json", report)
+    return report
+
+
+def write_training(results: Path, rows: int, dropped: dict[str, int], seed: int) -> None:
+    rng = random.Random(seed)
+    for path, steps, start, end in (
+        (results / "models/tiny.loss.jsonl", 900, 6.9, 1.1),
+        (results / "sft/demo/loss.jsonl", 400, 1.4, 0.012),
+    ):
+        curve = [end + (start - end) * math.exp(-6 * step / steps) for step in range(steps)]
+        write_jsonl(path, (
+            {"step": step, "loss": round(loss * rng.uniform(0.8, 1.25), 5), "lr": 1e-3}
+            for step, loss in enumerate(curve, 1)
+        ))  # fmt: skip
+    write_json(results / "models/tiny.json", {
+        "rule": "make_model", "digest": "b" * 64, "parameters": 871_000,
+        "code": {"commit": "c0ffee" * 6 + "c0ff", "dirty": False}, "wall_seconds": 91.0,
+    })  # fmt: skip
+    write_json(results / "sft/demo/checkpoint.json", {
+        "rule": "train", "digest": "d" * 64, "recipe": {"base": "tiny", "epochs": 3, "lr": 0.001},
+        "code": {"commit": "c0ffee" * 6 + "c0ff", "dirty": False}, "wall_seconds": 184.2,
+    })  # fmt: skip
+    write_json(results / "sft/demo/dataset.manifest.json", {
+        "rule": "build_sft_dataset", "trajectories": rows + sum(dropped.values()), "kept": rows,
+        "dropped": dropped,
+        "code": {"commit": "c0ffee" * 6 + "c0ff", "dirty": False}, "wall_seconds": 3.9,
+    })  # fmt: skip
+    table = ["instance_id\ttokens\tassistant_tokens\tturns\tfate"]
+    table += [f"row-{k}\t{int(rng.gauss(420, 90))}\t90\t4\tkept" for k in range(rows)]
+    table += [f"long-{k}\t1200\t90\t4\ttoo_long" for k in range(dropped["too_long"])]
+    (results / "sft/demo/dataset.lengths.tsv").write_text("\n".join(table) + "\n")
+
+
+def build(root: Path, train: int = 300, heldout: int = 120, seed: int = 0) -> None:
+    """Writes configs/ and results/ of a finished experiment under `root`."""
+    for name, text in CONFIGS.items():
+        path = root / "configs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    results, scores, resolved = root / "results", [], {}
+    for subset in ("drill-train", "forge-train", "drill-heldout", "forge-heldout"):
+        rng = random.Random(f"{seed} {subset}")
+        tasks = [make_task(subset, k, rng) for k in range(train if subset.endswith("train") else heldout)]
+        check(tasks[0], "task", "made up")
+        write_json(results / "tasks" / f"{subset}.json", tasks)
+        write_json(results / "tasks" / f"{subset}.manifest.json", {
+            "rule": "make_tasks", "kept": len(tasks),
+            "drops": {"no test fails": 41, "the fix does not restore all tests": 5},
+        })  # fmt: skip
+        policies = {"scripted": 2} if subset.endswith("train") else {"base": 1, "sft": 2}
+        for policy, shards in policies.items():
+            report = write_run(results, policy, subset, tasks, shards, seed)
+            resolved[policy, subset] = report["resolved_instances"]
+            if policy != "scripted":
+                path = results / "scores" / policy / f"{subset}.json"
+                write_json(path, score(tasks, report, policy, subset))
+                scores.append(path)
+    kept = sum(count for (policy, _), count in resolved.items() if policy == "scripted")
+    dropped = {"too_long": 7, "duplicate": 12}
+    sides = {"instance_id": train, "function": 50, "bug": train}
+    write_json(results / "disjoint/demo.json", {"disjoint": True, "train": sides, "heldout": sides})
+    write_training(results, kept - 19, {"unresolved": 2 * train - kept, **dropped}, seed)
+    write_verified(root, scores)
+
+
+def write_verified(root: Path, scores: list[Path]) -> None:
+    """The verified score, written as a person in `root` would."""
+    here = Path.cwd()
+    os.chdir(root)
+    try:
+        record = verify([json.loads(path.read_text()) for path in scores], ("base", "sft"))
+        record["manifest"] = trail(Layout.of("demo"), [path.relative_to(root) for path in scores])
+        check(record, "verified_score", "made up")
+        write_json("results/verified_score.json", record)
+    finally:
+        os.chdir(here)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--train", type=int, default=300)
+    parser.add_argument("--heldout", type=int, default=120)
+    arguments = parser.parse_args()
+    build(arguments.folder.resolve(), arguments.train, arguments.heldout)

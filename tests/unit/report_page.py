@@ -1,0 +1,50 @@
+"""A report of a made-up experiment and its page taken apart, for the tests of content and rendering."""
+
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+from tests.unit.finished_experiment import build
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def reported(root: Path) -> Path:
+    """`root`, now with a finished, made-up experiment and the report that the script wrote of it."""
+    build(root, train=30, heldout=24)
+    command = [
+        sys.executable, "-m", "scripts.report", "--experiment", "demo",
+        "--score", "results/verified_score.json", "--output", "results/report.html",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=root, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return root
+
+
+class Page(HTMLParser):
+    """Elements, and the text of script and style elements, of a page."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.sources: dict[str, list[str]] = {"script": [], "style": []}
+        self.texts: list[str] = []
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_endtag(self, tag):
+        self._inside = ""
+
+    def handle_data(self, data):
+        if self._inside in self.sources:
+            self.sources[self._inside].append(data)
+        elif self._inside != "pre":
+            self.texts.append(data)
+
+    def handle_comment(self, data):
+        raise AssertionError(f"a comment: {data}")

@@ -1,0 +1,225 @@
+"""Scores and the verified score: counts, refusals, determinism, and the scripts that write them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from swelab.grading.report import build_report
+from swelab.records import InputError, check, digest, read_json, write_json
+from swelab.scores.score import score
+from swelab.scores.verified import compare, load_score, verify
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def make_tasks(number: int) -> list[dict]:
+    return [
+        {
+            "instance_id": f"o__r.00000000.func_pm_op__{k:08d}",
+            "repo": "swelab/o__r.00000000",
+            "patch": "diff",
+            "problem_statement": "text",
+            "FAIL_TO_PASS": ["t"],
+            "PASS_TO_PASS": [],
+            "image_name": "swelab/r",
+        }
+        for k in range(number)
+    ]
+
+
+def make_report(tasks: list[dict], statuses: list[str], policy: str = "base", subset: str = "mini") -> dict:
+    grades = [
+        {
+            "instance_id": task["instance_id"],
+            "status": status,
+            "resolved": status == "resolved",
+            "outcome": "submitted",
+        }
+        for task, status in zip(tasks, statuses, strict=True)
+    ]
+    return build_report(tasks, grades, policy, subset)
+
+
+def make_score(statuses: list[str], policy: str = "base", subset: str = "mini") -> dict:
+    tasks = make_tasks(len(statuses))
+    return score(tasks, make_report(tasks, statuses, policy, subset), policy, subset)
+
+
+R, U, E, LOST = "resolved", "unresolved", "empty_patch", "infra_error"
+
+
+def test_score_states_the_rate_with_and_without_lost_tasks():
+    record = make_score([R, R, U, E, LOST])
+    assert (record["resolved"], record["total"], record["resolve_rate"]) == (2, 5, 0.4)
+    assert record["infra_errors"] == 1
+    assert record["without_infra_errors"]["resolve_rate"] == 0.5
+    assert record["without_infra_errors"]["total"] == 4
+    assert record["statuses"][E] == 1 and sum(record["statuses"].values()) == 5
+    assert record["interval"][0] < 0.4 < record["interval"][1]
+    assert record["benchmark"] == {"name": "mini", "hash": digest(make_tasks(5)), "size": 5}
+
+
+def test_score_of_nothing_but_lost_tasks_has_no_rate_without_them():
+    record = make_score([LOST, LOST])
+    assert record["resolve_rate"] == 0
+    assert record["without_infra_errors"] == {
+        "resolve_rate": None,
+        "interval": None,
+        "resolved": 0,
+        "total": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda report: report.update(policy="other"), "its policy is 'other'"),
+        (lambda report: report.update(subset="other"), "its subset is 'other'"),
+        (lambda report: report.update(tasks_digest="0" * 64), "another version of the tasks"),
+        (lambda report: report["instances"].popitem(), "1 of 3 instances without a grade: o__r.*00002"),
+        (lambda report: report["instances"].update(x={"status": R}), "not in the benchmark: x"),
+        (lambda report: report["statuses"].update(resolved=3), "contradict the instances"),
+        (lambda report: report.update(resolved_instances=9), "resolved_instances is 9"),
+        (lambda report: report.pop("instances"), "'instances' is a required property"),
+    ],
+)
+def test_score_refuses_a_report_that_does_not_fit(change, message):
+    tasks = make_tasks(3)
+    report = make_report(tasks, [R, U, U])
+    change(report)
+    with pytest.raises(InputError, match=message):
+        score(tasks, report, "base", "mini")
+
+
+def test_score_refuses_no_tasks():
+    with pytest.raises(InputError, match="no tasks"):
+        score([], make_report([], []), "base", "mini")
+
+
+def test_compare_leaves_lost_tasks_out_and_counts_them():
+    record = compare(make_score([R, U, U, U, LOST]), make_score([R, R, R, LOST, R], "sft"))
+    assert record["discordant"] == {"gained": 2, "lost": 0}
+    assert (record["both"], record["neither"], record["pairs"]) == (1, 0, 3)
+    assert record["excluded_infra_errors"] == 2
+    assert record["p_value"] == 0.5
+    assert record["difference"] == pytest.approx(2 / 3)
+
+
+def test_compare_with_no_pair_left():
+    record = compare(make_score([LOST, R]), make_score([R, LOST], "sft"))
+    assert record["pairs"] == 0 and record["p_value"] is None and record["interval"] is None
+
+
+def test_verify_refuses_scores_that_cannot_be_compared():
+    base, sft = make_score([R, U]), make_score([R, R], "sft")
+    with pytest.raises(InputError, match="given twice"):
+        verify([base, base], ("base", "sft"))
+    with pytest.raises(InputError, match=r"no score of policy 'stf' \(did you mean 'sft'"):
+        verify([base, sft], ("base", "stf"))
+    with pytest.raises(InputError, match="scored on 3 tasks"):
+        verify([base, make_score([R, R, R], "sft")], ("base", "sft"))
+    with pytest.raises(InputError, match=r"no score on benchmark 'minj' \(did you mean 'mini'"):
+        verify([base, sft], ("base", "sft"), "minj")
+
+
+def test_compare_names_unpaired_ids():
+    base, sft = make_score([R, U]), make_score([R, R], "sft")
+    sft["instances"]["stranger"] = R
+    with pytest.raises(InputError, match="stranger"):
+        compare(base, sft)
+
+
+EXPERIMENT = """
+expert: {policy: scripted, subsets: [train]}
+sft: demo
+policies: [base, sft]
+benchmarks: [drill, forge]
+compare: [base, sft]
+"""
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """A folder with configs, tasks and reports of two policies on two benchmarks."""
+    (tmp_path / "configs/experiments").mkdir(parents=True)
+    (tmp_path / "configs/experiments/trial.yaml").write_text(EXPERIMENT)
+    (tmp_path / "configs/policies").mkdir()
+    for policy in ("base", "sft", "scripted"):
+        (tmp_path / f"configs/policies/{policy}.yaml").write_text("{kind: scripted, scaffold: demo}")
+    verdicts = {"base": [U] * 18 + [R] * 2, "sft": [R] * 15 + [U] * 5}
+    for subset in ("drill", "forge"):
+        tasks = make_tasks(20)
+        write_json(tmp_path / f"results/tasks/{subset}.json", tasks)
+        for policy, statuses in verdicts.items():
+            report = make_report(tasks, statuses, policy, subset)
+            write_json(tmp_path / f"results/grades/{policy}/{subset}/report.json", report)
+    return tmp_path
+
+
+def run(workplace: Path, *arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", *arguments]
+    return subprocess.run(
+        command, cwd=workplace, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+
+
+def write_scores(workplace: Path) -> list[str]:
+    paths = []
+    for subset in ("drill", "forge"):
+        for policy in ("base", "sft"):
+            paths.append(f"results/scores/{policy}/{subset}.json")
+            done = run(
+                workplace, "scripts.score", "--tasks", f"results/tasks/{subset}.json",
+                "--report", f"results/grades/{policy}/{subset}/report.json",
+                "--policy", policy, "--subset", subset, "--output", paths[-1],
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+    return paths
+
+
+def test_scripts_write_a_verified_score_that_is_the_same_twice(workplace):
+    paths = write_scores(workplace)
+    load_score(workplace / paths[0])
+    records = []
+    for name in ("one", "two"):
+        done = run(
+            workplace, "scripts.verify_score", "--experiment", "trial", "--scores", *paths, "--benchmark",
+            "drill", "--compare", "base", "sft", "--output", f"{name}.json",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        records.append(read_json(workplace / f"{name}.json"))
+    record = records[0]
+    check(record, "verified_score", "test")
+    assert record["benchmark"]["name"] == "drill"
+    assert [other["benchmark"]["name"] for other in record["others"]] == ["forge"]
+    assert record["policies"]["sft"]["resolve_rate"] == 0.75
+    assert record["comparison"]["discordant"] == {"gained": 15, "lost": 2}
+    named = {entry["path"] for entry in record["manifest"]["files"]}
+    inputs = {f"results/tasks/{subset}.json" for subset in ("drill", "forge")}
+    reports = {
+        f"results/grades/{policy}/{subset}/report.json"
+        for policy in ("base", "sft")
+        for subset in ("drill", "forge")
+    }
+    assert named == {*paths, *inputs, *reports}
+    assert "results/sft/demo/checkpoint.json" in record["manifest"]["missing"]
+    assert set(record["manifest"]["recipes"]) == {
+        "experiments/trial.yaml",
+        *(f"policies/{each}.yaml" for each in ("base", "sft", "scripted")),
+    }
+    bare = [json.dumps({key: each[key] for key in each if key != "manifest"}) for each in records]
+    assert bare[0] == bare[1]
+
+
+def test_scripts_say_in_one_line_what_is_wrong(workplace):
+    paths = write_scores(workplace)
+    done = run(
+        workplace, "scripts.verify_score", "--experiment", "trial", "--scores", paths[0],
+        "--benchmark", "drill", "--output", "x.json",
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: benchmark drill: no score of policy 'sft'")
+    assert done.stderr.count("\n") == 1 and not (workplace / "x.json").exists()
