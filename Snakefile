@@ -1,0 +1,34 @@
+"""swelab: from nothing to results/verified_score.json.
+
+The rule files follow the data: tasks, rollouts, grades, SFT, scores. Each opens with its contract.
+"""
+
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+
+configfile: "configs/config.yaml"
+
+
+include: "rules/common.smk"
+include: "rules/tasks.smk"
+include: "rules/rollouts.smk"
+include: "rules/grading.smk"
+include: "rules/sft.smk"
+include: "rules/scores.smk"
+
+
+onstart:
+    hold_results()
+
+
+localrules:
+    all,
+
+
+rule all:
+    default_target: True
+    input:
+        "results/verified_score.json",
+        "results/report.html",

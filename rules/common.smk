@@ -1,0 +1,156 @@
+"""Names, paths and settings shared by every stage. No rules, no heavy imports."""
+
+import os
+import sys
+from shlex import quote
+
+from swelab import recipes
+from swelab.experiment import load_experiment, weights_paths
+from swelab.journal import lock
+from swelab.records import Fault
+from swelab.shards import shard_names
+
+try:
+    SETTINGS = recipes.complete("config", config, "configs/config.yaml")
+    EXPERIMENT = load_experiment(SETTINGS["experiment"])
+except Fault as fault:
+    print(f"error: {fault}", file=sys.stderr)
+    sys.exit(2)
+
+EXPERT = EXPERIMENT["expert"]
+BENCHMARKS = EXPERIMENT["benchmarks"]
+POLICIES = EXPERIMENT["policies"]
+WORKERS = SETTINGS["workers"]
+HELD = []
+
+# Jobs run this very Python, activated or not, and their sandboxes see this toolbox.
+shell.prefix(
+    f"export PATH={quote(os.path.dirname(sys.executable))}:$PATH"
+    f" SWELAB_TOOLBOX={quote(SETTINGS['toolbox'])}; "
+)
+
+
+def hold_results():
+    """Refuses a second run beside this one; the lock ends with the process, however it ends."""
+    try:
+        HELD.append(lock("results/.lock"))
+    except Fault as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        sys.exit(2)
+
+
+def either(kind):
+    """Regular expression of the recipes that are there."""
+    return "|".join(recipes.names(kind)) or "(?!)"
+
+
+wildcard_constraints:
+    experiment=either("experiment"),
+    subset=either("subset"),
+    repo=either("repo"),
+    policy=either("policy"),
+    model=either("model"),
+    sft=either("sft"),
+    shard=r"\d{3}of\d{3}",
+
+
+def repo_settings(wildcards):
+    return recipes.named("repo", wildcards.repo)
+
+
+def subset_settings(wildcards):
+    return recipes.named("subset", wildcards.subset)
+
+
+def subset_repos(wildcards):
+    """Archives that a subset's tasks are made from; none for a published dataset."""
+    names = subset_settings(wildcards).get("repos", [])
+    return expand("results/repos/{repo}.tar", repo=names)
+
+
+def model_settings(wildcards):
+    return recipes.named("model", wildcards.model)
+
+
+def model_repo(wildcards):
+    """The repository whose world the base model is pre-trained on; nothing for a downloaded model."""
+    repo = model_settings(wildcards).get("repo")
+    return f"results/repos/{repo}.tar" if repo else []
+
+
+def policy_settings(wildcards):
+    return recipes.named("policy", wildcards.policy)
+
+
+def scaffold_path(wildcards):
+    return ancient(f"configs/scaffolds/{policy_settings(wildcards)['scaffold']}.yaml")
+
+
+def scaffold_settings(wildcards):
+    return recipes.named("scaffold", policy_settings(wildcards)["scaffold"])
+
+
+def policy_weights(wildcards):
+    """Manifest of the weights that a policy is served from: its hash stands for them."""
+    return weights_paths(policy_settings(wildcards))[1] or []
+
+
+def rollout_workers(wildcards):
+    """Rollouts at once: bounded by cores for a scripted policy, by the server for a model."""
+    scripted = policy_settings(wildcards)["kind"] == "scripted"
+    return WORKERS if scripted else SETTINGS["rollouts_at_once"]
+
+
+def shards(pattern):
+    """Input function: `pattern` for every shard of the wildcards' policy on their subset."""
+
+    def paths(wildcards):
+        names = shard_names(policy_settings(wildcards)["shards"])
+        return expand(
+            pattern, policy=wildcards.policy, subset=wildcards.subset, shard=names
+        )
+
+    return paths
+
+
+def expert_shards(pattern):
+    """`pattern` for every shard of the expert on its subsets."""
+    names = shard_names(recipes.named("policy", EXPERT["policy"])["shards"])
+    return expand(
+        pattern, policy=EXPERT["policy"], subset=EXPERT["subsets"], shard=names
+    )
+
+
+def benchmark_shards(pattern):
+    """`pattern` for every shard of every scored policy on every benchmark."""
+    return [
+        path
+        for policy in POLICIES
+        for path in expand(
+            pattern,
+            policy=policy,
+            subset=BENCHMARKS,
+            shard=shard_names(recipes.named("policy", policy)["shards"]),
+        )
+    ]
+
+
+def sft_settings(wildcards):
+    return recipes.named("sft", wildcards.sft)
+
+
+def sft_selection(wildcards):
+    """What the dataset depends on: a changed learning rate does not select anew."""
+    return sft_settings(wildcards)["selection"]
+
+
+def sft_training(wildcards):
+    return {
+        key: value
+        for key, value in sft_settings(wildcards).items()
+        if key != "selection"
+    }
+
+
+def sft_base(wildcards):
+    return f"results/models/{sft_settings(wildcards)['base']}.json"

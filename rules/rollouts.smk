@@ -1,0 +1,60 @@
+"""A policy attempts the tasks of a subset in sandboxes; the expert and our models alike.
+
+in:  results/tasks/{subset}.json, configs/policies/{policy}.yaml, its scaffold, its weights
+out: results/rollouts/{policy}/{subset}/{shard}.jsonl   trajectories
+     results/rollouts/{policy}/{subset}/preds.json      predictions in the SWE-bench format
+"""
+
+
+rule rollout:
+    input:
+        tasks="results/tasks/{subset}.json",
+        policy=ancient("configs/policies/{policy}.yaml"),
+        scaffold=scaffold_path,
+        weights=policy_weights,
+    output:
+        trajectories="results/rollouts/{policy}/{subset}/{shard}.jsonl",
+    log:
+        "results/logs/rollout/{policy}/{subset}/{shard}.log",
+    benchmark:
+        "results/benchmarks/rollout/{policy}/{subset}/{shard}.tsv"
+    conda:
+        "../envs/workflow.yaml"
+    threads: WORKERS
+    resources:
+        rollouts=rollout_workers,
+    params:
+        policy=policy_settings,
+        scaffold=scaffold_settings,
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.rollout \
+            --tasks {input.tasks:q} \
+            --repos-dir results/repos \
+            --policy {input.policy:q} \
+            --scaffold {input.scaffold:q} \
+            --subset {wildcards.subset:q} \
+            --shard {wildcards.shard:q} \
+            --progress results/progress/rollout/{wildcards.policy}/{wildcards.subset}/{wildcards.shard}.jsonl \
+            --workers {resources.rollouts} \
+            --output {output.trajectories:q}
+        """
+
+
+rule collect_predictions:
+    input:
+        trajectories=shards("results/rollouts/{policy}/{subset}/{shard}.jsonl"),
+        tasks="results/tasks/{subset}.json",
+    output:
+        predictions="results/rollouts/{policy}/{subset}/preds.json",
+    log:
+        "results/logs/collect_predictions/{policy}/{subset}.log",
+    conda:
+        "../envs/workflow.yaml"
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.collect_predictions \
+            --tasks {input.tasks:q} \
+            --trajectories {input.trajectories:q} \
+            --output {output.predictions:q}
+        """

@@ -1,0 +1,78 @@
+"""Resolve rates with intervals, the paired comparison, and the page a person reads.
+
+in:  results/grades/{policy}/{subset}/report.json of every policy on every benchmark
+out: results/scores/{policy}/{subset}.json   one policy on one benchmark
+     results/verified_score.json             the experiment's result and the manifest behind it
+     results/report.html                     the same as one self-contained page
+"""
+
+
+rule score:
+    input:
+        tasks="results/tasks/{subset}.json",
+        report="results/grades/{policy}/{subset}/report.json",
+    output:
+        score="results/scores/{policy}/{subset}.json",
+    log:
+        "results/logs/score/{policy}/{subset}.log",
+    conda:
+        "../envs/workflow.yaml"
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.score \
+            --tasks {input.tasks:q} \
+            --report {input.report:q} \
+            --policy {wildcards.policy:q} \
+            --subset {wildcards.subset:q} \
+            --output {output.score:q}
+        """
+
+
+rule verify_score:
+    input:
+        scores=expand(
+            "results/scores/{policy}/{subset}.json", subset=BENCHMARKS, policy=POLICIES
+        ),
+        disjoint=f"results/disjoint/{EXPERIMENT['name']}.json",
+        expert=expand(
+            "results/grades/{policy}/{subset}/report.json",
+            policy=EXPERT["policy"],
+            subset=EXPERT["subsets"],
+        ),
+        checkpoint=f"results/sft/{EXPERIMENT['sft']}/checkpoint.json",
+    output:
+        score="results/verified_score.json",
+    log:
+        "results/logs/verify_score/all.log",
+    conda:
+        "../envs/workflow.yaml"
+    params:
+        experiment=EXPERIMENT["name"],
+        names=EXPERIMENT,
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.verify_score \
+            --experiment {params.experiment:q} \
+            --scores {input.scores:q} \
+            --output {output.score:q}
+        """
+
+
+rule report:
+    input:
+        score="results/verified_score.json",
+    output:
+        page="results/report.html",
+    log:
+        "results/logs/report/all.log",
+    conda:
+        "../envs/workflow.yaml"
+    params:
+        experiment=EXPERIMENT["name"],
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.report \
+            --experiment {params.experiment:q} \
+            --score {input.score:q} \
+            --output {output.page:q}
+        """

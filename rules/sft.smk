@@ -1,0 +1,96 @@
+"""The base model; the expert's resolved trajectories as a dataset; the fine-tuned checkpoint.
+
+in:  configs/models/{model}.yaml, configs/sft/{sft}.yaml, the expert's rollouts and grades
+out: results/models/{model}/                base model and tokenizer in Hugging Face layout
+     results/sft/{sft}/dataset.jsonl        messages of resolved trajectories only
+     results/sft/{sft}/checkpoint/          fine-tuned weights in Hugging Face layout
+"""
+
+
+rule make_base_model:
+    input:
+        recipe=ancient("configs/models/{model}.yaml"),
+        repo=model_repo,
+    output:
+        folder=directory("results/models/{model}"),
+        manifest="results/models/{model}.json",
+        loss="results/models/{model}.loss.jsonl",
+    log:
+        "results/logs/make_base_model/{model}.log",
+    benchmark:
+        "results/benchmarks/make_base_model/{model}.tsv"
+    conda:
+        "../envs/workflow.yaml"
+    threads: SETTINGS["train_threads"]
+    params:
+        settings=model_settings,
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.make_base_model \
+            --recipe {input.recipe:q} \
+            --repo {input.repo:q} \
+            --output {output.folder:q} \
+            --manifest {output.manifest:q} \
+            --loss {output.loss:q}
+        """
+
+
+rule build_sft_dataset:
+    input:
+        trajectories=expert_shards("results/rollouts/{policy}/{subset}/{shard}.jsonl"),
+        grades=expert_shards("results/grades/{policy}/{subset}/{shard}.jsonl"),
+        disjoint=f"results/disjoint/{EXPERIMENT['name']}.json",
+        base=sft_base,
+        recipe=ancient("configs/sft/{sft}.yaml"),
+    output:
+        dataset="results/sft/{sft}/dataset.jsonl",
+        manifest="results/sft/{sft}/dataset.manifest.json",
+        lengths="results/sft/{sft}/dataset.lengths.tsv",
+    log:
+        "results/logs/build_sft_dataset/{sft}.log",
+    conda:
+        "../envs/workflow.yaml"
+    params:
+        selection=sft_selection,
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.build_sft_dataset \
+            --trajectories {input.trajectories:q} \
+            --grades {input.grades:q} \
+            --base {input.base:q} \
+            --recipe {input.recipe:q} \
+            --dataset {output.dataset:q} \
+            --manifest {output.manifest:q} \
+            --lengths {output.lengths:q}
+        """
+
+
+rule train_sft:
+    input:
+        dataset="results/sft/{sft}/dataset.jsonl",
+        base=sft_base,
+        recipe=ancient("configs/sft/{sft}.yaml"),
+    output:
+        checkpoint=directory("results/sft/{sft}/checkpoint"),
+        manifest="results/sft/{sft}/checkpoint.json",
+        loss="results/sft/{sft}/loss.jsonl",
+    log:
+        "results/logs/train_sft/{sft}.log",
+    benchmark:
+        "results/benchmarks/train_sft/{sft}.tsv"
+    conda:
+        "../envs/workflow.yaml"
+    threads: SETTINGS["train_threads"]
+    params:
+        training=sft_training,
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.train_sft \
+            --dataset {input.dataset:q} \
+            --base {input.base:q} \
+            --recipe {input.recipe:q} \
+            --progress results/progress/train_sft/{wildcards.sft} \
+            --checkpoint {output.checkpoint:q} \
+            --manifest {output.manifest:q} \
+            --loss {output.loss:q}
+        """

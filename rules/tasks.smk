@@ -1,0 +1,76 @@
+"""Repositories, and the tasks made in them.
+
+in:  configs/repos/{repo}.yaml, configs/subsets/{subset}.yaml
+out: results/repos/{repo}.tar       a clean checkout, deterministic
+     results/tasks/{subset}.json    task rows in SWE-smith's schema
+     results/disjoint/{experiment}.json   proof that nothing scored was trained on
+"""
+
+
+rule build_repo:
+    input:
+        recipe=ancient("configs/repos/{repo}.yaml"),
+    output:
+        archive="results/repos/{repo}.tar",
+        manifest="results/repos/{repo}.json",
+    log:
+        "results/logs/build_repo/{repo}.log",
+    conda:
+        "../envs/workflow.yaml"
+    params:
+        settings=repo_settings,
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.build_repo \
+            --recipe {input.recipe:q} \
+            --cache results/downloads \
+            --output {output.archive:q} \
+            --manifest {output.manifest:q}
+        """
+
+
+rule make_tasks:
+    input:
+        recipe=ancient("configs/subsets/{subset}.yaml"),
+        repos=subset_repos,
+    output:
+        tasks="results/tasks/{subset}.json",
+        manifest="results/tasks/{subset}.manifest.json",
+    log:
+        "results/logs/make_tasks/{subset}.log",
+    benchmark:
+        "results/benchmarks/make_tasks/{subset}.tsv"
+    conda:
+        "../envs/workflow.yaml"
+    threads: WORKERS
+    params:
+        settings=subset_settings,
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.make_tasks \
+            --recipe {input.recipe:q} \
+            --repos-dir results/repos \
+            --progress results/progress/make_tasks/{wildcards.subset}.jsonl \
+            --workers {threads} \
+            --output {output.tasks:q} \
+            --manifest {output.manifest:q}
+        """
+
+
+rule check_disjoint:
+    input:
+        train=expand("results/tasks/{subset}.json", subset=EXPERT["subsets"]),
+        heldout=expand("results/tasks/{subset}.json", subset=BENCHMARKS),
+    output:
+        verdict="results/disjoint/{experiment}.json",
+    log:
+        "results/logs/check_disjoint/{experiment}.log",
+    conda:
+        "../envs/workflow.yaml"
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.check_disjoint \
+            --train {input.train:q} \
+            --heldout {input.heldout:q} \
+            --output {output.verdict:q}
+        """

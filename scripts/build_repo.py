@@ -1,0 +1,29 @@
+"""Builds the archive of a clean checkout that tasks are made in."""
+
+import argparse
+import hashlib
+from pathlib import Path
+
+from swelab import recipes
+from swelab.console import run_script
+from swelab.provenance import manifest
+from swelab.records import write_bytes, write_json
+from swelab.tasks.sources import build_repo
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--recipe", type=Path, required=True, help="repository recipe")
+    parser.add_argument("--cache", type=Path, required=True, help="folder of downloaded source archives")
+    parser.add_argument("--output", type=Path, required=True, help="the archive, a tar")
+    parser.add_argument("--manifest", type=Path, required=True, help="JSON: hash, size, how it was made")
+    args = parser.parse_args()
+    recipe = recipes.load("repo", args.recipe)
+    data = build_repo(recipe, args.cache)
+    write_bytes(args.output, data)
+    facts = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    write_json(args.manifest, manifest("build_repo", [args.recipe], recipe, **facts))
+
+
+if __name__ == "__main__":
+    run_script(main)

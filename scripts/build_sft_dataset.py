@@ -1,0 +1,48 @@
+"""Resolved trajectories as SFT conversations, with every dropped one counted and the token lengths."""
+
+import argparse
+import itertools
+import tempfile
+from pathlib import Path
+
+from swelab import recipes
+from swelab.console import run_script
+from swelab.provenance import manifest
+from swelab.records import check, read_jsonl, write_bytes, write_json, write_jsonl
+from swelab.sft.dataset import build_dataset, load_verdicts
+from swelab.sft.lengths import ChatTokenizer, table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trajectories", type=Path, nargs="+", required=True, help="shards, JSON Lines")
+    parser.add_argument("--grades", type=Path, nargs="+", required=True, help="shards, JSON Lines")
+    parser.add_argument("--base", type=Path, required=True, help="manifest beside the base model's folder")
+    parser.add_argument("--recipe", type=Path, required=True, help="configs/sft/<name>.yaml")
+    parser.add_argument("--dataset", type=Path, required=True, help="rows, JSON Lines")
+    parser.add_argument("--manifest", type=Path, required=True, help="counts, drops by reason, lengths")
+    parser.add_argument("--lengths", type=Path, required=True, help="tokens of each resolved conversation")
+    args = parser.parse_args()
+    selection = recipes.load("sft", args.recipe)["selection"]
+    tokenizer = ChatTokenizer(args.base.with_suffix(""))
+    grades = load_verdicts(args.grades)
+    rows = itertools.chain.from_iterable(checked(path) for path in args.trajectories)
+    args.dataset.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=args.dataset.parent) as spool:
+        dataset = build_dataset(rows, grades, selection, tokenizer, spool)
+        write_jsonl(args.dataset, dataset.rows())
+    write_bytes(args.lengths, table(dataset.table()))
+    facts = dataset.facts(selection["max_tokens"])
+    inputs = [*args.trajectories, *args.grades, args.base]
+    write_json(args.manifest, manifest("build_sft_dataset", inputs, selection, **facts))
+
+
+def checked(path: Path):
+    """The trajectories of one shard, each checked against the schema."""
+    for row in read_jsonl(path):
+        check(row, "trajectory", path)
+        yield row
+
+
+if __name__ == "__main__":
+    run_script(main)

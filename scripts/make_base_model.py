@@ -1,0 +1,35 @@
+"""Pre-trains the demo's base model on generated text and writes it with its tokenizer."""
+
+import argparse
+import shutil
+from pathlib import Path
+
+from swelab import recipes
+from swelab.console import run_script
+from swelab.provenance import packages
+from swelab.records import sha256_file, write_json, write_jsonl
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--recipe", type=Path, required=True, help="model recipe")
+    parser.add_argument("--repo", type=Path, required=True, help="archive of the recipe's repository")
+    parser.add_argument("--output", type=Path, required=True, help="folder, in Hugging Face layout")
+    parser.add_argument("--manifest", type=Path, required=True, help="JSON: digest, how it was made")
+    parser.add_argument("--loss", type=Path, required=True, help="JSON Lines: loss by step")
+    args = parser.parse_args()
+    recipe = recipes.load("model", args.recipe)
+    from swelab.sft.base_corpus import World
+    from swelab.sft.base_model import make_base_model
+    from swelab.sft.training import identity
+
+    world = World(args.repo.read_bytes(), recipe["repo"], recipe["heldout_share"])
+    shutil.rmtree(args.output, ignore_errors=True)
+    facts, loss = make_base_model(recipe, world, args.output)
+    write_jsonl(args.loss, loss)
+    made_from = {"recipe": recipe, "repo_sha256": sha256_file(args.repo), "packages": packages()}
+    write_json(args.manifest, {**identity(args.output), **made_from, **facts})
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,46 @@
+"""Makes the task rows of a subset: bugs in a package, drill tasks, or rows of a published set; resumable."""
+
+import argparse
+from pathlib import Path
+
+from swelab import recipes
+from swelab.console import run_script
+from swelab.provenance import manifest
+from swelab.records import load_tasks, sha256_file, write_json
+from swelab.sandbox import open_backend
+from swelab.tasks.sources import archives, make_tasks
+
+
+def statuses(log: str, parser: str) -> dict[str, str]:
+    """Status by test id; swebench is imported when the first log is there, it takes a second."""
+    from swelab.grading import logs
+
+    return logs.statuses(log, parser)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--recipe", type=Path, required=True, help="subset recipe")
+    parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
+    parser.add_argument("--progress", type=Path, required=True, help="journal of verdicts")
+    parser.add_argument("--workers", type=int, default=2, help="sandboxes at once")
+    parser.add_argument("--output", type=Path, required=True, help="subset JSON")
+    parser.add_argument("--manifest", type=Path, required=True, help="JSON: counts, drops, how it was made")
+    args = parser.parse_args()
+    recipe = recipes.load("subset", args.recipe)
+    tasks, drops = make_tasks(recipe, args.repos_dir, args.progress, args.workers, open_backend, statuses)
+    write_json(args.output, tasks)
+    load_tasks(args.output)
+    tars = archives(recipe, args.repos_dir)
+    facts = {
+        "requested": recipe.get("limit", 0),
+        "kept": len(tasks),
+        "candidates": len(tasks) + sum(drops.values()),
+        "drops": drops,
+        "repos": {name: sha256_file(path) for name, path in tars.items()},
+    }
+    write_json(args.manifest, manifest("make_tasks", [args.recipe], recipe, **facts))
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,34 @@
+"""Writes the report of an experiment: one self-contained HTML page."""
+
+import argparse
+from pathlib import Path
+
+from swelab.console import run_script
+from swelab.records import write_bytes
+from swelab.scores.evidence import gather
+from swelab.scores.layout import Layout
+from swelab.scores.report import render
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--experiment", required=True, help="stem of a file under configs/experiments")
+    parser.add_argument("--score", type=Path, required=True, help="the verified score")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
+    parser.add_argument("--configs", type=Path, default=Path("configs"), help="folder of all recipes")
+    parser.add_argument(
+        "--trajectories", type=int, default=100, help="trajectories of a run in the page, at most"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of their sample")
+    parser.add_argument("--output", type=Path, required=True, help="the page")
+    args = parser.parse_args()
+    layout = Layout.of(args.experiment, args.results, args.configs)
+    evidence = gather(layout, args.score, args.trajectories, args.seed)
+    page = render(evidence).encode()
+    write_bytes(args.output, page)
+    total = sum(run.total for run in evidence.runs)
+    print(f"{args.output}: {len(page) / 1e6:.1f} MB on {total:,} trajectories")
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,27 @@
+"""All shards' grades of a policy on a subset as one report in SWE-bench's schema."""
+
+import argparse
+from itertools import chain
+from pathlib import Path
+
+from swelab.console import run_script
+from swelab.grading.report import build_report
+from swelab.records import check, load_tasks, read_jsonl, write_json
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
+    parser.add_argument("--grades", type=Path, nargs="+", required=True, help="shards, JSON Lines")
+    parser.add_argument("--policy", required=True, help="name of the policy")
+    parser.add_argument("--subset", required=True, help="name of the subset")
+    parser.add_argument("--output", type=Path, required=True, help="the report")
+    args = parser.parse_args()
+    grades = chain.from_iterable(map(read_jsonl, args.grades))
+    report = build_report(load_tasks(args.tasks), grades, args.policy, args.subset)
+    check(report, "report", args.output)
+    write_json(args.output, report)
+
+
+if __name__ == "__main__":
+    run_script(main)

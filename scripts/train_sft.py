@@ -1,0 +1,37 @@
+"""Fine-tunes a base model on a dataset with torchtune's own recipe; checks the result before it counts."""
+
+import argparse
+import time
+from pathlib import Path
+
+from swelab import recipes
+from swelab.console import run_script
+from swelab.records import write_json, write_jsonl
+from swelab.sft.training import fine_tune
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dataset", type=Path, required=True, help="rows, JSON Lines")
+    parser.add_argument("--base", type=Path, required=True, help="manifest beside the base model's folder")
+    parser.add_argument("--recipe", type=Path, required=True, help="configs/sft/<name>.yaml")
+    parser.add_argument("--progress", type=Path, required=True, help="folder to work in, kept over a kill")
+    parser.add_argument("--checkpoint", type=Path, required=True, help="folder, Hugging Face layout")
+    parser.add_argument(
+        "--manifest", type=Path, required=True, help="what the checkpoint is; nothing volatile"
+    )
+    parser.add_argument("--loss", type=Path, required=True, help="loss curve, JSON Lines")
+    args = parser.parse_args()
+    start = time.monotonic()
+    recipe = recipes.load("sft", args.recipe)
+    manifest, loss = fine_tune(
+        args.base.with_suffix(""), args.dataset, recipe, args.progress, args.checkpoint
+    )
+    write_jsonl(args.loss, loss)
+    seconds = time.monotonic() - start
+    write_json(args.manifest.with_name("train.log.json"), {"wall_seconds": round(seconds, 1)})
+    write_json(args.manifest, manifest)
+
+
+if __name__ == "__main__":
+    run_script(main)
