@@ -1,0 +1,60 @@
+"""A copy of the repository with small recipes beside the shipped ones, and snakemake in it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = Path(__file__).parent / "configs"
+TARGETS = ["results/verified_score.json", "results/report.html"]
+
+
+def make_clone(folder: Path) -> Path:
+    """Copies what git would commit; source archives that were fetched before are taken along."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    for name in listed:
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    shutil.copytree(RECIPES, folder / "configs", dirs_exist_ok=True)
+    cache = ROOT / "results" / "downloads"
+    if cache.is_dir():
+        shutil.copytree(cache, folder / "results" / "downloads", dirs_exist_ok=True)
+    return folder
+
+
+def command(*arguments: str, config=()) -> list[str]:
+    toolbox = os.environ.get("SWELAB_TOOLBOX") or str(ROOT / ".venv-sandbox")
+    settings = ["experiment=small", f"toolbox={toolbox}", *config]
+    return [sys.executable, "-m", "snakemake", *TARGETS, *arguments, "--config", *settings]
+
+
+def snakemake(clone: Path, *arguments: str, config=()) -> tuple[int, str]:
+    """Exit code and all output of a run in the clone."""
+    done = subprocess.run(
+        command(*arguments, config=config), cwd=clone, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def planned(clone: Path, config=()) -> dict[str, int]:
+    """Rules that a dry run would run, with their counts."""
+    code, text = snakemake(clone, "-n", config=config)
+    assert code == 0, text
+    counts = {}
+    for line in text.partition("Job stats:")[2].splitlines()[3:]:
+        parts = line.split()
+        if len(parts) != 2 or parts[0] == "total":
+            break
+        counts[parts[0]] = int(parts[1])
+    return counts
+
+
+def journal(clone: Path, rule: str, policy: str, subset: str) -> list[dict]:
+    folder = clone / "results" / "progress" / rule / policy / subset
+    return [json.loads(line) for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]

@@ -1,0 +1,79 @@
+"""A smaller chain through every rule with the real tools; then what re-runs, and what does not."""
+
+import json
+
+import pytest
+
+from tests.e2e.clone import journal, planned, snakemake
+
+pytestmark = pytest.mark.real
+
+
+def test_the_chain_reaches_a_score(chain):
+    score = json.loads((chain / "results/verified_score.json").read_text())
+    assert score["benchmark"]["name"] == "small-heldout"
+    assert set(score["policies"]) == {"small-base", "small-sft"}
+    assert all(policy["total"] == score["benchmark"]["size"] for policy in score["policies"].values())
+    assert all(policy["statuses"]["infra_error"] == 0 for policy in score["policies"].values())
+    assert 0 <= score["comparison"]["p_value"] <= 1
+    rows = [json.loads(line) for line in (chain / "results/sft/small/dataset.jsonl").read_text().splitlines()]
+    manifest = json.loads((chain / "results/sft/small/dataset.manifest.json").read_text())
+    assert rows and len(rows) == manifest["kept"] == manifest["trajectories"] - sum(manifest["dropped"].values())
+    page = (chain / "results/report.html").read_text()
+    assert "scripted policy" in page
+
+
+def test_nothing_is_left_to_do(chain):
+    code, text = snakemake(chain)
+    assert code == 0 and "Nothing to be done" in text
+    assert planned(chain) == {}
+
+
+def test_what_changes_no_result_re_runs_nothing(chain):
+    assert planned(chain, config=["workers=1", "rollouts_at_once=3"]) == {}
+    for name in ("sft/small.yaml", "subsets/small-train.yaml", "policies/small-sft.yaml", "scaffolds/demo.yaml"):
+        path = chain / "configs" / name
+        path.write_text(path.read_text() + "\n# a remark\n")
+    for name in ("swelab/agents/mini.py", "swelab/sft/torchtune_bridge.py", "scripts/rollout.py"):
+        path = chain / name
+        path.write_text(path.read_text() + "\n# a remark\n")
+    assert planned(chain) == {}
+
+
+def test_a_learning_rate_re_runs_training_and_what_follows(chain):
+    path = chain / "configs/sft/small.yaml"
+    kept = path.read_text()
+    path.write_text(kept.replace("lr: 1.0e-3", "lr: 2.0e-3"))
+    assert path.read_text() != kept
+    plan = planned(chain)
+    path.write_text(kept)
+    assert set(plan) == {
+        "train_sft", "rollout", "collect_predictions", "grade", "report_grades", "score", "verify_score", "report", "all",
+    } - {"all"}
+    assert plan["train_sft"] == plan["rollout"] == plan["grade"] == 1
+
+
+def test_one_more_task_costs_one_more_rollout_and_grade(chain):
+    path = chain / "configs/subsets/small-heldout.yaml"
+    before = {p: (journal(chain, "rollout", p, "small-heldout"), journal(chain, "grade", p, "small-heldout"))
+              for p in ("small-base", "small-sft")}
+    tasks = json.loads((chain / "results/tasks/small-heldout.json").read_text())
+    text = path.read_text()
+    path.write_text(text.replace("limit: 6", "limit: 7"))
+    assert path.read_text() != text
+    code, output = snakemake(chain)
+    assert code == 0, output[-6000:]
+    more = json.loads((chain / "results/tasks/small-heldout.json").read_text())
+    assert more[: len(tasks)] == tasks and len(more) == len(tasks) + 1
+    for policy, (rollouts, grades) in before.items():
+        assert len(journal(chain, "rollout", policy, "small-heldout")) == len(rollouts) + 1
+        assert len(journal(chain, "grade", policy, "small-heldout")) == len(grades) + 1
+    score = json.loads((chain / "results/verified_score.json").read_text())
+    assert score["benchmark"]["size"] == len(more)
+
+
+def test_faults_are_one_line_each(clone):
+    code, text = snakemake(clone, "-n", config=["experiment=smal"])
+    assert code != 0 and "did you mean 'small'" in text and "Traceback" not in text
+    code, text = snakemake(clone, "-n", config=["workerss=2"])
+    assert code != 0 and "did you mean 'workers'" in text and "Traceback" not in text

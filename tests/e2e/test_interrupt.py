@@ -1,0 +1,81 @@
+"""SIGKILL of the whole process group at random moments, then the same command again.
+
+SWELAB_KILLS sets how often (default 3).
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.clone import command, make_clone, snakemake
+
+pytestmark = pytest.mark.real
+KILLS = int(os.environ.get("SWELAB_KILLS", "3"))
+IDENTICAL = (
+    "results/tasks/small-train.json",
+    "results/tasks/small-forge.json",
+    "results/tasks/small-heldout.json",
+    "results/rollouts/scripted/small-train/000of001.jsonl",
+    "results/rollouts/scripted/small-forge/000of001.jsonl",
+    "results/sft/small/dataset.jsonl",
+)
+
+
+def survivors(folder: Path) -> list[str]:
+    """Command lines of living processes that work in or on `folder`."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit():
+            continue
+        try:
+            line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            place = os.readlink(process / "cwd")
+        except OSError:
+            continue
+        if line and (str(folder) in line or place.startswith(str(folder))):
+            found.append(line)
+    return found
+
+
+def statuses(clone: Path) -> dict[str, str]:
+    return {
+        f"{path.parent.parent.name} {row['instance_id']}": row["status"]
+        for path in sorted((clone / "results/grades").glob("*/*/*.jsonl"))
+        for row in map(json.loads, path.read_text().splitlines())
+    }
+
+
+def test_a_killed_run_ends_where_an_uninterrupted_one_does(chain, tmp_path):
+    clone = make_clone(tmp_path / "swelab")
+    moments = random.Random(17)
+    for number in range(KILLS):
+        run = subprocess.Popen(
+            command(), cwd=clone, start_new_session=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            run.wait(moments.uniform(5, 60))
+        except subprocess.TimeoutExpired:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
+        deadline = time.monotonic() + 10
+        while (left := survivors(clone)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert not left, f"after kill {number}: {left}"
+    code, text = snakemake(clone)
+    assert code == 0, text[-6000:]
+    for name in IDENTICAL:
+        assert (clone / name).read_bytes() == (chain / name).read_bytes(), name
+    assert statuses(clone) == statuses(chain)
+    weights = "results/sft/small/checkpoint.json"
+    assert json.loads((clone / weights).read_text())["digest"] == json.loads((chain / weights).read_text())["digest"]
+    for path in (clone / "results/progress").rglob("*.jsonl"):
+        keys = [json.loads(line)["key"] for line in path.read_text().splitlines()]
+        assert len(keys) == len(set(keys)), f"{path.name}: something was done twice"
+    assert not list((clone / "results").rglob("*.part"))
