@@ -68,16 +68,6 @@ def subset_repos(wildcards):
     return expand("results/repos/{repo}.tar", repo=names)
 
 
-def model_settings(wildcards):
-    return recipes.named("model", wildcards.model)
-
-
-def model_repo(wildcards):
-    """The repository whose world the base model is pre-trained on; nothing for a downloaded model."""
-    repo = model_settings(wildcards).get("repo")
-    return f"results/repos/{repo}.tar" if repo else []
-
-
 def policy_settings(wildcards):
     return recipes.named("policy", wildcards.policy)
 
@@ -113,26 +103,22 @@ def shards(pattern):
     return paths
 
 
+def model_settings(wildcards):
+    return recipes.named("model", wildcards.model)
+
+
+def model_repo(wildcards):
+    """The repository whose world the base model is pre-trained on; nothing for a downloaded model."""
+    repo = model_settings(wildcards).get("repo")
+    return f"results/repos/{repo}.tar" if repo else []
+
+
 def expert_shards(pattern):
     """`pattern` for every shard of the expert on its subsets."""
     names = shard_names(recipes.named("policy", EXPERT["policy"])["shards"])
     return expand(
         pattern, policy=EXPERT["policy"], subset=EXPERT["subsets"], shard=names
     )
-
-
-def benchmark_shards(pattern):
-    """`pattern` for every shard of every scored policy on every benchmark."""
-    return [
-        path
-        for policy in POLICIES
-        for path in expand(
-            pattern,
-            policy=policy,
-            subset=BENCHMARKS,
-            shard=shard_names(recipes.named("policy", policy)["shards"]),
-        )
-    ]
 
 
 def sft_settings(wildcards):

@@ -11,7 +11,9 @@ from swelab.records import load_predictions, load_tasks, write_jsonl
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
-    parser.add_argument("--predictions", type=Path, required=True, help="JSON list, JSON object or JSON Lines")
+    parser.add_argument(
+        "--predictions", type=Path, required=True, help="JSON list, JSON object or JSON Lines"
+    )
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
     parser.add_argument("--policy", required=True, help="name of the policy")
     parser.add_argument("--subset", required=True, help="name of the subset")

@@ -1,6 +1,7 @@
 """Pre-trains the demo's base model on generated text and writes it with its tokenizer."""
 
 import argparse
+import os
 import shutil
 from pathlib import Path
 
@@ -19,6 +20,7 @@ def main() -> None:
     parser.add_argument("--loss", type=Path, required=True, help="JSON Lines: loss by step")
     args = parser.parse_args()
     recipe = recipes.load("model", args.recipe)
+    os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # read when torch loads; see the torchtune bridge
     from swelab.sft.base_corpus import World
     from swelab.sft.base_model import make_base_model
     from swelab.sft.training import identity

@@ -24,9 +24,10 @@ PACKAGES = (
     "transformers",
 )
 STARTED = time.time()
+ROOT = Path(__file__).resolve().parent.parent
 
 
-def code_identity(root: Path = Path(__file__).resolve().parent.parent) -> Record:
+def code_identity(root: Path = ROOT) -> Record:
     """{"commit": hash or "", "dirty": bool}: which code ran; dirty when the tree differs from the commit."""
 
     def git(*arguments: str) -> str:
@@ -50,7 +51,9 @@ def packages() -> dict[str, str]:
     return found
 
 
-def manifest(rule: str, inputs: Iterable[str | Path], recipe: Record | None = None, **facts: object) -> Record:
+def manifest(
+    rule: str, inputs: Iterable[str | Path], recipe: Record | None = None, **facts: object
+) -> Record:
     """A stage's manifest: rule, code, input hashes, recipe, package versions, wall seconds, and `facts`."""
     return {
         "rule": rule,

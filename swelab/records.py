@@ -156,8 +156,9 @@ def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> int:
     """Writes `records` one a line, streaming and atomically; returns how many."""
     count = 0
     with atomic(path) as stream:
-        for count, record in enumerate(records, 1):
+        for record in records:
             stream.write(line(record))
+            count += 1
     return count
 
 

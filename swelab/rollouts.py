@@ -32,7 +32,7 @@ def roll_out(
     progress: Path,
     workers: int,
 ) -> Iterator[Record]:
-    """Trajectory records of the tasks in `shard`, in their order. A model server runs only where work is left.
+    """Trajectory records of the tasks in `shard`, in their order. A model server runs only for work left.
 
     Raises InputError (bad tasks, weights, repository archives), BackendMissing, ServingError.
     """

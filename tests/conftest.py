@@ -21,11 +21,10 @@ FILES = {
 }
 BUG = """--- a/calc/core.py
 +++ b/calc/core.py
-@@ -1,3 +1,3 @@
+@@ -1,2 +1,2 @@
  def add(a, b):
 -    return a + b
 +    return a - b
- 
 """
 
 
@@ -88,4 +87,6 @@ def run_python(*arguments, **options):
     """A script of ours as a user runs it: completed process with text output."""
     import sys
 
-    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT, **options)
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT, **options
+    )

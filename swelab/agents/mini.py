@@ -50,7 +50,10 @@ class SandboxEnvironment:
         """Runs one command: {"output", "returncode", "exception_info"}. Raises Submitted, SandboxError."""
         result = self.sandbox.exec(action["command"], limits=self.limits)
         output = result.output.decode("utf-8", "replace")
-        if result.returncode == 0 and output.lstrip().partition("\n")[0].strip() == self.scaffold["submit_marker"]:
+        if (
+            result.returncode == 0
+            and output.lstrip().partition("\n")[0].strip() == self.scaffold["submit_marker"]
+        ):
             extra = {"exit_status": "Submitted", "submission": self.diff()}
             raise Submitted({"role": "exit", "content": "", "extra": extra})
         stopped = result.limit not in ("", "output")

@@ -18,14 +18,14 @@ DEFAULT_PARSER = "parse_log_pytest"
 
 
 def statuses(log: str, parser: str = DEFAULT_PARSER) -> dict[str, str]:
-    """Status (PASSED, FAILED, ERROR, SKIPPED, XFAIL ...) by test id. Raises InputError on an unknown parser."""
+    """Status (PASSED, FAILED, ERROR, SKIPPED, XFAIL ...) by test id. Raises InputError (unknown parser)."""
     if parser not in PARSER_REGISTRY:
         raise InputError(f"unknown log parser {parser!r}", expected="one of swebench's parsers")
     return PARSER_REGISTRY[parser](log, None)
 
 
 def between(log: str, nonce: str) -> tuple[str, int | None]:
-    """The text between a run's markers and the test command's exit code; ('', None) when a marker is missing."""
+    """(text between a run's markers, the test command's exit code); ('', None) when a marker is missing."""
     start, end = f"\n>>> {nonce} start\n", f"\n>>> {nonce} end "
     _, found, rest = ("\n" + log).partition(start)
     body, closed, tail = rest.rpartition(end)
@@ -41,7 +41,7 @@ def wrap(test_cmd: str, nonce: str) -> str:
 
 
 def judge(task: Record, status: dict[str, str]) -> Record:
-    """Per-test verdicts: {"FAIL_TO_PASS": {"success", "failure"}, "PASS_TO_PASS": {...}}, ids in the task's order.
+    """Per-test verdicts {"FAIL_TO_PASS": {"success", "failure"}, "PASS_TO_PASS": {...}}, in the task's order.
 
     A test that is absent from the log, skipped, failed or in error is no success: a prediction
     may not make a test go away.

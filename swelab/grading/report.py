@@ -19,7 +19,9 @@ def build_report(tasks: list[Record], grades: Iterable[Record], policy: str, sub
     for row in grades:
         name = row["instance_id"]
         if name not in known or name in instances:
-            raise InputError(f"{name} is {'graded twice' if name in instances else 'not of this subset'}", subset)
+            raise InputError(
+                f"{name} is {'graded twice' if name in instances else 'not of this subset'}", subset
+            )
         instances[name] = {field: row[field] for field in ("status", "outcome") if field in row}
     by_status: dict[str, list[str]] = {status: [] for status in STATUSES}
     for name in sorted(instances):
@@ -46,6 +48,8 @@ def build_report(tasks: list[Record], grades: Iterable[Record], policy: str, sub
         "subset": subset,
         "tasks_digest": digest(tasks),
         "statuses": {status: len(by_status[status]) for status in STATUSES},
-        "outcomes": dict(sorted(Counter(row.get("outcome", "submitted") for row in instances.values()).items())),
+        "outcomes": dict(
+            sorted(Counter(row.get("outcome", "submitted") for row in instances.values()).items())
+        ),
         "instances": {name: instances[name] for name in sorted(instances)},
     }

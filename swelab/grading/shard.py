@@ -49,7 +49,9 @@ def grade_shard(
             journal,
             workers=workers,
             label=f"grade {policy} {subset}",
-            is_lost=lambda record: record["status"] == "infra_error" and record["outcome"] not in LOST_ROLLOUTS,
+            is_lost=lambda record: (
+                record["status"] == "infra_error" and record["outcome"] not in LOST_ROLLOUTS
+            ),
             is_good=lambda record: record["resolved"],
         )
 

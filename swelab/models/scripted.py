@@ -17,7 +17,18 @@ from swelab.records import InputError, Record, digest
 TEST = "python -m pytest -qq"
 QUIET = " --tb=no -p no:cacheprovider"
 """Flags for repositories that do not set them: observations must not hold timings or leave files."""
-WRONG = {"+": "-", "-": "+", "*": "+", "/": "*", "<": ">", ">": "<", "==": "!=", "!=": "==", "and": "or", "or": "and"}
+WRONG = {
+    "+": "-",
+    "-": "+",
+    "*": "+",
+    "/": "*",
+    "<": ">",
+    ">": "<",
+    "==": "!=",
+    "!=": "==",
+    "and": "or",
+    "or": "and",
+}
 _SETTINGS = re.compile(r"^(?:[A-Z_]+=\S+ )*")
 _TOKEN = re.compile(r"(?<= )(\+|-|\*|/|<|>|==|!=|and|or)(?= )")
 
@@ -33,7 +44,7 @@ class Edit:
 
 
 def gold_edit(task: Record) -> Edit:
-    """The smallest block of lines that undoes the task's bug. Raises InputError when it spans several hunks."""
+    """The smallest block of lines that undoes the task's bug. Raises InputError (several hunks)."""
     files = PatchSet(task["patch"])
     if len(files) != 1 or len(files[0]) != 1:
         raise InputError("the bug spans several places", task["instance_id"], "a bug in one hunk")

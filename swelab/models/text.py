@@ -60,7 +60,10 @@ class TextModel:
                 "role": "user",
                 "content": template.render(
                     **(template_vars or {}),
-                    output={**output, "output": cut(output["output"], self.scaffold["max_observation_chars"])},
+                    output={
+                        **output,
+                        "output": cut(output["output"], self.scaffold["max_observation_chars"]),
+                    },
                 ),
                 "extra": {"returncode": output["returncode"], "exception_info": output["exception_info"]},
             }

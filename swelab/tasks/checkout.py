@@ -54,7 +54,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 class RepoStore:
-    """Clean trees of repository archives (`<repos_dir>/<recipe>.tar`), each unpacked once per archive content.
+    """Clean trees of repository archives (`<repos_dir>/<recipe>.tar`), each unpacked once per content.
 
     `cache_dir` belongs to the store alone. Thread-safe.
     """
@@ -70,7 +70,7 @@ class RepoStore:
         return self._unpacked(task)[0]
 
     def clean_tree(self, task: Record) -> Path:
-        """Folder with the repository without the bug. Raises InputError when the archive is missing or broken."""
+        """Folder with the repository without the bug. Raises InputError (archive missing or broken)."""
         return self._unpacked(task)[1]
 
     def checkout(self, task: Record, destination: Path) -> None:

@@ -23,7 +23,9 @@ TRAJECTORY = {
 @pytest.fixture
 def files(tmp_path, task):
     (tmp_path / "tasks.json").write_text(json.dumps([task]))
-    (tmp_path / "rows.jsonl").write_text(json.dumps({"instance_id": task["instance_id"], **TRAJECTORY}) + "\n")
+    (tmp_path / "rows.jsonl").write_text(
+        json.dumps({"instance_id": task["instance_id"], **TRAJECTORY}) + "\n"
+    )
     prediction = {"instance_id": task["instance_id"], "model_name_or_path": "p", "model_patch": ""}
     (tmp_path / "preds.json").write_text(json.dumps([prediction]))
     return tmp_path

@@ -79,7 +79,10 @@ def test_scripted_policy_solves_and_the_grade_says_so(task, store, backend, tmp_
     assert row["outcome"] == "submitted"
     commands = [m["extra"]["actions"][0]["command"] for m in row["messages"] if m["role"] == "assistant"]
     assert commands[1] == "sed -i '2s/-/+/' calc/core.py"
-    assert [m["role"] for m in row["messages"]] == ["system", "user"] + ["assistant", "user"] * 3 + ["assistant", "exit"]
+    assert [m["role"] for m in row["messages"]] == ["system", "user"] + ["assistant", "user"] * 3 + [
+        "assistant",
+        "exit",
+    ]
     again = attempt_with(task, store, backend, tmp_path, lambda t: ScriptedModel(t, POLICY, SCAFFOLD))
     assert json.dumps(row) == json.dumps(again)
     verdict = grade(task, row["model_patch"], store, backend, Limits())
@@ -87,7 +90,9 @@ def test_scripted_policy_solves_and_the_grade_says_so(task, store, backend, tmp_
     assert verdict["tests_status"]["FAIL_TO_PASS"]["success"] == task["FAIL_TO_PASS"]
 
 
-@pytest.mark.parametrize("shares, status", [({"wrong_edit": 1.0}, "unresolved"), ({"give_up": 1.0}, "empty_patch")])
+@pytest.mark.parametrize(
+    "shares, status", [({"wrong_edit": 1.0}, "unresolved"), ({"give_up": 1.0}, "empty_patch")]
+)
 def test_scripted_policy_fails_honestly(task, store, backend, tmp_path, shares, status):
     row = attempt_with(task, store, backend, tmp_path, lambda t: ScriptedModel(t, POLICY | shares, SCAFFOLD))
     assert row["outcome"] == "submitted"
@@ -98,7 +103,7 @@ def test_scripted_policy_fails_honestly(task, store, backend, tmp_path, shares, 
     "before, after",
     [
         (["x = 1"], ["x = 2"]),
-        (["    a = '1/2'"], ["    a = \"\\\\ & *\""]),
+        (["    a = '1/2'"], ['    a = "\\\\ & *"']),
         (["one", "two"], ["    uno", "", "\tdos\\"]),
         ([], ["    return 1"]),
         (["gone"], []),
@@ -121,7 +126,10 @@ def test_edit_command_makes_exactly_the_edit(tmp_path, before, after):
 def test_gold_edit_and_gold_patch(task, store, backend):
     edit = gold_edit(task)
     assert (edit.path, edit.number, edit.before, edit.after) == (
-        "calc/core.py", 2, ["    return a - b"], ["    return a + b"],
+        "calc/core.py",
+        2,
+        ["    return a - b"],
+        ["    return a + b"],
     )
     assert grade(task, gold_patch(store, task), store, backend, Limits())["status"] == "resolved"
 
@@ -134,16 +142,26 @@ def test_outcomes(task, store, backend, tmp_path):
     assert outcome(*[block("true")] * 3, step_limit=2)["outcome"] == "step_limit"
     assert outcome(ModelLost("gone"))["outcome"] == "model_lost"
     assert outcome(SandboxLost("gone"))["outcome"] == "sandbox_lost"
-    row = outcome("hello", block("sleep 30"), block("echo x > new.txt"), block("echo " + SCAFFOLD["submit_marker"]),
-                  limits={"wall_seconds": 1})
+    row = outcome(
+        "hello",
+        block("sleep 30"),
+        block("echo x > new.txt"),
+        block("echo " + SCAFFOLD["submit_marker"]),
+        limits={"wall_seconds": 1},
+    )
     assert row["outcome"] == "submitted" and "new.txt" in row["model_patch"]
     assert row["messages"][3]["content"] == "One block, please."
     assert row["messages"][5]["extra"]["exception_info"]
 
 
 def test_a_patch_with_odd_bytes_survives(task, store, backend, tmp_path):
-    turns = [block("printf 'caf\\351\\n' > latin.txt; printf '\\000\\001' > blob.bin; sed -i 's/a - b/a + b/' calc/core.py"),
-             block("echo " + SCAFFOLD["submit_marker"])]
+    turns = [
+        block(
+            "printf 'caf\\351\\n' > latin.txt; printf '\\000\\001' > blob.bin; "
+            "sed -i 's/a - b/a + b/' calc/core.py"
+        ),
+        block("echo " + SCAFFOLD["submit_marker"]),
+    ]
     row = attempt_with(task, store, backend, tmp_path, lambda t: Speaker(t, turns))
     write_json(tmp_path / "p.json", row)
     patch = read_json(tmp_path / "p.json")["model_patch"]
@@ -162,7 +180,10 @@ def test_grades(task, store, backend):
     forged += "-    assert add(2, 3) == 5\n+    assert True\n \n"
     assert status(forged) == "unresolved"
     link = "diff --git a/tests/test_core.py b/tests/test_core.py\ndeleted file mode 100644\n"
-    assert status(link + "--- a/tests/test_core.py\n+++ /dev/null\n" + "@@ -1,9 +0,0 @@\n") in ("apply_failed", "unresolved")
+    assert status(link + "--- a/tests/test_core.py\n+++ /dev/null\n" + "@@ -1,9 +0,0 @@\n") in (
+        "apply_failed",
+        "unresolved",
+    )
     with pytest.raises(InputError, match="parser"):
         status(gold, log_parser="parse_log_nothing")
 
@@ -178,8 +199,16 @@ def test_lost_sandbox_is_never_an_unsolved_task(task, store, backend, monkeypatc
 
 def test_shard_resumes_and_reports(task, repos_dir, tmp_path):
     tasks = [task | {"instance_id": f"o__r.00000000.func_pm_x__{n:08d}"} for n in range(4)]
-    arguments = dict(policy_name="scripted", policy=POLICY, scaffold=SCAFFOLD, subset="s", shard="000of001",
-                     repos_dir=repos_dir, progress=tmp_path / "j.jsonl", workers=2)
+    arguments = {
+        "policy_name": "scripted",
+        "policy": POLICY,
+        "scaffold": SCAFFOLD,
+        "subset": "s",
+        "shard": "000of001",
+        "repos_dir": repos_dir,
+        "progress": tmp_path / "j.jsonl",
+        "workers": 2,
+    }
     rows = list(roll_out(tasks[:3], **arguments))
     more = list(roll_out(tasks, **arguments))
     assert more[:3] == rows and len(list(read_jsonl(tmp_path / "j.jsonl"))) == 4

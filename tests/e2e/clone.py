@@ -37,7 +37,11 @@ def command(*arguments: str, config=()) -> list[str]:
 def snakemake(clone: Path, *arguments: str, config=()) -> tuple[int, str]:
     """Exit code and all output of a run in the clone."""
     done = subprocess.run(
-        command(*arguments, config=config), cwd=clone, capture_output=True, text=True, stdin=subprocess.DEVNULL
+        command(*arguments, config=config),
+        cwd=clone,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
     )
     return done.returncode, done.stdout + done.stderr
 

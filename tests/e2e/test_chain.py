@@ -18,7 +18,9 @@ def test_the_chain_reaches_a_score(chain):
     assert 0 <= score["comparison"]["p_value"] <= 1
     rows = [json.loads(line) for line in (chain / "results/sft/small/dataset.jsonl").read_text().splitlines()]
     manifest = json.loads((chain / "results/sft/small/dataset.manifest.json").read_text())
-    assert rows and len(rows) == manifest["kept"] == manifest["trajectories"] - sum(manifest["dropped"].values())
+    assert rows and len(rows) == manifest["kept"] == manifest["trajectories"] - sum(
+        manifest["dropped"].values()
+    )
     page = (chain / "results/report.html").read_text()
     assert "scripted policy" in page
 
@@ -31,7 +33,12 @@ def test_nothing_is_left_to_do(chain):
 
 def test_what_changes_no_result_re_runs_nothing(chain):
     assert planned(chain, config=["workers=1", "rollouts_at_once=3"]) == {}
-    for name in ("sft/small.yaml", "subsets/small-train.yaml", "policies/small-sft.yaml", "scaffolds/demo.yaml"):
+    for name in (
+        "sft/small.yaml",
+        "subsets/small-train.yaml",
+        "policies/small-sft.yaml",
+        "scaffolds/demo.yaml",
+    ):
         path = chain / "configs" / name
         path.write_text(path.read_text() + "\n# a remark\n")
     for name in ("swelab/agents/mini.py", "swelab/sft/torchtune_bridge.py", "scripts/rollout.py"):
@@ -48,15 +55,25 @@ def test_a_learning_rate_re_runs_training_and_what_follows(chain):
     plan = planned(chain)
     path.write_text(kept)
     assert set(plan) == {
-        "train_sft", "rollout", "collect_predictions", "grade", "report_grades", "score", "verify_score", "report", "all",
+        "train_sft",
+        "rollout",
+        "collect_predictions",
+        "grade",
+        "report_grades",
+        "score",
+        "verify_score",
+        "report",
+        "all",
     } - {"all"}
     assert plan["train_sft"] == plan["rollout"] == plan["grade"] == 1
 
 
 def test_one_more_task_costs_one_more_rollout_and_grade(chain):
     path = chain / "configs/subsets/small-heldout.yaml"
-    before = {p: (journal(chain, "rollout", p, "small-heldout"), journal(chain, "grade", p, "small-heldout"))
-              for p in ("small-base", "small-sft")}
+    before = {
+        p: (journal(chain, "rollout", p, "small-heldout"), journal(chain, "grade", p, "small-heldout"))
+        for p in ("small-base", "small-sft")
+    }
     tasks = json.loads((chain / "results/tasks/small-heldout.json").read_text())
     text = path.read_text()
     path.write_text(text.replace("limit: 6", "limit: 7"))

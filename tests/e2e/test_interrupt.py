@@ -74,7 +74,10 @@ def test_a_killed_run_ends_where_an_uninterrupted_one_does(chain, tmp_path):
         assert (clone / name).read_bytes() == (chain / name).read_bytes(), name
     assert statuses(clone) == statuses(chain)
     weights = "results/sft/small/checkpoint.json"
-    assert json.loads((clone / weights).read_text())["digest"] == json.loads((chain / weights).read_text())["digest"]
+    assert (
+        json.loads((clone / weights).read_text())["digest"]
+        == json.loads((chain / weights).read_text())["digest"]
+    )
     for path in (clone / "results/progress").rglob("*.jsonl"):
         keys = [json.loads(line)["key"] for line in path.read_text().splitlines()]
         assert len(keys) == len(set(keys)), f"{path.name}: something was done twice"

@@ -54,7 +54,10 @@ def test_clock():
     "error, text",
     [
         (InputError("bad\nthing", "f.json", "a good one"), "error: f.json: bad thing; expected a good one\n"),
-        (OSError(errno.ENOSPC, "No space left", "out.json"), "error: out.json: disk full; expected room to write\n"),
+        (
+            OSError(errno.ENOSPC, "No space left", "out.json"),
+            "error: out.json: disk full; expected room to write\n",
+        ),
         (PermissionError(errno.EACCES, "Permission denied", "x"), "error: x: Permission denied\n"),
     ],
 )
@@ -71,5 +74,7 @@ def test_faults_are_one_line(error, text, capsys):
 def test_the_log_repeats_standard_error(tmp_path):
     log = tmp_path / "log"
     code = "from swelab.console import run_script, fail; run_script(lambda: fail('no'))"
-    done = subprocess.run([sys.executable, "-c", code], env={"SWELAB_LOG": str(log)}, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"SWELAB_LOG": str(log)}, capture_output=True, text=True
+    )
     assert done.returncode == 2 and done.stderr == log.read_text() == "error: no\n"

@@ -148,7 +148,9 @@ def test_a_published_set_needs_a_revision():
         )
 
 
-@pytest.mark.skipif(not list(REAL.glob("swebench_*.json")), reason=f"no real rows (swebench_*.json) in {REAL.name}")
+@pytest.mark.skipif(
+    not list(REAL.glob("swebench_*.json")), reason=f"no real rows (swebench_*.json) in {REAL.name}"
+)
 @pytest.mark.parametrize(
     ("name", "expected"), [("swebench_lite5.json", {}), ("swebench_dev_easy5.json", {"repeated_row": 1})]
 )

@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOUNDATION = {"records", "recipes", "journal", "console", "provenance", "shards", "experiment", "tether", "weights"}
+FOUNDATION = {
+    "records",
+    "recipes",
+    "journal",
+    "console",
+    "provenance",
+    "shards",
+    "experiment",
+    "tether",
+    "weights",
+}
 MAY_USE = {
     "tasks": FOUNDATION | {"tasks", "sandbox"},
     "sandbox": {"records", "sandbox"},
@@ -20,9 +30,12 @@ MAY_USE = {
     "scores": FOUNDATION | {"grading", "scores"},
 }
 TORCH_ROOMS = ("swelab/sft/", "swelab/rl/", "swelab/models/shims/")
-SHIPPED = [ROOT / line for line in subprocess.run(
-    ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
-).stdout.splitlines()]
+SHIPPED = [
+    ROOT / line
+    for line in subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+]
 PYTHON = [path for path in SHIPPED if path.suffix == ".py" and path.exists()]
 LIBRARY = [path for path in PYTHON if "tests" not in path.parts]
 

@@ -55,9 +55,11 @@ class Repository:
 
 @dataclass(frozen=True)
 class Run:
+    """One run of a suite. ended: "" or why it is no verdict ("timeout", "limit")."""
+
     status: dict[str, str]
     code: int
-    ended: str  # "" or why the run is no verdict: "timeout", "limit"
+    ended: str
     seconds: float
     log: str
 
