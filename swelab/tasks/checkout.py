@@ -31,11 +31,14 @@ GIT_ENVIRONMENT = {
     "GIT_COMMITTER_DATE": "2000-01-01T00:00:00Z",
 }
 
+# All blobs go into one pack: a checkout is some files to copy, not some hundreds.
+GIT = ("git", "-c", "core.fsync=none", "-c", "gc.auto=0", "-c", "core.bigFileThreshold=1")
+
 
 def git(tree: Path, *arguments: str, data: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
     """Runs git in a trusted `tree` with a fixed identity, date and configuration; does not raise."""
     return subprocess.run(
-        ["git", "-c", "core.fsync=none", "-c", "gc.auto=0", *arguments],
+        [*GIT, *arguments],
         cwd=tree,
         env=GIT_ENVIRONMENT,
         input=data,

@@ -8,7 +8,6 @@ import difflib
 import hashlib
 import random
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from swelab.console import Progress
 from swelab.journal import Journal
 from swelab.records import InputError, Record, digest
 from swelab.sandbox import Backend, Limits
-from swelab.tasks.checkout import RepoStore
+from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.drill_text import (
     MODULES,
     NOUNS,
@@ -165,7 +164,7 @@ def make_tasks(
     queue = _queue(recipe, name, catalogue(settings))
     drops: Counter[str] = Counter()
     rows: list[Record] = []
-    with tempfile.TemporaryDirectory(prefix="swelab-drill-") as scratch, Journal(progress) as journal:
+    with scratch_folder() as scratch, Journal(progress) as journal:
         tree = RepoStore(archive.parent, scratch).clean_tree({"instance_id": name, "repo_recipe": name})
         judge = Judge(backend, tree, sha256, journal, workers)
         bar = Progress(recipe["limit"], "tasks")

@@ -28,17 +28,17 @@ IDENTICAL = (
 
 
 def survivors(folder: Path) -> list[str]:
-    """Command lines of living processes that work in or on `folder`."""
+    """Command lines of living processes that work in `folder` or, sandboxed, on mounts from it."""
     found = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():
             continue
         try:
             line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            place = os.readlink(process / "cwd")
+            seen = line + os.readlink(process / "cwd") + (process / "mountinfo").read_text()
         except OSError:
             continue
-        if line and (str(folder) in line or place.startswith(str(folder))):
+        if line and str(folder) in seen:
             found.append(line)
     return found
 
@@ -53,11 +53,14 @@ def statuses(clone: Path) -> dict[str, str]:
 
 def test_a_killed_run_ends_where_an_uninterrupted_one_does(chain, tmp_path):
     clone = make_clone(tmp_path / "swelab")
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    places = dict.fromkeys(("TMPDIR", "SWELAB_SCRATCH"), str(scratch))
     moments = random.Random(17)
     for number in range(KILLS):
         run = subprocess.Popen(
             command(), cwd=clone, start_new_session=True, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **places},
         )  # fmt: skip
         try:
             run.wait(moments.uniform(5, 60))
@@ -65,7 +68,7 @@ def test_a_killed_run_ends_where_an_uninterrupted_one_does(chain, tmp_path):
             os.killpg(run.pid, signal.SIGKILL)
             run.wait()
         deadline = time.monotonic() + 10
-        while (left := survivors(clone)) and time.monotonic() < deadline:
+        while (left := survivors(tmp_path)) and time.monotonic() < deadline:
             time.sleep(0.2)
         assert not left, f"after kill {number}: {left}"
     code, text = snakemake(clone)

@@ -4,9 +4,11 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
+from swelab.sandbox import scratch
 from swelab.sandbox.protocol import BackendMissing, Limits, SandboxLost
 from swelab.sandbox.rootfs import read_toolbox
 from swelab.sandbox.scratch import PREFIX, ScratchFolder, UserId, copy_tree, prune, remove_tree
@@ -28,6 +30,20 @@ def test_only_folders_without_a_living_owner_are_pruned(tmp_path):
     ours.remove()
     ours.remove()
     assert not ours.path.exists()
+
+
+def test_copies_lie_in_memory_only_where_it_has_room(tmp_path, monkeypatch):
+    monkeypatch.delenv("SWELAB_SCRATCH", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(scratch, "MEMORY", str(tmp_path / "memory"))
+    assert scratch.scratch_base() == tmp_path
+    (tmp_path / "memory").mkdir()
+    monkeypatch.setattr(scratch, "MEMORY_BYTES", 1)
+    assert scratch.scratch_base() == tmp_path / "memory"
+    monkeypatch.setattr(scratch, "MEMORY_BYTES", 1 << 60)
+    assert scratch.scratch_base() == tmp_path
+    monkeypatch.setenv("SWELAB_SCRATCH", str(tmp_path / "mine"))
+    assert scratch.scratch_base() == tmp_path / "mine" and (tmp_path / "mine").is_dir()
 
 
 def test_a_link_named_like_ours_is_not_followed(tmp_path):

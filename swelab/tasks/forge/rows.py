@@ -2,7 +2,6 @@
 
 import fnmatch
 import itertools
-import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from swelab.console import Progress
 from swelab.journal import Journal
 from swelab.records import InputError, Record, sha256_file
 from swelab.sandbox import Backend
-from swelab.tasks.checkout import RepoStore
+from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.forge.candidates import Candidate, ordered, read_sources
 from swelab.tasks.forge.issue_text import issue_text
 from swelab.tasks.forge.operators import OPERATORS
@@ -59,13 +58,13 @@ def make_tasks(
     """
     drops: Counter[str] = Counter()
     with (
-        tempfile.TemporaryDirectory(prefix="swelab-forge-") as scratch,
+        scratch_folder() as scratch,
         Journal(progress) as journal,
         Validator(backend, statuses, journal, workers) as validator,
     ):
         lanes = []
         for name in recipe["repos"]:
-            repo = open_repository(name, repo_tars[name], Path(scratch), configs)
+            repo = open_repository(name, repo_tars[name], scratch, configs)
             validator.baseline(repo)
             lanes.append(Lane(repo, _queue(recipe, repo, drops), recipe["max_per_function"], drops))
         rows = _take_turns(recipe, lanes, validator, workers, drops)
