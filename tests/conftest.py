@@ -21,10 +21,11 @@ FILES = {
 }
 BUG = """--- a/calc/core.py
 +++ b/calc/core.py
-@@ -1,2 +1,2 @@
+@@ -1,3 +1,3 @@
  def add(a, b):
 -    return a + b
 +    return a - b
+\x20
 """
 
 

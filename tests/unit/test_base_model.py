@@ -100,11 +100,11 @@ def test_words_are_one_token_wherever_they_stand(made):
 def test_transformers_and_torchtune_agree_on_the_model(made, monkeypatch):
     """Through the checks that every fine-tuned checkpoint passes."""
     import torch
-    from swelab.models.weights import check_weights
 
     from swelab.sft.lengths import same_vocabulary
     from swelab.sft.parity import compare_logits
     from swelab.sft.torchtune_bridge import torchtune_config
+    from swelab.weights import check_weights
 
     folder = made[0][0]
     assert check_weights(folder)["architectures"] == ["Qwen2ForCausalLM"]
