@@ -6,6 +6,7 @@ SWELAB_KILLS sets how often (default 3).
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -53,24 +54,29 @@ def statuses(clone: Path) -> dict[str, str]:
 
 def test_a_killed_run_ends_where_an_uninterrupted_one_does(chain, tmp_path):
     clone = make_clone(tmp_path / "swelab")
+    shutil.copytree(chain / "configs", clone / "configs", dirs_exist_ok=True)
     scratch = tmp_path / "tmp"
     scratch.mkdir()
     places = dict.fromkeys(("TMPDIR", "SWELAB_SCRATCH"), str(scratch))
     moments = random.Random(17)
+    killed = 0
     for number in range(KILLS):
         run = subprocess.Popen(
             command(), cwd=clone, start_new_session=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **places},
         )  # fmt: skip
         try:
-            run.wait(moments.uniform(5, 60))
+            run.wait(moments.uniform(4, 20))
+            break
         except subprocess.TimeoutExpired:
             os.killpg(run.pid, signal.SIGKILL)
             run.wait()
+            killed += 1
         deadline = time.monotonic() + 10
         while (left := survivors(tmp_path)) and time.monotonic() < deadline:
             time.sleep(0.2)
         assert not left, f"after kill {number}: {left}"
+    assert killed >= min(KILLS, 3)
     code, text = snakemake(clone)
     assert code == 0, text[-6000:]
     for name in IDENTICAL:
