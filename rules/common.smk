@@ -23,9 +23,10 @@ POLICIES = EXPERIMENT["policies"]
 WORKERS = SETTINGS["workers"]
 HELD = []
 
-# Jobs run this very Python, activated or not, and their sandboxes see this toolbox.
+# Jobs run this very Python, activated or not; their sandboxes are of this backend and see this toolbox.
 shell.prefix(
     f"export PATH={quote(os.path.dirname(sys.executable))}:$PATH"
+    f" SWELAB_BACKEND={quote(SETTINGS['backend'])}"
     f" SWELAB_TOOLBOX={quote(SETTINGS['toolbox'])}; "
 )
 
@@ -91,6 +92,11 @@ def rollout_workers(wildcards):
     return WORKERS if scripted else SETTINGS["rollouts_at_once"]
 
 
+def rollout_threads(wildcards):
+    """Cores of a rollout job: beside a model its sandboxes mostly wait."""
+    return WORKERS if policy_settings(wildcards)["kind"] == "scripted" else 1
+
+
 def shards(pattern):
     """Input function: `pattern` for every shard of the wildcards' policy on their subset."""
 
@@ -105,6 +111,10 @@ def shards(pattern):
 
 def model_settings(wildcards):
     return recipes.named("model", wildcards.model)
+
+
+def model_threads(wildcards):
+    return model_settings(wildcards).get("train", {}).get("threads", 1)
 
 
 def model_repo(wildcards):

@@ -8,7 +8,10 @@ from swelab.sandbox.protocol import (
     WORKDIR,
     Backend,
     BackendMissing,
+    EngineDown,
     ExecResult,
+    Image,
+    ImageMissing,
     Limits,
     PathRefused,
     Sandbox,
@@ -20,7 +23,10 @@ __all__ = [
     "WORKDIR",
     "Backend",
     "BackendMissing",
+    "EngineDown",
     "ExecResult",
+    "Image",
+    "ImageMissing",
     "Limits",
     "PathRefused",
     "Sandbox",
@@ -32,12 +38,13 @@ __all__ = [
 _DEFAULT_TOOLBOX = Path(__file__).resolve().parents[2] / ".venv-sandbox"
 
 
-def open_backend(name: str = "bubblewrap", *, toolbox: Path | None = None) -> Backend:
-    """The backend of that name, checked to work on this machine.
+def open_backend(name: str | None = None, *, toolbox: Path | None = None) -> Backend:
+    """The backend of that name (default $SWELAB_BACKEND, else bubblewrap), checked to work on this machine.
 
     `toolbox` is the venv seen at /opt/toolbox; default $SWELAB_TOOLBOX, else .venv-sandbox beside the
     package. Raises BackendMissing.
     """
+    name = name or os.environ.get("SWELAB_BACKEND") or "bubblewrap"
     if name != "bubblewrap":
         raise BackendMissing(f"no sandbox backend is called {name!r}; there is: bubblewrap")
     return BubblewrapBackend(toolbox or Path(os.environ.get("SWELAB_TOOLBOX") or _DEFAULT_TOOLBOX))

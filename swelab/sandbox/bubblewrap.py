@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from swelab.sandbox import files, rootfs
+from swelab.sandbox import files, image_root, rootfs
 from swelab.sandbox.launch import Launch, as_bytes, gate_command
 from swelab.sandbox.lifeline import Lifeline
 from swelab.sandbox.machine import check_kernel, diagnosis, tool
@@ -25,6 +25,8 @@ from swelab.sandbox.protocol import (
     TIMEOUT_CODE,
     BackendMissing,
     ExecResult,
+    Image,
+    ImageMissing,
     Limits,
     SandboxError,
     SandboxLost,
@@ -61,8 +63,11 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class BubblewrapSandbox:
     """See `protocol.Sandbox`."""
 
-    def __init__(self, backend: "BubblewrapBackend", tree: Path, limits: Limits) -> None:
+    def __init__(
+        self, backend: "BubblewrapBackend", tree: Path | None, image: Image | None, limits: Limits
+    ) -> None:
         self._backend = backend
+        self._root = backend.root_of(image)
         self._limits = limits
         self._closed = False
         self._running = 0
@@ -75,15 +80,25 @@ class BubblewrapSandbox:
             self._release_user()
             raise
         try:
-            self._fill(tree)
+            self._fill(tree or self._own_tree(image))
         except BaseException:
             self.close()
             raise
 
+    def _own_tree(self, image: Image | None) -> Path:
+        if self._root is None or image is None:
+            raise ValueError("a sandbox needs a tree or an image")
+        if self._root.workdir is None:
+            raise ImageMissing(f"image {image.name} ({image.digest}) has no folder {image.workdir}")
+        return self._root.workdir
+
     def _fill(self, tree: Path) -> None:
-        folder = self._scratch.path
+        folder, root = self._scratch.path, self._root
         inner = self._owner if self._user else (1000, 1000)
-        rootfs.write_private_files(folder, self._backend.toolbox, *inner)
+        if root:
+            image_root.write_accounts(root, folder, *inner)
+        else:
+            rootfs.write_private_files(folder, self._backend.toolbox, *inner)
         if self._user:
             for name in ("testbed", "tmp", "home"):
                 os.chown(folder / name, *self._owner)
@@ -92,7 +107,13 @@ class BubblewrapSandbox:
         arguments = [*_ISOLATION, *(_AS_ROOT if self._user else _AS_USER)]
         for name, value in rootfs.ENVIRONMENT.items():
             arguments += ["--setenv", name, value]
-        self._arguments = arguments + rootfs.mounts(folder, self._backend.toolbox, self._limits.shm_bytes)
+        shm = self._limits.shm_bytes
+        self._environment = root.environment | {"HOME": rootfs.HOME} if root else {}
+        if root:
+            self._arguments = arguments + ["--setenv", "PATH", image_root.DEFAULT_PATH]
+            self._arguments += image_root.image_mounts(root, folder, shm)
+        else:
+            self._arguments = arguments + rootfs.mounts(folder, self._backend.toolbox, shm)
 
     def exec(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
@@ -108,7 +129,7 @@ class BubblewrapSandbox:
                 raise SandboxLost("the sandbox is closed")
             self._running += 1
         try:
-            inner = gate_command(command, env or {}, limits)
+            inner = gate_command(command, {**self._environment, **(env or {})}, limits)
             backend = self._backend
             launch = Launch(backend.enter(), self._arguments, backend.filter, self._drop() + inner)
             try:
@@ -126,7 +147,8 @@ class BubblewrapSandbox:
     def _drop(self) -> list[bytes]:
         if not self._user:
             return []
-        argv = [self._backend.setpriv, f"--reuid={self._user.value}", f"--regid={self._user.value}"]
+        program = "setpriv" if self._root else self._backend.setpriv
+        argv = [program, f"--reuid={self._user.value}", f"--regid={self._user.value}"]
         argv += ["--clear-groups", "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]
         return [os.fsencode(argument) for argument in argv]
 
@@ -238,6 +260,7 @@ class BubblewrapBackend:
         self.filter = filter_program()
         self.base = scratch_base()
         self._lifeline: Lifeline | None = None
+        self._roots: dict[Image, image_root.ImageRoot] = {}
         self._lock = threading.Lock()
         prune(self.base)
         self._probe()
@@ -260,6 +283,17 @@ class BubblewrapBackend:
                 self._lifeline = Lifeline(user_namespace=not self.uids)
             return [*self._lifeline.enter, self._bwrap]
 
-    def start(self, tree: Path, *, limits: Limits = DEFAULT_LIMITS) -> BubblewrapSandbox:
-        """Copy `tree` to a fresh sandbox's /testbed. Raises SandboxLost, OSError (disk full, no tree)."""
-        return BubblewrapSandbox(self, Path(tree), limits)
+    def root_of(self, image: Image | None) -> image_root.ImageRoot | None:
+        """What stands for an image here, made ready once. Raises ImageMissing, OSError."""
+        if image is None:
+            return None
+        with self._lock:
+            if image not in self._roots:
+                self._roots[image] = image_root.open_image(image, self.base)
+            return self._roots[image]
+
+    def start(
+        self, tree: Path | None, *, image: Image | None = None, limits: Limits = DEFAULT_LIMITS
+    ) -> BubblewrapSandbox:
+        """A fresh sandbox; see `protocol.Backend.start`. An image is its unpacked folder."""
+        return BubblewrapSandbox(self, Path(tree) if tree else None, image, limits)

@@ -87,6 +87,7 @@ class Launch:
             ours.callback(self._gate.close)
             theirs.callback(inner.close)
             self.output, output_end = _pipe(ours, theirs)
+            os.fchmod(output_end, 0o622)  # `> /dev/stderr` opens it anew, as the user of the sandbox
             self._status, status_end = _pipe(ours, theirs)
             options = _as_file(theirs, b"".join(os.fsencode(argument) + b"\0" for argument in arguments))
             rules = _as_file(theirs, program)

@@ -23,12 +23,34 @@ class SandboxLost(SandboxError):
     """The sandbox itself failed or was ended from outside: says nothing about the command in it."""
 
 
+class EngineDown(SandboxLost):
+    """The container engine does not answer; the caller tries again after a while."""
+
+
+class ImageMissing(SandboxError):
+    """The image was not pulled, or the engine does not know it (any more)."""
+
+
 class BackendMissing(SandboxError):
     """This machine lacks what the backend needs; the message says what to install or allow."""
 
 
 class PathRefused(SandboxError):
     """A path of `put` or `get` leaves the sandbox, crosses a symlink, or is no regular file of fair size."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """An OCI image that was pulled beforehand: what a task runs in.
+
+    Beside an unpacked `folder` may lie `<folder>.json`, the image's own OCI configuration
+    (`{"config": {"Env": ["NAME=value", ...]}}`), whose variables hold in the sandbox.
+    """
+
+    name: str  # as the task's row says it
+    digest: str  # "sha256:<64 hex>" of its manifest (or of the archive of a forged task's folder)
+    folder: Path | None = None  # its unpacked root folder, for backends without an engine
+    workdir: str = WORKDIR  # where its repository lies; always seen at WORKDIR
 
 
 @dataclass(frozen=True)
@@ -104,6 +126,12 @@ class Backend(Protocol):
 
     name: str
 
-    def start(self, tree: Path, *, limits: Limits = DEFAULT_LIMITS) -> Sandbox:
-        """Copy `tree` to a fresh sandbox's /testbed. Raises SandboxLost, OSError (disk full, no tree)."""
+    def start(
+        self, tree: Path | None, *, image: Image | None = None, limits: Limits = DEFAULT_LIMITS
+    ) -> Sandbox:
+        """A fresh sandbox whose /testbed is a copy of `tree`, else of the image's own workdir.
+
+        Raises ImageMissing, SandboxLost (EngineDown among them), OSError (disk full, no tree), ValueError
+        (neither tree nor image).
+        """
         ...

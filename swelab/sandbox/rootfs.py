@@ -26,6 +26,11 @@ _ETC = {
 }
 
 
+def gitconfig() -> str:
+    """Git's settings for the whole sandbox: without a name it refuses to commit."""
+    return _ETC["gitconfig"]
+
+
 @dataclass(frozen=True)
 class Toolbox:
     """A Python venv as sandboxes see it. `bin` holds scripts whose first line named the venv's host path."""
@@ -104,7 +109,7 @@ def mounts(folder: Path, toolbox: Toolbox, shm_bytes: int) -> list[str]:
     """bwrap's arguments for the whole inside; needs the files of `write_private_files`."""
     arguments: list[str] = []
     for name in ("usr", "bin", "sbin", "lib", "lib32", "lib64"):
-        arguments += _top_level(Path("/") / name)
+        arguments += top_level(Path("/") / name, f"/{name}")
     arguments += ["--ro-bind", str(folder / "etc"), "/etc"]
     if Path("/etc/alternatives").is_dir():
         arguments += ["--ro-bind", "/etc/alternatives", "/etc/alternatives"]
@@ -125,11 +130,12 @@ def _parents(paths: list[str]) -> list[str]:
     return sorted(found - {"/"})
 
 
-def _top_level(path: Path) -> list[str]:
+def top_level(path: Path, inside: str) -> list[str]:
+    """bwrap's arguments that show `path` of the host at `inside`: a link as that link, nothing if absent."""
     try:
         kind = path.lstat().st_mode
     except FileNotFoundError:
         return []
     if stat.S_ISLNK(kind):
-        return ["--symlink", os.readlink(path), str(path)]
-    return ["--ro-bind", str(path), str(path)]
+        return ["--symlink", os.readlink(path), inside]
+    return ["--ro-bind", str(path), inside]

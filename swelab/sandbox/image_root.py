@@ -1,0 +1,128 @@
+"""An unpacked OCI image as the root of bubblewrap sandboxes.
+
+The folder is read only through names that cross no symlink: an image may hold links to anywhere.
+"""
+
+import json
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from swelab.sandbox.protocol import WORKDIR, Image, ImageMissing
+from swelab.sandbox.rootfs import HOME, TOOLBOX, gitconfig, top_level
+from swelab.sandbox.scratch import ScratchFolder, copy_tree
+
+DEFAULT_PATH = f"{TOOLBOX}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_OURS = ("dev", "etc", "home", "proc", "sys", "tmp", WORKDIR.strip("/"))
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class ImageRoot:
+    """An image folder made ready: `etc` is a copy of the image's with what sandboxes need."""
+
+    folder: Path
+    workdir: Path | None  # the repository in the image's folder
+    etc: ScratchFolder
+    environment: dict[str, str]  # what the image declares; for the command alone
+
+
+def open_image(image: Image, base: Path) -> ImageRoot:
+    """Make an unpacked image ready; `base` is where its copy of /etc goes. Raises ImageMissing, OSError."""
+    folder = image.folder
+    if folder is None or not (_inside(folder, "usr") and _inside(folder, "etc")):
+        raise ImageMissing(f"image {image.name} ({image.digest}) is not unpacked at {folder}")
+    etc = ScratchFolder(base)
+    try:
+        etc.path.chmod(0o755)
+        copy_tree(folder / "etc", etc.path, None)
+        _replace(etc.path / "hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n")
+        _replace(etc.path / "hostname", "sandbox\n")
+        _replace(etc.path / "nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n")
+        for name in ("passwd", "group"):  # to be mounted over, a sandbox's own each
+            _replace(etc.path / name, _text(etc.path / name))
+        if not os.path.lexists(etc.path / "gitconfig"):
+            _replace(etc.path / "gitconfig", gitconfig())
+    except BaseException:
+        etc.remove()
+        raise
+    return ImageRoot(folder, _inside(folder, image.workdir), etc, declared_environment(folder))
+
+
+def declared_environment(folder: Path) -> dict[str, str]:
+    """Variables of the OCI configuration beside an unpacked image; none when there is no such file."""
+    path = folder.with_name(folder.name + ".json")
+    try:
+        config = json.loads(path.read_text())
+        pairs = (config.get("config") or {}).get("Env") or []
+        return dict(str(pair).split("=", 1) for pair in pairs)
+    except FileNotFoundError:
+        return {}
+    except (ValueError, AttributeError) as error:
+        raise ImageMissing(f"{path}: expected the image's OCI configuration: {error}") from None
+
+
+def write_accounts(root: ImageRoot, folder: Path, uid: int, gid: int) -> None:
+    """Fill `folder` with etc/passwd and etc/group of one sandbox and empty testbed/, tmp/, home/."""
+    for name in ("etc", "testbed", "tmp", "home"):
+        (folder / name).mkdir()
+        (folder / name).chmod(0o755)
+    for name, line in (
+        ("passwd", f"agent:x:{uid}:{gid}:agent:{HOME}:/bin/bash\n"),
+        ("group", f"agent:x:{gid}:\n"),
+    ):
+        _replace(folder / "etc" / name, line + (root.etc.path / name).read_text(errors="replace"))
+
+
+def image_mounts(root: ImageRoot, folder: Path, shm_bytes: int) -> list[str]:
+    """bwrap's arguments for an inside that is the image; needs the files of `write_accounts`."""
+    arguments: list[str] = []
+    for path in sorted(root.folder.iterdir()):
+        if path.name not in _OURS:
+            arguments += top_level(path, f"/{path.name}")
+    arguments += ["--ro-bind", str(root.etc.path), "/etc"]
+    for name in ("passwd", "group"):
+        arguments += ["--ro-bind", str(folder / "etc" / name), f"/etc/{name}"]
+    arguments += ["--perms", "0755", "--dir", "/home", "--perms", "0755", "--dir", HOME]
+    if _inside(root.folder, "home"):
+        for path in sorted((root.folder / "home").iterdir()):
+            if f"/home/{path.name}" != HOME:
+                arguments += top_level(path, f"/home/{path.name}")
+    arguments += ["--proc", "/proc", "--dev", "/dev"]
+    arguments += ["--perms", "1777", "--size", str(shm_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    for name, inside in (("testbed", WORKDIR), ("tmp", "/tmp"), ("home", HOME)):
+        arguments += ["--bind", str(folder / name), inside]
+    return [*arguments, "--remount-ro", "/"]
+
+
+def _inside(folder: Path, path: str) -> Path | None:
+    """The folder at `path` in an image, None when there is none or a symlink leads to it."""
+    here = folder
+    for part in (p for p in PurePosixPath(path).parts if p != "/"):
+        here = here / part
+        try:
+            if part == ".." or not stat.S_ISDIR(here.lstat().st_mode):
+                return None
+        except OSError:
+            return None
+    return here
+
+
+def _text(path: Path) -> str:
+    """Text of a regular file, "" for anything else."""
+    try:
+        descriptor = os.open(path, _READ)
+    except OSError:
+        return ""
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return ""
+        return file.read(1 << 20).decode(errors="replace")
+
+
+def _replace(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    with path.open("x") as file:
+        file.write(text)
+    path.chmod(0o644)
