@@ -55,22 +55,22 @@ wildcard_constraints:
     shard=r"\d{3}of\d{3}",
 
 
-def repo_settings(wildcards):
-    return recipes.named("repo", wildcards.repo)
+def settings(kind):
+    """Function of the wildcards: their recipe of a kind, checked and complete."""
+    return lambda wildcards: recipes.named(kind, getattr(wildcards, kind))
 
 
-def subset_settings(wildcards):
-    return recipes.named("subset", wildcards.subset)
+repo_settings = settings("repo")
+subset_settings = settings("subset")
+policy_settings = settings("policy")
+model_settings = settings("model")
+sft_settings = settings("sft")
 
 
 def subset_repos(wildcards):
     """Archives that a subset's tasks are made from; none for a published dataset."""
     names = subset_settings(wildcards).get("repos", [])
     return expand("results/repos/{repo}.tar", repo=names)
-
-
-def policy_settings(wildcards):
-    return recipes.named("policy", wildcards.policy)
 
 
 def scaffold_path(wildcards):
@@ -109,10 +109,6 @@ def shards(pattern):
     return paths
 
 
-def model_settings(wildcards):
-    return recipes.named("model", wildcards.model)
-
-
 def model_threads(wildcards):
     return model_settings(wildcards).get("train", {}).get("threads", 1)
 
@@ -129,10 +125,6 @@ def expert_shards(pattern):
     return expand(
         pattern, policy=EXPERT["policy"], subset=EXPERT["subsets"], shard=names
     )
-
-
-def sft_settings(wildcards):
-    return recipes.named("sft", wildcards.sft)
 
 
 def sft_selection(wildcards):

@@ -20,7 +20,7 @@ rule rollout:
         "results/benchmarks/rollout/{policy}/{subset}/{shard}.tsv"
     conda:
         "../envs/workflow.yaml"
-    threads: WORKERS
+    threads: rollout_threads
     resources:
         rollouts=rollout_workers,
     params:

@@ -21,7 +21,7 @@ rule make_base_model:
         "results/benchmarks/make_base_model/{model}.tsv"
     conda:
         "../envs/workflow.yaml"
-    threads: SETTINGS["train_threads"]
+    threads: model_threads
     params:
         settings=model_settings,
     shell:
@@ -80,7 +80,7 @@ rule train_sft:
         "results/benchmarks/train_sft/{sft}.tsv"
     conda:
         "../envs/workflow.yaml"
-    threads: SETTINGS["train_threads"]
+    threads: lambda wildcards: sft_settings(wildcards)["train"]["threads"]
     params:
         training=sft_training,
     shell:

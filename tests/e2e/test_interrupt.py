@@ -22,8 +22,8 @@ IDENTICAL = (
     "results/tasks/small-train.json",
     "results/tasks/small-forge.json",
     "results/tasks/small-heldout.json",
-    "results/rollouts/scripted/small-train/000of001.jsonl",
-    "results/rollouts/scripted/small-forge/000of001.jsonl",
+    "results/rollouts/scripted/small-train/001of002.jsonl",
+    "results/rollouts/scripted/small-forge/000of002.jsonl",
     "results/sft/small/dataset.jsonl",
 )
 
