@@ -20,12 +20,13 @@ FOUNDATION = {
     "weights",
 }
 MAY_USE = {
-    "tasks": FOUNDATION | {"tasks", "sandbox"},
+    "tasks": FOUNDATION | {"tasks", "images", "sandbox"},
     "sandbox": {"records", "sandbox"},
+    "images": FOUNDATION | {"images", "sandbox"},
     "models": FOUNDATION | {"models"},
     "agents": FOUNDATION | {"agents", "models", "sandbox"},
-    "grading": FOUNDATION | {"grading", "sandbox", "tasks"},
-    "rollouts": FOUNDATION | {"agents", "models", "sandbox", "tasks"},
+    "grading": FOUNDATION | {"grading", "images", "sandbox", "tasks"},
+    "rollouts": FOUNDATION | {"agents", "images", "models", "sandbox", "tasks"},
     "sft": FOUNDATION | {"sft", "tasks", "models"},
     "scores": FOUNDATION | {"grading", "scores"},
 }

@@ -1,0 +1,1 @@
+"""Images: resolved to digests, pulled once, unpacked for backends without an engine."""

@@ -1,0 +1,221 @@
+"""One layer of an image, unpacked into a folder of its own so that images that share it share the files.
+
+Layers are hostile input: nothing is written through a symlink, no name leads out, devices and
+setuid bits are left out. What only the layers below can resolve (whiteouts, hard links to lower files,
+parents that the layer does not list) is written beside the folder as its `Notes`, for `roots`.
+"""
+
+import errno
+import gzip
+import io
+import os
+import shutil
+import stat
+import tarfile
+import zlib
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+import zstandard
+
+from swelab.images.faults import ImageBroken
+
+WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_UNREADABLE = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError, ValueError)
+_CHUNK = 1 << 20
+_NAMES = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.ENOTDIR, errno.ENOTEMPTY)
+_MOST_ENTRIES, _MOST_BYTES = 20_000_000, 1 << 40
+
+
+@dataclass
+class Notes:
+    """What a layer says beyond its files. Paths are relative, without a leading slash."""
+
+    whiteouts: list[str] = field(default_factory=list)  # lower paths that this layer removes
+    opaque: list[str] = field(default_factory=list)  # folders of which nothing lower is seen
+    implied: list[str] = field(default_factory=list)  # folders that the layer uses but does not list
+    links: list[tuple[str, str]] = field(default_factory=list)  # hard links (name, lower path)
+    skipped: int = 0  # devices
+    files: int = 0
+    bytes: int = 0  # of regular files
+
+    def record(self) -> dict[str, Any]:
+        """The notes as JSON."""
+        return asdict(self)
+
+
+def unpack(archive: Path, folder: Path, label: str) -> Notes:
+    """Unpack a layer (tar; plain, gzip or zstd) into the existing empty `folder`.
+
+    `label` stands at the head of what goes wrong. Raises ImageBroken, OSError (disk full).
+    """
+    try:
+        with open(archive, "rb") as raw, _opened(raw) as stream:
+            return _Unpacking(folder, label).run(stream)
+    except (
+        tarfile.TarError,
+        EOFError,
+        zlib.error,
+        gzip.BadGzipFile,
+        zstandard.ZstdError,
+        ValueError,
+    ) as error:
+        raise ImageBroken(f"{label}: not a readable archive: {error}") from None
+
+
+def _opened(raw: IO[bytes]) -> IO[bytes]:
+    head = raw.read(4)
+    raw.seek(0)
+    if head.startswith(_GZIP):
+        return gzip.GzipFile(fileobj=raw, mode="rb")  # type: ignore[return-value]
+    if head == _ZSTD:
+        reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(
+            raw, read_across_frames=True
+        )
+        return io.BufferedReader(reader, _CHUNK)  # type: ignore[type-var]
+    return raw
+
+
+class _Unpacking:
+    """The state of one layer's unpacking: `real` are folders known to be folders and no symlinks."""
+
+    def __init__(self, folder: Path, label: str):
+        self.folder, self.label, self.notes = folder, label, Notes()
+        self.real = {PurePosixPath(".")}
+        self.modes: dict[PurePosixPath, tarfile.TarInfo] = {}
+        self.as_root = os.geteuid() == 0
+
+    def run(self, stream: IO[bytes]) -> Notes:
+        with tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK) as tar:
+            for number, entry in enumerate(tar):
+                if number >= _MOST_ENTRIES:
+                    raise ImageBroken(f"{self.label}: more than {_MOST_ENTRIES} entries")
+                try:
+                    self._add(tar, entry)
+                except (ValueError, OverflowError) as error:  # NUL in a link, absurd numbers
+                    raise ImageBroken(f"{self.label}: entry {entry.name!r}: {error}") from None
+                except OSError as error:
+                    if error.errno not in _NAMES:
+                        raise
+                    raise ImageBroken(f"{self.label}: entry {entry.name!r}: {error.strerror}") from None
+        for path, entry in self.modes.items():  # last: a folder may forbid writing into it
+            self._finish(self.folder / path, entry)
+        for path in self.real - set(self.modes):
+            self.notes.implied.append(str(path))
+        self.notes.implied.sort()
+        return self.notes
+
+    def _add(self, tar: tarfile.TarFile, entry: tarfile.TarInfo) -> None:
+        path = self._inner(entry.name, entry.name)
+        if path.name == OPAQUE:
+            self.notes.opaque.append(str(path.parent))
+        elif path.name.startswith(WHITEOUT):
+            self.notes.whiteouts.append(str(path.parent / self._whited(path, entry.name)))
+        elif path == PurePosixPath("."):
+            if entry.isdir():
+                self.modes[path] = entry
+        else:
+            self._enter(path.parent, entry.name)
+            self._place(tar, entry, path)
+
+    def _inner(self, name: str, entry: str) -> PurePosixPath:
+        """A name of the archive as a path below the root. Raises ImageBroken."""
+        path = PurePosixPath(name.lstrip("/") or ".")
+        if ".." in path.parts or "\0" in name or len(path.parts) > 255:
+            raise ImageBroken(f"{self.label}: entry {entry!r} leaves the image")
+        return path
+
+    def _whited(self, path: PurePosixPath, entry: str) -> str:
+        name = path.name.removeprefix(WHITEOUT)
+        if name in ("", ".", ".."):
+            raise ImageBroken(f"{self.label}: entry {entry!r} removes no file")
+        return name
+
+    def _enter(self, parent: PurePosixPath, entry: str) -> None:
+        """Make sure that `parent` is a folder of this layer, reached through folders only."""
+        if parent in self.real:
+            return
+        self._enter(parent.parent, entry)
+        place = self.folder / parent
+        try:
+            place.mkdir(0o755)
+        except FileExistsError:
+            if not stat.S_ISDIR(place.lstat().st_mode):
+                raise ImageBroken(f"{self.label}: entry {entry!r} goes through a link or a file") from None
+        self.real.add(parent)
+
+    def _place(self, tar: tarfile.TarFile, entry: tarfile.TarInfo, path: PurePosixPath) -> None:
+        place = self.folder / path
+        if entry.isdir():
+            self._make_room(path, place, keep_folder=True)
+            place.mkdir(0o755, exist_ok=True)
+            self.real.add(path)
+            self.modes[path] = entry
+            return
+        if not (entry.isreg() or entry.issym() or entry.islnk() or entry.isfifo()):
+            self.notes.skipped += 1  # devices; what else tar knows is no file of an image
+            return
+        self._make_room(path, place, keep_folder=False)
+        self.notes.files += 1
+        if entry.islnk():
+            self._link(entry, path, place)
+        elif entry.issym():
+            os.symlink(entry.linkname, place)
+            self._own(place, entry)
+        elif entry.isfifo():
+            os.mkfifo(place)
+            self._finish(place, entry)
+        else:
+            self._write(tar, entry, place)
+
+    def _make_room(self, path: PurePosixPath, place: Path, keep_folder: bool) -> None:
+        """A later entry of one name replaces the earlier."""
+        try:
+            kind = place.lstat().st_mode
+        except FileNotFoundError:
+            return
+        if not stat.S_ISDIR(kind):
+            place.unlink()
+        elif not keep_folder:
+            shutil.rmtree(place)
+            self.real = {other for other in self.real if path not in (other, *other.parents)}
+            self.modes = {k: v for k, v in self.modes.items() if path not in (k, *k.parents)}
+
+    def _link(self, entry: tarfile.TarInfo, path: PurePosixPath, place: Path) -> None:
+        target = self._inner(entry.linkname, entry.name)
+        source = self.folder
+        for part in target.parts:
+            if source.is_symlink():
+                raise ImageBroken(f"{self.label}: entry {entry.name!r} links through a symlink")
+            source = source / part
+        try:
+            os.link(source, place, follow_symlinks=False)
+        except FileNotFoundError:
+            self.notes.links.append((str(path), str(target)))
+        except (IsADirectoryError, PermissionError):
+            raise ImageBroken(f"{self.label}: entry {entry.name!r} is a hard link to a folder") from None
+
+    def _write(self, tar: tarfile.TarFile, entry: tarfile.TarInfo, place: Path) -> None:
+        self.notes.bytes += entry.size
+        if self.notes.bytes > _MOST_BYTES:
+            raise ImageBroken(f"{self.label}: more than {_MOST_BYTES} bytes of files")
+        source = tar.extractfile(entry)
+        assert source is not None
+        with open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+            shutil.copyfileobj(source, file, _CHUNK)
+            if file.tell() != entry.size:
+                raise ImageBroken(f"{self.label}: entry {entry.name!r} is cut short")
+        self._finish(place, entry)
+
+    def _finish(self, place: Path, entry: tarfile.TarInfo) -> None:
+        """Owner, mode and time. Setuid bits go; the user who pulls can always read and remove."""
+        self._own(place, entry)
+        os.chmod(place, entry.mode & 0o1777 | (0o700 if entry.isdir() else 0o400))
+        seconds = entry.mtime if 0 <= entry.mtime < 1 << 33 else 0
+        os.utime(place, (seconds, seconds))
+
+    def _own(self, place: Path, entry: tarfile.TarInfo) -> None:
+        if self.as_root and 0 <= entry.uid < 2**31 and 0 <= entry.gid < 2**31:
+            os.lchown(place, entry.uid, entry.gid)

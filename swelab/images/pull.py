@@ -1,0 +1,135 @@
+"""The pull stage: every image that a subset's tasks name, some at once, resumable."""
+
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Protocol
+
+from swelab.console import Progress
+from swelab.images.apptainer import Sifs, file_record
+from swelab.images.engine import Engine
+from swelab.images.faults import ImageError
+from swelab.images.names import Name, behind, is_file, parse
+from swelab.images.registry import Registry
+from swelab.images.store import Store
+from swelab.journal import Journal
+from swelab.records import Fault, Record, digest
+from swelab.sandbox.protocol import Image
+
+Check = Callable[[Image], tuple[int, list[Record]]]
+"""How many tasks of an image were looked at, and what tells their answers (`leaks` in the schema)."""
+
+
+class Puller(Protocol):
+    """A way to have images: a folder of unpacked ones, an engine, a folder of apptainer files."""
+
+    def pull(self, name: Name, source: Name, told: Callable[[int], None]) -> Record: ...
+
+
+def open_puller(backend: str, folder: Path, registry: Registry, architecture: str) -> Puller:
+    """The way that the sandboxes of `backend` need. Raises EngineFailed."""
+    if backend == "docker":
+        return Engine(registry, architecture)
+    return (Sifs if backend == "apptainer" else Store)(folder, registry, architecture)
+
+
+class Fetched:
+    """Counts the bytes that come, and says so now and then: one image may take minutes. Thread-safe."""
+
+    def __init__(self, every_seconds: float = 20):
+        self.bytes, self.every = 0, every_seconds
+        self._last = time.monotonic()
+        self._lock = threading.Lock()
+
+    def __call__(self, count: int) -> None:
+        with self._lock:
+            self.bytes += count
+            now = time.monotonic()
+            if now - self._last < self.every:
+                return
+            self._last = now
+        print(f"pull images: {self.bytes / 1e6:.0f} MB fetched", file=sys.stderr, flush=True)
+
+
+class Pulling:
+    """Pulls by names, of which finished ones are in the journal: an image that was pulled costs no request.
+
+    `held(record)` says whether what the journal tells of is still there; `key` what else a pull depends on.
+    """
+
+    def __init__(self, puller: Puller, folder: Path, prefix: str, journal: Journal, check: Check, key: str):
+        self.puller, self.folder, self.prefix = puller, folder, prefix
+        self.journal, self.check, self.key = journal, check, key
+        self.kept = 0
+        self.fetched = Fetched()
+        self._written = threading.Lock()
+
+    def one(self, text: str) -> Record:
+        """The record of one image. Raises ImageError and other Faults."""
+        key = digest([text, self.prefix, self.key])
+        if key in self.journal and self._there(text, found := dict(self.journal.get(key)["image"])):
+            self.kept += 1
+            return found
+        name = parse(text) if not is_file(text) else None
+        pulled = (
+            self.puller.pull(name, behind(name, self.prefix), self.fetched)
+            if name
+            else file_record(text)
+        )
+        folder = self.folder / pulled["folder"] if pulled["folder"] else None
+        checked, leaks = self.check(Image(text, pulled["digest"], folder, pulled["workdir"]))
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        record = {**pulled, "pulled": now, "checked": checked, "leaks": leaks}
+        with self._written:
+            self.journal.append({"key": key, "name": text, "image": record})
+        return record
+
+    def _there(self, text: str, found: Record) -> bool:
+        if found["folder"]:
+            return (self.folder / found["folder"]).exists()
+        return isinstance(self.puller, Engine) and self.puller.holds(parse(text), found["digest"])
+
+
+def pull_images(names: list[str], pulling: Pulling, workers: int) -> Record:
+    """The record of all images (schema `images`): pulled, failed with reasons, counts."""
+    images: dict[str, Record] = {}
+    failed: dict[str, Record] = {}
+    progress = Progress(len(names), "pull images")
+    for name, found in _in_parallel(names, pulling.one, workers):
+        if isinstance(found, Fault):
+            reason = found.reason if isinstance(found, ImageError) else "failed"
+            failed[name] = {"reason": reason, "error": str(found)}
+        else:
+            images[name] = found
+        progress.done(name in images)
+    progress.close()
+    counts = Counter(f"failed_{failure['reason']}" for failure in failed.values())
+    counts["named"], counts["pulled"], counts["kept"] = len(names), len(images) - pulling.kept, pulling.kept
+    counts["leaking"] = sum(1 for image in images.values() if image["leaks"])
+    ordered = {name: images[name] for name in names if name in images}
+    return {"images": ordered, "failed": dict(sorted(failed.items())), "counts": dict(sorted(counts.items()))}
+
+
+def _in_parallel(
+    names: list[str], work: Callable[[str], Record], workers: int
+) -> Iterator[tuple[str, Record | Fault]]:
+    """Each name with what came of it, as they come."""
+
+    def attempt(name: str) -> Record | Fault:
+        try:
+            return work(name)
+        except Fault as fault:
+            return fault
+
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            futures = {pool.submit(attempt, name): name for name in names}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise

@@ -1,0 +1,209 @@
+"""A real registry on loopback, what pushes images into it, and a proxy that makes it fail."""
+
+import gzip
+import hashlib
+import io
+import json
+import shutil
+import socket
+import subprocess
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+
+PROGRAM = "docker-registry"
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+INDEX = "application/vnd.oci.image.index.v1+json"
+LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
+
+
+def free_port() -> int:
+    """A port of loopback that nothing listens on now."""
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return opened.getsockname()[1]
+
+
+@contextmanager
+def running_registry(folder: Path) -> Iterator["Hub"]:
+    """Debian's docker-registry over an empty `folder`, ended with the block."""
+    host = f"127.0.0.1:{free_port()}"
+    recipe = {
+        "version": 0.1,
+        "storage": {"filesystem": {"rootdirectory": str(folder)}},
+        "http": {"addr": host},
+    }
+    recipe["log"] = {"level": "error"}
+    (folder / "config.yml").write_text(json.dumps(recipe))
+    with open(folder / "log", "wb") as log:
+        server = subprocess.Popen(
+            [PROGRAM, "serve", str(folder / "config.yml")], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+    try:
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                httpx.get(f"http://{host}/v2/").raise_for_status()
+                break
+            except httpx.HTTPError:
+                assert server.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()
+                time.sleep(0.05)
+        yield Hub(host)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def has_registry() -> bool:
+    """Whether Debian's package docker-registry is installed."""
+    return shutil.which(PROGRAM) is not None
+
+
+class Hub:
+    """Pushes to the registry at `host`."""
+
+    def __init__(self, host: str):
+        self.host = host
+
+    def blob(self, repository: str, data: bytes) -> dict:
+        """Upload; returns its descriptor without a media type."""
+        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        place = httpx.post(f"http://{self.host}/v2/{repository}/blobs/uploads/").headers["Location"]
+        answer = httpx.put(httpx.URL(place).copy_merge_params({"digest": digest}), content=data, timeout=60)
+        assert answer.status_code == 201, answer.text
+        return {"digest": digest, "size": len(data)}
+
+    def manifest(self, repository: str, tag: str, document: dict) -> dict:
+        """Upload under a tag (or a digest); returns its descriptor."""
+        data = json.dumps(document).encode()
+        kind = document["mediaType"]
+        answer = httpx.put(
+            f"http://{self.host}/v2/{repository}/manifests/{tag}",
+            content=data,
+            headers={"Content-Type": kind},
+        )
+        assert answer.status_code == 201, answer.text
+        return {"mediaType": kind, "digest": f"sha256:{hashlib.sha256(data).hexdigest()}", "size": len(data)}
+
+    def image(
+        self, repository: str, layers: list[bytes], tag: str = "latest", config: dict | None = None
+    ) -> str:
+        """Push an image of ready layers (compressed tars); returns its digest."""
+        document = {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": config or {"Env": ["PATH=/usr/bin:/bin", "COLOUR=blue"], "WorkingDir": "/testbed"},
+            "rootfs": {"type": "layers", "diff_ids": [_diff_id(layer) for layer in layers]},
+        }
+        kind = "application/vnd.oci.image.config.v1+json"
+        return self.manifest(
+            repository,
+            tag,
+            {
+                "schemaVersion": 2,
+                "mediaType": MANIFEST,
+                "config": {"mediaType": kind, **self.blob(repository, json.dumps(document).encode())},
+                "layers": [{"mediaType": LAYER, **self.blob(repository, layer)} for layer in layers],
+            },
+        )["digest"]
+
+
+def _diff_id(layer: bytes) -> str:
+    data = gzip.decompress(layer) if layer[:2] == b"\x1f\x8b" else layer
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def entry(name: str, **fields) -> tarfile.TarInfo:
+    """A tar entry; `fields` are attributes of TarInfo."""
+    made = tarfile.TarInfo(name)
+    made.mode = 0o644
+    for key, value in fields.items():
+        setattr(made, key, value)
+    return made
+
+
+def tar(*entries: tuple[tarfile.TarInfo, bytes] | tarfile.TarInfo) -> bytes:
+    """An uncompressed tar of entries; those with content come as pairs."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for item in entries:
+            made, data = item if isinstance(item, tuple) else (item, b"")
+            made.size = len(data)
+            archive.addfile(made, io.BytesIO(data))
+    return out.getvalue()
+
+
+def layer(*entries: tuple[tarfile.TarInfo, bytes] | tarfile.TarInfo) -> bytes:
+    """A gzip layer."""
+    return gzip.compress(tar(*entries), mtime=0)
+
+
+def files(**contents: str) -> bytes:
+    """A gzip layer of regular files; "__" in a keyword stands for "/"."""
+    return layer(*((entry(name.replace("__", "/")), text.encode()) for name, text in contents.items()))
+
+
+Fault = Callable[["Answer"], bool]
+"""Looks at a request; True when it has answered itself."""
+
+
+class Answer(BaseHTTPRequestHandler):
+    """One request through the proxy."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """Answer by the proxy's fault, else by the registry."""
+        self.server.requests.append((self.path, dict(self.headers)))  # type: ignore[attr-defined]
+        if self.server.fault(self):  # type: ignore[attr-defined]
+            return
+        self.relay()
+
+    def relay(self, cut_after: int | None = None, flip: bool = False) -> None:
+        """The registry's answer; cut off after some bytes of it, or with its first byte changed."""
+        sent = {k: v for k, v in self.headers.items() if k.lower() in ("accept", "range")}
+        got = httpx.get(f"http://{self.server.hub}{self.path}", headers=sent)  # type: ignore[attr-defined]
+        body = bytes([got.content[0] ^ 1]) + got.content[1:] if flip else got.content
+        self.send_response(got.status_code)
+        for key, value in got.headers.items():
+            if key.lower() in ("content-type", "content-length", "content-range", "www-authenticate"):
+                self.send_header(key, value)
+        self.end_headers()
+        self.wfile.write(body if cut_after is None else body[:cut_after])
+        if cut_after is not None:
+            self.wfile.flush()
+            self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
+
+    def answer(self, status: int, headers: dict[str, str] | None = None, body: bytes = b"") -> None:
+        """An answer of the proxy's own."""
+        self.send_response(status)
+        for key, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: object) -> None:
+        """Nothing on the terminal."""
+
+
+@contextmanager
+def faulty_proxy(hub: str, fault: Fault) -> Iterator[ThreadingHTTPServer]:
+    """A proxy before the registry at `hub`, with its `.host`; `.requests`: (path, headers) of each."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    server.hub, server.fault, server.requests = hub, fault, []  # type: ignore[attr-defined]
+    server.host = f"127.0.0.1:{server.server_address[1]}"  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

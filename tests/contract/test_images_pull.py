@@ -1,0 +1,246 @@
+"""Images from a real registry, through a proxy that makes it fail, into a folder of unpacked roots."""
+
+import base64
+import hashlib
+import itertools
+import json
+import os
+import random
+import shutil
+import threading
+import time
+
+import httpx
+import pytest
+
+from swelab.images.faults import (
+    AccessRefused,
+    ImageBroken,
+    ImageUnknown,
+    NoRoom,
+    RateLimited,
+    RegistryDown,
+)
+from swelab.images.names import behind, parse
+from swelab.images.registry import Registry
+from swelab.images.store import Store
+from swelab.images.transport import Transport
+from tests.contract.registry import INDEX, entry, faulty_proxy, files, has_registry, layer, running_registry
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(not has_registry(), reason="Debian's docker-registry is not installed"),
+]
+NOISE = random.Random(7).randbytes(3 << 20)
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """The registry, with one image of two layers as `lab/calc`."""
+    with running_registry(tmp_path_factory.mktemp("registry")) as opened:
+        opened.shared = layer((entry("usr/noise"), NOISE), (entry("etc/motd"), b"lower\n"))
+        opened.digest = opened.image(
+            "lab/calc", [opened.shared, files(testbed__a="one\n", etc__motd="upper\n")]
+        )
+        yield opened
+
+
+def store(tmp_path, patience=10.0, rate_patience=10.0):
+    return Store(tmp_path / "images", Registry(Transport(patience, rate_patience)))
+
+
+def pull(where, host, repository="lab/calc", tag="latest"):
+    name = parse(f"{host}/{repository}:{tag}")
+    return where.pull(name, name)
+
+
+def nothing(answer):
+    return False
+
+
+def once(act, where="/blobs/"):
+    """A fault that meets the first request whose path holds `where`."""
+    count = itertools.count()
+    return lambda answer: where in answer.path and next(count) == 0 and (act(answer), True)[1]
+
+
+def test_an_image_is_pulled_and_unpacked(hub, tmp_path):
+    where = store(tmp_path)
+    record = pull(where, hub.host)
+    root = where.folder / record["folder"]
+    assert record["digest"] == hub.digest and record["workdir"] == "/testbed"
+    assert (root / "usr/noise").read_bytes() == NOISE
+    assert (root / "etc/motd").read_text() == "upper\n"
+    about = json.loads(root.with_name(root.name + ".json").read_text())
+    assert about["config"]["Env"] == ["PATH=/usr/bin:/bin", "COLOUR=blue"] and about["digest"] == hub.digest
+    assert not list((where.folder / "blobs").iterdir())
+
+
+def test_shared_layers_lie_on_disk_once(hub, tmp_path):
+    other = hub.image("lab/other", [hub.shared, files(testbed__b="two\n")])
+    where = store(tmp_path)
+    with faulty_proxy(hub.host, nothing) as proxy:
+        first, second = pull(where, proxy.host), pull(where, proxy.host, "lab/other")
+        fetched = [path for path, _ in proxy.requests if "/blobs/" in path]
+    assert second["digest"] == other
+    assert len(fetched) == 5  # two configs, two layers, and one layer more: not the shared one again
+    noise = [os.stat(where.folder / record["folder"] / "usr/noise") for record in (first, second)]
+    assert noise[0].st_ino == noise[1].st_ino and noise[0].st_nlink == 3
+
+
+def test_what_is_there_is_not_pulled_again(hub, tmp_path):
+    pull(store(tmp_path), hub.host)
+    with faulty_proxy(hub.host, nothing) as proxy:
+        pull(store(tmp_path), proxy.host)
+        assert [path.split("/")[-2] for path, _ in proxy.requests] == ["manifests"]
+
+
+def test_a_layer_that_is_cut_off_goes_on_where_it_stopped(hub, tmp_path):
+    cut = once(lambda answer: answer.relay(cut_after=1 << 20), hub_layer(hub))
+    with faulty_proxy(hub.host, cut) as proxy:
+        record = pull(store(tmp_path), proxy.host)
+        ranges = [headers.get("Range") for path, headers in proxy.requests if hub_layer(hub) in path]
+    assert (tmp_path / "images" / record["folder"] / "usr/noise").read_bytes() == NOISE
+    assert ranges[0] is None and 0 < int(ranges[1].removeprefix("bytes=").rstrip("-")) <= 1 << 20
+
+
+def hub_layer(hub):
+    return hashlib.sha256(hub.shared).hexdigest()
+
+
+def test_a_killed_pull_starts_where_bytes_are_missing(hub, tmp_path):
+    where = store(tmp_path)
+    (where.folder / "blobs" / hub_layer(hub)).write_bytes(hub.shared[:2000])
+    with faulty_proxy(hub.host, nothing) as proxy:
+        pull(where, proxy.host)
+        assert "bytes=2000-" in [headers.get("Range") for _, headers in proxy.requests]
+
+
+def test_wrong_bytes_are_fetched_anew_and_refused_in_the_end(hub, tmp_path):
+    bad = once(lambda answer: answer.relay(flip=True), hub_layer(hub))
+    with faulty_proxy(hub.host, bad) as proxy:
+        pull(store(tmp_path / "once"), proxy.host)
+    always = lambda answer: hub_layer(hub) in answer.path and (answer.relay(flip=True), True)[1]  # noqa: E731
+    with faulty_proxy(hub.host, always) as proxy, pytest.raises(ImageBroken, match="bytes sent as layer"):
+        pull(store(tmp_path / "always"), proxy.host)
+
+
+def test_a_manifest_with_another_digest_is_refused(hub, tmp_path):
+    flip = once(lambda answer: answer.relay(flip=True), "/manifests/")
+    with faulty_proxy(hub.host, flip) as proxy, pytest.raises(ImageBroken, match="another digest"):
+        name = parse(f"{proxy.host}/lab/calc@{hub.digest}")
+        store(tmp_path).pull(name, name)
+
+
+def test_a_rate_limit_is_waited_for_as_long_as_it_says(hub, tmp_path):
+    limit = once(lambda answer: answer.answer(429, {"Retry-After": "2"}))
+    started = time.monotonic()
+    with faulty_proxy(hub.host, limit) as proxy:
+        pull(store(tmp_path), proxy.host)
+    assert 2 <= time.monotonic() - started < 8
+
+
+def test_a_quota_named_in_words_counts_as_one_and_ends_typed(hub, tmp_path):
+    words = json.dumps({"errors": [{"code": "TOOMANYREQUESTS", "message": "slow down"}]}).encode()
+    with faulty_proxy(hub.host, lambda answer: (answer.answer(403, body=words), True)[1]) as proxy:
+        with pytest.raises(RateLimited, match="slow down"):
+            pull(store(tmp_path, rate_patience=1.5), proxy.host)
+        assert len(proxy.requests) >= 2
+
+
+def test_a_registry_that_fails_for_a_while_is_asked_again(hub, tmp_path):
+    shaky = once(lambda answer: answer.answer(500))
+    with faulty_proxy(hub.host, shaky) as proxy:
+        pull(store(tmp_path / "a"), proxy.host)
+    dead = faulty_proxy(hub.host, lambda answer: (answer.answer(503), True)[1])
+    with dead as proxy, pytest.raises(RegistryDown, match="answers 503"):
+        pull(store(tmp_path / "b", patience=1.5), proxy.host)
+
+
+def test_nobody_there_and_nothing_there(hub, tmp_path):
+    with pytest.raises(RegistryDown, match="does not answer"):
+        pull(store(tmp_path, patience=0.1), "127.0.0.1:9")
+    with pytest.raises(ImageUnknown, match="manifests/absent"):
+        pull(store(tmp_path), hub.host, tag="absent")
+
+
+def with_tokens(host, passwords):
+    """A proxy's fault: a registry that wants a token, and the service that gives it out."""
+
+    def act(answer):
+        if answer.path.startswith("/token"):
+            given = answer.headers.get("Authorization", "")
+            if passwords and given != f"Basic {passwords}":
+                answer.answer(401)
+            else:
+                answer.answer(200, body=b'{"token": "t0ken"}')
+            return True
+        if answer.headers.get("Authorization") == "Bearer t0ken":
+            return False
+        realm = f'Bearer realm="http://{answer.headers["Host"]}/token",service="s",scope="x"'
+        answer.answer(401, {"WWW-Authenticate": realm})
+        return True
+
+    return act
+
+
+def test_a_token_is_fetched_when_asked_for(hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    with faulty_proxy(hub.host, with_tokens(hub.host, "")) as proxy:
+        pull(store(tmp_path / "open"), proxy.host)
+        assert "/token?scope=repository%3Alab%2Fcalc%3Apull&service=s" in [path for path, _ in proxy.requests]
+    account = base64.b64encode(b"me:secret").decode()
+    with faulty_proxy(hub.host, with_tokens(hub.host, account)) as proxy:
+        with pytest.raises(AccessRefused):
+            pull(store(tmp_path / "none"), proxy.host)
+        (tmp_path / "config.json").write_text(json.dumps({"auths": {proxy.host: {"auth": account}}}))
+        pull(store(tmp_path / "known"), proxy.host)
+
+
+def test_the_manifest_for_this_platform_is_taken(hub, tmp_path):
+    answer = httpx.get(
+        f"http://{hub.host}/v2/lab/calc/manifests/latest",
+        headers={"Accept": "application/vnd.oci.image.manifest.v1+json"},
+    )
+    mine = {"mediaType": answer.headers["Content-Type"], "digest": hub.digest, "size": len(answer.content)}
+    offered = [{**mine, "platform": {"os": "linux", "architecture": "amd64"}}]
+    hub.manifest("lab/calc", "many", {"schemaVersion": 2, "mediaType": INDEX, "manifests": offered})
+    assert pull(store(tmp_path), hub.host, tag="many")["digest"] == hub.digest
+    offered[0]["platform"] = {"os": "linux", "architecture": "s390x"}
+    hub.manifest("lab/calc", "foreign", {"schemaVersion": 2, "mediaType": INDEX, "manifests": offered})
+    with pytest.raises(ImageUnknown, match="there is one for linux/s390x"):
+        pull(store(tmp_path), hub.host, tag="foreign")
+
+
+def test_what_does_not_fit_is_refused_before_a_byte_is_fetched(hub, tmp_path, monkeypatch):
+    real = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: real._replace(free=270 << 20))
+    with faulty_proxy(hub.host, nothing) as proxy, pytest.raises(NoRoom, match=r"needs about 15\.\d MB"):
+        try:
+            pull(store(tmp_path), proxy.host)
+        finally:
+            assert not [path for path, _ in proxy.requests if "/blobs/" in path]
+
+
+def test_a_mirror_stands_before_the_name(hub, tmp_path):
+    hub.image("mirror/lab/calc", [files(testbed__a="mirrored\n")])
+    name = parse("lab/calc")
+    source = behind(name, f"{hub.host}/mirror/")
+    assert str(name) == "docker.io/lab/calc:latest" and str(source) == f"{hub.host}/mirror/lab/calc:latest"
+    where = store(tmp_path)
+    record = where.pull(name, source)
+    assert (where.folder / record["folder"] / "testbed/a").read_text() == "mirrored\n"
+
+
+def test_two_stores_on_one_folder_do_not_disturb_each_other(hub, tmp_path):
+    with faulty_proxy(hub.host, nothing) as proxy:
+        found = []
+        pullers = [
+            threading.Thread(target=lambda: found.append(pull(store(tmp_path), proxy.host))) for _ in range(4)
+        ]
+        for each in pullers:
+            each.start()
+        for each in pullers:
+            each.join()
+        fetched = [path for path, _ in proxy.requests if hub_layer(hub) in path]
+    assert len(found) == 4 and found.count(found[0]) == 4 and len(fetched) == 1
