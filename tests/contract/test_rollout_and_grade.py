@@ -1,6 +1,7 @@
 """One task through the real agent loop, the real sandbox, real git and real tests."""
 
 import json
+import tarfile
 
 import pytest
 
@@ -218,3 +219,14 @@ def test_shard_resumes_and_reports(task, repos_dir, tmp_path):
     assert report["resolved_instances"] == 3 and report["incomplete_ids"] == [tasks[3]["instance_id"]]
     with pytest.raises(InputError, match="twice"):
         build_report(tasks, [*grades, grades[0]], "scripted", "s")
+
+
+@pytest.mark.parametrize("name, kind", [("../out", b"0"), ("/out", b"0"), ("link", b"2")])
+def test_an_unsafe_repository_archive_is_refused(task, tmp_path, name, kind):
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = kind, "/etc/passwd"
+    with tarfile.open(tmp_path / "calc.tar", "w") as tar:
+        tar.addfile(entry)
+    with pytest.raises(InputError, match="unsafe entry"):
+        RepoStore(tmp_path, tmp_path / "cache").clean_tree(task)
+    assert not (tmp_path / "out").exists() and not list((tmp_path / "cache").iterdir())

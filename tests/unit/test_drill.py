@@ -12,6 +12,7 @@ from swelab import recipes
 from swelab.models.sed import substitution
 from swelab.records import InputError, check
 from swelab.tasks import drill
+from swelab.tasks.checkout import unpack
 from swelab.tasks.drill_text import NOUNS, SHAPES, VERBS, issue, make_function
 from swelab.tasks.split import side_of
 
@@ -104,7 +105,7 @@ def test_the_patch_makes_the_named_test_fail_and_no_other(small, backend, tmp_pa
     row = make(small, backend, tmp_path / "journal.jsonl", limit=1)[0][0]
     tree = tmp_path / "tree"
     with tarfile.open(small[1]["small"]) as tar:
-        tar.extractall(tree, filter="data")
+        unpack(tar, tree)
     with backend.start(tree) as sandbox:
         clean = drill.STATUS.findall(sandbox.exec(row["test_cmd"]).output)
     subprocess.run(["git", "apply", "-"], input=row["patch"], text=True, cwd=tree, check=True)
