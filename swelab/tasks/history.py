@@ -1,0 +1,74 @@
+"""The start of a task in an image: its repository with the history of the base commit and nothing later.
+
+All of it happens inside the sandbox, so that nothing that a repository configures runs on this machine.
+"""
+
+import re
+import secrets
+from pathlib import Path
+
+from swelab.records import Fault, Record, shorten
+from swelab.sandbox import Limits, Sandbox, SandboxLost
+from swelab.tasks.checkout import encode_patch
+
+SCRIPT = Path(__file__).with_name("scrub.sh")
+LIMITS = Limits(
+    wall_seconds=900,
+    cpu_seconds=900,
+    memory_bytes=8 << 30,
+    file_bytes=16 << 30,
+    disk_bytes=64 << 30,
+    output_bytes=1 << 20,
+)
+_PATH = re.compile(r"^(?:---|\+\+\+) (?:[ab]/)(.+?)(?:\t.*)?$", re.M)
+
+
+class HistoryRefused(Fault):
+    """A repository from which what came later cannot be taken, or whose start is not the task's."""
+
+
+def is_bug(task: Record) -> bool:
+    """Whether the row's patch makes the bug (SWE-smith) and does not repair it (SWE-bench, SWE-Gym)."""
+    return not any(task.get(name) for name in ("test_patch", "eval_script", "version"))
+
+
+def patched_files(task: Record) -> list[str]:
+    """Paths that the row's patch changes, in their order."""
+    return list(dict.fromkeys(_PATH.findall(task["patch"])))
+
+
+def removed_files(task: Record) -> list[str]:
+    """Files that SWE-smith takes from the agent: those that hold the failing tests."""
+    return sorted({test.partition("::")[0] for test in task["FAIL_TO_PASS"] if "::" in test})
+
+
+def prepare(sandbox: Sandbox, task: Record) -> str:
+    """Bring a fresh sandbox of the task's image to the task's start; returns its base commit.
+
+    SWE-bench's rows start at their base commit (or the benchmark's own set-up commit on it), with its
+    history. Rows whose patch is the bug start from one commit without parents that holds the buggy tree, so
+    that no branch and no parent tells the clean code. What the image has in its working copy beyond that
+    becomes a commit of ours, the same each time. Raises HistoryRefused, SandboxError.
+    """
+    bug = is_bug(task)
+    folder = f"/tmp/swelab-{secrets.token_hex(8)}"
+    sandbox.put(f"{folder}/scrub.sh", SCRIPT.read_bytes())
+    sandbox.put(f"{folder}/patch", encode_patch(task["patch"]))
+    for name, paths in (("touched", patched_files(task)), ("removed", removed_files(task) if bug else [])):
+        kept = [path for path in paths if not path.startswith("/") and ".." not in path.split("/")]
+        sandbox.put(
+            f"{folder}/{name}", b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in kept)
+        )
+    kind, wanted = ("bug", task["instance_id"]) if bug else ("fix", task.get("base_commit") or "")
+    if not re.fullmatch(r"[A-Za-z0-9_.+-]*", wanted):
+        raise HistoryRefused(f"{task['instance_id']}: {shorten(wanted)!r} is not a commit")
+    result = sandbox.exec(f"bash {folder}/scrub.sh {kind} '{wanted}' {folder}", limits=LIMITS)
+    said = result.output.decode(errors="replace").strip().splitlines() or [f"exit {result.returncode}"]
+    word, _, rest = said[-1].partition(" ")
+    if result.returncode == 0 and word == "BASE" and re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", rest):
+        return rest
+    if word == "REFUSED":
+        raise HistoryRefused(f"{task['instance_id']}: {shorten(rest)}")
+    if result.limit in ("memory", "disk", "wall"):
+        raise SandboxLost(f"making the repository anew met the {result.limit} limit")
+    raise HistoryRefused(f"{task['instance_id']}: the repository could not be made anew: {shorten(said[-1])}")
