@@ -1,6 +1,6 @@
 """swelab: from nothing to results/verified_score.json.
 
-The rule files follow the data: tasks, rollouts, grades, SFT, scores. Each opens with its contract.
+The rule files follow the data: tasks, images, rollouts, grades, SFT, scores. Each opens with its contract.
 """
 
 from snakemake.utils import min_version
@@ -13,6 +13,7 @@ configfile: "configs/config.yaml"
 
 include: "rules/common.smk"
 include: "rules/tasks.smk"
+include: "rules/images.smk"
 include: "rules/rollouts.smk"
 include: "rules/grading.smk"
 include: "rules/sft.smk"

@@ -73,6 +73,12 @@ def subset_repos(wildcards):
     return expand("results/repos/{repo}.tar", repo=names)
 
 
+def subset_images(wildcards):
+    """Record of the images that a published set's tasks run in; tasks that we make run in none."""
+    published = subset_settings(wildcards)["source"] == "dataset"
+    return f"results/images/{wildcards.subset}.json" if published else []
+
+
 def scaffold_path(wildcards):
     return ancient(f"configs/scaffolds/{policy_settings(wildcards)['scaffold']}.yaml")
 

@@ -1,6 +1,6 @@
 """A policy attempts the tasks of a subset in sandboxes; the expert and our models alike.
 
-in:  results/tasks/{subset}.json, configs/policies/{policy}.yaml, its scaffold, its weights
+in:  results/tasks/{subset}.json, results/images/{subset}.json of a published set, configs/policies/{policy}.yaml, its scaffold, its weights
 out: results/rollouts/{policy}/{subset}/{shard}.jsonl   trajectories
      results/rollouts/{policy}/{subset}/preds.json      predictions in the SWE-bench format
 """
@@ -9,6 +9,7 @@ out: results/rollouts/{policy}/{subset}/{shard}.jsonl   trajectories
 rule rollout:
     input:
         tasks="results/tasks/{subset}.json",
+        images=subset_images,
         policy=ancient("configs/policies/{policy}.yaml"),
         scaffold=scaffold_path,
         weights=policy_weights,
@@ -30,6 +31,7 @@ rule rollout:
         r"""
         SWELAB_LOG={log:q} python -m scripts.rollout \
             --tasks {input.tasks:q} \
+            --images {input.images:q} \
             --repos-dir results/repos \
             --policy {input.policy:q} \
             --scaffold {input.scaffold:q} \

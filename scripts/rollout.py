@@ -13,6 +13,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
+    parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")
     parser.add_argument("--policy", type=Path, required=True, help="policy recipe")
     parser.add_argument("--scaffold", type=Path, required=True, help="scaffold recipe")
     parser.add_argument("--subset", required=True, help="name of the subset")
@@ -29,6 +30,7 @@ def main() -> None:
         subset=args.subset,
         shard=args.shard,
         repos_dir=args.repos_dir,
+        images_path=args.images,
         progress=args.progress,
         workers=args.workers,
     )

@@ -1,17 +1,20 @@
 """The rollout stage: a policy on a shard of tasks, each in a sandbox of its own."""
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from swelab.agents.mini import LOST, run_rollout
 from swelab.journal import Journal
 from swelab.models.policy import open_policy, weights_digest
 from swelab.records import Record, digest
-from swelab.sandbox import Backend, Limits, SandboxError, open_backend
+from swelab.sandbox import Backend, Image, Limits, SandboxError, open_backend
 from swelab.shards import in_shard, run_shard
 from swelab.tasks.checkout import RepoStore, git, scratch_folder
+from swelab.tasks.history import HistoryRefused, prepare
+from swelab.tasks.images import task_images
 
 
 def rollout_key(task: Record, policy: Record, scaffold: Record, weights: str, repo: str) -> str:
@@ -31,18 +34,24 @@ def roll_out(
     repos_dir: Path,
     progress: Path,
     workers: int,
+    images_path: Path | None = None,
 ) -> Iterator[Record]:
     """Trajectory records of the tasks in `shard`, in their order. A model server runs only for work left.
 
-    Raises InputError (bad tasks, weights, repository archives), BackendMissing, ServingError.
+    images_path: record of the images that tasks without a repository archive run in. Raises InputError
+    (bad tasks, weights, archives, images missing or telling answers), BackendMissing, ServingError.
     """
+    images = task_images(mine := in_shard(tasks, shard), images_path)
     backend = open_backend()
     with Journal(progress) as journal, scratch_folder() as scratch:
         store = RepoStore(repos_dir, scratch / "repos")
         weights = weights_digest(policy)
         keyed = [
-            (rollout_key(task, policy, scaffold, weights, store.digest(task)), task)
-            for task in in_shard(tasks, shard)
+            (
+                rollout_key(task, policy, scaffold, weights, image.digest if image else store.digest(task)),
+                task,
+            )
+            for task, image in ((task, images.get(task["instance_id"])) for task in mine)
         ]
 
         @contextmanager
@@ -50,7 +59,7 @@ def roll_out(
             log = progress.with_suffix(".server.log")
             with open_policy(policy, policy_name, scaffold, log) as model_for:
                 yield lambda task: {
-                    **attempt(task, model_for, store, backend, scaffold, scratch),
+                    **attempt(task, model_for, store, backend, scaffold, scratch, images),
                     "policy": policy_name,
                     "subset": subset,
                 }
@@ -73,14 +82,22 @@ def attempt(
     backend: Backend,
     scaffold: Record,
     scratch: Path,
+    images: Mapping[str, Image] = MappingProxyType({}),
 ) -> Record:
     """One rollout in a fresh checkout and sandbox. Raises InputError when the task is unusable."""
+    limits = Limits(**scaffold["limits"])
+    if image := images.get(task["instance_id"]):
+        try:
+            with backend.start(None, image=image, limits=limits) as sandbox:
+                return run_rollout(task, model_for(task), sandbox, prepare(sandbox, task), scaffold)
+        except (SandboxError, HistoryRefused) as error:
+            return lost(task, str(error))
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         tree = Path(folder) / "tree"
         store.checkout(task, tree)
         base = git(tree, "rev-parse", "HEAD").stdout.decode().strip()
         try:
-            with backend.start(tree, limits=Limits(**scaffold["limits"])) as sandbox:
+            with backend.start(tree, limits=limits) as sandbox:
                 return run_rollout(task, model_for(task), sandbox, base, scaffold)
         except SandboxError as error:
             return lost(task, str(error))

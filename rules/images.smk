@@ -1,0 +1,36 @@
+"""The images that tasks run in: names to digests, pulled before anything runs in them, looked through for leaks.
+
+in:  results/tasks/{subset}.json
+out: results/images/{subset}.json   digest, size, place and leaks of each image; what could not be had, and why
+     results/images/{layers,roots}/  unpacked images, shared by all subsets; for a Docker engine, nothing
+"""
+
+
+rule pull_images:
+    input:
+        tasks="results/tasks/{subset}.json",
+    output:
+        images="results/images/{subset}.json",
+    log:
+        "results/logs/pull_images/{subset}.log",
+    benchmark:
+        "results/benchmarks/pull_images/{subset}.tsv"
+    conda:
+        "../envs/workflow.yaml"
+    threads: WORKERS
+    resources:
+        pulls=SETTINGS["images_at_once"],
+    params:
+        prefix=SETTINGS["image_prefix"],
+        may_fail=SETTINGS["images_may_fail"],
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.pull_images \
+            --tasks {input.tasks:q} \
+            --store results/images \
+            --prefix {params.prefix:q} \
+            --may-fail {params.may_fail} \
+            --progress results/progress/pull_images/{wildcards.subset}.jsonl \
+            --workers {resources.pulls} \
+            --output {output.images:q}
+        """

@@ -1,0 +1,58 @@
+"""Pulls the images that a subset's tasks run in and looks for what tells their answers; resumable."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from swelab.console import run_script
+from swelab.images.names import images_of
+from swelab.images.pull import Pulling, open_puller, pull_images
+from swelab.images.registry import Registry
+from swelab.images.transport import Transport
+from swelab.journal import Journal
+from swelab.records import Fault, Record, check, load_tasks, write_json
+from swelab.sandbox import Image, open_backend
+from swelab.tasks.leaks import check_image
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
+    parser.add_argument("--store", type=Path, required=True, help="folder of unpacked images")
+    parser.add_argument("--prefix", default="", help="mirror put before names: host[:port][/folder]")
+    parser.add_argument("--architecture", default="amd64", help="platform: linux on this")
+    parser.add_argument("--progress", type=Path, required=True, help="journal")
+    parser.add_argument("--workers", type=int, default=4, help="images at once")
+    parser.add_argument("--may-fail", type=int, default=0, help="how many images may be missing in the end")
+    parser.add_argument("--output", type=Path, required=True, help="images JSON, in the store's folder")
+    args = parser.parse_args()
+    tasks = images_of(load_tasks(args.tasks))
+    record: Record = {"images": {}, "failed": {}, "counts": {"named": 0}}
+    if tasks:
+        record = pull(args, tasks)
+    check(record, "images", args.output)
+    for name, failure in record["failed"].items():
+        print(f"not pulled: {name}: {failure['error']}", file=sys.stderr)
+    if len(record["failed"]) > args.may_fail:
+        first = next(iter(record["failed"].values()))["error"]
+        raise Fault(f"{len(record['failed'])} of {len(tasks)} images could not be had; the first: {first}")
+    write_json(args.output, record)
+
+
+def pull(args: argparse.Namespace, tasks: dict[str, list[Record]]) -> Record:
+    backend = open_backend()
+    registry = Registry(Transport(say=lambda line: print(line, file=sys.stderr, flush=True)))
+    puller = open_puller(backend.name, args.store, registry, args.architecture)
+
+    def look(image: Image) -> tuple[int, list[Record]]:
+        return check_image(backend, image, tasks[image.name])
+
+    key = f"{backend.name} {args.architecture} {os.environ.get('DOCKER_HOST', '')}"
+    with Journal(args.progress) as journal:
+        pulling = Pulling(puller, args.store, args.prefix, journal, look, key)
+        return pull_images(sorted(tasks), pulling, args.workers)
+
+
+if __name__ == "__main__":
+    run_script(main)
