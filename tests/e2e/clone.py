@@ -30,7 +30,9 @@ def make_clone(folder: Path) -> Path:
 
 def command(*arguments: str, config=()) -> list[str]:
     toolbox = os.environ.get("SWELAB_TOOLBOX") or str(ROOT / ".venv-sandbox")
-    settings = ["experiment=small", f"toolbox={toolbox}", *config]
+    settings = [*config, f"toolbox={toolbox}"]
+    if not any(setting.startswith("experiment=") for setting in config):
+        settings.append("experiment=small")
     return [sys.executable, "-m", "snakemake", *TARGETS, *arguments, "--config", *settings]
 
 
