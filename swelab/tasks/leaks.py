@@ -1,19 +1,19 @@
 """What else in an image tells a task's answer: solved copies of patched files, copies of the history."""
 
 import re
+import secrets
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from swelab.records import Record, shorten
-from swelab.sandbox import WORKDIR, Backend, Image, Sandbox, SandboxLost
-from swelab.sandbox.protocol import Limits
+from swelab.sandbox import WORKDIR, Backend, Image, Limits, PathRefused, Sandbox, SandboxLost
 from swelab.tasks.checkout import encode_patch, git
 from swelab.tasks.history import HistoryRefused, is_bug, patched_files, prepare
 
-_LIST = "find / \\( -path /proc -o -path /sys -o -path /dev \\) -prune -o -type f -print0 2>/dev/null"
-_LIMITS = Limits(wall_seconds=600, cpu_seconds=600, memory_bytes=4 << 30, output_bytes=256 << 20)
+_LIST = "find / \\( -path /proc -o -path /sys -o -path /dev \\) -prune -o -type f -print0"
+_LIMITS = Limits(wall_seconds=600, cpu_seconds=600, memory_bytes=4 << 30, file_bytes=1 << 30)
 _SPOILED = (".orig", ".rej", "~", ".bak", ".old")
 _STORE = re.compile(r"(.*/objects)/(?:pack/pack-[0-9a-f]+\.pack|[0-9a-f]{2}/[0-9a-f]{38,62})")
 _BIGGEST_COPY = 4 << 20
@@ -41,10 +41,22 @@ def check_image(backend: Backend, image: Image, tasks: Sequence[Record]) -> tupl
 
 def _files(sandbox: Sandbox) -> list[str]:
     """Paths of all regular files that an agent can see."""
-    result = sandbox.exec(_LIST, limits=_LIMITS)
-    if result.dropped_bytes or not result.output:
+    paths = _output(sandbox, _LIST, 256 << 20).split(b"\0")[:-1]
+    if not paths:
         raise SandboxLost("the files of the image could not be listed")
-    return [path.decode("utf-8", "surrogateescape") for path in result.output.split(b"\0")[:-1]]
+    return [path.decode("utf-8", "surrogateescape") for path in paths]
+
+
+def _output(sandbox: Sandbox, command: str, most: int) -> bytes:
+    """Standard output without what an image's shell has to say beside it; "" beyond `most` bytes."""
+    path = f"/tmp/swelab-{secrets.token_hex(8)}"
+    sandbox.exec(f"( {command} ) > {path} 2>/dev/null", limits=_LIMITS)
+    try:
+        return sandbox.get(path, most)
+    except (PathRefused, FileNotFoundError):
+        return b""
+    finally:
+        sandbox.exec(f"rm -f {path}")
 
 
 def _solved(sandbox: Sandbox, task: Record, files: list[str]) -> Iterator[str]:
@@ -56,7 +68,7 @@ def _solved(sandbox: Sandbox, task: Record, files: list[str]) -> Iterator[str]:
                 continue
             if path.endswith(f"{name}.rej"):
                 yield f"{path} holds a rejected part of a patch"
-            elif _solves(_content(sandbox, path), task, name):
+            elif _solves(_output(sandbox, f"cat -- {shlex.quote(path)}", _BIGGEST_COPY), task, name):
                 yield f"{path} holds the answer to {name}"
 
 
@@ -67,12 +79,6 @@ def _is_copy(path: str, name: str, base: str) -> bool:
         tail = "/".join(PurePosixPath(name).parts[-2:])
         return path.endswith(f"/{tail}")
     return last.startswith(base) and last.removeprefix(base) in _SPOILED
-
-
-def _content(sandbox: Sandbox, path: str) -> bytes:
-    limits = Limits(output_bytes=_BIGGEST_COPY, wall_seconds=60)
-    result = sandbox.exec(f"cat -- {shlex.quote(path)} 2>/dev/null", limits=limits)
-    return b"" if result.dropped_bytes or result.returncode else result.output
 
 
 def _solves(content: bytes, task: Record, name: str) -> bool:
@@ -111,8 +117,8 @@ def _histories(sandbox: Sandbox, task: Record, files: list[str]) -> Iterator[str
         if not re.fullmatch(r"[0-9a-f]{40,64}", head.strip()):
             return
         command = (
-            "d=$(mktemp -d) && GIT_DIR=$d git init -q && "
-            f"GIT_ALTERNATE_OBJECT_DIRECTORIES={shlex.quote(store)} GIT_DIR=$d git cat-file -e {head.strip()}"
+            "export GIT_DIR=$(mktemp -d) && git init -q && "
+            f"GIT_ALTERNATE_OBJECT_DIRECTORIES={shlex.quote(store)} git cat-file -e {head.strip()}"
         )
         if sandbox.exec(command).returncode == 0:
             yield f"{shorten(store)} is another copy of the repository's history"
