@@ -167,7 +167,11 @@ class Answer(BaseHTTPRequestHandler):
 
     def relay(self, cut_after: int | None = None, flip: bool = False) -> None:
         """The registry's answer; cut off after some bytes of it, or with its first byte changed."""
-        sent = {k: v for k, v in self.headers.items() if k.lower() in ("accept", "range")}
+        sent = {
+            key: ", ".join(self.headers.get_all(key, []))
+            for key in ("Accept", "Range")
+            if key in self.headers
+        }
         got = httpx.get(f"http://{self.server.hub}{self.path}", headers=sent)  # type: ignore[attr-defined]
         body = bytes([got.content[0] ^ 1]) + got.content[1:] if flip else got.content
         self.send_response(got.status_code)
@@ -180,6 +184,16 @@ class Answer(BaseHTTPRequestHandler):
             self.wfile.flush()
             self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
+
+    def relay_slowly(self) -> None:
+        """The registry's answer, half of it at once and the rest never: until the client goes."""
+        got = httpx.get(f"http://{self.server.hub}{self.path}")  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(got.content)))
+        self.end_headers()
+        self.wfile.write(got.content[: len(got.content) // 2])
+        self.wfile.flush()
+        self.connection.recv(1)
 
     def answer(self, status: int, headers: dict[str, str] | None = None, body: bytes = b"") -> None:
         """An answer of the proxy's own."""
