@@ -76,11 +76,9 @@ class Pulling:
             return found
         name = parse(text) if not is_file(text) else None
         pulled = (
-            self.puller.pull(name, behind(name, self.prefix), self.fetched)
-            if name
-            else file_record(text)
+            self.puller.pull(name, behind(name, self.prefix), self.fetched) if name else file_record(text)
         )
-        folder = self.folder / pulled["folder"] if pulled["folder"] else None
+        folder = (self.folder / pulled["folder"]).absolute() if pulled["folder"] else None
         checked, leaks = self.check(Image(text, pulled["digest"], folder, pulled["workdir"]))
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         record = {**pulled, "pulled": now, "checked": checked, "leaks": leaks}

@@ -16,7 +16,7 @@ from swelab.sandbox import Image, open_backend
 from swelab.sandbox.images import load_images
 from swelab.tasks.images import task_images
 from swelab.tasks.leaks import check_image
-from tests.conftest import run_python
+from tests.conftest import ROOT, run_python
 from tests.contract.image_files import folder_layer, programs_layer
 from tests.contract.registry import entry, faulty_proxy, has_registry, layer, running_registry
 from tests.contract.test_history import BUG, BUGGY, CLEAN, NAME, commit, git
@@ -64,7 +64,14 @@ def row(image, name=NAME):
 def pull(tmp_path, rows, *options):
     write_json(tmp_path / "tasks.json", rows)
     return run_python(
-        *("-m", "scripts.pull_images", "--tasks", tmp_path / "tasks.json", "--store", tmp_path / "images"),
+        *(
+            "-m",
+            "scripts.pull_images",
+            "--tasks",
+            tmp_path / "tasks.json",
+            "--store",
+            os.path.relpath(tmp_path / "images", ROOT),
+        ),
         *("--progress", tmp_path / "progress.jsonl", "--output", tmp_path / "images/s.json", *options),
     )
 
