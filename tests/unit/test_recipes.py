@@ -49,7 +49,7 @@ def test_every_setting_is_described(kind):
 def test_defaults_are_filled_in():
     scaffold = recipes.named("scaffold", "demo")
     assert scaffold["limits"]["processes"] >= 4
-    assert recipes.named("policy", "scripted")["shards"] == 1
+    assert recipes.named("policy", "base")["shards"] == 1
 
 
 @pytest.mark.parametrize(
