@@ -132,8 +132,10 @@ class ScriptedModel(TextModel):
         return submit
 
     def _look(self, edit: Edit) -> str:
-        """Shows the function down to the line of the bug, two lines of body at least."""
+        """Shows the function down to the line of the bug, or the lines around it where none is named."""
         hint = self.task.get("hint", {})
+        if "function" not in self.task:
+            return f"sed -n '{max(1, edit.number - 5)},{edit.number + len(edit.before) + 5}p' {edit.path}"
         name = self.task["function"].rpartition("::")[2].rpartition(".")[2]
         start = hint.get("line", edit.number)
         below = max(2, edit.number + len(edit.before) - 1 - start)
@@ -141,6 +143,6 @@ class ScriptedModel(TextModel):
 
     def _test(self) -> str:
         """Runs the file of the first failing test, with the settings of the task's own test command."""
-        settings = _SETTINGS.findall(self.task["test_cmd"])[0]
+        settings = _SETTINGS.findall(self.task.get("test_cmd", ""))[0]
         quiet = "" if self.task.get("source") == "drill" else QUIET
         return f"{settings}{TEST}{quiet} {self.task['FAIL_TO_PASS'][0].partition('::')[0]}"
