@@ -2,6 +2,7 @@
 # Usage: system.sh PYTHON PROGRAM...   Installs the Debian packages of missing programs when root;
 # otherwise says what to ask the administrator for. Prints nothing when all are there.
 set -eu
+PATH=$PATH:/usr/sbin:/sbin # where dockerd is
 python=$1
 shift
 
@@ -14,6 +15,7 @@ missing=
 for program in "$@"; do
     case $program in
         venv) "$python" -c 'import ensurepip' 2>/dev/null || missing="$missing python3.11-venv" ;;
+        dockerd) command -v dockerd >/dev/null || missing="$missing docker.io" ;;
         bwrap) command -v bwrap >/dev/null || missing="$missing bubblewrap" ;;
         *) command -v "$program" >/dev/null || missing="$missing $program" ;;
     esac

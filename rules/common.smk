@@ -79,6 +79,12 @@ def subset_images(wildcards):
     return f"results/images/{wildcards.subset}.json" if published else []
 
 
+def sandbox_image(wildcards):
+    """Record of the image for tasks without one of their own, where the backend cannot do without."""
+    needed = SETTINGS["backend"] != "bubblewrap" and not subset_images(wildcards)
+    return ancient("results/images/sandbox/image.json") if needed else []
+
+
 def scaffold_path(wildcards):
     return ancient(f"configs/scaffolds/{policy_settings(wildcards)['scaffold']}.yaml")
 

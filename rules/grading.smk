@@ -10,6 +10,7 @@ rule grade:
     input:
         tasks="results/tasks/{subset}.json",
         predictions="results/rollouts/{policy}/{subset}/preds.json",
+        sandbox=sandbox_image,
     output:
         grades="results/grades/{policy}/{subset}/{shard}.jsonl",
     log:

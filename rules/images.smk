@@ -3,6 +3,7 @@
 in:  results/tasks/{subset}.json
 out: results/images/{subset}.json   digest, size, place and leaks of each image; what could not be had, and why
      results/images/{layers,roots}/  unpacked images, shared by all subsets; for a Docker engine, nothing
+     results/images/sandbox/        the image for tasks without one of their own: record, root folder, archive
 """
 
 
@@ -33,4 +34,25 @@ rule pull_images:
             --progress results/progress/pull_images/{wildcards.subset}.jsonl \
             --workers {resources.pulls} \
             --output {output.images:q}
+        """
+
+
+rule build_sandbox_image:
+    input:
+        pins="envs/sandbox.txt",
+    output:
+        record="results/images/sandbox/image.json",
+        archive="results/images/sandbox/root.tar",
+        root=directory("results/images/sandbox/root"),
+    log:
+        "results/logs/build_sandbox_image/sandbox.log",
+    conda:
+        "../envs/workflow.yaml"
+    params:
+        toolbox=SETTINGS["toolbox"],
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.build_sandbox_image \
+            --toolbox {params.toolbox:q} \
+            --output "$(dirname {output.record:q})"
         """

@@ -10,6 +10,7 @@ rule rollout:
     input:
         tasks="results/tasks/{subset}.json",
         images=subset_images,
+        sandbox=sandbox_image,
         policy=ancient("configs/policies/{policy}.yaml"),
         scaffold=scaffold_path,
         weights=policy_weights,

@@ -33,6 +33,7 @@ rule make_tasks:
     input:
         recipe=ancient("configs/subsets/{subset}.yaml"),
         repos=subset_repos,
+        sandbox=sandbox_image,
     output:
         tasks="results/tasks/{subset}.json",
         manifest="results/tasks/{subset}.manifest.json",

@@ -45,6 +45,10 @@ def open_backend(name: str | None = None, *, toolbox: Path | None = None) -> Bac
     package. Raises BackendMissing.
     """
     name = name or os.environ.get("SWELAB_BACKEND") or "bubblewrap"
+    if name == "docker":
+        from swelab.sandbox.docker_backend import DockerBackend  # its client is slow to import
+
+        return DockerBackend()
     if name != "bubblewrap":
-        raise BackendMissing(f"no sandbox backend is called {name!r}; there is: bubblewrap")
+        raise BackendMissing(f"no sandbox backend is called {name!r}; there are: bubblewrap, docker")
     return BubblewrapBackend(toolbox or Path(os.environ.get("SWELAB_TOOLBOX") or _DEFAULT_TOOLBOX))

@@ -5,7 +5,6 @@ host user id of its own without capabilities; as another user, in a user namespa
 """
 
 import os
-import re
 import selectors
 import tempfile
 import threading
@@ -16,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from swelab.sandbox import files, image_root, rootfs
-from swelab.sandbox.launch import Launch, as_bytes, gate_command
+from swelab.sandbox.launch import Launch, gate_command, refusal
 from swelab.sandbox.lifeline import Lifeline
 from swelab.sandbox.machine import check_kernel, diagnosis, tool
 from swelab.sandbox.output import BoundedOutput
@@ -43,7 +42,6 @@ from swelab.sandbox.seccomp import filter_program
 from swelab.sandbox.watch import DiskMeter, Watch
 
 _CPU_CODE, _FILE_CODE, _KILL_CODE = 128 + 24, 128 + 25, 128 + 9  # SIGXCPU, SIGXFSZ, SIGKILL
-_LONGEST_ARGUMENT = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux
 _ISOLATION = (
     *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
     *("--hostname", "sandbox", "--new-session", "--die-with-parent", "--clearenv"),
@@ -57,7 +55,6 @@ _PROBE = (
     f"{rootfs.TOOLBOX}/bin/python -c "
     '\'import importlib.util as u; exit(u.find_spec("pytest") is None and "it has no pytest")\''
 )
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class BubblewrapSandbox:
@@ -120,10 +117,9 @@ class BubblewrapSandbox:
     ) -> ExecResult:
         """Run `bash -c command` in /testbed; see the protocol. Raises SandboxLost, ValueError (env)."""
         limits = limits or self._limits
-        _check_variables(env or {})
-        refusal = _refusal(command)
-        if refusal:
-            return ExecResult(f"bash: {refusal}\n".encode(), 126, False, 0, "", 0.0)
+        refused = refusal(command, env or {})
+        if refused:
+            return ExecResult(f"bash: {refused}\n".encode(), 126, False, 0, "", 0.0)
         with self._state:
             if self._closed:
                 raise SandboxLost("the sandbox is closed")
@@ -226,19 +222,6 @@ class BubblewrapSandbox:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _check_variables(env: Mapping[str, str]) -> None:
-    for name, value in env.items():
-        if not _VARIABLE.fullmatch(name) or "\0" in value:
-            raise ValueError(f"not an environment variable: {name!r}")
-
-
-def _refusal(command: str) -> str:
-    """What bash would say if it could be given the command at all."""
-    if "\0" in command:
-        return "the command holds a NUL byte"
-    return "Argument list too long" if len(as_bytes(command)) > _LONGEST_ARGUMENT else ""
 
 
 class BubblewrapBackend:

@@ -9,6 +9,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from swelab.sandbox.images import inside
 from swelab.sandbox.protocol import WORKDIR, Image, ImageMissing
 from swelab.sandbox.rootfs import HOME, TOOLBOX, gitconfig, top_level
 from swelab.sandbox.scratch import ScratchFolder, copy_tree
@@ -47,7 +48,7 @@ def open_image(image: Image, base: Path) -> ImageRoot:
     except BaseException:
         etc.remove()
         raise
-    return ImageRoot(folder, _inside(folder, image.workdir), etc, declared_environment(folder))
+    return ImageRoot(folder, _repository(folder, image.workdir), etc, declared_environment(folder))
 
 
 def declared_environment(folder: Path) -> dict[str, str]:
@@ -91,9 +92,14 @@ def image_mounts(root: ImageRoot, folder: Path, shm_bytes: int) -> list[str]:
                 arguments += top_level(path, f"/home/{path.name}")
     arguments += ["--proc", "/proc", "--dev", "/dev"]
     arguments += ["--perms", "1777", "--size", str(shm_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
-    for name, inside in (("testbed", WORKDIR), ("tmp", "/tmp"), ("home", HOME)):
-        arguments += ["--bind", str(folder / name), inside]
+    for name, place in (("testbed", WORKDIR), ("tmp", "/tmp"), ("home", HOME)):
+        arguments += ["--bind", str(folder / name), place]
     return [*arguments, "--remount-ro", "/"]
+
+
+def _repository(folder: Path, workdir: str) -> Path | None:
+    found = inside(folder, workdir)
+    return found if found and found.is_dir() and not found.is_symlink() else None
 
 
 def _inside(folder: Path, path: str) -> Path | None:

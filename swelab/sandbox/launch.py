@@ -22,27 +22,48 @@ _START_SECONDS = 30.0
 _END_SECONDS = 10.0
 # stdin is the gate (hence --norc: bash reads ~/.bashrc when its stdin is a socket). "$@" are variables for
 # the command alone: bwrap, setpriv and this shell run before the fence is complete and must not see them.
-_GATE = (
+_READY = "printf r >&0; IFS= read -rN1 _ || exit 125; "
+_BECOME = (
     "{{ {limits}; echo 500 >/proc/self/oom_score_adj; }} 2>/dev/null; umask 022; cd {workdir}; unset OLDPWD; "
-    "printf r >&0; IFS= read -rN1 _ || exit 125; "
-    'c=$1; shift; (($#)) && export -- "$@"; exec -a bash /bin/bash -c "$c" </dev/null'
+    '{ready}c=$1; shift; (($#)) && export -- "$@"; exec -a bash /bin/bash -c "$c" </dev/null'
 )
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LONGEST_ARGUMENT = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux
 # U+DC80 to U+DCFF stay: Python's way to carry bytes that are no UTF-8.
 _HALF_PAIR = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 
 def gate_command(command: str, extra: Mapping[str, str], limits: Limits) -> list[bytes]:
     """argv for inside the sandbox: sets resource limits, waits at the gate, becomes `bash -c command`."""
-    kib = limits.memory_bytes // 1024
+    settings = f"{process_limits(limits)}; ulimit -u {limits.processes}"
+    return [b"/bin/bash", b"--norc", b"-c", *become_words(command, extra, settings, _READY)]
+
+
+def process_limits(limits: Limits) -> str:
+    """Shell commands that set the limits of each process."""
     # The CPU limit per process is a backstop: the watcher, which sees all of them, comes first.
-    settings = (
-        f"ulimit -c 0; ulimit -n 1024; ulimit -v {kib}; ulimit -f {limits.file_bytes // 1024}; "
-        f"ulimit -St {limits.cpu_seconds + 1}; ulimit -Ht {limits.cpu_seconds + 2}; "
-        f"ulimit -u {limits.processes}"
+    return (
+        f"ulimit -c 0; ulimit -n 1024; ulimit -v {limits.memory_bytes // 1024}; "
+        f"ulimit -f {limits.file_bytes // 1024}; "
+        f"ulimit -St {limits.cpu_seconds + 1}; ulimit -Ht {limits.cpu_seconds + 2}"
     )
-    gate = _GATE.format(limits=settings, workdir=WORKDIR)
+
+
+def become_words(command: str, extra: Mapping[str, str], settings: str, ready: str = "") -> list[bytes]:
+    """What follows `bash -c` for a shell that makes `settings` and becomes `bash -c command`."""
+    script = _BECOME.format(limits=settings, workdir=WORKDIR, ready=ready)
     variables = [as_bytes(f"{name}={value}") for name, value in extra.items()]
-    return [b"/bin/bash", b"--norc", b"-c", gate.encode(), b"bash", as_bytes(command), *variables]
+    return [script.encode(), b"bash", as_bytes(command), *variables]
+
+
+def refusal(command: str, extra: Mapping[str, str]) -> str:
+    """What bash would say if it could be given the command, "" if it can. Raises ValueError (extra)."""
+    for name, value in extra.items():
+        if not _VARIABLE.fullmatch(name) or "\0" in value:
+            raise ValueError(f"not an environment variable: {name!r}")
+    if "\0" in command:
+        return "the command holds a NUL byte"
+    return "Argument list too long" if len(as_bytes(command)) > _LONGEST_ARGUMENT else ""
 
 
 def as_bytes(text: str) -> bytes:

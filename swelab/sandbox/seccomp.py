@@ -17,6 +17,7 @@ _X32_BIT = 0x40000000
 # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 _NEW_NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 _ADDRESS_FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
+_MOST_FAMILIES = 64
 
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _CLONE = {"x86_64": 56, "aarch64": 220}
@@ -118,3 +119,32 @@ def filter_program(machine: str | None = None) -> bytes:
     steps += [_refuse(numbers[column], errno.ENOSYS) for numbers in _ABSENT.values()]
     steps += [_clone_rule(_CLONE[machine]), _socket_rule(_SOCKET[machine]), _step(_RETURN, _ALLOW)]
     return b"".join(steps)
+
+
+def engine_profile() -> dict:
+    """The same rules as a profile in the format of container engines (OCI runtime specification)."""
+
+    def rule(names: list[str], error: int, **more: object) -> dict:
+        return {"names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": error, **more}
+
+    def argument(value: int, operation: str, **more: int) -> list[dict]:
+        return [{"index": 0, "value": value, "op": operation, **more}]
+
+    bits = [1 << bit for bit in range(32) if _NEW_NAMESPACES >> bit & 1]
+    spaces = [
+        rule(["clone"], errno.EPERM, args=argument(bit, "SCMP_CMP_MASKED_EQ", valueTwo=bit)) for bit in bits
+    ]
+    # An engine's rule is a conjunction, so that "none of these families" is a list of the gaps between them.
+    gaps = [family for family in range(_MOST_FAMILIES) if family not in _ADDRESS_FAMILIES]
+    sockets = [rule(["socket"], errno.EAFNOSUPPORT, args=argument(family, "SCMP_CMP_EQ")) for family in gaps]
+    sockets.append(rule(["socket"], errno.EAFNOSUPPORT, args=argument(_MOST_FAMILIES, "SCMP_CMP_GE")))
+    return {
+        "defaultAction": "SCMP_ACT_ALLOW",
+        "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X32", "SCMP_ARCH_AARCH64"],
+        "syscalls": [
+            rule(sorted(_REFUSED), errno.EPERM),
+            rule(sorted(_ABSENT), errno.ENOSYS),
+            *spaces,
+            *sockets,
+        ],
+    }

@@ -1,8 +1,22 @@
-"""A sandbox to attack."""
+"""A sandbox to attack, of each backend for the suites that hold for all (EVERY_BACKEND = True)."""
+
+import os
+from pathlib import Path
 
 import pytest
 
+from swelab.records import read_json
+from swelab.sandbox import Image, open_backend
+from tests.contract import engine as engines
 from tests.contract.attacks import SHORT
+
+KINDS = ("bubblewrap", "folder", "docker")  # folder: bubblewrap on an unpacked image
+
+
+def pytest_generate_tests(metafunc):
+    if "kind" in metafunc.fixturenames:
+        every = getattr(metafunc.module, "EVERY_BACKEND", False)
+        metafunc.parametrize("kind", KINDS if every else KINDS[:1], scope="session")
 
 
 @pytest.fixture(scope="module")
@@ -13,8 +27,55 @@ def tree(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def image_record(backend, pytestconfig):
+    """Where the record of the sandbox image is."""
+    reason = engines.why_not()
+    if reason:
+        pytest.skip(reason)
+    return engines.sandbox_image(Path(pytestconfig.cache.mkdir("swelab-sandbox-image")), backend.toolbox.path)
+
+
+@pytest.fixture(scope="session")
+def image(image_record):
+    """The sandbox image."""
+    record = read_json(image_record)
+    return Image(record["name"], record["digest"], Path(image_record).parent / record["folder"])
+
+
+@pytest.fixture(scope="session")
+def engine(image_record):
+    """An engine of the tests' own, and the environment that leads to it."""
+    running = engines.start_engine()
+    before = {name: os.environ.get(name) for name in ("DOCKER_HOST", "SWELAB_SANDBOX_IMAGE")}
+    os.environ.update(DOCKER_HOST=running.address, SWELAB_SANDBOX_IMAGE=str(image_record))
+    yield running
+    for name, value in before.items():
+        os.environ.pop(name) if value is None else os.environ.update({name: value})
+    engines.engine_end(running)
+
+
+class Place:
+    """A backend and, where sandboxes of it need one, the image that they start from."""
+
+    def __init__(self, backend, image=None):
+        self.backend, self.image = backend, image
+
+    def start(self, tree, **options):
+        return self.backend.start(tree, image=self.image, **options)
+
+
+@pytest.fixture(scope="session")
+def place(kind, backend, request):
+    """Where sandboxes of this kind are made."""
+    if kind == "docker":
+        request.getfixturevalue("engine")
+        return Place(open_backend("docker"))
+    return Place(backend, request.getfixturevalue("image") if kind == "folder" else None)
+
+
 @pytest.fixture
-def sandbox(backend, tree):
+def sandbox(place, tree):
     """A fresh sandbox with short limits."""
-    with backend.start(tree, limits=SHORT) as opened:
+    with place.start(tree, limits=SHORT) as opened:
         yield opened

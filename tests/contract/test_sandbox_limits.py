@@ -8,6 +8,7 @@ from swelab.sandbox import Limits
 from tests.contract.attacks import SHORT, processes_with, text, token
 
 pytestmark = pytest.mark.real
+EVERY_BACKEND = True
 
 
 # -- output

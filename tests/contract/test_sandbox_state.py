@@ -12,6 +12,7 @@ from swelab.sandbox import Limits, PathRefused
 from tests.contract.attacks import SHORT, text
 
 pytestmark = pytest.mark.real
+EVERY_BACKEND = True
 
 
 def test_links_and_pipes_planted_at_our_paths(sandbox):
@@ -35,7 +36,7 @@ def test_links_and_pipes_planted_at_our_paths(sandbox):
     for path in ("out", "root/tmp/x", "pipe", "tests/up/x", "/tmp/../etc/x", "dangling"):
         with pytest.raises(PathRefused):
             sandbox.put(path, b"x")
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10
     sandbox.exec("head -c 1000 /dev/zero > long")
     with pytest.raises(PathRefused):
         sandbox.get("long", max_bytes=999)
@@ -62,10 +63,10 @@ def test_put_and_get_under_a_racing_command(sandbox):
     assert Path("/etc/passwd").read_bytes() != b"ok\n"
 
 
-def test_state_persists_between_commands_and_belongs_to_the_sandbox(backend, tree, sandbox):
+def test_state_persists_between_commands_and_belongs_to_the_sandbox(place, tree, sandbox):
     sandbox.exec("echo one > kept; echo two > /tmp/kept; echo three > ~/kept; cd /tmp; export GONE=1")
     assert text(sandbox.exec("cat kept /tmp/kept ~/kept; pwd; echo $GONE")) == "one\ntwo\nthree\n/testbed\n\n"
-    with backend.start(tree) as other:
+    with place.start(tree) as other:
         assert text(other.exec("ls -A . /tmp ~")) == ".:\na.txt\n\n/home/agent:\n\n/tmp:\n"
     assert (tree / "a.txt").read_text() == "hello\n" and len(list(tree.iterdir())) == 1
 
@@ -81,27 +82,29 @@ def test_git_and_pytest_work_on_the_private_copy(sandbox):
         assert (text(result).rstrip().endswith("[100%]"), result.returncode) == (True, 0), text(result)
 
 
-def test_many_sandboxes_at_once(backend, tree):
+def test_many_sandboxes_at_once(place, tree):
     failures = []
 
     def live(number):
         try:
-            with backend.start(tree, limits=SHORT) as box:
+            with place.start(tree, limits=SHORT) as box:
                 for turn in range(3):
                     box.exec(f"echo {number}-{turn} >> log; sleep 0.05")
                 assert text(box.exec("cat log")) == "".join(f"{number}-{turn}\n" for turn in range(3))
         except BaseException as error:
             failures.append(error)
 
-    gc.collect()
-    descriptors = len(os.listdir("/proc/self/fd"))
-    threads = [threading.Thread(target=live, args=(number,)) for number in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    open_files = []
+    for _ in range(2):  # a client keeps connections of the first turn for the second
+        threads = [threading.Thread(target=live, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        gc.collect()
+        open_files.append(len(os.listdir("/proc/self/fd")))
+    assert open_files[1] <= open_files[0]
 
 
 def test_two_commands_at_once_in_one_sandbox(sandbox):
@@ -115,10 +118,10 @@ def test_two_commands_at_once_in_one_sandbox(sandbox):
     assert text(answers["first"]) == "from the second\n"
 
 
-def test_the_umask_of_the_caller_does_not_matter(backend, tree):
+def test_the_umask_of_the_caller_does_not_matter(place, tree):
     old = os.umask(0o077)
     try:
-        with backend.start(tree, limits=SHORT) as box:
+        with place.start(tree, limits=SHORT) as box:
             box.put("sub/put", b"")
             shown = text(box.exec("touch made; id -un; pytest --version; stat -c %a made sub sub/put"))
             assert shown.startswith("agent\npytest ") and shown.endswith("\n644\n755\n644\n")

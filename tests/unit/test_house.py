@@ -113,7 +113,7 @@ def test_every_rule_has_its_script_log_and_contract():
             assert f'"results/logs/{name}/' in block, f"rule {name} has no log of its own name"
             assert not re.search(r"^    (run|script|service):", block, flags=re.M)
             used.add(name)
-    scripts = {path.stem for path in (ROOT / "scripts").glob("*.py")} - {"__init__", "serve"}
+    scripts = {path.stem for path in (ROOT / "scripts").glob("*.py")} - {"__init__", "serve", "reap"}
     assert scripts == used
 
 

@@ -1,0 +1,22 @@
+"""Makes the image that tasks without one of their own run in on container engines."""
+
+import argparse
+import os
+from pathlib import Path
+
+from swelab.console import run_script
+from swelab.sandbox.image_build import build
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    toolbox = os.environ.get("SWELAB_TOOLBOX") or ".venv-sandbox"
+    parser.add_argument("--toolbox", type=Path, default=Path(toolbox), help="venv with the test runner")
+    parser.add_argument("--output", type=Path, required=True, help="folder: image.json, root/, root.tar")
+    args = parser.parse_args()
+    record = build(args.output, args.toolbox)
+    print(f"{record['name']} {record['digest']}: {record['bytes'] >> 20} MiB")
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,21 @@
+"""Removes from a container engine what killed runs left there, and nothing else."""
+
+import argparse
+
+from swelab.console import run_script
+from swelab.sandbox.docker_engine import Engine
+from swelab.sandbox.reap import reap, remove_prepared
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--images", action="store_true", help="also remove prepared images that none uses")
+    args = parser.parse_args()
+    engine = Engine()
+    print(f"removed {len(reap(engine))} containers")
+    if args.images:
+        print(f"removed {len(remove_prepared(engine))} prepared images")
+
+
+if __name__ == "__main__":
+    run_script(main)

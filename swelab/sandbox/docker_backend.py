@@ -1,0 +1,253 @@
+"""Sandboxes of a container engine: limits by control groups, roots by images, everything labelled.
+
+A sandbox is a container whose first process (docker_init.sh) runs one command after the other, each as a user
+without rights; starting one costs the engine's time, a command does not. Commands at the same time in one
+sandbox get containers beside the first that share its folders.
+"""
+
+import errno
+import json
+import logging
+import os
+import stat
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from swelab.sandbox import docker_files, reap, sandbox_image
+from swelab.sandbox.docker_engine import Engine
+from swelab.sandbox.docker_images import EngineImages, Prepared
+from swelab.sandbox.docker_lane import Lane, pieces
+from swelab.sandbox.docker_stream import Answer
+from swelab.sandbox.image_root import DEFAULT_PATH
+from swelab.sandbox.launch import become_words, process_limits, refusal
+from swelab.sandbox.output import BoundedOutput
+from swelab.sandbox.protocol import (
+    DEFAULT_LIMITS,
+    TIMEOUT_CODE,
+    ExecResult,
+    Image,
+    ImageMissing,
+    Limits,
+    SandboxLost,
+)
+from swelab.sandbox.rootfs import ENVIRONMENT, HOME
+from swelab.sandbox.seccomp import engine_profile
+
+_CODES = {"wall": TIMEOUT_CODE, "cpu": 128 + 24, "memory": 128 + 9, "disk": 128 + 9}
+_FILE_CODE, _CPU_CODE = 128 + 25, 128 + 24
+_OURS = Limits(wall_seconds=600, cpu_seconds=600)  # for what we run in a sandbox ourselves
+_SAID_BYTES = 4096
+_COPY = b"cd /.swelab/testbed || exit 3; exec cp -dR --preserve=mode,timestamps -- . /testbed"
+_UNPACK = b"exec tar -xpf - -C /testbed --no-same-owner --delay-directory-restore"
+_log = logging.getLogger(__name__)
+
+
+class DockerSandbox:
+    """See `protocol.Sandbox`."""
+
+    def __init__(self, backend: "DockerBackend", image: Prepared, tree: Path | None, limits: Limits) -> None:
+        self._backend = backend
+        self._image = image
+        self._limits = limits
+        self._closed = False
+        self._running = 0
+        self._state = threading.Condition()
+        self._environment = ENVIRONMENT | {"PATH": DEFAULT_PATH} | image.environment | {"HOME": HOME}
+        self._lanes = [self._new_lane({})]
+        self._free = list(self._lanes)
+        try:
+            self._fill(tree)
+        except BaseException:
+            self.close()
+            raise
+
+    def _new_lane(self, volumes: dict[str, str]) -> Lane:
+        return Lane(self._backend.engine, self._image, self._backend.profile, self._limits, volumes)
+
+    def _fill(self, tree: Path | None) -> None:
+        if tree is None:
+            answer, said = self._run([_COPY, b"bash"])
+        else:
+            with _archive(tree) as chunks:
+                answer, said = self._run([_UNPACK, b"bash"], chunks)
+        if answer.code == 3:
+            raise ImageMissing("the image has no such folder to copy to /testbed")
+        if answer.code or answer.limit:
+            text = said.decode(errors="replace").strip().splitlines() or [
+                answer.limit or f"exit {answer.code}"
+            ]
+            full = answer.limit == "disk" or any("No space left on device" in line for line in text)
+            raise OSError(errno.ENOSPC if full else errno.EIO, f"copying to the sandbox failed: {text[0]}")
+
+    def exec(
+        self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
+    ) -> ExecResult:
+        """Run `bash -c command` in /testbed; see the protocol. Raises SandboxLost, ValueError (env)."""
+        limits = limits or self._limits
+        refused = refusal(command, env or {})
+        if refused:
+            return ExecResult(f"bash: {refused}\n".encode(), 126, False, 0, "", 0.0)
+        words = become_words(command, {**self._environment, **(env or {})}, process_limits(limits))
+        kept = BoundedOutput(limits.output_bytes)
+        with self._lane() as lane:
+            started = time.monotonic()
+            answer = lane.ask(words, limits, kept)
+            seconds = time.monotonic() - started
+        code, limit = answer.code, answer.limit
+        if limit:
+            code = _CODES[limit]
+        else:
+            limit = {_CPU_CODE: "cpu", _FILE_CODE: "file"}.get(code, "output" if kept.dropped else "")
+        return ExecResult(kept.value(), code, limit == "wall", kept.dropped, limit, seconds)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a file; see `protocol.Sandbox.put`."""
+        answer, said = self._run(docker_files.put_words(path), pieces(data))
+        docker_files.check_ending(path, answer.code or bool(answer.limit), said)
+
+    def get(self, path: str, max_bytes: int = 64 << 20) -> bytes:
+        """Read a regular file; see `protocol.Sandbox.get`."""
+        answer, data = self._run(docker_files.get_words(path, max_bytes), kept=max_bytes + _SAID_BYTES)
+        docker_files.check_ending(path, answer.code or bool(answer.limit), data)
+        if len(data) > max_bytes:
+            raise docker_files.PathRefused(f"{path!r} has more than {max_bytes} bytes")
+        return data
+
+    def _run(
+        self, words: Sequence[bytes], given: Iterator[bytes] | None = None, kept: int = _SAID_BYTES
+    ) -> tuple[Answer, bytes]:
+        output = BoundedOutput(kept)
+        limits = Limits(**{**vars(self._limits), **_OWN_LIMITS})
+        with self._lane() as lane:
+            answer = lane.ask(words, limits, output, given)
+        return answer, output.value()
+
+    @contextmanager
+    def _lane(self) -> Iterator[Lane]:
+        """A container that is free, made if need be. Raises SandboxLost."""
+        with self._state:
+            if self._closed:
+                raise SandboxLost("the sandbox is closed")
+            self._running += 1
+            lane = self._free.pop() if self._free else None
+        try:
+            if lane is None:
+                lane = self._new_lane(self._lanes[0].volumes())
+                with self._state:
+                    self._lanes.append(lane)
+                    if self._closed:
+                        lane.hang_up()
+            yield lane
+        except SandboxLost:
+            if self._closed:
+                raise SandboxLost("the sandbox was closed while a command ran") from None
+            raise
+        finally:
+            with self._state:
+                if lane is not None:
+                    self._free.append(lane)
+                self._running -= 1
+                self._state.notify_all()
+
+    def close(self) -> None:
+        """End what runs and remove the containers with their folders."""
+        with self._state:
+            self._closed = True
+            for lane in self._lanes if self._running else ():
+                lane.hang_up()
+            self._state.wait_for(lambda: self._running == 0)
+            for lane in reversed(self._lanes):
+                self._backend.discard(lane)
+            self._lanes.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+_OWN_LIMITS = {"wall_seconds": _OURS.wall_seconds, "cpu_seconds": _OURS.cpu_seconds}
+
+
+@contextmanager
+def _archive(tree: Path) -> Iterator[Iterator[bytes]]:
+    """The folder as chunks of a tar stream. Raises OSError: no such folder, or it cannot be read."""
+    if not stat.S_ISDIR(os.stat(tree).st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(tree))
+    process = subprocess.Popen(
+        ["tar", "-cf", "-", "-C", str(tree), "."],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdout
+    try:
+        yield iter(lambda: process.stdout.read(1 << 20), b"")  # type: ignore[union-attr]
+    finally:
+        process.stdout.close()
+        code = process.wait()
+    if code:
+        raise OSError(errno.EIO, "cannot be read as a whole", str(tree))
+
+
+class DockerBackend:
+    """See `protocol.Backend`. Making one removes what killed callers left on the engine."""
+
+    name = "docker"
+
+    def __init__(self) -> None:
+        self._engine = Engine()
+        self._process = os.getpid()
+        self._images = EngineImages()
+        self._left: list[Lane] = []
+        self._lock = threading.Lock()
+        self.profile = json.dumps(engine_profile())
+        reap.reap(self._engine)
+
+    @property
+    def engine(self) -> Engine:
+        """The connection; a forked process gets its own."""
+        with self._lock:
+            if self._process != os.getpid():
+                self._engine, self._process, self._left = Engine(), os.getpid(), []
+            return self._engine
+
+    def start(
+        self, tree: Path | None, *, image: Image | None = None, limits: Limits = DEFAULT_LIMITS
+    ) -> DockerSandbox:
+        """A fresh sandbox; see `protocol.Backend.start`. Without an image: of the sandbox image."""
+        if tree is None and image is None:
+            raise ValueError("a sandbox needs a tree or an image")
+        self._clear()
+        engine = self.engine
+        image = image or sandbox_image.loaded(engine)
+        prepared = self._images.prepared(engine, image)
+        try:
+            return DockerSandbox(self, prepared, Path(tree) if tree else None, limits)
+        except ImageMissing:
+            self._images.forget(image)
+            raise
+
+    def discard(self, lane: Lane) -> None:
+        """Remove a container, later if the engine does not answer now."""
+        try:
+            lane.remove()
+        except SandboxLost as error:
+            _log.warning("a container could not be removed yet: %s", error)
+            with self._lock:
+                self._left.append(lane)
+
+    def _clear(self) -> None:
+        with self._lock:
+            left, self._left = self._left, []
+        for lane in left:
+            self.discard(lane)

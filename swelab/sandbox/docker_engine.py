@@ -1,0 +1,141 @@
+"""Talks to a container engine (Docker's API over its socket); its errors become those of the protocol."""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import docker
+import requests
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+
+from swelab.sandbox.protocol import BackendMissing, EngineDown, ImageMissing, SandboxLost
+
+API_VERSION = "1.40"  # of engine 19.03
+_ANSWER_SECONDS = 120.0
+_END_SECONDS = 30.0
+_CONNECTIONS = 64
+
+
+class Engine:
+    """One engine, $DOCKER_HOST or the machine's own. Raises BackendMissing when there is none."""
+
+    def __init__(self) -> None:
+        self.address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+        try:
+            self.api = docker.APIClient(
+                **docker.utils.kwargs_from_env(),
+                version=API_VERSION,
+                timeout=_ANSWER_SECONDS,
+                max_pool_size=_CONNECTIONS,
+            )
+            self.api.ping()
+        except (DockerException, requests.RequestException, OSError) as error:
+            raise BackendMissing(f"no container engine answers at {self.address}: {_said(error)}") from None
+
+    @contextmanager
+    def asked(self, what: str) -> Iterator[None]:
+        """Around requests: raises EngineDown, SandboxLost (refused, or the container is gone), OSError."""
+        try:
+            yield
+        except ImageNotFound as error:
+            raise ImageMissing(f"{what}: {_said(error)}") from None
+        except NotFound as error:
+            raise SandboxLost(f"{what}: the container is gone: {_said(error)}") from None
+        except APIError as error:
+            said = _said(error)
+            if "no space left on device" in said.lower():
+                raise OSError(28, f"{what}: the engine's disk is full: {said}") from None
+            raise SandboxLost(f"{what}: the engine refused: {said}") from None
+        except (DockerException, requests.RequestException, OSError) as error:
+            if isinstance(error, OSError) and error.errno == 28:
+                raise
+            raise EngineDown(
+                f"{what}: the engine at {self.address} does not answer: {_said(error)}"
+            ) from None
+
+    def answers(self) -> bool:
+        """Whether the engine is there now."""
+        try:
+            return bool(self.api.ping())
+        except (DockerException, requests.RequestException, OSError):
+            return False
+
+    def create(self, image: str, settings: dict[str, Any], host: dict[str, Any]) -> str:
+        """Id of a new container that is not started; `settings` and `host` as the engine's API names them."""
+        with self.asked("making a container"):
+            body = {"Image": image, **settings, "HostConfig": host}
+            return str(self._post("/containers/create", body)["Id"])
+
+    def start(self, container: str) -> None:
+        """Start what `create` made."""
+        with self.asked("starting a container"):
+            self.api.start(container)
+
+    def update(self, container: str, memory: int, processes: int) -> None:
+        """Change the limits of a running container."""
+        with self.asked("changing a container's limits"):
+            body = {"Memory": memory, "MemorySwap": memory, "PidsLimit": processes}
+            self._post(f"/containers/{container}/update", body)
+
+    def _post(self, path: str, body: dict[str, Any]) -> Any:
+        url = f"{self.api.base_url}/v{API_VERSION}{path}"
+        answer = self.api.post(url, json=body, timeout=_ANSWER_SECONDS)
+        return self.api._result(answer, json=True)
+
+    def attach(self, container: str) -> "Wire":
+        """The container's stdin and output; to be taken before it starts."""
+        with self.asked("attaching to a container"):
+            streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+            return Wire(self.api.attach_socket(container, params=streams))
+
+    def remove(self, container: str) -> None:
+        """Kill and remove, with its own volumes; fine when it is gone or going."""
+        with self.asked("removing a container"):
+            ends = time.monotonic() + _END_SECONDS
+            while True:
+                try:
+                    self.api.remove_container(container, v=True, force=True)
+                except NotFound:
+                    return
+                except APIError as error:
+                    if error.status_code != 409 or time.monotonic() > ends:
+                        raise
+                    time.sleep(0.02)  # it is being removed already
+
+    def running(self, container: str) -> bool:
+        """Whether it runs; False when it is gone. Raises EngineDown."""
+        with self.asked("looking at a container"):
+            try:
+                return bool(self.api.inspect_container(container)["State"]["Running"])
+            except NotFound:
+                return False
+
+
+class Wire:
+    """A raw connection to the streams of a container."""
+
+    def __init__(self, attached: Any) -> None:
+        self._attached = attached  # owns the connection: must live as long as it is used
+        self.socket: socket.socket = getattr(attached, "_sock", attached)
+        self.socket.settimeout(None)
+        self._closing = threading.Lock()
+
+    def close(self) -> None:
+        """End it in both directions; whoever reads gets the end of the stream."""
+        with self._closing:
+            for end in (lambda: self.socket.shutdown(socket.SHUT_RDWR), self._attached.close):
+                try:
+                    end()
+                except OSError:
+                    continue
+
+
+def _said(error: BaseException) -> str:
+    """One line of what the engine or the connection said."""
+    text = getattr(error, "explanation", None) or str(error)
+    lines = str(text).strip().splitlines() or [type(error).__name__]
+    return lines[0][:300]

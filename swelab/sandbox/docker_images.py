@@ -1,0 +1,121 @@
+"""Images as an engine has them, and the ones made from them that sandboxes start from.
+
+A prepared image is its original with the sandbox's user, mount points, and a copy of the repository that
+belongs to this user. It is made once for each image and engine and found again by its tag.
+"""
+
+import hashlib
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from swelab.sandbox.docker_engine import Engine
+from swelab.sandbox.owner import labels
+from swelab.sandbox.protocol import Image, ImageMissing, SandboxLost
+from swelab.sandbox.reap import PREPARED
+from swelab.sandbox.rootfs import gitconfig
+
+UID = 61000  # between the uids of people and those that systemd hands out
+_SCRIPT = Path(__file__).with_name("docker_prepare.sh").read_text()
+_PREPARE_SECONDS = 1800
+# These act on a shell before it runs its first line.
+NEUTRAL = ("BASH_ENV=", "ENV=", "LD_PRELOAD=", "LD_LIBRARY_PATH=")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prepared image: its id, the variables that the original declares, whether it has a repository."""
+
+    id: str
+    environment: dict[str, str]
+
+
+class EngineImages:
+    """Finds and prepares images; asked by several threads."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Prepared] = {}
+        self._lock = threading.Lock()
+
+    def prepared(self, engine: Engine, image: Image) -> Prepared:
+        """What to start a sandbox of `image` from. Raises ImageMissing, SandboxLost, OSError (disk full)."""
+        key = (image.digest, image.workdir)
+        with self._lock:
+            if key not in self._known:
+                original = find(engine, image)
+                declared = (original.get("Config") or {}).get("Env") or []
+                environment = dict(pair.split("=", 1) for pair in declared)
+                self._known[key] = Prepared(_prepare(engine, original["Id"], image), environment)
+            return self._known[key]
+
+    def forget(self, image: Image) -> None:
+        """Look at the engine again next time: it turned out not to have the image any more."""
+        with self._lock:
+            self._known.pop((image.digest, image.workdir), None)
+
+
+def find(engine: Engine, image: Image) -> dict[str, Any]:
+    """What the engine knows of the image of that digest (of its manifest or its own id), never of a mere tag.
+
+    Raises ImageMissing.
+    """
+    bare = image.name.partition("@")[0]
+    head, colon, tag = bare.rpartition(":")
+    repository = head if colon and "/" not in tag else bare
+    for reference in (f"{repository}@{image.digest}", image.digest, image.name):
+        try:
+            with engine.asked(f"looking for image {image.name}"):
+                found: dict[str, Any] = engine.api.inspect_image(reference)
+        except (ImageMissing, SandboxLost) as error:
+            if type(error) not in (ImageMissing, SandboxLost):
+                raise
+            continue  # not known by this name, or no name at all to this engine
+        digests = [name.rpartition("@")[2] for name in found.get("RepoDigests") or []]
+        if image.digest in (found["Id"], *digests):
+            return found
+    raise ImageMissing(f"the engine at {engine.address} has no image {image.name} ({image.digest})")
+
+
+def _prepare(engine: Engine, original: str, image: Image) -> str:
+    """Id of the image prepared from the one with id `original`."""
+    recipe = "\0".join((original, image.workdir, _SCRIPT, gitconfig(), str(UID)))
+    tag = hashlib.sha256(recipe.encode()).hexdigest()[:32]
+    try:
+        with engine.asked("looking for a prepared image"):
+            return str(engine.api.inspect_image(f"swelab-prepared:{tag}")["Id"])
+    except ImageMissing:
+        pass
+    settings = {
+        "Entrypoint": ["/bin/bash", "--norc", "--noprofile", "-c", _SCRIPT, "prepare"],
+        "Cmd": [str(UID), image.workdir, gitconfig()],
+        "User": "0:0",
+        "WorkingDir": "/",
+        "Env": list(NEUTRAL),
+        "Labels": labels(),
+    }
+    host = {
+        "NetworkMode": "none",
+        "CapDrop": ["ALL"],
+        "CapAdd": ["CHOWN", "DAC_OVERRIDE", "FOWNER"],
+        "SecurityOpt": ["no-new-privileges"],
+    }
+    container = engine.create(original, settings, host)
+    try:
+        engine.start(container)
+        with engine.asked(f"preparing image {image.name}"):
+            code = engine.api.wait(container, timeout=_PREPARE_SECONDS)["StatusCode"]
+            if code:
+                said = engine.api.logs(container).decode(errors="replace").strip().splitlines()
+                raise _unfit(image, said[-1] if said else f"exit {code}")
+            conf = {"Labels": {PREPARED: image.digest}, "Healthcheck": {"Test": ["NONE"]}, "Volumes": {}}
+            made = engine.api.commit(container, repository="swelab-prepared", tag=tag, conf=conf)
+        return str(made["Id"])
+    finally:
+        engine.remove(container)
+
+
+def _unfit(image: Image, said: str) -> Exception:
+    if "no space left on device" in said.lower():
+        return OSError(28, f"preparing image {image.name}: the engine's disk is full")
+    return SandboxLost(f"image {image.name} cannot hold a sandbox: {said}")

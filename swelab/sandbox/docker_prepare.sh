@@ -1,0 +1,22 @@
+# Run once for each image, as root in a container of it: what it leaves becomes the image of the sandboxes.
+# $1: uid of the sandbox's user; $2: folder of the image that /testbed is a copy of.
+set -eu
+LC_ALL=C
+for tool in setpriv tar head stat chmod cp mv mkdir cat; do
+    type -P "$tool" >/dev/null || { echo "the image has no program $tool" >&2; exit 3; }
+done
+[[ ! -L /testbed && ! -L /home && ! -L /tmp ]] || { echo "/testbed, /home or /tmp of the image is a link" >&2; exit 3; }
+mkdir -p /testbed /tmp /home/agent /.swelab
+for file in passwd group; do
+    line="agent:x:$1:$1:agent:/home/agent:/bin/bash"
+    [[ $file == passwd ]] || line="agent:x:$1:"
+    { echo "$line"; cat /etc/$file 2>/dev/null || :; } >/.swelab/$file
+    cat /.swelab/$file >/etc/$file
+    chmod 644 /etc/$file
+done
+[[ -e /etc/gitconfig ]] || printf '%s' "$3" >/etc/gitconfig
+if [[ -d $2 ]]; then
+    mkdir /.swelab/testbed
+    cp -dR --preserve=mode,timestamps -- "$2/." /.swelab/testbed
+    chown -Rh "$1:$1" /.swelab/testbed
+fi

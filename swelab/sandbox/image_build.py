@@ -1,0 +1,175 @@
+"""Makes the sandbox image without an engine and without a registry: a small Debian with the toolbox in it.
+
+The image is a folder (for bubblewrap) and the same as an archive that engines load. Its digest is that of
+its configuration, which names the layer by hash: what engines call the image's id.
+"""
+
+import hashlib
+import io
+import json
+import os
+import platform
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from swelab.records import Fault, write_json
+from swelab.sandbox.image_root import DEFAULT_PATH
+from swelab.sandbox.machine import tool
+from swelab.sandbox.rootfs import TOOLBOX, read_toolbox
+
+NAME = "swelab-sandbox:latest"
+SUITE = "bookworm"  # its Python is of the version that the toolbox is made for
+PACKAGES = ("git", "patch", "procps", "python3")
+_LEFT_OUT = ("doc", "info", "locale", "man")
+_EPOCH = 1700000000
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+class BuildFailed(Fault):
+    """The image could not be made."""
+
+
+def build(folder: Path, toolbox: Path) -> dict[str, Any]:
+    """Fill `folder` with root/, root.json (configuration), root.tar (archive) and image.json (the record).
+
+    Returns the record {"name", "digest", "folder", "bytes", "packages"}. Raises BuildFailed, OSError,
+    BackendMissing (no toolbox).
+    """
+    if os.geteuid() != 0:
+        raise BuildFailed("the sandbox image is made as root: its files belong to root")
+    folder.mkdir(parents=True, exist_ok=True)
+    root, layer = folder / "root", folder / "layer.tar"
+    for old in (root, folder / "root.new"):
+        if old.exists():
+            _run(["rm", "-rf", "--one-file-system", "--", str(old)])
+    new = folder / "root.new"
+    _install(new)
+    _slim(new)
+    _add_toolbox(new, toolbox)
+    _run(
+        [
+            "tar",
+            "-cf",
+            str(layer),
+            "--sort=name",
+            "--numeric-owner",
+            f"--mtime=@{_EPOCH}",
+            "-C",
+            str(new),
+            ".",
+        ]
+    )
+    config = _configuration(_sha256(layer))
+    digest = "sha256:" + hashlib.sha256(config).hexdigest()
+    _write_archive(folder / "root.tar", config, layer)
+    layer.unlink()
+    (folder / "root.json").write_bytes(config)
+    new.rename(root)
+    listed = _run(["dpkg-query", f"--admindir={root}/var/lib/dpkg", "-W"])
+    record = {
+        "name": NAME,
+        "digest": digest,
+        "folder": "root",
+        "bytes": (folder / "root.tar").stat().st_size,
+        "packages": dict(line.split("\t") for line in listed.splitlines()),
+    }
+    write_json(folder / "image.json", record)
+    return record
+
+
+def _install(root: Path) -> None:
+    mmdebstrap = tool("mmdebstrap")
+    if mmdebstrap is None:
+        raise BuildFailed("no program `mmdebstrap` (Debian package mmdebstrap)")
+    paths = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _LEFT_OUT]
+    recommends = '--aptopt=APT::Install-Recommends "false"'
+    options = [*paths, recommends, "--variant=essential", f"--include={','.join(PACKAGES)}"]
+    # It mounts the machine's /dev into the new root. In a mount namespace of its own such mounts end with it,
+    # however it ends: nobody who deletes the folder later deletes through them.
+    alone = ["unshare", "--mount", "--propagation=private", "--"]
+    _run(
+        [*alone, mmdebstrap, "--mode=root", "--quiet", *options, SUITE, str(root)],
+        SOURCE_DATE_EPOCH=str(_EPOCH),
+    )
+
+
+def _slim(root: Path) -> None:
+    """Devices are the engine's and bubblewrap's to make; the rest is made again by whoever needs it."""
+    for pattern in ("dev/*", "var/cache/*", "var/log/*", "var/lib/apt/lists/*"):
+        for path in root.glob(pattern):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def _add_toolbox(root: Path, toolbox: Path) -> None:
+    """A copy of the venv whose interpreter is the image's own."""
+    found = read_toolbox(toolbox)
+    place = root / TOOLBOX.strip("/")
+    (place / "bin").mkdir(parents=True)
+    (place / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
+    for name, (content, mode) in found.bin.items():
+        if isinstance(content, str):
+            (place / "bin" / name).symlink_to("/usr/bin/python3")
+        elif not name.lower().startswith(("activate", "pip")):
+            (place / "bin" / name).write_bytes(content)
+            (place / "bin" / name).chmod(mode)
+    version = os.readlink(root / "usr/bin/python3")
+    if not (found.path / "lib" / version).is_dir():
+        raise BuildFailed(f"the toolbox {found.path} is not of {version}, the image's Python")
+    left_out = shutil.ignore_patterns(
+        "__pycache__", "*.pth", "pip", "pip-*", "setuptools*", "pkg_resources", "_distutils*"
+    )
+    shutil.copytree(found.path / "lib", place / "lib", symlinks=True, ignore=left_out)
+    _run(["chown", "-R", "0:0", str(place)])
+    _run(["chmod", "-R", "u=rwX,go=rX", str(place)])
+    (root / "testbed").mkdir()
+    _run(["chroot", str(root), f"{TOOLBOX}/bin/python", "-m", "pytest", "--version"])
+
+
+def _configuration(layer: str) -> bytes:
+    config = {
+        "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
+        "os": "linux",
+        "config": {"Env": [f"PATH={DEFAULT_PATH}"], "Cmd": ["/bin/bash"], "WorkingDir": "/testbed"},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer}"]},
+        "history": [{"created_by": "swelab build_sandbox_image"}],
+    }
+    return json.dumps(config, sort_keys=True).encode()
+
+
+def _write_archive(path: Path, config: bytes, layer: Path) -> None:
+    """What `docker load` reads."""
+    name = hashlib.sha256(config).hexdigest() + ".json"
+    manifest = json.dumps([{"Config": name, "RepoTags": [NAME], "Layers": ["layer.tar"]}]).encode()
+    temporary = path.with_name(path.name + ".new")
+    with tarfile.open(temporary, "w") as archive:
+        for member, content in ((name, config), ("manifest.json", manifest)):
+            entry = tarfile.TarInfo(member)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+        archive.add(layer, "layer.tar")
+    temporary.rename(path)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _run(command: list[str], **env: str) -> str:
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env={**os.environ, **env, "LC_ALL": "C"},
+        check=False,
+    )
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit {done.returncode}"]
+        raise BuildFailed(f"{Path(command[0]).name}: {'; '.join(said[-3:])}")
+    return done.stdout.decode(errors="replace")

@@ -1,0 +1,62 @@
+"""Who started a container: a process, told so that anybody can see later whether it still lives."""
+
+import json
+import os
+import socket
+from pathlib import Path
+
+OWNER, RUN = "swelab.owner", "swelab.run"
+
+
+def labels() -> dict[str, str]:
+    """Labels for what this process starts: its run ($SWELAB_RUN, else the process) and itself."""
+    owner = this_process()
+    run = os.environ.get("SWELAB_RUN") or f"{owner['host']}-{owner['pid']}-{owner['start']}"
+    return {OWNER: json.dumps(owner, sort_keys=True), RUN: run}
+
+
+def this_process() -> dict[str, str | int]:
+    """Host (name and machine id), boot, pid namespace, pid, start time in ticks since boot, and user."""
+    pid = os.getpid()
+    return {
+        "host": socket.gethostname(),
+        "machine": _text("/etc/machine-id"),
+        "boot": _text("/proc/sys/kernel/random/boot_id"),
+        "space": os.readlink("/proc/self/ns/pid"),
+        "pid": pid,
+        "start": _start_time(pid),
+        "user": os.getuid(),
+    }
+
+
+def is_gone(label: str) -> bool:
+    """Whether the process that a label names has certainly ended: False for whatever we cannot judge.
+
+    Ours to judge are owners of our user on this machine, and of our pid namespace if it has not booted since.
+    """
+    try:
+        owner, here = json.loads(label), this_process()
+        if owner["user"] != here["user"]:
+            return False
+        if owner["boot"] != here["boot"]:
+            same = (owner["host"], owner["machine"]) == (here["host"], here["machine"])
+            return same and bool(here["machine"])
+        return owner["space"] == here["space"] and _start_time(int(owner["pid"])) != owner["start"]
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _start_time(pid: int) -> int:
+    """In ticks since boot; 0 when there is no such process, or it is dead and only not yet waited for."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""

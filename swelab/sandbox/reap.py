@@ -1,0 +1,35 @@
+"""Removes from an engine what killed runs left there: only what carries our label and whose owner is gone."""
+
+import logging
+
+from swelab.sandbox import owner
+from swelab.sandbox.docker_engine import Engine
+
+PREPARED = "swelab.prepared"
+_log = logging.getLogger(__name__)
+
+
+def reap(engine: Engine) -> list[str]:
+    """Remove containers whose owner has ended; their ids. Raises EngineDown, SandboxLost."""
+    with engine.asked("listing containers"):
+        found = engine.api.containers(all=True, filters={"label": owner.OWNER})
+    gone = [each["Id"] for each in found if owner.is_gone(each["Labels"].get(owner.OWNER, ""))]
+    for container in gone:
+        engine.remove(container)
+    if gone:
+        _log.info("removed %d containers whose owners had ended", len(gone))
+    return gone
+
+
+def remove_prepared(engine: Engine) -> list[str]:
+    """Remove prepared images that no container uses; their ids. They are made again when needed."""
+    removed = []
+    with engine.asked("listing images"):
+        found = engine.api.images(filters={"label": PREPARED})
+        used = {each["ImageID"] for each in engine.api.containers(all=True)}
+    for image in found:
+        if image["Id"] not in used:
+            with engine.asked("removing an image"):
+                engine.api.remove_image(image["Id"], force=True)
+            removed.append(image["Id"])
+    return removed

@@ -1,0 +1,46 @@
+"""The image that tasks without an image of their own run in on engines: our toolbox on a small Debian.
+
+The rule `build_sandbox_image` makes it without an engine; whoever first needs it loads it into one.
+"""
+
+import os
+from pathlib import Path
+
+from swelab.records import InputError, read_json
+from swelab.sandbox.docker_engine import Engine
+from swelab.sandbox.docker_images import find
+from swelab.sandbox.protocol import Image, ImageMissing
+
+DEFAULT_RECORD = "results/images/sandbox/image.json"
+
+
+def told() -> Image:
+    """The image of the record at $SWELAB_SANDBOX_IMAGE, else of the rule's output. Raises ImageMissing."""
+    path = Path(os.environ.get("SWELAB_SANDBOX_IMAGE") or DEFAULT_RECORD).absolute()
+    try:
+        record = read_json(path)
+        return Image(record["name"], record["digest"], path.parent / record["folder"])
+    except (InputError, OSError, KeyError, TypeError) as error:
+        raise ImageMissing(
+            f"no sandbox image at {path} (rule build_sandbox_image, or $SWELAB_SANDBOX_IMAGE): {error}"
+        ) from None
+
+
+def loaded(engine: Engine) -> Image:
+    """The image, made known to the engine. Raises ImageMissing, SandboxLost."""
+    image = told()
+    try:
+        find(engine, image)
+        return image
+    except ImageMissing:
+        pass
+    assert image.folder
+    archive = image.folder.with_name(image.folder.name + ".tar")
+    try:
+        with archive.open("rb") as stream, engine.asked(f"loading {archive}"):
+            for _ in engine.api.load_image(stream):
+                pass
+    except FileNotFoundError:
+        raise ImageMissing(f"the engine has no image {image.name}, and there is no {archive}") from None
+    find(engine, image)
+    return image

@@ -1,0 +1,168 @@
+"""A container engine of the tests' own: a real dockerd in a folder of its own, ended with all it started."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from swelab.sandbox.machine import tool
+from tests.contract.attacks import until
+
+_START_SECONDS = 60
+
+
+class TestEngine:
+    """A dockerd; `address` is what DOCKER_HOST is set to."""
+
+    __test__ = False
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.address = f"unix://{self.folder}/docker.sock"
+        self._process = None
+
+    def start(self):
+        command = [
+            *(
+                tool("setpriv"),
+                "--pdeathsig=TERM",
+                tool("dockerd"),
+                "--data-root",
+                self.folder / "data",
+                "--exec-root",
+                self.folder / "exec",
+            ),
+            *("--host", self.address, "--pidfile", self.folder / "pid"),
+            *("--bridge=none", "--iptables=false", "--ip6tables=false"),
+        ]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                list(map(str, command)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        if not until(lambda: self._process.poll() is not None or self._listens(), _START_SECONDS):
+            raise RuntimeError("dockerd did not start in time")
+        if self._process.poll() is not None:
+            raise RuntimeError((self.folder / "log").read_text().splitlines()[-1])
+
+    def _listens(self):
+        done = subprocess.run(
+            [tool("docker"), "--host", self.address, "version"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        return done.returncode == 0
+
+    def docker(self, *arguments, **options):
+        """What the docker command says."""
+        command = [tool("docker"), "--host", self.address, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, check=True, **options)
+        return done.stdout.decode().strip()
+
+    def containers(self):
+        return self.docker("ps", "--all", "--quiet", "--no-trunc").split()
+
+    def kill(self):
+        """As an accident would: containers and their shims live on."""
+        self._process.kill()
+        self._process.wait()
+        # Its containerd is a child that dies with it (by its parent-death signal).
+        assert until(lambda: not self._processes("containerd"), 20)
+
+    def stop(self):
+        """End the containers, then the engine, then whatever it has left."""
+        if self._process.poll() is None:
+            for container in self.containers():
+                subprocess.run(
+                    [tool("docker"), "--host", self.address, "rm", "--force", "--volumes", container],
+                    capture_output=True,
+                )
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(30)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        for pid in self._processes(""):
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: not self._processes(""), 10)
+        for line in sorted(Path("/proc/self/mounts").read_text().splitlines(), reverse=True):
+            if line.split()[1].startswith(f"{self.folder}/"):
+                subprocess.run(["umount", "--lazy", line.split()[1]], capture_output=True)
+
+    def _processes(self, name):
+        """Processes of this engine: their command line names its folder."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                words = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+                ours = f"{self.folder}/".encode() in words and int(entry.name) != os.getpid()
+                if ours and name in Path(os.fsdecode(words.split(b"\0")[0])).name:
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+        return found
+
+
+def why_not():
+    """Why no engine can be started here; "" if one can."""
+    if os.geteuid() != 0:
+        return "dockerd needs root"
+    missing = [name for name in ("dockerd", "docker", "mmdebstrap") if tool(name) is None]
+    return f"no program {', '.join(missing)} (make test installs it)" if missing else ""
+
+
+def start_engine():
+    """A fresh engine. Skips where none can be."""
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    folder = tempfile.mkdtemp(prefix="swelab-engine-")  # short: a socket's path has 107 characters at most
+    engine = TestEngine(folder)
+    try:
+        engine.start()
+    except RuntimeError as error:
+        engine_end(engine)
+        pytest.skip(f"dockerd does not start here: {error}")
+    return engine
+
+
+def engine_end(engine):
+    """Stop an engine and delete what it had."""
+    engine.stop()
+    shutil.rmtree(engine.folder, ignore_errors=True)
+
+
+def sandbox_image(cache, toolbox):
+    """Record of the sandbox image: the one in $SWELAB_SANDBOX_IMAGE, or made once and kept in `cache`."""
+    given = os.environ.get("SWELAB_SANDBOX_IMAGE")
+    if given:
+        return Path(given)
+    from swelab.sandbox.image_build import build
+
+    made_from = json.dumps(sorted(os.listdir(next((toolbox / "lib").glob("python*/site-packages")))))
+    record, told = cache / "image.json", cache / "made_from"
+    if not (record.exists() and told.exists() and told.read_text() == made_from):
+        build(cache, toolbox)
+        told.write_text(made_from)
+    return record
+
+
+def wait_gone(pids, seconds=10):
+    """Whether processes have ended in time."""
+    ends = time.monotonic() + seconds
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        if time.monotonic() > ends:
+            return False
+        time.sleep(0.05)
+    return True
