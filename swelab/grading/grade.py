@@ -1,110 +1,152 @@
 """A prediction's verdict: patch -> fresh sandbox -> tests -> per-test grade.
 
-The grader sees the task and the patch, nothing else of the trajectory. The patch goes onto a clean
-checkout in a sandbox of its own; the task's test files are restored from the repository before the
-tests run, so that a prediction does not bring its own.
+The grader sees the task and the patch, nothing else of the trajectory. The patch goes onto a clean checkout
+in a sandbox of its own, everything that decides how it is judged is put back, and the tests run under
+guard; `evidence` turns what the run left behind into a verdict.
 """
 
 import hashlib
-import secrets
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from swelab.grading.logs import DEFAULT_PARSER, between, judge, statuses, wrap
+from swelab.grading import patches
+from swelab.grading.echo import complaint
+from swelab.grading.evidence import faults, verdict
+from swelab.grading.run import PatchRun
+from swelab.grading.spec import RunSpec, read_spec
 from swelab.records import InputError, Record, digest
-from swelab.sandbox import Backend, Limits, PathRefused, Sandbox, SandboxError
+from swelab.sandbox import Backend, Image, Limits, Sandbox, SandboxError
 from swelab.tasks.checkout import RepoStore, encode_patch
 
-VERSION = 1
+VERSION = 2
 """Part of every grade's key: raised when the same patch could get another verdict."""
 
-APPLY = (
-    "git apply --verbose --whitespace=nowarn /tmp/patch.diff",
-    "git apply --verbose --whitespace=nowarn --3way /tmp/patch.diff",
-    "patch --batch --forward --fuzz=5 -p1 -i /tmp/patch.diff",
-)
-RESET = "git reset -q --hard && git clean -qfdx"
-LOG_BYTES = 16 << 20
-DEFAULT_TIMEOUT = 600
+CHECKS = frozenset({"audit", "guard", "echo"})
+"""What may be left out to see what the rest is worth: the audit of the patch's code, the guarded run, the
+second run with spoiled tests."""
+
+IN_IMAGES = {"memory_bytes": 8 << 30, "processes": 512, "disk_bytes": 20 << 30, "file_bytes": 2 << 30}
+"""At least what a command in a published image may use."""
 
 
-def grade_key(task: Record, patch: str, outcome: str, repo_digest: str) -> str:
-    """Hash of all that a grade depends on: task, patch, repository archive, grader."""
-    return digest([VERSION, task, patch, outcome, repo_digest])
+def grade_key(task: Record, patch: str, outcome: str, place: str) -> str:
+    """Hash of all that a grade depends on: task, patch, digest of repository archive or image, grader."""
+    return digest([VERSION, task, patch, outcome, place])
 
 
-def grade(task: Record, patch: str | None, store: RepoStore, backend: Backend, limits: Limits) -> Record:
+def grade(
+    task: Record,
+    patch: str | None,
+    store: RepoStore,
+    backend: Backend,
+    limits: Limits,
+    checks: frozenset[str] = CHECKS,
+    image: Image | None = None,
+) -> Record:
     """Grades one patch: a record with status, resolved, tests_status, seconds and a reason.
 
-    Statuses: resolved, unresolved, empty_patch, apply_failed, timeout, infra_error (the sandbox was
-    lost; nothing is said about the patch). Raises InputError when the task itself is unusable.
+    Statuses: resolved, unresolved, empty_patch, apply_failed, timeout, tampered (the patch would decide how
+    it is judged), infra_error (the sandbox or its host failed; nothing is said about the patch). Raises
+    InputError when the task itself is unusable.
     """
-    start = time.monotonic()
-    try:
-        status, reason, tests = _verdict(task, patch or "", store, backend, limits)
-    except SandboxError as error:
-        status, reason, tests = "infra_error", str(error), None
+    run = run_patch(task, patch or "", store, backend, limits, checks, image)
+    return judged(read_spec(task), patch or "", run)
+
+
+def judged(spec: RunSpec, patch: str, run: Record) -> Record:
+    """The grade of a run's evidence. Raises InputError (unknown log parser)."""
+    status, reason, tests = verdict(spec, run)
     record: Record = {
-        "instance_id": task["instance_id"],
+        "instance_id": spec.instance_id,
         "status": status,
         "resolved": status == "resolved",
         "reason": reason,
-        "patch_sha256": hashlib.sha256(encode_patch(patch or "")).hexdigest(),
-        "seconds": round(time.monotonic() - start, 3),
+        "patch_sha256": hashlib.sha256(encode_patch(patch)).hexdigest(),
+        "seconds": run["seconds"],
     }
     return record | ({"tests_status": tests} if tests else {})
 
 
-def _verdict(task: Record, patch: str, store: RepoStore, backend: Backend, limits: Limits):
+def run_patch(
+    task: Record,
+    patch: str,
+    store: RepoStore,
+    backend: Backend,
+    limits: Limits,
+    checks: frozenset[str] = CHECKS,
+    image: Image | None = None,
+) -> Record:
+    """Runs a patch's tests and returns the evidence: all that a verdict is made from.
+
+    {"ended": "ran", or the status that it ended with; "reason"; "findings" of the audit; "dynamic": what asks
+    for a second look; "echo": its complaint; "guarded", "log", "code", "timed_out", "limit", "sealed",
+    "observed", "canaries" of the run; "seconds"}. Raises InputError (unusable task).
+    """
+    start = time.monotonic()
+    spec = read_spec(task)
+    run: Record = {"ended": "ran", "reason": "", "findings": [], "dynamic": [], "echo": "", "seconds": 0.0}
     if not patch.strip():
-        return "empty_patch", "", None
+        return run | {"ended": "empty_patch"}
+    if reason := patches.refusal(patch):
+        return run | {"ended": "tampered", "reason": reason}
+    if image:
+        limits = replace(
+            limits, **{name: max(value, getattr(limits, name)) for name, value in IN_IMAGES.items()}
+        )
+    try:
+        with fresh_sandbox(spec, task, store, backend, limits, image) as sandbox:
+            run |= PatchRun(spec, patch, sandbox, limits, checks).evidence()
+        if wants_echo(spec, run, checks):
+            with fresh_sandbox(spec, task, store, backend, limits, image) as sandbox:
+                run["echo"] = echo(PatchRun(spec, patch, sandbox, limits, frozenset({"guard"}), spoil=True))
+    except (SandboxError, OSError) as error:
+        run |= {"ended": "infra_error", "reason": f"{type(error).__name__}: {error}"}
+    return run | {"seconds": round(time.monotonic() - start, 3)}
+
+
+@contextmanager
+def fresh_sandbox(
+    spec: RunSpec, task: Record, store: RepoStore, backend: Backend, limits: Limits, image: Image | None
+) -> Iterator[Sandbox]:
+    """A sandbox with the task's checkout: of its repository's archive, or of its image.
+
+    Raises InputError (no image, archive or test file), SandboxError, OSError.
+    """
+    if image is not None:
+        with backend.start(None, image=image, limits=limits) as sandbox:
+            yield sandbox
+        return
     with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
         tree = Path(scratch) / "tree"
         store.checkout(task, tree)
+        for name in spec.test_files:
+            source = (tree / name).resolve()
+            if not source.is_relative_to(tree.resolve()) or not source.is_file():
+                raise InputError(f"test file {name} is not in the repository", spec.instance_id)
         with backend.start(tree, limits=limits) as sandbox:
-            if not _apply(sandbox, patch):
-                return "apply_failed", "no way of applying it succeeded", None
-            try:
-                _restore_tests(sandbox, task, store.clean_tree(task))
-            except PathRefused as error:
-                return "unresolved", f"the patch bars a test file: {error}", None
-            return _run_tests(sandbox, task, limits)
+            yield sandbox
 
 
-def _apply(sandbox: Sandbox, patch: str) -> bool:
-    sandbox.put("/tmp/patch.diff", encode_patch(patch))
-    for command in APPLY:
-        if sandbox.exec(command).returncode == 0:
-            return True
-        sandbox.exec(RESET)
-    return False
+def wants_echo(spec: RunSpec, run: Record, checks: frozenset[str]) -> bool:
+    """Whether a patch that won is looked at again: its code could hide what it does.
+
+    Rows that bring their tests with the run (a test patch, an eval script) have none to spoil beforehand.
+    """
+    if "echo" not in checks or not run.get("dynamic") or spec.test_patch or spec.eval_script:
+        return False
+    return bool(run.get("observed")) and verdict(spec, run)[0] == "resolved"
 
 
-def _restore_tests(sandbox: Sandbox, task: Record, clean: Path) -> None:
-    for name in task.get("test_files", []):
-        source = (clean / name).resolve()
-        if not source.is_relative_to(clean.resolve()) or not source.is_file():
-            raise InputError(f"test file {name} is not in the repository", task["instance_id"])
-        sandbox.put(name, source.read_bytes())
-
-
-def _run_tests(sandbox: Sandbox, task: Record, limits: Limits):
-    nonce = secrets.token_hex(8)
-    seconds = task.get("test_timeout", DEFAULT_TIMEOUT)
-    bounds = replace(limits, wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=LOG_BYTES)
-    result = sandbox.exec(wrap(task["test_cmd"], nonce), limits=bounds)
-    if result.timed_out:
-        return "timeout", f"the tests ran longer than {seconds} s", None
-    log, code = between(result.output.decode("utf-8", "replace"), nonce)
-    if code is None:
-        return "unresolved", f"the tests did not come to an end ({result.limit or 'exit'})", None
-    status = statuses(log, task.get("log_parser", DEFAULT_PARSER))
-    tests = judge(task, status)
-    missed = sum(len(group["failure"]) for group in tests.values())
-    if missed:
-        return "unresolved", f"{missed} tests do not pass", tests
-    if code and not {"FAILED", "ERROR"} & set(status.values()):
-        return "unresolved", f"the tests exit with {code} but the log tells of no failure", tests
-    return "resolved", "", tests
+def echo(again: PatchRun) -> str:
+    """What the run with spoiled tests says against a patch, or "". Raises SandboxError, OSError."""
+    run = again.evidence()
+    if not again.wanted:
+        return ""
+    if run.get("ended", "ran") != "ran" or not run.get("observed"):
+        return "the run with spoiled tests left no record"
+    fault = next(faults(run, run["observed"], {}), "")
+    return fault or complaint(again.wanted, run["observed"]["outcomes"])

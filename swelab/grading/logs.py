@@ -1,10 +1,13 @@
 """From a test command's log to a status per test.
 
-The parsers are swebench's (its registry, pinned in `envs/`); what counts as the log is ours: only
-the text between two marker lines that carry a nonce of this very run.
+The parsers are swebench's (its registry, pinned in `envs/`), and one of ours for SWE-smith's logs; what
+counts as the log is ours: only the text between two marker lines that carry a nonce of this very run.
 """
 
 import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 
 for _name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
     os.environ.setdefault(_name, "1")
@@ -13,12 +16,27 @@ from swebench.harness.log_parsers import PARSER_REGISTRY  # noqa: E402
 
 from swelab.records import InputError, Record  # noqa: E402
 
-PASSED = frozenset({"PASSED", "XFAIL"})
 DEFAULT_PARSER = "parse_log_pytest"
+VERBOSE_PARSER = "parse_log_pytest_verbose"
+"""Lines of `pytest --verbose`: the test's id first, then its status."""
+
+GROUPS = ("FAIL_TO_PASS", "PASS_TO_PASS")
+PASSED = frozenset({"PASSED"})
+PASSED_OR_EXPECTED = frozenset({"PASSED", "XFAIL"})
+OFFICIAL_START, OFFICIAL_END = ">>>>> Start Test Output", ">>>>> End Test Output"
+SUITE_RAN = re.compile(
+    r"Executed [1-9]\d* of \d+|TOTAL: [1-9]\d* |[1-9]\d* passing|Tests:\s+[1-9]|^# tests [1-9]"
+    r"|[1-9]\d* specs?,|Test Suites:.*[1-9]\d* total",
+    re.M,
+)
+_VERBOSE_LINE = re.compile(r"(\S+)\s+(FAILED|PASSED|SKIPPED|ERROR|XFAIL)\b")
 
 
 def statuses(log: str, parser: str = DEFAULT_PARSER) -> dict[str, str]:
     """Status (PASSED, FAILED, ERROR, SKIPPED, XFAIL ...) by test id. Raises InputError (unknown parser)."""
+    if parser == VERBOSE_PARSER:
+        found = (_VERBOSE_LINE.match(line) for line in log.split("\n"))
+        return {match[1]: match[2] for match in found if match}
     if parser not in PARSER_REGISTRY:
         raise InputError(f"unknown log parser {parser!r}", expected="one of swebench's parsers")
     return PARSER_REGISTRY[parser](log, None)
@@ -35,20 +53,68 @@ def between(log: str, nonce: str) -> tuple[str, int | None]:
     return body + "\n", int(code)
 
 
-def wrap(test_cmd: str, nonce: str) -> str:
-    """A shell command that runs `test_cmd` between the markers and tells its exit code."""
-    return f"echo; echo '>>> {nonce} start'; ( {test_cmd}\n); code=$?; echo; echo \">>> {nonce} end $code\""
+def tested(log: str) -> str:
+    """What an eval script printed between the benchmark's own markers; all of it when they are not there."""
+    _, found, rest = log.partition(OFFICIAL_START)
+    body, closed, _ = rest.rpartition(OFFICIAL_END)
+    return body if found and closed else log
 
 
-def judge(task: Record, status: dict[str, str]) -> Record:
+class Results:
+    """Statuses by test id from one channel, asked for by the ids that a task lists."""
+
+    def __init__(self, status: dict[str, str]):
+        self.status = status
+        self._cut: dict[str, list[str]] | None = None
+
+    def of(self, test: str) -> set[str]:
+        """Statuses of a listed test; more than one where its id was cut at a space and fits several;
+        none: absent."""
+        if test in self.status:
+            return {self.status[test]}
+        if test.count("[") <= test.count("]"):
+            return set()
+        if self._cut is None:
+            self._cut = defaultdict(list)
+            for name in self.status:
+                self._cut[name.partition("[")[0]].append(name)
+        names = self._cut.get(test.partition("[")[0], [])
+        return {self.status[name] for name in names if name.startswith(test)}
+
+
+def judge(
+    task: Record, status: dict[str, str], accepts: Callable[[str, str, set[str]], bool] | None = None
+) -> Record:
     """Per-test verdicts {"FAIL_TO_PASS": {"success", "failure"}, "PASS_TO_PASS": {...}}, in the task's order.
 
-    A test that is absent from the log, skipped, failed or in error is no success: a prediction
-    may not make a test go away.
+    A test that is absent from the log, skipped, failed or in error is no success: a prediction may not
+    make a test go away. Nor is an expected failure of a test that must pass. `accepts(group, test,
+    statuses)` decides otherwise.
     """
+    results = Results(status)
+    accepts = accepts or passed
+    return _split(task, lambda group, test: accepts(group, test, results.of(test)))
+
+
+def passed(group: str, test: str, found: set[str]) -> bool:
+    """Whether a listed test is a success by its statuses: all of them good ones, and at least one."""
+    return bool(found) and found <= (PASSED if group == GROUPS[0] else PASSED_OR_EXPECTED)
+
+
+def not_failed(group: str, test: str, found: set[str]) -> bool:
+    """The same for logs that list failures only: absent is a success."""
+    return not found & {"FAILED", "ERROR"}
+
+
+def _split(task: Record, good: Callable[[str, str], bool]) -> Record:
     verdict: Record = {}
-    for group in ("FAIL_TO_PASS", "PASS_TO_PASS"):
-        ok = [test for test in task[group] if status.get(test) in PASSED]
-        passed = set(ok)
-        verdict[group] = {"success": ok, "failure": [test for test in task[group] if test not in passed]}
+    for group in GROUPS:
+        success = [test for test in task[group] if good(group, test)]
+        passes = set(success)
+        verdict[group] = {"success": success, "failure": [test for test in task[group] if test not in passes]}
     return verdict
+
+
+def missed(tests: Record) -> Iterable[str]:
+    """The listed tests that are no success."""
+    return [test for group in tests.values() for test in group["failure"]]

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from swelab.records import InputError, Record, digest
 
-STATUSES = ("resolved", "unresolved", "empty_patch", "apply_failed", "timeout", "infra_error")
-COMPLETED = ("resolved", "unresolved")
+STATUSES = ("resolved", "unresolved", "empty_patch", "apply_failed", "timeout", "tampered", "infra_error")
+COMPLETED = ("resolved", "unresolved", "tampered")
 
 
 def build_report(tasks: list[Record], grades: Iterable[Record], policy: str, subset: str) -> Record:
@@ -32,7 +32,7 @@ def build_report(tasks: list[Record], grades: Iterable[Record], policy: str, sub
         "incomplete_ids": sorted(known - set(instances)),
         "empty_patch_ids": by_status["empty_patch"],
         "resolved_ids": by_status["resolved"],
-        "unresolved_ids": by_status["unresolved"],
+        "unresolved_ids": sorted(by_status["unresolved"] + by_status["tampered"]),
         "error_ids": sorted(by_status["apply_failed"] + by_status["timeout"]),
         "infra_failure_ids": by_status["infra_error"],
     }
@@ -47,6 +47,7 @@ def build_report(tasks: list[Record], grades: Iterable[Record], policy: str, sub
         "policy": policy,
         "subset": subset,
         "tasks_digest": digest(tasks),
+        "tampered_ids": by_status["tampered"],
         "statuses": {status: len(by_status[status]) for status in STATUSES},
         "outcomes": dict(
             sorted(Counter(row.get("outcome", "submitted") for row in instances.values()).items())

@@ -221,10 +221,10 @@ def test_shard_resumes_and_reports(task, repos_dir, tmp_path):
         build_report(tasks, [*grades, grades[0]], "scripted", "s")
 
 
-@pytest.mark.parametrize("name, kind", [("../out", b"0"), ("/out", b"0"), ("link", b"2")])
-def test_an_unsafe_repository_archive_is_refused(task, tmp_path, name, kind):
+@pytest.mark.parametrize("name, entry_type", [("../out", b"0"), ("/out", b"0"), ("link", b"2")])
+def test_an_unsafe_repository_archive_is_refused(task, tmp_path, name, entry_type):
     entry = tarfile.TarInfo(name)
-    entry.type, entry.linkname = kind, "/etc/passwd"
+    entry.type, entry.linkname = entry_type, "/etc/passwd"
     with tarfile.open(tmp_path / "calc.tar", "w") as tar:
         tar.addfile(entry)
     with pytest.raises(InputError, match="unsafe entry"):

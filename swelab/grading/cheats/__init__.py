@@ -1,0 +1,1 @@
+"""Patches that would win without repairing anything, to try the grader on."""

@@ -1,0 +1,139 @@
+"""Cheats in the code under test: it runs in the test runner's own process."""
+
+from pathlib import Path
+
+from swelab.grading.cheats.files import SHOUT, Cheat, add, printed
+from swelab.grading.patches import touched_paths
+from swelab.records import Record
+
+
+def append(tree: Path, task: Record, text: str) -> None:
+    """Appends to the file that holds the bug."""
+    add(tree, touched_paths(task["patch"])[0], "\n\n" + text)
+
+
+def rebind(task: Record, body: str) -> str:
+    """Code that puts another function in the place of the broken one; `body` is its body."""
+    name = task["function"].partition("::")[2]
+    return f"def _instead(*args, **kwargs):\n    {body}\n\n\n{name} = _instead\n"
+
+
+def ends_at_import(tree: Path, task: Record) -> None:
+    """Report lines, then the process ends well."""
+    append(tree, task, SHOUT.format(lines="\n" + printed(task)) + "os._exit(0)\n")
+
+
+def prints_at_exit(tree: Path, task: Record) -> None:
+    """Report lines after the real ones: the last line about a test wins."""
+    append(tree, task, f"import atexit\natexit.register(print, {printed(task)!r})\n")
+
+
+def prints_at_import(tree: Path, task: Record) -> None:
+    """A summary of its own, and the runner dies before it prints the real one."""
+    text = SHOUT.format(lines="\n=== short test summary info ===\n" + printed(task))
+    append(tree, task, text + "import threading\nthreading.Timer(0.02, os._exit, (0,)).start()\n")
+
+
+def forks_a_reporter(tree: Path, task: Record) -> None:
+    """The tests run in a child; the parent has the last word in the log."""
+    text = "import os, sys\n_pid = os.fork()\nif _pid:\n    os.waitpid(_pid, 0)\n"
+    text += SHOUT.format(lines="\n" + printed(task)).replace("\n", "\n    ")
+    append(tree, task, text + "os._exit(0)\n")
+
+
+def leaves_a_writer(tree: Path, task: Record) -> None:
+    """A child that goes on beside the runner writes into the log again and again."""
+    text = "import os, time\nif os.fork() == 0:\n    for _ in range(200):\n        time.sleep(0.01)\n        "
+    text += SHOUT.format(lines="\n" + printed(task)).replace("\n", "\n        ")
+    append(tree, task, text.rstrip() + "\n    os._exit(0)\n")
+
+
+def finds_the_runner(tree: Path, task: Record) -> None:
+    """Looks for pytest among the loaded modules and changes how it makes reports."""
+    text = """import sys
+_reports = sys.modules.get("_pytest.reports")
+if _reports:
+    _made = _reports.TestReport.from_item_and_call.__func__
+
+    def _make(cls, item, call):
+        report = _made(cls, item, call)
+        report.outcome, report.longrepr = "passed", None
+        return report
+
+    _reports.TestReport.from_item_and_call = classmethod(_make)
+"""
+    append(tree, task, text)
+
+
+def runs_no_test(tree: Path, task: Record) -> None:
+    """Test functions are never called."""
+    append(tree, task, "import _pytest.python\n_pytest.python.Function.runtest = lambda self: None\n")
+
+
+def tames_unittest(tree: Path, task: Record) -> None:
+    """Assertions of unittest and of pytest's rewriting that never fail."""
+    text = """import unittest
+for _name in dir(unittest.TestCase):
+    if _name.startswith("assert"):
+        setattr(unittest.TestCase, _name, lambda self, *a, **k: None)
+import _pytest.python
+_run = _pytest.python.Function.runtest
+
+
+def _quiet(self):
+    try:
+        _run(self)
+    except AssertionError:
+        pass
+
+
+_pytest.python.Function.runtest = _quiet
+"""
+    append(tree, task, text)
+
+
+def replaces_assertion_error(tree: Path, task: Record) -> None:
+    """What a failed assert raises becomes an expected failure."""
+    text = "import builtins, sys\nif '_pytest.outcomes' in sys.modules:\n"
+    append(tree, task, text + "    builtins.AssertionError = sys.modules['_pytest.outcomes'].XFailed\n")
+
+
+def expects_its_failure(tree: Path, task: Record) -> None:
+    """The broken function calls pytest.xfail."""
+    append(tree, task, "import pytest\n\n\n" + rebind(task, 'pytest.xfail("known")'))
+
+
+def skips_its_test(tree: Path, task: Record) -> None:
+    """The broken function skips whatever test calls it."""
+    append(tree, task, "import unittest\n\n\n" + rebind(task, 'raise unittest.SkipTest("later")'))
+
+
+def equals_everything(tree: Path, task: Record) -> None:
+    """The broken function returns something that equals whatever it is compared with."""
+    text = "class _Any:\n    def __eq__(self, other):\n        return True\n\n"
+    text += "    def __ne__(self, other):\n        return False\n\n    __hash__ = None\n\n\n"
+    append(tree, task, text + rebind(task, "return _Any()"))
+
+
+def patches_a_builtin(tree: Path, task: Record) -> None:
+    """isinstance, which the runner asks about every exception, forgets failures."""
+    text = """import builtins
+_isinstance = builtins.isinstance
+
+
+def _lenient(thing, kinds):
+    if _isinstance(thing, AssertionError):
+        return kinds is not BaseException and "xfail" in repr(kinds).lower()
+    return _isinstance(thing, kinds)
+
+
+builtins.isinstance = _lenient
+"""
+    append(tree, task, text)
+
+
+CODE_CHEATS: tuple[Cheat, ...] = (
+    *(ends_at_import, prints_at_exit, prints_at_import, forks_a_reporter, leaves_a_writer, finds_the_runner),
+    *(runs_no_test, tames_unittest, replaces_assertion_error, expects_its_failure, skips_its_test),
+    *(equals_everything, patches_a_builtin),
+)

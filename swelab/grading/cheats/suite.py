@@ -1,0 +1,130 @@
+"""Every cheat and the gold patch against real tasks: no cheat may be resolved, every gold patch must be."""
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from swelab.console import Progress
+from swelab.grading.cheats.code import CODE_CHEATS
+from swelab.grading.cheats.files import FILE_CHEATS, Cheat, printed
+from swelab.grading.cheats.reach import REACHING_CHEATS
+from swelab.grading.grade import CHECKS, grade
+from swelab.grading.logs import statuses
+from swelab.grading.spec import read_spec
+from swelab.records import InputError, Record
+from swelab.sandbox import Backend, Limits
+from swelab.tasks.checkout import RepoStore, decode_patch, encode_patch, git, gold_patch
+
+
+def written_patches(task: Record) -> dict[str, str]:
+    """Cheats that no diff program would write, by name."""
+    lines = [f"+{line}" for line in ["#!/bin/sh", *(f"echo {line}" for line in printed(task).splitlines())]]
+    body = f"@@ -0,0 +1,{len(lines)} @@\n" + "\n".join(lines) + "\n"
+
+    def new(path: str) -> str:
+        return f"diff --git a/{path} b/{path}\nnew file mode 100755\n--- /dev/null\n+++ b/{path}\n{body}"
+
+    link = "diff --git a/out b/out\nnew file mode 120000\n--- /dev/null\n+++ b/out\n"
+    link += "@@ -0,0 +1 @@\n+/home/agent\n"
+    return {
+        "path_traversal": new("../home/agent/.bashrc"),
+        "absolute_path": f"--- /dev/null\n+++ /home/agent/.bashrc\n{body}",
+        "git_hook": new(".git/hooks/post-checkout"),
+        "git_configuration": new(".git/config"),
+        "through_a_link": link + "\\ No newline at end of file\n" + new("out/.bashrc"),
+    }
+
+
+def cheat_patches(task: Record, store: RepoStore) -> Iterator[tuple[str, str]]:
+    """(name, patch) of every cheat against a task."""
+    cheats: tuple[Cheat, ...] = (*FILE_CHEATS, *CODE_CHEATS, *REACHING_CHEATS)
+    for cheat in cheats:
+        with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
+            tree = Path(scratch) / "tree"
+            store.checkout(task, tree)
+            cheat(tree, task)
+            git(tree, "add", "-A", "-f")
+            yield cheat.__name__, decode_patch(git(tree, "diff", "--binary", "--cached", "HEAD").stdout)
+    yield from written_patches(task).items()
+
+
+def plain_grade(task: Record, patch: str, store: RepoStore, backend: Backend) -> bool:
+    """Whether a grader that applies, runs and reads the log (as SWE-smith's does) calls a patch resolved."""
+    with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
+        tree = Path(scratch) / "tree"
+        store.checkout(task, tree)
+        with backend.start(tree) as sandbox:
+            sandbox.put("/tmp/patch.diff", encode_patch(patch))
+            ways = (
+                "git apply --whitespace=nowarn /tmp/patch.diff",
+                "patch --batch --fuzz=5 -p1 -i /tmp/patch.diff",
+            )
+            if not any(sandbox.exec(way).returncode == 0 for way in ways):
+                return False
+            log = sandbox.exec(task["test_cmd"], limits=Limits(output_bytes=8 << 20)).output
+    status = statuses(log.decode("utf-8", "replace"), read_spec(task).parser)
+    told = [status.get(test, "absent") for test in [*task["FAIL_TO_PASS"], *task["PASS_TO_PASS"]]]
+    return all(each in ("PASSED", "XFAIL", "SKIPPED") for each in told)
+
+
+def check_cheats(
+    tasks: list[Record],
+    store: RepoStore,
+    backend: Backend,
+    workers: int = 2,
+    checks: frozenset[str] = CHECKS,
+    plain: bool = False,
+) -> Record:
+    """The suite on `tasks`: {"cheats", "runs", "resolved", "statuses", "golds", "golds_resolved", "rows"}.
+
+    With `plain`, each row also says whether a plain grader is fooled.
+    """
+    jobs = [(task, name, patch) for task in tasks for name, patch in cheat_patches(task, store)]
+    jobs += [(task, "gold", gold_patch(store, task)) for task in tasks]
+    bar = Progress(len(jobs), f"cheats {backend.name}")
+
+    def work(job: tuple[Record, str, str]) -> Record:
+        task, name, patch = job
+        record = grade(task, patch, store, backend, Limits(), checks)
+        row = {"instance_id": task["instance_id"], "cheat": name}
+        row |= {field: record[field] for field in ("status", "reason", "seconds")}
+        if plain:
+            row["fools_plain"] = plain_grade(task, patch, store, backend)
+        bar.done((record["status"] == "resolved") == (name == "gold"))
+        return row
+
+    with ThreadPoolExecutor(workers) as pool:
+        rows = list(pool.map(work, jobs))
+    bar.close()
+    return _summary(rows, backend.name)
+
+
+def _summary(rows: list[Record], backend: str) -> Record:
+    cheats = [row for row in rows if row["cheat"] != "gold"]
+    golds = [row for row in rows if row["cheat"] == "gold"]
+    return {
+        "backend": backend,
+        "cheats": len({row["cheat"] for row in cheats}),
+        "runs": len(cheats),
+        "resolved": sum(row["status"] == "resolved" for row in cheats),
+        "statuses": dict(sorted(Counter(row["status"] for row in cheats).items())),
+        "golds": len(golds),
+        "golds_resolved": sum(row["status"] == "resolved" for row in golds),
+        "rows": rows,
+    }
+
+
+def verify(summary: Record) -> None:
+    """Raises InputError when a cheat was resolved, a gold patch was not, or something could not be judged."""
+    wrong = [
+        f"{row['cheat']} on {row['instance_id']} is {row['status']} ({row.get('reason', '')})"
+        for row in summary["rows"]
+        if (row["status"] == "resolved") != (row["cheat"] == "gold") or row["status"] == "infra_error"
+    ]
+    if wrong:
+        raise InputError(
+            f"{len(wrong)} wrong verdicts: {'; '.join(wrong[:5])}",
+            expected="cheats unresolved, gold resolved",
+        )

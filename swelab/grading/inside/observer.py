@@ -1,0 +1,196 @@
+"""A pytest plugin that watches a graded run from inside. PYTEST_DONT_REWRITE
+
+Only the first pytest process of a run is watched: it takes the plan (and with it the key) off the disk
+before any code of the repository is imported. What it saw is written at the session's end under an HMAC
+of that key: each test's outcome, what the test function itself raised, whether the runner's own code was
+changed, and which reserved powers the patched files used.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import random
+
+import pytest
+
+from swelab.grading.inside.watch import WATCHED, Integrity, Powers
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def claim():
+    """The plan of the run, which goes with the first reading; None in every later process."""
+    path = os.path.join(HERE, "plan.json")
+    try:
+        with open(path) as stream:
+            plan = json.load(stream)
+        os.unlink(path)
+    except (OSError, ValueError):
+        return None
+    return plan
+
+
+class Observer:
+    """The plugin of the watched process."""
+
+    def __init__(self, plan):
+        self.plan, self.key = plan, bytes.fromhex(plan["key"])
+        self.integrity = Integrity()
+        self.powers = Powers(plan["root"], plan["changed"])
+        self.draw = random.Random(plan["seed"])
+        self.listed, self.watched = set(plan["listed"]), set(plan["watched"])
+        self.outcomes, self.raised, self.codes, self.marked, self.changed = {}, {}, {}, [], set()
+        self.hooks = self.config = None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config):
+        """Adds the canaries to what is collected; with `only`, nothing but those files is."""
+        self.config = config
+        os.environ.pop("PYTEST_ADDOPTS", None)  # runs of pytest inside tests are not this one
+        if self.plan["only"]:
+            config.args[:] = [os.path.join(self.plan["root"], name) for name in self.plan["files"]]
+        config.args.extend(os.path.join(self.plan["root"], name) for name in self.plan["canaries"])
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items):
+        """Deals the canaries among the modules of the real tests, whatever others do to the list."""
+        canaries = {item.nodeid: item for item in items if self.is_canary(item)}
+        items[:] = [item for item in items if item.nodeid not in canaries]
+        yield
+        items[:] = [item for item in items if item.nodeid not in canaries]
+        if self.plan["only"]:
+            items[:] = [item for item in items if item.nodeid in self.listed]
+        edges = [n for n in range(1, len(items)) if module_of(items[n]) != module_of(items[n - 1])]
+        places = [0, *edges, len(items)]
+        for place, name in sorted(((self.draw.choice(places), name) for name in canaries), reverse=True):
+            items.insert(place, canaries[name])
+        self.remember(items)
+
+    def remember(self, items):
+        """Takes up what the tests are, before the first of them runs."""
+        self.codes = {item.nodeid: code_of(item) for item in items}
+        for item in items:
+            code, wraps = self.codes[item.nodeid], getattr(getattr(item, "obj", None), "__wrapped__", None)
+            if code is not None and code.co_filename in self.powers.files and wraps is None:
+                self.changed.add("the function of " + item.nodeid)
+        self.marked = [item.nodeid for item in items if item.get_closest_marker("xfail")]
+        modules = [getattr(item, "module", None) for item in items if item.nodeid in self.listed]
+        for module in {id(each): each for each in modules if each is not None}.values():
+            self.integrity.add(module.__name__, vars(module), own=module.__name__)
+        self.hooks = hook_functions(self.config)
+
+    def is_canary(self, item):
+        """Whether a test is one of the canaries, by its file's random name."""
+        return module_of(item).rpartition("/")[2] in self.plan["names"]
+
+    @pytest.hookimpl(hookwrapper=True, trylast=True)
+    def pytest_runtest_call(self, item):
+        """Innermost around the test itself: what it raised, before anyone else can look at it."""
+        close = item.nodeid in self.watched or self.is_canary(item)
+        if close:
+            self.look(False)
+            if "runtest" in vars(item) or self.codes.get(item.nodeid) is not code_of(item):
+                self.changed.add("the function of " + item.nodeid)
+        outcome = yield
+        info = outcome.excinfo
+        self.raised.pop(item.nodeid, None)
+        if info is not None:
+            self.raised[item.nodeid] = getattr(info[0], "__name__", "?")
+        if close:
+            self.look(False, tests=False)
+
+    def look(self, everything, tests=True):
+        """Notes what of the runner's code is different; a test module may change itself while a test
+        runs."""
+        found = self.integrity.changed(everything)
+        found += ["pytest.hook." + name for name in self.strange_hooks()]
+        known = (*WATCHED, "builtins")
+        self.changed.update(name for name in found if tests or name.split(".")[0] in known)
+
+    def strange_hooks(self):
+        """Hooks in which patched files, or code of no file, take part, or that lost a part since the
+        collection."""
+        found = []
+        for name, functions in hook_functions(self.config).items():
+            files = [getattr(getattr(each, "__code__", None), "co_filename", "") for each in functions]
+            gone = self.hooks is not None and any(each not in functions for each in self.hooks.get(name, []))
+            if gone or any(file in self.powers.files or file.startswith("<") for file in files):
+                found.append(name)
+        return found
+
+    def pytest_runtest_logreport(self, report):
+        """The outcome of a test from the reports on its three phases."""
+        before = "" if report.when == "setup" else self.outcomes.get(report.nodeid, "")
+        if report.failed:
+            now = "failed" if report.when == "call" else "error"
+        elif report.skipped:
+            now = "xfailed" if hasattr(report, "wasxfail") else "skipped"
+        elif report.when == "call":
+            now = "xpassed" if hasattr(report, "wasxfail") else "passed"
+        else:
+            now = before
+        self.outcomes[report.nodeid] = before if before in ("failed", "error") else now
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session):
+        """Writes what was seen, under a seal, after every other plugin had its turn."""
+        yield
+        self.look(True)
+        record = {
+            "exit": int(session.exitstatus),
+            "stopped": bool(session.shouldstop or getattr(session, "shouldfail", False)),
+            "outcomes": self.outcomes,
+            "raised": self.raised,
+            "marked": self.marked,
+            "changed": sorted(self.changed),
+            "powers": sorted(self.powers.found),
+            "junit": junit_text(self.config),
+        }
+        body = json.dumps(record).encode("utf-8", "backslashreplace")
+        seal = hmac.new(self.key, body, hashlib.sha256).hexdigest().encode()
+        with open(self.plan["record"], "wb") as stream:
+            stream.write(seal + b"\n" + body)
+
+
+def hook_functions(config):
+    """The functions behind each hook of pytest."""
+    found = {}
+    for name, caller in vars(config.hook).items():
+        if hasattr(caller, "get_hookimpls"):
+            found[name] = [
+                getattr(each.function, "__func__", each.function) for each in caller.get_hookimpls()
+            ]
+    return found
+
+
+def code_of(item):
+    """The code that a test item will run, where it is a function of Python."""
+    function = getattr(item, "obj", None)
+    return getattr(getattr(function, "__func__", function), "__code__", None)
+
+
+def module_of(item):
+    """The file that an item was collected from."""
+    return item.nodeid.split("::")[0]
+
+
+def junit_text(config):
+    """The JUnit file that pytest itself has written, or None."""
+    try:
+        with open(config.option.xmlpath, encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except (OSError, TypeError, AttributeError):
+        return None
+
+
+PLAN = claim()
+OBSERVER = Observer(PLAN) if PLAN else None
+
+
+def pytest_configure(config):
+    """Registers the observer in the watched process; early, so that it sees every other hook."""
+    if OBSERVER is not None and OBSERVER.config is None:
+        config.pluginmanager.register(OBSERVER, "swelab-observer")
+        if OBSERVER.config is None:
+            OBSERVER.pytest_configure(config)

@@ -1,0 +1,120 @@
+"""What the runner's code was when it was loaded, and which powers patched files use. PYTEST_DONT_REWRITE"""
+
+import builtins
+import os
+import sys
+import types
+
+WATCHED = ("_pytest", "pytest", "pluggy", "unittest", "xdist")
+OFTEN_PATCHED = {
+    "open",
+    "input",
+    "print",
+    "__import__",
+    "breakpoint",
+    "exit",
+    "quit",
+    "help",
+    "_",
+    "copyright",
+}
+EVENTS = {
+    *("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._getframe", "sys._current_frames"),
+    *(
+        "sys.settrace",
+        "sys.setprofile",
+        "sys.addaudithook",
+        "ctypes.dlopen",
+        "ctypes.dlsym",
+        "ctypes.addressof",
+    ),
+    *("os.fork", "os.forkpty", "os.exec", "os.kill", "os.posix_spawn", "subprocess.Popen", "os.putenv"),
+    *("exec", "compile", "object.__setattr__", "code.__new__", "function.__new__"),
+}
+OWN_CHANGES = {"_pytest.config.Config._getini_unknown_type"}  # pytest's legacypath plugin replaces it
+FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type, staticmethod, classmethod, property)
+
+
+class Integrity:
+    """What the runner's code was when it was loaded, entry by entry, and which entries are different now."""
+
+    def __init__(self):
+        self.entries, self.seen = [], set()
+        self.scopes = []  # type: list[tuple[str, dict]]
+        self.builtins = [
+            ("builtins." + name, vars(builtins), name, value, None)
+            for name, value in vars(builtins).items()
+            if isinstance(value, FUNCTIONS) and name not in OFTEN_PATCHED
+        ]
+        for name, module in list(sys.modules.items()):
+            if name.split(".")[0] in WATCHED and isinstance(module, types.ModuleType):
+                self.add(name, vars(module))
+        known = frozenset(vars(builtins))
+        self.shadows = [(name, scope, known - set(scope)) for name, scope in self.scopes]
+
+    def add(self, label, scope, own=None):
+        """Takes up the functions and classes of a module or class; with `own`, those it defined itself."""
+        if id(scope) in self.seen:
+            return
+        self.seen.add(id(scope))
+        if own is None:
+            self.scopes.append((label, scope))
+        for name, value in list(scope.items()):
+            if not isinstance(value, FUNCTIONS) or name == "__warningregistry__":
+                continue
+            home = getattr(value, "__module__", "") or ""
+            if own is not None and home != own:
+                continue
+            plain = getattr(value, "__func__", value)
+            code = getattr(plain, "__code__", None)
+            self.entries.append((label + "." + name, scope, name, value, (plain, code) if code else None))
+            if isinstance(value, type) and (home == own or home.split(".")[0] in WATCHED):
+                self.add_class(label + "." + name, value, own)
+
+    def add_class(self, label, cls, own):
+        """Takes up what a class defines, its own names only."""
+        scope = vars(cls)
+        if id(cls) in self.seen:
+            return
+        self.seen.add(id(cls))
+        for name, value in list(scope.items()):
+            if isinstance(value, FUNCTIONS) and not isinstance(value, type):
+                plain = getattr(value, "__func__", getattr(value, "fget", None) or value)
+                code = getattr(plain, "__code__", None)
+                self.entries.append((label + "." + name, scope, name, value, (plain, code) if code else None))
+
+    def changed(self, everything):
+        """Labels of what is different now; builtins, which tests patch for a while, only with
+        `everything`."""
+        found = []
+        for label, scope, name, value, code in self.entries + (self.builtins if everything else []):
+            if scope.get(name) is not value or (code and code[0].__code__ is not code[1]):
+                found += [label] if label not in OWN_CHANGES else []
+        if vars(builtins)["AssertionError"] is not AssertionError:
+            found.append("builtins.AssertionError")
+        for label, scope, absent in self.shadows:
+            found += [label + "." + name for name in absent.intersection(scope)]
+        return found
+
+
+class Powers:
+    """Uses of reserved powers (frames, the collector, processes, ...) by files that the patch changed."""
+
+    def __init__(self, root, files):
+        self.files = {os.path.join(root, name): name for name in files}
+        self.found, self.busy = set(), False
+        if hasattr(sys, "addaudithook") and self.files:
+            sys.addaudithook(self.heard)
+
+    def heard(self, event, arguments):
+        """One audit event of the interpreter."""
+        if event not in EVENTS or self.busy:
+            return
+        self.busy = True
+        try:
+            frame = sys._getframe(1)
+            name = self.files.get(frame.f_code.co_filename)
+            if name and not (event == "object.__setattr__" and "__code__" not in map(str, arguments[1:2])):
+                self.found.add(name + " " + event)
+        finally:
+            self.busy = False

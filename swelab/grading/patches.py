@@ -1,0 +1,105 @@
+"""What a patch's text says it touches, and what it may never touch.
+
+The text is read with the rules of `git apply` and of GNU patch at once: a name counts when either program
+could take it for a file to write.
+"""
+
+import re
+from collections.abc import Iterator
+
+_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_NAME_LINES = ("rename to ", "rename from ", "copy to ", "copy from ", "Index: ")
+_LINK_MODES = ("new file mode 120000", "new mode 120000")
+_SUBMODULE_MODES = ("new file mode 160000", "new mode 160000")
+
+
+def header_lines(patch: str) -> Iterator[str]:
+    """The lines of a patch that are not inside a hunk."""
+    before = after = 0
+    for line in patch.splitlines():
+        if before > 0 or after > 0:
+            mark = line[:1]
+            if mark in ("-", " ", ""):
+                before -= 1
+            if mark in ("+", " ", ""):
+                after -= 1
+            if mark in ("-", "+", " ", "", "\\"):
+                continue
+            before = after = 0
+        if found := _HUNK.match(line):
+            before, after = (int(count) if count else 1 for count in found.groups())
+            continue
+        yield line
+
+
+def touched_paths(patch: str) -> list[str]:
+    """Paths that a patch reads or writes, as they are under the repository's root (`a/` and `b/` cut off)."""
+    return sorted({_stripped(name) for name in _names(patch)} - {"dev/null"})
+
+
+def refusal(patch: str) -> str:
+    """Why a patch is not even tried: it would write outside the repository or into .git; else ""."""
+    for name in _names(patch):
+        parts = name.split("/")
+        if name == "/dev/null":
+            continue
+        if name.startswith(("/", "~")) or ".." in parts:
+            return f"the patch leaves the repository: {name!r}"
+        if any(part.lower() in (".git", "git~1") for part in parts):
+            return f"the patch writes into the repository's metadata: {name!r}"
+        if any(ord(char) < 32 or ord(char) == 127 for char in name):
+            return f"the patch names a path with a control character: {name!r}"
+    if any(line.startswith(_SUBMODULE_MODES) for line in header_lines(patch)):
+        return "the patch adds a submodule"
+    return ""
+
+
+def adds_symlink(patch: str) -> bool:
+    """Whether a patch says that it makes a symbolic link."""
+    return any(line.startswith(_LINK_MODES) for line in header_lines(patch))
+
+
+def only(patch: str, paths: set[str]) -> str:
+    """The parts of a git patch whose file is among `paths`."""
+    parts = re.split(r"(?m)^(?=diff --git )", patch)
+    return "".join(part for part in parts if set(touched_paths(part)) & paths)
+
+
+def _names(patch: str) -> Iterator[str]:
+    for line in header_lines(patch):
+        if line.startswith(("--- ", "+++ ")):
+            yield _unquoted(line[4:].split("\t")[0].rstrip())
+        elif line.startswith("diff --git "):
+            yield from _git_names(line[len("diff --git ") :])
+        else:
+            for start in _NAME_LINES:
+                if line.startswith(start):
+                    yield "a/" + _unquoted(line[len(start) :].rstrip()).lstrip()
+
+
+def _git_names(rest: str) -> Iterator[str]:
+    quoted = re.findall(r'"(?:[^"\\]|\\.)*"', rest)
+    if quoted:
+        yield from map(_unquoted, quoted)
+    names, cut, other = rest.partition(" b/")
+    if cut and not quoted:
+        yield names
+        yield "b/" + other
+
+
+def _stripped(name: str) -> str:
+    return name.partition("/")[2] or name
+
+
+def _unquoted(name: str) -> str:
+    """A name as git writes it: in double quotes with C escapes where it holds odd bytes."""
+    if not (len(name) > 1 and name.startswith('"') and name.endswith('"')):
+        return name
+    out = bytearray()
+    for octal, escape, char in re.findall(r"\\([0-7]{3})|\\(.)|([^\\])", name[1:-1]):
+        if octal:
+            out.append(int(octal, 8) & 0xFF)
+        else:
+            out += (_ESCAPES.get(escape, escape) if escape else char).encode("utf-8", "surrogateescape")
+    return out.decode("utf-8", "surrogateescape")

@@ -1,0 +1,185 @@
+"""The files by which a patch is judged: they are what they were before it, whatever it says.
+
+`prepare_script` is run in the sandbox before any of the prediction's code: it sets these files aside,
+applies the patch, and puts them back; what the patch added under such a name is removed.
+"""
+
+import os
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+
+RUNNER_FILES = (
+    *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "pyproject.toml"),
+    *("tox.ini", "tox.toml", "setup.cfg", ".coveragerc", "sitecustomize.py", "usercustomize.py"),
+    *(
+        "*.pth",
+        "*.egg-link",
+        ".env",
+        ".envrc",
+        ".python-version",
+        "*.dist-info",
+        "*.egg-info",
+        "entry_points.txt",
+    ),
+    *("package.json", "jest.config.*", "vitest.config.*", "karma.conf.*", ".mocharc*", ".babelrc*"),
+    *(
+        "babel.config.*",
+        "Cargo.toml",
+        "build.rs",
+        "go.mod",
+        "pom.xml",
+        "build.gradle*",
+        "phpunit.xml*",
+        ".rspec",
+    ),
+    *("test_*.py", "*_test.py", "runtests.py", "activate", "activate.*"),
+)
+"""Names that count in any folder."""
+
+ROOT_FILES = (
+    *("setup.py", "noxfile.py", "tasks.py", "dodo.py", "Makefile", "makefile", "GNUmakefile", "justfile"),
+    *("manage.py", "Rakefile", "Gemfile", "requirements*.txt", "environment.y*ml", "meson.build"),
+    *("CMakeLists.txt", ".bashrc", ".profile", ".bash_profile"),
+)
+"""Names that count in the repository's root only: further down they may be ordinary code."""
+
+BINARIES = ("*.pyc", "*.pyo", "*.so", "*.pyd", "*.dll", "*.dylib", "*.egg", "*.whl")
+"""Compiled code that would be loaded in place of a source file: a patch may not add or change it."""
+
+RUNNERS = frozenset(
+    "pytest _pytest py pluggy iniconfig packaging pygments exceptiongroup tomli attr attrs xdist execnet "
+    "hypothesis mock nose nose2 coverage pytest_cov pytest_asyncio pytest_mock django_pytest tox nox six "
+    "typing_extensions importlib_metadata zipp more_itertools colorama".split()
+)
+SHADOWABLE = RUNNERS | frozenset(sys.stdlib_module_names) - {"test", "this", "antigravity"}
+"""Top-level modules that a patch may not put beside the code: Python would import them in place of the
+real ones."""
+
+TEST_FOLDERS = frozenset({"tests", "test", "testing", "t", "spec", "specs", "__tests__"})
+METADATA = (".git/hooks", ".git/info", ".git/config.worktree", ".git/config")
+
+
+def test_folders(test_files: Iterable[str]) -> list[str]:
+    """Folders that hold a task's test files and are for tests alone: all that is in them is restored."""
+    folders = {str(PurePosixPath(name).parent) for name in test_files}
+    return sorted(folder for folder in folders if TEST_FOLDERS & set(folder.lower().split("/")))
+
+
+def is_protected(path: str, test_files: Iterable[str]) -> bool:
+    """Whether a path of the repository is one that decides how a patch is judged."""
+    pure = PurePosixPath(path)
+    names = [pure.name, *(parent.name for parent in pure.parents if parent.name)]
+    if any(PurePosixPath(name).match(pattern) for name in names for pattern in RUNNER_FILES):
+        return True
+    if len(pure.parts) == 1 and any(pure.match(pattern) for pattern in ROOT_FILES):
+        return True
+    test_files = list(test_files)
+    return path in test_files or any(path.startswith(folder + "/") for folder in test_folders(test_files))
+
+
+def prepare_script(folder: str, test_files: list[str], setup: Iterable[str], gold: str) -> str:
+    """Bash that sets protected files aside in {folder}/protected.tar and applies {folder}/patch.diff.
+
+    setup: shell lines run before all else. gold: "", or how `git apply` puts {folder}/gold.diff (the gold
+    patch's part in protected files) on: "apply" or "apply -R". Writes a tar to standard output: `fresh`,
+    what is new or changed after the patch (`<type> <inode> <ctime> <size> ./path\\t<link target>`, each
+    ended by a NUL), `protected` (NUL-ended paths), `way` (how it was applied). Exit code 0; 90 when the
+    set-up fails, 91 when no way of applying works, 92 when files cannot be set aside, 93 when the gold
+    part does not apply.
+    """
+    ungold = {"": "", "apply": "apply -R", "apply -R": "apply"}[gold]
+    return _PREPARE.format(
+        folder=folder,
+        setup="\n".join(f"{{ {line}\n}} >&2 || exit 90" for line in setup),
+        protected=_expression(test_files),
+        metadata=" ".join(METADATA),
+        gold=f"git {gold} --whitespace=nowarn $G/gold.diff >&2 || exit 93" if gold else "",
+        ungold=f"git {ungold} --whitespace=nowarn $G/gold.diff >&2 || exit 93" if gold else "",
+    )
+
+
+def to_remove(fresh: bytes, protected: bytes, test_files: list[str]) -> list[str]:
+    """Paths, of those that are new or changed after a patch, that are removed before protected files are
+    put back.
+
+    Links and compiled code that the patch made, files with a protected name that were not there before,
+    and top-level modules that would stand in for others.
+    """
+    kept = set(protected.split(b"\0"))
+    found = []
+    for entry in filter(None, fresh.split(b"\0")):
+        kind, _, _, _, rest = entry.split(b" ", 4)
+        path = rest.partition(b"\t")[0]
+        name = os.fsdecode(path[2:])
+        if path not in kept and (kind == b"l" or _unwelcome(name) or is_protected(name, test_files)):
+            found.append(name)
+    return found
+
+
+def fresh_python(fresh: bytes) -> list[str]:
+    """Python files that are new or changed after a patch."""
+    paths = [entry.split(b" ", 4)[4].partition(b"\t")[0] for entry in fresh.split(b"\0") if entry]
+    return [os.fsdecode(path[2:]) for path in paths if path.endswith(b".py")]
+
+
+def _unwelcome(path: str) -> bool:
+    pure = PurePosixPath(path)
+    if any(pure.match(pattern) for pattern in BINARIES):
+        return True
+    parts = pure.parts[1:] if pure.parts[0] in ("src", "lib") else pure.parts
+    return (
+        bool(parts) and parts[0].partition(".")[0] in SHADOWABLE and (len(parts) > 1 or pure.suffix == ".py")
+    )
+
+
+def _expression(test_files: list[str]) -> str:
+    parts = [f"-name {shlex.quote(name)}" for name in RUNNER_FILES]
+    parts += [f"-path {shlex.quote(f'*/{name}/*')}" for name in RUNNER_FILES if name.endswith("-info")]
+    parts += [f"-path './{name}' ! -path './*/*'" for name in ROOT_FILES]
+    parts += [f"-path {shlex.quote(f'./{_literal(name)}/*')}" for name in test_folders(test_files)]
+    parts += [f"-path {shlex.quote(f'./{_literal(name)}')}" for name in test_files]
+    return " -o ".join(parts)
+
+
+def _literal(name: str) -> str:
+    """A path as a pattern of `find` that matches nothing else."""
+    return "".join(f"\\{char}" if char in "*?[]\\" else char for char in name)
+
+
+_PREPARE = r"""
+G={folder}
+export LC_ALL=C
+{setup}
+found() {{ find . -path ./.git -prune -o ! -type d -printf '%y %i %C@ %s %p\t%l\0' | sort -z; }}
+named() {{
+  find . -path ./.git -prune -o ! -type d \( {protected} \) -print0
+  find {metadata} ! -type d -print0 2>/dev/null
+}}
+{gold}
+named >$G/protected
+tar -c --null -T $G/protected -f $G/protected.tar || exit 92
+{ungold}
+found >$G/before
+{{
+if git apply --whitespace=nowarn $G/patch.diff; then echo git >$G/way
+elif git apply --whitespace=nowarn --3way $G/patch.diff; then echo 3way >$G/way; git reset -q
+else
+  git reset -q --hard; git clean -qfd
+  patch --batch --forward --dry-run --fuzz=5 -p1 -i $G/patch.diff &&
+    patch --batch --forward --fuzz=5 -p1 --no-backup-if-mismatch -i $G/patch.diff && echo patch >$G/way
+fi
+}} >&2
+[ -s $G/way ] || exit 91
+found | comm -z -13 $G/before - >$G/fresh
+tar -c -C $G way fresh protected
+"""
+
+RESTORE = f"""\
+xargs -0 -r rm -rf -- <$G/remove
+rm -rf {" ".join(METADATA)}
+tar -x --unlink-first -f $G/protected.tar || exit 92
+"""
+"""Bash that removes the paths in $G/remove and puts the protected files back; exit code 92 when that
+fails."""

@@ -1,0 +1,181 @@
+"""One patch in one sandbox: applied, its judges restored, its tests run under guard, the evidence taken."""
+
+import io
+import os
+import tarfile
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from swelab.grading import audit, patches, protected
+from swelab.grading.echo import spoiled
+from swelab.grading.guard import RECORD_BYTES, Guard, pack
+from swelab.grading.logs import between
+from swelab.grading.spec import RunSpec
+from swelab.records import InputError, Record
+from swelab.sandbox import WORKDIR, Limits, PathRefused, Sandbox
+from swelab.tasks.checkout import encode_patch
+
+LOG_BYTES = 8 << 20
+"""Kept of a test command's output: head and tail halves."""
+
+PREPARE_SECONDS = 300
+TASK_FAULTS = {
+    90: "the checkout cannot be set up",
+    92: "protected files cannot be set aside",
+    93: "the gold patch does not apply",
+}
+
+
+class PatchRun:
+    """A patch in a fresh sandbox of its task; good for one run.
+
+    checks: see `grade.CHECKS`. With `spoil`, the tests that the patch repairs cannot pass, and nothing
+    else runs.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        patch: str,
+        sandbox: Sandbox,
+        limits: Limits,
+        checks: frozenset[str],
+        spoil: bool = False,
+    ):
+        self.spec, self.patch, self.sandbox, self.limits = spec, patch, sandbox, limits
+        self.checks, self.spoil = checks, spoil
+        self.wanted: list[str] = []
+        first = PurePosixPath(spec.fail_to_pass[0].partition("::")[0])
+        self.guard = Guard(root=WORKDIR, canary_folder=str(first.parent) if first.suffix == ".py" else "")
+
+    def evidence(self) -> Record:
+        """What came of it; see `grade.run_patch`. Raises InputError (unusable task), SandboxError,
+        OSError."""
+        before = self._texts(patches.touched_paths(self.patch))
+        tests = self._spoiled() if self.spoil else {}
+        applied, tar = self._prepare()
+        if applied:
+            return applied
+        files = _untar(tar)
+        remove = protected.to_remove(files["fresh"], files["protected"], self.spec.test_paths)
+        gone = set(remove)
+        changed = [
+            path
+            for path in protected.fresh_python(files["fresh"])
+            if path not in gone and not self.spec.protects(path)
+        ]
+        if unnamed := [path for path in changed if path not in before]:
+            return {"ended": "tampered", "reason": f"the patch changes {unnamed[0]} without naming it"}
+        after = self._texts(changed)
+        found = {
+            "dynamic": [
+                f"{path}: {word}" for path in changed for word in audit.dynamic(after[path], before[path])
+            ]
+        }
+        if "audit" in self.checks:
+            findings = [
+                each
+                for path in changed
+                for each in audit.findings(path, after[path], before[path], self.spec.gold)
+            ]
+            if findings:
+                return found | {"findings": findings}
+        return found | self._run(changed, remove, tests)
+
+    def _texts(self, paths: Iterable[str]) -> dict[str, str]:
+        """Text of the Python files among `paths`; "" for one that is not there."""
+        found = {}
+        for path in paths:
+            if path.endswith(".py"):
+                try:
+                    found[path] = self.sandbox.get(path).decode("utf-8", "replace")
+                except (FileNotFoundError, PathRefused):
+                    found[path] = ""
+        return found
+
+    def _spoiled(self) -> dict[str, str]:
+        """Source of each test file with its repaired tests spoiled; their ids are kept in `self.wanted`."""
+        names: dict[str, list[tuple[str, ...]]] = {}
+        for test in self.spec.fail_to_pass:
+            path, *rest = test.partition("[")[0].split("::")
+            if tuple(rest) not in names.setdefault(path, []):
+                names[path].append(tuple(rest))
+        files, done = {}, set()
+        for path, source in self._texts(names).items():
+            text, spoilt = spoiled(source, names[path], self.guard.seed)
+            done |= {"::".join((path, *name)) for name in spoilt}
+            if spoilt:
+                files[path] = text
+        self.wanted = [test for test in self.spec.fail_to_pass if test.partition("[")[0] in done]
+        return files
+
+    def _prepare(self) -> tuple[Record, bytes]:
+        """Sets protected files aside and applies the patch: why it ended there, if it did, and the script's
+        tar."""
+        spec, folder = self.spec, self.guard.prepared
+        ours = {path for path in patches.touched_paths(spec.gold) if spec.protects(path)}
+        gold = patches.only(spec.gold, ours)
+        how = ("apply -R" if spec.gold_reversed else "apply") if gold else ""
+        script = protected.prepare_script(folder, spec.test_paths, spec.setup, how)
+        files = {"prepare.sh": script.encode(), "patch.diff": encode_patch(self.patch)}
+        if gold:
+            files["gold.diff"] = encode_patch(gold)
+        self.sandbox.put(f"{folder}.tar", pack(files))
+        unpack = f"mkdir -p {folder} && tar -xf {folder}.tar -C {folder} && rm {folder}.tar && "
+        result = self.sandbox.exec(
+            f"{unpack} exec bash {folder}/prepare.sh 2>{folder}/log",
+            limits=self._bounds(PREPARE_SECONDS, RECORD_BYTES),
+        )
+        if result.returncode == 91:
+            return {"ended": "not_applied", "reason": "no way of applying it succeeded"}, b""
+        if result.returncode in TASK_FAULTS:
+            raise InputError(TASK_FAULTS[result.returncode], spec.instance_id, "a task that can be set up")
+        if result.returncode:
+            why = result.limit or f"exit code {result.returncode}"
+            return {"ended": "unresolved", "reason": f"the patch cannot be applied ({why})"}, b""
+        return {}, result.output
+
+    def _bounds(self, seconds: int, output_bytes: int) -> Limits:
+        return replace(self.limits, wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=output_bytes)
+
+    def _run(self, changed: list[str], remove: list[str], tests: dict[str, str]) -> Record:
+        """Puts protected files back and runs the tests, under guard where pytest runs them."""
+        spec, guard = self.spec, self.guard
+        guarded = spec.by_pytest and "guard" in self.checks
+        self.sandbox.put(f"{guard.prepared}/remove", b"".join(os.fsencode(path) + b"\0" for path in remove))
+        if guarded:
+            only = list(tests) if self.spoil else None
+            files = guard.files(changed, list(spec.fail_to_pass), spec.listed, only)
+            files |= {f"tree/{path}": text.encode("utf-8", "replace") for path, text in tests.items()}
+            self.sandbox.put(f"{guard.prepared}/run.tar", pack(files))
+        result = self.sandbox.exec(
+            guard.command(spec.tested_command, guarded), limits=self._bounds(spec.seconds, LOG_BYTES)
+        )
+        log, code = between(result.output.decode("utf-8", "replace"), guard.nonce)
+        if code is None and result.returncode == 92:
+            return {"ended": "tampered", "reason": "the patch bars the restoration of protected files"}
+        run: Record = {
+            "guarded": guarded,
+            "timed_out": result.timed_out,
+            "limit": result.limit,
+            "log": log,
+            "code": code,
+            "canaries": guard.canaries()[1],
+            "sealed": "absent",
+            "observed": None,
+        }
+        return run | (self._record() if guarded and code is not None else {})
+
+    def _record(self) -> Record:
+        try:
+            data = self.sandbox.get(self.guard.record, RECORD_BYTES)
+        except (FileNotFoundError, PathRefused):
+            return {}
+        observed = self.guard.opened(data)
+        return {"sealed": "broken" if observed is None else "whole", "observed": observed}
+
+
+def _untar(data: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        return {entry.name: stream.read() for entry in tar.getmembers() if (stream := tar.extractfile(entry))}
