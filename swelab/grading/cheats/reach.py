@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from swelab.grading.cheats.code import append, rebind
+from swelab.grading.cheats.code import append
 from swelab.grading.cheats.files import Cheat
 from swelab.records import Record
 
