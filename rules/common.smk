@@ -112,11 +112,9 @@ def rollout_threads(wildcards):
 def shards(pattern):
     """Input function: `pattern` for every shard of the wildcards' policy on their subset."""
 
-    def paths(wildcards):
-        names = shard_names(policy_settings(wildcards)["shards"])
-        return expand(
-            pattern, policy=wildcards.policy, subset=wildcards.subset, shard=names
-        )
+    def paths(names):
+        shard = shard_names(policy_settings(names)["shards"])
+        return expand(pattern, policy=names.policy, subset=names.subset, shard=shard)
 
     return paths
 
@@ -133,10 +131,9 @@ def model_repo(wildcards):
 
 def expert_shards(pattern):
     """`pattern` for every shard of the expert on its subsets."""
-    names = shard_names(recipes.named("policy", EXPERT["policy"])["shards"])
-    return expand(
-        pattern, policy=EXPERT["policy"], subset=EXPERT["subsets"], shard=names
-    )
+    policy = EXPERT["policy"]
+    shard = shard_names(recipes.named("policy", policy)["shards"])
+    return expand(pattern, policy=policy, subset=EXPERT["subsets"], shard=shard)
 
 
 def sft_selection(wildcards):
@@ -145,11 +142,8 @@ def sft_selection(wildcards):
 
 
 def sft_training(wildcards):
-    return {
-        key: value
-        for key, value in sft_settings(wildcards).items()
-        if key != "selection"
-    }
+    settings = sft_settings(wildcards)
+    return {key: settings[key] for key in settings if key != "selection"}
 
 
 def sft_base(wildcards):
