@@ -43,6 +43,7 @@ _CODES = {"wall": TIMEOUT_CODE, "cpu": 128 + 24, "memory": 128 + 9, "disk": 128 
 _FILE_CODE, _CPU_CODE = 128 + 25, 128 + 24
 _OURS = Limits(wall_seconds=600, cpu_seconds=600)  # for what we run in a sandbox ourselves
 _SAID_BYTES = 4096
+_FULL = ("No space left on device", "Wrote only")  # as tar and cp say it
 _COPY = b"cd /.swelab/testbed || exit 3; exec cp -dR --preserve=mode,timestamps -- . /testbed"
 _UNPACK = b"exec tar -xpf - -C /testbed --no-same-owner --delay-directory-restore"
 _log = logging.getLogger(__name__)
@@ -79,11 +80,7 @@ class DockerSandbox:
         if answer.code == 3:
             raise ImageMissing("the image has no such folder to copy to /testbed")
         if answer.code or answer.limit:
-            text = said.decode(errors="replace").strip().splitlines() or [
-                answer.limit or f"exit {answer.code}"
-            ]
-            full = answer.limit == "disk" or any("No space left on device" in line for line in text)
-            raise OSError(errno.ENOSPC if full else errno.EIO, f"copying to the sandbox failed: {text[0]}")
+            raise _unfilled(answer, said.decode(errors="replace").strip())
 
     def exec(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
@@ -173,6 +170,13 @@ class DockerSandbox:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _unfilled(answer: Answer, said: str) -> OSError:
+    full = answer.limit == "disk" or any(word in said for word in _FULL)
+    code = errno.ENOSPC if full else errno.EIO
+    why = os.strerror(code) if full else said.partition("\n")[0] or answer.limit or f"exit {answer.code}"
+    return OSError(code, f"copying to the sandbox failed: {why}")
 
 
 _OWN_LIMITS = {"wall_seconds": _OURS.wall_seconds, "cpu_seconds": _OURS.cpu_seconds}

@@ -92,27 +92,39 @@ class Engine:
             streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
             return Wire(self.api.attach_socket(container, params=streams))
 
-    def remove(self, container: str) -> None:
-        """Kill and remove, with its own volumes; fine when it is gone or going."""
+    def remove(self, container: str) -> bool:
+        """Kill and remove, with its own volumes; whether it was there still and not going already."""
         with self.asked("removing a container"):
-            ends = time.monotonic() + _END_SECONDS
+            ends, alone = time.monotonic() + _END_SECONDS, True
             while True:
                 try:
                     self.api.remove_container(container, v=True, force=True)
+                    return alone
                 except NotFound:
-                    return
+                    return False
                 except APIError as error:
                     if error.status_code != 409 or time.monotonic() > ends:
                         raise
-                    time.sleep(0.02)  # it is being removed already
+                    alone = False  # it is being removed already
+                    time.sleep(0.02)
 
-    def running(self, container: str) -> bool:
-        """Whether it runs; False when it is gone. Raises EngineDown."""
-        with self.asked("looking at a container"):
-            try:
-                return bool(self.api.inspect_container(container)["State"]["Running"])
-            except NotFound:
-                return False
+    def remove_volumes(self, *names: str) -> None:
+        """Remove volumes that no container uses (any more); the others stay."""
+        for name in names:
+            with self.asked("removing a volume"):
+                try:
+                    self.api.remove_volume(name)
+                except NotFound:
+                    continue
+                except APIError as error:
+                    if error.status_code != 409:
+                        raise
+
+    def volumes(self, label: str) -> dict[str, dict[str, str]]:
+        """Labels of each volume with a label (`name` or `name=value`)."""
+        with self.asked("listing volumes"):
+            found = self.api.volumes(filters={"label": label})["Volumes"] or []
+        return {volume["Name"]: volume["Labels"] or {} for volume in found}
 
 
 class Wire:

@@ -1,5 +1,6 @@
 """One container of a docker sandbox: it runs one command at a time."""
 
+import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from swelab.sandbox.rootfs import HOME
 
 FOLDERS = (WORKDIR, "/tmp", HOME)
 _SCRIPT = Path(__file__).with_name("docker_init.sh").read_text()
+_LANE = "swelab.lane"
 _OWN_PROCESSES = 4  # of docker_init.sh, beside the command's
 _LATE_SECONDS = 15.0
 
@@ -27,7 +29,9 @@ class Lane:
         """`volumes`: folder -> name of a volume of another lane that it shares; none for the first lane."""
         self.engine = engine
         self._memory, self._processes = _memory(limits), limits.processes
-        host = _host(limits, profile) | {"Mounts": _mounts(limits, volumes)}
+        self._name = secrets.token_hex(16)
+        mounts = _mounts(limits, volumes, labels() | {_LANE: self._name})
+        host = _host(limits, profile) | {"Mounts": mounts}
         self.id = engine.create(image.id, _settings(), host)
         try:
             self._wire = engine.attach(self.id)
@@ -83,7 +87,8 @@ class Lane:
     def remove(self) -> None:
         """End and remove the container. Raises EngineDown."""
         try:
-            self.engine.remove(self.id)
+            if not self.engine.remove(self.id):  # whoever did may have left its volumes
+                self.engine.remove_volumes(*self.engine.volumes(f"{_LANE}={self._name}"))
         finally:
             self._wire.close()
 
@@ -129,11 +134,11 @@ def _host(limits: Limits, profile: str) -> dict:
     }
 
 
-def _mounts(limits: Limits, volumes: dict[str, str]) -> list[dict]:
+def _mounts(limits: Limits, volumes: dict[str, str], marks: dict[str, str]) -> list[dict]:
     """Private folders, in memory; a little bigger than the limit, so that passing it can be seen."""
     size = limits.disk_bytes + limits.disk_bytes // 16 + (1 << 20)
     options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size},mode=755,uid={UID},gid={UID}"}
-    own = {"NoCopy": True, "Labels": labels(), "DriverConfig": {"Name": "local", "Options": options}}
+    own = {"NoCopy": True, "Labels": marks, "DriverConfig": {"Name": "local", "Options": options}}
     return [
         {"Type": "volume", "Target": folder, "Source": volumes[folder], "VolumeOptions": {"NoCopy": True}}
         if volumes

@@ -10,12 +10,18 @@ _log = logging.getLogger(__name__)
 
 
 def reap(engine: Engine) -> list[str]:
-    """Remove containers whose owner has ended; their ids. Raises EngineDown, SandboxLost."""
+    """Remove containers, and volumes without one, whose owner has ended; ids of the containers.
+
+    Raises EngineDown, SandboxLost.
+    """
     with engine.asked("listing containers"):
         found = engine.api.containers(all=True, filters={"label": owner.OWNER})
     gone = [each["Id"] for each in found if owner.is_gone(each["Labels"].get(owner.OWNER, ""))]
     for container in gone:
         engine.remove(container)
+    for volume, marks in engine.volumes(owner.OWNER).items():
+        if owner.is_gone(marks.get(owner.OWNER, "")):
+            engine.remove_volumes(volume)
     if gone:
         _log.info("removed %d containers whose owners had ended", len(gone))
     return gone

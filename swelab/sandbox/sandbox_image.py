@@ -3,6 +3,7 @@
 The rule `build_sandbox_image` makes it without an engine; whoever first needs it loads it into one.
 """
 
+import errno
 import os
 from pathlib import Path
 
@@ -38,9 +39,13 @@ def loaded(engine: Engine) -> Image:
     archive = image.folder.with_name(image.folder.name + ".tar")
     try:
         with archive.open("rb") as stream, engine.asked(f"loading {archive}"):
-            for _ in engine.api.load_image(stream):
-                pass
+            errors = [each["error"] for each in engine.api.load_image(stream) if "error" in each]
     except FileNotFoundError:
         raise ImageMissing(f"the engine has no image {image.name}, and there is no {archive}") from None
+    if errors:
+        full = "no space left on device" in errors[0].lower()
+        raise OSError(
+            errno.ENOSPC if full else errno.EIO, f"the engine could not load {archive}: {errors[0]}"
+        )
     find(engine, image)
     return image

@@ -1,14 +1,16 @@
 """A sandbox to attack, of each backend for the suites that hold for all (EVERY_BACKEND = True)."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from swelab.records import read_json
 from swelab.sandbox import Image, open_backend
+from swelab.sandbox.scratch import PREFIX
 from tests.contract import engine as engines
-from tests.contract.attacks import SHORT
+from tests.contract.attacks import SHORT, processes_with, program
 
 KINDS = ("bubblewrap", "folder", "docker")  # folder: bubblewrap on an unpacked image
 
@@ -56,21 +58,46 @@ def engine(image_record):
 
 
 class Place:
-    """A backend and, where sandboxes of it need one, the image that they start from."""
+    """A backend, the image that sandboxes of it need if they need one, and how the host sees them."""
 
-    def __init__(self, backend, image=None):
-        self.backend, self.image = backend, image
+    def __init__(self, backend, image=None, engine=None):
+        self.backend, self.image, self.engine = backend, image, engine
 
     def start(self, tree, **options):
         return self.backend.start(tree, image=self.image, **options)
+
+    def another(self):
+        """The same backend opened once more, which clears up."""
+        return open_backend(self.backend.name)
+
+    def murder(self, box, sleep):
+        """End a sandbox that runs `sleep` as a stranger would."""
+        if self.engine:
+            self.engine.docker("rm", "--force", box._lanes[0].id)
+        else:
+            outer = [pid for pid in processes_with(sleep) if program(pid) == "bwrap"]
+            os.kill(outer[0], signal.SIGKILL)
+
+    def left_of(self, box):
+        """What a closed sandbox of this process has left."""
+        if self.engine:
+            return self.engine.containers() + self.engine.volumes()
+        return [path for path in (box._scratch.path,) if path.exists()]
+
+    def left_by(self, pid, scratch, ours):
+        """What a caller that has ended has left; `ours` is a sandbox of this process."""
+        if self.engine:
+            return [c for c in self.engine.containers() if c != ours._lanes[0].id]
+        folders = [path for path in scratch.glob(PREFIX + "*") if (path / "testbed").exists()]
+        return [path for path in folders if path != ours._scratch.path]
 
 
 @pytest.fixture(scope="session")
 def place(kind, backend, request):
     """Where sandboxes of this kind are made."""
     if kind == "docker":
-        request.getfixturevalue("engine")
-        return Place(open_backend("docker"))
+        running = request.getfixturevalue("engine")
+        return Place(open_backend("docker"), engine=running)
     return Place(backend, request.getfixturevalue("image") if kind == "folder" else None)
 
 

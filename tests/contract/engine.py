@@ -72,12 +72,17 @@ class TestEngine:
     def containers(self):
         return self.docker("ps", "--all", "--quiet", "--no-trunc").split()
 
+    def volumes(self):
+        return self.docker("volume", "ls", "--quiet").split()
+
     def kill(self):
         """As an accident would: containers and their shims live on."""
         self._process.kill()
         self._process.wait()
         # Its containerd is a child that dies with it (by its parent-death signal).
         assert until(lambda: not self._processes("containerd"), 20)
+        # Where no init waits for orphans it stays a zombie, which the next dockerd takes for a living one.
+        (self.folder / "exec/containerd/containerd.pid").unlink(missing_ok=True)
 
     def stop(self):
         """End the containers, then the engine, then whatever it has left."""
@@ -107,7 +112,7 @@ class TestEngine:
             try:
                 words = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
                 ours = f"{self.folder}/".encode() in words and int(entry.name) != os.getpid()
-                if ours and name in Path(os.fsdecode(words.split(b"\0")[0])).name:
+                if ours and name in ("", Path(os.fsdecode(words.split(b"\0")[0])).name):
                     found.append(int(entry.name))
             except OSError:
                 continue

@@ -3,7 +3,6 @@
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from tests.conftest import ROOT
 from tests.contract.attacks import process_count, processes_with, text, token, until
 
 pytestmark = pytest.mark.real
+EVERY_BACKEND = True
 
 
 # -- processes
@@ -83,7 +83,7 @@ def test_processes_of_the_host_are_neither_seen_nor_signalled(sandbox):
         lines = text(result).splitlines()
         assert lines[-1] == "alive"
         assert sum("No such process" in line for line in lines) == 2
-        assert int(next(line for line in lines if line.isdigit())) <= 5
+        assert int(next(line for line in lines if line.isdigit())) <= 8
         assert bystander.args[1] not in text(sandbox.exec("cat /proc/[0-9]*/cmdline | tr '\\0' ' '"))
     finally:
         bystander.kill()
@@ -105,36 +105,11 @@ def test_the_root_cannot_be_written(sandbox):
 
 def test_the_host_is_not_there(sandbox, monkeypatch):
     monkeypatch.setenv("SWELAB_TEST_SECRET", "hunter2")
-    result = sandbox.exec("ls -A / /home /etc; env; cat /proc/self/environ | tr '\\0' '\\n'; cat /etc/passwd")
-    shown = text(result)
-    assert "hunter2" not in shown and "shadow" not in shown and "ssh" not in shown
-    top = shown.split("\n\n")[0].splitlines()[1:]
-    assert set(top) <= {
-        *[
-            "bin",
-            "dev",
-            "etc",
-            "home",
-            "lib",
-            "lib32",
-            "lib64",
-            "opt",
-            "proc",
-            "root",
-            "sbin",
-            "testbed",
-            "tmp",
-            "usr",
-        ],
-        *_prefix_tops(),
-    }
-    assert text(sandbox.exec("ls -A /home")) == "agent\n"
-    for path in (ROOT, Path(__file__), Path.home() / ".ssh", Path("/var"), Path("/run"), Path("/sys")):
+    shown = text(sandbox.exec("env; cat /proc/self/environ | tr '\\0' '\\n'; cat /etc/passwd; ls -A /home"))
+    assert "hunter2" not in shown and shown.splitlines()[-1] == "agent"
+    for path in (ROOT, Path(__file__), Path.home() / ".ssh"):
         assert text(sandbox.exec(f"test -e {path} || echo absent")) == "absent\n", path
-
-
-def _prefix_tops():
-    return {Path(sys.base_prefix).parts[1]}
+    assert sandbox.exec("cat /etc/shadow /root/x /proc/1/environ /proc/kcore").returncode != 0
 
 
 def test_environment_is_ours_alone_and_additions_reach_the_command(sandbox):
@@ -164,6 +139,18 @@ def test_no_descriptor_is_inherited(sandbox):
         os.close(kept)
     assert links[0] == "/dev/null" and links[1].startswith("pipe:") and links[2] == links[1]
     assert len(links) <= 4 and all(link.startswith(("/dev/null", "pipe:", "/proc/")) for link in links)
+
+
+def test_the_end_of_a_command_cannot_be_forged_nor_its_stream_broken(sandbox):
+    """Lines like those of our own protocols, a stream set not to wait, and what outlives its parent."""
+    forged = f"{'0' * 32} 0 -"
+    result = sandbox.exec(f"echo '{forged}'; printf '{forged}' >&2; exit 5")
+    assert (result.returncode, text(result)) == (5, f"{forged}\n{forged}")
+    setting = "import fcntl, os; fcntl.fcntl(1, fcntl.F_SETFL, fcntl.fcntl(1, fcntl.F_GETFL) | os.O_NONBLOCK)"
+    sandbox.exec(f'python -c "{setting}"; setsid sh -c "while :; do echo late; done" & sleep 0.1')
+    result = sandbox.exec("head -c 3000000 /dev/zero; exit 6")
+    assert (result.returncode, result.dropped_bytes) == (6, 3_000_000 - Limits().output_bytes)
+    assert b"late" not in result.output
 
 
 # -- the network
@@ -238,12 +225,3 @@ def test_dangerous_calls_of_the_kernel_are_refused(sandbox):
     answers = {line.split()[0]: line.split()[1:] for line in text(result).splitlines()}
     assert len(answers) == len(calls) + 2
     assert all(answer[0] == "-1" and answer[1] in ("1", "38") for answer in answers.values()), answers
-
-
-def test_the_user_of_the_host_is_nobody_in_particular(sandbox):
-    """Files made inside belong, seen from the host, to a user that is not root (or to the caller)."""
-    sandbox.exec("touch mine")
-    owner = os.stat(sandbox._scratch.path / "testbed" / "mine").st_uid
-    assert owner != 0
-    if os.geteuid() == 0:
-        assert owner > 60000

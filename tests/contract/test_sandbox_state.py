@@ -82,6 +82,32 @@ def test_git_and_pytest_work_on_the_private_copy(sandbox):
         assert (text(result).rstrip().endswith("[100%]"), result.returncode) == (True, 0), text(result)
 
 
+def test_a_patch_of_five_megabytes(sandbox):
+    sandbox.exec("git init -q . && git add -A && git commit -qm x")
+    lines = "".join(f"+line {number} of a long file\n" for number in range(190_000))
+    patch = f"--- /dev/null\n+++ b/long.txt\n@@ -0,0 +1,190000 @@\n{lines}".encode()
+    assert len(patch) > 5_000_000
+    sandbox.put("/tmp/long.patch", patch)
+    limits = Limits(output_bytes=8 << 20)
+    result = sandbox.exec(
+        "git apply /tmp/long.patch && git add -A && git diff --cached > /tmp/diff && cat /tmp/diff",
+        limits=limits,
+    )
+    assert result.returncode == 0, text(result)
+    assert result.output == sandbox.get("/tmp/diff") and lines.encode() in result.output
+
+
+def test_bytes_of_every_kind_survive(sandbox):
+    data = bytes(range(256)) * 1000 + b"\n" * 7
+    for path in ("plain", "a b/'c\"/$(d)\n*", "-n", "\udcff\u00fc"):
+        sandbox.put(path, data)
+        assert sandbox.get(path) == data
+    sandbox.put("empty", b"")
+    assert sandbox.get("empty") == b"" and text(sandbox.exec("stat -c %s plain empty")) == "256007\n0\n"
+    with pytest.raises(FileNotFoundError):
+        sandbox.get("absent/file")
+
+
 def test_many_sandboxes_at_once(place, tree):
     failures = []
 

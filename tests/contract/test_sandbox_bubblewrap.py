@@ -1,0 +1,190 @@
+"""What holds for bubblewrap alone: its folders and namespaces, and machines that cannot make them."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from swelab.sandbox import SandboxLost, open_backend
+from swelab.sandbox.watch import process_tree
+from tests.conftest import ROOT
+from tests.contract.attacks import SHORT, processes_with, program, text, token, until
+
+pytestmark = pytest.mark.real
+
+
+# -- what the host sees
+
+
+def test_the_host_is_not_there(sandbox, monkeypatch):
+    monkeypatch.setenv("SWELAB_TEST_SECRET", "hunter2")
+    result = sandbox.exec("ls -A / /home /etc; env; cat /proc/self/environ | tr '\\0' '\\n'; cat /etc/passwd")
+    shown = text(result)
+    assert "hunter2" not in shown and "shadow" not in shown and "ssh" not in shown
+    top = shown.split("\n\n")[0].splitlines()[1:]
+    assert set(top) <= {
+        *[
+            "bin",
+            "dev",
+            "etc",
+            "home",
+            "lib",
+            "lib32",
+            "lib64",
+            "opt",
+            "proc",
+            "root",
+            "sbin",
+            "testbed",
+            "tmp",
+            "usr",
+        ],
+        *_prefix_tops(),
+    }
+    assert text(sandbox.exec("ls -A /home")) == "agent\n"
+    for path in (ROOT, Path(__file__), Path.home() / ".ssh", Path("/var"), Path("/run"), Path("/sys")):
+        assert text(sandbox.exec(f"test -e {path} || echo absent")) == "absent\n", path
+
+
+def _prefix_tops():
+    return {Path(sys.base_prefix).parts[1]}
+
+
+def test_the_user_of_the_host_is_nobody_in_particular(sandbox):
+    """Files made inside belong, seen from the host, to a user that is not root (or to the caller)."""
+    sandbox.exec("touch mine")
+    owner = os.stat(sandbox._scratch.path / "testbed" / "mine").st_uid
+    assert owner != 0
+    if os.geteuid() == 0:
+        assert owner > 60000
+
+
+# -- ends
+
+
+def test_a_sandbox_whose_folder_is_gone_is_lost(backend, tree):
+    box = backend.start(tree)
+    subprocess.run(["rm", "-rf", str(box._scratch.path)], check=True)
+    with pytest.raises(SandboxLost, match="bwrap"):
+        box.exec("true")
+    box.close()
+
+
+FORKING = """
+import multiprocessing, os, sys
+from pathlib import Path
+from swelab.sandbox import open_backend
+backend = open_backend()
+def run(sleep):
+    with backend.start(Path(sys.argv[1])) as sandbox:
+        sandbox.exec("sleep " + sleep)
+worker = multiprocessing.get_context("fork").Process(target=run, args=(sys.argv[2],))
+worker.start()
+print(worker.pid, flush=True)
+run(sys.argv[3])
+"""
+
+
+@pytest.mark.parametrize("first_to_die", ["parent", "child"])
+def test_a_forked_caller_and_its_parent_have_each_their_own_end(tree, tmp_path, first_to_die):
+    sleeps = {"child": token(), "parent": token()}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", FORKING, str(tree), sleeps["child"], sleeps["parent"]],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "SWELAB_SCRATCH": str(tmp_path), "PYTHONPATH": str(ROOT)},
+    )
+    pids = {"child": int(parent.stdout.readline()), "parent": parent.pid}
+
+    def sleeping(who):
+        return any(program(pid) == "sleep" for pid in processes_with(sleeps[who]))
+
+    second = {"parent": "child", "child": "parent"}[first_to_die]
+    assert until(lambda: sleeping("parent") and sleeping("child"), 20)
+    os.kill(pids[first_to_die], signal.SIGKILL)
+    assert until(lambda: not sleeping(first_to_die))
+    assert sleeping(second)
+    os.kill(pids[second], signal.SIGKILL)
+    assert until(lambda: not sleeping(second))
+    parent.communicate()
+
+
+def test_a_lost_lifeline_loses_what_runs_and_is_replaced(tree):
+    backend = open_backend()
+    sleep = token()
+    failure = []
+    with backend.start(tree, limits=SHORT) as box:
+
+        def run():
+            try:
+                box.exec(f"sleep {sleep}")
+            except SandboxLost as error:
+                failure.append(str(error))
+
+        runner = threading.Thread(target=run)
+        runner.start()
+        assert until(lambda: any(program(pid) == "sleep" for pid in processes_with(sleep)))
+        init = next(word for word in backend.enter() if word.startswith("--target=")).removeprefix(
+            "--target="
+        )
+        os.kill(int(init), signal.SIGKILL)
+        runner.join(5)
+        assert len(failure) == 1
+        assert processes_with(sleep) == []
+        assert until(lambda: not backend._lifeline.holds())
+        assert text(box.exec("echo again")) == "again\n"
+
+
+def test_ended_commands_leave_nothing_behind(sandbox):
+    gc.collect()
+    descriptors, before = len(os.listdir("/proc/self/fd")), len(process_tree(os.getpid()))
+    for _ in range(40):
+        sandbox.exec("sleep 60 & true")
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert until(lambda: len(process_tree(os.getpid())) == before)
+
+
+# -- machines that cannot
+
+
+def _open(*wrap, **env):
+    code = "from swelab.sandbox import BackendMissing, open_backend\ntry: open_backend(); print('fine')\n"
+    code += "except BackendMissing as error: print(error)"
+    command = [*wrap, sys.executable, "-c", code]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **env}
+    done = subprocess.run(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60)
+    return done.stdout
+
+
+def test_what_is_missing_is_said_in_one_line(tmp_path, backend):
+    assert _open(PATH=str(tmp_path)) == (
+        "bubblewrap is not installed: no program `bwrap` (package bubblewrap)\n"
+    )
+    assert f"no Python venv for sandboxes at {tmp_path}: " in _open(SWELAB_TOOLBOX=str(tmp_path))
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
+    said = _open(SWELAB_TOOLBOX=str(tmp_path / "bare"))
+    assert said == f"the toolbox {tmp_path / 'bare'} does not work in a sandbox: it has no pytest\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="changes the limit of a namespace")
+def test_forbidden_user_namespaces_are_named(backend):
+    forbid = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
+    said = _open("unshare", "--user", "--map-root-user", "sh", "-c", forbid, "sh")
+    setting = "sysctl user.max_user_namespaces=15000 (it is 0)"
+    assert said == f"bubblewrap needs user namespaces: set {setting}\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to have a namespace of its own made")
+def test_root_of_a_container_that_has_no_other_user_ids(backend):
+    assert _open("unshare", "--user", "--map-root-user") == "fine\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives up a right of root")
+def test_root_without_its_rights_is_told_which_one(backend):
+    without = ["setpriv", "--inh-caps=-sys_admin", "--bounding-set=-sys_admin"]
+    said = _open(*without, "/bin/sh", "-c", 'exec "$@"', "sh")
+    assert "root needs CAP_SYS_ADMIN" in said and len(said.splitlines()) == 1

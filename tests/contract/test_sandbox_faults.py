@@ -1,0 +1,222 @@
+"""What goes wrong with container engines, done for real: killed, full, without the image, left behind."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from swelab.sandbox import (
+    EngineDown,
+    Image,
+    ImageMissing,
+    Limits,
+    SandboxLost,
+    docker_lane,
+    open_backend,
+    owner,
+    reap,
+    sandbox_image,
+)
+from swelab.sandbox.docker_engine import Engine
+from tests.conftest import ROOT, run_python
+from tests.contract import engine as engines
+from tests.contract.attacks import SHORT, processes_with, program, text, token, until
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def docker(engine):
+    backend = open_backend("docker")
+    sandbox_image.loaded(backend.engine)
+    return backend
+
+
+def test_an_engine_killed_and_restarted_is_down_and_then_works_again(engine, docker, tree):
+    sleep, ended = token(), []
+    box = docker.start(tree, limits=SHORT)
+
+    def run():
+        try:
+            box.exec(f"sleep {sleep}", limits=Limits(wall_seconds=60))
+        except SandboxLost as error:
+            ended.append(error)
+
+    runner = threading.Thread(target=run)
+    runner.start()
+    assert until(lambda: any(program(pid) == "sleep" for pid in processes_with(sleep)), 10)
+    try:
+        engine.kill()
+        runner.join(10)
+        assert [type(error) for error in ended] == [EngineDown], ended
+        for act in (lambda: box.exec("true"), lambda: docker.start(tree)):
+            with pytest.raises(EngineDown, match="does not answer|went away"):
+                act()
+        box.close()
+    finally:
+        engine.start()
+    with docker.start(tree, limits=SHORT) as again:
+        assert text(again.exec("cat a.txt")) == "hello\n"
+    assert until(lambda: engine.containers() == [] and processes_with(sleep) == [], 10)
+
+
+def test_no_engine_is_said_in_one_line(engine, monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+    done = run_python("-m", "scripts.reap", env=os.environ)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert f"error: no container engine answers at unix://{tmp_path}/nobody.sock" in done.stderr
+
+
+def test_an_image_is_known_by_its_digest_alone(engine, docker, tree, image):
+    wrong = "sha256:" + "0" * 64
+    for missing in (Image(image.name, wrong), Image("nobody/nothing:v1", wrong), Image("!", "x")):
+        with pytest.raises(ImageMissing, match="has no image"):
+            docker.start(tree, image=missing)
+    with docker.start(tree, image=Image("any/name:at-all", image.digest), limits=SHORT) as box:
+        assert text(box.exec("cat a.txt")) == "hello\n"
+
+
+def test_an_image_removed_meanwhile_is_missing_and_then_made_again(engine, docker, tree, image):
+    prepared = docker._images.prepared(docker.engine, image)
+    engine.docker("rmi", "--force", prepared.id)
+    with pytest.raises(ImageMissing):
+        docker.start(tree, image=image)
+    with docker.start(tree, image=image, limits=SHORT) as box:
+        assert text(box.exec("cat a.txt")) == "hello\n"
+
+
+def test_no_record_of_a_sandbox_image(engine, docker, tree, monkeypatch, tmp_path):
+    monkeypatch.setenv("SWELAB_SANDBOX_IMAGE", str(tmp_path / "image.json"))
+    with pytest.raises(ImageMissing, match="rule build_sandbox_image"):
+        docker.start(tree)
+
+
+def test_a_sandbox_whose_disk_is_full_says_so(docker, tree, tmp_path):
+    big = tmp_path / "big"
+    big.mkdir()
+    (big / "file").write_bytes(os.urandom(30 << 20))
+    small = Limits(wall_seconds=20, disk_bytes=16 << 20)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        docker.start(big, limits=small)
+    assert caught.value.errno == 28
+    with docker.start(tree, limits=small) as box:
+        with pytest.raises(OSError) as caught:
+            box.put("new/file", b"x" * (30 << 20))
+        assert caught.value.errno == 28
+        assert box.exec("ls -A new").output == b"" and box.put("new/file", b"fits") is None
+
+
+def test_an_engine_whose_disk_is_full_says_so(image_record, tree, monkeypatch, tmp_path):
+    full = engines.TestEngine(tmp_path)
+    (tmp_path / "data").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=120m", "none", tmp_path / "data"], check=True)
+    try:
+        full.start()
+        monkeypatch.setenv("DOCKER_HOST", full.address)
+        monkeypatch.setenv("SWELAB_SANDBOX_IMAGE", str(image_record))
+        with pytest.raises(OSError, match="no space left on device") as caught:
+            open_backend("docker").start(tree)
+        assert caught.value.errno == 28
+    finally:
+        full.stop()
+
+
+def test_a_gigabyte_printed_costs_nobody_memory(engine, docker, tree):
+    daemon = engine._process.pid
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, _resident(daemon)
+    with docker.start(tree) as box:
+        result = box.exec("head -c 1000000000 /dev/zero; exit 3")
+        assert (result.returncode, result.limit) == (3, "output")
+        assert result.dropped_bytes == 1_000_000_000 - Limits().output_bytes
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before[0] < 32 << 10  # KiB
+    assert _resident(daemon) - before[1] < 128 << 10
+
+
+def _resident(pid):
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+
+def test_the_wall_holds_when_the_container_does_not_answer(engine, docker, tree, monkeypatch):
+    monkeypatch.setattr(docker_lane, "_LATE_SECONDS", 1.0)
+    with docker.start(tree, limits=SHORT) as box:
+        init = int(engine.docker("inspect", "--format", "{{.State.Pid}}", box._lanes[0].id))
+        os.kill(init, signal.SIGSTOP)
+        started = time.monotonic()
+        result = box.exec("sleep 60", limits=Limits(wall_seconds=0.5))
+        assert (result.returncode, result.limit, result.timed_out) == (124, "wall", True)
+        assert time.monotonic() - started < 10
+        assert engine.containers() == []
+        with pytest.raises(SandboxLost):
+            box.exec("true")
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from swelab.sandbox import open_backend
+box = open_backend("docker").start(Path(sys.argv[1]))
+print(box._lanes[0].id, flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_reaper_takes_what_has_lost_its_owner_and_nothing_else(engine, docker, tree, image):
+    caller = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tree)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    orphan = caller.stdout.readline().strip()
+    # Paused, it cannot see that its caller has ended.
+    engine.docker("pause", orphan)
+    name = docker._images.prepared(docker.engine, image).id
+    foreign = engine.docker("run", "--detach", "--network=none", name, "sleep", "600")
+    elsewhere = owner.labels()[owner.OWNER].replace(owner.this_process()["machine"] or "host", "another")
+    elsewhere = elsewhere.replace(owner.this_process()["boot"], "another-boot")
+    run = ("run", "--detach", "--network=none")
+    labelled = [
+        engine.docker(*run, "--label", f"{owner.OWNER}={label}", name, "sleep", "99")
+        for label in (elsewhere, "{not json")
+    ]
+    with docker.start(tree, limits=SHORT) as ours:
+        kept = {foreign, *labelled, ours._lanes[0].id}
+        assert reap.reap(Engine()) == [] and set(engine.containers()) == kept | {orphan}
+        caller.kill()
+        caller.communicate()
+        assert set(engine.containers()) == kept | {orphan}
+        assert reap.reap(Engine()) == [orphan]
+        assert set(engine.containers()) == kept
+        assert text(ours.exec("cat a.txt")) == "hello\n"
+    for container in (foreign, *labelled):
+        engine.docker("rm", "--force", container)
+    assert engine.volumes() == []
+
+
+def test_the_script_reaps_and_removes_prepared_images(engine, docker, tree):
+    with docker.start(tree):
+        done = run_python("-m", "scripts.reap", "--images", env=os.environ)
+        assert done.stdout == "removed 0 containers\nremoved 0 prepared images\n", done.stderr
+    done = run_python("-m", "scripts.reap", "--images", env=os.environ)
+    assert done.stdout.startswith("removed 0 containers\nremoved ") and " 0 prep" not in done.stdout
+    assert "swelab-prepared" not in engine.docker("images")
+    with pytest.raises(ImageMissing):
+        docker.start(tree)
+    with docker.start(tree) as box:
+        assert text(box.exec("cat a.txt")) == "hello\n"
+    assert sandbox_image.loaded(docker.engine).digest in engine.docker("images", "--no-trunc", "--quiet")
+
+
+def test_what_an_engine_is_told_about_a_container(engine, docker, tree):
+    with docker.start(tree, limits=SHORT) as box:
+        told = docker.engine.api.inspect_container(box._lanes[0].id)
+    host, config = told["HostConfig"], told["Config"]
+    assert (host["NetworkMode"], host["ReadonlyRootfs"], host["CapDrop"]) == ("none", True, ["ALL"])
+    assert "no-new-privileges" in host["SecurityOpt"] and host["AutoRemove"] and not host["Privileged"]
+    assert host["PidsLimit"] == SHORT.processes + 4 and host["Binds"] is None
+    assert host["Memory"] == SHORT.memory_bytes + SHORT.disk_bytes + SHORT.shm_bytes == host["MemorySwap"]
+    assert {owner.OWNER, owner.RUN} <= config["Labels"].keys()
+    assert {mount["Type"] for mount in told["Mounts"]} == {"volume"}
