@@ -1,15 +1,20 @@
 """Each prediction against its task's tests, in a fresh sandbox.
 
-in:  results/tasks/{subset}.json, results/rollouts/{policy}/{subset}/preds.json
+in:  results/tasks/{subset}.json and .lock.json, results/images/{subset}.json of a published set,
+     results/rollouts/{policy}/{subset}/preds.json
 out: results/grades/{policy}/{subset}/{shard}.jsonl   a verdict per instance
      results/grades/{policy}/{subset}/report.json     in SWE-bench's report schema
+     results/regrades/{policy}/{subset}.json          kept runs judged anew; nothing is executed
+     results/cheats/{subset}.json                     the grader tried with cheats
 """
 
 
 rule grade:
     input:
         tasks="results/tasks/{subset}.json",
+        lock="results/tasks/{subset}.lock.json",
         predictions="results/rollouts/{policy}/{subset}/preds.json",
+        images=subset_images,
         sandbox=sandbox_image,
     output:
         grades="results/grades/{policy}/{subset}/{shard}.jsonl",
@@ -24,8 +29,11 @@ rule grade:
         r"""
         SWELAB_LOG={log:q} python -m scripts.grade \
             --tasks {input.tasks:q} \
+            --lock {input.lock:q} \
             --predictions {input.predictions:q} \
+            --images {input.images:q} \
             --repos-dir results/repos \
+            --runs results/progress/runs \
             --policy {wildcards.policy:q} \
             --subset {wildcards.subset:q} \
             --shard {wildcards.shard:q} \
@@ -38,6 +46,7 @@ rule grade:
 rule report_grades:
     input:
         tasks="results/tasks/{subset}.json",
+        lock="results/tasks/{subset}.lock.json",
         grades=shards("results/grades/{policy}/{subset}/{shard}.jsonl"),
     output:
         report="results/grades/{policy}/{subset}/report.json",
@@ -49,8 +58,59 @@ rule report_grades:
         r"""
         SWELAB_LOG={log:q} python -m scripts.report_grades \
             --tasks {input.tasks:q} \
+            --lock {input.lock:q} \
             --grades {input.grades:q} \
             --policy {wildcards.policy:q} \
             --subset {wildcards.subset:q} \
             --output {output.report:q}
+        """
+
+
+rule regrade:
+    input:
+        tasks="results/tasks/{subset}.json",
+        lock="results/tasks/{subset}.lock.json",
+        predictions="results/rollouts/{policy}/{subset}/preds.json",
+        grades=shards("results/grades/{policy}/{subset}/{shard}.jsonl"),
+        images=subset_images,
+    output:
+        regrades="results/regrades/{policy}/{subset}.json",
+    log:
+        "results/logs/regrade/{policy}/{subset}.log",
+    conda:
+        "../envs/workflow.yaml"
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.regrade \
+            --tasks {input.tasks:q} \
+            --lock {input.lock:q} \
+            --predictions {input.predictions:q} \
+            --grades {input.grades:q} \
+            --images {input.images:q} \
+            --repos-dir results/repos \
+            --runs results/progress/runs \
+            --output {output.regrades:q}
+        """
+
+
+rule check_cheats:
+    input:
+        tasks="results/tasks/{subset}.json",
+        lock="results/tasks/{subset}.lock.json",
+        sandbox=sandbox_image,
+    output:
+        verdicts="results/cheats/{subset}.json",
+    log:
+        "results/logs/check_cheats/{subset}.log",
+    conda:
+        "../envs/workflow.yaml"
+    threads: WORKERS
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.check_cheats \
+            --tasks {input.tasks:q} \
+            --lock {input.lock:q} \
+            --repos-dir results/repos \
+            --workers {threads} \
+            --output {output.verdicts:q}
         """

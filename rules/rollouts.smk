@@ -1,6 +1,6 @@
 """A policy attempts the tasks of a subset in sandboxes; the expert and our models alike.
 
-in:  results/tasks/{subset}.json, results/images/{subset}.json of a published set, configs/policies/{policy}.yaml, its scaffold, its weights
+in:  results/tasks/{subset}.json and .lock.json, results/images/{subset}.json of a published set, configs/policies/{policy}.yaml, its scaffold, its weights
 out: results/rollouts/{policy}/{subset}/{shard}.jsonl   trajectories
      results/rollouts/{policy}/{subset}/preds.json      predictions in the SWE-bench format
 """
@@ -9,6 +9,7 @@ out: results/rollouts/{policy}/{subset}/{shard}.jsonl   trajectories
 rule rollout:
     input:
         tasks="results/tasks/{subset}.json",
+        lock="results/tasks/{subset}.lock.json",
         images=subset_images,
         sandbox=sandbox_image,
         policy=ancient("configs/policies/{policy}.yaml"),
@@ -32,6 +33,7 @@ rule rollout:
         r"""
         SWELAB_LOG={log:q} python -m scripts.rollout \
             --tasks {input.tasks:q} \
+            --lock {input.lock:q} \
             --images {input.images:q} \
             --repos-dir results/repos \
             --policy {input.policy:q} \
@@ -48,6 +50,7 @@ rule collect_predictions:
     input:
         trajectories=shards("results/rollouts/{policy}/{subset}/{shard}.jsonl"),
         tasks="results/tasks/{subset}.json",
+        lock="results/tasks/{subset}.lock.json",
     output:
         predictions="results/rollouts/{policy}/{subset}/preds.json",
     log:
@@ -58,6 +61,7 @@ rule collect_predictions:
         r"""
         SWELAB_LOG={log:q} python -m scripts.collect_predictions \
             --tasks {input.tasks:q} \
+            --lock {input.lock:q} \
             --trajectories {input.trajectories:q} \
             --output {output.predictions:q}
         """

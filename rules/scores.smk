@@ -10,6 +10,7 @@ out: results/scores/{policy}/{subset}.json   one policy on one benchmark
 rule score:
     input:
         tasks="results/tasks/{subset}.json",
+        lock="results/tasks/{subset}.lock.json",
         report="results/grades/{policy}/{subset}/report.json",
     output:
         score="results/scores/{policy}/{subset}.json",
@@ -21,6 +22,7 @@ rule score:
         r"""
         SWELAB_LOG={log:q} python -m scripts.score \
             --tasks {input.tasks:q} \
+            --lock {input.lock:q} \
             --report {input.report:q} \
             --policy {wildcards.policy:q} \
             --subset {wildcards.subset:q} \

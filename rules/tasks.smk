@@ -3,6 +3,7 @@
 in:  configs/repos/{repo}.yaml, configs/subsets/{subset}.yaml
 out: results/repos/{repo}.tar       a clean checkout, deterministic
      results/tasks/{subset}.json    task rows in SWE-smith's schema
+     results/tasks/{subset}.lock.json    which of them passed validation, and why others did not
      results/disjoint/{experiment}.json   proof that nothing scored was trained on
 """
 
@@ -45,7 +46,11 @@ rule make_tasks:
         "../envs/workflow.yaml"
     threads: WORKERS
     params:
-        settings=subset_settings,
+        settings=lambda wildcards: {
+            key: value
+            for key, value in subset_settings(wildcards).items()
+            if key != "validate"
+        },
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.make_tasks \
@@ -55,6 +60,37 @@ rule make_tasks:
             --workers {threads} \
             --output {output.tasks:q} \
             --manifest {output.manifest:q}
+        """
+
+
+rule validate_tasks:
+    input:
+        tasks="results/tasks/{subset}.json",
+        recipe=ancient("configs/subsets/{subset}.yaml"),
+        repos=subset_repos,
+        images=subset_images,
+        sandbox=sandbox_image,
+    output:
+        lock="results/tasks/{subset}.lock.json",
+    log:
+        "results/logs/validate_tasks/{subset}.log",
+    benchmark:
+        "results/benchmarks/validate_tasks/{subset}.tsv"
+    conda:
+        "../envs/workflow.yaml"
+    threads: WORKERS
+    params:
+        settings=lambda wildcards: subset_settings(wildcards)["validate"],
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.validate_tasks \
+            --tasks {input.tasks:q} \
+            --recipe {input.recipe:q} \
+            --images {input.images:q} \
+            --repos-dir results/repos \
+            --progress results/progress/validate_tasks/{wildcards.subset}.jsonl \
+            --workers {threads} \
+            --output {output.lock:q}
         """
 
 

@@ -4,12 +4,14 @@ import argparse
 from pathlib import Path
 
 from swelab.console import run_script
-from swelab.records import InputError, check, load_tasks, read_jsonl, write_json
+from swelab.records import InputError, check, read_jsonl, write_json
+from swelab.tasks.locks import kept_tasks
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
+    parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
     parser.add_argument("--trajectories", type=Path, nargs="+", required=True, help="shards, JSON Lines")
     parser.add_argument("--output", type=Path, required=True, help="predictions by instance id")
     args = parser.parse_args()
@@ -25,7 +27,7 @@ def main() -> None:
                 "model_patch": row["model_patch"],
                 "outcome": row["outcome"],
             }
-    order = [task["instance_id"] for task in load_tasks(args.tasks)]
+    order = [task["instance_id"] for task in kept_tasks(args.tasks, args.lock)]
     missing = [name for name in order if name not in found]
     if missing or len(found) != len(order):
         raise InputError(

@@ -5,16 +5,20 @@ from pathlib import Path
 
 from swelab.console import run_script
 from swelab.grading.shard import grade_shard
-from swelab.records import load_predictions, load_tasks, write_jsonl
+from swelab.records import load_predictions, write_jsonl
+from swelab.tasks.locks import kept_tasks
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
+    parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
     parser.add_argument(
         "--predictions", type=Path, required=True, help="JSON list, JSON object or JSON Lines"
     )
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
+    parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")
+    parser.add_argument("--runs", type=Path, help="folder where runs are kept by content")
     parser.add_argument("--policy", required=True, help="name of the policy")
     parser.add_argument("--subset", required=True, help="name of the subset")
     parser.add_argument("--shard", default="000of001", help="<number>of<count>")
@@ -23,7 +27,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="grades, JSON Lines")
     args = parser.parse_args()
     rows = grade_shard(
-        load_tasks(args.tasks),
+        kept_tasks(args.tasks, args.lock),
         load_predictions(args.predictions),
         policy=args.policy,
         subset=args.subset,
@@ -31,6 +35,8 @@ def main() -> None:
         repos_dir=args.repos_dir,
         progress=args.progress,
         workers=args.workers,
+        images_path=args.images,
+        runs_dir=args.runs,
     )
     write_jsonl(args.output, rows)
 

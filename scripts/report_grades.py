@@ -5,20 +5,24 @@ from itertools import chain
 from pathlib import Path
 
 from swelab.console import run_script
-from swelab.grading.report import build_report
-from swelab.records import check, load_tasks, read_jsonl, write_json
+from swelab.grading.report import build_report, validation
+from swelab.records import check, read_jsonl, write_json
+from swelab.tasks.locks import kept_tasks, read_lock
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
+    parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
     parser.add_argument("--grades", type=Path, nargs="+", required=True, help="shards, JSON Lines")
     parser.add_argument("--policy", required=True, help="name of the policy")
     parser.add_argument("--subset", required=True, help="name of the subset")
     parser.add_argument("--output", type=Path, required=True, help="the report")
     args = parser.parse_args()
     grades = chain.from_iterable(map(read_jsonl, args.grades))
-    report = build_report(load_tasks(args.tasks), grades, args.policy, args.subset)
+    report = build_report(kept_tasks(args.tasks, args.lock), grades, args.policy, args.subset)
+    if args.lock:
+        report["validation"] = validation(read_lock(args.lock))
     check(report, "report", args.output)
     write_json(args.output, report)
 

@@ -5,13 +5,15 @@ from pathlib import Path
 
 from swelab import recipes
 from swelab.console import run_script
-from swelab.records import load_tasks, write_jsonl
+from swelab.records import write_jsonl
 from swelab.rollouts import roll_out
+from swelab.tasks.locks import kept_tasks
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
+    parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
     parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")
     parser.add_argument("--policy", type=Path, required=True, help="policy recipe")
@@ -23,7 +25,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="trajectories, JSON Lines")
     args = parser.parse_args()
     rows = roll_out(
-        load_tasks(args.tasks),
+        kept_tasks(args.tasks, args.lock),
         policy_name=args.policy.stem,
         policy=recipes.load("policy", args.policy),
         scaffold=recipes.load("scaffold", args.scaffold),

@@ -4,19 +4,21 @@ import argparse
 from pathlib import Path
 
 from swelab.console import run_script
-from swelab.records import load_tasks, read_json, write_json
+from swelab.records import read_json, write_json
 from swelab.scores.score import score
+from swelab.tasks.locks import kept_tasks
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="the benchmark's tasks")
+    parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
     parser.add_argument("--report", type=Path, required=True, help="the policy's grading report on them")
     parser.add_argument("--policy", required=True, help="name of the policy")
     parser.add_argument("--subset", required=True, help="name of the benchmark")
     parser.add_argument("--output", type=Path, required=True, help="where the score is written")
     args = parser.parse_args()
-    record = score(load_tasks(args.tasks), read_json(args.report), args.policy, args.subset)
+    record = score(kept_tasks(args.tasks, args.lock), read_json(args.report), args.policy, args.subset)
     write_json(args.output, record)
     low, high = record["interval"]
     print(

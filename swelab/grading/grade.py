@@ -8,7 +8,7 @@ guard; `evidence` turns what the run left behind into a verdict.
 import hashlib
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from swelab.grading.run import PatchRun
 from swelab.grading.spec import RunSpec, read_spec
 from swelab.records import InputError, Record, digest
 from swelab.sandbox import Backend, Image, Limits, Sandbox, SandboxError
-from swelab.tasks.checkout import RepoStore, encode_patch
+from swelab.tasks.checkout import RepoStore, encode_patch, git
 
 VERSION = 2
 """Part of every grade's key: raised when the same patch could get another verdict."""
@@ -79,6 +79,7 @@ def run_patch(
     limits: Limits,
     checks: frozenset[str] = CHECKS,
     image: Image | None = None,
+    allow_empty: bool = False,
 ) -> Record:
     """Runs a patch's tests and returns the evidence: all that a verdict is made from.
 
@@ -89,7 +90,7 @@ def run_patch(
     start = time.monotonic()
     spec = read_spec(task)
     run: Record = {"ended": "ran", "reason": "", "findings": [], "dynamic": [], "echo": "", "seconds": 0.0}
-    if not patch.strip():
+    if not patch.strip() and not allow_empty:
         return run | {"ended": "empty_patch"}
     if reason := patches.refusal(patch):
         return run | {"ended": "tampered", "reason": reason}
@@ -110,9 +111,16 @@ def run_patch(
 
 @contextmanager
 def fresh_sandbox(
-    spec: RunSpec, task: Record, store: RepoStore, backend: Backend, limits: Limits, image: Image | None
+    spec: RunSpec,
+    task: Record,
+    store: RepoStore,
+    backend: Backend,
+    limits: Limits,
+    image: Image | None,
+    others: Sequence[Record] = (),
 ) -> Iterator[Sandbox]:
-    """A sandbox with the task's checkout: of its repository's archive, or of its image.
+    """A sandbox with the task's checkout, of its repository's archive or of its image; with the bugs of
+    `others` in it too.
 
     Raises InputError (no image, archive or test file), SandboxError, OSError.
     """
@@ -123,6 +131,9 @@ def fresh_sandbox(
     with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
         tree = Path(scratch) / "tree"
         store.checkout(task, tree)
+        for other in others:
+            if git(tree, "apply", "--whitespace=nowarn", "-", data=encode_patch(other["patch"])).returncode:
+                raise InputError("its bug cannot share a tree with others", other["instance_id"])
         for name in spec.test_files:
             source = (tree / name).resolve()
             if not source.is_relative_to(tree.resolve()) or not source.is_file():

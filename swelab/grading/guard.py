@@ -113,16 +113,14 @@ class Guard:
         {prepared}/remove must be there, and when guarded {prepared}/run.tar with `files()`. Ends with the
         test command's exit code, or 92 when protected files cannot be put back.
         """
-        start = f"unset {' '.join(_CLEARED)}\nG={self.prepared}\n{RESTORE}mkdir {self.folder}\n"
+        folder = self.folder
+        start = f"unset {' '.join(_CLEARED)}\nG={self.prepared}\n{RESTORE}"
+        start += f"mkdir {folder} && tar -xf $G/run.tar -C {folder} || exit 92\n"
         if guarded:
-            start += (
-                f"tar -xf $G/run.tar -C {self.folder} && tar -c -C {self.folder}/tree . | tar -x || exit 92\n"
-            )
-            options = shlex.quote(f"-p {self.observer} --junitxml={self.folder}/junit.xml")
-            start += (
-                f"export PYTHONPATH={self.folder}${{PYTHONPATH:+:$PYTHONPATH}} PYTEST_ADDOPTS={options}\n"
-            )
-        start += f"rm -rf $G {self.folder}/tree\nunset G\n"
+            options = shlex.quote(f"-p {self.observer} --junitxml={folder}/junit.xml")
+            start += f"tar -c -C {folder}/tree . | tar -x || exit 92\n"
+            start += f"export PYTHONPATH={folder}${{PYTHONPATH:+:$PYTHONPATH}} PYTEST_ADDOPTS={options}\n"
+        start += f"rm -rf $G {folder}/tree\nunset G\n"
         return start + wrap(test_command, self.nonce)
 
     def opened(self, data: bytes) -> Record | None:

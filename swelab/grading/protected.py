@@ -163,7 +163,8 @@ tar -c --null -T $G/protected -f $G/protected.tar || exit 92
 {ungold}
 found >$G/before
 {{
-if git apply --whitespace=nowarn $G/patch.diff; then echo git >$G/way
+if [ ! -s $G/patch.diff ]; then echo none >$G/way
+elif git apply --whitespace=nowarn $G/patch.diff; then echo git >$G/way
 elif git apply --whitespace=nowarn --3way $G/patch.diff; then echo 3way >$G/way; git reset -q
 else
   git reset -q --hard; git clean -qfd

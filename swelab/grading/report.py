@@ -54,3 +54,18 @@ def build_report(tasks: list[Record], grades: Iterable[Record], policy: str, sub
         ),
         "instances": {name: instances[name] for name in sorted(instances)},
     }
+
+
+def validation(lock: Record) -> Record:
+    """What a report says of the gate that its tasks passed: counts, and the ids that were left out."""
+    flaky = [row["instance_id"] for row in lock["flaky"]]
+    broken = [row["instance_id"] for row in lock["broken"]]
+    return {
+        "gold_runs": lock["settings"]["gold_runs"],
+        "gold_tasks": lock["total"],
+        "gold_resolved_each_time": len(lock["kept"]),
+        "flaky": len(flaky),
+        "broken": len(broken),
+        "flaky_ids": flaky,
+        "broken_ids": broken,
+    }

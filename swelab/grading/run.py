@@ -144,13 +144,15 @@ class PatchRun:
         spec, guard = self.spec, self.guard
         guarded = spec.by_pytest and "guard" in self.checks
         self.sandbox.put(f"{guard.prepared}/remove", b"".join(os.fsencode(path) + b"\0" for path in remove))
+        files = {"eval.sh": spec.eval_script.encode(), "test.diff": encode_patch(spec.test_patch)}
         if guarded:
             only = list(tests) if self.spoil else None
-            files = guard.files(changed, list(spec.fail_to_pass), spec.listed, only)
+            files |= guard.files(changed, list(spec.fail_to_pass), spec.listed, only)
             files |= {f"tree/{path}": text.encode("utf-8", "replace") for path, text in tests.items()}
-            self.sandbox.put(f"{guard.prepared}/run.tar", pack(files))
+        self.sandbox.put(f"{guard.prepared}/run.tar", pack(files))
         result = self.sandbox.exec(
-            guard.command(spec.tested_command, guarded), limits=self._bounds(spec.seconds, LOG_BYTES)
+            guard.command(spec.tested_command(guard.folder), guarded),
+            limits=self._bounds(spec.seconds, LOG_BYTES),
         )
         log, code = between(result.output.decode("utf-8", "replace"), guard.nonce)
         if code is None and result.returncode == 92:

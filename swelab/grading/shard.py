@@ -1,17 +1,47 @@
 """The grading stage: the predictions of one shard, each graded once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from swelab.grading.grade import grade, grade_key
+from swelab.grading.archive import Archive, run_key
+from swelab.grading.grade import grade_key, judged, run_patch
+from swelab.grading.spec import read_spec
 from swelab.journal import Journal
 from swelab.records import InputError, Record, check
-from swelab.sandbox import Backend, Limits, open_backend
+from swelab.sandbox import Backend, Image, Limits, open_backend
 from swelab.shards import in_shard, run_shard
 from swelab.tasks.checkout import RepoStore, scratch_folder
+from swelab.tasks.images import task_images
 
 LOST_ROLLOUTS = ("sandbox_lost", "model_lost")
+
+
+@dataclass
+class Bench:
+    """Where patches are run: repositories, images, sandboxes, and the runs that are kept."""
+
+    store: RepoStore
+    backend: Backend | None
+    images: Mapping[str, Image] = field(default_factory=dict)
+    archive: Archive = field(default_factory=lambda: Archive(None))
+
+    def place(self, task: Record) -> str:
+        """Digest of what the task runs in. Raises InputError (no such archive or image)."""
+        image = self.images.get(task["instance_id"])
+        return image.digest if image else self.store.digest(task)
+
+    def run(self, task: Record, patch: str) -> Record:
+        """Evidence of a patch on a task, from the archive when it is there. Raises InputError."""
+        key = run_key(task, patch, self.place(task))
+        run = self.archive.get(key)
+        if run is None:
+            assert self.backend is not None, "a bench without sandboxes runs nothing"
+            image = self.images.get(task["instance_id"])
+            run = run_patch(task, patch, self.store, self.backend, Limits(), image=image)
+            self.archive.put(key, run)
+        return run
 
 
 def grade_shard(
@@ -24,23 +54,28 @@ def grade_shard(
     repos_dir: Path,
     progress: Path,
     workers: int,
+    images_path: Path | None = None,
+    runs_dir: Path | None = None,
 ) -> Iterator[Record]:
     """Grade records of the shard's tasks that have a prediction, in the tasks' order.
 
     A rollout that was lost to its infrastructure is graded infra_error: there is no patch to judge.
-    Raises InputError on a prediction for no task, and on unusable tasks.
+    images_path: record of the images that tasks without a repository archive run in; runs_dir: where runs
+    are kept. Raises InputError on a prediction for no task, on unusable tasks, and when another grader is
+    at work on this shard.
     """
     unknown = sorted(set(predictions) - {task["instance_id"] for task in tasks})
     if unknown:
         raise InputError(f"{len(unknown)} predictions of no task, such as {unknown[0]}", subset)
+    predicted = [task for task in in_shard(tasks, shard) if task["instance_id"] in predictions]
+    images = task_images(predicted, images_path, refuse_leaks=False)
     backend = open_backend()
     with Journal(progress) as journal, scratch_folder() as scratch:
-        store = RepoStore(repos_dir, scratch)
-        predicted = [task for task in in_shard(tasks, shard) if task["instance_id"] in predictions]
-        keyed = [(prediction_key(task, predictions, store), task) for task in predicted]
+        bench = Bench(RepoStore(repos_dir, scratch), backend, images, Archive(runs_dir))
+        keyed = [(prediction_key(task, predictions, bench), task) for task in predicted]
 
         def work(task: Record) -> Record:
-            record = grade_prediction(task, predictions[task["instance_id"]], store, backend)
+            record = grade_prediction(task, predictions[task["instance_id"]], bench)
             return {**record, "policy": policy, "subset": subset}
 
         yield from run_shard(
@@ -56,22 +91,22 @@ def grade_shard(
         )
 
 
-def prediction_key(task: Record, predictions: dict[str, Record], store: RepoStore) -> str:
-    """Key of the grade of a task's prediction. Raises InputError on a task without a test command."""
-    if not task.get("test_cmd"):
-        raise InputError("no test_cmd", task["instance_id"], "a task with a test command")
+def prediction_key(task: Record, predictions: dict[str, Record], bench: Bench) -> str:
+    """Key of the grade of a task's prediction. Raises InputError on a task that does not say how to test."""
+    read_spec(task)
     prediction = predictions[task["instance_id"]]
     outcome = prediction.get("outcome", "submitted")
-    return grade_key(task, prediction["model_patch"] or "", outcome, store.digest(task))
+    return grade_key(task, prediction["model_patch"] or "", outcome, bench.place(task))
 
 
-def grade_prediction(task: Record, prediction: Record, store: RepoStore, backend: Backend) -> Record:
+def grade_prediction(task: Record, prediction: Record, bench: Bench) -> Record:
     """The grade of one prediction, with the outcome of the rollout that made it."""
     outcome = prediction.get("outcome", "submitted")
     if outcome in LOST_ROLLOUTS:
         record = lost(task, outcome)
     else:
-        record = grade(task, prediction["model_patch"], store, backend, Limits())
+        patch = prediction["model_patch"] or ""
+        record = judged(read_spec(task), patch, bench.run(task, patch))
     record["outcome"] = outcome
     check(record, "grade", f"grade of {task['instance_id']}")
     return record

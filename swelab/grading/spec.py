@@ -1,14 +1,66 @@
-"""What it takes to judge a patch on a task, whatever the format of its row."""
+"""What it takes to judge a patch on a task, whatever the format of its row.
 
+Rows are told apart by what they hold: a test command of ours, an eval script (SWE-bench's newer rows,
+SWE-Gym), a test patch with repository and version (SWE-bench's older rows), or neither (SWE-smith).
+"""
+
+import json
 import re
-from dataclasses import dataclass, field
+import shlex
+from dataclasses import dataclass
 
-from swelab.grading.logs import DEFAULT_PARSER
+from swelab.grading.logs import DEFAULT_PARSER, OFFICIAL_END, VERBOSE_PARSER
+from swelab.grading.patches import touched_paths
 from swelab.grading.protected import is_protected
 from swelab.records import InputError, Record
 
 DEFAULT_TIMEOUT = 600
-PYTEST = re.compile(r"(?:^|[\s/;&|(])(?:py\.test|pytest)(?=[\s;&|)]|$)", re.M)
+EVAL_TIMEOUT = 1800
+_PYTEST = re.compile(r"(?:^|[\s/(])(?:py\.test|pytest)(?=[\s)]|$)")
+_HERE_DOCUMENT = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n.*?^\1$", re.M | re.S)
+_ACTIVATE = "source /opt/miniconda3/bin/activate && conda activate testbed"
+_SMITH_TESTS = "pytest --disable-warnings --color=no --tb=no --verbose"
+_DJANGO = "./tests/runtests.py --verbosity 2 --settings=test_sqlite --parallel 1"
+_SYMPY = "PYTHONWARNINGS='ignore::UserWarning,ignore::SyntaxWarning' bin/test -C --verbose"
+_ASTROPY = "pytest -rA -vv -o console_output_style=classic --tb=no"
+
+COMMANDS = {
+    "django/django": (_DJANGO, "parse_log_django"),
+    "sympy/sympy": (_SYMPY, "parse_log_sympy"),
+    "sphinx-doc/sphinx": ("tox --current-env -epy39 -v --", "parse_log_sphinx"),
+    "astropy/astropy": (_ASTROPY, "parse_log_astropy"),
+    "scikit-learn/scikit-learn": ("pytest -rA --tb=no -p no:cacheprovider", "parse_log_scikit"),
+    "matplotlib/matplotlib": ("pytest -rA", "parse_log_matplotlib"),
+    "mwaskom/seaborn": ("pytest --no-header -rA", "parse_log_seaborn"),
+    "pallets/flask": ("pytest -rA", "parse_log_flask"),
+    "psf/requests": ("pytest -rA", "parse_log_requests"),
+    "pydata/xarray": ("pytest -rA", "parse_log_xarray"),
+    "pylint-dev/pylint": ("pytest -rA", "parse_log_pylint"),
+    "pytest-dev/pytest": ("pytest -rA", "parse_log_pytest"),
+    "pydicom/pydicom": ("pytest -rA", "parse_log_pydicom"),
+    "pylint-dev/astroid": ("pytest -rA", "parse_log_astroid"),
+    "pvlib/pvlib-python": ("pytest -rA", "parse_log_pvlib"),
+    "pyvista/pyvista": ("pytest -rA", "parse_log_pyvista"),
+    "sqlfluff/sqlfluff": ("pytest -rA", "parse_log_sqlfluff"),
+    "marshmallow-code/marshmallow": ("pytest -rA", "parse_log_marshmallow"),
+}
+"""How the repositories of SWE-bench's older rows are tested: command without files, name of the log's
+parser."""
+
+_NOT_TESTS = (
+    ".json",
+    ".png",
+    ".csv",
+    ".txt",
+    ".md",
+    ".jpg",
+    ".jpeg",
+    ".pkl",
+    ".yml",
+    ".yaml",
+    ".toml",
+    ".rst",
+)
 
 
 @dataclass(frozen=True)
@@ -16,7 +68,7 @@ class RunSpec:
     """A task as a thing to run.
 
     image: name of the OCI image, "" when the repository's archive is enough. setup: shell lines that
-    bring the image's checkout to the state that the patch is made against. test_patch: applied after the
+    bring the image's checkout to the state that the patch is made against. test_patch: put on after the
     prediction. gold: the gold patch, in whose place its reverse stands when `gold_reversed`. seconds:
     wall time for the tests.
     """
@@ -28,7 +80,6 @@ class RunSpec:
     eval_script: str = ""
     image: str = ""
     setup: tuple[str, ...] = ()
-    base: str = ""
     test_patch: str = ""
     test_files: tuple[str, ...] = ()
     parser: str = DEFAULT_PARSER
@@ -36,7 +87,6 @@ class RunSpec:
     gold: str = ""
     gold_reversed: bool = False
     seconds: int = DEFAULT_TIMEOUT
-    format: str = field(default="forged", compare=False)
 
     @property
     def listed(self) -> list[str]:
@@ -44,25 +94,17 @@ class RunSpec:
         return [*self.fail_to_pass, *self.pass_to_pass]
 
     @property
-    def command(self) -> str:
-        """The test command or the eval script."""
-        return self.eval_script or self.test_cmd
-
-    @property
-    def tested_command(self) -> str:
-        """What is run between the markers."""
-        return self.command
-
-    @property
     def by_pytest(self) -> bool:
         """Whether pytest runs the tests, so that canaries and the observer can be among them."""
-        return bool(PYTEST.search(self.command)) and "::" in self.fail_to_pass[0]
+        parts = re.split(r"[;&|\n]+", _HERE_DOCUMENT.sub("", self.eval_script or self.test_cmd))
+        runs = any(_PYTEST.search(part) and " install " not in part for part in parts)
+        return runs and "tox " not in self.test_cmd and "::" in self.fail_to_pass[0]
 
     @property
     def test_paths(self) -> list[str]:
-        """Files that hold listed tests or are named as test files."""
+        """Files that hold listed tests, are named as test files, or are of the test patch."""
         files = {test.partition("::")[0] for test in self.listed if "::" in test}
-        return list(dict.fromkeys([*self.test_files, *sorted(files)]))
+        return list(dict.fromkeys([*self.test_files, *sorted(files), *touched_paths(self.test_patch)]))
 
     @property
     def tests(self) -> Record:
@@ -73,19 +115,127 @@ class RunSpec:
         """Whether a path is restored before the tests run."""
         return is_protected(path, self.test_paths)
 
+    def tested_command(self, folder: str) -> str:
+        """Bash that runs the tests and ends with their exit code; `folder` holds test.diff and eval.sh."""
+        if self.eval_script:
+            return f"bash {folder}/eval.sh"
+        if self.test_patch:
+            return f"git apply --whitespace=nowarn {folder}/test.diff && {{ {self.test_cmd}\n}}"
+        return self.test_cmd
+
 
 def read_spec(task: Record) -> RunSpec:
     """The run specification of a task row. Raises InputError when the row does not say how to test."""
-    if not task.get("test_cmd"):
+    if not all(isinstance(task.get(name), list) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")):
+        task = {**task, **{name: _tests(task, name) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}}
+    if task.get("test_cmd"):
+        return _with_command(task)
+    if task.get("repo_recipe"):
         raise InputError("no test_cmd", task["instance_id"], "a task with a test command")
+    if task.get("eval_script"):
+        return _with_script(task)
+    if task.get("test_patch"):
+        return _of_version(task)
+    return _of_smith(task)
+
+
+def _common(task: Record) -> Record:
+    return {
+        "instance_id": task["instance_id"],
+        "fail_to_pass": tuple(task["FAIL_TO_PASS"]),
+        "pass_to_pass": tuple(task["PASS_TO_PASS"]),
+        "image": "" if task.get("repo_recipe") else task.get("image") or task.get("image_name") or "",
+        "gold": task["patch"],
+    }
+
+
+def _with_command(task: Record) -> RunSpec:
+    """A forged task, or any row with a test command."""
     return RunSpec(
-        instance_id=task["instance_id"],
-        fail_to_pass=tuple(task["FAIL_TO_PASS"]),
-        pass_to_pass=tuple(task["PASS_TO_PASS"]),
+        **_common(task),
         test_cmd=task["test_cmd"],
         test_files=tuple(task.get("test_files", ())),
-        parser=task.get("log_parser", DEFAULT_PARSER),
-        gold=task["patch"],
+        parser=task.get("log_parser") or DEFAULT_PARSER,
+        gold_reversed=not task.get("test_patch"),
+        test_patch=task.get("test_patch") or "",
+        seconds=task.get("test_timeout", DEFAULT_TIMEOUT),
+        setup=_branch(task) if not task.get("repo_recipe") and not task.get("test_patch") else (),
+    )
+
+
+def _with_script(task: Record) -> RunSpec:
+    """SWE-bench's newer rows, which name parser and eval type, and SWE-Gym's, which do not."""
+    return RunSpec(
+        **_common(task),
+        eval_script=instrumented(task["eval_script"]),
+        parser=task.get("log_parser") or DEFAULT_PARSER,
+        eval_type=task.get("eval_type") or "pass_and_fail",
+        test_files=tuple(touched_paths(task.get("test_patch") or "")),
+        seconds=task.get("test_timeout", EVAL_TIMEOUT),
+    )
+
+
+def _of_version(task: Record) -> RunSpec:
+    """SWE-bench's older rows."""
+    if task["repo"] not in COMMANDS:
+        known = f"a row with test_cmd or eval_script, or one of the {len(COMMANDS)} repositories of SWE-bench"
+        raise InputError(f"no test command is known for {task['repo']}", task["instance_id"], known)
+    command, parser = COMMANDS[task["repo"]]
+    files = [path for path in touched_paths(task["test_patch"]) if not path.endswith(_NOT_TESTS)]
+    if task["repo"] == "django/django":
+        files = [path.removeprefix("tests/").removesuffix(".py").replace("/", ".") for path in files]
+    words = " ".join(shlex.quote(name) for name in files)
+    return RunSpec(
+        **_common(task),
+        test_cmd=f"{_ACTIVATE} && {command} {words}",
+        test_patch=task["test_patch"],
+        parser=parser,
+        seconds=task.get("test_timeout", EVAL_TIMEOUT),
+    )
+
+
+def _of_smith(task: Record) -> RunSpec:
+    """SWE-smith's rows: the patch is the bug; the branch's first commit has it, the second hides tests."""
+    return RunSpec(
+        **_common(task),
+        test_cmd=f"{_ACTIVATE} && {_SMITH_TESTS}",
+        parser=VERBOSE_PARSER,
         gold_reversed=True,
+        setup=_branch(task),
         seconds=task.get("test_timeout", DEFAULT_TIMEOUT),
     )
+
+
+def _branch(task: Record) -> tuple[str, ...]:
+    """To the task's branch; where its last commit takes the tests away, to the one before."""
+    name = shlex.quote(task["instance_id"])
+    hidden = "git diff --name-only --diff-filter=D HEAD~1 HEAD"
+    return (
+        f"if git rev-parse -q --verify {name} >/dev/null; then git checkout -qf {name}; fi",
+        f'if [ -n "$({hidden} 2>/dev/null)" ]; then git checkout -qf HEAD~1; fi',
+    )
+
+
+def instrumented(script: str) -> str:
+    """An eval script that ends with the exit code of its tests: SWE-bench's go on after them.
+
+    The code is taken right before the line that prints the end marker; a script without one is left as it is.
+    """
+    lines = script.split("\n")
+    ends = [number for number, line in enumerate(lines) if OFFICIAL_END in line]
+    if not ends:
+        return script
+    head, tail = lines[: ends[0]], lines[ends[0] :]
+    return "\n".join([*head, "swelab_code=$?", *tail, 'exit "$swelab_code"', ""])
+
+
+def _tests(task: Record, name: str) -> list[str]:
+    """A list of test ids, which some files hold as a JSON string."""
+    value = task.get(name)
+    try:
+        value = json.loads(value) if isinstance(value, str) else value
+    except json.JSONDecodeError:
+        value = None
+    if not isinstance(value, list):
+        raise InputError(f"field {name} is no list", task.get("instance_id", ""), "a list of test ids")
+    return value

@@ -50,6 +50,17 @@ def cheat_patches(task: Record, store: RepoStore) -> Iterator[tuple[str, str]]:
     yield from written_patches(task).items()
 
 
+def one_a_repo(tasks: list[Record]) -> list[Record]:
+    """The first task of each repository, of those that are made from an archive. Raises InputError (none)."""
+    first: dict[str, Record] = {}
+    for task in tasks:
+        if task.get("repo_recipe"):
+            first.setdefault(task["repo_recipe"], task)
+    if not first:
+        raise InputError("no task of a repository archive", expected="forged tasks to try cheats against")
+    return list(first.values())
+
+
 def plain_grade(task: Record, patch: str, store: RepoStore, backend: Backend) -> bool:
     """Whether a grader that applies, runs and reads the log (as SWE-smith's does) calls a patch resolved."""
     with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:

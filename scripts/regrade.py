@@ -1,0 +1,39 @@
+"""Judges kept runs anew, without running anything, and says which verdicts are others now."""
+
+import argparse
+from itertools import chain
+from pathlib import Path
+
+from swelab.console import run_script
+from swelab.grading.archive import Archive
+from swelab.grading.regrade import regrade
+from swelab.grading.shard import Bench
+from swelab.records import load_predictions, read_jsonl, write_json
+from swelab.tasks.checkout import RepoStore, scratch_folder
+from swelab.tasks.images import task_images
+from swelab.tasks.locks import kept_tasks
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
+    parser.add_argument("--lock", type=Path, help="lock of the subset")
+    parser.add_argument("--predictions", type=Path, required=True, help="what was graded")
+    parser.add_argument("--grades", type=Path, nargs="*", default=[], help="verdicts of before, JSON Lines")
+    parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
+    parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")
+    parser.add_argument("--runs", type=Path, required=True, help="folder of kept runs")
+    parser.add_argument("--output", type=Path, required=True, help="verdicts and what changed, JSON")
+    args = parser.parse_args()
+    tasks = kept_tasks(args.tasks, args.lock)
+    told = {row["instance_id"]: row for row in chain.from_iterable(map(read_jsonl, args.grades))}
+    images = task_images(tasks, args.images, refuse_leaks=False)
+    with scratch_folder() as scratch:
+        bench = Bench(RepoStore(args.repos_dir, scratch), None, images, Archive(args.runs))
+        record = regrade(tasks, load_predictions(args.predictions), told, bench)
+    write_json(args.output, record)
+    print(f"{record['judged']} judged, {len(record['changed'])} changed, {len(record['missing'])} not kept")
+
+
+if __name__ == "__main__":
+    run_script(main)

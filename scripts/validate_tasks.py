@@ -1,0 +1,40 @@
+"""Keeps tasks whose gold patch is resolved every time, empty and reversed patches never; resumable."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from swelab import recipes
+from swelab.console import run_script
+from swelab.grading.gate import validate
+from swelab.grading.shard import Bench
+from swelab.journal import Journal
+from swelab.records import check, load_tasks, write_json
+from swelab.sandbox import open_backend
+from swelab.tasks.checkout import RepoStore, scratch_folder
+from swelab.tasks.images import task_images
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
+    parser.add_argument("--recipe", type=Path, required=True, help="subset recipe")
+    parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
+    parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")
+    parser.add_argument("--progress", type=Path, required=True, help="journal")
+    parser.add_argument("--workers", type=int, default=2, help="sandboxes at once")
+    parser.add_argument("--output", type=Path, required=True, help="the lock, JSON")
+    args = parser.parse_args()
+    tasks, settings = load_tasks(args.tasks), recipes.load("subset", args.recipe)["validate"]
+    images = task_images(tasks, args.images, refuse_leaks=False)
+    with Journal(args.progress) as journal, scratch_folder() as scratch:
+        bench = Bench(RepoStore(args.repos_dir, scratch), open_backend(), images)
+        lock = validate(tasks, settings, bench, journal, args.workers)
+    check(lock, "lock", args.output)
+    write_json(args.output, lock)
+    counts = {part: len(lock[part]) for part in ("kept", "flaky", "broken")}
+    print(f"{len(tasks)} tasks: {counts}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,205 @@
+"""The validation gate: a task is worth a rollout when its gold patch is resolved every time, and nothing
+is not.
+
+Gold patches go through the grader itself. All gold trees of one repository archive are one and the same, its
+clean tree, so a run of one test command on it tells about every task with that command.
+"""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+from swelab.grading.batches import Batch, gold_batches, rounds
+from swelab.grading.grade import fresh_sandbox, judged, run_patch
+from swelab.grading.logs import GROUPS, statuses
+from swelab.grading.patches import reversed_patch, touched_paths
+from swelab.grading.run import LOG_BYTES
+from swelab.grading.shard import Bench
+from swelab.grading.spec import read_spec
+from swelab.journal import Journal
+from swelab.records import Fault, InputError, Record, digest
+from swelab.sandbox import Limits, SandboxError
+from swelab.shards import run_shard
+from swelab.tasks.checkout import encode_patch, git, gold_patch
+
+VERSION = 1
+"""Part of every key: raised when the same task could get another verdict."""
+
+
+def validate(tasks: list[Record], settings: Record, bench: Bench, journal: Journal, workers: int) -> Record:
+    """The lock of `tasks` (schema `lock`). settings: the recipe's `validate`; finished runs are journalled.
+
+    Raises InputError (unusable tasks, none kept), Fault when runs were lost to infrastructure again and
+    again.
+    """
+    jobs = list(_jobs(tasks, settings, bench))
+    keyed = [(_key(job, bench), job) for job in jobs]
+    results = list(
+        run_shard(
+            keyed,
+            lambda: nullcontext(lambda job: _work(job, bench)),
+            journal,
+            workers=workers,
+            label="validate",
+            is_lost=lambda record: bool(record["lost"]),
+            is_good=lambda record: not record["lost"],
+        )
+    )
+    if lost := [record["lost"] for record in results if record["lost"]]:
+        raise Fault(f"{len(lost)} validation runs were lost to infrastructure, such as: {lost[0]}")
+    return _lock(tasks, settings, bench, list(zip(jobs, results)))
+
+
+def _jobs(tasks: list[Record], settings: Record, bench: Bench) -> Iterator[Record]:
+    """What is run: {"kind": gold | base | reversed, "batch": Batch, "number"}."""
+    together = settings["together"]
+    for batch in gold_batches(tasks, bench, together):
+        for number in range(settings["gold_runs"]):
+            yield {"kind": "gold", "batch": batch, "number": number}
+    for batch in rounds(tasks, bench, together):
+        yield {"kind": "base", "batch": batch, "number": 0}
+    for task in tasks:
+        yield {"kind": "reversed", "batch": Batch.of(task), "number": 0}
+
+
+def _key(job: Record, bench: Bench) -> str:
+    batch: Batch = job["batch"]
+    places = [bench.place(task) for task in batch.tasks]
+    return digest(["validate", VERSION, job["kind"], job["number"], batch.row, batch.tasks, places])
+
+
+def _work(job: Record, bench: Bench) -> Record:
+    """{"status", "reason", "passed": test ids, "seconds", "lost": why nothing can be said, or ""}."""
+    batch: Batch = job["batch"]
+    try:
+        if job["kind"] == "base":
+            return _base(batch, bench)
+        if job["kind"] == "reversed":
+            return _reversed(batch.tasks[0], bench)
+        return _graded(batch.row, _gold(batch.row, bench), bench)
+    except SandboxError as error:
+        return _told("infra_error", str(error), [], 0.0)
+
+
+def _told(status: str, reason: str, passed: list[str], seconds: float) -> Record:
+    lost = reason if status == "infra_error" else ""
+    return {"status": status, "reason": reason, "passed": passed, "seconds": seconds, "lost": lost}
+
+
+def _gold(task: Record, bench: Bench) -> str:
+    if task["instance_id"] not in bench.images:
+        return gold_patch(bench.store, task)
+    spec = read_spec(task)
+    return reversed_patch(spec.gold) if spec.gold_reversed else spec.gold
+
+
+def _graded(task: Record, patch: str, bench: Bench) -> Record:
+    image = bench.images.get(task["instance_id"])
+    assert bench.backend is not None
+    run = run_patch(task, patch, bench.store, bench.backend, Limits(), image=image, allow_empty=True)
+    record = judged(read_spec(task), patch, run)
+    tests = record.get("tests_status", {})
+    passed = [test for group in tests.values() for test in group["success"]]
+    return _told(record["status"], record["reason"], passed, record["seconds"])
+
+
+def _base(batch: Batch, bench: Bench) -> Record:
+    """The tests on the code with the bug, as an empty patch leaves it."""
+    task = batch.row
+    if task["instance_id"] in bench.images:
+        return _graded(task, "", bench)
+    spec = read_spec(task)
+    assert bench.backend is not None
+    with fresh_sandbox(spec, task, bench.store, bench.backend, Limits(), None, batch.tasks[1:]) as sandbox:
+        bounds = Limits(wall_seconds=spec.seconds, cpu_seconds=2 * spec.seconds, output_bytes=LOG_BYTES)
+        result = sandbox.exec(spec.test_cmd, limits=bounds)
+    status = statuses(result.output.decode("utf-8", "replace"), spec.parser)
+    passed = [test for test in spec.listed if status.get(test) in ("PASSED", "XFAIL")]
+    return _told("ran", result.limit, passed, round(result.seconds, 3))
+
+
+def _reversed(task: Record, bench: Bench) -> Record:
+    """The gold patch's reverse: on most tasks it does not even apply, which is tried before a sandbox
+    starts."""
+    spec = read_spec(task)
+    patch = spec.gold if spec.gold_reversed else reversed_patch(spec.gold)
+    if task["instance_id"] not in bench.images and not _applies_again(task, encode_patch(patch), bench):
+        return _told("apply_failed", "", [], 0.0)
+    return _graded(task, patch, bench)
+
+
+def _applies_again(task: Record, patch: bytes, bench: Bench) -> bool:
+    """Whether the bug's patch applies to the code with the bug, in any of the ways that a prediction may."""
+    clean = bench.store.clean_tree(task)
+    with tempfile.TemporaryDirectory(dir=bench.store.cache_dir) as scratch:
+        tree = Path(scratch)
+        for name in touched_paths(task["patch"]):
+            if (clean / name).is_file():
+                (tree / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(clean / name, tree / name)
+        if git(tree, "apply", "-", data=encode_patch(task["patch"])).returncode:
+            return True  # the grader will say what is wrong with it
+        if git(tree, "apply", "--check", "-", data=patch).returncode == 0:
+            return True
+        dry = ("patch", "--batch", "--forward", "--dry-run", "--fuzz=5", "-p1", "--directory", str(tree))
+        return subprocess.run(dry, input=patch, capture_output=True).returncode == 0
+
+
+def _lock(
+    tasks: list[Record], settings: Record, bench: Bench, results: list[tuple[Record, Record]]
+) -> Record:
+    seen: dict[str, dict[str, list[Record]]] = {}
+    for job, result in results:
+        for task in job["batch"].tasks:
+            seen.setdefault(task["instance_id"], {}).setdefault(job["kind"], []).append(result)
+    lock: Record = {
+        "tasks_digest": digest(tasks),
+        "total": len(tasks),
+        "settings": settings,
+        "kept": [],
+        "flaky": [],
+        "broken": [],
+    }
+    for task in tasks:
+        part, reason = _sentence(task, seen[task["instance_id"]])
+        name = {"instance_id": task["instance_id"]}
+        if part == "kept":
+            seconds = max(result["seconds"] for result in seen[task["instance_id"]]["gold"])
+            lock[part].append(name | {"task": digest(task), "place": bench.place(task), "seconds": seconds})
+        else:
+            lock[part].append(name | {"reason": reason})
+    if not lock["kept"]:
+        first = (lock["broken"] + lock["flaky"])[0]
+        raise InputError(
+            f"no task is valid; {first['instance_id']}: {first['reason']}", expected="gold patches that work"
+        )
+    return lock
+
+
+def _sentence(task: Record, results: dict[str, list[Record]]) -> tuple[str, str]:
+    """("kept" | "flaky" | "broken", reason)."""
+    listed = [test for group in GROUPS for test in task[group]]
+    golds = [_missing(listed, result) for result in results["gold"]]
+    good = sum(not missing for missing in golds)
+    if good < len(golds):
+        result, missing = next((r, m) for r, m in zip(results["gold"], golds) if m)
+        why = f"{len(missing)} tests do not pass, such as {missing[0]}"
+        if result["status"] not in ("resolved", "unresolved"):
+            why = f"{result['status']}: {result['reason']}"
+        part = "flaky" if good else "broken"
+        return part, f"the gold patch is resolved in {good} of {len(golds)} runs ({why})"
+    if not _missing(listed, results["base"][0]):
+        return "broken", "an empty patch is resolved"
+    if results["reversed"][0]["status"] == "resolved":
+        return "broken", "the reverse of the gold patch is resolved"
+    return "kept", ""
+
+
+def _missing(listed: list[str], result: Record) -> list[str]:
+    if result["status"] not in ("resolved", "unresolved", "ran"):
+        return listed
+    passed = set(result["passed"])
+    return [test for test in listed if test not in passed]
