@@ -40,7 +40,7 @@ def verdict(spec: RunSpec, run: Record) -> Verdict:
         return "timeout", f"the tests ran longer than {spec.seconds} s", None
     if run["code"] is None:
         return "unresolved", f"the tests did not come to an end ({run['limit'] or 'exit'})", None
-    status = logs.statuses(logs.tested(run["log"]), spec.parser)
+    status = logs.statuses(logs.official_part(run["log"]), spec.parser)
     if run["guarded"]:
         return _guarded(spec, run, status)
     return _by_log(spec, run, status)

@@ -53,7 +53,7 @@ def between(log: str, nonce: str) -> tuple[str, int | None]:
     return body + "\n", int(code)
 
 
-def tested(log: str) -> str:
+def official_part(log: str) -> str:
     """What an eval script printed between the benchmark's own markers; all of it when they are not there."""
     _, found, rest = log.partition(OFFICIAL_START)
     body, closed, _ = rest.rpartition(OFFICIAL_END)

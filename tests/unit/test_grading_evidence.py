@@ -1,0 +1,171 @@
+"""Channels that contradict each other, and what each contradiction makes of a run."""
+
+import pytest
+
+from swelab.grading.evidence import verdict
+from swelab.grading.guard import Guard
+from swelab.grading.spec import RunSpec
+
+FAIL, PASS = "tests/t.py::test_f", "tests/t.py::test_p"
+SPEC = RunSpec("i", (FAIL,), (PASS,), test_cmd="pytest")
+CANARIES = {"passed": ["tests/c.py::test_1"], "failed": ["tests/c.py::test_2"]}
+LOG = f"PASSED {FAIL}\nPASSED {PASS}\nPASSED tests/c.py::test_1\nFAILED tests/c.py::test_2 - assert 1 == 2\n"
+JUNIT = (
+    '<testsuites><testsuite><testcase classname="tests.t" name="test_f"/>'
+    '<testcase classname="tests.t" name="test_p"/></testsuite></testsuites>'
+)
+
+
+def seen(**changes):
+    outcomes = {
+        FAIL: "passed",
+        PASS: "passed",
+        CANARIES["passed"][0]: "passed",
+        CANARIES["failed"][0]: "failed",
+    }
+    record = {
+        "exit": 1,
+        "stopped": False,
+        "outcomes": outcomes,
+        "raised": {CANARIES["failed"][0]: "AssertionError"},
+        "marked": [],
+        "changed": [],
+        "powers": [],
+        "junit": JUNIT,
+    }
+    return record | changes | {"outcomes": outcomes | changes.get("outcomes", {})}
+
+
+def run(observed=None, **changes):
+    return {
+        "ended": "ran",
+        "reason": "",
+        "findings": [],
+        "guarded": True,
+        "timed_out": False,
+        "limit": "",
+        "log": LOG,
+        "code": 1,
+        "canaries": CANARIES,
+        "sealed": "whole",
+        "echo": "",
+        "observed": observed or seen(),
+        **changes,
+    }
+
+
+def test_all_channels_agree():
+    assert verdict(SPEC, run())[:2] == ("resolved", "")
+
+
+@pytest.mark.parametrize(
+    "case, word",
+    [
+        (run(seen(changed=["_pytest.runner.x"])), "changed while it ran"),
+        (run(seen(powers=["a.py gc.get_objects"])), "reserved power"),
+        (run(code=0), "its process with 0"),
+        (run(seen(outcomes={"tests/c.py::test_2": "passed"})), "must be failed is passed"),
+        (run(seen(outcomes={"tests/c.py::test_2": "skipped"})), "must be failed is skipped"),
+        (
+            run(
+                seen(outcomes={"tests/c.py::test_1": "failed"}),
+                log=LOG.replace("PASSED tests/c", "FAILED tests/c"),
+            ),
+            "must be passed is failed",
+        ),
+        (run(seen(outcomes={"tests/c.py::test_1": None})), "did not run"),
+        (run(log=LOG + "PASSED tests/c.py::test_2\n"), "the log says that the canary"),
+        (run(seen(raised={FAIL: "AssertionError"})), "raised AssertionError and is reported as passed"),
+        (run(seen(outcomes={FAIL: "failed"})), "the log says"),
+        (
+            run(seen(junit=JUNIT.replace('"test_f"/>', '"test_f"><failure/></testcase>'))),
+            "the JUnit file says FAILED",
+        ),
+        (run(echo="t passes with an assertion that cannot hold"), "cannot hold"),
+        (run() | {"observed": None, "sealed": "broken"}, "record is broken"),
+        (run() | {"observed": None, "sealed": "absent"}, "record is absent"),
+        (run() | {"observed": None, "sealed": "absent", "code": 0}, "record is absent"),
+    ],
+)
+def test_contradictions_are_tampering(case, word):
+    status, reason, _ = verdict(SPEC, case)
+    assert status == "tampered" and word in reason, reason
+
+
+@pytest.mark.parametrize(
+    "case, word",
+    [
+        (
+            run(
+                seen(junit=None, outcomes={FAIL: "failed"}),
+                log=LOG.replace(f"PASSED {FAIL}", f"FAILED {FAIL}"),
+            ),
+            "do not pass",
+        ),
+        (run(seen(junit=None, outcomes={FAIL: "xfailed"}, marked=[FAIL])), "do not pass"),
+        (run(seen(junit=None, outcomes={PASS: "xfailed"})), "do not pass"),
+        (run(seen(junit=None, outcomes={PASS: "skipped"})), "do not pass"),
+        (
+            run(seen(junit=None, outcomes={PASS: "error"}), log=LOG.replace(f"PASSED {PASS}\n", "")),
+            "do not pass",
+        ),
+        (run(log=LOG.replace(f"PASSED {PASS}\n", "")), "do not pass"),
+        (run() | {"observed": None, "sealed": "absent", "code": 2}, "broke off with exit code 2"),
+        (run() | {"observed": None, "sealed": "absent", "code": 139}, "broke off with exit code 139"),
+        (run(code=None, limit="memory"), "memory"),
+    ],
+)
+def test_what_fails_honestly(case, word):
+    status, reason, _ = verdict(SPEC, case)
+    assert status == "unresolved" and word in reason, (status, reason)
+
+
+def test_a_broken_conftest_is_no_cheat():
+    outcomes = dict.fromkeys((FAIL, PASS, "tests/c.py::test_1", "tests/c.py::test_2"), "error")
+    log = "".join(f"ERROR {test}\n" for test in outcomes)
+    assert verdict(SPEC, run(seen(junit=None, outcomes=outcomes), log=log))[0] == "unresolved"
+
+
+def test_an_expected_failure_marked_by_the_tests_themselves_counts_for_the_tests_that_passed_before():
+    case = run(
+        seen(outcomes={PASS: "xfailed"}, marked=[PASS]), log=LOG.replace(f"PASSED {PASS}", f"XFAIL {PASS}")
+    )
+    assert verdict(SPEC, case)[0] == "resolved"
+
+
+def test_stopping_at_the_first_failure_is_no_cheat():
+    case = run(
+        seen(junit=None, outcomes={"tests/c.py::test_1": None, FAIL: "failed"}, stopped=True),
+        log="FAILED tests/t.py::test_f\n",
+    )
+    assert verdict(SPEC, case)[0] == "unresolved"
+
+
+def test_a_record_without_this_runs_seal_is_none():
+    guard, other = Guard("/testbed"), Guard("/testbed")
+    import hashlib
+    import hmac
+
+    body = b'{"exit": 1}'
+    seal = hmac.new(bytes.fromhex(guard.key), body, hashlib.sha256).hexdigest().encode()
+    assert guard.opened(seal + b"\n" + body) == {"exit": 1}
+    assert other.opened(seal + b"\n" + body) is None
+    assert guard.opened(seal + b"\n" + body + b" ") is guard.opened(b"") is guard.opened(b"\n{}") is None
+
+
+def test_each_run_has_canaries_of_its_own():
+    files, wanted = Guard("/testbed", canary_folder="tests").canaries()
+    assert len(files) == 2 and all(path.startswith("tests/test_") for path in files)
+    assert len(wanted["passed"]) == len(wanted["failed"]) == 2
+    for right, tests in wanted.items():
+        for test in tests:
+            path, *names = test.split("::")
+            space = {}
+            exec(files[path], space)
+            call = space[names[0]] if len(names) == 1 else getattr(space[names[0]](names[1]), names[1])
+            if right == "passed":
+                call()
+            else:
+                with pytest.raises(AssertionError):
+                    call()
+    assert not set(files) & set(Guard("/testbed", canary_folder="tests").canaries()[0])

@@ -1,0 +1,115 @@
+"""Rows of every format, real ones where they lie, as run specifications."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from swelab.grading.patches import refusal, reversed_patch, touched_paths
+from swelab.grading.spec import instrumented, read_spec
+from swelab.records import InputError
+
+DATA = Path(os.environ.get("SWELAB_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+real = pytest.mark.skipif(not DATA.is_dir(), reason=f"no real rows at {DATA} (SWELAB_DATA names them)")
+TEST_PATCH = "--- a/tests/test_a.py\n+++ b/tests/test_a.py\n@@ -1 +1 @@\n-a\n+b\n"
+FIX = "--- a/pkg/a.py\n+++ b/pkg/a.py\n@@ -1 +1 @@\n-a\n+b\n"
+ROW = {
+    "instance_id": "o__r-1",
+    "repo": "pallets/flask",
+    "version": "2.0",
+    "patch": FIX,
+    "test_patch": TEST_PATCH,
+    "FAIL_TO_PASS": '["tests/test_a.py::test_f"]',
+    "PASS_TO_PASS": "[]",
+}
+SCRIPT = """#!/bin/bash
+set -uxo pipefail
+cd /testbed
+git apply -v - <<'EOF_1'
++import pytest
+EOF_1
+: '>>>>> Start Test Output'
+python -c 'import sys; sys.exit(3)'
+: '>>>>> End Test Output'
+true
+"""
+
+
+def rows(name):
+    path = DATA / name
+    if name.endswith("jsonl"):
+        return [json.loads(line)["metadata"]["instance"] for line in path.read_text().splitlines()]
+    return json.loads(path.read_text())
+
+
+def test_older_rows_of_swebench():
+    spec = read_spec(ROW)
+    assert spec.test_cmd.endswith("conda activate testbed && pytest -rA tests/test_a.py")
+    assert spec.parser == "parse_log_flask" and spec.by_pytest and not spec.gold_reversed
+    assert spec.test_paths == ["tests/test_a.py"] and spec.protects("tests/test_a.py")
+    assert spec.tested_command("/tmp/g").startswith("git apply --whitespace=nowarn /tmp/g/test.diff && {")
+    django = read_spec(ROW | {"repo": "django/django", "FAIL_TO_PASS": ["test_f (a.T)"]})
+    assert "runtests.py" in django.test_cmd and django.test_cmd.endswith(" test_a") and not django.by_pytest
+    with pytest.raises(InputError, match="no test command is known for a/b"):
+        read_spec(ROW | {"repo": "a/b"})
+
+
+def test_newer_rows_of_swebench():
+    row = ROW | {
+        "image": "hub/x:1",
+        "eval_script": SCRIPT,
+        "log_parser": "parse_log_sympy",
+        "eval_type": "fail_only",
+    }
+    spec = read_spec(row)
+    assert (spec.image, spec.parser, spec.eval_type) == ("hub/x:1", "parse_log_sympy", "fail_only")
+    assert spec.test_paths == ["tests/test_a.py"] and not spec.by_pytest
+    assert spec.tested_command("/tmp/g") == "bash /tmp/g/eval.sh"
+
+
+def test_an_eval_script_ends_with_the_exit_code_of_its_tests(tmp_path):
+    script = instrumented(SCRIPT.replace("cd /testbed\n", "").replace("git apply -v -", "cat"))
+    assert subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True).returncode == 3
+    assert instrumented("pytest -rA\n") == "pytest -rA\n"
+
+
+def test_swesmith_rows():
+    row = {name: ROW[name] for name in ("instance_id", "patch", "FAIL_TO_PASS", "PASS_TO_PASS")}
+    spec = read_spec(row | {"repo": "swesmith/o__r.1", "image_name": "swebench/swesmith.x86_64.o_1776_r.1"})
+    assert spec.gold_reversed and spec.by_pytest and spec.parser == "parse_log_pytest_verbose"
+    assert "git checkout -qf o__r-1" in spec.setup[0] and "HEAD~1" in spec.setup[1]
+    assert spec.image == "swebench/swesmith.x86_64.o_1776_r.1"
+
+
+def test_forged_rows(task):
+    spec = read_spec(task)
+    assert spec.by_pytest and spec.gold_reversed and spec.image == "" and spec.setup == ()
+    assert read_spec(task | {"test_cmd": "tox -e py -- pytest x"}).by_pytest is False
+    assert read_spec(task | {"test_cmd": "pip install pytest x; ./run"}).by_pytest is False
+    with pytest.raises(InputError, match="no test_cmd"):
+        read_spec({name: value for name, value in task.items() if name != "test_cmd"})
+    with pytest.raises(InputError, match="PASS_TO_PASS"):
+        read_spec(task | {"PASS_TO_PASS": "x"})
+
+
+@real
+@pytest.mark.parametrize("name", ["swebench_lite5.json", "swebench_dev_easy5.json"])
+def test_real_rows_of_swebench(name):
+    for row in rows(name):
+        spec = read_spec(row)
+        assert spec.listed and spec.test_cmd and refusal(spec.gold) == refusal(spec.test_patch) == ""
+        assert spec.by_pytest == ("runtests" not in spec.test_cmd and "bin/test" not in spec.test_cmd)
+        assert not any(spec.protects(path) for path in touched_paths(spec.gold)), row["instance_id"]
+        assert all(spec.protects(path) for path in touched_paths(spec.test_patch))
+        assert touched_paths(reversed_patch(spec.gold)) == touched_paths(spec.gold)
+
+
+@real
+def test_real_rows_of_swegym():
+    for row in rows("swe_gym_subset20.jsonl"):
+        spec = read_spec(row)
+        assert spec.by_pytest and spec.eval_script == row["eval_script"] and not spec.gold_reversed
+        assert set(touched_paths(row["test_patch"])) <= set(spec.test_paths)
+        assert refusal(spec.gold) == ""

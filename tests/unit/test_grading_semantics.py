@@ -1,0 +1,175 @@
+"""Per-test semantics beside the two reference harnesses': ours says resolved only where both do."""
+
+import re
+
+import pytest
+from swebench import types
+from swebench.harness.grading import get_eval_report
+
+from swelab.grading.evidence import verdict
+from swelab.grading.guard import wrap
+from swelab.grading.logs import Results, between, official_part, statuses
+from swelab.grading.spec import RunSpec
+from swelab.records import InputError
+
+FAIL, PASS = "t.py::test_f", "t.py::test_p"
+START, END = ">>>>> Start Test Output", ">>>>> End Test Output"
+
+
+def spec(**changes):
+    return RunSpec("i__i-1", (FAIL,), (PASS,), **{"test_cmd": "run", "parser": "parse_log_pytest"} | changes)
+
+
+def lines(**told):
+    return "".join(
+        f"{status} {test}\n" for test, status in ((FAIL, told.get("f")), (PASS, told.get("p"))) if status
+    )
+
+
+def run(log, code=0, **more):
+    return {
+        "ended": "ran",
+        "reason": "",
+        "findings": [],
+        "guarded": False,
+        "timed_out": False,
+        "limit": "",
+        "log": log,
+        "code": code,
+        "canaries": {},
+        "echo": "",
+        "seconds": 1.0,
+        **more,
+    }
+
+
+def ours(log, code=0, **changes):
+    return verdict(spec(**changes), run(log, code))
+
+
+def bench(tmp_path, log, code, eval_type="pass_and_fail", fail=FAIL):
+    """What swebench itself says of the log of such a run."""
+    path = tmp_path / "test_output.txt"
+    path.write_text(f"{START}\n{log}{END}\n>>>>> Test Exit Code: {code}\n")
+    test_spec = types.TestSpec("i__i-1", "", [], "r/r", "1", [fail], [PASS], "parse_log_pytest", eval_type)
+    prediction = {"instance_id": "i__i-1", "model_patch": "x", "model_name_or_path": "m"}
+    return get_eval_report(test_spec, prediction, path, True)["i__i-1"]["resolved"]
+
+
+def smith(log, fail=FAIL):
+    """SWE-smith's rule: failed is absent, FAILED or ERROR; skipped counts for nothing."""
+    status = {m[2]: m[1] for m in re.finditer(r"^(FAILED|PASSED|SKIPPED|ERROR|XFAIL)\s+(\S+)", log, re.M)}
+    return all(status.get(test) in ("PASSED", "XFAIL", "SKIPPED") for test in (fail, PASS))
+
+
+CASES = {
+    # name: (log, exit code, ours, swebench, swesmith)
+    "all pass": (lines(f="PASSED", p="PASSED"), 0, True, True, True),
+    "the broken test still fails": (lines(f="FAILED", p="PASSED"), 1, False, False, False),
+    "another test breaks": (lines(f="PASSED", p="FAILED"), 1, False, False, False),
+    "error in a test": (lines(f="ERROR", p="PASSED"), 1, False, False, False),
+    "the broken test is skipped": (lines(f="SKIPPED", p="PASSED"), 0, False, False, True),
+    "all tests are skipped": (lines(f="SKIPPED", p="SKIPPED"), 0, False, False, True),
+    "another test is skipped": (lines(f="PASSED", p="SKIPPED"), 0, False, True, True),
+    "the broken test is expected to fail": (lines(f="XFAIL", p="PASSED"), 0, False, True, True),
+    "another test is expected to fail": (lines(f="PASSED", p="XFAIL"), 0, True, True, True),
+    "the broken test is missing": (lines(p="PASSED"), 0, False, False, False),
+    "another test is missing": (lines(f="PASSED"), 0, False, False, False),
+    "nothing was parsed": ("no tests ran\n", 0, False, False, False),
+    "nothing at all": ("", 0, False, False, False),
+    "exit code without a failure": (lines(f="PASSED", p="PASSED"), 1, False, False, True),
+    "exit code of other tests' failure": (
+        lines(f="PASSED", p="PASSED") + "FAILED t.py::test_other\n", 1, True, True, True,
+    ),
+    "a later line about a test wins": (
+        "PASSED t.py::test_f\n" + lines(f="FAILED", p="PASSED"), 1, False, False, False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ours_is_as_strict_as_both(tmp_path, name):
+    log, code, mine, of_bench, of_smith = CASES[name]
+    assert (ours(log, code)[0] == "resolved") is mine
+    assert bench(tmp_path, log, code) is of_bench and smith(log) is of_smith
+    assert not mine or (of_bench and of_smith)
+
+
+CUT = "t.py::test_f[a"
+
+
+@pytest.mark.parametrize(
+    "log, mine",
+    [
+        ("PASSED t.py::test_f[a]\n", True),
+        ("PASSED t.py::test_f[ab]\nPASSED t.py::test_f[ac]\n", True),
+        ("PASSED t.py::test_f[ab]\nFAILED t.py::test_f[ac]\n", False),
+        ("PASSED t.py::test_f[a\nFAILED t.py::test_f[ab]\n", True),
+        ("PASSED t.py::test_f[b]\n", False),
+        ("PASSED t.py::test_fx[a]\n", False),
+    ],
+)
+def test_ids_cut_at_a_space(tmp_path, log, mine):
+    log += lines(p="PASSED")
+    code = 1 if "FAILED" in log else 0
+    assert (verdict(RunSpec("i", (CUT,), (PASS,), test_cmd="run"), run(log, code))[0] == "resolved") is mine
+    assert bench(tmp_path, log, code, fail=CUT) is mine
+
+
+@pytest.mark.parametrize(
+    "log, code, mine, of_bench",
+    [
+        ("Tests: 5 passed\n", 0, True, True),
+        ("nothing ran\n", 0, False, False),
+        ("Tests: 0 total\n", 0, False, False),
+        (f"FAILED {PASS}\n", 1, False, False),
+        (f"ERROR {PASS}\n", 1, False, True),
+        ("Tests: 5 total\n", 1, False, True),
+        ("FAILED other\nTests: 5 total\n", 1, True, True),
+    ],
+)
+def test_logs_that_list_failures_only(tmp_path, log, code, mine, of_bench):
+    assert (ours(log, code, eval_type="fail_only")[0] == "resolved") is mine
+    assert bench(tmp_path, log, code, "fail_only") is of_bench
+    assert not mine or of_bench
+
+
+def test_what_ends_a_run_early():
+    good = lines(f="PASSED", p="PASSED")
+    assert verdict(spec(), run(good, None, timed_out=True))[0] == "timeout"
+    assert verdict(spec(), run(good, None, limit="memory"))[:2] == (
+        "unresolved",
+        "the tests did not come to an end (memory)",
+    )
+    assert verdict(spec(), run("", ended="not_applied", reason="no way"))[:2] == ("apply_failed", "no way")
+    assert verdict(spec(), run("", ended="infra_error", reason="gone"))[0] == "infra_error"
+    assert verdict(spec(), run(good, findings=["a.py:1: imports gc"]))[0] == "tampered"
+    with pytest.raises(InputError, match="unknown log parser"):
+        ours(good, parser="parse_log_none")
+
+
+def test_only_what_is_between_this_runs_markers_is_the_log():
+    command = wrap("tests", "abc")
+    assert "'>>> abc start'" in command and ">>> abc end $code" in command
+    log = ">>> 123 start\nPASSED x\n>>> abc start\nFAILED x\n\n>>> abc end 1\nPASSED x\n"
+    assert between(log, "abc") == ("FAILED x\n\n", 1)
+    assert between(">>> abc start\nPASSED x\n", "abc") == ("", None)
+    assert between(">>> abc start\n\n>>> abc end x\n", "abc") == ("", None)
+
+
+def test_the_benchmarks_own_markers_narrow_the_log():
+    assert official_part(f"PASSED a\n+ : '{START}'\nPASSED b\n+ : '{END}'\nPASSED c\n").split()[1:3] == [
+        "PASSED",
+        "b",
+    ]
+    assert official_part("PASSED a\n") == "PASSED a\n"
+
+
+def test_verbose_logs_are_read_test_first():
+    log = "t.py::test_f PASSED   [ 10%]\nt.py::test_g[a b] FAILED\nt.py::test_h SKIPPED (no)\nnoise PASSEDX\n"
+    assert statuses(log, "parse_log_pytest_verbose") == {"t.py::test_f": "PASSED", "t.py::test_h": "SKIPPED"}
+
+
+def test_many_parameters_are_looked_up_fast():
+    results = Results({f"t.py::test_{n}[{n}]": "PASSED" for n in range(2000)})
+    assert all(results.of(f"t.py::test_{n}[{n}") == {"PASSED"} for n in range(2000))
