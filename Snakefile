@@ -3,9 +3,13 @@
 The rule files follow the data: tasks, images, rollouts, grades, SFT, scores. Each opens with its contract.
 """
 
+import os
+
 from snakemake.utils import min_version
 
 min_version("9.0")
+# Snakemake asks for the user's name; in a container the user may have none.
+os.environ.setdefault("LOGNAME", str(os.getuid()))
 
 
 configfile: "configs/config.yaml"
