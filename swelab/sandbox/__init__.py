@@ -20,6 +20,7 @@ from swelab.sandbox.protocol import (
 )
 
 __all__ = [
+    "BACKENDS",
     "WORKDIR",
     "Backend",
     "BackendMissing",
@@ -35,6 +36,7 @@ __all__ = [
     "open_backend",
 ]
 
+BACKENDS = ("bubblewrap", "docker", "apptainer")
 _DEFAULT_TOOLBOX = Path(__file__).resolve().parents[2] / ".venv-sandbox"
 
 
@@ -49,6 +51,10 @@ def open_backend(name: str | None = None, *, toolbox: Path | None = None) -> Bac
         from swelab.sandbox.docker_backend import DockerBackend  # its client is slow to import
 
         return DockerBackend()
+    if name == "apptainer":
+        from swelab.sandbox.apptainer import ApptainerBackend
+
+        return ApptainerBackend()
     if name != "bubblewrap":
-        raise BackendMissing(f"no sandbox backend is called {name!r}; there are: bubblewrap, docker")
+        raise BackendMissing(f"no sandbox backend is called {name!r}; there are: {', '.join(BACKENDS)}")
     return BubblewrapBackend(toolbox or Path(os.environ.get("SWELAB_TOOLBOX") or _DEFAULT_TOOLBOX))

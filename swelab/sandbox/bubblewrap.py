@@ -125,9 +125,7 @@ class BubblewrapSandbox:
                 raise SandboxLost("the sandbox is closed")
             self._running += 1
         try:
-            inner = gate_command(command, {**self._environment, **(env or {})}, limits)
-            backend = self._backend
-            launch = Launch(backend.enter(), self._arguments, backend.filter, self._drop() + inner)
+            launch = self._launch(gate_command(command, {**self._environment, **(env or {})}, limits))
             try:
                 return self._supervise(launch, limits)
             finally:
@@ -139,6 +137,10 @@ class BubblewrapSandbox:
             with self._state:
                 self._running -= 1
                 self._state.notify_all()
+
+    def _launch(self, inner: list[bytes]) -> Launch:
+        backend = self._backend
+        return Launch(backend.enter(), self._arguments, backend.filter, self._drop() + inner)
 
     def _drop(self) -> list[bytes]:
         if not self._user:
@@ -234,7 +236,6 @@ class BubblewrapBackend:
         bwrap = tool("bwrap")
         if bwrap is None:
             raise BackendMissing("bubblewrap is not installed: no program `bwrap` (package bubblewrap)")
-        self._bwrap = bwrap
         self.uids = spare_uids()
         self.setpriv = tool("setpriv") or ""
         if self.uids and not self.setpriv:
@@ -242,11 +243,16 @@ class BubblewrapBackend:
         self.toolbox = rootfs.read_toolbox(toolbox)
         self.filter = filter_program()
         self.base = scratch_base()
+        self.prepare(bwrap)
+        prune(self.base)
+        self._probe()
+
+    def prepare(self, program: str) -> None:
+        """Start with nothing running; `program` is what makes the inside of sandboxes."""
+        self._program = program
         self._lifeline: Lifeline | None = None
         self._roots: dict[Image, image_root.ImageRoot] = {}
         self._lock = threading.Lock()
-        prune(self.base)
-        self._probe()
 
     def _probe(self) -> None:
         with tempfile.TemporaryDirectory(prefix="swelab-probe-", dir=self.base) as empty:
@@ -260,11 +266,11 @@ class BubblewrapBackend:
             raise BackendMissing(f"the toolbox {self.toolbox.path} does not work in a sandbox: {said[-1]}")
 
     def enter(self) -> list[str]:
-        """Command line of bwrap in a pid namespace that ends with this process. Raises SandboxLost."""
+        """Command line of the program in a pid namespace that ends with this process. Raises SandboxLost."""
         with self._lock:
             if self._lifeline is None or not self._lifeline.holds():
                 self._lifeline = Lifeline(user_namespace=not self.uids)
-            return [*self._lifeline.enter, self._bwrap]
+            return [*self._lifeline.enter, self._program]
 
     def root_of(self, image: Image | None) -> image_root.ImageRoot | None:
         """What stands for an image here, made ready once. Raises ImageMissing, OSError."""

@@ -107,8 +107,7 @@ class Launch:
             self._gate, inner = socket.socketpair()
             ours.callback(self._gate.close)
             theirs.callback(inner.close)
-            self.output, output_end = _pipe(ours, theirs)
-            os.fchmod(output_end, 0o622)  # `> /dev/stderr` opens it anew, as the user of the sandbox
+            self.output, output_end = output_pipe(ours, theirs)
             self._status, status_end = _pipe(ours, theirs)
             options = _as_file(theirs, b"".join(os.fsencode(argument) + b"\0" for argument in arguments))
             rules = _as_file(theirs, program)
@@ -137,11 +136,10 @@ class Launch:
             _wait_readable(self.bwrap)
             said = self.rest_of_output().decode(errors="replace").strip() or "bwrap ended without a word"
             raise SandboxLost(said.replace("\n", "; "))
-        # One child each; not asked of bwrap, which tells pids of the namespace it is in itself.
-        line = process_tree(self._process.pid)
-        if len(line) != len(("nsenter", "bwrap", "init", "gate")):
+        # Not asked of bwrap, which tells pids of the namespace that it is in itself.
+        self.init_pid = next(filter(_is_init, process_tree(self._process.pid)), 0)
+        if not self.init_pid:
             raise SandboxLost("the sandbox ended before its command began")
-        self.init_pid = line[2]
         self.init = self._watched(self.init_pid)
 
     def _watched(self, pid: int) -> int:
@@ -167,6 +165,9 @@ class Launch:
         if not (_wait_readable(self.init) and _wait_readable(self.bwrap)):
             raise SandboxLost("processes of the sandbox did not end when killed")
         self._process.wait()
+        return self._code()
+
+    def _code(self) -> int | None:
         statuses = [json.loads(line) for line in _available(self._status).splitlines()]
         self._codes += [int(status["exit-code"]) for status in statuses if "exit-code" in status]
         return self._codes[0] if self._codes else None
@@ -178,6 +179,15 @@ class Launch:
     def close(self) -> None:
         """Give back the file descriptors; everything must have ended."""
         self._files.close()
+
+
+def _is_init(pid: int) -> bool:
+    """Whether a process is the first of a pid namespace."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as status:
+            return any(line.split()[-1] == b"1" for line in status if line.startswith(b"NSpid:"))
+    except OSError:
+        return False
 
 
 def _kill(pidfd: int) -> None:
@@ -201,6 +211,13 @@ def _available(descriptor: int) -> bytes:
     except BlockingIOError:
         pass
     return b"".join(parts)
+
+
+def output_pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
+    """A pipe for what the command writes; `> /dev/stderr` opens it anew, as the user of the sandbox."""
+    read, write = _pipe(ours, theirs)
+    os.fchmod(write, 0o622)
+    return read, write
 
 
 def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:

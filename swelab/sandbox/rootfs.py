@@ -82,6 +82,16 @@ def _prefixes(venv: Path, python: Path) -> tuple[tuple[str, str], ...]:
 
 def write_private_files(folder: Path, toolbox: Toolbox, uid: int, gid: int) -> None:
     """Fill `folder` with etc/ and bin/ (read-only inside) and empty testbed/, tmp/, home/."""
+    write_etc(folder, uid, gid)
+    for name, (content, mode) in toolbox.bin.items():
+        if isinstance(content, str):
+            (folder / "bin" / name).symlink_to(content)
+        else:
+            _write(folder / "bin" / name, content, mode)
+
+
+def write_etc(folder: Path, uid: int, gid: int) -> None:
+    """Fill `folder` with etc/ and empty bin/, testbed/, tmp/, home/."""
     for name in ("etc", "etc/alternatives", "bin", "testbed", "tmp", "home"):
         (folder / name).mkdir()
         (folder / name).chmod(0o755)  # whatever the caller's umask
@@ -93,11 +103,6 @@ def write_private_files(folder: Path, toolbox: Toolbox, uid: int, gid: int) -> N
         _write(folder / "etc" / name, text.encode(), 0o644)
     cache = Path("/etc/ld.so.cache")
     _write(folder / "etc/ld.so.cache", cache.read_bytes() if cache.exists() else b"", 0o644)
-    for name, (content, mode) in toolbox.bin.items():
-        if isinstance(content, str):
-            (folder / "bin" / name).symlink_to(content)
-        else:
-            _write(folder / "bin" / name, content, mode)
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:

@@ -1,0 +1,170 @@
+"""Sandboxes by apptainer, for cluster nodes where it is what there is: one `apptainer exec` for each command.
+
+Private folders, limits, watching and ending are those of the bubblewrap backend; apptainer makes the inside
+from an image file (.sif) or an unpacked image. It must run without its set-user-id mode (the default).
+"""
+
+import errno
+import os
+import shlex
+import socket
+import subprocess
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from swelab.sandbox import image_root, rootfs, sandbox_image
+from swelab.sandbox.bubblewrap import BubblewrapBackend, BubblewrapSandbox
+from swelab.sandbox.launch import Launch, output_pipe
+from swelab.sandbox.machine import check_kernel, tool
+from swelab.sandbox.protocol import (
+    DEFAULT_LIMITS,
+    WORKDIR,
+    BackendMissing,
+    Image,
+    ImageMissing,
+    Limits,
+)
+from swelab.sandbox.scratch import UserId, copy_tree, prune, scratch_base, spare_uids
+from swelab.sandbox.watch import DiskMeter
+
+_ALONE = (
+    *(
+        "--containall",
+        "--cleanenv",
+        "--no-eval",
+        "--no-umask",
+        "--no-mount",
+        "home,tmp,cwd,hostfs,bind-paths",
+    ),
+    *("--pid", "--ipc", "--uts", "--net", "--network", "none", "--hostname", "sandbox"),
+)
+_ETC = ("passwd", "group", "gitconfig", "hosts", "hostname", "nsswitch.conf")
+_COPY_SECONDS = 600
+_OWN = Path("/")  # stands for the image's own repository
+_TARGET = "/mnt"  # where the repository of an image is copied to
+
+
+def command_line(image: Path, folder: Path, user: UserId | None, repository: str = WORKDIR) -> list[str]:
+    """apptainer's arguments before the command.
+
+    `folder` has the private files of one sandbox; its testbed/ is seen at `repository`.
+    """
+    rights = ["--userns", "--no-privs"]
+    if user:
+        rights = [f"--security=uid:{user.value}", f"--security=gid:{user.value}", "--drop-caps=all"]
+    binds = [(folder / "testbed", repository, "rw"), (folder / "tmp", "/tmp", "rw")]
+    binds += [(folder / "home", rootfs.HOME, "rw")]
+    binds += [(folder / "etc" / name, f"/etc/{name}", "ro") for name in _ETC]
+    arguments = ["exec", *_ALONE, *rights]
+    for source, inside, mode in binds:
+        arguments += ["--bind", f"{source}:{inside}:{mode}"]
+    return [*arguments, "--pwd", repository, str(image)]
+
+
+class ApptainerLaunch(Launch):
+    """See `Launch`; there is no status channel, the program's own exit code is the command's."""
+
+    def _spawn(
+        self, bwrap: Sequence[str], arguments: list[str], program: bytes, command: Sequence[bytes]
+    ) -> None:
+        with ExitStack() as ours, ExitStack() as theirs:
+            self._gate, inner = socket.socketpair()
+            ours.callback(self._gate.close)
+            theirs.callback(inner.close)
+            self.output, output_end = output_pipe(ours, theirs)
+            self._process = subprocess.Popen(
+                [*map(os.fsencode, [*bwrap, *arguments]), *command],
+                stdin=inner.fileno(),
+                stdout=output_end,
+                stderr=output_end,
+                env={"PATH": os.environ.get("PATH", os.defpath), "HOME": str(Path.home())},
+                cwd="/",
+                start_new_session=True,
+            )
+            self._files = ours.pop_all()
+
+    def _code(self) -> int | None:
+        code = self._process.returncode
+        return code if code >= 0 else None  # ended by a signal itself: from outside
+
+
+class ApptainerSandbox(BubblewrapSandbox):
+    """See `protocol.Sandbox`."""
+
+    def __init__(
+        self, backend: "ApptainerBackend", tree: Path | None, image: Image | None, limits: Limits
+    ) -> None:
+        self._image = image or sandbox_image.told()
+        self._path = image_path(self._image)
+        super().__init__(backend, tree, image, limits)
+
+    def _own_tree(self, image: Image | None) -> Path:
+        if image is None:
+            raise ValueError("a sandbox needs a tree or an image")
+        return _OWN  # copied by a command in the image: a file cannot be looked into from here
+
+    def _fill(self, tree: Path) -> None:
+        folder = self._scratch.path
+        rootfs.write_etc(folder, *(self._owner if self._user else (1000, 1000)))
+        if self._user:
+            for name in ("testbed", "tmp", "home"):
+                os.chown(folder / name, *self._owner)
+        declared = image_root.declared_environment(self._path) if self._path.is_dir() else {}
+        own = {"PATH": image_root.DEFAULT_PATH, **declared, "HOME": rootfs.HOME}
+        self._environment = rootfs.ENVIRONMENT | own
+        self._meter = DiskMeter(folder)
+        if tree is _OWN:
+            self._arguments = command_line(self._path, folder, self._user, _TARGET)
+            self._copy_own()
+        else:
+            copy_tree(tree, folder / "testbed", self._owner if self._user else None)
+        self._arguments = command_line(self._path, folder, self._user)
+        self._meter = DiskMeter(folder)
+
+    def _copy_own(self) -> None:
+        source = shlex.quote(self._image.workdir)
+        limits = Limits(wall_seconds=_COPY_SECONDS, cpu_seconds=_COPY_SECONDS)
+        copy = f"cd {source} || exit 3; exec cp -dR --preserve=mode,timestamps -- . {_TARGET}"
+        done = self.exec(copy, limits=limits)
+        if done.returncode == 3:
+            raise ImageMissing(f"image {self._image.name} has no folder {self._image.workdir}")
+        if done.returncode:
+            full = b"No space left" in done.output or done.limit == "disk"
+            code = errno.ENOSPC if full else errno.EIO
+            raise OSError(code, f"copying to the sandbox failed: {os.strerror(code)}")
+
+    def _launch(self, inner: list[bytes]) -> Launch:
+        return ApptainerLaunch(self._backend.enter(), self._arguments, b"", inner)
+
+
+def image_path(image: Image) -> Path:
+    """The image file or unpacked root that apptainer is given. Raises ImageMissing."""
+    if image.folder is None or not image.folder.exists():
+        raise ImageMissing(f"image {image.name} ({image.digest}) is not at {image.folder}")
+    return image.folder
+
+
+class ApptainerBackend(BubblewrapBackend):
+    """See `protocol.Backend`."""
+
+    name = "apptainer"
+
+    def __init__(self) -> None:
+        check_kernel()
+        program = tool("apptainer")
+        if program is None:
+            raise BackendMissing("no program `apptainer` on this machine")
+        self.uids = spare_uids()
+        self.base = scratch_base()
+        self.prepare(program)
+        prune(self.base)
+
+    def root_of(self, image: Image | None) -> None:
+        """Nothing to make ready: apptainer takes images as they are."""
+
+    def start(
+        self, tree: Path | None, *, image: Image | None = None, limits: Limits = DEFAULT_LIMITS
+    ) -> ApptainerSandbox:
+        """A fresh sandbox; see `protocol.Backend.start`. An image is a .sif file or an unpacked root."""
+        return ApptainerSandbox(self, Path(tree) if tree else None, image, limits)

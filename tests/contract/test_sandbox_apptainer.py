@@ -1,0 +1,127 @@
+"""The apptainer backend with a stand-in for the program: its command lines, and what is ours around them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from swelab.sandbox import BackendMissing, ImageMissing, Limits, SandboxLost, open_backend
+from tests.conftest import ROOT
+from tests.contract.attacks import SHORT, processes_with, program, text, token, until
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def apptainer(tmp_path, monkeypatch, image_record):
+    """The backend with the stand-in first in the path; `.log` is the command lines it was given."""
+    source = (ROOT / "tests/contract/apptainer_standin.py").read_text()
+    standin = tmp_path / "bin" / "apptainer"
+    standin.parent.mkdir()
+    standin.write_text(source.replace("#!PYTHON", f"#!{sys.executable}", 1))
+    standin.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{standin.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("SWELAB_SANDBOX_IMAGE", str(image_record))
+    backend = open_backend("apptainer")
+    backend.log = standin.with_name("argv.jsonl")
+    return backend
+
+
+def lines(backend):
+    return [json.loads(line) for line in backend.log.read_text().splitlines()]
+
+
+def test_the_command_line(apptainer, tree, image):
+    with apptainer.start(tree, image=image, limits=SHORT) as box:
+        folder = box._scratch.path
+        box.exec("echo hi")
+    (argv,) = lines(apptainer)
+    at = argv.index(str(image.folder))
+    options, command = argv[:at], argv[at + 1 :]
+    for flag in ("--containall", "--cleanenv", "--pid", "--ipc", "--net", "--no-eval"):
+        assert flag in options
+    assert options[options.index("--network") + 1] == "none" and "--writable" not in options
+    binds = [options[i + 1] for i, word in enumerate(options) if word == "--bind"]
+    assert binds[:3] == [
+        f"{folder}/testbed:/testbed:rw",
+        f"{folder}/tmp:/tmp:rw",
+        f"{folder}/home:/home/agent:rw",
+    ]
+    assert all(bind.endswith(":ro") for bind in binds[3:])
+    privileges = "--security=uid:" if os.geteuid() == 0 else "--userns"
+    assert any(option.startswith(privileges) for option in options)
+    assert command[:3] == ["/bin/bash", "--norc", "-c"] and command[5] == "echo hi"
+
+
+def test_commands_files_and_limits(apptainer, tree):
+    with apptainer.start(tree, limits=SHORT) as box:
+        assert text(box.exec("id -un; pwd; cat a.txt; python -m pytest --version; echo x > /dev/stderr")) == (
+            "agent\n/testbed\nhello\n" + text(box.exec("pytest --version")) + "x\n"
+        )
+        assert box.exec("echo $A; exit 3", env={"A": "b c\n$(d)"}).output == b"b c $(d)\n"
+        box.put("sub/x", b"\0\xff" * 3_000_000)
+        assert box.get("sub/x") == b"\0\xff" * 3_000_000
+        sleep = token()
+        assert box.exec(f"sleep {sleep} & setsid sleep {sleep} & exit 4").returncode == 4
+        assert box.exec(f"sleep {sleep}", limits=Limits(wall_seconds=0.4)).limit == "wall"
+        assert box.exec("while :; do :; done", limits=Limits(cpu_seconds=1)).limit == "cpu"
+        assert box.exec("kill -9 $$").returncode == 137
+        assert box.exec("head -c 9000000 /dev/zero").dropped_bytes == 9_000_000 - SHORT.output_bytes
+        assert box.exec(
+            "touch /usr/x || python -c 'import socket; socket.create_connection((\"1.1.1.1\", 5), 2)'"
+        ).returncode
+        assert processes_with(sleep) == []
+        folder = box._scratch.path
+    assert not folder.exists()
+
+
+def test_the_images_own_repository(apptainer, image, tmp_path):
+    own = replace(image, folder=tmp_path / "root")
+    subprocess.run(["cp", "-a", image.folder, own.folder], check=True)
+    (own.folder / "testbed" / "f").write_text("own")
+    with apptainer.start(None, image=own, limits=SHORT) as box:
+        assert text(box.exec("cat f; echo more >> f; cat f")) == "ownownmore\n"
+    assert (own.folder / "testbed" / "f").read_text() == "own"
+    with pytest.raises(ImageMissing, match="no folder /none"):
+        apptainer.start(None, image=replace(own, workdir="/none"))
+
+
+def test_ended_from_outside_is_lost(apptainer, tree):
+    sleep, ended = token(), []
+    with apptainer.start(tree, limits=SHORT) as box:
+
+        def run():
+            try:
+                ended.append(box.exec(f"sleep {sleep}; true"))
+            except SandboxLost as error:
+                ended.append(str(error))
+
+        runner = threading.Thread(target=run)
+        runner.start()
+        assert until(lambda: any(program(pid) == "sleep" for pid in processes_with(sleep)), 10)
+        outer = [pid for pid in processes_with(sleep) if program(pid) == "bwrap"]
+        os.kill(outer[0], signal.SIGKILL)
+        runner.join(10)
+        assert ended == ["the sandbox was killed from outside"] and processes_with(sleep) == []
+
+
+def test_what_is_missing_is_said(apptainer, tree, image, monkeypatch, tmp_path):
+    with pytest.raises(ImageMissing, match="is not at"):
+        apptainer.start(tree, image=replace(image, folder=tmp_path / "x.sif"))
+    broken = tmp_path / "broken.sif"
+    broken.write_bytes(b"")
+    with (
+        apptainer.start(tree, image=replace(image, folder=broken)) as box,
+        pytest.raises(SandboxLost) as caught,
+    ):
+        box.exec("true")
+    assert "FATAL: could not open image" in str(caught.value)
+    monkeypatch.setenv("PATH", str(Path(tmp_path / "empty")))
+    with pytest.raises(BackendMissing, match="no program `apptainer`"):
+        open_backend("apptainer")
