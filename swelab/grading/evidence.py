@@ -63,6 +63,8 @@ def _by_log(spec: RunSpec, run: Record, status: dict[str, str]) -> Verdict:
 def _guarded(spec: RunSpec, run: Record, status: dict[str, str]) -> Verdict:
     seen = run["observed"]
     if seen is None:
+        if run["sealed"] == "unstarted" and run["code"]:
+            return "unresolved", f"no test runner started: exit code {run['code']}", None
         if run["sealed"] == "absent" and run["code"] not in _ENDS_ITSELF:
             tests = logs.judge(spec.tests, {})
             return "unresolved", f"the test runner broke off with exit code {run['code']}", tests

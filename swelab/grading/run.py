@@ -173,9 +173,16 @@ class PatchRun:
         try:
             data = self.sandbox.get(self.guard.record, RECORD_BYTES)
         except (FileNotFoundError, PathRefused):
-            return {}
+            return {"sealed": "unstarted"} if self._unclaimed() else {}
         observed = self.guard.opened(data)
         return {"sealed": "broken" if observed is None else "whole", "observed": observed}
+
+    def _unclaimed(self) -> bool:
+        """Whether no test runner has started at all: the first thing it does is to take its plan."""
+        try:
+            return bool(self.sandbox.get(f"{self.guard.folder}/plan.json", RECORD_BYTES))
+        except (FileNotFoundError, PathRefused):
+            return False
 
 
 def _untar(data: bytes) -> dict[str, bytes]:

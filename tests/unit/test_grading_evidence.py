@@ -85,6 +85,7 @@ def test_all_channels_agree():
         (run() | {"observed": None, "sealed": "broken"}, "record is broken"),
         (run() | {"observed": None, "sealed": "absent"}, "record is absent"),
         (run() | {"observed": None, "sealed": "absent", "code": 0}, "record is absent"),
+        (run() | {"observed": None, "sealed": "unstarted", "code": 0}, "record is unstarted"),
     ],
 )
 def test_contradictions_are_tampering(case, word):
@@ -111,6 +112,7 @@ def test_contradictions_are_tampering(case, word):
         ),
         (run(log=LOG.replace(f"PASSED {PASS}\n", "")), "do not pass"),
         (run() | {"observed": None, "sealed": "absent", "code": 2}, "broke off with exit code 2"),
+        (run() | {"observed": None, "sealed": "unstarted", "code": 1}, "no test runner started"),
         (run() | {"observed": None, "sealed": "absent", "code": 139}, "broke off with exit code 139"),
         (run(code=None, limit="memory"), "memory"),
     ],

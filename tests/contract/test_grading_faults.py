@@ -1,0 +1,178 @@
+"""What happens to grading when tests, sandboxes, graders or clocks misbehave, for real."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from swelab import shards
+from swelab.grading.grade import grade, run_patch
+from swelab.grading.shard import grade_shard
+from swelab.records import read_jsonl, write_json
+from swelab.sandbox import Limits
+from swelab.tasks.checkout import RepoStore, gold_patch
+from tests.conftest import ROOT
+from tests.contract.attacks import processes_with, program, token, until
+
+pytestmark = pytest.mark.real
+EVERY_BACKEND = True
+SUITE = "python -m pytest -rA --tb=no -q -p no:cacheprovider"
+
+
+@pytest.fixture
+def store(repos_dir, tmp_path):
+    return RepoStore(repos_dir, tmp_path / "trees")
+
+
+def named(task, count, **changes):
+    return [task | {"instance_id": f"o__r.00000000.x__{n:08d}"} | changes for n in range(count)]
+
+
+def predicted(tasks, patch):
+    names = [row["instance_id"] for row in tasks]
+    return {name: {"instance_id": name, "model_name_or_path": "p", "model_patch": patch} for name in names}
+
+
+def graded(tasks, patch, repos_dir, tmp_path, **options):
+    arguments = {"policy": "p", "subset": "s", "shard": "000of001", "workers": 2, "repos_dir": repos_dir}
+    return list(
+        grade_shard(tasks, predicted(tasks, patch), progress=tmp_path / "j.jsonl", **{**arguments, **options})
+    )
+
+
+def test_a_test_that_never_ends(task, store, place):
+    verdict = grade(task | {"test_cmd": f"{SUITE}; sleep 600", "test_timeout": 3}, gold_patch(store, task),
+                    store, place, Limits())  # fmt: skip
+    assert verdict["status"] == "timeout" and verdict["seconds"] < 30
+
+
+def test_a_test_that_eats_all_memory(task, store, place):
+    eat = """python -c 'x = []
+while True: x.append(bytearray(1 << 24))'"""
+    verdict = grade(task | {"test_cmd": f"{eat} && {SUITE}"}, gold_patch(store, task), store, place,
+                    Limits(memory_bytes=256 << 20))  # fmt: skip
+    assert verdict["status"] == "unresolved"
+    assert grade(task, gold_patch(store, task), store, place, Limits())["status"] == "resolved"
+
+
+def test_a_gigabyte_printed_is_neither_kept_nor_in_the_way(task, store, place):
+    noisy = task | {"test_cmd": f"head -c 1000000000 /dev/zero; echo; {SUITE}", "test_timeout": 120}
+    run = run_patch(noisy, gold_patch(store, task), store, place, Limits())
+    assert run["log"].count("\0") <= 8 << 20 and run["code"] == 1
+    assert grade(noisy, gold_patch(store, task), store, place, Limits())["status"] == "resolved"
+
+
+def test_daemons_left_by_the_tests_are_ended(task, store, place):
+    sleep = token()
+    left = task | {"test_cmd": f"(setsid nohup sleep {sleep} >/dev/null 2>&1 &); {SUITE}"}
+    assert grade(left, gold_patch(store, task), store, place, Limits())["status"] == "resolved"
+    assert until(lambda: not [pid for pid in processes_with(sleep) if program(pid) == "sleep"])
+
+
+class Witness:
+    """A place that tells which sandboxes it made."""
+
+    def __init__(self, place):
+        self.place, self.made = place, []
+        self.backend = place.backend
+
+    def start(self, tree, **options):
+        self.made.append(self.place.start(tree, **options))
+        return self.made[-1]
+
+
+def test_a_sandbox_ended_from_outside_is_tried_again(task, repos_dir, store, tmp_path, place, monkeypatch):
+    sleep = token()
+    witness = Witness(place)
+    monkeypatch.setattr("swelab.grading.shard.open_backend", lambda: witness)
+    monkeypatch.setattr(shards, "RETRY_SECONDS", (0.1,))
+    slow = named(task, 1, test_cmd=f"if [ -d tests ]; then sleep {sleep}; fi; {SUITE}", test_timeout=60)
+    rows = []
+    runner = threading.Thread(
+        target=lambda: rows.extend(graded(slow, gold_patch(store, task), repos_dir, tmp_path))
+    )
+    runner.start()
+    for number in (1, 2):
+        asleep = lambda: any(program(pid) == "sleep" for pid in processes_with(sleep))  # noqa: E731
+        assert until(lambda: len(witness.made) == number and asleep(), 30)  # noqa: B023
+        place.murder(witness.made[-1], sleep)
+    runner.join(60)
+    assert [row["status"] for row in rows] == ["infra_error"] and "outside" in rows[0]["reason"]
+    quick = named(task, 1, test_cmd=SUITE)
+    assert graded(quick, gold_patch(store, task), repos_dir, tmp_path)[0]["status"] == "resolved"
+
+
+@pytest.mark.parametrize("jump", [-7 * 86400, 7 * 86400])
+def test_a_clock_that_jumps(task, store, place, monkeypatch, jump):
+    now, start = time.time, time.monotonic()
+    monkeypatch.setattr(time, "time", lambda: now() + (jump if time.monotonic() - start > 0.2 else 0))
+    slow = task | {"test_cmd": f"sleep 1; {SUITE}", "test_timeout": 20}
+    verdict = grade(slow, gold_patch(store, task), store, place, Limits())
+    assert verdict["status"] == "resolved" and 1 <= verdict["seconds"] < 60
+
+
+def command(folder, repos_dir, name="grades"):
+    words = [
+        "--tasks",
+        folder / "tasks.json",
+        "--predictions",
+        folder / "preds.json",
+        "--repos-dir",
+        repos_dir,
+    ]
+    words += ["--policy", "p", "--subset", "s", "--progress", folder / "j.jsonl", "--runs", folder / "runs"]
+    return [sys.executable, "-m", "scripts.grade", *map(str, [*words, "--output", folder / f"{name}.jsonl"])]
+
+
+@pytest.fixture
+def work(task, store, tmp_path, backend):
+    """Eight slow tasks with their predictions, as files."""
+    tasks = named(task, 8, test_cmd=f"sleep 0.7; {SUITE}")
+    write_json(tmp_path / "tasks.json", tasks)
+    write_json(tmp_path / "preds.json", predicted(tasks, gold_patch(store, task)))
+    return tmp_path
+
+
+@pytest.fixture
+def alone(kind):
+    if kind != "bubblewrap":
+        pytest.skip("the grader's own process is the same on every backend")
+
+
+def test_two_graders_on_one_results_folder(work, repos_dir, alone):
+    first = subprocess.Popen(command(work, repos_dir), cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    try:
+        assert until(lambda: (work / "j.jsonl").exists(), 30)
+        assert until(lambda: (work / "j.jsonl").stat().st_size > 0, 30)
+        second = subprocess.run(command(work, repos_dir, "other"), cwd=ROOT, capture_output=True, text=True)
+    finally:
+        first.communicate()
+    lines = [line for line in second.stderr.splitlines() if line]
+    assert second.returncode == 2 and len(lines) == 1 and "in use by another process" in lines[0], lines
+    assert not (work / "other.jsonl").exists()
+    assert first.returncode == 0 and len(list(read_jsonl(work / "grades.jsonl"))) == 8
+
+
+def test_a_killed_grader_is_resumed_where_it_was(work, repos_dir, alone):
+    def journalled():
+        return (work / "j.jsonl").read_text().count("\n") if (work / "j.jsonl").exists() else 0
+
+    run = subprocess.Popen(
+        command(work, repos_dir), cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    assert until(lambda: journalled() >= 3, 60)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.wait()
+    done = journalled()
+    assert 3 <= done < 8 and not (work / "grades.jsonl").exists()
+    again = subprocess.run(command(work, repos_dir), cwd=ROOT, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    keys = [json.loads(line)["key"] for line in (work / "j.jsonl").read_text().splitlines()]
+    assert len(keys) == len(set(keys)) == 8, "something was graded twice"
+    assert {row["status"] for row in read_jsonl(work / "grades.jsonl")} == {"resolved"}
+    assert not list(work.rglob("*.part"))

@@ -1,0 +1,173 @@
+"""Which tasks are kept, why others are not, and that what was run once is not run again."""
+
+import io
+import tarfile
+
+import pytest
+
+from swelab.grading.archive import Archive, run_key
+from swelab.grading.gate import validate
+from swelab.grading.regrade import regrade
+from swelab.grading.shard import Bench, grade_prediction
+from swelab.journal import Journal
+from swelab.records import InputError, check, digest, write_json
+from swelab.sandbox import SandboxLost
+from swelab.tasks.checkout import RepoStore, gold_patch
+from swelab.tasks.locks import kept_tasks
+
+pytestmark = pytest.mark.real
+SETTINGS = {"gold_runs": 2, "together": False}
+MORE = {
+    "calc/more.py": "def sub(a, b):\n    return a - b\n",
+    "tests/test_more.py": "from calc.more import sub\n\n\ndef test_sub():\n    assert sub(3, 2) == 1\n",
+    "tests/test_luck.py": "import os\nfrom calc.core import add\n\n\n"
+    "def test_luck():\n    assert add(1, 1) == 2 and os.urandom(1)[0] < 128\n",
+}
+
+
+@pytest.fixture
+def bench(repos_dir, tmp_path, backend):
+    with tarfile.open(repos_dir / "calc.tar", "a") as tar:
+        for name, text in MORE.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(text), 0o644
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    return Bench(RepoStore(repos_dir, tmp_path / "trees"), backend, archive=Archive(tmp_path / "runs"))
+
+
+def lock_of(tasks, bench, tmp_path, name="j", **settings):
+    with Journal(tmp_path / f"{name}.jsonl") as journal:
+        lock = validate(tasks, SETTINGS | settings, bench, journal, 2)
+    check(lock, "lock", "test")
+    return lock
+
+
+def test_the_gate(task, bench, tmp_path):
+    one_file = {"test_cmd": f"{task['test_cmd']} tests/test_core.py", "test_files": ["tests/test_core.py"]}
+    tasks = [
+        task | one_file,
+        task | one_file | {"instance_id": "missing", "PASS_TO_PASS": ["tests/test_core.py::test_gone"]},
+        task | one_file | {"instance_id": "nobug", "PASS_TO_PASS": [],
+                           "FAIL_TO_PASS": ["tests/test_core.py::test_last"]},
+        task | {"instance_id": "hangs", "test_cmd": "sleep 60", "test_timeout": 1},
+        task | {"instance_id": "luck", "test_cmd": f"{task['test_cmd']} tests/test_luck.py",
+                "test_files": ["tests/test_luck.py"], "FAIL_TO_PASS": ["tests/test_luck.py::test_luck"],
+                "PASS_TO_PASS": []},
+    ]  # fmt: skip
+    lock = lock_of(tasks, bench, tmp_path, gold_runs=12)
+    assert [row["instance_id"] for row in lock["kept"]] == [task["instance_id"]]
+    assert lock["kept"][0]["place"] == bench.store.digest(task) and lock["kept"][0]["seconds"] > 0
+    assert [row["instance_id"] for row in lock["flaky"]] == ["luck"]
+    assert "of 12 runs" in lock["flaky"][0]["reason"]
+    reasons = {row["instance_id"]: row["reason"] for row in lock["broken"]}
+    assert "0 of 12 runs (1 tests do not pass, such as tests/test_core.py::test_gone)" in reasons["missing"]
+    assert reasons["nobug"] == "an empty patch is resolved"
+    assert "timeout: the tests ran longer" in reasons["hangs"]
+    with pytest.raises(InputError, match="no task is valid; missing"):
+        lock_of(tasks[1:2], bench, tmp_path, "k")
+
+
+SUB = """--- a/calc/more.py
++++ b/calc/more.py
+@@ -1,2 +1,2 @@
+ def sub(a, b):
+-    return a - b
++    return a + b
+"""
+
+
+def sub_task(task):
+    return task | {
+        "instance_id": "sub",
+        "patch": SUB,
+        "test_files": ["tests/test_more.py"],
+        "FAIL_TO_PASS": ["tests/test_more.py::test_sub"],
+        "PASS_TO_PASS": [],
+        "test_cmd": f"{task['test_cmd']} tests/test_more.py",
+    }
+
+
+def test_tasks_that_share_runs_are_judged_as_alone(task, bench, tmp_path):
+    core = task | {"test_cmd": f"{task['test_cmd']} tests/test_core.py", "test_files": ["tests/test_core.py"]}
+    tasks = [
+        core,
+        sub_task(task),
+        sub_task(task) | {"instance_id": "bad", "PASS_TO_PASS": ["tests/test_more.py::no"]},
+    ]
+    alone, together = (lock_of(tasks, bench, tmp_path, str(t), together=t) for t in (False, True))
+    for part in ("kept", "broken", "flaky"):
+        assert [row["instance_id"] for row in alone[part]] == [row["instance_id"] for row in together[part]]
+    runs = [len((tmp_path / f"{t}.jsonl").read_text().splitlines()) for t in (False, True)]
+    assert runs[1] < runs[0]
+
+
+class Broken:
+    name = "broken"
+
+    def start(self, tree, **options):
+        raise SandboxLost("no sandbox")
+
+
+def test_validation_is_resumed_and_never_takes_a_loss_for_a_verdict(task, bench, tmp_path, monkeypatch):
+    monkeypatch.setattr("swelab.shards.RETRY_SECONDS", ())
+    lock = lock_of([task], bench, tmp_path)
+    lost = Bench(bench.store, Broken())
+    assert lock_of([task], lost, tmp_path) == lock
+    with pytest.raises(Exception, match="validation runs were lost to infrastructure, such as: .*no sandbox"):
+        lock_of([task], lost, tmp_path, "fresh")
+
+
+def test_the_lock_says_what_is_worked_on(task, bench, tmp_path):
+    other = sub_task(task)
+    write_json(tmp_path / "tasks.json", [task, other])
+    lock = {"tasks_digest": "x", "total": 2, "settings": {"gold_runs": 3}, "flaky": [], "kept": []}
+    lock["kept"].append({"instance_id": "sub", "task": digest(other), "place": "p", "seconds": 1.5})
+    lock["broken"] = [{"instance_id": task["instance_id"], "reason": "because"}]
+    write_json(tmp_path / "lock.json", lock)
+    assert kept_tasks(tmp_path / "tasks.json", tmp_path / "lock.json") == [other]
+    assert kept_tasks(tmp_path / "tasks.json", None) == [task, other]
+    write_json(tmp_path / "tasks.json", [task, other | {"test_timeout": 5}])
+    with pytest.raises(InputError, match="sub is not the task that was validated"):
+        kept_tasks(tmp_path / "tasks.json", tmp_path / "lock.json")
+    write_json(tmp_path / "tasks.json", [task])
+    with pytest.raises(InputError, match="keeps 1 tasks that are not there"):
+        kept_tasks(tmp_path / "tasks.json", tmp_path / "lock.json")
+
+
+def test_an_equal_patch_is_never_run_twice_and_another_is(task, bench, tmp_path):
+    gold = gold_patch(bench.store, task)
+    prediction = {"instance_id": task["instance_id"], "model_name_or_path": "a", "model_patch": gold}
+    first = grade_prediction(task, prediction, bench)
+    assert first["status"] == "resolved"
+    idle = Bench(bench.store, Broken(), archive=bench.archive)
+    second = grade_prediction(task, prediction | {"model_name_or_path": "b", "outcome": "step_limit"}, idle)
+    assert second == first | {"outcome": "step_limit"}
+    other = grade_prediction(task, prediction | {"model_patch": gold.replace("a + b", "b + a")}, idle)
+    assert other["status"] == "infra_error"
+    assert idle.archive.get(run_key(task, gold.replace("a + b", "b + a"), bench.place(task))) is None
+
+
+def test_kept_runs_are_judged_anew_without_running(task, bench, tmp_path, monkeypatch):
+    gold = gold_patch(bench.store, task)
+    predictions = {task["instance_id"]: {"instance_id": task["instance_id"], "model_patch": gold}}
+    told = {task["instance_id"]: grade_prediction(task, predictions[task["instance_id"]], bench)}
+    idle = Bench(bench.store, None, archive=bench.archive)
+    record = regrade([task], predictions, told, idle)
+    assert record["judged"] == 1 and record["changed"] == record["missing"] == []
+    monkeypatch.setattr("swelab.grading.logs.passed", lambda group, test, found: group == "PASS_TO_PASS")
+    record = regrade([task], predictions, told, idle)
+    assert record["changed"] == [
+        {"instance_id": task["instance_id"], "before": "resolved", "now": "unresolved"}
+    ]
+    assert regrade([task], predictions, told, Bench(bench.store, None))["missing"] == [task["instance_id"]]
+
+
+def test_a_damaged_kept_run_counts_as_absent(task, bench):
+    archive = bench.archive
+    archive.put("ab" * 32, {"ended": "ran", "x": 1})
+    assert archive.get("ab" * 32) == {"ended": "ran", "x": 1}
+    path = next(archive.folder.rglob("*.z"))
+    path.write_bytes(path.read_bytes()[:-3])
+    assert archive.get("ab" * 32) is None
+    archive.put("cd" * 32, {"ended": "infra_error"})
+    assert archive.get("cd" * 32) is None
