@@ -29,6 +29,8 @@ SUITE_RAN = re.compile(
     r"|[1-9]\d* specs?,|Test Suites:.*[1-9]\d* total",
     re.M,
 )
+_STATUSES = ("FAILED", "PASSED", "SKIPPED", "ERROR", "XFAIL")
+_SKIPPED_COUNT = re.compile(r"^\[\d+\]$")
 _VERBOSE_LINE = re.compile(r"(\S+)\s+(FAILED|PASSED|SKIPPED|ERROR|XFAIL)\b")
 
 
@@ -37,9 +39,22 @@ def statuses(log: str, parser: str = DEFAULT_PARSER) -> dict[str, str]:
     if parser == VERBOSE_PARSER:
         found = (_VERBOSE_LINE.match(line) for line in log.split("\n"))
         return {match[1]: match[2] for match in found if match}
+    if parser == DEFAULT_PARSER:
+        return _pytest_statuses(log)
     if parser not in PARSER_REGISTRY:
         raise InputError(f"unknown log parser {parser!r}", expected="one of swebench's parsers")
     return PARSER_REGISTRY[parser](log, None)
+
+
+def _pytest_statuses(log: str) -> dict[str, str]:
+    """What swebench's parse_log_pytest finds, in a fraction of its time; a test holds the two together."""
+    found: dict[str, str] = {}
+    for line in log.split("\n"):
+        if line.startswith(_STATUSES):
+            words = (line.replace(" - ", " ") if line.startswith("FAILED") else line).split(None, 2)
+            if len(words) > 1 and not (words[0] == "SKIPPED" and _SKIPPED_COUNT.match(words[1])):
+                found[words[1]] = words[0]
+    return found
 
 
 def between(log: str, nonce: str) -> tuple[str, int | None]:

@@ -168,6 +168,7 @@ elif git apply --whitespace=nowarn $G/patch.diff; then echo git >$G/way
 elif git apply --whitespace=nowarn --3way $G/patch.diff; then echo 3way >$G/way; git reset -q
 else
   git reset -q --hard; git clean -qfd
+  found >$G/before
   patch --batch --forward --dry-run --fuzz=5 -p1 -i $G/patch.diff &&
     patch --batch --forward --fuzz=5 -p1 --no-backup-if-mismatch -i $G/patch.diff && echo patch >$G/way
 fi

@@ -1,10 +1,12 @@
 """Per-test semantics beside the two reference harnesses': ours says resolved only where both do."""
 
+import random
 import re
 
 import pytest
 from swebench import types
 from swebench.harness.grading import get_eval_report
+from swebench.harness.log_parsers import PARSER_REGISTRY
 
 from swelab.grading.evidence import verdict
 from swelab.grading.guard import wrap
@@ -173,3 +175,15 @@ def test_verbose_logs_are_read_test_first():
 def test_many_parameters_are_looked_up_fast():
     results = Results({f"t.py::test_{n}[{n}]": "PASSED" for n in range(2000)})
     assert all(results.of(f"t.py::test_{n}[{n}") == {"PASSED"} for n in range(2000))
+
+
+def test_the_pytest_parser_is_swebenchs(tmp_path):
+    draw = random.Random(8)
+    words = ["PASSED", "FAILED", "SKIPPED", "ERROR", "XFAIL", "XPASS", "PASSEDx", " PASSED", "-", "[12]"]
+    words += ["[12]\n", "a::b[c d]", "t.py::x", "", " ", "\t", "\r", "- assert", "\u2028", "\x0b"]
+    for _ in range(3000):
+        log = "\n".join(
+            draw.choice(" \t").join(draw.choices(words, k=draw.randrange(1, 6)))
+            for _ in range(draw.randrange(6))
+        )
+        assert statuses(log) == PARSER_REGISTRY["parse_log_pytest"](log, None), log

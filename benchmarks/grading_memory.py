@@ -1,0 +1,83 @@
+"""Whether the grader's memory stays flat: thousands of instances in real sandboxes, tests of milliseconds.
+
+    python -m benchmarks.grading_memory [--instances 5000] [--workers 4] [--limit-mb 500]
+
+Prints instances a minute and the grader's own peak resident memory; exit code 1 when that is over the limit.
+"""
+
+import argparse
+import io
+import resource
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from swelab.console import run_script
+from swelab.grading.shard import grade_shard
+from swelab.records import Record, write_jsonl
+
+BUG = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n"
+FIX = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-x = 2\n+x = 1\n"
+TEST = "if grep -q 'x = 1' a.py; then echo PASSED t; else echo FAILED t; exit 1; fi"
+
+
+def archive(path: Path) -> None:
+    """A repository of one file."""
+    with tarfile.open(path, "w") as tar:
+        entry = tarfile.TarInfo("a.py")
+        entry.size = len(b"x = 1\n")
+        tar.addfile(entry, io.BytesIO(b"x = 1\n"))
+
+
+def rows(count: int) -> list[Record]:
+    """Tasks that differ in their ids."""
+    one = {"repo": "r", "patch": BUG, "problem_statement": "x", "FAIL_TO_PASS": ["t"], "PASS_TO_PASS": []}
+    one |= {"image_name": "x", "repo_recipe": "tiny", "test_cmd": TEST, "test_files": []}
+    return [one | {"instance_id": f"tiny__{number:06d}"} for number in range(count)]
+
+
+def counted(grades: Iterator[Record], found: dict[str, int]) -> Iterator[Record]:
+    """The grades as they come, counted by status."""
+    for grade in grades:
+        found[grade["status"]] = found.get(grade["status"], 0) + 1
+        yield grade
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--instances", type=int, default=5000)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--limit-mb", type=int, default=500)
+    args = parser.parse_args()
+    tasks, found = rows(args.instances), {}
+    names = [task["instance_id"] for task in tasks]
+    predictions = {
+        name: {"instance_id": name, "model_patch": FIX, "model_name_or_path": "x"} for name in names
+    }
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        archive(place / "tiny.tar")
+        options = {"policy": "p", "subset": "s", "shard": "000of001", "workers": args.workers}
+        grades = grade_shard(
+            tasks,
+            predictions,
+            repos_dir=place,
+            progress=place / "j.jsonl",
+            runs_dir=place / "runs",
+            **options,
+        )
+        write_jsonl(place / "grades.jsonl", counted(grades, found))
+    seconds = time.monotonic() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{args.instances} instances, {found}, {60 * args.instances / seconds:.0f} a minute")
+    print(f"peak_rss_mb={peak:.0f}")
+    return int(peak > args.limit_mb or found != {"resolved": args.instances})
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,114 @@
+"""How long it takes to judge a finished run: ours beside swebench's grader, both from files.
+
+    python -m benchmarks.log_grading [--tests 200 2000] [--rounds 200]
+
+Prints a table, then `ratio_vs_swebench_<tests>=...`: swebench's seconds a log over ours, for the same
+log. Ours is timed twice: by the log alone, and with the observer's record, which swebench has no
+counterpart of.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from swebench.harness.grading import get_eval_report
+from swebench.types import TestSpec
+
+from swelab.console import run_script
+from swelab.grading.evidence import verdict
+from swelab.grading.spec import RunSpec
+
+MARKS = (">>>>> Start Test Output\n", ">>>>> End Test Output\n>>>>> Test Exit Code: 0\n")
+
+
+def median(step: Callable[[], bool], rounds: int) -> float:
+    """Median seconds of a step that must say that the patch is resolved."""
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        assert step()
+        times.append(time.perf_counter() - start)
+    return sorted(times)[rounds // 2]
+
+
+def log_of(tests: list[str]) -> str:
+    """A log of `pytest -rA`: progress, captured output, one status line a test."""
+    noise = "".join(f"---- Captured stdout call ----\nvalue {number}\n" for number in range(len(tests) // 4))
+    return noise + "".join(f"PASSED {test}\n" for test in tests) + f"==== {len(tests)} passed in 1.00s ====\n"
+
+
+def junit_of(tests: list[str]) -> str:
+    """A JUnit file as pytest writes it."""
+    cases = []
+    for test in tests:
+        path, group, name = test.split("::")
+        place = f"{path.removesuffix('.py').replace('/', '.')}.{group}"
+        cases.append(f'<testcase classname="{place}" name="{name}" time="0.001" />')
+    return (
+        f'<?xml version="1.0"?><testsuites><testsuite name="pytest">{"".join(cases)}</testsuite></testsuites>'
+    )
+
+
+def measure(count: int, rounds: int, folder: Path) -> dict[str, float]:
+    """Median seconds a log of `count` tests, by grader."""
+    tests = [f"tests/unit/test_{number % 40}.py::TestGroup::test_case[{number}-x]" for number in range(count)]
+    fail, keep = tests[: count // 20], tests[count // 20 :]
+    log = log_of(tests)
+    (folder / "log").write_text(MARKS[0] + log + MARKS[1])
+    seen = {
+        "exit": 0,
+        "stopped": False,
+        "outcomes": dict.fromkeys(tests, "passed"),
+        "raised": {},
+        "marked": [],
+    }
+    seen |= {"changed": [], "powers": [], "junit": junit_of(tests)}
+    plain = {"ended": "ran", "findings": [], "timed_out": False, "code": 0, "guarded": False, "canaries": {}}
+    plain |= {"canaries": {"passed": [], "failed": []}}
+    spec = RunSpec("i", tuple(fail), tuple(keep), test_cmd="pytest")
+    theirs = TestSpec("i", "", [], "r", "1", fail, keep, "parse_log_pytest", "pass_and_fail")
+    prediction = {"instance_id": "i", "model_patch": "x", "model_name_or_path": "m"}
+    (folder / "observed").write_text(json.dumps(seen))
+
+    def by_log() -> bool:
+        return verdict(spec, plain | {"log": (folder / "log").read_text()})[0] == "resolved"
+
+    def guarded() -> bool:
+        observed = json.loads((folder / "observed").read_text())
+        run = plain | {"log": (folder / "log").read_text(), "guarded": True, "observed": observed}
+        return verdict(spec, run)[0] == "resolved"
+
+    def swebench() -> bool:
+        return get_eval_report(theirs, prediction, str(folder / "log"), True)["i"]["resolved"]
+
+    return {
+        "swebench": median(swebench, rounds),
+        "ours": median(by_log, rounds),
+        "guarded": median(guarded, rounds),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tests", type=int, nargs="+", default=[200, 2000], help="tests a log")
+    parser.add_argument("--rounds", type=int, default=200, help="times each log is judged")
+    args = parser.parse_args()
+    print(f"{'tests':>6} {'swebench ms':>12} {'ours ms':>9} {'ours with record ms':>20}")
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for count in args.tests:
+            found[count] = times = measure(count, args.rounds, Path(folder))
+            ours, record = 1e3 * times["ours"], 1e3 * times["guarded"]
+            print(f"{count:>6} {1e3 * times['swebench']:>12.3f} {ours:>9.3f} {record:>20.3f}")
+    for count, times in found.items():
+        print(f"ratio_vs_swebench_{count}={times['swebench'] / times['ours']:.2f}")
+        print(f"ratio_vs_swebench_{count}_with_record={times['swebench'] / times['guarded']:.2f}")
+
+
+if __name__ == "__main__":
+    run_script(main)

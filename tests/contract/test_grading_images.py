@@ -1,0 +1,135 @@
+"""Rows of every published format, graded in an image that holds their repository."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from swelab.grading.gate import validate
+from swelab.grading.grade import grade
+from swelab.grading.shard import Bench
+from swelab.journal import Journal
+from swelab.sandbox import Image, Limits
+from swelab.tasks.checkout import RepoStore
+from tests.conftest import BUG, FILES
+
+pytestmark = pytest.mark.real
+FIX = BUG.replace("-    return a + b\n+    return a - b", "-    return a - b\n+    return a + b")
+TEST_PATCH = """diff --git a/tests/test_core.py b/tests/test_core.py
+--- a/tests/test_core.py
++++ b/tests/test_core.py
+@@ -7,3 +7,7 @@
+\x20
+ def test_last():
+     assert last([1, 2]) == 2
++
++
++def test_more():
++    assert add(1, 1) == 2
+"""
+SCRIPT = """#!/bin/bash
+set -uxo pipefail
+cd /testbed
+git checkout HEAD tests/test_core.py
+git apply -v - <<'EOF_9'
+{patch}EOF_9
+{start}python -m pytest -rA -p no:cacheprovider tests/test_core.py
+{end}git checkout HEAD tests/test_core.py
+"""
+START, END = ": '>>>>> Start Test Output'\n", ": '>>>>> End Test Output'\n"
+LISTED = {
+    "FAIL_TO_PASS": ["tests/test_core.py::test_add", "tests/test_core.py::test_more"],
+    "PASS_TO_PASS": ["tests/test_core.py::test_last"],
+}
+CHEAT = """diff --git a/conftest.py b/conftest.py
+--- /dev/null
++++ b/conftest.py
+@@ -0,0 +1,5 @@
++import pytest
++@pytest.hookimpl(hookwrapper=True)
++def pytest_runtest_makereport(item, call):
++    report = (yield).get_result()
++    report.outcome, report.longrepr = "passed", None
+"""
+
+
+def git(tree, *words):
+    name = ("-c", "user.name=x", "-c", "user.email=x@x")
+    subprocess.run(["git", *name, *words], cwd=tree, check=True, capture_output=True)
+
+
+def commit(tree, text):
+    git(tree, "add", "-A")
+    git(tree, "commit", "-qm", text)
+
+
+@pytest.fixture(scope="module")
+def lab(image, tmp_path_factory):
+    """An image with a repository: its HEAD has the bug, and a branch as SWE-smith makes them."""
+    root = tmp_path_factory.mktemp("image") / "root"
+    shutil.copytree(image.folder, root, symlinks=True)
+    tree = root / "testbed"
+    tree.mkdir(exist_ok=True)
+    for name, text in FILES.items():
+        if name != "conftest.py":
+            (tree / name).parent.mkdir(exist_ok=True)
+            (tree / name).write_text(text)
+    git(tree, "init", "-q", "-b", "main")
+    commit(tree, "clean")
+    (tree / "calc/core.py").write_text(FILES["calc/core.py"].replace("a + b", "a - b"))
+    git(tree, "checkout", "-qb", "o__calc.1.x__1")
+    commit(tree, "bug")
+    (tree / "tests/test_core.py").unlink()
+    commit(tree, "hide tests")
+    git(tree, "checkout", "-q", "HEAD~1")
+    activate = root / "opt/miniconda3/bin/activate"
+    activate.parent.mkdir(parents=True)
+    activate.write_text('conda() { true; }\npytest() { python -m pytest "$@"; }\n')
+    return Image("lab/calc", "sha256:" + "0" * 64, root)
+
+
+def script(marked):
+    return SCRIPT.format(patch=TEST_PATCH, start=START if marked else "", end=END if marked else "")
+
+
+def rows():
+    base = {"repo": "pallets/flask", "image": "lab/calc", "problem_statement": "add should add."}
+    bench = base | LISTED | {"patch": FIX, "test_patch": TEST_PATCH, "version": "2.0"}
+    one = {"FAIL_TO_PASS": LISTED["FAIL_TO_PASS"][:1], "PASS_TO_PASS": LISTED["PASS_TO_PASS"]}
+    new = {"instance_id": "o__calc-2", "log_parser": "parse_log_pytest", "eval_type": "pass_and_fail"}
+    new["eval_script"] = script(True)
+    return {
+        "older": bench | {"instance_id": "o__calc-1"},
+        "newer": bench | new,
+        "gym": bench | {"instance_id": "o__calc-3", "eval_script": script(False).replace("-uxo", "-exo")},
+        "smith": base | one | {"instance_id": "o__calc.1.x__1", "patch": BUG},
+    }  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path):
+    return RepoStore(tmp_path, tmp_path / "trees")
+
+
+@pytest.mark.parametrize("name", rows())
+def test_each_format(name, lab, store, backend, tmp_path):
+    row = rows()[name]
+
+    def told(patch):
+        verdict = grade(row, patch, store, backend, Limits(), image=lab)
+        return verdict["status"], verdict["reason"]
+
+    assert told(FIX) == ("resolved", "")
+    assert told(FIX.replace("a + b", "a * b"))[0] == "unresolved"
+    assert told(CHEAT)[0] == "unresolved"
+    assert told(FIX + "--- /dev/null\n+++ b/../x\n@@ -0,0 +1 @@\n+x\n")[0] == "tampered"
+    assert told("nonsense")[0] == "apply_failed"
+
+
+def test_rows_in_images_are_validated(lab, store, backend, tmp_path):
+    tasks = list(rows().values())
+    bench = Bench(store, backend, {task["instance_id"]: lab for task in tasks})
+    with Journal(tmp_path / "j.jsonl") as journal:
+        lock = validate(tasks, {"gold_runs": 2, "together": False}, bench, journal, 2)
+    assert [row["instance_id"] for row in lock["kept"]] == [task["instance_id"] for task in tasks], lock
+    assert {row["place"] for row in lock["kept"]} == {lab.digest}
