@@ -82,6 +82,11 @@ class BubblewrapSandbox:
             self.close()
             raise
 
+    @property
+    def folder(self) -> Path:
+        """The private files, seen from the host."""
+        return self._scratch.path
+
     def _own_tree(self, image: Image | None) -> Path:
         if self._root is None or image is None:
             raise ValueError("a sandbox needs a tree or an image")

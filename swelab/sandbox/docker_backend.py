@@ -152,6 +152,10 @@ class DockerSandbox:
                 self._running -= 1
                 self._state.notify_all()
 
+    def containers(self) -> list[str]:
+        """Ids of its containers, the first one first."""
+        return [lane.id for lane in self._lanes]
+
     def close(self) -> None:
         """End what runs and remove the containers with their folders."""
         with self._state:

@@ -92,17 +92,21 @@ judge() { # limit: what the running command has exceeded, in `$1` bytes of files
 }
 
 follow() { # code, limit: how the command ends
-    local who what value more pause
+    local line= piece words pause
     while [[ ! $limit ]]; do
         clock
         ((now < ends)) || { limit=wall; return; }
         pause=$((ends - now < 20 ? ends - now : 20))
         printf -v pause '0.%02d' "$pause"
-        if read -r -t "$pause" -u "$told" who what value more; then
-            [[ $who == "$nonce" ]] || continue
-            [[ $what != exit ]] || { code=$value; return; }
-            judge "$value" "$more"
+        # The pause may end in the middle of a line, which then comes in pieces.
+        if IFS= read -r -t "$pause" -u "$told" piece; then
+            words=($line$piece)
+            line=
+            [[ ${words[0]} == "$nonce" ]] || continue
+            [[ ${words[1]} != exit ]] || { code=${words[2]}; return; }
+            judge "${words[2]}" "${words[3]}"
         else
+            line+=$piece
             judge "" ""
             # Nothing is asked meanwhile: something to read is the end of the caller.
             ((input)) || ! read -t 0 -u 3 || exit 0

@@ -1,0 +1,143 @@
+"""How long sandboxes take: start, exec, destroy, for each backend and 1, 8, 32 at once; and what they hold.
+
+    python -m benchmarks.sandbox_latency [--backends bubblewrap docker] [--at-once 1 8 32] [--rounds 4]
+
+Prints one table. The docker backend needs an engine ($DOCKER_HOST) and the sandbox image.
+"""
+
+import argparse
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from swelab.console import run_script
+from swelab.sandbox import Backend, Image, Limits, Sandbox, SandboxError, open_backend, sandbox_image
+from swelab.sandbox.docker_backend import DockerSandbox
+from swelab.sandbox.watch import disk_bytes
+
+Result = TypeVar("Result")
+
+LIMITS = Limits(wall_seconds=120)
+EXECS = 4
+FILES, FILE_BYTES = 200, 4000  # a small repository
+ROW = "{:<22} {:>7} {:<8} {:>8} {:>8} {:>8} {:>8} {:>12}"
+
+
+class Series:
+    """Times of one kind of step, in seconds, and how many steps failed; added to by several threads."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.failures = 0
+
+    def timed(self, step: Callable[[], Result]) -> Result | None:
+        """Run and time a step; None when it failed."""
+        started = time.perf_counter()
+        try:
+            result = step()
+        except (SandboxError, OSError):
+            self.failures += 1
+            return None
+        self.seconds.append(time.perf_counter() - started)
+        return result
+
+    def percentile(self, share: float) -> str:
+        """In milliseconds, as a cell of the table."""
+        if not self.seconds:
+            return "-"
+        ordered = sorted(self.seconds)
+        return f"{1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))]:.1f}"
+
+
+@dataclass
+class Kind:
+    """A backend and the image that its sandboxes start from, if any."""
+
+    name: str
+    backend: Backend
+    image: Image | None = None
+
+    def start(self, tree: Path) -> Sandbox:
+        return self.backend.start(tree, image=self.image, limits=LIMITS)
+
+
+def measure(kind: Kind, tree: Path, at_once: int, rounds: int) -> tuple[dict[str, Series], float]:
+    """Start, EXECS times `true`, destroy, in `at_once` threads, each `rounds` times; lives per second too."""
+    steps = {name: Series() for name in ("start", "exec", "destroy")}
+
+    def live() -> None:
+        for _ in range(rounds):
+            box = steps["start"].timed(lambda: kind.start(tree))
+            if box is not None:
+                for _ in range(EXECS):
+                    steps["exec"].timed(partial(_true, box))
+                steps["destroy"].timed(box.close)
+
+    threads = [threading.Thread(target=live) for _ in range(at_once)]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return steps, len(steps["destroy"].seconds) / (time.perf_counter() - began)
+
+
+def _true(box: Sandbox) -> None:
+    result = box.exec("true")
+    if result.returncode:
+        raise SandboxError(f"true ended with {result.returncode}: {result.output!r}")
+
+
+def disk_cost(kind: Kind, tree: Path) -> int:
+    """KiB that one sandbox holds while it lives, in memory or on disk."""
+    with kind.start(tree) as box:
+        if isinstance(box, DockerSandbox):
+            shown = box.exec("stat -f -c '%b %f %S' /testbed /tmp ~").output.split()
+            sizes = [int(word) for word in shown]
+            private = sum((sizes[i] - sizes[i + 1]) * sizes[i + 2] for i in range(0, len(sizes), 3))
+            listed = kind.backend.engine.api.containers(size=True)  # type: ignore[attr-defined]
+            written = sum(each.get("SizeRw", 0) for each in listed if each["Id"] == box.containers()[0])
+            return (private + written) >> 10
+        return disk_bytes(box.folder) >> 10  # type: ignore[attr-defined]
+
+
+def kinds(names: list[str]) -> Iterator[Kind]:
+    """The backends asked for, opened; `folder` is bubblewrap on the unpacked sandbox image."""
+    for name in names:
+        if name == "folder":
+            yield Kind("bubblewrap on an image", open_backend("bubblewrap"), sandbox_image.told())
+        else:
+            yield Kind(name, open_backend(name))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backends", nargs="+", default=["bubblewrap", "folder", "docker"])
+    parser.add_argument("--at-once", nargs="+", type=int, default=[1, 8, 32])
+    parser.add_argument("--rounds", type=int, default=4, help="lives of each thread")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder)
+        for number in range(FILES):
+            (tree / f"{number}.py").write_bytes(b"x" * FILE_BYTES)
+        print(f"{os.cpu_count()} cores; a tree of {FILES} files, {disk_bytes(tree) >> 10} KiB; times in ms")
+        print(ROW.format("backend", "at once", "step", "p50", "p90", "p99", "failures", "lives/s"))
+        for kind in kinds(args.backends):
+            kind.start(tree).close()
+            for at_once in args.at_once:
+                steps, rate = measure(kind, tree, at_once, args.rounds if at_once > 1 else 5 * args.rounds)
+                for name, series in steps.items():
+                    cells = [series.percentile(share) for share in (0.5, 0.9, 0.99)]
+                    told = f"{rate:.1f}" if name == "start" else ""
+                    print(ROW.format(kind.name, at_once, name, *cells, series.failures, told), flush=True)
+            print(f"{kind.name}: one sandbox holds {disk_cost(kind, tree)} KiB while it lives", flush=True)
+
+
+if __name__ == "__main__":
+    run_script(main)
