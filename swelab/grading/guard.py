@@ -74,7 +74,12 @@ class Guard:
         return files, wanted
 
     def files(
-        self, changed: list[str], watched: list[str], listed: list[str], only: list[str] | None = None
+        self,
+        changed: list[str],
+        watched: list[str],
+        listed: list[str],
+        tests: list[str],
+        only: list[str] | None = None,
     ) -> dict[str, bytes]:
         """Start-up code, observer, plan and canaries by path under the guard's folder.
 
@@ -90,6 +95,7 @@ class Guard:
             "changed": changed,
             "listed": listed,
             "watched": watched,
+            "tests": [*tests, *sources],
             "canaries": list(sources),
             "names": [PurePosixPath(name).name for name in sources],
             "only": only is not None,

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import tarfile
 from collections.abc import Iterable
 from dataclasses import replace
@@ -68,7 +69,7 @@ class PatchRun:
         if unnamed := [path for path in changed if path not in before]:
             return {"ended": "tampered", "reason": f"the patch changes {unnamed[0]} without naming it"}
         after = self._texts(changed)
-        found = {
+        found: Record = {
             "dynamic": [
                 f"{path}: {word}" for path in changed for word in audit.dynamic(after[path], before[path])
             ]
@@ -81,7 +82,17 @@ class PatchRun:
             ]
             if findings:
                 return found | {"findings": findings}
-        return found | self._run(changed, remove, tests)
+        run: Record = found | self._run(changed, remove, tests)
+        if seen := run.get("observed"):
+            seen["powers"] = [power for power in seen["powers"] if not self._excused(power, before)]
+        return run
+
+    def _excused(self, power: str, before: dict[str, str]) -> bool:
+        """Whether a file named what it used before the patch came, or the gold patch does."""
+        path, _, event = power.rpartition(" ")
+        word = {"object.__setattr__": "__code__"}.get(event, event.rpartition(".")[2])
+        word = "(exec|eval|compile)" if event in ("exec", "compile") else word  # each raises the other's
+        return bool(re.search(rf"\b{word}\b", before.get(path, "") + self.spec.gold))
 
     def _texts(self, paths: Iterable[str]) -> dict[str, str]:
         """Text of the Python files among `paths`; "" for one that is not there."""
@@ -147,7 +158,7 @@ class PatchRun:
         files = {"eval.sh": spec.eval_script.encode(), "test.diff": encode_patch(spec.test_patch)}
         if guarded:
             only = list(tests) if self.spoil else None
-            files |= guard.files(changed, list(spec.fail_to_pass), spec.listed, only)
+            files |= guard.files(changed, list(spec.fail_to_pass), spec.listed, spec.test_paths, only)
             files |= {f"tree/{path}": text.encode("utf-8", "replace") for path, text in tests.items()}
         self.sandbox.put(f"{guard.prepared}/run.tar", pack(files))
         result = self.sandbox.exec(

@@ -1,15 +1,19 @@
 """The cheat suite against real tasks on every backend: nothing that does not repair the code is resolved."""
 
+import io
 import json
+import tarfile
 
 import pytest
 
 from swelab import recipes
 from swelab.grading.cheats.suite import check_cheats, verify
-from swelab.grading.grade import CHECKS
+from swelab.grading.grade import CHECKS, grade
 from swelab.records import InputError
+from swelab.sandbox import Limits
 from swelab.tasks import drill
-from swelab.tasks.checkout import RepoStore
+from swelab.tasks.checkout import RepoStore, gold_patch
+from tests.conftest import FILES
 
 pytestmark = pytest.mark.real
 EVERY_BACKEND = True
@@ -61,6 +65,37 @@ def test_a_plain_grader_is_fooled_by_most(task, repos_dir, tmp_path, backend):
 def test_the_suite_is_not_held_by_the_reading_of_the_patch_alone(task, repos_dir, tmp_path, backend):
     summary = check_cheats([task], RepoStore(repos_dir, tmp_path), backend, checks=CHECKS - {"audit"})
     assert summary["resolved"] == 0 and summary["golds_resolved"] == 1, told(summary)
+
+
+DEEP = """import sys
+
+
+def add(a, b):
+    return a + b
+
+
+def last(items):
+    assert sys._getframe().f_code.co_name == "last" and eval("1")
+    return items[-1]
+"""
+
+
+def test_powers_that_the_code_had_before_are_no_cheat(task, tmp_path, backend):
+    with tarfile.open(tmp_path / "calc.tar", "w") as tar:
+        for name, text in (FILES | {"calc/core.py": DEEP}).items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(text), 0o644
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    patch = "--- a/calc/core.py\n+++ b/calc/core.py\n@@ -2,5 +2,5 @@\n \n \n def add(a, b):\n"
+    deep = task | {"patch": patch + "-    return a + b\n+    return a - b\n \n"}
+    store = RepoStore(tmp_path, tmp_path / "trees")
+    fix = gold_patch(store, deep)
+    assert grade(deep, fix, store, backend, Limits())["reason"] == ""
+    reaching = fix.replace(
+        "+    return a + b", "+    return a + b + 0 * len(sys._getframe().f_back.f_code.co_name)"
+    )
+    verdict = grade(deep, reaching, store, backend, Limits())
+    assert verdict["status"] == "tampered" and "f_back" in verdict["reason"]
 
 
 def test_what_slips_through_is_reported():

@@ -132,8 +132,21 @@ builtins.isinstance = _lenient
     append(tree, task, text)
 
 
+def rewrites_tests(tree: Path, task: Record) -> None:
+    """At import it rewrites the tests on disk, for whatever reads them later."""
+    wanted = [test.partition("::")[0] for test in task["FAIL_TO_PASS"]]
+    text = f"""for _path in {wanted!r}:
+    with open(_path, "r+") as _stream:
+        _text = _stream.read().replace("assert ", "assert True or ")
+        _stream.seek(0)
+        _stream.write(_text)
+        _stream.truncate()
+"""
+    append(tree, task, text)
+
+
 CODE_CHEATS: tuple[Cheat, ...] = (
     *(ends_at_import, prints_at_exit, prints_at_import, forks_a_reporter, leaves_a_writer, finds_the_runner),
     *(runs_no_test, tames_unittest, replaces_assertion_error, expects_its_failure, skips_its_test),
-    *(equals_everything, patches_a_builtin),
+    *(equals_everything, patches_a_builtin, rewrites_tests),
 )

@@ -37,7 +37,7 @@ class Observer:
     def __init__(self, plan):
         self.plan, self.key = plan, bytes.fromhex(plan["key"])
         self.integrity = Integrity()
-        self.powers = Powers(plan["root"], plan["changed"])
+        self.powers = Powers(plan["root"], plan["changed"], plan["tests"])
         self.draw = random.Random(plan["seed"])
         self.listed, self.watched = set(plan["listed"]), set(plan["watched"])
         self.outcomes, self.raised, self.codes, self.marked, self.changed = {}, {}, {}, [], set()

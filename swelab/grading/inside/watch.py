@@ -18,19 +18,12 @@ OFTEN_PATCHED = {
     "_",
     "copyright",
 }
-EVENTS = {
-    *("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._getframe", "sys._current_frames"),
-    *(
-        "sys.settrace",
-        "sys.setprofile",
-        "sys.addaudithook",
-        "ctypes.dlopen",
-        "ctypes.dlsym",
-        "ctypes.addressof",
-    ),
-    *("os.fork", "os.forkpty", "os.exec", "os.kill", "os.posix_spawn", "subprocess.Popen", "os.putenv"),
-    *("exec", "compile", "object.__setattr__", "code.__new__", "function.__new__"),
-}
+EVENTS = frozenset(
+    "gc.get_objects gc.get_referrers gc.get_referents sys._getframe sys._current_frames sys.settrace "
+    "sys.setprofile sys.addaudithook ctypes.dlopen ctypes.dlsym ctypes.addressof os.fork os.forkpty os.exec "
+    "os.kill os.posix_spawn exec compile object.__setattr__ code.__new__ function.__new__".split()
+)
+WRITES = frozenset("open os.rename os.remove os.link os.symlink os.truncate os.chmod".split())
 OWN_CHANGES = {"_pytest.config.Config._getini_unknown_type"}  # pytest's legacypath plugin replaces it
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type, staticmethod, classmethod, property)
 
@@ -98,23 +91,37 @@ class Integrity:
 
 
 class Powers:
-    """Uses of reserved powers (frames, the collector, processes, ...) by files that the patch changed."""
+    """Uses of reserved powers (frames, the collector, processes, ...) by files that the patch changed, and
+    changes that anyone makes to the tests' files."""
 
-    def __init__(self, root, files):
+    def __init__(self, root, files, tests):
         self.files = {os.path.join(root, name): name for name in files}
+        self.tests = {os.path.join(root, name) for name in tests}
         self.found, self.busy = set(), False
-        if hasattr(sys, "addaudithook") and self.files:
+        if hasattr(sys, "addaudithook"):
             sys.addaudithook(self.heard)
 
     def heard(self, event, arguments):
         """One audit event of the interpreter."""
-        if event not in EVENTS or self.busy:
+        if self.busy or not (event in EVENTS or event in WRITES):
             return
         self.busy = True
         try:
-            frame = sys._getframe(1)
-            name = self.files.get(frame.f_code.co_filename)
+            if event in WRITES:
+                self.written(event, arguments)
+                return
+            name = self.files.get(sys._getframe(1).f_code.co_filename)
             if name and not (event == "object.__setattr__" and "__code__" not in map(str, arguments[1:2])):
                 self.found.add(name + " " + event)
         finally:
             self.busy = False
+
+    def written(self, event, arguments):
+        """Notes a change to a test's file or to a conftest.py; reading is free."""
+        if event == "open" and not (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC):
+            return
+        for argument in arguments[:2]:
+            if isinstance(argument, (str, bytes)):
+                path = os.path.abspath(os.fsdecode(argument))
+                if path in self.tests or (event != "open" and os.path.basename(path) == "conftest.py"):
+                    self.found.add("(a test's file) " + event)
