@@ -183,7 +183,8 @@ def _unfilled(answer: Answer, said: str) -> OSError:
     return OSError(code, f"copying to the sandbox failed: {why}")
 
 
-_OWN_LIMITS = {"wall_seconds": _OURS.wall_seconds, "cpu_seconds": _OURS.cpu_seconds}
+# The file system itself says when it is full: being ended half way would cost the whole sandbox.
+_OWN_LIMITS = {"wall_seconds": _OURS.wall_seconds, "cpu_seconds": _OURS.cpu_seconds, "disk_bytes": 1 << 50}
 
 
 @contextmanager

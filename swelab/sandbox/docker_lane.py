@@ -29,6 +29,7 @@ class Lane:
         """`volumes`: folder -> name of a volume of another lane that it shares; none for the first lane."""
         self.engine = engine
         self._memory, self._processes = _memory(limits), limits.processes
+        self._files = _memory(limits) - limits.memory_bytes
         self._name = secrets.token_hex(16)
         mounts = _mounts(limits, volumes, labels() | {_LANE: self._name})
         host = _host(limits, profile) | {"Mounts": mounts}
@@ -64,7 +65,7 @@ class Lane:
             raise self._lost(str(error)) from None
 
     def _allow(self, limits: Limits) -> None:
-        memory, processes = max(self._memory, _memory(limits)), limits.processes
+        memory, processes = max(self._memory, limits.memory_bytes + self._files), limits.processes
         if (memory, processes) != (self._memory, self._processes):
             self.engine.update(self.id, memory, processes + _OWN_PROCESSES)
             self._memory, self._processes = memory, processes

@@ -3,6 +3,7 @@
 import os
 import secrets
 import select
+import socket
 import struct
 import time
 from collections.abc import Iterable, Sequence
@@ -43,6 +44,8 @@ class Talk:
         self._said = BoundedOutput(_SAID_BYTES)
         self._poll = select.poll()
         self._poll.register(wire.socket, select.POLLIN)
+        self._both = select.poll()
+        self._both.register(wire.socket, select.POLLIN | select.POLLOUT)
 
     def ask(
         self,
@@ -64,22 +67,42 @@ class Talk:
         parts = [" ".join(map(str, figures)).encode() + b"\n"]
         for word in words:
             parts += [b"%d\n" % len(word), word]
-        self._send(b"".join(parts), due)
-        if given is not None:
-            for chunk in given:
-                if chunk:
-                    self._send(b"%d\n" % len(chunk) + chunk, due)
-            self._send(b"0\n", due)
+        chunks = [] if given is None else given
+        sent = self._send(b"".join(parts), nonce.encode(), due) and all(
+            self._send(b"%d\n" % len(chunk) + chunk, nonce.encode(), due) for chunk in chunks if chunk
+        )
+        if sent and given is not None:
+            self._send(b"0\n", nonce.encode(), due)
         return self._answer(nonce.encode(), kept, due)
 
-    def _send(self, data: bytes, due: float) -> None:
+    def _send(self, data: bytes, nonce: bytes, due: float) -> bool:
+        """Whether all was taken: a command that meets a limit answers before the end of its input.
+
+        Raises Overdue.
+        """
+        rest = memoryview(data)
+        while rest:
+            ready = self._both.poll(max(0.0, due - time.monotonic()) * 1000)
+            if not ready:
+                raise Overdue
+            if ready[0][1] & ~select.POLLOUT and (not self._receive() or nonce in self._buffer):
+                return False
+            try:
+                rest = rest[self._wire.socket.send(rest, socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                continue
+            except OSError:
+                return False
+        return True
+
+    def _receive(self) -> bool:
+        """Whether more came of what the container says; False at its end."""
         try:
-            self._wire.socket.settimeout(max(0.001, due - time.monotonic()))
-            self._wire.socket.sendall(data)
-        except TimeoutError:
-            raise Overdue from None
-        except OSError as error:
-            raise Disconnected(error.strerror or str(error)) from None
+            piece = os.read(self._wire.socket.fileno(), _READ_BYTES)
+        except OSError:
+            return False
+        self._buffer += piece
+        return bool(piece)
 
     def _answer(self, nonce: bytes, kept: BoundedOutput, due: float) -> Answer:
         held = bytearray()
@@ -105,13 +128,8 @@ class Talk:
             left = due - time.monotonic()
             if left <= 0 or not self._poll.poll(left * 1000):
                 raise Overdue
-            try:
-                piece = os.read(self._wire.socket.fileno(), _READ_BYTES)
-            except OSError:
-                piece = b""
-            if not piece:
+            if not self._receive():
                 raise Disconnected(self._said.value().decode(errors="replace").strip().replace("\n", "; "))
-            self._buffer += piece
 
     def _frames(self) -> Iterable[tuple[int, bytes]]:
         while len(self._buffer) >= _HEADER.size:
