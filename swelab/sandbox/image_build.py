@@ -128,7 +128,8 @@ def _add_toolbox(root: Path, toolbox: Path) -> None:
     _run(["chown", "-R", "0:0", str(place)])
     _run(["chmod", "-R", "u=rwX,go=rX", str(place)])
     (root / "testbed").mkdir()
-    _run(["chroot", str(root), f"{TOOLBOX}/bin/python", "-m", "pytest", "--version"])
+    check = ["chroot", str(root), f"{TOOLBOX}/bin/python", "-m", "pytest", "--version"]
+    _run(check, PYTHONDONTWRITEBYTECODE="1")
 
 
 def _configuration(layer: str) -> bytes:
