@@ -1,0 +1,117 @@
+"""Images pulled into a real container engine through a registry that fails."""
+
+import itertools
+import shutil
+
+import pytest
+
+from swelab.images.engine import Engine
+from swelab.images.faults import EngineFailed, ImageUnknown, NoRoom, RateLimited
+from swelab.images.names import behind, parse
+from swelab.images.registry import Registry
+from swelab.images.transport import Transport
+from tests.contract.engine import engine_end, start_engine
+from tests.contract.registry import faulty_proxy, files, has_registry, running_registry
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(not has_registry(), reason="Debian's docker-registry is not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def dockerd():
+    """An engine of this module's own."""
+    engine = start_engine()
+    yield engine
+    engine_end(engine)
+
+
+@pytest.fixture
+def engine(dockerd, monkeypatch):
+    """Our puller into it."""
+    monkeypatch.setenv("DOCKER_HOST", dockerd.address)
+    return Engine(Registry(Transport(patience=20, rate_patience=20)))
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """A registry with `lab/calc`."""
+    with running_registry(tmp_path_factory.mktemp("registry")) as opened:
+        opened.digest = opened.image("lab/calc", [files(testbed__a="one\n")])
+        yield opened
+
+
+def test_an_image_is_pulled_by_digest_and_found_by_its_name(engine, hub, dockerd):
+    name = parse(f"{hub.host}/lab/calc")
+    assert not engine.holds(name, hub.digest)
+    record = engine.pull(name, name)
+    assert record == {"digest": hub.digest, "bytes": record["bytes"], "folder": "", "workdir": "/testbed"}
+    assert engine.holds(name, hub.digest) and not engine.holds(name, "sha256:" + "0" * 64)
+    assert (
+        dockerd.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}") == f"{hub.host}/lab/calc:latest"
+    )
+
+
+def test_a_mirrors_image_gets_its_own_name_back(engine, hub, dockerd):
+    digest = hub.image("mirror/swebench/calc", [files(testbed__a="mirrored\n")], tag="v1")
+    name = parse("swebench/calc:v1")
+    record = engine.pull(name, behind(name, f"{hub.host}/mirror/"))
+    assert record["digest"] == digest and engine.holds(name, digest)
+    assert "swebench/calc:v1" in dockerd.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split()
+
+
+def test_what_the_engine_has_costs_one_request(engine, hub):
+    hub.image("lab/again", [files(testbed__a="again\n")])
+    name = parse(f"{hub.host}/lab/again")
+    engine.pull(name, name)
+    with faulty_proxy(hub.host, lambda answer: False) as proxy:
+        engine.pull(name, parse(f"{proxy.host}/lab/again"))
+        assert len(proxy.requests) == 1
+
+
+def test_a_quota_that_the_engine_meets_is_waited_for(engine, hub):
+    hub.image("lab/limited", [files(testbed__a="limited\n")])
+    words = b'{"errors": [{"code": "TOOMANYREQUESTS", "message": "slow down"}]}'
+    count = itertools.count()
+
+    def limit(answer):
+        engines = "docker" in answer.headers.get("User-Agent", "")
+        if engines and "/manifests/" in answer.path and next(count) < 2:
+            answer.answer(429, {"Content-Type": "application/json"}, words)
+            return True
+        return False
+
+    with faulty_proxy(hub.host, limit) as proxy:
+        name = parse(f"{proxy.host}/lab/limited")
+        engine.pull(name, name)
+    assert next(count) >= 2
+
+
+def test_faults_are_typed(engine, hub, monkeypatch):
+    with pytest.raises(ImageUnknown):
+        engine.pull(parse(f"{hub.host}/lab/absent"), parse(f"{hub.host}/lab/absent"))
+    hub.image("lab/big", [files(testbed__a="big\n")])
+    real = shutil.disk_usage(engine.folder)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: real._replace(free=1 << 30))
+    with pytest.raises(NoRoom, match="are to be had"):
+        engine.pull(parse(f"{hub.host}/lab/big"), parse(f"{hub.host}/lab/big"))
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")
+    with pytest.raises(EngineFailed, match="does not answer"):
+        Engine(Registry())
+
+
+def test_a_quota_without_end_is_typed(engine, hub):
+    hub.image("lab/endless", [files(testbed__a="endless\n")])
+    engine.registry.transport.rate_patience = 2
+
+    def limit(answer):
+        if "docker" in answer.headers.get("User-Agent", "") and "/blobs/" in answer.path:
+            answer.answer(429, body=b"too many requests")
+            return True
+        return False
+
+    with faulty_proxy(hub.host, limit) as proxy, pytest.raises((RateLimited, EngineFailed)):
+        name = parse(f"{proxy.host}/lab/endless")
+        engine.registry.transport.patience = 2
+        engine.pull(name, name)
