@@ -17,7 +17,7 @@ KINDS = ("bubblewrap", "folder", "docker")  # folder: bubblewrap on an unpacked 
 
 def pytest_generate_tests(metafunc):
     if "kind" in metafunc.fixturenames:
-        every = getattr(metafunc.module, "EVERY_BACKEND", False)
+        every = getattr(metafunc.module, "EVERY_BACKEND", False) and "alone" not in metafunc.fixturenames
         metafunc.parametrize("kind", KINDS if every else KINDS[:1], scope="session")
 
 
