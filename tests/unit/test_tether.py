@@ -108,7 +108,9 @@ def test_private_files_are_neither_arguments_nor_left_behind(lid, tmp_path):
 
 def test_interrupt_comes_before_the_kill(lid, tmp_path):
     polite = (
-        "import sys, time\nopen(sys.argv[1], 'w').close()\n"
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs inherit it ignored\n"
+        "open(sys.argv[1], 'w').close()\n"
         "try: time.sleep(600)\nexcept KeyboardInterrupt: print('bye')"
     )
     flag = tmp_path / "up"
