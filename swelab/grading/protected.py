@@ -85,9 +85,9 @@ def prepare_script(folder: str, test_files: list[str], setup: Iterable[str], gol
     setup: shell lines run before all else. gold: "", or how `git apply` puts {folder}/gold.diff (the gold
     patch's part in protected files) on: "apply" or "apply -R". Writes a tar to standard output: `fresh`,
     what is new or changed after the patch (`<type> <inode> <ctime> <size> ./path\\t<link target>`, each
-    ended by a NUL), `protected` (NUL-ended paths), `way` (how it was applied). Exit code 0; 90 when the
-    set-up fails, 91 when no way of applying works, 92 when files cannot be set aside, 93 when the gold
-    part does not apply.
+    ended by a NUL), `protected` and `tops` (NUL-ended paths), `way` (how it was applied). Exit code 0; 90
+    when the set-up fails, 91 when no way of applying works, 92 when files cannot be set aside, 93 when
+    the gold part does not apply.
     """
     ungold = {"": "", "apply": "apply -R", "apply -R": "apply"}[gold]
     return _PREPARE.format(
@@ -100,20 +100,22 @@ def prepare_script(folder: str, test_files: list[str], setup: Iterable[str], gol
     )
 
 
-def to_remove(fresh: bytes, protected: bytes, test_files: list[str]) -> list[str]:
+def to_remove(fresh: bytes, protected: bytes, tops: bytes, test_files: list[str]) -> list[str]:
     """Paths, of those that are new or changed after a patch, that are removed before protected files are
     put back.
 
     Links and compiled code that the patch made, files with a protected name that were not there before,
-    and top-level modules that would stand in for others.
+    and top-level modules that would stand in for others (and were not among `tops` before).
     """
-    kept = set(protected.split(b"\0"))
+    kept, known = set(protected.split(b"\0")), set(tops.split(b"\0"))
     found = []
     for entry in filter(None, fresh.split(b"\0")):
         kind, _, _, _, rest = entry.split(b" ", 4)
         path = rest.partition(b"\t")[0]
         name = os.fsdecode(path[2:])
-        if path not in kept and (kind == b"l" or _unwelcome(name) or is_protected(name, test_files)):
+        if path not in kept and (
+            kind == b"l" or _compiled(name) or _shadows(name, known) or is_protected(name, test_files)
+        ):
             found.append(name)
     return found
 
@@ -124,14 +126,18 @@ def fresh_python(fresh: bytes) -> list[str]:
     return [os.fsdecode(path[2:]) for path in paths if path.endswith(b".py")]
 
 
-def _unwelcome(path: str) -> bool:
-    pure = PurePosixPath(path)
-    if any(pure.match(pattern) for pattern in BINARIES):
-        return True
-    parts = pure.parts[1:] if pure.parts[0] in ("src", "lib") else pure.parts
-    return (
-        bool(parts) and parts[0].partition(".")[0] in SHADOWABLE and (len(parts) > 1 or pure.suffix == ".py")
-    )
+def _compiled(path: str) -> bool:
+    return any(PurePosixPath(path).match(pattern) for pattern in BINARIES)
+
+
+def _shadows(path: str, tops: set[bytes]) -> bool:
+    """Whether a path is of a new top-level module by the name of one that is there already."""
+    parts = path.split("/")
+    depth = 1 if parts[0] in ("src", "lib") and len(parts) > 1 else 0
+    top = "/".join(parts[: depth + 1])
+    names = {f"./{top}".encode("utf-8", "surrogateescape"), os.fsencode(top)}
+    module = parts[depth].partition(".")[0]
+    return module in SHADOWABLE and (len(parts) > depth + 1 or path.endswith(".py")) and not names & tops
 
 
 def _expression(test_files: list[str]) -> str:
@@ -162,6 +168,7 @@ named >$G/protected
 tar -c --null -T $G/protected -f $G/protected.tar || exit 92
 {ungold}
 found >$G/before
+find . src lib -mindepth 1 -maxdepth 1 -print0 2>/dev/null >$G/tops
 {{
 if [ ! -s $G/patch.diff ]; then echo none >$G/way
 elif git apply --whitespace=nowarn $G/patch.diff; then echo git >$G/way
@@ -175,7 +182,7 @@ fi
 }} >&2
 [ -s $G/way ] || exit 91
 found | comm -z -13 $G/before - >$G/fresh
-tar -c -C $G way fresh protected
+tar -c -C $G way fresh protected tops
 """
 
 RESTORE = f"""\

@@ -2,6 +2,7 @@
 
 import io
 import os
+import random
 import re
 import tarfile
 from collections.abc import Iterable
@@ -19,6 +20,9 @@ from swelab.tasks.checkout import encode_patch
 
 LOG_BYTES = 8 << 20
 """Kept of a test command's output: head and tail halves."""
+
+MOST_WATCHED = 40
+"""A look at the runner takes some milliseconds."""
 
 PREPARE_SECONDS = 300
 TASK_FAULTS = {
@@ -59,7 +63,7 @@ class PatchRun:
         if applied:
             return applied
         files = _untar(tar)
-        remove = protected.to_remove(files["fresh"], files["protected"], self.spec.test_paths)
+        remove = protected.to_remove(files["fresh"], files["protected"], files["tops"], self.spec.test_paths)
         gone = set(remove)
         changed = [
             path
@@ -158,7 +162,7 @@ class PatchRun:
         files = {"eval.sh": spec.eval_script.encode(), "test.diff": encode_patch(spec.test_patch)}
         if guarded:
             only = list(tests) if self.spoil else None
-            files |= guard.files(changed, list(spec.fail_to_pass), spec.listed, spec.test_paths, only)
+            files |= guard.files(changed, self._watched(), spec.listed, spec.test_paths, only)
             files |= {f"tree/{path}": text.encode("utf-8", "replace") for path, text in tests.items()}
         self.sandbox.put(f"{guard.prepared}/run.tar", pack(files))
         result = self.sandbox.exec(
@@ -187,6 +191,11 @@ class PatchRun:
             return {"sealed": "unstarted"} if self._unclaimed() else {}
         observed = self.guard.opened(data)
         return {"sealed": "broken" if observed is None else "whole", "observed": observed}
+
+    def _watched(self) -> list[str]:
+        """The repaired tests around which the runner is looked over, drawn where they are many."""
+        tests = list(self.spec.fail_to_pass)
+        return random.Random(self.guard.seed).sample(tests, min(len(tests), MOST_WATCHED))
 
     def _unclaimed(self) -> bool:
         """Whether no test runner has started at all: the first thing it does is to take its plan."""

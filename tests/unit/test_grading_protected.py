@@ -57,7 +57,12 @@ def test_what_a_patch_added_is_removed():
         ]
     )
     kept = b"./tests/unit/test_b.py\0"
-    assert to_remove(fresh, kept, TESTS) == [
+    assert to_remove(fresh, kept, b"./pkg\0./tests\0src/pkg\0", TESTS) == [
         *("conftest.py", "x", "random.py", "src/pytest/__init__.py", "a.so"),
         *("pkg/__pycache__/core.cpython-311.pyc", "test_more.py"),
     ]
+
+
+def test_a_repository_by_the_name_of_a_known_module_may_be_changed():
+    fresh = entry("src/attr/_make.py") + entry("six.py") + entry("random.py") + entry("src/mock/x.py")
+    assert to_remove(fresh, b"", b"src/attr\0./six.py\0./src\0", TESTS) == ["random.py", "src/mock/x.py"]

@@ -97,7 +97,7 @@ class Observer:
         self.raised.pop(item.nodeid, None)
         if info is not None:
             self.raised[item.nodeid] = getattr(info[0], "__name__", "?")
-        if close:
+        if item.nodeid in self.watched:
             self.look(False, tests=False)
 
     def look(self, everything, tests=True):
