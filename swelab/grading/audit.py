@@ -128,7 +128,12 @@ def _imports(node: ast.Import | ast.ImportFrom, line: int) -> Iterator[tuple[int
         modules = []
     for name in modules:
         top = name.partition(".")[0]
-        if top in RUNNER_MODULES | DEEP_MODULES:
+        harmless = name.startswith(("importlib.metadata", "importlib.resources")) or (
+            isinstance(node, ast.ImportFrom)
+            and name == "importlib"
+            and {alias.name for alias in node.names} <= {"metadata", "resources"}
+        )
+        if top in RUNNER_MODULES | DEEP_MODULES and not harmless:
             yield line, top, f"imports {top}"
     if isinstance(node, ast.ImportFrom):
         for alias in node.names:
