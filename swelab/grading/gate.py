@@ -164,13 +164,13 @@ def _lock(
         "broken": [],
     }
     for task in tasks:
-        part, reason = _sentence(task, seen[task["instance_id"]])
+        part, reason, resolved = _sentence(task, seen[task["instance_id"]])
         name = {"instance_id": task["instance_id"]}
         if part == "kept":
             seconds = max(result["seconds"] for result in seen[task["instance_id"]]["gold"])
             lock[part].append(name | {"task": digest(task), "place": bench.place(task), "seconds": seconds})
         else:
-            lock[part].append(name | {"reason": reason})
+            lock[part].append(name | {"reason": reason, "gold_resolved": resolved})
     if not lock["kept"]:
         first = (lock["broken"] + lock["flaky"])[0]
         raise InputError(
@@ -179,8 +179,8 @@ def _lock(
     return lock
 
 
-def _sentence(task: Record, results: dict[str, list[Record]]) -> tuple[str, str]:
-    """("kept" | "flaky" | "broken", reason)."""
+def _sentence(task: Record, results: dict[str, list[Record]]) -> tuple[str, str, int]:
+    """("kept" | "flaky" | "broken", reason, gold runs that resolved the task)."""
     listed = [test for group in GROUPS for test in task[group]]
     golds = [_missing(listed, result) for result in results["gold"]]
     good = sum(not missing for missing in golds)
@@ -190,12 +190,12 @@ def _sentence(task: Record, results: dict[str, list[Record]]) -> tuple[str, str]
         if result["status"] not in ("resolved", "unresolved"):
             why = f"{result['status']}: {result['reason']}"
         part = "flaky" if good else "broken"
-        return part, f"the gold patch is resolved in {good} of {len(golds)} runs ({why})"
+        return part, f"the gold patch is resolved in {good} of {len(golds)} runs ({why})", good
     if not _missing(listed, results["base"][0]):
-        return "broken", "an empty patch is resolved"
+        return "broken", "an empty patch is resolved", good
     if results["reversed"][0]["status"] == "resolved":
-        return "broken", "the reverse of the gold patch is resolved"
-    return "kept", ""
+        return "broken", "the reverse of the gold patch is resolved", good
+    return "kept", "", good
 
 
 def _missing(listed: list[str], result: Record) -> list[str]:

@@ -58,14 +58,17 @@ def build_report(tasks: list[Record], grades: Iterable[Record], policy: str, sub
 
 def validation(lock: Record) -> Record:
     """What a report says of the gate that its tasks passed: counts, and the ids that were left out."""
-    flaky = [row["instance_id"] for row in lock["flaky"]]
-    broken = [row["instance_id"] for row in lock["broken"]]
+    dropped = [*lock["flaky"], *lock["broken"]]
+    runs, kept = lock["settings"]["gold_runs"], len(lock["kept"])
+    counts = [row["gold_resolved"] for row in dropped]
     return {
-        "gold_runs": lock["settings"]["gold_runs"],
+        "gold_runs": runs,
         "gold_tasks": lock["total"],
-        "gold_resolved_each_time": len(lock["kept"]),
-        "flaky": len(flaky),
-        "broken": len(broken),
-        "flaky_ids": flaky,
-        "broken_ids": broken,
+        "gold_resolved_each_time": kept + sum(count == runs for count in counts),
+        "gold_runs_resolved": kept * runs + sum(counts),
+        "kept": kept,
+        "flaky": len(lock["flaky"]),
+        "broken": len(lock["broken"]),
+        "flaky_ids": [row["instance_id"] for row in lock["flaky"]],
+        "broken_ids": [row["instance_id"] for row in lock["broken"]],
     }

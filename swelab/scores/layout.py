@@ -45,6 +45,9 @@ class Layout:
     def tasks(self, subset: str) -> Path:
         return self.results / "tasks" / f"{subset}.json"
 
+    def lock(self, subset: str) -> Path:
+        return self.results / "tasks" / f"{subset}.lock.json"
+
     def report(self, policy: str, subset: str) -> Path:
         return self.results / "grades" / policy / subset / "report.json"
 
@@ -99,7 +102,8 @@ class Layout:
 
     def data(self) -> Iterator[Path]:
         """Every data file between the tasks and the scores."""
-        yield from (self.tasks(subset) for subset in self.subsets)
+        for subset in self.subsets:
+            yield from (self.tasks(subset), self.lock(subset))
         for policy, subset, _ in self.runs:
             yield from self.shards("rollouts", policy, subset)
             yield from self.shards("grades", policy, subset)

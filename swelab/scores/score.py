@@ -6,6 +6,16 @@ from swelab.grading.report import STATUSES
 from swelab.records import InputError, Record, check, digest, shorten
 from swelab.scores.statistics import CONFIDENCE, wilson
 
+GATE_FIELDS = (
+    "gold_runs",
+    "gold_tasks",
+    "gold_resolved_each_time",
+    "gold_runs_resolved",
+    "kept",
+    "flaky",
+    "broken",
+)
+
 
 def rate(resolved: int, total: int) -> Record:
     """{"resolve_rate", "interval", "resolved", "total"}; rate and interval are null over no tasks."""
@@ -19,7 +29,8 @@ def score(tasks: list[Record], report: Record, policy: str, subset: str) -> Reco
     """The score record of `policy` on `subset` (configs/schemas/score.json).
 
     `resolve_rate` is resolved / all tasks, SWE-bench's convention: a task lost to infrastructure
-    cannot raise it. `without_infra_errors` leaves lost tasks out of both counts.
+    cannot raise it. `without_infra_errors` leaves lost tasks out of both counts. `validation` is there
+    when the tasks went through the gate.
     Raises InputError: no tasks, a report of other tasks, of another policy or subset, tasks
     without a grade, or counts that contradict the instances.
     """
@@ -31,7 +42,7 @@ def score(tasks: list[Record], report: Record, policy: str, subset: str) -> Reco
     instances = {name: row["status"] for name, row in sorted(report["instances"].items())}
     counts = Counter(instances.values())
     statuses = {status: counts[status] for status in STATUSES}
-    _check_counts(report, statuses, where)
+    _check_counts(report, statuses, len(tasks), where)
     lost = statuses["infra_error"]
     record = {
         "policy": policy,
@@ -45,6 +56,8 @@ def score(tasks: list[Record], report: Record, policy: str, subset: str) -> Reco
         "outcomes": dict(sorted(report.get("outcomes", {}).items())),
         "instances": instances,
     }
+    if gate := report.get("validation"):
+        record["validation"] = {name: gate[name] for name in GATE_FIELDS}
     check(record, "score", f"score of {policy} on {subset}")
     return record
 
@@ -64,7 +77,7 @@ def _check_identity(tasks: list[Record], report: Record, policy: str, subset: st
         )
 
 
-def _check_counts(report: Record, statuses: dict[str, int], where: str) -> None:
+def _check_counts(report: Record, statuses: dict[str, int], size: int, where: str) -> None:
     told = {status: count for status, count in report["statuses"].items() if count or status in statuses}
     if told != statuses:
         raise InputError(f"statuses {told} contradict the instances", where, f"{statuses}")
@@ -72,3 +85,6 @@ def _check_counts(report: Record, statuses: dict[str, int], where: str) -> None:
         raise InputError(
             f"resolved_instances is {report['resolved_instances']}", where, f"{statuses['resolved']}"
         )
+    kept = report.get("validation", {}).get("kept", size)
+    if kept != size:
+        raise InputError(f"validation kept {kept} tasks", where, f"{size}, as many as there are")

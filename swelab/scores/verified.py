@@ -98,12 +98,16 @@ def _side_by_side(policies: dict[str, Record], comparison: tuple[str, str]) -> R
             raise InputError(
                 f"{name} was scored on {_named(record)}", f"benchmark {first['subset']}", f"{_named(first)}"
             )
+        if record.get("validation") != first.get("validation"):
+            raise InputError(f"{name} was scored after another validation", f"benchmark {first['subset']}")
     for name in comparison:
         if name not in policies:
             hint = nearest(name, list(policies))
             raise InputError(f"no score of policy {name!r}{hint}", f"benchmark {first['subset']}")
+    gate = {"validation": first["validation"]} if "validation" in first else {}
     return {
         "benchmark": first["benchmark"],
+        **gate,
         "policies": {name: {key: record[key] for key in POLICY_FIELDS} for name, record in policies.items()},
         "comparison": compare(*(policies[name] for name in comparison)),
     }

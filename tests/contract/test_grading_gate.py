@@ -8,6 +8,7 @@ import pytest
 from swelab.grading.archive import Archive, run_key
 from swelab.grading.gate import validate
 from swelab.grading.regrade import regrade
+from swelab.grading.report import validation
 from swelab.grading.shard import Bench, grade_prediction
 from swelab.journal import Journal
 from swelab.records import InputError, check, digest, write_json
@@ -58,11 +59,15 @@ def test_the_gate(task, bench, tmp_path):
     assert [row["instance_id"] for row in lock["kept"]] == [task["instance_id"]]
     assert lock["kept"][0]["place"] == bench.store.digest(task) and lock["kept"][0]["seconds"] > 0
     assert [row["instance_id"] for row in lock["flaky"]] == ["luck"]
-    assert "of 12 runs" in lock["flaky"][0]["reason"]
+    assert f"{lock['flaky'][0]['gold_resolved']} of 12 runs" in lock["flaky"][0]["reason"]
     reasons = {row["instance_id"]: row["reason"] for row in lock["broken"]}
     assert "0 of 12 runs (1 tests do not pass, such as tests/test_core.py::test_gone)" in reasons["missing"]
     assert reasons["nobug"] == "an empty patch is resolved"
     assert "timeout: the tests ran longer" in reasons["hangs"]
+    told = validation(lock)
+    assert told["gold_tasks"] == 5 and told["kept"] == told["flaky"] == 1 and told["broken"] == 3
+    assert told["gold_resolved_each_time"] == 2  # the task without a bug too
+    assert told["gold_runs_resolved"] == 24 + lock["flaky"][0]["gold_resolved"]
     with pytest.raises(InputError, match="no task is valid; missing"):
         lock_of(tasks[1:2], bench, tmp_path, "k")
 
@@ -122,7 +127,7 @@ def test_the_lock_says_what_is_worked_on(task, bench, tmp_path):
     write_json(tmp_path / "tasks.json", [task, other])
     lock = {"tasks_digest": "x", "total": 2, "settings": {"gold_runs": 3}, "flaky": [], "kept": []}
     lock["kept"].append({"instance_id": "sub", "task": digest(other), "place": "p", "seconds": 1.5})
-    lock["broken"] = [{"instance_id": task["instance_id"], "reason": "because"}]
+    lock["broken"] = [{"instance_id": task["instance_id"], "reason": "because", "gold_resolved": 3}]
     write_json(tmp_path / "lock.json", lock)
     assert kept_tasks(tmp_path / "tasks.json", tmp_path / "lock.json") == [other]
     assert kept_tasks(tmp_path / "tasks.json", None) == [task, other]

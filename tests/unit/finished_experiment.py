@@ -3,7 +3,8 @@
     python -m tests.unit.finished_experiment FOLDER [--train N --heldout N]
 
 Nothing was run: names, rates, losses and trajectories are drawn from a seed. One trajectory is
-hostile: it tries to close the script element, to load a picture, and to hide text.
+hostile: it tries to close the script element, to load a picture, and to hide text. So is one reason
+for which validation dropped a task.
 """
 
 import argparse
@@ -13,8 +14,8 @@ import os
 import random
 from pathlib import Path
 
-from swelab.grading.report import build_report
-from swelab.records import check, write_json, write_jsonl
+from swelab.grading.report import build_report, validation
+from swelab.records import check, digest, write_json, write_jsonl
 from swelab.scores.layout import Layout
 from swelab.scores.score import score
 from swelab.scores.verified import trail, verify
@@ -37,6 +38,14 @@ HOSTILE = (
     "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
     "<!-- <script> ]]> \u202eevitanretla\u202c \x1b[31mred\x1b[0m \x00 \ud800 https://example.invalid/x.png"
 )
+DROPPED = {
+    "drill-heldout": {
+        "flaky": [("the gold patch is resolved in 2 of 3 runs (1 tests do not pass: t::test_luck)", 2)],
+        "broken": [("an empty patch is resolved", 3), (f"timeout: {HOSTILE}", 0)],
+    },
+    "forge-train": {"flaky": [], "broken": [("the gold patch is resolved in 0 of 3 runs", 0)] * 60},
+}
+"""Reasons of the tasks that validation drops, with the gold runs that resolved each."""
 PATCH = """diff --git a/{path} b/{path}
 --- a/{path}
 +++ b/{path}
@@ -192,10 +201,54 @@ def make_grade(task: dict, policy: str, subset: str, verdict: tuple[str, str]) -
     return grade
 
 
-def write_run(results: Path, policy: str, subset: str, tasks: list[dict], shards: int, seed: int) -> dict:
-    """Rollouts, grades and report of one policy on one subset; returns the report."""
+def make_lock(tasks: list[dict], flaky: list[dict], broken: list[dict]) -> dict:
+    """A lock of `tasks`, less the rows that were dropped, after three runs of each gold patch."""
+    dropped = {row["instance_id"] for row in (*flaky, *broken)}
+    kept = [
+        {"instance_id": task["instance_id"], "task": digest(task), "place": "p", "seconds": 1.0}
+        for task in tasks
+        if task["instance_id"] not in dropped
+    ]
+    settings = {"gold_runs": 3, "together": True}
+    lock = {"tasks_digest": digest(tasks), "total": len(tasks), "settings": settings}
+    lock |= {"kept": kept, "flaky": flaky, "broken": broken}
+    check(lock, "lock", "made up")
+    return lock
+
+
+def write_subset(results: Path, subset: str, size: int, seed: int) -> tuple[list[dict], dict]:
+    """Tasks of which validation kept `size`, and their lock; returns the kept tasks and the lock."""
+    rng, reasons = random.Random(f"{seed} {subset}"), DROPPED.get(subset, {})
+    tasks = [make_task(subset, k, rng) for k in range(size + sum(map(len, reasons.values())))]
+    check(tasks[0], "task", "made up")
+    rest = iter(tasks[size:])
+    dropped: dict[str, list[dict]] = {"flaky": [], "broken": []}
+    for part, rows in reasons.items():
+        dropped[part] = [
+            {"instance_id": next(rest)["instance_id"], "reason": reason, "gold_resolved": resolved}
+            for reason, resolved in rows
+        ]
+    lock = make_lock(tasks, **dropped)
+    write_json(results / "tasks" / f"{subset}.json", tasks)
+    write_json(results / "tasks" / f"{subset}.lock.json", lock)
+    write_json(results / "tasks" / f"{subset}.manifest.json", {
+        "rule": "make_tasks", "kept": len(tasks),
+        "drops": {"no test fails": 41, "the fix does not restore all tests": 5},
+    })  # fmt: skip
+    return tasks[:size], lock
+
+
+def write_run(
+    results: Path, policy: str, subset: str, tasks: list[dict], lock: dict, shards: int, seed: int
+) -> dict:
+    """Rollouts, grades and report of one policy on one subset; returns the report.
+
+    Each model loses a task to infrastructure; one of forge-train was lost for the script.
+    """
     rng = random.Random(f"{seed} {policy} {subset}")
     verdicts = {task["instance_id"]: draw_status(policy, subset, rng) for task in tasks}
+    if policy != "scripted" or subset == "forge-train":
+        verdicts[tasks[1]["instance_id"]] = ("infra_error", "model_lost")
     for shard in range(shards):
         name, mine = f"{shard:03d}of{shards:03d}.jsonl", tasks[shard::shards]
         rows = [make_trajectory(task, policy, subset, verdicts[task["instance_id"]], rng) for task in mine]
@@ -212,7 +265,8 @@ def write_run(results: Path, policy: str, subset: str, tasks: list[dict], shards
                 check(record, kind, "made up")
             write_jsonl(results / folder / policy / subset / name, records)
     grades = [make_grade(task, policy, subset, verdicts[task["instance_id"]]) for task in tasks]
-    report = build_report(tasks, grades, policy, subset)
+    report = build_report(tasks, grades, policy, subset) | {"validation": validation(lock)}
+    check(report, "report", "made up")
     write_json(results / "grades" / policy / subset / "report.json", report)
     return report
 
@@ -255,17 +309,10 @@ def build(root: Path, train: int = 300, heldout: int = 120, seed: int = 0) -> No
         path.write_text(text)
     results, scores, resolved = root / "results", [], {}
     for subset in ("drill-train", "forge-train", "drill-heldout", "forge-heldout"):
-        rng = random.Random(f"{seed} {subset}")
-        tasks = [make_task(subset, k, rng) for k in range(train if subset.endswith("train") else heldout)]
-        check(tasks[0], "task", "made up")
-        write_json(results / "tasks" / f"{subset}.json", tasks)
-        write_json(results / "tasks" / f"{subset}.manifest.json", {
-            "rule": "make_tasks", "kept": len(tasks),
-            "drops": {"no test fails": 41, "the fix does not restore all tests": 5},
-        })  # fmt: skip
+        tasks, lock = write_subset(results, subset, train if subset.endswith("train") else heldout, seed)
         policies = {"scripted": 2} if subset.endswith("train") else {"base": 1, "sft": 2}
         for policy, shards in policies.items():
-            report = write_run(results, policy, subset, tasks, shards, seed)
+            report = write_run(results, policy, subset, tasks, lock, shards, seed)
             resolved[policy, subset] = report["resolved_instances"]
             if policy != "scripted":
                 path = results / "scores" / policy / f"{subset}.json"

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from swelab.grading.report import build_report
+from swelab.grading.report import build_report, validation
 from swelab.records import InputError, check, digest, read_json, write_json
 from swelab.scores.score import score
 from swelab.scores.verified import compare, load_score, verify
+from tests.unit.finished_experiment import make_lock
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -223,3 +224,29 @@ def test_scripts_say_in_one_line_what_is_wrong(workplace):
     assert done.returncode == 2
     assert done.stderr.startswith("error: benchmark drill: no score of policy 'sft'")
     assert done.stderr.count("\n") == 1 and not (workplace / "x.json").exists()
+
+
+def dropped(task: dict, reason: str, resolved: int) -> dict:
+    return {"instance_id": task["instance_id"], "reason": reason, "gold_resolved": resolved}
+
+
+def test_the_figures_of_validation_go_from_the_lock_into_the_verified_score():
+    tasks = make_tasks(6)
+    flaky = [dropped(tasks[0], "the gold patch is resolved in 2 of 3 runs", 2)]
+    broken = [dropped(tasks[1], "timeout", 0), dropped(tasks[2], "an empty patch is resolved", 3)]
+    told = validation(make_lock(tasks, flaky, broken))
+    assert told["gold_tasks"] == 6 and told["kept"] == 3 and told["flaky"] == 1 and told["broken"] == 2
+    assert told["gold_runs_resolved"] == 3 * 3 + 2 + 0 + 3 and told["gold_resolved_each_time"] == 3 + 1
+    assert told["broken_ids"] == [row["instance_id"] for row in broken]
+    scores = []
+    for policy in ("base", "sft"):
+        report = make_report(tasks[3:], [R, U, R], policy) | {"validation": told}
+        check(report, "report", "test")
+        scores.append(score(tasks[3:], report, policy, "mini"))
+    record = verify(scores, ("base", "sft"))
+    assert record["validation"] == {key: told[key] for key in told if not key.endswith("_ids")}
+    scores[1]["validation"] = scores[1]["validation"] | {"gold_runs": 9}
+    with pytest.raises(InputError, match="sft was scored after another validation"):
+        verify(scores, ("base", "sft"))
+    with pytest.raises(InputError, match="validation kept 9 tasks.*3, as many as there are"):
+        score(tasks[3:], report | {"validation": told | {"kept": 9}}, "sft", "mini")
