@@ -9,10 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from swelab.records import InputError, Record, check, load_tasks, read_json, read_jsonl
+from swelab.grading.report import validation
+from swelab.records import InputError, Record, check, read_json, read_jsonl
 from swelab.scores.layout import Layout
 from swelab.scores.trajectories import PATCH_CHARACTERS, cut, sample, tokens, turns, view, visible
+from swelab.tasks.locks import kept_tasks, read_lock
 
+DROPPED = 50
+"""Tasks that validation left out that are named in the page, at most, of each kind in each subset."""
 GROUPS = {"op": "Mutation operator", "repo": "Repository"}
 """Fields of a task that resolve rates are broken down by."""
 
@@ -41,13 +45,18 @@ class Run:
 
 @dataclass
 class Evidence:
-    """All that the report shows. `labels` maps a policy's name to what a reader sees."""
+    """All that the report shows. `labels` maps a policy's name to what a reader sees.
+
+    `gates` holds, by subset, {"figures": see `swelab.grading.report.validation`, "flaky": rows of the
+    lock, "broken": rows}, rows bounded in number; a subset that was not validated is not there.
+    """
 
     layout: Layout
     verified: Record
     labels: dict[str, str]
     runs: list[Run] = field(default_factory=list)
     tasks: dict[str, dict[str, Record]] = field(default_factory=dict)
+    gates: dict[str, Record] = field(default_factory=dict)
     losses: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     lengths: list[int] = field(default_factory=list)
     manifests: dict[Path, Record] = field(default_factory=dict)
@@ -76,13 +85,13 @@ def gather(layout: Layout, verified: Path, limit: int, seed: int) -> Evidence:
     """Reads everything about an experiment: at most `limit` trajectories of a run are kept whole.
 
     Raises InputError when scores, tasks, reports, rollouts or grades are missing or contradict one
-    another. What a report can do without (losses, lengths, manifests) is listed in `missing`.
+    another. What a report can do without (locks, losses, lengths, manifests) is listed in `missing`.
     """
     record = read_json(verified)
     check(record, "verified_score", verified)
     evidence = Evidence(layout, record, policy_labels(layout))
     for subset in layout.subsets:
-        rows = {task["instance_id"]: task for task in load_tasks(layout.tasks(subset))}
+        rows = {task["instance_id"]: task for task in gather_tasks(evidence, subset)}
         chosen = sample(rows, limit, seed)
         evidence.tasks[subset] = {key: task_view(rows[key]) for key in rows if key in chosen}
         evidence.runs += [
@@ -92,6 +101,20 @@ def gather(layout: Layout, verified: Path, limit: int, seed: int) -> Evidence:
         ]
     gather_training(evidence)
     return evidence
+
+
+def gather_tasks(evidence: Evidence, subset: str) -> list[Record]:
+    """The tasks of a subset that validation kept, all of them without a lock; its figures go into `gates`.
+
+    Raises InputError when the lock is not one of these tasks.
+    """
+    file = evidence.layout.lock(subset)
+    if not present(file, evidence):
+        return kept_tasks(evidence.layout.tasks(subset), None)
+    lock = read_lock(file)
+    named = {part: lock[part][:DROPPED] for part in ("flaky", "broken")}
+    evidence.gates[subset] = {"figures": validation(lock), **named}
+    return kept_tasks(evidence.layout.tasks(subset), file)
 
 
 def policy_labels(layout: Layout) -> dict[str, str]:

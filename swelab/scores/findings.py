@@ -5,7 +5,7 @@ from html import escape
 
 from swelab.grading.report import STATUSES
 from swelab.records import Record
-from swelab.scores import figures
+from swelab.scores import figures, infrastructure, validation
 from swelab.scores.evidence import GROUPS, Evidence
 from swelab.scores.markup import (
     bar_row,
@@ -88,7 +88,8 @@ def big_rate(evidence: Evidence, name: str) -> str:
         f'<div class="rate"><p class="who">{policy_name(evidence, name)}</p>'
         f'<p class="number series-text-{series_of(evidence, name)}">{points(policy["resolve_rate"])}</p>'
         f'<p class="muted">{policy["resolved"]:,} of {policy["total"]:,}, '
-        f'<span class="nowrap">95% {span(policy["interval"])}</span></p></div>'
+        f'<span class="nowrap">95% {span(policy["interval"])}</span></p>'
+        f"{infrastructure.lost_rate(policy)}</div>"
     )
 
 
@@ -115,7 +116,7 @@ def squares(evidence: Evidence) -> str:
     )
     unit = "One square is one task" if each == 1 else f"One square is about {each:,} tasks"
     out = test["excluded_infra_errors"]
-    left = f" {out:,} tasks that either side lost to infrastructure are left out." if out else ""
+    left = f" Not drawn: {out:,} that either side lost to infrastructure." if out else ""
     return (
         f'<figure class="pairs"><div class="squares" aria-hidden="true">{cells}</div>'
         f"<figcaption>{unit} of {escape(evidence.verified['benchmark']['name'])}, attempted by both.{left}"
@@ -154,24 +155,7 @@ def rates(evidence: Evidence, side: Record) -> str:
     size = muted(f"{benchmark['size']:,} tasks, set {code(benchmark['hash'][:12])}")
     return (
         f'<h3>{escape(benchmark["name"])} {size}</h3><div class="bars short">{rows}{axis}</div>'
-        f"{lost_note(side, evidence)}"
-    )
-
-
-def lost_note(side: Record, evidence: Evidence) -> str:
-    """States the rates without lost tasks, or that none was lost."""
-    lost = {name: policy for name, policy in side["policies"].items() if policy["infra_errors"]}
-    if not lost:
-        return note("No task was lost to infrastructure: every task has a verdict.")
-    told = []
-    for name, policy in lost.items():
-        rest = policy["without_infra_errors"]
-        rate = f"{points(rest['resolve_rate'])} {span(rest['interval'])}"
-        told.append(
-            f"{escape(evidence.label(name))} lost {policy['infra_errors']:,} and has {rate} without them"
-        )
-    return note(
-        f"The rates above count tasks lost to infrastructure as not resolved: {'; '.join(told)}.", warns=True
+        f"{infrastructure.lost_note(side, evidence)}{validation.sentence(evidence, benchmark['name'])}"
     )
 
 
@@ -238,6 +222,7 @@ def outcomes(evidence: Evidence) -> str:
     return (
         f'<ul class="keys">{keys}</ul><div class="bars">{rows}{axis}</div>'
         + count_table(evidence, "statuses", STATUSES, "Verdicts of the grader, tasks")
+        + infrastructure.both_rates(evidence)
         + count_table(evidence, "outcomes", ends, "How rollouts ended, tasks")
     )
 
@@ -254,7 +239,8 @@ def count_table(evidence: Evidence, field: str, names: list[str] | tuple[str, ..
 def breakdown(evidence: Evidence) -> str:
     """Resolve rates by mutation operator and by repository, for every benchmark."""
     parts = "".join(group_table(evidence, field, title) for field, title in GROUPS.items())
-    return parts or note("The tasks name neither operators nor repositories.")
+    remark = infrastructure.group_note([run for run in evidence.runs if run.scored])
+    return parts + remark if parts else note("The tasks name neither operators nor repositories.")
 
 
 def group_table(evidence: Evidence, field: str, title: str) -> str:

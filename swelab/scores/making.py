@@ -8,7 +8,7 @@ from html import escape
 
 from swelab.grading.report import STATUSES
 from swelab.records import Record
-from swelab.scores import figures
+from swelab.scores import figures, validation
 from swelab.scores.evidence import Evidence, drops
 from swelab.scores.markup import code, note, policy_name, run_name, series_of, table
 from swelab.scores.trajectories import cut
@@ -102,7 +102,8 @@ def gates(evidence: Evidence, shown: int) -> str:
         *pairing_gates(evidence),
         gate("Trajectories in this page", total, shown, rest),
     ]
-    return table(["Stage", "In", "Out", "Left out, and why"], rows, "What every stage let through", (0, 3))
+    passed = table(["Stage", "In", "Out", "Left out, and why"], rows, "What every stage let through", (0, 3))
+    return passed + validation.overview(evidence)
 
 
 def training_gates(evidence: Evidence) -> Iterator[list[str]]:
@@ -114,6 +115,10 @@ def training_gates(evidence: Evidence) -> Iterator[list[str]]:
             reasons = drops(told)
             entered = told["kept"] + sum(reasons.values())
             yield gate(f"Making {escape(subset)}", entered, told["kept"], reasons)
+        if subset in evidence.gates:
+            told = evidence.gates[subset]["figures"]
+            reasons = {f"{kind}: {meaning}": told[kind] for kind, meaning in validation.KINDS.items()}
+            yield gate(f"Validating {escape(subset)}", told["gold_tasks"], told["kept"], reasons)
     for run in evidence.expert_runs:
         name, ends = run_name(evidence, run), run.report.get("outcomes", {})
         others = {outcome: count for outcome, count in ends.items() if outcome != "submitted"}

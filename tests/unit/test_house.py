@@ -28,7 +28,7 @@ MAY_USE = {
     "grading": FOUNDATION | {"grading", "images", "sandbox", "tasks"},
     "rollouts": FOUNDATION | {"agents", "images", "models", "sandbox", "tasks"},
     "sft": FOUNDATION | {"sft", "tasks", "models"},
-    "scores": FOUNDATION | {"grading", "scores"},
+    "scores": FOUNDATION | {"grading", "scores", "tasks"},
 }
 TORCH_ROOMS = ("swelab/sft/", "swelab/rl/", "swelab/models/shims/")
 SHIPPED = [

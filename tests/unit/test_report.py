@@ -2,12 +2,13 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
-from swelab.records import InputError, read_json
-from swelab.scores.evidence import drops, gather, read_lengths
+from swelab.records import InputError, read_json, write_json
+from swelab.scores.evidence import DROPPED, drops, gather, read_lengths
 from swelab.scores.layout import Layout
 from swelab.scores.report import embedded, fitting, render, source_hash
 from swelab.scores.trajectories import STEPS, TEXT_CHARACTERS, cut, sample, steps, visible
@@ -66,7 +67,7 @@ def test_hostile_trajectories_stay_text(page):
 
 def test_page_says_what_was_found(page, experiment):
     verified = read_json(experiment / "results/verified_score.json")
-    text = " ".join(" ".join(Page(page).texts).split())
+    text = sentences(page)
     for name, policy in verified["policies"].items():
         assert f"{100 * policy['resolve_rate']:.1f}%" in text, name
     assert "A scripted policy resolved" in text and "McNemar exact, two-sided" in text
@@ -75,6 +76,83 @@ def test_page_says_what_was_found(page, experiment):
     assert verified["benchmark"]["hash"][:12] in text
     assert "compare_swap" in text and "webcolors" in text
     assert "Not there when this was written" in text  # the made-up experiment lacks a data set and more
+
+
+def sentences(page: str) -> str:
+    return " ".join(" ".join(Page(page).texts).split())
+
+
+def test_page_states_what_validation_kept_and_left_out(page, experiment):
+    text = sentences(page)
+    assert "24 of 27 tasks valid; gold patches resolved 77 of 81 runs (3 each); 1 flaky, 2 broken" in text
+    assert "24 of 24 tasks valid; gold patches resolved 72 of 72 runs (3 each); 0 flaky, 0 broken." in text
+    for subset, entered, left in (
+        ("drill-heldout", 27, 24),
+        ("forge-train", 90, 30),
+        ("drill-train", 30, 30),
+    ):
+        assert f"Validating {subset} {entered} {left} " in text
+    assert "1 flaky: gold patch resolved in some runs only 2 broken: cannot be graded rightly" in text
+    assert "drill-heldout 27 24 1 2 77 of 81" in text and "forge-train 90 30 0 60 90 of 270" in text
+    lock = read_json(experiment / "results/tasks/drill-heldout.lock.json")
+    for row in (*lock["flaky"], *lock["broken"]):
+        assert f"{row['instance_id']} : {visible(row['reason'])}"[:300] in text
+    listed = [
+        row["instance_id"] for row in read_json(experiment / "results/tasks/forge-train.lock.json")["broken"]
+    ]
+    assert [name in text for name in listed] == [True] * DROPPED + [False] * (60 - DROPPED)
+    assert "60 broken in forge-train (the first 50)" in text
+    verified = read_json(experiment / "results/verified_score.json")
+    assert verified["validation"]["broken"] == 2 and verified["others"][0]["validation"]["kept"] == 24
+    hashed = {file["path"] for file in verified["manifest"]["files"]}
+    assert "results/tasks/drill-heldout.lock.json" in hashed
+
+
+def test_page_without_locks_says_so(experiment, tmp_path):
+    shutil.copytree(experiment, tmp_path / "copy")
+    root = tmp_path / "copy"
+    layout = Layout.of("demo", root / "results", root / "configs")
+    rows = read_json(layout.tasks("drill-heldout"))
+    rows[0]["test_cmd"] = "true"
+    write_json(layout.tasks("drill-heldout"), rows)
+    with pytest.raises(InputError, match="is not the task that was validated"):
+        gather(layout, root / "results/verified_score.json", 2, 0)
+    for subset in layout.subsets:
+        layout.lock(subset).unlink()
+    evidence = gather(layout, root / "results/verified_score.json", 2, 0)
+    text = sentences(render(evidence))
+    assert text.count("The tasks were not validated: there is no lock of them.") == 2
+    assert "drill-train not validated" in text and "Validating" not in text
+    assert layout.lock("forge-train").as_posix() in evidence.missing
+
+
+def test_page_shows_tasks_lost_to_infrastructure_apart_and_with_both_rates(page, experiment):
+    text, verified = sentences(page), read_json(experiment / "results/verified_score.json")
+    for side in (verified, *verified["others"]):
+        for name, policy in side["policies"].items():
+            rest = policy["without_infra_errors"]
+            assert policy["infra_errors"] and rest["total"] == policy["total"] - policy["infra_errors"]
+            both = [f"{100 * each['resolve_rate']:.1f}%" for each in (policy, rest)]
+            assert f"{name} lost {policy['infra_errors']} and has {both[1]}" in text
+            assert f"{name} {side['benchmark']['name']} {policy['infra_errors']} {both[0]} {both[1]}" in text
+    headline = verified["policies"]["sft"]["without_infra_errors"]["resolve_rate"]
+    assert f"{100 * headline:.1f}% with 1 lost to infrastructure left out" in text
+    script = read_json(experiment / "results/grades/scripted/forge-train/report.json")["resolved_instances"]
+    assert f"scripted policy forge-train 1 {100 * script / 30:.1f}% {100 * script / 29:.1f}%" in text
+    assert "Attempts lost to infrastructure count as not resolved here: " in text
+
+
+def test_page_without_lost_tasks_says_so(experiment):
+    layout = Layout.of("demo", experiment / "results", experiment / "configs")
+    evidence = gather(layout, experiment / "results/verified_score.json", 2, 0)
+    for side in (evidence.verified, *evidence.verified["others"]):
+        for policy in side["policies"].values():
+            policy["infra_errors"] = 0
+    for run in evidence.runs:
+        run.report["statuses"]["infra_error"] = 0
+    text = sentences(render(evidence))
+    assert text.count("No task was lost to infrastructure: every task has a verdict.") == 2
+    assert "lost to infrastructure left out" not in text and "without tasks lost" not in text
 
 
 def test_a_script_is_called_a_scripted_policy_wherever_it_is_read(page):

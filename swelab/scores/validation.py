@@ -1,0 +1,68 @@
+"""What the report says of the gate that tasks pass before they are used. Text that is not ours is escaped."""
+
+from html import escape
+
+from swelab.records import Record
+from swelab.scores.evidence import Evidence
+from swelab.scores.markup import code, note, table
+from swelab.scores.trajectories import cut
+
+REASON_CHARACTERS = 300
+KINDS = {
+    "flaky": "gold patch resolved in some runs only",
+    "broken": "cannot be graded rightly",
+}
+
+
+def sentence(evidence: Evidence, subset: str) -> str:
+    """The figures of one subset's gate as a remark; a warning when there was none."""
+    gate = evidence.gates.get(subset)
+    if gate is None:
+        return note("The tasks were not validated: there is no lock of them.", warns=True)
+    told = gate["figures"]
+    return note(
+        f"Validation: {told['kept']:,} of {told['gold_tasks']:,} tasks valid; gold patches resolved "
+        f"{gold(told)} runs ({told['gold_runs']:,} each); {told['flaky']:,} flaky, {told['broken']:,} broken"
+        f"{' (left out)' if told['flaky'] + told['broken'] else ''}."
+    )
+
+
+def gold(figures: Record) -> str:
+    """How many gold runs resolved their task, of how many."""
+    return f"{figures['gold_runs_resolved']:,} of {figures['gold_runs'] * figures['gold_tasks']:,}"
+
+
+def overview(evidence: Evidence) -> str:
+    """The gate of every subset as a table, and the tasks that it left out with their reasons."""
+    rows = []
+    for subset in evidence.layout.subsets:
+        if subset in evidence.gates:
+            told = evidence.gates[subset]["figures"]
+            counts = (f"{told[name]:,}" for name in ("gold_tasks", "kept", "flaky", "broken"))
+            rows.append([escape(subset), *counts, gold(told)])
+        else:
+            rows.append([escape(subset), *["not validated"] * 5])
+    head = ["Subset", "Tasks", "Valid", "Flaky", "Broken", "Gold runs resolved"]
+    told = note(
+        "Valid: the gold patch is resolved in every run, an empty patch and the reversed gold patch never. "
+        f"Flaky: {KINDS['flaky']}. Broken: {KINDS['broken']}. Only valid tasks are attempted."
+    )
+    return table(head, rows, "Validation of the tasks") + told + dropped(evidence)
+
+
+def dropped(evidence: Evidence) -> str:
+    """What was left out, by subset and kind, with reasons; it opens on demand."""
+    parts = ""
+    for subset, gate in evidence.gates.items():
+        for kind in KINDS:
+            count = gate["figures"][kind]
+            if not count:
+                continue
+            listed = "".join(
+                f"<li>{code(row['instance_id'])}: {escape(cut(row['reason'], REASON_CHARACTERS))}</li>"
+                for row in gate[kind]
+            )
+            shown = f" (the first {len(gate[kind]):,})" if len(gate[kind]) < count else ""
+            head = f"{count:,} {kind} in {escape(subset)}{shown}"
+            parts += f'<details><summary>{head}</summary><ul class="reasons">{listed}</ul></details>'
+    return parts
