@@ -45,7 +45,8 @@ def overview(evidence: Evidence) -> str:
     head = ["Subset", "Tasks", "Valid", "Flaky", "Broken", "Gold runs resolved"]
     told = note(
         "Valid: the gold patch is resolved in every run, an empty patch and the reversed gold patch never. "
-        f"Flaky: {KINDS['flaky']}. Broken: {KINDS['broken']}. Only valid tasks are attempted."
+        f"Flaky: {KINDS['flaky']}. Broken: {KINDS['broken']}. A run that several tasks "
+        "of a repository share counts for each. Only valid tasks are attempted."
     )
     return table(head, rows, "Validation of the tasks") + told + dropped(evidence)
 
