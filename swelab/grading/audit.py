@@ -11,18 +11,21 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from swelab.grading import foreign
+
 RUNNER_MODULES = frozenset(
     {"pytest", "_pytest", "pluggy", "unittest", "doctest", "nose", "xdist", "sitecustomize"}
 )
 DEEP_MODULES = frozenset(
-    {"gc", "ctypes", "atexit", "builtins", "importlib", "imp", "runpy", "code", "faulthandler"}
+    {"gc", "ctypes", "atexit", "builtins", "importlib", "imp", "runpy", "code", "codeop", "faulthandler"}
+    | {"bdb", "pdb", "trace", "profile", "cProfile", "zipimport"}
 )
 DEEP_NAMES = frozenset(
     "_exit _getframe _current_frames settrace setprofile get_objects get_referrers get_referents f_back "
-    "f_locals f_globals f_builtins tb_frame tb_next gi_frame cr_frame ag_frame __subclasses__ __code__ "
-    "__builtins__ __closure__ __globals__ meta_path path_hooks path_importer_cache currentframe "
-    "getouterframes getinnerframes addaudithook excepthook unraisablehook fork forkpty execv execve "
-    "execvp kill killpg abort dup2 posix_spawn __import__ import_module exec eval compile breakpoint "
+    "f_locals f_globals f_builtins f_trace f_lineno tb_frame tb_next gi_frame cr_frame ag_frame "
+    "__subclasses__ __code__ __builtins__ __closure__ __globals__ meta_path path_hooks path_importer_cache "
+    "currentframe getouterframes getinnerframes addaudithook excepthook unraisablehook fork forkpty execv "
+    "execve execvp kill killpg abort dup2 posix_spawn __import__ import_module exec eval compile breakpoint "
     "_os_exit register_at_fork".split()
 )
 """Names that count wherever they are used: as attributes, called, or looked up by a constant string."""
@@ -54,9 +57,10 @@ def findings(path: str, new: str, old: str, gold: str) -> list[str]:
 
     A file that this Python cannot parse has no findings.
     """
-    known = {what for _, _, what in _constructs(old)}
+    own = frozenset(path.removesuffix(".py").split("/"))
+    known = {what for _, _, what in _constructs(old, own)}
     found: dict[str, int] = {}
-    for line, word, what in _constructs(new):
+    for line, word, what in _constructs(new, own):
         if what not in known and not re.search(rf"(?<!\w){re.escape(word)}(?!\w)", gold):
             found.setdefault(what, line)
     return [f"{path}:{line}: {what}" for what, line in found.items()]
@@ -72,7 +76,7 @@ def dynamic(new: str, old: str) -> list[str]:
         before, after = (_dynamic_words(ast.parse(text)) for text in (old, new))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ["a file that cannot be parsed"]
-    return sorted(word for word, count in after.items() if count > before[word])
+    return sorted(word.partition(":")[0] for word, count in after.items() if count > before[word])
 
 
 def _dynamic_words(tree: ast.Module) -> Counter[str]:
@@ -92,16 +96,19 @@ def _dynamic_words(tree: ast.Module) -> Counter[str]:
             found[node.name] += 1
         elif isinstance(node, ast.keyword) and node.arg == "metaclass":
             found["metaclass"] += 1
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and "assert" in node.name.lower():
+            found[ast.unparse(node)] += 1  # what asserts may have come to assert nothing
     return found
 
 
-def _constructs(text: str) -> Iterator[tuple[int, str, str]]:
-    """(line, word by which a patch would name it, description)."""
+def _constructs(text: str, own: frozenset[str]) -> Iterator[tuple[int, str, str]]:
+    """(line, word by which a patch would name it, description). own: names of the file's own package."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     documentation = _documentation(tree)
+    yield from foreign.changes(tree, own)
     for node in ast.walk(tree):
         line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Import | ast.ImportFrom):

@@ -32,6 +32,16 @@ from swelab.grading.audit import dynamic, findings
         ("class A:\n    __eq__ = lambda self, other: True", "__eq__"),
         ("type('A', (), {'__eq__': f})", "__eq__"),
         ("import os\nos.fork()", "fork"),
+        ("import bdb", "imports bdb"),
+        ("frame.f_lineno = 3", "f_lineno"),
+        ("import math\nmath.isclose = f", "changes math.isclose"),
+        ("import os.path as p\ndef f():\n    p.exists = print", "changes p.exists"),
+        ("from os import path\npath.exists = print", "changes path.exists"),
+        ("import z.b\ndel z.b.c", "changes z.c"),
+        ("import json\nsetattr(json, 'x', 1)", "changes json by setattr"),
+        ("import json\njson.__dict__.update(loads=f)", "names of json"),
+        ("import json\nvars(json)['loads'] = f", "names of json"),
+        ("import json\ndef f():\n    global json\n    json = json\n    json.x = 1", "changes json.x"),
     ],
 )
 def test_found(code, word):
@@ -51,6 +61,11 @@ def test_found(code, word):
         "def f(process):\n    process.kill()",
         "x = 'the test passed'",
         "not python at all (",
+        "import json\ndef f(json):\n    json.x = 1",
+        "import parser\ndef f():\n    parser = make()\n    parser.x = 1",
+        "from a.settings import options\noptions.x = 1",
+        "import a.settings\na.settings.x = 1",
+        "class A:\n    def f(self):\n        self.x = 1",
     ],
 )
 def test_not_found(code):
@@ -68,4 +83,7 @@ def test_dynamic_code_asks_for_a_second_look():
     assert dynamic("import threading", "") == ["threading"]
     assert dynamic("class A:\n    def __eq__(self, o): return o", "") == ["__eq__"]
     assert dynamic("x = getattr(a, b)", "y = getattr(c, d)") == []
+    same = "def assert_same(a, b):\n    assert a == b\n"
+    assert dynamic(same.replace("assert a == b", "pass"), same) == ["def assert_same(a, b)"]
+    assert dynamic(same + "x = 1\n", same) == []
     assert dynamic("(", "") == ["a file that cannot be parsed"]
