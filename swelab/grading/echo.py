@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from swelab import syntax
 from swelab.grading.logs import Results
 
 _EQUALITY = re.compile(r"_?assert.*?(equals?|same|eq|close|identical)$", re.I)
@@ -77,7 +78,7 @@ def spoiled(source: str, names: list[tuple[str, ...]], seed: int) -> tuple[str, 
     may call, are taken too.
     """
     try:
-        tree = ast.parse(source)
+        tree = syntax.parse(source)
     except (SyntaxError, ValueError):
         return source, []
     chance = random.Random(seed)

@@ -15,6 +15,7 @@ FOUNDATION = {
     "console",
     "provenance",
     "shards",
+    "syntax",
     "experiment",
     "tether",
     "weights",

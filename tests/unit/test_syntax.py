@@ -1,0 +1,48 @@
+"""Trees of Python code made by several threads at once."""
+
+import gc
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from swelab import syntax
+
+CODE = "\n".join(
+    f"def f{n}(a, b=[1, 2, {{'x': (1, 2)}}]):\n    return (a + (b * ({n} - a)))" for n in range(300)
+)
+
+
+class Ends:
+    """Garbage whose end lets other threads run."""
+
+    def __init__(self):
+        self.me = self
+
+    def __del__(self):
+        sum(range(3))
+
+
+@pytest.fixture
+def restless():
+    """Threads take turns in the middle of anything."""
+    old, interval = gc.get_threshold(), sys.getswitchinterval()
+    gc.set_threshold(5)
+    sys.setswitchinterval(1e-6)
+    yield
+    gc.set_threshold(*old)
+    sys.setswitchinterval(interval)
+
+
+def test_threads_do_not_disturb_one_another(restless):
+    def work(_):
+        Ends()
+        return len(syntax.parse(CODE).body)
+
+    with ThreadPoolExecutor(6) as pool:
+        assert set(pool.map(work, range(24))) == {300}
+
+
+def test_what_is_no_python_is_told():
+    with pytest.raises(SyntaxError):
+        syntax.parse("def")
