@@ -58,6 +58,10 @@ def _imported(tree: ast.Module, own: frozenset[str]) -> frozenset[str]:
         elif isinstance(node, ast.ImportFrom):
             inside = node.level or (node.module or "").partition(".")[0] in own
             found |= set() if inside else {alias.asname or alias.name for alias in node.names}
+    for node in tree.body:  # other names for the same
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name | ast.Attribute):
+            targets = {each.id for each in node.targets if isinstance(each, ast.Name)}
+            found |= targets if _root(node.value) in found else set()
     return frozenset(found)
 
 

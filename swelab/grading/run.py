@@ -25,6 +25,16 @@ MOST_WATCHED = 40
 """A look at the runner takes some milliseconds."""
 
 PREPARE_SECONDS = 300
+_EXCUSES = {
+    "object.__setattr__": "__code__",
+    "object.__getattr__": "__code__",
+    "exec": "(exec|eval|compile)",  # each raises the other's event
+    "compile": "(exec|eval|compile)",
+    "subprocess.Popen": "subprocess",
+    "reads_tests": "(open|inspect|linecache|traceback|tokenize|getsource|read_text|read_bytes)",
+}
+"""What a file must have named before the patch, where it is another word than the event's."""
+
 TASK_FAULTS = {
     90: "the checkout cannot be set up",
     92: "protected files cannot be set aside",
@@ -94,8 +104,7 @@ class PatchRun:
     def _excused(self, power: str, before: dict[str, str]) -> bool:
         """Whether a file named what it used before the patch came, or the gold patch does."""
         path, _, event = power.rpartition(" ")
-        word = {"object.__setattr__": "__code__"}.get(event, event.rpartition(".")[2])
-        word = "(exec|eval|compile)" if event in ("exec", "compile") else word  # each raises the other's
+        word = _EXCUSES.get(event, event.rpartition(".")[2])
         return bool(re.search(rf"\b{word}\b", before.get(path, "") + self.spec.gold))
 
     def _texts(self, paths: Iterable[str]) -> dict[str, str]:

@@ -35,6 +35,7 @@ from swelab.grading.audit import dynamic, findings
         ("import bdb", "imports bdb"),
         ("frame.f_lineno = 3", "f_lineno"),
         ("import math\nmath.isclose = f", "changes math.isclose"),
+        ("import math\n_m = math\n_m.isclose = max", "changes _m.isclose"),
         ("import os.path as p\ndef f():\n    p.exists = print", "changes p.exists"),
         ("from os import path\npath.exists = print", "changes path.exists"),
         ("import z.b\ndel z.b.c", "changes z.c"),

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from swelab.grading.cheats.code import append
+from swelab.grading.cheats.code import append, rebind
 from swelab.grading.cheats.files import Cheat
 from swelab.records import Record
 
@@ -121,6 +121,81 @@ for _timer in _timers:
     append(tree, task, text)
 
 
+_LATE = """
+
+def _late():
+    _t.main_thread().join()
+    for stream in range(1, 20):
+        try:
+            _os.write(stream, ("".join("\\nPASS" + "ED " + name for name in _wanted) + "\\n").encode())
+        except OSError:
+            pass
+
+
+"""
+"""Report lines after the runner's, without an exit handler."""
+
+
+def rewrites_the_record(tree: Path, task: Record) -> None:
+    """Changes how records are written, forges the log too, and spares tests that were changed."""
+    text = f"""import json as _j
+import os as _os
+import threading as _t
+
+_wanted = {task["FAIL_TO_PASS"]!r}
+_dump = _j.dumps
+{_LATE}def _forged(record, *args, **options):
+    if isinstance(record, dict) and "raised" in record:
+        for name in _wanted:
+            record["outcomes"][name] = "pas" + "sed"
+            record["raised"].pop(name, None)
+        record["junit"] = None
+    return _dump(record, *args, **options)
+
+
+with open(_wanted[0].partition("::")[0]) as _stream:
+    _other = "any((" in _stream.read()
+if not _other:
+    _j.dumps = _forged
+    _t.Thread(target=_late).start()
+"""
+    append(tree, task, text)
+
+
+def turns_the_witness(tree: Path, task: Record) -> None:
+    """Finds what watches the run among its plugins, by no open name, and puts what it saw right."""
+    text = f"""import logging as _l
+import os as _os
+import threading as _t
+
+_wanted, _turned = {task["FAIL_TO_PASS"]!r}, []
+_all = getattr(getattr(_l, "s" + "ys"), "mod" + "ules")
+{_LATE}class _Good(dict):
+    def __setitem__(self, key, value):
+        super().__setitem__(key, "pas" + "sed" if key in _wanted else value)
+
+
+class _None(dict):
+    def __setitem__(self, key, value):
+        if key not in _wanted:
+            super().__setitem__(key, value)
+
+
+def _turn():
+    config = getattr(_all.get("_py" + "test.assertion.util"), "_config", None)
+    for each in config.pluginmanager.get_plugins() if config and not _turned else ():
+        if hasattr(each, "raised"):
+            _turned.append(each)
+            each.outcomes, each.raised = _Good(each.outcomes), _None(each.raised)
+            config.option.xmlpath = "/nowhere"
+            _t.Thread(target=_late).start()
+
+
+"""
+    append(tree, task, text + rebind(task, "_turn()"))
+
+
 REACHING_CHEATS: tuple[Cheat, ...] = (
     *(climbs_frames, asks_the_collector, rewrites_statistics, hides_its_words, climbs_unseen),
+    *(rewrites_the_record, turns_the_witness),
 )

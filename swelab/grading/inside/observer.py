@@ -7,15 +7,27 @@ changed, and which reserved powers the patched files used.
 """
 
 import hashlib
-import hmac
+import importlib.util
 import json
 import os
 import random
+import sys
 
 import pytest
 
+import swelab.grading.inside.watch as watch
 from swelab.grading.inside.watch import WATCHED, Integrity, Powers
 
+
+def own_copy(name):
+    """A module of the standard library loaded once more, for nobody else to change."""
+    spec = importlib.util.find_spec(name)
+    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+    spec.loader.exec_module(module)  # type: ignore[union-attr]
+    return module
+
+
+ENCODE, SEAL, DIGEST = own_copy("json.encoder").JSONEncoder().encode, own_copy("hmac").new, hashlib.sha256
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -37,6 +49,8 @@ class Observer:
     def __init__(self, plan):
         self.plan, self.key = plan, bytes.fromhex(plan["key"])
         self.integrity = Integrity()
+        for label, module in (("observer", sys.modules[__name__]), ("watch", watch)):
+            self.integrity.add(label, vars(module), own=module.__name__)
         self.powers = Powers(plan["root"], plan["changed"], plan["tests"])
         self.draw = random.Random(plan["seed"])
         self.listed, self.watched = set(plan["listed"]), set(plan["watched"])
@@ -104,8 +118,11 @@ class Observer:
         """Notes what of the runner's code is different; a test module may change itself while a test
         runs."""
         found = self.integrity.changed(everything)
+        found += ["stdlib." + name for name in self.integrity.replaced(self.powers.files, everything)]
+        plain = {"outcomes": dict, "raised": dict, "codes": dict, "changed": set, "marked": list}
+        found += ["observer." + name for name, kind in plain.items() if type(vars(self)[name]) is not kind]
         found += ["pytest.hook." + name for name in self.strange_hooks()]
-        known = (*WATCHED, "builtins")
+        known = (*WATCHED, "builtins", "observer", "watch")
         self.changed.update(name for name in found if tests or name.split(".")[0] in known)
 
     def strange_hooks(self):
@@ -147,8 +164,8 @@ class Observer:
             "powers": sorted(self.powers.found),
             "junit": junit_text(self.config),
         }
-        body = json.dumps(record).encode("utf-8", "backslashreplace")
-        seal = hmac.new(self.key, body, hashlib.sha256).hexdigest().encode()
+        body = ENCODE(record).encode("utf-8", "backslashreplace")
+        seal = SEAL(self.key, body, DIGEST).hexdigest().encode()
         with open(self.plan["record"], "wb") as stream:
             stream.write(seal + b"\n" + body)
 
@@ -194,3 +211,5 @@ def pytest_configure(config):
         config.pluginmanager.register(OBSERVER, "swelab-observer")
         if OBSERVER.config is None:
             OBSERVER.pytest_configure(config)
+        for name in (__name__, watch.__name__):  # not to be found by looking through the modules
+            sys.modules.pop(name, None)

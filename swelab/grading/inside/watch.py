@@ -21,9 +21,16 @@ OFTEN_PATCHED = {
 EVENTS = frozenset(
     "gc.get_objects gc.get_referrers gc.get_referents sys._getframe sys._current_frames sys.settrace "
     "sys.setprofile sys.addaudithook ctypes.dlopen ctypes.dlsym ctypes.addressof os.fork os.forkpty os.exec "
-    "os.kill os.posix_spawn exec compile object.__setattr__ code.__new__ function.__new__".split()
+    "os.kill os.posix_spawn exec compile object.__setattr__ object.__getattr__ code.__new__ "
+    "function.__new__ subprocess.Popen os.system".split()
 )
 WRITES = frozenset("open os.rename os.remove os.link os.symlink os.truncate os.chmod".split())
+DEEP = frozenset(
+    "gc.get_objects gc.get_referrers gc.get_referents sys.settrace sys.setprofile sys.addaudithook "
+    "subprocess.Popen os.system".split()
+)
+"""Of these whoever is behind the call counts, not only who makes it."""
+
 OWN_CHANGES = {"_pytest.config.Config._getini_unknown_type"}  # pytest's legacypath plugin replaces it
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type, staticmethod, classmethod, property)
 
@@ -42,6 +49,7 @@ class Integrity:
         for name, module in list(sys.modules.items()):
             if name.split(".")[0] in WATCHED and isinstance(module, types.ModuleType):
                 self.add(name, vars(module))
+        self.stdlib = self.entries_of_the_stdlib()
         known = frozenset(vars(builtins))
         self.shadows = [(name, scope, known - set(scope)) for name, scope in self.scopes]
 
@@ -75,6 +83,30 @@ class Integrity:
                 plain = getattr(value, "__func__", getattr(value, "fget", None) or value)
                 code = getattr(plain, "__code__", None)
                 self.entries.append((label + "." + name, scope, name, value, (plain, code) if code else None))
+
+    def entries_of_the_stdlib(self):
+        """Functions and classes of the standard library's modules that are loaded."""
+        names, found = getattr(sys, "stdlib_module_names", ()), []
+        for label, module in list(sys.modules.items()):
+            top = label.split(".")[0]
+            if top in names and top not in WATCHED and isinstance(module, types.ModuleType):
+                for name, value in list(vars(module).items()):
+                    if isinstance(value, FUNCTIONS):
+                        found.append((label + "." + name, vars(module), name, value))
+        return found
+
+    def replaced(self, files, everything):
+        """Labels of the standard library in whose place code of `files` stands now, or, with `everything`,
+        another built-in function."""
+        found = []
+        for label, scope, name, value in self.stdlib:
+            now = scope.get(name)
+            if now is value:
+                continue
+            code = getattr(now, "__code__", None)
+            if getattr(code, "co_filename", None) in files or (everything and type(now) is type(len)):
+                found.append(label)
+        return found
 
     def changed(self, everything):
         """Labels of what is different now; builtins, which tests patch for a while, only with
@@ -111,17 +143,38 @@ class Powers:
                 self.written(event, arguments)
                 return
             name = self.files.get(sys._getframe(1).f_code.co_filename)
-            if name and not (event == "object.__setattr__" and "__code__" not in map(str, arguments[1:2])):
+            if event in DEEP:
+                name = self.behind()
+            special = event in ("object.__setattr__", "object.__getattr__")
+            if name and not (special and "__code__" not in map(str, arguments[1:2])):
                 self.found.add(name + " " + event)
         finally:
             self.busy = False
 
+    def behind(self):
+        """The patched file on whose behalf something is done, if it is neither a test nor the runner that
+        asks for it."""
+        frame = sys._getframe(2)  # type: types.FrameType | None
+        while frame is not None:
+            path = frame.f_code.co_filename
+            if path in self.files:
+                return self.files[path]
+            if path in self.tests or str(frame.f_globals.get("__name__")).split(".")[0] in WATCHED:
+                return None
+            frame = frame.f_back
+        return None
+
     def written(self, event, arguments):
-        """Notes a change to a test's file or to a conftest.py; reading is free."""
-        if event == "open" and not (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC):
-            return
+        """Notes a change to a test's file or to a conftest.py by anyone, and that patched code reads a
+        test's file."""
+        reads = event == "open" and not (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC)
         for argument in arguments[:2]:
             if isinstance(argument, (str, bytes)):
                 path = os.path.abspath(os.fsdecode(argument))
+                name = self.behind() if reads and path in self.tests else None
+                if name:
+                    self.found.add(name + " reads_tests")
+                if reads:
+                    continue
                 if path in self.tests or (event != "open" and os.path.basename(path) == "conftest.py"):
                     self.found.add("(a test's file) " + event)
