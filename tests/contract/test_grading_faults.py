@@ -14,7 +14,7 @@ from swelab import shards
 from swelab.grading.grade import grade, run_patch
 from swelab.grading.shard import grade_shard
 from swelab.records import read_jsonl, write_json
-from swelab.sandbox import Limits
+from swelab.sandbox import Limits, open_backend
 from swelab.tasks.checkout import RepoStore, gold_patch
 from tests.conftest import ROOT
 from tests.contract.attacks import processes_with, program, token, until
@@ -105,6 +105,29 @@ def test_a_sandbox_ended_from_outside_is_tried_again(task, repos_dir, store, tmp
     assert [row["status"] for row in rows] == ["infra_error"] and "outside" in rows[0]["reason"]
     quick = named(task, 1, test_cmd=SUITE)
     assert graded(quick, gold_patch(store, task), repos_dir, tmp_path)[0]["status"] == "resolved"
+
+
+def test_an_engine_killed_and_restarted_under_the_grader(
+    task, repos_dir, store, tmp_path, engine, monkeypatch
+):
+    monkeypatch.setenv("SWELAB_BACKEND", "docker")
+    nap = f"2.{token().replace('.', '')}"
+    tasks, rows = named(task, 4, test_cmd=f"sleep {nap}; {SUITE}"), []
+    runner = threading.Thread(
+        target=lambda: rows.extend(graded(tasks, gold_patch(store, task), repos_dir, tmp_path))
+    )
+    runner.start()
+    try:
+        assert until(lambda: any(program(pid) == "sleep" for pid in processes_with(nap)), 60)
+        engine.kill()
+        time.sleep(1)  # what is in flight meets no engine, then
+    finally:
+        engine.start()
+    runner.join(120)
+    assert [row["status"] for row in rows] == ["resolved"] * 4
+    assert len((tmp_path / "j.jsonl").read_text().splitlines()) == 4
+    open_backend("docker")  # removes what the engine's death has left
+    assert until(lambda: engine.containers() == [] and processes_with(nap) == [], 20)
 
 
 @pytest.mark.parametrize("jump", [-7 * 86400, 7 * 86400])
