@@ -143,11 +143,8 @@ def fresh_sandbox(
 
 
 def wants_echo(spec: RunSpec, run: Record, checks: frozenset[str]) -> bool:
-    """Whether a patch that won is looked at again: its code could hide what it does.
-
-    Rows that bring their tests with the run (a test patch, an eval script) have none to spoil beforehand.
-    """
-    if "echo" not in checks or not run.get("dynamic") or spec.test_patch or spec.eval_script:
+    """Whether a patch that won is looked at again: its code could hide what it does."""
+    if "echo" not in checks or not run.get("dynamic"):
         return False
     return bool(run.get("observed")) and verdict(spec, run)[0] == "resolved"
 

@@ -79,12 +79,13 @@ class Guard:
         watched: list[str],
         listed: list[str],
         tests: list[str],
-        only: list[str] | None = None,
+        only: dict[str, str] | None = None,
     ) -> dict[str, bytes]:
         """Start-up code, observer, plan and canaries by path under the guard's folder.
 
         changed: Python files that the patch changed; listed: the task's test ids; watched: those of them
-        around which the runner is looked over; only: test files to which the run is narrowed.
+        around which the runner is looked over; only: test files to which the run is narrowed, with the text
+        that they are given.
         """
         sources = self.canaries()[0]
         plan = {
@@ -99,7 +100,7 @@ class Guard:
             "canaries": list(sources),
             "names": [PurePosixPath(name).name for name in sources],
             "only": only is not None,
-            "files": only or [],
+            "files": only or {},
         }
         code = resources.files(inside)
         watch = f"watch_{self.nonce}"

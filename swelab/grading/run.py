@@ -67,6 +67,8 @@ class PatchRun:
     def evidence(self) -> Record:
         """What came of it; see `grade.run_patch`. Raises InputError (unusable task), SandboxError,
         OSError."""
+        if self.spec.setup:
+            self._shell("\n".join(self.spec.setup))  # what is read here is of the task's own commit
         before = self._texts(patches.touched_paths(self.patch))
         tests = self._spoiled() if self.spoil else {}
         applied, tar = self._prepare()
@@ -126,13 +128,28 @@ class PatchRun:
             if tuple(rest) not in names.setdefault(path, []):
                 names[path].append(tuple(rest))
         files, done = {}, set()
-        for path, source in self._texts(names).items():
+        for path, source in self._tests(names).items():
             text, spoilt = spoiled(source, names[path], self.guard.seed)
             done |= {"::".join((path, *name)) for name in spoilt}
             if spoilt:
                 files[path] = text
         self.wanted = [test for test in self.spec.fail_to_pass if test.partition("[")[0] in done]
         return files
+
+    def _tests(self, paths: Iterable[str]) -> dict[str, str]:
+        """Text of test files as they are when the tests run; "" for one that is not there."""
+        if not self.spec.tests_diff:
+            return self._texts(paths)
+        name = f"{self.guard.prepared}.tests"
+        self.sandbox.put(name, encode_patch(self.spec.tests_diff))
+        applied = self._shell(f"git apply --whitespace=nowarn {name}")
+        texts = self._texts(paths)
+        if applied:
+            self._shell(f"git apply -R --whitespace=nowarn {name}")
+        return texts
+
+    def _shell(self, command: str) -> bool:
+        return self.sandbox.exec(command, limits=self._bounds(PREPARE_SECONDS, 1 << 16)).returncode == 0
 
     def _prepare(self) -> tuple[Record, bytes]:
         """Sets protected files aside and applies the patch: why it ended there, if it did, and the script's
@@ -170,9 +187,8 @@ class PatchRun:
         self.sandbox.put(f"{guard.prepared}/remove", b"".join(os.fsencode(path) + b"\0" for path in remove))
         files = {"eval.sh": spec.eval_script.encode(), "test.diff": encode_patch(spec.test_patch)}
         if guarded:
-            only = list(tests) if self.spoil else None
+            only = tests if self.spoil else None
             files |= guard.files(changed, self._watched(), spec.listed, spec.test_paths, only)
-            files |= {f"tree/{path}": text.encode("utf-8", "replace") for path, text in tests.items()}
         self.sandbox.put(f"{guard.prepared}/run.tar", pack(files))
         result = self.sandbox.exec(
             guard.command(spec.tested_command(guard.folder), guarded),

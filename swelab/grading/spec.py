@@ -69,8 +69,8 @@ class RunSpec:
 
     image: name of the OCI image, "" when the repository's archive is enough. setup: shell lines that
     bring the image's checkout to the state that the patch is made against. test_patch: put on after the
-    prediction. gold: the gold patch, in whose place its reverse stands when `gold_reversed`. seconds:
-    wall time for the tests.
+    prediction; tests_diff: the same, or what the eval script puts on. gold: the gold patch, in whose place
+    its reverse stands when `gold_reversed`. seconds: wall time for the tests.
     """
 
     instance_id: str
@@ -81,6 +81,7 @@ class RunSpec:
     image: str = ""
     setup: tuple[str, ...] = ()
     test_patch: str = ""
+    tests_diff: str = ""
     test_files: tuple[str, ...] = ()
     parser: str = DEFAULT_PARSER
     eval_type: str = "pass_and_fail"
@@ -146,6 +147,7 @@ def _common(task: Record) -> Record:
         "pass_to_pass": tuple(task["PASS_TO_PASS"]),
         "image": "" if task.get("repo_recipe") else task.get("image") or task.get("image_name") or "",
         "gold": task["patch"],
+        "tests_diff": task.get("test_patch") or "",
     }
 
 

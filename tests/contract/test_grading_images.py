@@ -41,6 +41,11 @@ LISTED = {
     "FAIL_TO_PASS": ["tests/test_core.py::test_add", "tests/test_core.py::test_more"],
     "PASS_TO_PASS": ["tests/test_core.py::test_last"],
 }
+PRETENDS = FIX.replace("+    return a + b", "+    return _Any()").replace(
+    "@@ -1,3 +1,3 @@\n",
+    "@@ -1,3 +1,8 @@\n+class _Any:\n+    def __eq__(self, other):\n"
+    "+        return type(other) is not object\n+\n+\n",
+)
 CHEAT = """diff --git a/conftest.py b/conftest.py
 --- /dev/null
 +++ b/conftest.py
@@ -122,6 +127,7 @@ def test_each_format(name, lab, store, backend, tmp_path):
     assert told(FIX) == ("resolved", "")
     assert told(FIX.replace("a + b", "a * b"))[0] == "unresolved"
     assert told(CHEAT)[0] == "unresolved"
+    assert told(PRETENDS)[0] == "tampered" and "cannot hold" in told(PRETENDS)[1]
     assert told(FIX + "--- /dev/null\n+++ b/../x\n@@ -0,0 +1 @@\n+x\n")[0] == "tampered"
     assert told("nonsense")[0] == "apply_failed"
 

@@ -59,10 +59,18 @@ class Observer:
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config):
-        """Adds the canaries to what is collected; with `only`, nothing but those files is."""
+        """Adds the canaries to what is collected; with `only`, nothing but those files is, with other
+        text."""
         self.config = config
         os.environ.pop("PYTEST_ADDOPTS", None)  # runs of pytest inside tests are not this one
         if self.plan["only"]:
+            self.powers.busy = True  # what is written here is the grader's
+            for name, text in self.plan["files"].items():
+                with open(
+                    os.path.join(self.plan["root"], name), "w", encoding="utf-8", errors="replace"
+                ) as file:
+                    file.write(text)
+            self.powers.busy = False
             config.args[:] = [os.path.join(self.plan["root"], name) for name in self.plan["files"]]
         config.args.extend(os.path.join(self.plan["root"], name) for name in self.plan["canaries"])
 
