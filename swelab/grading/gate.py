@@ -8,9 +8,10 @@ clean tree, so a run of one test command on it tells about every task with that 
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
+from types import MappingProxyType
 
 from swelab.grading.batches import Batch, gold_batches, rounds
 from swelab.grading.grade import fresh_sandbox, judged, run_patch
@@ -29,13 +30,23 @@ VERSION = 1
 """Part of every key: raised when the same task could get another verdict."""
 
 
-def validate(tasks: list[Record], settings: Record, bench: Bench, journal: Journal, workers: int) -> Record:
+def validate(
+    tasks: list[Record],
+    settings: Record,
+    bench: Bench,
+    journal: Journal,
+    workers: int,
+    refused: Mapping[str, str] = MappingProxyType({}),
+) -> Record:
     """The lock of `tasks` (schema `lock`). settings: the recipe's `validate`; finished runs are journalled.
+
+    refused: why tasks are not even tried, by instance id; they are broken.
 
     Raises InputError (unusable tasks, none kept), Fault when runs were lost to infrastructure again and
     again.
     """
-    jobs = list(_jobs(tasks, settings, bench))
+    tried = [task for task in tasks if task["instance_id"] not in refused]
+    jobs = list(_jobs(tried, settings, bench))
     keyed = [(_key(job, bench), job) for job in jobs]
     results = list(
         run_shard(
@@ -50,7 +61,7 @@ def validate(tasks: list[Record], settings: Record, bench: Bench, journal: Journ
     )
     if lost := [record["lost"] for record in results if record["lost"]]:
         raise Fault(f"{len(lost)} validation runs were lost to infrastructure, such as: {lost[0]}")
-    return _lock(tasks, settings, bench, list(zip(jobs, results)))
+    return _lock(tasks, settings, bench, list(zip(jobs, results)), refused)
 
 
 def _jobs(tasks: list[Record], settings: Record, bench: Bench) -> Iterator[Record]:
@@ -149,7 +160,11 @@ def _applies_again(task: Record, patch: bytes, bench: Bench) -> bool:
 
 
 def _lock(
-    tasks: list[Record], settings: Record, bench: Bench, results: list[tuple[Record, Record]]
+    tasks: list[Record],
+    settings: Record,
+    bench: Bench,
+    results: list[tuple[Record, Record]],
+    refused: Mapping[str, str],
 ) -> Record:
     seen: dict[str, dict[str, list[Record]]] = {}
     for job, result in results:
@@ -164,8 +179,11 @@ def _lock(
         "broken": [],
     }
     for task in tasks:
-        part, reason, resolved = _sentence(task, seen[task["instance_id"]])
         name = {"instance_id": task["instance_id"]}
+        if why := refused.get(task["instance_id"]):
+            part, reason, resolved = "broken", why, 0
+        else:
+            part, reason, resolved = _sentence(task, seen[task["instance_id"]])
         if part == "kept":
             seconds = max(result["seconds"] for result in seen[task["instance_id"]]["gold"])
             lock[part].append(name | {"task": digest(task), "place": bench.place(task), "seconds": seconds})

@@ -25,11 +25,12 @@ _CLEARED = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Guard:
     """The random names and the key of one run.
 
-    canaries: test ids by what must come of them ("passed", "failed"), of which half are unittest's.
+    new: top-level modules that the patch brings. canaries: test ids by what must come of them ("passed",
+    "failed"), of which half are unittest's.
     """
 
     root: str
@@ -37,6 +38,7 @@ class Guard:
     key: str = field(default_factory=lambda: secrets.token_hex(32))
     seed: int = field(default_factory=lambda: secrets.randbits(48))
     canary_folder: str = ""
+    new: list[str] = field(default_factory=list)
 
     @property
     def folder(self) -> str:
@@ -94,6 +96,7 @@ class Guard:
             "seed": self.seed,
             "record": self.record,
             "changed": changed,
+            "new": self.new,
             "listed": listed,
             "watched": watched,
             "tests": [*tests, *sources],

@@ -130,14 +130,25 @@ def _compiled(path: str) -> bool:
     return any(PurePosixPath(path).match(pattern) for pattern in BINARIES)
 
 
+def new_modules(paths: list[str], tops: bytes) -> list[str]:
+    """Names of top-level modules that Python files bring which were not there before."""
+    known = set(tops.split(b"\0"))
+    return sorted({_new_top(path, known) for path in paths} - {""})
+
+
 def _shadows(path: str, tops: set[bytes]) -> bool:
     """Whether a path is of a new top-level module by the name of one that is there already."""
+    return _new_top(path, tops) in SHADOWABLE
+
+
+def _new_top(path: str, tops: set[bytes]) -> str:
+    """The top-level module that a path is of, when it was not there before; else ""."""
     parts = path.split("/")
     depth = 1 if parts[0] in ("src", "lib") and len(parts) > 1 else 0
     top = "/".join(parts[: depth + 1])
     names = {f"./{top}".encode("utf-8", "surrogateescape"), os.fsencode(top)}
-    module = parts[depth].partition(".")[0]
-    return module in SHADOWABLE and (len(parts) > depth + 1 or path.endswith(".py")) and not names & tops
+    module = len(parts) > depth + 1 or path.endswith(".py")
+    return parts[depth].partition(".")[0] if module and not names & tops else ""
 
 
 def _expression(test_files: list[str]) -> str:

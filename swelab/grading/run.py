@@ -98,6 +98,7 @@ class PatchRun:
             ]
             if findings:
                 return found | {"findings": findings}
+        self.guard.new = protected.new_modules(changed, files["tops"])
         run: Record = found | self._run(changed, remove, tests)
         if seen := run.get("observed"):
             seen["powers"] = [power for power in seen["powers"] if not self._excused(power, before)]

@@ -175,6 +175,21 @@ def test_what_tests_compare_with_cannot_be_bent(task, tmp_path, backend, test, p
     assert grade(bent, gold_patch(store, bent), store, backend, Limits())["status"] == "resolved"
 
 
+def test_an_installed_modules_name_cannot_be_taken(task, repos_dir, tmp_path, backend):
+    """Tests may use any installed module; here one that is neither the runner's nor Python's own."""
+    store = RepoStore(repos_dir, tmp_path / "trees")
+    gold = gold_patch(store, task)
+
+    def told(name):
+        new = f"diff --git a/{name} b/{name}\nnew file mode 100644\n--- /dev/null\n+++ b/{name}\n"
+        verdict = grade(task, gold + new + "@@ -0,0 +1 @@\n+x = 1\n", store, backend, Limits())
+        return verdict["status"], verdict["reason"]
+
+    assert told("calc/pip.py") == told("fresh.py") == ("resolved", "")
+    status, reason = told("pip.py")
+    assert status == "tampered" and "an installed module has the name of a new one, pip" in reason
+
+
 def test_what_slips_through_is_reported():
     rows = [{"cheat": "x", "instance_id": "a", "status": "resolved"}]
     with pytest.raises(InputError, match="x on a is resolved"):

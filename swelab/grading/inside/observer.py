@@ -7,6 +7,7 @@ changed, and which reserved powers the patched files used.
 """
 
 import hashlib
+import importlib.machinery
 import importlib.util
 import json
 import os
@@ -56,6 +57,10 @@ class Observer:
         self.listed, self.watched = set(plan["listed"]), set(plan["watched"])
         self.outcomes, self.raised, self.codes, self.marked, self.changed = {}, {}, {}, [], set()
         self.hooks = self.config = None
+        elsewhere = [entry for entry in sys.path if not os.path.abspath(entry).startswith(plan["root"])]
+        for name in plan["new"]:
+            if importlib.machinery.PathFinder.find_spec(name, elsewhere) is not None:
+                self.changed.add("an installed module has the name of a new one, " + name)
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config):
