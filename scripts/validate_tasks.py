@@ -12,7 +12,7 @@ from swelab.journal import Journal
 from swelab.records import check, load_tasks, write_json
 from swelab.sandbox import open_backend
 from swelab.tasks.checkout import RepoStore, scratch_folder
-from swelab.tasks.images import task_images
+from swelab.tasks.images import refused, task_images
 
 
 def main() -> None:
@@ -26,10 +26,12 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="the lock, JSON")
     args = parser.parse_args()
     tasks, settings = load_tasks(args.tasks), recipes.load("subset", args.recipe)["validate"]
-    images = task_images(tasks, args.images, refuse_leaks=False)
+    unusable = refused(tasks, args.images)
+    usable = [task for task in tasks if task["instance_id"] not in unusable]
+    images = task_images(usable, args.images)
     with Journal(args.progress) as journal, scratch_folder() as scratch:
         bench = Bench(RepoStore(args.repos_dir, scratch), open_backend(), images)
-        lock = validate(tasks, settings, bench, journal, args.workers)
+        lock = validate(tasks, settings, bench, journal, args.workers, unusable)
     check(lock, "lock", args.output)
     write_json(args.output, lock)
     counts = {part: len(lock[part]) for part in ("kept", "flaky", "broken")}

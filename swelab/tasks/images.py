@@ -34,6 +34,24 @@ def task_images(tasks: Sequence[Record], path: Path | None, refuse_leaks: bool =
     return {task["instance_id"]: known[image_name(task)] for task in wanted}
 
 
+def refused(tasks: Sequence[Record], path: Path | None) -> dict[str, str]:
+    """Why tasks cannot be used, by instance id: their image could not be had, or tells their answer.
+
+    Raises InputError: a task that wants an image without a record, or one that the record does not know.
+    """
+    wanted = [task for task in tasks if not task.get("repo_recipe")]
+    if not wanted or path is None:
+        task_images(wanted, path)
+        return {}
+    load_images(path)
+    failed = read_json(path)["failed"]
+    lost = [task for task in wanted if image_name(task) in failed]
+    names = {task["instance_id"] for task in lost}
+    task_images([task for task in wanted if task["instance_id"] not in names], path, refuse_leaks=False)
+    found = {task["instance_id"]: f"no image: {failed[image_name(task)]['error']}" for task in lost}
+    return found | {name: f"its image tells its answer: {what}" for name, what in leaks(wanted, path).items()}
+
+
 def leaks(tasks: Sequence[Record], path: Path) -> dict[str, str]:
     """What tells a task's answer in its image, by instance id, from the record of pulled images."""
     images = read_json(path)["images"]

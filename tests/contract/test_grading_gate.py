@@ -14,6 +14,7 @@ from swelab.journal import Journal
 from swelab.records import InputError, check, digest, write_json
 from swelab.sandbox import SandboxLost
 from swelab.tasks.checkout import RepoStore, gold_patch
+from swelab.tasks.images import refused
 from swelab.tasks.locks import kept_tasks
 
 pytestmark = pytest.mark.real
@@ -70,6 +71,35 @@ def test_the_gate(task, bench, tmp_path):
     assert told["gold_runs_resolved"] == 24 + lock["flaky"][0]["gold_resolved"]
     with pytest.raises(InputError, match="no task is valid; missing"):
         lock_of(tasks[1:2], bench, tmp_path, "k")
+
+
+def test_tasks_without_a_usable_image_are_broken_with_the_reason(task, bench, tmp_path):
+    lost = task | {"instance_id": "lost", "image_name": "lab/gone", "repo_recipe": ""}
+    leaky = lost | {"instance_id": "leaky", "image_name": "lab/leaky"}
+    pulled = {"digest": f"sha256:{0:064}", "bytes": 1, "folder": "", "workdir": "/testbed", "pulled": ""}
+    leak = {"instance_id": "leaky", "what": "the branch main has it"}
+    record = {
+        "images": {"lab/leaky": pulled | {"checked": 1, "leaks": [leak]}},
+        "failed": {"lab/gone": {"reason": "missing", "error": "lab/gone: no such image"}},
+        "counts": {},
+    }
+    write_json(tmp_path / "images.json", record)
+    why = refused([task, lost, leaky], tmp_path / "images.json")
+    with Journal(tmp_path / "j.jsonl") as journal:
+        lock = validate([task, lost, leaky], SETTINGS, bench, journal, 2, why)
+    check(lock, "lock", "test")
+    assert [row["instance_id"] for row in lock["kept"]] == [task["instance_id"]]
+    assert lock["broken"] == [
+        {"instance_id": "lost", "reason": "no image: lab/gone: no such image", "gold_resolved": 0},
+        {
+            "instance_id": "leaky",
+            "reason": "its image tells its answer: the branch main has it",
+            "gold_resolved": 0,
+        },
+    ]
+    assert refused([task], None) == {}
+    with pytest.raises(InputError, match="was not pulled"):
+        refused([lost | {"image_name": "lab/unknown"}], tmp_path / "images.json")
 
 
 SUB = """--- a/calc/more.py
