@@ -130,6 +130,30 @@ def test_an_engine_killed_and_restarted_under_the_grader(
     assert until(lambda: engine.containers() == [] and processes_with(nap) == [], 20)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
+@pytest.mark.parametrize("full, kib", [("checkouts", 4), ("checkouts", 64), ("checkouts", 100),
+                                       ("sandboxes", 160), ("sandboxes", 220)])  # fmt: skip
+def test_a_full_disk_of_the_host_is_no_verdict(
+    task, repos_dir, store, tmp_path, backend, monkeypatch, full, kib
+):
+    gold = gold_patch(store, task)
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", small], check=True)
+    try:
+        if full == "sandboxes":
+            monkeypatch.setenv("SWELAB_SCRATCH", str(small))
+        place = open_backend("bubblewrap") if full == "sandboxes" else backend
+        cramped = RepoStore(repos_dir, small / "trees") if full == "checkouts" else store
+        verdict = grade(task, gold, cramped, place, Limits())
+        assert verdict["status"] == "infra_error", verdict
+        assert "No space left" in verdict["reason"] or "Out of diskspace" in verdict["reason"], verdict
+        subprocess.run(["mount", "-o", "remount,size=64m", small], check=True)
+        assert grade(task, gold, cramped, place, Limits())["status"] == "resolved"
+    finally:
+        subprocess.run(["umount", "--lazy", small], check=True)
+
+
 @pytest.mark.parametrize("jump", [-7 * 86400, 7 * 86400])
 def test_a_clock_that_jumps(task, store, place, monkeypatch, jump):
     now, start = time.time, time.monotonic()
