@@ -6,36 +6,16 @@ Prints instances a minute and the grader's own peak resident memory; exit code 1
 """
 
 import argparse
-import io
 import resource
-import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks import tiny_tasks
 from swelab.console import run_script
 from swelab.grading.shard import grade_shard
 from swelab.records import Record, write_jsonl
-
-BUG = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n"
-FIX = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-x = 2\n+x = 1\n"
-TEST = "if grep -q 'x = 1' a.py; then echo PASSED t; else echo FAILED t; exit 1; fi"
-
-
-def archive(path: Path) -> None:
-    """A repository of one file."""
-    with tarfile.open(path, "w") as tar:
-        entry = tarfile.TarInfo("a.py")
-        entry.size = len(b"x = 1\n")
-        tar.addfile(entry, io.BytesIO(b"x = 1\n"))
-
-
-def rows(count: int) -> list[Record]:
-    """Tasks that differ in their ids."""
-    one = {"repo": "r", "patch": BUG, "problem_statement": "x", "FAIL_TO_PASS": ["t"], "PASS_TO_PASS": []}
-    one |= {"image_name": "x", "repo_recipe": "tiny", "test_cmd": TEST, "test_files": []}
-    return [one | {"instance_id": f"tiny__{number:06d}"} for number in range(count)]
 
 
 def counted(grades: Iterator[Record], found: dict[str, int]) -> Iterator[Record]:
@@ -53,19 +33,15 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--limit-mb", type=int, default=500)
     args = parser.parse_args()
-    tasks, found = rows(args.instances), {}
-    names = [task["instance_id"] for task in tasks]
-    predictions = {
-        name: {"instance_id": name, "model_patch": FIX, "model_name_or_path": "x"} for name in names
-    }
+    tasks, found = tiny_tasks.rows(args.instances), {}
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        archive(place / "tiny.tar")
+        tiny_tasks.archive(place)
         options = {"policy": "p", "subset": "s", "shard": "000of001", "workers": args.workers}
         grades = grade_shard(
             tasks,
-            predictions,
+            tiny_tasks.predictions(tasks),
             repos_dir=place,
             progress=place / "j.jsonl",
             runs_dir=place / "runs",

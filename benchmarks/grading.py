@@ -1,0 +1,177 @@
+"""Grading beside the two reference harnesses, and sandboxes without an engine beside sandboxes of one.
+
+    python -m benchmarks.grading --swesmith-python ENV/bin/python [--tasks S.json] [--repos DIR]
+
+Needs a container engine ($DOCKER_HOST), the sandbox image ($SWELAB_SANDBOX_IMAGE or results/images/sandbox),
+forged tasks (results/tasks/forge-heldout.json) with their archives, and swesmith 0.0.9 in an environment
+of its own (envs/peer-swesmith.txt). All sides grade the same predictions on the same images of the same
+engine; four of five repair the bug, the fifth is honest and does not. Images are there beforehand on all
+sides; what preparing ours costs, once an image, is told. Prints a table, then a line for each ratio of
+instances a minute. Exit code 1 when a verdict differs.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import reference_images, tiny_tasks
+from benchmarks.reference_images import Workload
+from swelab.console import run_script
+from swelab.grading.shard import grade_shard
+from swelab.records import Record, read_json, write_json
+from swelab.sandbox import open_backend
+from swelab.sandbox.docker_engine import Engine
+from swelab.sandbox.images import load_images
+
+ROW = "{:<26} {:>7} {:>9} {:>8} {:>14} {:>9}"
+HARNESS = Path(__file__).with_name("reference_harness.py")
+
+
+@dataclass
+class Run:
+    """One grading of all predictions. resolved: instance ids."""
+
+    name: str
+    workers: int
+    seconds: float
+    graded: int
+    resolved: list[str]
+
+    @property
+    def rate(self) -> float:
+        """Instances a minute."""
+        return 60 * self.graded / self.seconds
+
+    def show(self) -> None:
+        cells = (f"{self.seconds:.1f}", self.graded, f"{self.rate:.1f}", len(self.resolved))
+        print(ROW.format(self.name, self.workers, *cells), flush=True)
+
+
+def ours(
+    name: str, tasks: list[Record], told: dict[str, Record], workers: int, repos: Path, images: Path | None
+) -> Run:
+    """Our grader, as the rule `grade` calls it, with a journal; nothing is kept from run to run."""
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        grades = list(
+            grade_shard(
+                tasks,
+                told,
+                policy="p",
+                subset="s",
+                shard="000of001",
+                repos_dir=repos,
+                progress=Path(folder, "journal.jsonl"),
+                workers=workers,
+                images_path=images,
+            )
+        )
+        seconds = time.perf_counter() - start
+    for grade in grades:
+        if grade["status"] not in ("resolved", "unresolved"):
+            print(f"{grade['instance_id']}: {grade['status']}: {grade['reason']}", file=sys.stderr)
+    resolved = sorted(grade["instance_id"] for grade in grades if grade["resolved"])
+    return Run(name, workers, seconds, len(grades), resolved)
+
+
+def theirs(
+    harness: str, python: str, tasks: list[Record], told: dict[str, Record], workers: int, scratch: Path
+) -> Run:
+    """A reference harness, in a process of its own in an empty folder."""
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        place = Path(folder)
+        write_json(place / "dataset.json", tasks)
+        write_json(place / "predictions.json", told)
+        command = [python, str(HARNESS.absolute()), harness, "--workers", str(workers)]
+        command += ["--dataset", "dataset.json", "--predictions", "predictions.json", "--output", "out.json"]
+        with (place / "log").open("wb") as log:
+            done = subprocess.run(command, cwd=place, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        if done.returncode:
+            sys.stderr.write((place / "log").read_text(errors="replace")[-3000:])
+            raise SystemExit(f"{harness} ended with {done.returncode}")
+        found = json.loads((place / "out.json").read_text())
+    return Run(harness, workers, found["seconds"], found["graded"], found["resolved"])
+
+
+def prepare(images: Path) -> None:
+    """What sandboxes on an engine need once for each image; the checks of pull_images have it done."""
+    backend, known = open_backend(), load_images(images).values()
+    start = time.perf_counter()
+    for image in known:
+        backend.start(None, image=image).close()
+    seconds = time.perf_counter() - start
+    print(f"preparing {len(known)} images for our sandboxes: {seconds:.1f} s, once an image")
+
+
+def against(args: argparse.Namespace, workload: Workload, images: Path, scratch: Path) -> tuple[dict, bool]:
+    """Ratios by name, and whether all verdicts agree."""
+    sides = {"swebench": (sys.executable, workload.bench), "swesmith": (args.swesmith_python, workload.smith)}
+    ratios, agree = {}, True
+    for workers in args.workers:
+        for harness, (python, rows) in sides.items():
+            run = ours(f"ours, rows of {harness}", rows, workload.predictions, workers, scratch, images)
+            run.show()
+            other = theirs(harness, python, rows, workload.predictions, workers, scratch)
+            other.show()
+            ratios[f"ratio_vs_{harness}" + ("" if workers == args.workers[0] else f"_at_{workers}")] = (
+                run.rate / other.rate
+            )
+            agree &= run.resolved == other.resolved == sorted(workload.repairs)
+    return ratios, agree
+
+
+def backends(workers: int, scratch: Path) -> float:
+    """Instances a minute with bubblewrap over those with the engine, for tests of 50 ms."""
+    tiny_tasks.archive(scratch)
+    rates = {}
+    for name, count in (("docker", 60), ("bubblewrap", 300)):
+        os.environ["SWELAB_BACKEND"] = name
+        rows = tiny_tasks.rows(count, 0.05)
+        open_backend()
+        run = ours(f"ours, 50 ms, {name}", rows, tiny_tasks.predictions(rows), workers, scratch, None)
+        run.show()
+        assert len(run.resolved) == count, f"{count - len(run.resolved)} tiny tasks are not resolved"
+        rates[name] = run.rate
+    return rates["bubblewrap"] / rates["docker"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--swesmith-python", required=True, help="interpreter that has swesmith 0.0.9")
+    parser.add_argument("--tasks", default="results/tasks/forge-heldout.json")
+    parser.add_argument("--repos", type=Path, default=Path("results/repos"))
+    parser.add_argument("--workers", type=int, nargs="+", default=[2, 8])
+    parser.add_argument("--limit", type=int, default=None, help="only the first tasks")
+    args = parser.parse_args()
+    os.environ["SWELAB_BACKEND"] = "docker"
+    args.swesmith_python = str(Path(args.swesmith_python).absolute())
+    with tempfile.TemporaryDirectory() as folder:
+        scratch, engine = Path(folder), Engine()
+        start = time.perf_counter()
+        tasks = read_json(args.tasks)[: args.limit]
+        workload = reference_images.build(tasks, args.repos, scratch, engine)
+        names = {row["image"] for row in workload.bench} | {row["image_name"] for row in workload.smith}
+        images = reference_images.record(engine, sorted(names), scratch / "images.json")
+        print(
+            f"{os.cpu_count()} cores; {len(tasks)} tasks, images made in {time.perf_counter() - start:.0f} s"
+        )
+        prepare(images)
+        print(ROW.format("grader", "workers", "seconds", "graded", "instances/min", "resolved"))
+        ratios, agree = against(args, workload, images, scratch)
+        ratios["ratio_bwrap_vs_docker"] = backends(args.workers[0], scratch)
+    print("verdicts are " + ("identical" if agree else "NOT identical"))
+    for name, ratio in ratios.items():
+        print(f"{name}={ratio:.2f}")
+    return int(not agree)
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,184 @@
+"""Forged tasks as the reference harnesses want them: rows of both, and images in a real engine.
+
+An image for each repository, as SWE-smith has it (a branch for each task: the bug, then the tests hidden),
+and one for each task, as SWE-bench has it (the bug at HEAD). All are the sandbox image with a repository at
+/testbed and a stand-in for conda's activation, so both sides run the same interpreter and tests.
+"""
+
+import io
+import subprocess
+import tarfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from swelab.records import Record, write_json
+from swelab.sandbox import sandbox_image
+from swelab.sandbox.docker_engine import Engine
+from swelab.tasks.checkout import GIT_ENVIRONMENT, RepoStore, encode_patch
+
+ACTIVATE = b'conda() { true; }\npytest() { python -m pytest "$@"; }\n'
+SMITH = "source /opt/miniconda3/bin/activate; conda activate testbed; "
+SMITH += "pytest --disable-warnings --color=no --tb=no --verbose -p no:cacheprovider "
+BENCH = """#!/bin/bash
+set -uxo pipefail
+source /opt/miniconda3/bin/activate
+conda activate testbed
+cd /testbed
+git status
+git show
+git checkout HEAD {files}
+: '>>>>> Start Test Output'
+{command}
+: '>>>>> End Test Output'
+git checkout HEAD {files}
+"""
+DISHONEST_EVERY = 5
+"""Each fifth prediction is honest work that repairs nothing."""
+
+
+@dataclass
+class Workload:
+    """The same tasks in the form of both harnesses; `predictions` are by instance id."""
+
+    bench: list[Record] = field(default_factory=list)
+    smith: list[Record] = field(default_factory=list)
+    predictions: dict[str, Record] = field(default_factory=dict)
+    repairs: list[str] = field(default_factory=list)
+
+
+def git(tree: Path, *words: str, data: bytes | None = None) -> str:
+    """What git says; raises CalledProcessError."""
+    done = subprocess.run(
+        ["git", *words], cwd=tree, env=GIT_ENVIRONMENT, input=data, capture_output=True, check=True
+    )
+    return done.stdout.decode("utf-8", "surrogateescape")
+
+
+def build(tasks: list[Record], repos: Path, scratch: Path, engine: Engine) -> Workload:
+    """Makes every image, and the rows and predictions. Raises InputError, SandboxError, ImageMissing."""
+    store, workload = RepoStore(repos, scratch / "trees"), Workload()
+    base = sandbox_image.loaded(engine).digest
+    by_repo: dict[str, list[Record]] = {}
+    for task in tasks:
+        by_repo.setdefault(task["repo_recipe"], []).append(task)
+    for name, rows in by_repo.items():
+        tree = scratch / name
+        subprocess.run(["cp", "-r", store.clean_tree(rows[0]), tree], check=True)
+        git(tree, "init", "-q", "-b", "main")
+        commit(tree, "clean")
+        patches = {row["instance_id"]: branch(tree, row) for row in rows}
+        smith_image = "swebench/swesmith.x86_64." + rows[0]["instance_id"].rpartition(".")[0].replace(
+            "__", "_1776_"
+        )
+        smith_image = smith_image.lower()
+        files = {"opt/miniconda3/bin/activate": ACTIVATE}
+        with container(engine, base) as made:
+            engine.api.put_archive(made, "/", packed(files))
+            engine.api.put_archive(made, "/", folder_tar(tree, "testbed"))
+            engine.api.commit(made, repository=smith_image, tag="latest")
+        for row in rows:
+            add(workload, row, smith_image, patches[row["instance_id"]], engine)
+    return workload
+
+
+def branch(tree: Path, row: Record) -> dict[str, str]:
+    """Makes the task's branch; its gold patch and a patch that repairs nothing."""
+    name = row["instance_id"]
+    git(tree, "checkout", "-q", "-b", name, "main")
+    git(tree, "apply", "--whitespace=nowarn", "-", data=encode_patch(row["patch"]))
+    commit(tree, "bug")
+    gold = git(tree, "diff", "HEAD", "main")
+    path = gold.split()[2].removeprefix("a/")
+    with (tree / path).open("a") as file:
+        file.write("\n# Looked through: nothing found.\n")
+    idle = git(tree, "diff")
+    git(tree, "checkout", "-q", "--", ".")
+    for test in {test.partition("::")[0] for test in row["FAIL_TO_PASS"]}:
+        (tree / test).unlink()
+    commit(tree, "hide tests")
+    git(tree, "checkout", "-q", "main")
+    return {"gold": gold, "idle": idle}
+
+
+def commit(tree: Path, text: str) -> None:
+    """Commits all there is."""
+    git(tree, "add", "-A", "-f")
+    git(tree, "commit", "-q", "-m", text)
+
+
+def add(workload: Workload, row: Record, smith_image: str, patches: dict[str, str], engine: Engine) -> None:
+    """The row in both forms, its image, and its prediction."""
+    name = row["instance_id"]
+    words = row["test_cmd"].partition("no:cacheprovider")[2].strip()
+    tests = {key: row[key] for key in ("FAIL_TO_PASS", "PASS_TO_PASS")}
+    common = {"instance_id": name, "problem_statement": row["problem_statement"], **tests}
+    repo = "swesmith/" + name.rpartition(".")[0]
+    smith = {"repo": repo, "patch": row["patch"], "image_name": smith_image, "test_cmd": SMITH + words}
+    workload.smith.append(common | smith | {"log_parser": "parse_log_pytest_verbose"})
+    image = f"swelab-benchmark/{row['bug']}:latest"
+    head = f"cd /testbed && git checkout -qf {name}~1"
+    with container(engine, f"{smith_image}:latest", head) as made:
+        engine.start(made)
+        assert engine.api.wait(made)["StatusCode"] == 0, engine.api.logs(made)
+        engine.api.commit(made, repository=image.rpartition(":")[0], tag="latest", conf={"Cmd": ["bash"]})
+    files = " ".join(sorted({test.partition("::")[0] for test in row["FAIL_TO_PASS"]}))
+    script = BENCH.format(files=files, command=f"pytest -rA --tb=no -p no:cacheprovider {words}")
+    bench = {"repo": repo, "version": "1", "patch": patches["gold"], "test_patch": "", "image": image}
+    bench |= {"eval_script": script, "log_parser": "parse_log_pytest", "eval_type": "pass_and_fail"}
+    workload.bench.append(common | bench)
+    idle = len(workload.predictions) % DISHONEST_EVERY == DISHONEST_EVERY - 1
+    patch = patches["idle" if idle else "gold"]
+    told = {"instance_id": name, "model_patch": patch, "model_name_or_path": "benchmark"}
+    workload.predictions[name] = told
+    if not idle:
+        workload.repairs.append(name)
+
+
+@contextmanager
+def container(engine: Engine, image: str, command: str = "true") -> Iterator[str]:
+    """A container that is not started, as root; removed at the end."""
+    settings = {"Cmd": ["bash", "-c", command], "User": "0:0", "WorkingDir": "/"}
+    made = engine.create(image, settings, {"NetworkMode": "none"})
+    try:
+        yield made
+    finally:
+        engine.remove(made)
+
+
+def record(engine: Engine, names: Iterable[str], path: Path) -> Path:
+    """Writes what pull_images would have written of images that are there."""
+    images: dict[str, Any] = {}
+    for name in names:
+        digest = engine.api.inspect_image(name)["Id"]
+        images[name] = {"digest": digest, "bytes": 0, "folder": "", "workdir": "/testbed"}
+        images[name] |= {"pulled": "", "checked": 0, "leaks": []}
+    write_json(path, {"images": images, "failed": {}, "counts": {}})
+    return path
+
+
+def packed(files: dict[str, bytes]) -> bytes:
+    """A tar of files by path."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(data), 0o755
+            tar.addfile(entry, io.BytesIO(data))
+    return stream.getvalue()
+
+
+def folder_tar(folder: Path, name: str) -> bytes:
+    """A tar of a folder as `name`, owned by root."""
+    stream = io.BytesIO()
+
+    def owned(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = "root"
+        return entry
+
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        tar.add(folder, name, filter=owned)
+    return stream.getvalue()

@@ -1,0 +1,33 @@
+"""Tasks of one file whose test is a shell command: what grading costs beside its tests."""
+
+import io
+import tarfile
+from pathlib import Path
+
+from swelab.records import Record
+
+BUG = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n"
+FIX = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-x = 2\n+x = 1\n"
+TEST = "{pause}if grep -q 'x = 1' a.py; then echo PASSED t; else echo FAILED t; exit 1; fi"
+
+
+def archive(folder: Path) -> None:
+    """Writes the repository's archive, tiny.tar."""
+    with tarfile.open(folder / "tiny.tar", "w") as tar:
+        entry = tarfile.TarInfo("a.py")
+        entry.size = len(b"x = 1\n")
+        tar.addfile(entry, io.BytesIO(b"x = 1\n"))
+
+
+def rows(count: int, seconds: float = 0) -> list[Record]:
+    """Tasks that differ in their ids; the test takes `seconds` more than nothing."""
+    test = TEST.format(pause=f"sleep {seconds}; " if seconds else "")
+    one = {"repo": "r", "patch": BUG, "problem_statement": "x", "FAIL_TO_PASS": ["t"], "PASS_TO_PASS": []}
+    one |= {"image_name": "x", "repo_recipe": "tiny", "test_cmd": test, "test_files": []}
+    return [one | {"instance_id": f"tiny__{number:06d}"} for number in range(count)]
+
+
+def predictions(tasks: list[Record]) -> dict[str, Record]:
+    """The repair of each, by instance id."""
+    names = [task["instance_id"] for task in tasks]
+    return {name: {"instance_id": name, "model_patch": FIX, "model_name_or_path": "x"} for name in names}
