@@ -82,7 +82,7 @@ def dynamic(new: str, old: str) -> list[str]:
 
 def _dynamic_words(tree: ast.Module) -> Counter[str]:
     found: Counter[str] = Counter()
-    for node in ast.walk(tree):
+    for node in syntax.walk(tree):
         if isinstance(node, ast.Name) and node.id in DYNAMIC_NAMES:
             found[node.id] += 1
         elif isinstance(node, ast.Attribute) and (node.attr in DYNAMIC_NAMES or node.attr.startswith("__")):
@@ -110,7 +110,7 @@ def _constructs(text: str, own: frozenset[str]) -> Iterator[tuple[int, str, str]
         return
     documentation = _documentation(tree)
     yield from foreign.changes(tree, own)
-    for node in ast.walk(tree):
+    for node in syntax.walk(tree):
         line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield from _imports(node, line)
@@ -183,7 +183,7 @@ def _documentation(tree: ast.Module) -> set[int]:
     """Identities of the constants that are docstrings or stand alone as statements."""
     return {
         id(node.value)
-        for node in ast.walk(tree)
+        for node in syntax.walk(tree)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
 
@@ -194,6 +194,6 @@ def _name(node: ast.Name | ast.Attribute) -> str:
 
 def _always(node: ast.FunctionDef) -> bool:
     """Whether a function's every return gives one and the same constant."""
-    returns = [each.value for each in ast.walk(node) if isinstance(each, ast.Return)]
+    returns = [each.value for each in syntax.walk(node) if isinstance(each, ast.Return)]
     values = {each.value if isinstance(each, ast.Constant) else None for each in returns}
     return len(values) == 1 and values <= {True, False}

@@ -3,6 +3,8 @@
 import ast
 from collections.abc import Iterator
 
+from swelab import syntax
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _SETTERS = frozenset({"setattr", "delattr"})
 
@@ -26,7 +28,7 @@ def changes(tree: ast.Module, own: frozenset[str]) -> Iterator[tuple[int, str, s
                 yield node.lineno, node.func.id, f"changes {root} by {node.func.id}"
             elif node.func.id == "vars" and root in names:
                 yield node.lineno, "vars", f"takes the names of {root}"
-        todo += ((child, names) for child in ast.iter_child_nodes(node))
+        todo += ((child, names) for child in syntax.children(node))
 
 
 def _change(node: ast.Attribute, names: frozenset[str]) -> tuple[int, str, str] | None:
@@ -48,7 +50,7 @@ def _root(node: ast.AST) -> str:
 def _imported(tree: ast.Module, own: frozenset[str]) -> frozenset[str]:
     """Names that the file gives to what it imports from elsewhere."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in syntax.walk(tree):
         if isinstance(node, ast.Import):
             found |= {
                 alias.asname or alias.name.partition(".")[0]
@@ -74,13 +76,13 @@ def _bound(function: Function) -> frozenset[str]:
     stored = {
         node.id
         for statement in inside
-        for node in ast.walk(statement)
+        for node in syntax.walk(statement)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
     shared = {
         name
         for statement in inside
-        for node in ast.walk(statement)
+        for node in syntax.walk(statement)
         if isinstance(node, ast.Global)
         for name in node.names
     }
