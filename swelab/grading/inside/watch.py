@@ -1,6 +1,7 @@
 """What the runner's code was when it was loaded, and which powers patched files use. PYTEST_DONT_REWRITE"""
 
 import builtins
+import operator
 import os
 import sys
 import types
@@ -33,16 +34,39 @@ DEEP = frozenset(
 
 OWN_CHANGES = {"_pytest.config.Config._getini_unknown_type"}  # pytest's legacypath plugin replaces it
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type, staticmethod, classmethod, property)
+differ, code_of, each, some = operator.is_not, operator.attrgetter("__code__"), map, any
+
+
+class Held:
+    """Names of a module or class with what they stood for; looked over without running anybody's code."""
+
+    def __init__(self, scope):
+        self.get = scope.get
+        self.names, self.values, self.labels = [], [], []
+
+    def add(self, label, name, value):
+        """Holds one more name."""
+        self.names.append(name)
+        self.values.append(value)
+        self.labels.append(label)
+
+    def changed(self):
+        """(label, what stands there now) of each name that stands for something else."""
+        if not some(each(differ, each(self.get, self.names), self.values)):
+            return []
+        now = each(self.get, self.names)
+        return [(label, new) for label, new, old in zip(self.labels, now, self.values) if new is not old]
 
 
 class Integrity:
-    """What the runner's code was when it was loaded, entry by entry, and which entries are different now."""
+    """What the runner's code was when it was loaded, name by name, and which names are different now."""
 
     def __init__(self):
-        self.entries, self.seen = [], set()
+        self.held, self.seen = {}, set()  # type: dict[int, Held], set[int]
+        self.functions, self.codes, self.labels = [], [], []
         self.scopes = []  # type: list[tuple[str, dict]]
         self.builtins = [
-            ("builtins." + name, vars(builtins), name, value, None)
+            ("builtins." + name, name, value)
             for name, value in vars(builtins).items()
             if isinstance(value, FUNCTIONS) and name not in OFTEN_PATCHED
         ]
@@ -66,9 +90,7 @@ class Integrity:
             home = getattr(value, "__module__", "") or ""
             if own is not None and home != own:
                 continue
-            plain = getattr(value, "__func__", value)
-            code = getattr(plain, "__code__", None)
-            self.entries.append((label + "." + name, scope, name, value, (plain, code) if code else None))
+            self.hold(label, scope, name, value, getattr(value, "__func__", value))
             if isinstance(value, type) and (home == own or home.split(".")[0] in WATCHED):
                 self.add_class(label + "." + name, value, own)
 
@@ -81,8 +103,15 @@ class Integrity:
         for name, value in list(scope.items()):
             if isinstance(value, FUNCTIONS) and not isinstance(value, type):
                 plain = getattr(value, "__func__", getattr(value, "fget", None) or value)
-                code = getattr(plain, "__code__", None)
-                self.entries.append((label + "." + name, scope, name, value, (plain, code) if code else None))
+                self.hold(label, scope, name, value, plain)
+
+    def hold(self, label, scope, name, value, plain):
+        """Takes up one name, and the code of the function `plain` behind it."""
+        self.held.setdefault(id(scope), Held(scope)).add(label + "." + name, name, value)
+        if isinstance(plain, types.FunctionType):
+            self.functions.append(plain)
+            self.codes.append(plain.__code__)
+            self.labels.append(label + "." + name)
 
     def entries_of_the_stdlib(self):
         """Functions and classes of the standard library's modules that are loaded."""
@@ -90,31 +119,36 @@ class Integrity:
         for label, module in list(sys.modules.items()):
             top = label.split(".")[0]
             if top in names and top not in WATCHED and isinstance(module, types.ModuleType):
+                held = Held(vars(module))
                 for name, value in list(vars(module).items()):
                     if isinstance(value, FUNCTIONS):
-                        found.append((label + "." + name, vars(module), name, value))
+                        held.add(label + "." + name, name, value)
+                found.append(held)
         return found
 
     def replaced(self, files, everything):
         """Labels of the standard library in whose place code of `files` stands now, or, with `everything`,
         another built-in function."""
         found = []
-        for label, scope, name, value in self.stdlib:
-            now = scope.get(name)
-            if now is value:
-                continue
-            code = getattr(now, "__code__", None)
-            if getattr(code, "co_filename", None) in files or (everything and type(now) is type(len)):
-                found.append(label)
+        for held in self.stdlib:
+            for label, now in held.changed():
+                code = getattr(now, "__code__", None)
+                if getattr(code, "co_filename", None) in files or (everything and type(now) is type(len)):
+                    found.append(label)
         return found
 
     def changed(self, everything):
         """Labels of what is different now; builtins, which tests patch for a while, only with
         `everything`."""
-        found = []
-        for label, scope, name, value, code in self.entries + (self.builtins if everything else []):
-            if scope.get(name) is not value or (code and code[0].__code__ is not code[1]):
-                found += [label] if label not in OWN_CHANGES else []
+        found = [
+            label for held in self.held.values() for label, _ in held.changed() if label not in OWN_CHANGES
+        ]
+        if some(each(differ, each(code_of, self.functions), self.codes)):
+            now = each(code_of, self.functions)
+            found += [label for label, new, old in zip(self.labels, now, self.codes) if new is not old]
+        for label, name, value in self.builtins if everything else []:
+            if vars(builtins).get(name) is not value:
+                found.append(label)
         if vars(builtins)["AssertionError"] is not AssertionError:
             found.append("builtins.AssertionError")
         for label, scope, absent in self.shadows:
