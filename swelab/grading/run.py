@@ -185,8 +185,8 @@ class PatchRun:
         """Puts protected files back and runs the tests, under guard where pytest runs them."""
         spec, guard = self.spec, self.guard
         guarded = spec.by_pytest and "guard" in self.checks
-        self.sandbox.put(f"{guard.prepared}/remove", b"".join(os.fsencode(path) + b"\0" for path in remove))
-        files = {"eval.sh": spec.eval_script.encode(), "test.diff": encode_patch(spec.test_patch)}
+        files = {"remove": b"".join(os.fsencode(path) + b"\0" for path in remove)}
+        files |= {"eval.sh": spec.eval_script.encode(), "test.diff": encode_patch(spec.test_patch)}
         if guarded:
             only = tests if self.spoil else None
             files |= guard.files(changed, self._watched(), spec.listed, spec.test_paths, only)
