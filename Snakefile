@@ -4,12 +4,15 @@ The rule files follow the data: tasks, images, rollouts, grades, SFT, scores. Ea
 """
 
 import os
+import time
 
 from snakemake.utils import min_version
 
 min_version("9.0")
 # Snakemake asks for the user's name; in a container the user may have none.
 os.environ.setdefault("LOGNAME", str(os.getuid()))
+# Containers of all jobs of one workflow carry the name of its run.
+os.environ.setdefault("SWELAB_RUN", f"{os.uname().nodename}-{os.getpid()}-{time.time_ns():x}")
 
 
 configfile: "configs/config.yaml"
