@@ -39,6 +39,35 @@ class PathRefused(SandboxError):
     """A path of `put` or `get` leaves the sandbox, crosses a symlink, or is no regular file of fair size."""
 
 
+class LimitMet(SandboxError):
+    """A command was ended by a limit of its own; see `ExecResult.check`."""
+
+
+class Timeout(LimitMet):
+    """It ran longer than `wall_seconds`."""
+
+
+class CpuExceeded(LimitMet):
+    """Its processes together used more than `cpu_seconds`."""
+
+
+class OutOfMemory(LimitMet):
+    """Its processes together took more than `memory_bytes`."""
+
+
+class SandboxFull(LimitMet):
+    """It wrote more than `disk_bytes`, or a file bigger than `file_bytes`."""
+
+
+_MET = {
+    "wall": Timeout,
+    "cpu": CpuExceeded,
+    "memory": OutOfMemory,
+    "disk": SandboxFull,
+    "file": SandboxFull,
+}
+
+
 @dataclass(frozen=True)
 class Image:
     """An OCI image that was pulled beforehand: what a task runs in.
@@ -85,6 +114,15 @@ class ExecResult:
     dropped_bytes: int
     limit: str
     seconds: float
+
+    def check(self) -> Self:
+        """The result itself, for callers who cannot use what a limit cut short.
+
+        Raises Timeout, CpuExceeded, OutOfMemory, SandboxFull. An exit code that is not 0 raises nothing.
+        """
+        if self.limit in _MET:
+            raise _MET[self.limit](f"the command met its limit ({self.limit}) after {self.seconds:.1f} s")
+        return self
 
 
 class Sandbox(Protocol):

@@ -50,7 +50,7 @@ def _files(sandbox: Sandbox) -> list[str]:
 def _output(sandbox: Sandbox, command: str, most: int) -> bytes:
     """Standard output without what an image's shell has to say beside it; "" beyond `most` bytes."""
     path = f"/tmp/swelab-{secrets.token_hex(8)}"
-    sandbox.exec(f"( {command} ) > {path} 2>/dev/null", limits=_LIMITS)
+    sandbox.exec(f"( {command} ) > {path} 2>/dev/null", limits=_LIMITS).check()
     try:
         return sandbox.get(path, most)
     except (PathRefused, FileNotFoundError):

@@ -4,11 +4,12 @@ import resource
 
 import pytest
 
-from swelab.sandbox import Limits
+from swelab.sandbox import CpuExceeded, Limits, OutOfMemory, SandboxFull, Timeout
 from tests.contract.attacks import SHORT, processes_with, text, token
 
 pytestmark = pytest.mark.real
 EVERY_BACKEND = True
+HOG = "for i in 1 2 3 4 5; do python -c 'import time; b = b\"x\" * 70000000; time.sleep(30)' & done; wait"
 
 
 # -- output
@@ -33,6 +34,21 @@ def test_a_hundred_megabytes_are_counted_and_cost_no_memory(sandbox):
 def test_endless_output_ends_with_the_wall(sandbox):
     result = sandbox.exec("yes", limits=Limits(wall_seconds=0.5))
     assert (result.returncode, result.timed_out, result.limit) == (124, True, "wall")
+
+
+@pytest.mark.parametrize(
+    "command, limits, error",
+    [
+        ("sleep 60", {"wall_seconds": 0.5}, Timeout),
+        ("while :; do :; done", {"cpu_seconds": 1}, CpuExceeded),
+        (HOG, {"memory_bytes": 300 << 20}, OutOfMemory),
+        ("head -c 300000000 /dev/zero >big", {"file_bytes": 1 << 20}, SandboxFull),
+    ],
+)
+def test_who_needs_a_whole_result_gets_an_error_of_its_type(sandbox, command, limits, error):
+    with pytest.raises(error, match="met its limit"):
+        sandbox.exec(f"set -o pipefail; {command}", limits=Limits(**limits)).check()
+    assert sandbox.exec("exit 3").check().returncode == 3
 
 
 @pytest.mark.parametrize("command", ["echo \0", "echo " + "x" * 200_000])
@@ -88,7 +104,7 @@ def test_one_process_is_refused_too_much_memory(sandbox):
 @pytest.mark.parametrize(
     "hog",
     [
-        "for i in 1 2 3 4 5; do python -c 'import time; b = b\"x\" * 70000000; time.sleep(30)' & done; wait",
+        HOG,
         "python -c 'import mmap, os, time\n"
         "for i in range(6):\n"
         '  if os.fork() == 0: m = mmap.mmap(-1, 60 << 20); m.write(b"x" * (60 << 20)); time.sleep(30)\n'
