@@ -120,18 +120,17 @@ class Guard:
     def command(self, test_command: str, guarded: bool = True) -> str:
         """Bash that puts protected files back and runs `test_command` between this run's markers.
 
-        {prepared}/run.tar must be there, with a list `remove` of paths and when guarded with `files()`. Ends
+        {folder}/run.tar must be there, with a list `remove` of paths and when guarded with `files()`. Ends
         with the test command's exit code, or 92 when protected files cannot be put back.
         """
         folder = self.folder
         start = f"unset {' '.join(_CLEARED)}\nG={self.prepared}\n"
-        start += f"mkdir {folder} && tar -xf $G/run.tar -C {folder} || exit 92\n"
-        start += f"mv {folder}/remove $G/remove || exit 92\n{RESTORE}"
+        start += f"R={folder}/remove\ntar -xf {folder}/run.tar -C {folder} || exit 92\n{RESTORE}"
         if guarded:
             options = shlex.quote(f"-p {self.observer} --junitxml={folder}/junit.xml")
             start += f"tar -c -C {folder}/tree . | tar -x || exit 92\n"
             start += f"export PYTHONPATH={folder}${{PYTHONPATH:+:$PYTHONPATH}} PYTEST_ADDOPTS={options}\n"
-        start += f"rm -rf $G {folder}/tree\nunset G\n"
+        start += f"rm -rf $G $R {folder}/run.tar {folder}/tree\nunset G R\n"
         return start + wrap(test_command, self.nonce)
 
     def opened(self, data: bytes) -> Record | None:

@@ -85,9 +85,10 @@ def prepare_script(folder: str, test_files: list[str], setup: Iterable[str], gol
     setup: shell lines run before all else. gold: "", or how `git apply` puts {folder}/gold.diff (the gold
     patch's part in protected files) on: "apply" or "apply -R". Writes a tar to standard output: `fresh`,
     what is new or changed after the patch (`<type> <inode> <ctime> <size> ./path\\t<link target>`, each
-    ended by a NUL), `protected` and `tops` (NUL-ended paths), `way` (how it was applied). Exit code 0; 90
-    when the set-up fails, 91 when no way of applying works, 92 when files cannot be set aside, 93 when
-    the gold part does not apply.
+    ended by a NUL), `protected` and `tops` (NUL-ended paths), `way` (how it was applied), before.tar (the
+    files that {folder}/touched names, as they were) and after.tar (fresh Python files). Exit code 0; 90 when
+    the set-up fails, 91 when no way of applying works, 92 when files cannot be set aside, 93 when the gold
+    part does not apply, 94 when there is no room.
     """
     ungold = {"": "", "apply": "apply -R", "apply -R": "apply"}[gold]
     return _PREPARE.format(
@@ -171,15 +172,17 @@ export LC_ALL=C
 {setup}
 found() {{ find . -path ./.git -prune -o ! -type d -printf '%y %i %C@ %s %p\t%l\0' | sort -z; }}
 named() {{
-  find . -path ./.git -prune -o ! -type d \( {protected} \) -print0
-  find {metadata} ! -type d -print0 2>/dev/null
+  find . {metadata} -path ./.git -prune -o ! -type d \( {protected} -o -path '.git/*' \) -print0 2>/dev/null
 }}
+tar -c --null --no-recursion -T $G/touched -f $G/before.tar 2>/dev/null
 {gold}
 named >$G/protected
-tar -c --null -T $G/protected -f $G/protected.tar || exit 92
+tar -c --null -T $G/protected -f $G/protected.tar || {{ printf %65536s >$G/room || exit 94; exit 92; }}
 {ungold}
 found >$G/before
-find . src lib -mindepth 1 -maxdepth 1 -print0 2>/dev/null >$G/tops
+shopt -s nullglob dotglob
+printf '%s\0' ./* src/* lib/* >$G/tops
+shopt -u nullglob dotglob
 {{
 if [ ! -s $G/patch.diff ]; then echo none >$G/way
 elif git apply --whitespace=nowarn $G/patch.diff; then echo git >$G/way
@@ -193,13 +196,19 @@ fi
 }} >&2
 [ -s $G/way ] || exit 91
 found | comm -z -13 $G/before - >$G/fresh
-tar -c -C $G way fresh protected tops
+while IFS= read -r -d '' entry; do
+  entry=${{entry#* * * * }}
+  entry=${{entry%%$'\t'*}}
+  [[ $entry != *.py || ! -f $entry || -L $entry ]] || printf '%s\0' "$entry"
+done <$G/fresh >$G/python
+tar -c --null --no-recursion -T $G/python -f $G/after.tar
+tar -c -C $G way fresh protected tops before.tar after.tar
 """
 
 RESTORE = f"""\
-xargs -0 -r rm -rf -- <$G/remove
+[ ! -s $R ] || xargs -0 rm -rf -- <$R
 rm -rf {" ".join(METADATA)}
 tar -x --unlink-first -f $G/protected.tar || exit 92
 """
-"""Bash that removes the paths in $G/remove and puts the protected files back; exit code 92 when that
+"""Bash that removes the paths in $R and puts the protected files back; exit code 92 when that
 fails."""

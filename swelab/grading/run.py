@@ -1,5 +1,6 @@
 """One patch in one sandbox: applied, its judges restored, its tests run under guard, the evidence taken."""
 
+import errno
 import io
 import os
 import random
@@ -67,34 +68,34 @@ class PatchRun:
     def evidence(self) -> Record:
         """What came of it; see `grade.run_patch`. Raises InputError (unusable task), SandboxError,
         OSError."""
-        if self.spec.setup:
-            self._shell("\n".join(self.spec.setup))  # what is read here is of the task's own commit
-        before = self._texts(patches.touched_paths(self.patch))
         tests = self._spoiled() if self.spoil else {}
         applied, tar = self._prepare()
         if applied:
             return applied
         files = _untar(tar)
         remove = protected.to_remove(files["fresh"], files["protected"], files["tops"], self.spec.test_paths)
-        gone = set(remove)
+        before, gone = _texts(files["before.tar"]), set(remove)
+        named = set(patches.touched_paths(self.patch))
         changed = [
             path
             for path in protected.fresh_python(files["fresh"])
             if path not in gone and not self.spec.protects(path)
         ]
-        if unnamed := [path for path in changed if path not in before]:
+        if unnamed := [path for path in changed if path not in named]:
             return {"ended": "tampered", "reason": f"the patch changes {unnamed[0]} without naming it"}
-        after = self._texts(changed)
+        after = _texts(files["after.tar"])
         found: Record = {
             "dynamic": [
-                f"{path}: {word}" for path in changed for word in audit.dynamic(after[path], before[path])
+                f"{path}: {word}"
+                for path in changed
+                for word in audit.dynamic(after.get(path, ""), before.get(path, ""))
             ]
         }
         if "audit" in self.checks:
             findings = [
                 each
                 for path in changed
-                for each in audit.findings(path, after[path], before[path], self.spec.gold)
+                for each in audit.findings(path, after.get(path, ""), before.get(path, ""), self.spec.gold)
             ]
             if findings:
                 return found | {"findings": findings}
@@ -110,19 +111,10 @@ class PatchRun:
         word = _EXCUSES.get(event, event.rpartition(".")[2])
         return bool(re.search(rf"\b{word}\b", before.get(path, "") + self.spec.gold))
 
-    def _texts(self, paths: Iterable[str]) -> dict[str, str]:
-        """Text of the Python files among `paths`; "" for one that is not there."""
-        found = {}
-        for path in paths:
-            if path.endswith(".py"):
-                try:
-                    found[path] = self.sandbox.get(path).decode("utf-8", "replace")
-                except (FileNotFoundError, PathRefused):
-                    found[path] = ""
-        return found
-
     def _spoiled(self) -> dict[str, str]:
         """Source of each test file with its repaired tests spoiled; their ids are kept in `self.wanted`."""
+        if self.spec.setup:
+            self._shell("\n".join(self.spec.setup))  # to the task's own commit
         names: dict[str, list[tuple[str, ...]]] = {}
         for test in self.spec.fail_to_pass:
             path, *rest = test.partition("[")[0].split("::")
@@ -140,14 +132,23 @@ class PatchRun:
     def _tests(self, paths: Iterable[str]) -> dict[str, str]:
         """Text of test files as they are when the tests run; "" for one that is not there."""
         if not self.spec.tests_diff:
-            return self._texts(paths)
+            return self._read(paths)
         name = f"{self.guard.prepared}.tests"
         self.sandbox.put(name, encode_patch(self.spec.tests_diff))
         applied = self._shell(f"git apply --whitespace=nowarn {name}")
-        texts = self._texts(paths)
+        texts = self._read(paths)
         if applied:
             self._shell(f"git apply -R --whitespace=nowarn {name}")
         return texts
+
+    def _read(self, paths: Iterable[str]) -> dict[str, str]:
+        found = {}
+        for path in paths:
+            try:
+                found[path] = self.sandbox.get(path).decode("utf-8", "replace")
+            except (FileNotFoundError, PathRefused):
+                found[path] = ""
+        return found
 
     def _shell(self, command: str) -> bool:
         return self.sandbox.exec(command, limits=self._bounds(PREPARE_SECONDS, 1 << 16)).returncode == 0
@@ -161,22 +162,31 @@ class PatchRun:
         how = ("apply -R" if spec.gold_reversed else "apply") if gold else ""
         script = protected.prepare_script(folder, spec.test_paths, spec.setup, how)
         files = {"prepare.sh": script.encode(), "patch.diff": encode_patch(self.patch)}
+        files["touched"] = b"".join(
+            b"./" + os.fsencode(path) + b"\0" for path in patches.touched_paths(self.patch)
+        )
         if gold:
             files["gold.diff"] = encode_patch(gold)
-        self.sandbox.put(f"{folder}.tar", pack(files))
-        unpack = f"mkdir -p {folder} && tar -xf {folder}.tar -C {folder} && rm {folder}.tar && "
+        self.sandbox.put(f"{folder}/in.tar", pack(files))
         result = self.sandbox.exec(
-            f"{unpack} exec bash {folder}/prepare.sh 2>{folder}/log",
+            f"tar -xf {folder}/in.tar -C {folder} && . {folder}/prepare.sh 2>{folder}/log",
             limits=self._bounds(PREPARE_SECONDS, RECORD_BYTES),
         )
         if result.returncode == 91:
             return {"ended": "not_applied", "reason": "no way of applying it succeeded"}, b""
+        if result.returncode == 94:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
         if result.returncode in TASK_FAULTS:
             raise InputError(TASK_FAULTS[result.returncode], spec.instance_id, "a task that can be set up")
         if result.returncode:
             why = result.limit or f"exit code {result.returncode}"
             return {"ended": "unresolved", "reason": f"the patch cannot be applied ({why})"}, b""
         return {}, result.output
+
+    def _fills(self) -> bool:
+        """Whether it is the sandbox's own files that leave no room, not those of others on the host."""
+        counted = self.sandbox.exec("du -sxB1 --total /testbed /tmp ~ 2>/dev/null | tail -n 1").output.split()
+        return bool(counted) and counted[0].isdigit() and 2 * int(counted[0]) > self.limits.disk_bytes
 
     def _bounds(self, seconds: int, output_bytes: int) -> Limits:
         return replace(self.limits, wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=output_bytes)
@@ -190,7 +200,12 @@ class PatchRun:
         if guarded:
             only = tests if self.spoil else None
             files |= guard.files(changed, self._watched(), spec.listed, spec.test_paths, only)
-        self.sandbox.put(f"{guard.prepared}/run.tar", pack(files))
+        try:
+            self.sandbox.put(f"{guard.folder}/run.tar", pack(files))
+        except OSError as error:
+            if error.errno != errno.ENOSPC or not self._fills():
+                raise
+            return {"ended": "unresolved", "reason": "the patch leaves no room for the tests to run"}
         result = self.sandbox.exec(
             guard.command(spec.tested_command(guard.folder), guarded),
             limits=self._bounds(spec.seconds, LOG_BYTES),
@@ -231,6 +246,16 @@ class PatchRun:
             return False
 
 
+def _texts(tar: bytes) -> dict[str, str]:
+    """Text of the Python files in a tar, by path."""
+    return {
+        path.removeprefix("./"): data.decode("utf-8", "replace")
+        for path, data in _untar(tar).items()
+        if path.endswith(".py")
+    }
+
+
 def _untar(data: bytes) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        return {entry.name: stream.read() for entry in tar.getmembers() if (stream := tar.extractfile(entry))}
+        plain = [entry for entry in tar.getmembers() if entry.isreg() or entry.islnk()]
+        return {entry.name: stream.read() for entry in plain if (stream := tar.extractfile(entry))}

@@ -5,6 +5,7 @@ sandbox. A checkout is a copy of it with the bug's patch applied and one single 
 history tells the clean code.
 """
 
+import errno
 import os
 import shutil
 import subprocess
@@ -32,7 +33,7 @@ GIT_ENVIRONMENT = {
 }
 
 # All blobs go into one pack: a checkout is some files to copy, not some hundreds.
-GIT = ("git", "-c", "core.fsync=none", "-c", "gc.auto=0", "-c", "core.bigFileThreshold=1")
+GIT = ("git", "-c", "core.fsync=none", "-c", "maintenance.auto=false", "-c", "core.bigFileThreshold=1")
 
 
 def git(tree: Path, *arguments: str, data: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -44,6 +45,13 @@ def git(tree: Path, *arguments: str, data: bytes | None = None) -> subprocess.Co
         input=data,
         capture_output=True,
     )
+
+
+def _done(tree: Path, *arguments: str) -> None:
+    """As `git`, but raises OSError when it fails."""
+    done = git(tree, *arguments)
+    if done.returncode:
+        raise OSError(f"git {arguments[0]} in {tree}: {shorten(done.stderr.decode(errors='replace'))}")
 
 
 @contextmanager
@@ -67,6 +75,7 @@ class RepoStore:
         self.cache_dir.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._trees: dict[str, tuple[str, Path]] = {}
+        self._empty: Path | None = None
 
     def digest(self, task: Record) -> str:
         """SHA-256 of the archive that the task is made from."""
@@ -86,12 +95,21 @@ class RepoStore:
         applied = git(destination, "apply", "--whitespace=nowarn", "-", data=encode_patch(task["patch"]))
         if applied.returncode:
             fault = shorten(applied.stderr.decode(errors="replace"))
+            if "No space left on device" in fault:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(destination))
             raise InputError(f"the bug's patch does not apply: {fault}", task["instance_id"], "a git patch")
-        for arguments in (["init", "-q", "-b", "main"], ["add", "-A", "-f"], ["commit", "-q", "-m", "base"]):
-            done = git(destination, *arguments)
-            if done.returncode:
-                raise OSError(f"git {arguments[0]} in {destination}: {shorten(done.stderr.decode())}")
-        shutil.rmtree(destination / ".git" / "hooks", ignore_errors=True)
+        shutil.copytree(self._empty_repository(), destination / ".git")
+        for arguments in (["add", "-A", "-f"], ["commit", "-q", "-m", "base"]):
+            _done(destination, *arguments)
+
+    def _empty_repository(self) -> Path:
+        """The .git of a repository without commits, made once."""
+        with self._lock:
+            if self._empty is None:
+                place = Path(tempfile.mkdtemp(prefix=".empty.", dir=self.cache_dir))
+                _done(place, "init", "-q", "-b", "main", "--template=")
+                self._empty = place / ".git"
+            return self._empty
 
     def _unpacked(self, task: Record) -> tuple[str, Path]:
         name = task.get("repo_recipe")

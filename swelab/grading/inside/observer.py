@@ -69,13 +69,11 @@ class Observer:
         self.config = config
         os.environ.pop("PYTEST_ADDOPTS", None)  # runs of pytest inside tests are not this one
         if self.plan["only"]:
-            self.powers.busy = True  # what is written here is the grader's
-            for name, text in self.plan["files"].items():
-                with open(
-                    os.path.join(self.plan["root"], name), "w", encoding="utf-8", errors="replace"
-                ) as file:
-                    file.write(text)
-            self.powers.busy = False
+            with self.powers.unheard():
+                for name, text in self.plan["files"].items():
+                    place = os.path.join(self.plan["root"], name)
+                    with open(place, "w", encoding="utf-8", errors="replace") as file:
+                        file.write(text)
             config.args[:] = [os.path.join(self.plan["root"], name) for name in self.plan["files"]]
         config.args.extend(os.path.join(self.plan["root"], name) for name in self.plan["canaries"])
 
@@ -130,7 +128,8 @@ class Observer:
     def look(self, everything, tests=True):
         """Notes what of the runner's code is different; a test module may change itself while a test
         runs."""
-        found = self.integrity.changed(everything)
+        with self.powers.unheard():  # reading code is an event of its own
+            found = self.integrity.changed(everything)
         found += ["stdlib." + name for name in self.integrity.replaced(self.powers.files, everything)]
         plain = {"outcomes": dict, "raised": dict, "codes": dict, "changed": set, "marked": list}
         found += ["observer." + name for name, kind in plain.items() if type(vars(self)[name]) is not kind]

@@ -5,6 +5,8 @@ import operator
 import os
 import sys
 import types
+from _thread import get_ident
+from contextlib import contextmanager
 
 WATCHED = ("_pytest", "pytest", "pluggy", "unittest", "xdist")
 OFTEN_PATCHED = {
@@ -26,6 +28,7 @@ EVENTS = frozenset(
     "function.__new__ subprocess.Popen os.system".split()
 )
 WRITES = frozenset("open os.rename os.remove os.link os.symlink os.truncate os.chmod".split())
+HEARD = EVENTS | WRITES
 DEEP = frozenset(
     "gc.get_objects gc.get_referrers gc.get_referents sys.settrace sys.setprofile sys.addaudithook "
     "subprocess.Popen os.system".split()
@@ -163,15 +166,24 @@ class Powers:
     def __init__(self, root, files, tests):
         self.files = {os.path.join(root, name): name for name in files}
         self.tests = {os.path.join(root, name) for name in tests}
-        self.found, self.busy = set(), False
+        self.found, self.busy = set(), set()  # type: set[str], set[int]
         if hasattr(sys, "addaudithook"):
             sys.addaudithook(self.heard)
 
+    @contextmanager
+    def unheard(self):
+        """What this thread does meanwhile is the grader's own."""
+        self.busy.add(get_ident())
+        try:
+            yield
+        finally:
+            self.busy.discard(get_ident())
+
     def heard(self, event, arguments):
         """One audit event of the interpreter."""
-        if self.busy or not (event in EVENTS or event in WRITES):
+        if event not in HEARD or get_ident() in self.busy:
             return
-        self.busy = True
+        self.busy.add(get_ident())
         try:
             if event in WRITES:
                 self.written(event, arguments)
@@ -183,7 +195,7 @@ class Powers:
             if name and not (special and "__code__" not in map(str, arguments[1:2])):
                 self.found.add(name + " " + event)
         finally:
-            self.busy = False
+            self.busy.discard(get_ident())
 
     def behind(self):
         """The patched file on whose behalf something is done, if it is neither a test nor the runner that
