@@ -15,7 +15,7 @@ setup: .venv/.installed .venv-sandbox/.installed
 	@./envs/system.sh $(PYTHON) bwrap git patch
 
 test: setup
-	@./envs/system.sh $(PYTHON) bwrap git patch chromium docker-registry dockerd mmdebstrap
+	@./envs/system.sh $(PYTHON) bwrap git patch chromium docker-registry dockerd faketime mmdebstrap
 	.venv/bin/python -m pytest
 
 check: setup

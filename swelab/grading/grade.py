@@ -104,7 +104,7 @@ def run_patch(
         if wants_echo(spec, run, checks):
             with fresh_sandbox(spec, task, store, backend, limits, image) as sandbox:
                 run["echo"] = echo(PatchRun(spec, patch, sandbox, limits, frozenset({"guard"}), spoil=True))
-    except (SandboxError, OSError) as error:
+    except (SandboxError, OSError, MemoryError) as error:
         run |= {"ended": "infra_error", "reason": f"{type(error).__name__}: {error}"}
     return run | {"seconds": round(time.monotonic() - start, 3)}
 
