@@ -9,7 +9,7 @@ from swelab.grading.gate import validate
 from swelab.grading.grade import grade
 from swelab.grading.shard import Bench
 from swelab.journal import Journal
-from swelab.sandbox import Image, Limits
+from swelab.sandbox import Image, Limits, open_backend
 from swelab.tasks.checkout import RepoStore
 from tests.conftest import BUG, FILES
 
@@ -116,9 +116,20 @@ def store(tmp_path):
     return RepoStore(tmp_path, tmp_path / "trees")
 
 
+@pytest.fixture(params=["bubblewrap", "docker"])
+def ground(request, lab, backend):
+    """(backend, image): the image as a folder, or imported into an engine."""
+    if request.param == "bubblewrap":
+        return backend, lab
+    engine = request.getfixturevalue("engine")
+    packed = subprocess.run(["tar", "-c", "-C", lab.folder, "."], capture_output=True, check=True).stdout
+    digest = engine.docker("import", "-", lab.name, input=packed)
+    return open_backend("docker"), Image(lab.name, digest)
+
+
 @pytest.mark.parametrize("name", rows())
-def test_each_format(name, lab, store, backend, tmp_path):
-    row = rows()[name]
+def test_each_format(name, ground, store, tmp_path):
+    row, (backend, lab) = rows()[name], ground
 
     def told(patch):
         verdict = grade(row, patch, store, backend, Limits(), image=lab)
@@ -132,8 +143,8 @@ def test_each_format(name, lab, store, backend, tmp_path):
     assert told("nonsense")[0] == "apply_failed"
 
 
-def test_rows_in_images_are_validated(lab, store, backend, tmp_path):
-    tasks = list(rows().values())
+def test_rows_in_images_are_validated(ground, store, tmp_path):
+    tasks, (backend, lab) = list(rows().values()), ground
     bench = Bench(store, backend, {task["instance_id"]: lab for task in tasks})
     with Journal(tmp_path / "j.jsonl") as journal:
         lock = validate(tasks, {"gold_runs": 2, "together": False}, bench, journal, 2)
