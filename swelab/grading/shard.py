@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from swelab.grading.archive import Archive, run_key
 from swelab.grading.grade import grade_key, judged, run_patch
@@ -11,6 +12,7 @@ from swelab.grading.spec import read_spec
 from swelab.journal import Journal
 from swelab.records import InputError, Record, check
 from swelab.sandbox import Backend, Image, Limits, open_backend
+from swelab.sandbox.deferred import Deferred
 from swelab.shards import in_shard, run_shard
 from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.images import task_images
@@ -69,9 +71,12 @@ def grade_shard(
         raise InputError(f"{len(unknown)} predictions of no task, such as {unknown[0]}", subset)
     predicted = [task for task in in_shard(tasks, shard) if task["instance_id"] in predictions]
     images = task_images(predicted, images_path, refuse_leaks=False)
-    backend = open_backend()
-    with Journal(progress) as journal, scratch_folder() as scratch:
-        bench = Bench(RepoStore(repos_dir, scratch), backend, images, Archive(runs_dir))
+    with (
+        Deferred(open_backend(), most=workers) as backend,
+        Journal(progress) as journal,
+        scratch_folder() as scratch,
+    ):
+        bench = Bench(RepoStore(repos_dir, scratch), cast(Backend, backend), images, Archive(runs_dir))
         keyed = [(prediction_key(task, predictions, bench), task) for task in predicted]
 
         def work(task: Record) -> Record:
