@@ -181,6 +181,8 @@ class PatchRun:
         if result.returncode:
             why = result.limit or f"exit code {result.returncode}"
             return {"ended": "unresolved", "reason": f"the patch cannot be applied ({why})"}, b""
+        if result.dropped_bytes:
+            return {"ended": "unresolved", "reason": "what the patch changed is too much to be read"}, b""
         return {}, result.output
 
     def _fills(self) -> bool:

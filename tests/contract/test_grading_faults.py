@@ -140,16 +140,27 @@ def test_a_host_without_memory_is_no_verdict(task, store, alone):
     assert verdict["status"] == "infra_error" and "MemoryError" in verdict["reason"]
 
 
+def blown_up(task, store, tree, name, size):
+    """A small patch that makes a big file."""
+    store.checkout(task, tree)
+    (tree / name).write_bytes(bytes(size))
+    git(tree, "add", name)
+    patch = git(tree, "diff", "--cached", "--binary").stdout.decode()
+    assert len(patch) < 1 << 20
+    return patch
+
+
 @pytest.mark.parametrize("megabytes", [30, 39, 41, 60])
 def test_a_patch_that_fills_the_sandbox_is_unresolved(task, store, place, tmp_path, megabytes):
-    tree = tmp_path / "tree"
-    store.checkout(task, tree)
-    (tree / "zeros.bin").write_bytes(bytes(megabytes << 20))
-    git(tree, "add", "zeros.bin")
-    full = git(tree, "diff", "--cached", "--binary").stdout.decode()
-    assert len(full) < 1 << 20
-    verdict = grade(task, full, store, place, Limits(disk_bytes=40 << 20))
+    patch = blown_up(task, store, tmp_path / "tree", "zeros.bin", megabytes << 20)
+    verdict = grade(task, patch, store, place, Limits(disk_bytes=40 << 20))
     assert verdict["status"] in ("unresolved", "apply_failed"), verdict
+
+
+def test_a_patch_with_more_code_than_can_be_read_is_unresolved(task, store, place, tmp_path):
+    patch = blown_up(task, store, tmp_path / "tree", "zeros.py", 80 << 20)
+    verdict = grade(task, patch, store, place, Limits())
+    assert verdict["status"] == "unresolved" and "too much to be read" in verdict["reason"], verdict
 
 
 def test_an_engine_killed_and_restarted_under_the_grader(
