@@ -114,7 +114,8 @@ def against(args: argparse.Namespace, workload: Workload, images: Path, scratch:
     sides = {"swebench": (sys.executable, workload.bench), "swesmith": (args.swesmith_python, workload.smith)}
     ratios, agree = {}, True
     for workers in args.workers:
-        for harness, (python, rows) in sides.items():
+        for harness in args.against:
+            python, rows = sides[harness]
             run = ours(f"ours, rows of {harness}", rows, workload.predictions, workers, scratch, images)
             run.show()
             other = theirs(harness, python, rows, workload.predictions, workers, scratch)
@@ -149,6 +150,9 @@ def main() -> int:
     parser.add_argument("--tasks", default="results/tasks/forge-heldout.json")
     parser.add_argument("--repos", type=Path, default=Path("results/repos"))
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 8])
+    parser.add_argument(
+        "--against", nargs="+", choices=["swebench", "swesmith"], default=["swebench", "swesmith"]
+    )
     parser.add_argument("--limit", type=int, default=None, help="only the first tasks")
     args = parser.parse_args()
     os.environ["SWELAB_BACKEND"] = "docker"
