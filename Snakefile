@@ -12,7 +12,9 @@ min_version("9.0")
 # Snakemake asks for the user's name; in a container the user may have none.
 os.environ.setdefault("LOGNAME", str(os.getuid()))
 # Containers of all jobs of one workflow carry the name of its run.
-os.environ.setdefault("SWELAB_RUN", f"{os.uname().nodename}-{os.getpid()}-{time.time_ns():x}")
+os.environ.setdefault(
+    "SWELAB_RUN", f"{os.uname().nodename}-{os.getpid()}-{time.time_ns():x}"
+)
 
 
 configfile: "configs/config.yaml"
