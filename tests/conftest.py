@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+FIRST = ("test_demo", "engine", "test_interrupt", "test_chain")
 FILES = {
     "calc/__init__.py": "",
     "calc/core.py": "def add(a, b):\n    return a + b\n\n\ndef last(items):\n    return items[-1]\n",
@@ -75,8 +76,26 @@ def task():
     }
 
 
+def _group(item):
+    """Tests of one name share what is slow to start, so one process runs them all."""
+    kind = getattr(item, "callspec", None) and item.callspec.params.get("kind")
+    slow = kind not in (None, "bubblewrap") or "image_record" in item.fixturenames
+    return "engine" if slow else item.path.stem
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """What takes longest comes first: `make test` runs two groups at a time."""
+    first = {name: place for place, name in enumerate(FIRST)}
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=lambda item: first.get(_group(item), len(first)))
+
+
 def pytest_sessionfinish(session, exitstatus):
     """In CI a test of a real program that skipped is a failure: it would have passed for no reason."""
+    if hasattr(session.config, "workerinput"):
+        return  # who started this process counts
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     skipped = [r for r in reporter.stats.get("skipped", []) if "real" in getattr(r, "keywords", {})]
     if os.environ.get("CI") and skipped and exitstatus == 0:
