@@ -9,17 +9,16 @@ import errno
 import json
 import logging
 import os
-import stat
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from swelab.sandbox import docker_files, reap, sandbox_image
+from swelab.sandbox.archive import archive
 from swelab.sandbox.docker_engine import Engine
 from swelab.sandbox.docker_images import EngineImages, Prepared
 from swelab.sandbox.docker_lane import Lane, pieces
@@ -39,6 +38,10 @@ from swelab.sandbox.protocol import (
 from swelab.sandbox.rootfs import ENVIRONMENT, HOME
 from swelab.sandbox.seccomp import engine_profile
 
+Source = Literal["repository", "empty"]
+REPOSITORY: Source = "repository"  # of the image
+EMPTY: Source = "empty"
+
 _CODES = {"wall": TIMEOUT_CODE, "cpu": 128 + 24, "memory": 128 + 9, "disk": 128 + 9}
 _FILE_CODE, _CPU_CODE = 128 + 25, 128 + 24
 _OURS = Limits(wall_seconds=600, cpu_seconds=600)  # for what we run in a sandbox ourselves
@@ -52,7 +55,9 @@ _log = logging.getLogger(__name__)
 class DockerSandbox:
     """See `protocol.Sandbox`."""
 
-    def __init__(self, backend: "DockerBackend", image: Prepared, tree: Path | None, limits: Limits) -> None:
+    def __init__(
+        self, backend: "DockerBackend", image: Prepared, source: Path | Source, limits: Limits
+    ) -> None:
         self._backend = backend
         self._image = image
         self._limits = limits
@@ -63,7 +68,11 @@ class DockerSandbox:
         self._lanes = [self._new_lane({})]
         self._free = list(self._lanes)
         try:
-            self._fill(tree)
+            if isinstance(source, Path):
+                with archive(source) as chunks:
+                    self.fill(chunks)
+            elif source == REPOSITORY:
+                self._copy()
         except BaseException:
             self.close()
             raise
@@ -71,16 +80,15 @@ class DockerSandbox:
     def _new_lane(self, volumes: dict[str, str]) -> Lane:
         return Lane(self._backend.engine, self._image, self._backend.profile, self._limits, volumes)
 
-    def _fill(self, tree: Path | None) -> None:
-        if tree is None:
-            answer, said = self._run([_COPY, b"bash"])
-        else:
-            with _archive(tree) as chunks:
-                answer, said = self._run([_UNPACK, b"bash"], chunks)
+    def _copy(self) -> None:
+        answer, said = self._run([_COPY, b"bash"])
         if answer.code == 3:
             raise ImageMissing("the image has no such folder to copy to /testbed")
-        if answer.code or answer.limit:
-            raise _unfilled(answer, said.decode(errors="replace").strip())
+        _check_filled(answer, said)
+
+    def fill(self, chunks: Iterator[bytes]) -> None:
+        """Unpack a tar stream to /testbed. Raises SandboxLost, OSError (disk full, or no tar stream)."""
+        _check_filled(*self._run([_UNPACK, b"bash"], chunks))
 
     def exec(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
@@ -176,36 +184,18 @@ class DockerSandbox:
         self.close()
 
 
-def _unfilled(answer: Answer, said: str) -> OSError:
+def _check_filled(answer: Answer, output: bytes) -> None:
+    if not (answer.code or answer.limit):
+        return
+    said = output.decode(errors="replace").strip()
     full = answer.limit == "disk" or any(word in said for word in _FULL)
     code = errno.ENOSPC if full else errno.EIO
     why = os.strerror(code) if full else said.partition("\n")[0] or answer.limit or f"exit {answer.code}"
-    return OSError(code, f"copying to the sandbox failed: {why}")
+    raise OSError(code, f"copying to the sandbox failed: {why}")
 
 
 # The file system itself says when it is full: being ended half way would cost the whole sandbox.
 _OWN_LIMITS = {"wall_seconds": _OURS.wall_seconds, "cpu_seconds": _OURS.cpu_seconds, "disk_bytes": 1 << 50}
-
-
-@contextmanager
-def _archive(tree: Path) -> Iterator[Iterator[bytes]]:
-    """The folder as chunks of a tar stream. Raises OSError: no such folder, or it cannot be read."""
-    if not stat.S_ISDIR(os.stat(tree).st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(tree))
-    process = subprocess.Popen(
-        ["tar", "-cf", "-", "-C", str(tree), "."],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    assert process.stdout
-    try:
-        yield iter(lambda: process.stdout.read(1 << 20), b"")  # type: ignore[union-attr]
-    finally:
-        process.stdout.close()
-        code = process.wait()
-    if code:
-        raise OSError(errno.EIO, "cannot be read as a whole", str(tree))
 
 
 class DockerBackend:
@@ -236,12 +226,19 @@ class DockerBackend:
         """A fresh sandbox; see `protocol.Backend.start`. Without an image: of the sandbox image."""
         if tree is None and image is None:
             raise ValueError("a sandbox needs a tree or an image")
-        self._clear()
+        return self._start(Path(tree) if tree else REPOSITORY, image, limits)
+
+    def start_empty(self, *, image: Image | None = None, limits: Limits = DEFAULT_LIMITS) -> DockerSandbox:
+        """A fresh sandbox whose /testbed is to be filled (`DockerSandbox.fill`). Raises as `start`."""
+        return self._start(EMPTY, image, limits)
+
+    def _start(self, source: Path | Source, image: Image | None, limits: Limits) -> DockerSandbox:
+        self.clear()
         engine = self.engine
         image = image or sandbox_image.loaded(engine)
         prepared = self._images.prepared(engine, image)
         try:
-            return DockerSandbox(self, prepared, Path(tree) if tree else None, limits)
+            return DockerSandbox(self, prepared, source, limits)
         except ImageMissing:
             self._images.forget(image)
             raise
@@ -255,7 +252,8 @@ class DockerBackend:
             with self._lock:
                 self._left.append(lane)
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Remove what could not be removed when its sandbox was closed."""
         with self._lock:
             left, self._left = self._left, []
         for lane in left:
