@@ -23,6 +23,7 @@ FOUNDATION = {
 MAY_USE = {
     "tasks": FOUNDATION | {"tasks", "images", "sandbox"},
     "sandbox": {"records", "sandbox"},
+    "pool": FOUNDATION | {"pool", "sandbox"},
     "images": FOUNDATION | {"images", "sandbox"},
     "models": FOUNDATION | {"models"},
     "agents": FOUNDATION | {"agents", "models", "sandbox"},
@@ -32,6 +33,7 @@ MAY_USE = {
     "scores": FOUNDATION | {"grading", "scores", "tasks"},
 }
 TORCH_ROOMS = ("swelab/sft/", "swelab/rl/", "swelab/models/shims/")
+BY_HAND = ("serve", "reap", "exec_server", "pool_server", "pool")
 SHIPPED = [
     ROOT / line
     for line in subprocess.run(
@@ -114,7 +116,7 @@ def test_every_rule_has_its_script_log_and_contract():
             assert f'"results/logs/{name}/' in block, f"rule {name} has no log of its own name"
             assert not re.search(r"^    (run|script|service):", block, flags=re.M)
             used.add(name)
-    scripts = {path.stem for path in (ROOT / "scripts").glob("*.py")} - {"__init__", "serve", "reap"}
+    scripts = {path.stem for path in (ROOT / "scripts").glob("*.py")} - {"__init__", *BY_HAND}
     assert scripts == used
 
 

@@ -1,0 +1,39 @@
+"""Lends sandboxes of this machine's container engine over HTTP, until it is stopped."""
+
+import argparse
+import logging
+from pathlib import Path
+
+from swelab.console import run_script
+from swelab.pool.allowed import AllowedImages
+from swelab.pool.host import Host, HostLimits
+from swelab.pool.node import node_app
+from swelab.pool.serving import address, listen, run
+from swelab.sandbox.docker_backend import DockerBackend
+from swelab.sandbox.remote_wire import find_token
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at")
+    parser.add_argument("--port", type=int, default=5000, help="0: a free one")
+    parser.add_argument("--token", type=Path, help="file (mode 600); default $SWELAB_POOL_TOKEN_FILE")
+    parser.add_argument("--images", type=Path, help="file: patterns of allowed images, one a line; else none")
+    parser.add_argument("--max-containers", type=int, default=16, help="sandboxes at once")
+    parser.add_argument("--memory-gib", type=float, default=16, help="memory of all sandboxes together")
+    parser.add_argument("--ttl", type=float, default=600, help="seconds of a sandbox that nobody renews")
+    parser.add_argument("--certificate", type=Path, help="for https, a PEM file")
+    parser.add_argument("--key", type=Path, help="its key, if the certificate's file does not hold it")
+    args = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    token, allowed = find_token(args.token), AllowedImages(args.images)
+    limits = HostLimits(args.max_containers, int(args.memory_gib * (1 << 30)), args.ttl)
+    host = Host(DockerBackend(), limits, allowed)
+    bound = listen(args.host, args.port)
+    told = f"exec server at {address(bound, bool(args.certificate))}"
+    run(node_app(host, token), bound, args.certificate, args.key, lambda: print(told, flush=True))
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,41 @@
+"""Keeps a pool by hand: lets a host join, drains it, lets it leave; or tells how it is."""
+
+import argparse
+import os
+from pathlib import Path
+
+from swelab.console import run_script
+from swelab.records import InputError
+from swelab.sandbox.remote import Line
+from swelab.sandbox.remote_wire import find_token
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("act", choices=("join", "drain", "leave", "status"))
+    parser.add_argument("url", nargs="?", help="the host's exec server, as the pool is to reach it")
+    parser.add_argument("--pool", default=os.environ.get("SWELAB_POOL"), help="default $SWELAB_POOL")
+    parser.add_argument(
+        "--token", type=Path, help="file: the nodes' token, for status the pool's; default as for clients"
+    )
+    parser.add_argument("--force", action="store_true", help="leave: end the leases that it still has")
+    args = parser.parse_args()
+    if not args.pool or bool(args.url) == (args.act == "status"):
+        raise InputError(
+            "what is meant is not clear", expected="--pool and the host's URL; no URL for status"
+        )
+    line = Line(args.pool, find_token(args.token))
+    if args.act == "status":
+        told = line.ask("/status", {}).json()["pool"]
+        for node in told.pop("nodes"):
+            print(" ".join(f"{name}={value}" for name, value in node.items()))
+        print(" ".join(f"{name}={value}" for name, value in told.items()))
+        return
+    body = {"url": args.url, **({"force": args.force} if args.act == "leave" else {})}
+    told = line.ask(f"/nodes/{args.act}", body, seconds=90.0).json()
+    left = f", {told['leases']} leases still there" if told.get("leases") else ""
+    print(f"{args.act}: {args.url}{left}")
+
+
+if __name__ == "__main__":
+    run_script(main)

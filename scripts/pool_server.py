@@ -1,0 +1,52 @@
+"""Lends the sandboxes of container hosts to whoever shows the token, until it is stopped."""
+
+import argparse
+import logging
+import ssl
+from pathlib import Path
+
+from swelab.console import run_script
+from swelab.pool.link import Link
+from swelab.pool.pool import Pool, PoolLimits
+from swelab.pool.server import pool_app
+from swelab.pool.serving import address, listen, run
+from swelab.pool.store import Store
+from swelab.sandbox.remote_wire import find_token
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at")
+    parser.add_argument("--port", type=int, default=18090, help="0: a free one")
+    parser.add_argument("--token", type=Path, help="file (mode 600); default $SWELAB_POOL_TOKEN_FILE")
+    parser.add_argument("--node-token", type=Path, required=True, help="file with the exec servers' token")
+    parser.add_argument("--state", type=Path, default=Path("pool.sqlite"), help="what outlives this server")
+    parser.add_argument(
+        "--node", action="append", default=[], help="exec server of a new pool, a URL; again for more"
+    )
+    parser.add_argument("--ttl", type=float, default=120, help="seconds of a lease that is not renewed")
+    parser.add_argument("--max-leases", type=int, default=1000, help="sandboxes at once")
+    parser.add_argument("--max-waiting", type=int, default=10_000, help="requests that may wait")
+    parser.add_argument(
+        "--node-ca", type=Path, help="PEM file that the nodes' certificates are checked against"
+    )
+    parser.add_argument("--certificate", type=Path, help="for https, a PEM file")
+    parser.add_argument("--key", type=Path, help="its key, if the certificate's file does not hold it")
+    args = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    token, node_token = find_token(args.token), find_token(args.node_token)
+    trust = ssl.create_default_context(cafile=args.node_ca) if args.node_ca else True
+    store = Store(args.state)
+    for url in args.node if store.new else ():
+        store.set_node(url.rstrip("/"), False)
+    limits = PoolLimits(args.ttl, args.max_leases, args.max_waiting)
+    pool = Pool(store, limits, lambda url: Link(url, node_token, trust))
+    bound = listen(args.host, args.port)
+    told = f"pool server at {address(bound, bool(args.certificate))}"
+    run(pool_app(pool, token, node_token), bound, args.certificate, args.key, lambda: print(told, flush=True))
+
+
+if __name__ == "__main__":
+    run_script(main)

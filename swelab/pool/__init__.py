@@ -1,0 +1,1 @@
+"""Sandboxes over a network: a server on every container host, and one that lends their places."""

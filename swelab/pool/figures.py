@@ -1,0 +1,52 @@
+"""Figures of a server in Prometheus' text format."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from starlette.requests import Request
+from starlette.responses import Response
+
+_WAITS = (0.1, 0.5, 1, 5, 15, 60, 300, 1800)
+
+
+class Figures:
+    """Requests by path and status, waiting times, and what `gauges` says at the moment of asking.
+
+    A gauge is called `name`, or `name/label=value`.
+    """
+
+    def __init__(self, server: str, gauges: Callable[[], Mapping[str, float]]) -> None:
+        self._registry = CollectorRegistry()
+        self._gauges, self._prefix = gauges, f"swelab_{server}"
+        self._requests = Counter(
+            f"{self._prefix}_requests", "answered requests", ["path", "status"], registry=self._registry
+        )
+        self.waited = Histogram(
+            f"{self._prefix}_wait_seconds",
+            "from asking to having a sandbox",
+            buckets=_WAITS,
+            registry=self._registry,
+        )
+        self._registry.register(self)  # type: ignore[arg-type]
+
+    def seen(self, path: str, status: int) -> None:
+        """Count an answer."""
+        self._requests.labels(path, str(status)).inc()
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """See prometheus_client."""
+        families: dict[str, GaugeMetricFamily] = {}
+        for full, value in self._gauges().items():
+            name, _, pair = full.partition("/")
+            label, _, shown = pair.partition("=")
+            labels = [label] if label else []
+            family = families.setdefault(
+                name, GaugeMetricFamily(f"{self._prefix}_{name}", name, labels=labels)
+            )
+            family.add_metric([shown] if label else [], value)
+        return families.values()
+
+    async def page(self, request: Request) -> Response:
+        """The answer to GET /metrics."""
+        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,115 @@
+"""Which of the waiting gets a sandbox next, and where: no state, no input or output."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from swelab.pool.leases import PLACED, Lease
+from swelab.sandbox.protocol import ImageMissing, SandboxError
+from swelab.sandbox.remote_wire import Refused
+
+_WARM = 0.3
+"""A node that has made sandboxes of the image counts as emptier by this share of its places."""
+
+
+@dataclass
+class Room:
+    """What is known of a node. Times are of time.monotonic()."""
+
+    url: str
+    draining: bool = False
+    healthy: bool = False
+    most_places: int = 0
+    most_memory: int = 0
+    foreign_places: int = 0  # taken by others than this pool
+    foreign_memory: int = 0
+    shy_until: float = 0.0  # it refused for want of room
+    absent: dict[str, tuple[float, str]] = field(
+        default_factory=dict
+    )  # image -> (until when, why) it lacks it
+    warm: set[str] = field(default_factory=set)
+
+    def lacks(self, image: str, now: float) -> bool:
+        """Whether it said not long ago that it does not have the image."""
+        return self.absent.get(image, (0.0, ""))[0] > now
+
+
+@dataclass
+class Use:
+    """Places and bytes that leases take on a node."""
+
+    places: int = 0
+    memory: int = 0
+
+
+def uses(leases: Iterable[Lease]) -> dict[str, Use]:
+    """What leases take, by node."""
+    found: dict[str, Use] = {}
+    for lease in leases:
+        if lease.state in PLACED:
+            use = found.setdefault(lease.node, Use())
+            use.places += 1
+            use.memory += lease.memory
+    return found
+
+
+def fair(waiting: Sequence[Lease], held: Mapping[str, int]) -> list[Lease]:
+    """The waiting as they are to be served: the run with the fewest leases first, then who came first."""
+    before: Counter[str] = Counter(held)
+    ranked = []
+    for number, lease in enumerate(waiting):
+        ranked.append((before[lease.run], number, lease))
+        before[lease.run] += 1
+    return [lease for _, _, lease in sorted(ranked, key=lambda each: each[:2])]
+
+
+def choose(lease: Lease, rooms: Iterable[Room], used: Mapping[str, Use], now: float) -> Room | None:
+    """The emptiest node where it fits, rather one that knows its image; None when it fits nowhere."""
+    best: tuple[float, int, str] | None = None
+    found = None
+    for room in rooms:
+        use = used.get(room.url) or Use()
+        places = use.places + room.foreign_places
+        memory = use.memory + room.foreign_memory + lease.memory
+        if places >= room.most_places or memory > room.most_memory or room.shy_until > now:
+            continue
+        load = places / room.most_places - (_WARM if lease.image in room.warm else 0.0)
+        score = load, memory - room.most_memory, room.url
+        if best is None or score < best:
+            best, found = score, room
+    return found
+
+
+def plan(
+    waiting: Sequence[Lease], rooms: Sequence[Room], leases: Iterable[Lease], most: int, now: float
+) -> tuple[list[tuple[Lease, Room]], dict[str, SandboxError]]:
+    """(who goes where now, lease id -> why it can never be placed).
+
+    Who does not fit anywhere keeps the nodes that could have it from being filled by those behind it.
+    """
+    used, placed = uses(leases), [lease for lease in leases if lease.state in PLACED]
+    free = most - len(placed)
+    going: list[tuple[Lease, Room]] = []
+    never: dict[str, SandboxError] = {}
+    joined = [room for room in rooms if not room.draining]
+    healthy = {room.url for room in joined if room.healthy}
+    kept: set[str] = set()
+    for lease in fair(waiting, Counter(each.run for each in placed)):
+        able = [room for room in joined if not room.lacks(lease.image, now)]
+        if joined and not able:
+            whys = sorted({room.absent[lease.image][1] for room in joined})
+            never[lease.id] = ImageMissing(f"on {len(joined)} of {len(joined)} hosts: {'; '.join(whys)}")
+        elif able and all(0 < room.most_memory < lease.memory for room in able):
+            never[lease.id] = Refused(f"no host gives a sandbox {lease.memory} bytes of memory")
+        elif free <= 0 or kept >= healthy:
+            break
+        else:
+            open_to = [room for room in able if room.url in healthy - kept]
+            room = choose(lease, open_to, used, now)
+            if room is None:
+                kept |= {each.url for each in open_to}
+                continue
+            use = used.setdefault(room.url, Use())
+            use.places, use.memory, free = use.places + 1, use.memory + lease.memory, free - 1
+            going.append((lease, room))
+    return going, never

@@ -1,0 +1,278 @@
+"""Lends places on container hosts: leases that end when nobody renews them, a fair queue.
+
+All of it runs in one event loop. What a lease is worth is written down before it is told to anybody, and
+every request to a node can be sent again, so a server that is killed goes on where it was.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from swelab.pool.http import Conflict, fingerprint
+from swelab.pool.leases import ACTIVE, ENDED, ENDING, MAKING, PLACED, WAITING, Lease
+from swelab.pool.link import Link
+from swelab.pool.making import make
+from swelab.pool.nodes import Node
+from swelab.pool.placement import plan
+from swelab.pool.store import Store
+from swelab.records import Record
+from swelab.sandbox.protocol import SandboxLost
+from swelab.sandbox.remote_wire import CREATE_SECONDS, NoPlace
+
+_ENDED_KEPT = 10_000
+_SHY_SECONDS = 1.0
+_END_SECONDS = 40.0
+_TICK_SECONDS = 0.25
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PoolLimits:
+    """`ttl_seconds`: a lease that is not renewed for so long ends. `leases`: at once; `waiting`: requests."""
+
+    ttl_seconds: float = 120.0
+    leases: int = 1000
+    waiting: int = 10_000
+
+
+class Pool:
+    """See the module. `open_link` connects to the node with that URL."""
+
+    def __init__(self, store: Store, limits: PoolLimits, open_link: Callable[[str], Link]) -> None:
+        self.store, self.limits, self.open_link = store, limits, open_link
+        self.id = store.pool_id()
+        self.leases: dict[str, Lease] = {}
+        self.ended: dict[str, Lease] = {}
+        self.requests: dict[str, Lease] = {}
+        self.nodes: dict[str, Node] = {}
+        self.counts = {"allocated": 0, "expired": 0, "lost": 0, "given_back": 0}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._pumping = False
+
+    # -- life of the server
+
+    def start(self) -> None:
+        """Take up what the store holds."""
+        for url, draining in self.store.nodes().items():
+            self.add(url, draining)
+        for kept in self.store.leases():
+            lease = Lease(**kept)
+            self._enter(lease)
+            if lease.state == ENDED:
+                lease.over.set()
+                self._bury(lease)
+            elif lease.state == ACTIVE:
+                lease.ends = time.monotonic() + self.limits.ttl_seconds
+                self.future(lease).set_result(lease)
+            elif lease.state == MAKING:
+                lease.ends = time.monotonic() + self.limits.ttl_seconds
+                self.spawn(make(self, lease))
+            elif lease.state == ENDING:
+                self.spawn(self._end(lease))
+        self.spawn(self._tend())
+
+    def spawn(self, work: Any) -> asyncio.Task[Any]:
+        """Do something beside what asked for it."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def stop(self) -> None:
+        """Leave everything as it is, for the next server."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for node in self.nodes.values():
+            await node.link.close()
+        self.store.close()
+
+    # -- leases
+
+    async def allocate(self, asked: Record, seconds: float, gone: asyncio.Future[Any]) -> Lease:
+        """A lease as asked (shapes.ALLOCATE), for a request id always the same; `gone` ends with the caller.
+
+        Raises NoPlace (not in these seconds), ImageMissing, Refused, Conflict, SandboxLost, OSError.
+        """
+        lease = self.requests.get(asked["request_id"]) or self._queue(asked)
+        if fingerprint(lease.asked) != fingerprint(asked):
+            raise Conflict("the id of that request is another's")
+        lease.unwanted = False
+        if lease.state in (ENDING, ENDED):
+            raise SandboxLost(lease.reason or "that request's sandbox was given back")
+        made = self.future(lease)
+        lease.waiters += 1
+        try:
+            await asyncio.wait({made, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if lease.state == MAKING and not gone.done():
+                await asyncio.wait({made, gone}, timeout=CREATE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            lease.waiters -= 1
+            if not made.done() and lease.state == WAITING and not lease.waiters:
+                self._forget(lease)
+        if not made.done():
+            lease.unwanted = lease.unwanted or not (gone.done() or lease.waiters)
+            raise NoPlace(f"no host had room in {seconds:g} s")
+        return await asyncio.shield(made)
+
+    def _queue(self, asked: Record) -> Lease:
+        if sum(each.state == WAITING for each in self.leases.values()) >= self.limits.waiting:
+            raise NoPlace(f"{self.limits.waiting} requests are waiting already")
+        lease = Lease(asked["request_id"], asked)
+        self._enter(lease)
+        self.pump()
+        return lease
+
+    def _enter(self, lease: Lease) -> None:
+        self.leases[lease.id] = self.requests[lease.request_id] = lease
+
+    def future(self, lease: Lease) -> asyncio.Future[Any]:
+        """Ends when the lease has its sandbox, or cannot get one."""
+        if lease.made is None:
+            lease.made = asyncio.get_running_loop().create_future()
+        return lease.made
+
+    def _forget(self, lease: Lease) -> None:
+        """As if it had never been asked for: it has no place."""
+        self.leases.pop(lease.id, None)
+        self.requests.pop(lease.request_id, None)
+
+    def cancel(self, request_id: str) -> bool:
+        """End a request: what waits is forgotten, what has a place gives it back. False: none such."""
+        lease = self.requests.get(request_id)
+        if lease is None:
+            return False
+        if lease.state == WAITING:
+            self.fail(lease, SandboxLost("the request was cancelled"))
+        elif lease.state == MAKING:
+            lease.unwanted = True
+        elif lease.state == ACTIVE:
+            self.end(lease, "the request was cancelled")
+        return True
+
+    def find(self, lease_id: str) -> Lease:
+        """An active lease. Raises SandboxLost."""
+        lease = self.leases.get(lease_id) or self.ended.get(lease_id)
+        if lease is None or lease.state in (WAITING, MAKING):
+            raise SandboxLost("there is no such lease")
+        if lease.state != ACTIVE:
+            raise SandboxLost(lease.reason or "the sandbox is closed")
+        return lease
+
+    def renew(self, lease: Lease, more: float = 0.0) -> None:
+        """Let an active lease live on for its time and `more`."""
+        lease.ends = max(lease.ends, time.monotonic() + self.limits.ttl_seconds + more)
+
+    async def close(self, lease_id: str) -> bool:
+        """End a lease; returns when its sandbox is gone (or its node silent). False: none such."""
+        lease = self.leases.get(lease_id)
+        if lease is None:
+            return lease_id in self.ended
+        if lease.state == ACTIVE:
+            self.counts["given_back"] += 1
+            self.end(lease)
+        try:
+            await asyncio.wait_for(lease.over.wait(), _END_SECONDS)
+        except TimeoutError:
+            _log.warning("lease %s waits for its node to end it", lease.id)
+        return True
+
+    def end(self, lease: Lease, reason: str = "") -> None:
+        """Give a place back as soon as its sandbox is gone."""
+        lease.state, lease.reason = ENDING, reason
+        self.store.set_lease(lease.kept())
+        self.spawn(self._end(lease))
+
+    async def _end(self, lease: Lease) -> None:
+        while lease.state == ENDING:
+            node = self.nodes.get(lease.node)
+            # Where nobody renews, the node itself has ended the sandbox by then.
+            if node is None or node.silent_seconds() > self.limits.ttl_seconds:
+                break
+            try:
+                await node.link.ask("/container/destroy", {"container_id": lease.container}, _END_SECONDS)
+                break
+            except Exception as error:
+                _log.warning("lease %s is not ended yet: %s", lease.id, error)
+                await asyncio.sleep(_SHY_SECONDS)
+        self.over(lease)
+
+    def over(self, lease: Lease, reason: str = "") -> None:
+        """Its sandbox is gone."""
+        if lease.state == ENDED:
+            return
+        if reason:
+            self.counts["lost"] += 1
+            _log.warning("lease %s is lost: %s", lease.id, reason)
+        lease.state, lease.reason = ENDED, reason or lease.reason
+        self.store.set_lease(lease.kept())
+        lease.over.set()
+        self._bury(lease)
+        self.pump()
+
+    def _bury(self, lease: Lease) -> None:
+        self.ended[self.leases.pop(lease.id).id] = lease
+        while len(self.ended) > _ENDED_KEPT:
+            oldest = self.ended.pop(next(iter(self.ended)))
+            self.requests.pop(oldest.request_id, None)
+            self.store.drop_lease(oldest.id)
+
+    # -- placing
+
+    def pump(self) -> None:
+        """Place who waits, soon."""
+        if not self._pumping:
+            self._pumping = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pumping = False
+        waiting = [lease for lease in self.leases.values() if lease.state == WAITING]
+        if not waiting:
+            return
+        rooms = [node.room for node in self.nodes.values()]
+        placed = [lease for lease in self.leases.values() if lease.state in PLACED]
+        going, never = plan(waiting, rooms, placed, self.limits.leases, time.monotonic())
+        for lease, room in going:
+            lease.state, lease.node, lease.attempt = MAKING, room.url, lease.attempt + 1
+            self.store.set_lease(lease.kept())
+            self.spawn(make(self, lease))
+        for lease_id, error in never.items():
+            self.fail(self.leases[lease_id], error)
+
+    def fail(self, lease: Lease, error: Exception) -> None:
+        """Forget a lease that has no place, and tell whoever waits for it."""
+        self._forget(lease)
+        made = self.future(lease)
+        if not made.done():
+            made.set_exception(error)
+            made.exception()  # perhaps nobody waits any more
+
+    # -- nodes
+
+    def add(self, url: str, draining: bool) -> Node:
+        """Know a node from now on."""
+        node = self.nodes[url] = Node(url, self.open_link(url), draining)
+        node.watching = self.spawn(node.watch(self))
+        return node
+
+    def placed(self, url: str) -> list[Lease]:
+        """Leases that take a place on a node."""
+        return [each for each in self.leases.values() if each.node == url and each.state in PLACED]
+
+    # -- time
+
+    async def _tend(self) -> None:
+        while True:
+            now = time.monotonic()
+            for lease in list(self.leases.values()):
+                if lease.state == ACTIVE and lease.ends < now:
+                    self.counts["expired"] += 1
+                    self.end(lease, f"the lease was not renewed for {self.limits.ttl_seconds:g} s")
+                elif lease.state == WAITING and not lease.waiters and lease.ends < now:
+                    self._forget(lease)
+            self.pump()
+            await asyncio.sleep(_TICK_SECONDS)

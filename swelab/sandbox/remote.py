@@ -1,0 +1,290 @@
+"""Sandboxes on other machines, lent by a pool server (docs/pool.md).
+
+Every request that changes something carries an id of its own: sent again after a broken connection it is
+answered with what the first one did, so nothing runs twice. A thread renews the leases of open sandboxes.
+"""
+
+import json
+import logging
+import os
+import re
+import secrets
+import ssl
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from swelab.sandbox.archive import archive, check_folder
+from swelab.sandbox.launch import refusal
+from swelab.sandbox.owner import this_process
+from swelab.sandbox.protocol import (
+    DEFAULT_LIMITS,
+    BackendMissing,
+    EngineDown,
+    ExecResult,
+    Image,
+    Limits,
+    SandboxError,
+    SandboxLost,
+)
+from swelab.sandbox.remote_wire import (
+    BYTES,
+    CREATE_SECONDS,
+    LATE_SECONDS,
+    REQUEST,
+    RESULT,
+    NotReached,
+    find_token,
+    header,
+    told_error,
+)
+
+_CONNECT_SECONDS = 10.0
+_SHORT_SECONDS = 60.0
+_FILE_SECONDS = 660.0
+_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
+_CUT_OFF = (httpx.ReadError, httpx.RemoteProtocolError, httpx.WriteError)
+_REACHED_SECONDS = 5.0
+_RESTART_SECONDS = 120.0  # a pool server that is started again is waited for
+_HOPS = 3  # client, pool, host
+_log = logging.getLogger(__name__)
+
+
+class Line:
+    """Requests to one server, sent again for as long as that is safe and hopeful."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url = url.rstrip("/")
+        self._client = httpx.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {token}"},
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=60),
+            trust_env=False,
+            verify=_trust(os.environ.get("SWELAB_POOL_CA")),
+        )
+
+    def ask(
+        self,
+        path: str,
+        body: dict[str, Any],
+        *,
+        seconds: float = _SHORT_SECONDS,
+        patience: float = 0.0,
+        data: Callable[[], Iterable[bytes] | bytes] | None = None,
+    ) -> httpx.Response:
+        """The answer to a POST of `body`, or of `data` with `body` beside it.
+
+        `seconds` is the longest silence; what was not answered is sent again for `patience` seconds.
+        Raises EngineDown (not reached), and whatever the server tells.
+        """
+        ends, tries = time.monotonic() + patience, 0
+        while True:
+            began = time.monotonic()
+            try:
+                return self._once(path, body, seconds, data)
+            except (httpx.TransportError, NotReached) as error:
+                if isinstance(error, _CUT_OFF) and time.monotonic() - began > _REACHED_SECONDS:
+                    ends = time.monotonic() + patience  # until now it was being done
+                left = ends - time.monotonic()
+                if left <= 0:
+                    said = str(error) or type(error).__name__
+                    raise EngineDown(f"the pool at {self.url} cannot do {path} now: {said}") from None
+                time.sleep(min(left, _PAUSES[min(tries, len(_PAUSES) - 1)]))
+                tries += 1
+
+    def _once(self, path: str, body: dict[str, Any], seconds: float, data: Any) -> httpx.Response:
+        timeout = httpx.Timeout(seconds, connect=_CONNECT_SECONDS, pool=None)
+        text = header(body)
+        if data is None:
+            sent: Any = text.encode()
+            headers = {"Content-Type": "application/json", "Accept": f"{BYTES}, application/json"}
+        else:
+            sent, headers = data(), {"Content-Type": BYTES, REQUEST: text}
+        answer = self._client.post(path, content=sent, headers=headers, timeout=timeout)
+        if answer.status_code == 200:
+            return answer
+        try:
+            record = answer.json()
+        except ValueError:
+            record = None
+        raise told_error(answer.status_code, record)
+
+
+def _trust(path: str | None) -> ssl.SSLContext | bool:
+    try:
+        return ssl.create_default_context(cafile=path) if path else True
+    except OSError as error:
+        raise BackendMissing(f"backend remote: $SWELAB_POOL_CA {path} cannot be used: {error}") from None
+
+
+class RemoteSandbox:
+    """See `protocol.Sandbox`."""
+
+    def __init__(self, backend: "RemoteBackend", lease: dict[str, Any], limits: Limits) -> None:
+        self._backend, self._limits = backend, limits
+        self.lease_id, self.container_id = str(lease["lease_id"]), str(lease["container_id"])
+        self._patience = float(lease["ttl_seconds"])
+        self.closed = False
+
+    def exec(
+        self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
+    ) -> ExecResult:
+        """Run `bash -c command` in /testbed; see the protocol. Raises SandboxLost, ValueError (env)."""
+        limits = limits or self._limits
+        refused = refusal(command, env or {})
+        if refused:
+            return ExecResult(f"bash: {refused}\n".encode(), 126, False, 0, "", 0.0)
+        body = {"command": command, "env": dict(env or {}), "limits": vars(limits)}
+        answer = self._ask("/exec", body, seconds=limits.wall_seconds + _HOPS * LATE_SECONDS)
+        return ExecResult(output=answer.content, **json.loads(answer.headers[RESULT]))
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a file; see `protocol.Sandbox.put`."""
+        self._ask("/put", {"path": path}, seconds=_FILE_SECONDS, data=lambda: data)
+
+    def get(self, path: str, max_bytes: int = 64 << 20) -> bytes:
+        """Read a regular file; see `protocol.Sandbox.get`."""
+        return self._ask("/get", {"path": path, "max_bytes": max_bytes}, seconds=_FILE_SECONDS).content
+
+    def fill(self, tree: Path) -> None:
+        """Unpack a copy of a folder to /testbed. Raises SandboxLost, OSError."""
+        check_folder(tree)
+
+        def chunks() -> Iterable[bytes]:
+            with archive(tree) as pieces:
+                yield from pieces
+
+        self._ask("/fill", {}, seconds=_FILE_SECONDS, data=chunks)
+
+    def _ask(self, path: str, body: dict[str, Any], **options: Any) -> httpx.Response:
+        if self.closed:
+            raise SandboxLost("the sandbox is closed")
+        named = {**body, "lease_id": self.lease_id, "request_id": secrets.token_hex(16)}
+        return self._backend.line.ask(path, named, patience=self._patience, **options)
+
+    def containers(self) -> list[str]:
+        """Id of its first container on its host."""
+        return [self.container_id]
+
+    def close(self) -> None:
+        """End what runs and give the lease back; should that fail, it ends by itself in one time to live."""
+        if self.closed:
+            return
+        self.closed = True
+        self._backend.forget(self)
+        try:
+            self._backend.line.ask("/close", {"lease_id": self.lease_id}, patience=self._patience / 2)
+        except SandboxError as error:
+            _log.warning("lease %s is left to expire: %s", self.lease_id, error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class RemoteBackend:
+    """See `protocol.Backend`. The pool is $SWELAB_POOL; raises BackendMissing, InputError (no token).
+
+    $SWELAB_POOL_WAIT: seconds that a sandbox may wait for a place (default 3600).
+    """
+
+    name = "remote"
+
+    def __init__(self) -> None:
+        self.url = os.environ.get("SWELAB_POOL", "")
+        if not self.url.startswith(("http://", "https://")):
+            raise BackendMissing("backend remote: $SWELAB_POOL is not the address of a pool server")
+        self._token = find_token()
+        self._wait = float(os.environ.get("SWELAB_POOL_WAIT") or 3600)
+        me = this_process()
+        run = os.environ.get("SWELAB_RUN") or f"{me['host']}-{me['pid']}-{me['start']}"
+        self._run = "run-" + re.sub(r"[^A-Za-z0-9_.:@/+=-]", "-", run)[:100]
+        self._lock = threading.Lock()
+        self._process = 0
+        try:
+            self.line.ask("/healthz", {})
+        except SandboxError as error:
+            raise BackendMissing(f"backend remote: {error}") from None
+
+    @property
+    def line(self) -> Line:
+        """The connection; a forked process gets its own."""
+        with self._lock:
+            if self._process != os.getpid():
+                self._line, self._process = Line(self.url, self._token), os.getpid()
+                self._open: weakref.WeakSet[RemoteSandbox] = weakref.WeakSet()
+                self._beating: threading.Thread | None = None
+            return self._line
+
+    def start(
+        self, tree: Path | None, *, image: Image | None = None, limits: Limits = DEFAULT_LIMITS
+    ) -> RemoteSandbox:
+        """A fresh sandbox on some host; see `protocol.Backend.start`. Raises NoPlace (a SandboxLost) too."""
+        if tree is None and image is None:
+            raise ValueError("a sandbox needs a tree or an image")
+        body: dict[str, Any] = {"tree": tree is not None, "limits": vars(limits), "heartbeats": True}
+        if image:
+            body |= {"image": image.name, "digest": image.digest, "cwd": image.workdir}
+        box = RemoteSandbox(self, self._allocate(body), limits)
+        with self._lock:
+            self._open.add(box)
+            if self._beating is None or not self._beating.is_alive():
+                self._beating = threading.Thread(target=self._beat, args=(box._patience / 4,), daemon=True)
+                self._beating.start()
+        try:
+            if tree is not None:
+                box.fill(Path(tree))
+        except BaseException:
+            box.close()
+            raise
+        return box
+
+    def _allocate(self, body: dict[str, Any]) -> dict[str, Any]:
+        named = {**body, "run": self._run, "request_id": secrets.token_hex(16)}
+        try:
+            answer = self.line.ask(
+                "/allocate",
+                {**named, "deadline_seconds": self._wait},
+                seconds=self._wait + CREATE_SECONDS + LATE_SECONDS,
+                patience=min(self._wait, _RESTART_SECONDS),
+            )
+            return answer.json()
+        except BaseException as error:
+            if not isinstance(error, SandboxError) or isinstance(error, EngineDown):
+                self._cancel(named["request_id"])
+            raise
+
+    def _cancel(self, request_id: str) -> None:
+        try:
+            self.line.ask("/cancel", {"request_id": request_id}, seconds=5.0)
+        except (SandboxError, OSError) as error:
+            _log.warning("a request for a sandbox could not be cancelled: %s", error)
+
+    def forget(self, box: RemoteSandbox) -> None:
+        """Renew the lease of this sandbox no more."""
+        with self._lock:
+            self._open.discard(box)
+
+    def _beat(self, seconds: float) -> None:
+        line = self.line
+        while True:
+            with self._lock:
+                leases = [box.lease_id for box in self._open]
+                if not leases:
+                    self._beating = None
+                    return
+            try:
+                line.ask("/heartbeat", {"lease_ids": leases}, seconds=max(1.0, seconds))
+            except Exception as error:
+                _log.warning("leases were not renewed: %s", error)
+            time.sleep(seconds)

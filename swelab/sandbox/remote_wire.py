@@ -1,0 +1,108 @@
+"""What travels between clients of remote sandboxes, the pool and its hosts: errors, settings, the token.
+
+Files and output travel as bytes; what is said about them, as ASCII JSON in a header beside them (text that is
+not UTF-8 as escaped lone surrogates, so that nothing is lost).
+"""
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from swelab.records import InputError, shorten
+from swelab.sandbox.protocol import (
+    BackendMissing,
+    EngineDown,
+    ImageMissing,
+    PathRefused,
+    SandboxError,
+    SandboxLost,
+)
+
+BYTES = "application/octet-stream"
+REQUEST, RESULT = "swelab-request", "swelab-result"  # headers
+SHORTEST_TOKEN = 24
+LATE_SECONDS = 15.0
+"""A command's end is told at most so long after its wall time; every hop on the way adds as much again."""
+CREATE_SECONDS = 180.0
+"""A host makes a sandbox in so long; preparing an image takes longer, and is asked for again."""
+
+
+class NoPlace(SandboxLost):
+    """No host had room in the time given; the caller tries again after a while."""
+
+
+class NotReached(SandboxLost):
+    """A server did not answer, or was cut off: the same request (same id) may be sent again."""
+
+
+class Refused(SandboxError):
+    """A server does not take this request, now or later; the message says why."""
+
+
+_TYPES: tuple[type[Exception], ...] = (
+    *(NoPlace, NotReached, Refused, EngineDown, SandboxLost, ImageMissing, BackendMissing, PathRefused),
+    *(SandboxError, ValueError, TypeError),
+)
+_NAMED = {each.__name__: each for each in _TYPES}
+_STATUS = {
+    "NoPlace": 503,
+    "NotReached": 503,
+    "EngineDown": 503,
+    "SandboxLost": 410,
+    "ImageMissing": 404,
+    "PathRefused": 422,
+    "ValueError": 400,
+    "Refused": 400,
+}
+
+
+def error_record(error: Exception) -> tuple[int, dict[str, Any]]:
+    """(HTTP status, JSON object) that tells an error to the other side."""
+    if isinstance(error, OSError):
+        code = error.errno or errno.EIO
+        status = {errno.ENOENT: 404, errno.ENOSPC: 507}.get(code, 500)
+        told = {"error_type": "OSError", "errno": code, "strerror": error.strerror, "path": error.filename}
+        return status, {"ok": False, "error": shorten(str(error), 500), **told}
+    name = next((each.__name__ for each in _TYPES if isinstance(error, each)), "SandboxError")
+    told = {"error_type": name, "retryable": isinstance(error, EngineDown | NoPlace | NotReached)}
+    return _STATUS.get(name, 500), {"ok": False, "error": " ".join(str(error).split("\n")), **told}
+
+
+def told_error(status: int, record: Any) -> Exception:
+    """The error that an answer other than 200 tells."""
+    if not isinstance(record, dict) or not isinstance(record.get("error"), str):
+        return NotReached(f"the server answered {status} and no reason")
+    if record.get("error_type") == "OSError" and isinstance(record.get("errno"), int):
+        return OSError(record["errno"], record.get("strerror") or record["error"], record.get("path"))
+    return _NAMED.get(str(record.get("error_type")), Refused)(record["error"])
+
+
+def header(record: dict[str, Any]) -> str:
+    """A JSON object as the value of a header."""
+    return json.dumps(record, ensure_ascii=True, separators=(",", ":"))
+
+
+def find_token(path: str | Path | None = None) -> str:
+    """The token in a file ($SWELAB_POOL_TOKEN_FILE), else in $SWELAB_POOL_TOKEN. Raises InputError."""
+    path = path or os.environ.get("SWELAB_POOL_TOKEN_FILE")
+    if not path:
+        return checked_token(os.environ.get("SWELAB_POOL_TOKEN", ""), "$SWELAB_POOL_TOKEN")
+    try:
+        with open(path, encoding="ascii") as stream:
+            mode = os.fstat(stream.fileno()).st_mode
+            text = stream.read(4096).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the token cannot be read: {error}", path) from None
+    if stat.S_IMODE(mode) & 0o077:
+        raise InputError("others can read the token", path, "a file of mode 600")
+    return checked_token(text, path)
+
+
+def checked_token(text: str, where: str | Path) -> str:
+    """The token itself, if it is one. Raises InputError."""
+    if len(text) < SHORTEST_TOKEN or not text.isascii() or not text.isprintable() or " " in text:
+        raise InputError("no token", where, f"at least {SHORTEST_TOKEN} printable characters, none a space")
+    return text

@@ -1,0 +1,108 @@
+"""Who of the waiting gets a place, and where: nothing over its limits, nobody starved, whatever the state."""
+
+import random
+from collections import Counter
+
+from swelab.pool.leases import ACTIVE, ENDED, ENDING, MAKING, Lease
+from swelab.pool.placement import Room, choose, fair, plan, uses
+
+GIB = 1 << 30
+
+
+def lease(number, run="", image="", state="waiting", node="", memory=GIB):
+    asked = {"run": run, "image": image, "limits": {"memory_bytes": memory}}
+    return Lease(f"request-{number}", asked, state=state, node=node)
+
+
+def room(url, places=4, memory=64 * GIB, **more):
+    return Room(url, healthy=True, most_places=places, most_memory=memory, **more)
+
+
+def where(waiting, rooms, leases=(), most=1000, now=0.0):
+    going, never = plan(waiting, rooms, leases, most, now)
+    return [(waiting.index(each), chosen.url) for each, chosen in going], never
+
+
+def test_the_emptiest_host_and_rather_one_that_knows_the_image():
+    rooms = [room("a"), room("b"), room("c", warm={"i "})]
+    here = [lease(9, state=ACTIVE, node="a"), lease(8, state=ACTIVE, node="c")]
+    assert choose(lease(0), rooms, uses(here), 0).url == "b"
+    assert choose(lease(0, image="i"), rooms, uses(here), 0).url == "c"  # 1 of 4 places, less three tenths
+    here.append(lease(7, state=ACTIVE, node="c"))
+    assert choose(lease(0, image="i"), rooms, uses(here), 0).url == "b"
+
+
+def test_what_counts_as_a_place():
+    states = [lease(n, state=state, node="a") for n, state in enumerate((MAKING, ACTIVE, ENDING, ENDED))]
+    assert uses(states)["a"].places == 3 and uses(states)["a"].memory == 3 * GIB
+
+
+def test_who_has_little_comes_first_and_then_who_came_first():
+    waiting = [lease(0, "big"), lease(1, "big"), lease(2, "small"), lease(3, "big"), lease(4, "small")]
+    order = fair(waiting, Counter({"big": 1}))
+    assert [waiting.index(each) for each in order] == [2, 0, 4, 1, 3]
+
+
+def test_nobody_passes_who_waits_for_a_host():
+    rooms = [
+        room("a", places=9, memory=8 * GIB),
+        room("b", places=9, memory=8 * GIB, absent={"only-a ": (100.0, "no")}),
+    ]
+    full = [lease(9, state=ACTIVE, node="a", memory=6 * GIB)]
+    waiting = [lease(0, image="only-a", memory=4 * GIB), lease(1, image="only-a"), lease(2)]
+    assert where(waiting, rooms, full) == ([(2, "b")], {})
+
+
+def test_what_can_never_be_placed_is_said():
+    rooms = [
+        room("a", absent={"i ": (10.0, "no i")}),
+        room("b", absent={"i ": (10.0, "no i")}, memory=2 * GIB),
+    ]
+    waiting = [lease(0, image="i"), lease(1, memory=100 * GIB), lease(2, memory=3 * GIB)]
+    going, never = where(waiting, rooms)
+    assert going == [(2, "a")]
+    assert str(never[waiting[0].id]) == "on 2 of 2 hosts: no i" and "memory" in str(never[waiting[1].id])
+    assert where(waiting[:1], rooms, now=11.0)[0] == [(0, "a")]  # asked again after a while
+    assert where(waiting, []) == ([], {})
+    rooms[0].healthy = rooms[0].draining = False
+    assert where([lease(0)], [Room("new")]) == ([], {})
+
+
+def test_drained_sick_full_and_shy_hosts_get_nothing():
+    rooms = [room("a", draining=True), room("b", places=1, foreign_places=1), room("c", shy_until=5.0)]
+    rooms += [
+        room("d", memory=2 * GIB, foreign_memory=2 * GIB),
+        Room("e", most_places=4, most_memory=64 * GIB),
+    ]
+    assert where([lease(0)], rooms, now=4.0) == ([], {})
+    assert where([lease(0)], rooms, now=5.0) == ([(0, "c")], {})
+
+
+def test_no_plan_exceeds_a_limit_whatever_the_state():
+    chance = random.Random(7)
+    for _ in range(300):
+        rooms = [
+            room(name, places=chance.randrange(1, 5), memory=chance.randrange(1, 12) * GIB)
+            for name in "abcd"[: chance.randrange(1, 5)]
+        ]
+        held = [
+            lease(n, "x", state=ACTIVE, node=chance.choice(rooms).url, memory=chance.randrange(1, 4) * GIB)
+            for n in range(chance.randrange(4))
+        ]
+        waiting = [
+            lease(n, chance.choice("xyz"), chance.choice("ij"), memory=chance.randrange(1, 14) * GIB)
+            for n in range(chance.randrange(12))
+        ]
+        most = chance.randrange(1, 10)
+        going, never = plan(waiting, rooms, held, most, 0.0)
+        assert len({each.id for each, _ in going} | set(never)) == len(going) + len(never)
+        assert len(going) + len(held) <= max(most, len(held))
+        for each in rooms:
+            new = [got for got, chosen in going if chosen is each]
+            old = [got for got in held if got.node == each.url]
+            if new:
+                assert len(new) + len(old) <= each.most_places
+                assert sum(got.memory for got in new + old) <= each.most_memory
+        if not going and not never and waiting and len(held) < most:
+            first = fair(waiting, Counter(got.run for got in held))[0]
+            assert choose(first, rooms, uses(held), 0.0) is None

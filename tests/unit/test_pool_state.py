@@ -1,0 +1,127 @@
+"""What a pool remembers: answers given once, leases written down, errors told across the wire."""
+
+import asyncio
+import errno
+
+import pytest
+
+from swelab.pool.http import Conflict
+from swelab.pool.once import Once
+from swelab.pool.store import Store
+from swelab.records import InputError
+from swelab.sandbox import EngineDown, ImageMissing, Limits, PathRefused, SandboxError, SandboxLost
+from swelab.sandbox.remote_wire import NoPlace, NotReached, Refused, error_record, find_token, told_error
+
+
+def test_work_is_done_once_for_an_id_also_when_who_asked_goes_away():
+    async def main():
+        once, count = Once(size=len, kept=2), []
+
+        async def work():
+            await asyncio.sleep(0.01)
+            count.append(1)
+            return "x" * len(count)
+
+        first = asyncio.ensure_future(once.run("a", "f", work))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert await once.run("a", "f", work) == "x" == await once.run("a", "f", work)
+        with pytest.raises(Conflict):
+            await once.run("a", "other", work)
+        for key in "bcd":
+            await once.run(key, "f", work)
+        with pytest.raises(SandboxLost, match="not kept any more"):
+            await once.run("a", "f", work)
+        assert await once.run(None, "f", work) == "xxxxx" and len(count) == 5
+
+    asyncio.run(main())
+
+
+def test_failures_are_kept_or_not():
+    async def main():
+        tries = []
+
+        async def fail():
+            tries.append(1)
+            raise SandboxLost("no")
+
+        for kept, expected in ((True, 1), (False, 3)):
+            tries.clear()
+            once = Once(keep_errors=kept)
+            for _ in range(3):
+                with pytest.raises(SandboxLost):
+                    await once.run("a", "f", fail)
+            assert len(tries) == expected
+
+    asyncio.run(main())
+
+
+def lease(number, state="active"):
+    names = {"node": "http://n", "attempt": 1, "container": "c", "reason": ""}
+    asked = {"tree": True, "limits": vars(Limits())}
+    return {"id": f"l{number}", "request_id": f"r{number}", "asked": asked, "state": state, **names}
+
+
+def test_leases_and_nodes_outlive_the_server(tmp_path):
+    path = tmp_path / "state" / "pool.sqlite"
+    store = Store(path)
+    name = store.pool_id()
+    store.set_node("http://n", False)
+    store.set_node("http://n", True)
+    store.set_lease(lease(1, "making"))
+    store.set_lease(lease(2))
+    store.set_lease(lease(1))
+    store.drop_lease("l2")
+    with pytest.raises(InputError, match="another pool server holds it"):
+        Store(path)
+    store.close()
+    again = Store(path)
+    assert (again.pool_id(), again.nodes(), again.leases()) == (name, {"http://n": True}, [lease(1)])
+    assert path.stat().st_mode & 0o077 == 0
+    again.close()
+
+
+def test_a_file_that_is_no_state_of_a_pool(tmp_path):
+    path = tmp_path / "pool.sqlite"
+    path.write_bytes(b"hello" * 1000)
+    with pytest.raises(InputError, match="not a database"):
+        Store(path)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(SandboxLost("x"), EngineDown("x"), ImageMissing("x"), PathRefused("x"), SandboxError("x")),
+        *(NoPlace("x"), NotReached("x"), Refused("x"), ValueError("x")),
+        *(OSError(errno.ENOSPC, "No space left", "f"), FileNotFoundError(errno.ENOENT, "none", "a/b")),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_keep_their_type_and_words(error):
+    status, record = error_record(error)
+    told = told_error(status, record)
+    assert type(told) is type(error) and str(told) == str(error) and status >= 400
+    assert getattr(told, "errno", None) == getattr(error, "errno", None)
+
+
+def test_an_answer_that_tells_nothing_is_no_result():
+    assert isinstance(told_error(502, None), NotReached) and isinstance(told_error(500, ["x"]), NotReached)
+
+
+def test_tokens(tmp_path, monkeypatch):
+    monkeypatch.delenv("SWELAB_POOL_TOKEN_FILE", raising=False)
+    path = tmp_path / "token"
+    path.write_text("t" * 24 + "\n")
+    path.chmod(0o600)
+    assert find_token(path) == "t" * 24
+    path.chmod(0o640)
+    with pytest.raises(InputError, match="others can read the token"):
+        find_token(path)
+    for text in ("", "short", "with a space in the middle of it", "t" * 30 + "\u00fc"):
+        monkeypatch.setenv("SWELAB_POOL_TOKEN", text)
+        with pytest.raises(InputError, match="no token"):
+            find_token()
+    monkeypatch.setenv("SWELAB_POOL_TOKEN", "e" * 30)
+    assert find_token() == "e" * 30
+    with pytest.raises(InputError, match="cannot be read"):
+        find_token(tmp_path / "nothing")
