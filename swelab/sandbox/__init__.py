@@ -46,7 +46,7 @@ __all__ = [
     "open_backend",
 ]
 
-BACKENDS = ("bubblewrap", "docker", "apptainer")
+BACKENDS = ("bubblewrap", "docker", "apptainer", "remote")
 _DEFAULT_TOOLBOX = Path(__file__).resolve().parents[2] / ".venv-sandbox"
 
 
@@ -65,6 +65,10 @@ def open_backend(name: str | None = None, *, toolbox: Path | None = None) -> Bac
         from swelab.sandbox.apptainer import ApptainerBackend
 
         return ApptainerBackend()
+    if name == "remote":
+        from swelab.sandbox.remote import RemoteBackend
+
+        return RemoteBackend()
     if name != "bubblewrap":
         raise BackendMissing(f"no sandbox backend is called {name!r}; there are: {', '.join(BACKENDS)}")
     return BubblewrapBackend(toolbox or Path(os.environ.get("SWELAB_TOOLBOX") or _DEFAULT_TOOLBOX))

@@ -10,9 +10,10 @@ from swelab.records import read_json
 from swelab.sandbox import Image, open_backend
 from swelab.sandbox.scratch import PREFIX
 from tests.contract import engine as engines
+from tests.contract import pool_servers
 from tests.contract.attacks import SHORT, processes_with, program
 
-KINDS = ("bubblewrap", "folder", "docker")  # folder: bubblewrap on an unpacked image
+KINDS = ("bubblewrap", "folder", "docker", "remote")  # folder: bubblewrap on an unpacked image
 
 
 def pytest_generate_tests(metafunc):
@@ -57,6 +58,22 @@ def engine(image_record):
     engines.engine_end(running)
 
 
+@pytest.fixture(scope="session")
+def pool(engine, tmp_path_factory):
+    """A pool of one host, and the environment that leads to it."""
+    folder = tmp_path_factory.mktemp("pool")
+    host = pool_servers.exec_server(engine, folder / "host", "--max-containers", 64)
+    server = pool_servers.pool_server([host], folder / "pool")
+    told = {"SWELAB_POOL": server.url, "SWELAB_POOL_TOKEN_FILE": str(server.token_file)}
+    before = {name: os.environ.get(name) for name in told}
+    os.environ.update(told)
+    yield server
+    for name, value in before.items():
+        os.environ.pop(name) if value is None else os.environ.update({name: value})
+    server.stop()
+    host.stop()
+
+
 class Place:
     """A backend, the image that sandboxes of it need if they need one, and how the host sees them."""
 
@@ -73,7 +90,7 @@ class Place:
     def murder(self, box, sleep):
         """End a sandbox that runs `sleep` as a stranger would."""
         if self.engine:
-            self.engine.docker("rm", "--force", box._lanes[0].id)
+            self.engine.docker("rm", "--force", box.containers()[0])
         else:
             outer = [pid for pid in processes_with(sleep) if program(pid) == "bwrap"]
             os.kill(outer[0], signal.SIGKILL)
@@ -87,7 +104,7 @@ class Place:
     def left_by(self, pid, scratch, ours):
         """What a caller that has ended has left; `ours` is a sandbox of this process."""
         if self.engine:
-            return [c for c in self.engine.containers() if c != ours._lanes[0].id]
+            return [c for c in self.engine.containers() if c != ours.containers()[0]]
         folders = [path for path in scratch.glob(PREFIX + "*") if (path / "testbed").exists()]
         return [path for path in folders if path != ours._scratch.path]
 
@@ -98,6 +115,9 @@ def place(kind, backend, request):
     if kind == "docker":
         running = request.getfixturevalue("engine")
         return Place(open_backend("docker"), engine=running)
+    if kind == "remote":
+        request.getfixturevalue("pool")
+        return Place(open_backend("remote"), engine=request.getfixturevalue("engine"))
     return Place(backend, request.getfixturevalue("image") if kind == "folder" else None)
 
 

@@ -106,16 +106,19 @@ def test_a_killed_caller_leaves_nothing_and_a_living_one_keeps_all(place, tree, 
         assert text(ours.exec("cat a.txt")) == "hello\n"
 
 
-def test_a_caller_killed_at_any_moment_leaves_no_process(place, tree, tmp_path):
+def test_a_caller_killed_at_any_moment_leaves_nothing(place, tree, tmp_path, monkeypatch):
     """The command is short, so that most kills hit between the steps of starting and ending one."""
     sleep = token()
-    for _ in range(3 if place.backend.name == "docker" else 12):
+    monkeypatch.setenv("SWELAB_SCRATCH", str(tmp_path))
+    for _ in range(3 if place.engine else 12):
         caller = _caller(place, tree, f": {sleep}", tmp_path)
         assert caller.stdout.readline() == b"started\n"
         time.sleep(random.uniform(0.0, 0.03))
         caller.kill()
         caller.communicate()
     assert until(lambda: processes_with(sleep) == [], 10)
+    with place.another().start(tree, image=place.image) as ours:
+        assert until(lambda: place.left_by(caller.pid, tmp_path, ours) == [], 10)
 
 
 def test_ended_commands_leave_nothing_behind(sandbox):

@@ -20,7 +20,7 @@ echo two > /elsewhere/g; ln -s /elsewhere /link; chmod 700 /var/closed
 """
 
 
-@pytest.fixture(scope="module", params=["folder", "docker"])
+@pytest.fixture(scope="module", params=["folder", "docker", "remote"])
 def own(request, image, backend, tmp_path_factory):
     """(backend, an image with a repository and variables of its own, made from the sandbox image)."""
     if request.param == "folder":
@@ -34,10 +34,16 @@ def own(request, image, backend, tmp_path_factory):
     engine = request.getfixturevalue("engine")
     docker = open_backend("docker")
     docker._images.prepared(docker.engine, _loaded(docker))
-    engine.docker("run", "--name", "filling", "--network=none", image.digest, "sh", "-c", FILL)
+    engine.docker(
+        "run", "--name", f"filling-{request.param}", "--network=none", image.digest, "sh", "-c", FILL
+    )
     changes = [f"--change=ENV {name}={json.dumps(value)}" for name, value in ENV.items()]
-    made = engine.docker("commit", *changes, "filling")
-    engine.docker("rm", "filling")
+    made = engine.docker("commit", *changes, f"filling-{request.param}")
+    engine.docker("rm", f"filling-{request.param}")
+    if request.param == "remote":
+        request.getfixturevalue("pool")
+        yield open_backend("remote"), replace(image, name="own", digest=made)
+        return
     yield docker, replace(image, name="own", digest=made)
 
 

@@ -1,0 +1,107 @@
+"""The two servers of a pool as processes, with files of their own: started, killed, started again."""
+
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+
+import httpx
+
+from swelab.sandbox.machine import tool
+from tests.conftest import ROOT
+from tests.contract.attacks import until
+
+
+class Server:
+    """`python -m scripts.<name>` with a token of its own; after a kill it comes back at the same port."""
+
+    def __init__(self, name, folder, *arguments, env=None, prefix=(), token=None):
+        self.name, self.folder = name, folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.token_file = token or write_token(folder / "token")
+        self.token = self.token_file.read_text().strip()
+        self._arguments = [*map(str, arguments), "--token", str(self.token_file)]
+        self._env, self._prefix, self._port = {**os.environ, **(env or {})}, prefix, 0
+        self.process = self.url = None
+        self.start()
+
+    def start(self):
+        command = [
+            *(*self._prefix, tool("setpriv"), "--pdeathsig=KILL"),
+            *(sys.executable, "-m", f"scripts.{self.name}", "--port", self._port, *self._arguments),
+        ]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                list(map(str, command)),
+                cwd=ROOT,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        line = self.process.stdout.readline()
+        found = re.fullmatch(r".* at (https?://.*:(\d+))\n", line)
+        assert found, (line, self.log())
+        self.url, self._port = found[1], int(found[2])
+
+    def log(self):
+        return (self.folder / "log").read_text()
+
+    def kill(self, how=signal.SIGKILL):
+        self.process.send_signal(how)
+        if how == signal.SIGKILL:
+            self.end()
+
+    def end(self):
+        self.process.wait(30)
+        self.process.stdout.close()
+
+    def stop(self):
+        """As systemd would."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+        self.end()
+
+    def ask(self, path, body=None, token=None, **options):
+        """The JSON answer to a GET, or to a POST of a body."""
+        headers = {"Authorization": f"Bearer {token or self.token}"}
+        if body is None:
+            answer = httpx.get(self.url + path, headers=headers, timeout=30, **options)
+        else:
+            answer = httpx.post(self.url + path, json=body, headers=headers, timeout=60, **options)
+        return answer.json()
+
+    def metrics(self):
+        headers = {"Authorization": f"Bearer {self.token}"}
+        lines = httpx.get(self.url + "/metrics", headers=headers, timeout=30).text.splitlines()
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line[0] != "#"}
+
+
+def write_token(path):
+    path.write_text(secrets.token_urlsafe(32) + "\n")
+    path.chmod(0o600)
+    return path
+
+
+def exec_server(engine, folder, *arguments, **options):
+    """One in front of an engine, for all its images unless told."""
+    folder.mkdir(parents=True, exist_ok=True)
+    allowed = folder / "images"
+    if not allowed.exists():
+        allowed.write_text("*\n")
+    given = ("--images", allowed, "--memory-gib", 200, *arguments)
+    return Server("exec_server", folder, *given, env={"DOCKER_HOST": engine.address}, **options)
+
+
+def pool_server(nodes, folder, *arguments, ttl=5, **options):
+    """One that lends what `nodes` have; returns when they are known to be healthy."""
+    given = ["--node-token", nodes[0].token_file, "--state", folder / "pool.sqlite", "--ttl", ttl]
+    for node in nodes:
+        given += ["--node", node.url]
+    server = Server("pool_server", folder, *given, *arguments, **options)
+    assert until(lambda: server.ask("/healthz")["healthy_nodes"] == len(nodes), 20), server.log()
+    return server
