@@ -18,7 +18,7 @@ from swelab.images.registry import Registry
 from swelab.images.store import Store
 from swelab.journal import Journal
 from swelab.records import Fault, Record, digest
-from swelab.sandbox.protocol import Image
+from swelab.sandbox.protocol import WORKDIR, Image
 
 Check = Callable[[Image], tuple[int, list[Record]]]
 """How many tasks of an image were looked at, and what tells their answers (`leaks` in the schema)."""
@@ -30,10 +30,31 @@ class Puller(Protocol):
     def pull(self, name: Name, source: Name, told: Callable[[int], None]) -> Record: ...
 
 
+class Elsewhere:
+    """Finds out what images are called by their digests; other machines have them (docs/pool.md)."""
+
+    def __init__(self, registry: Registry, architecture: str):
+        self.registry, self.architecture = registry, architecture
+
+    def pull(self, name: Name, source: Name, told: Callable[[int], None] = lambda count: None) -> Record:
+        """The record of the image: its digest, bytes to fetch, working directory. Raises ImageError."""
+        found, manifest = self.registry.resolve(source, self.architecture)
+        workdir = (self.registry.config(source, manifest).get("config") or {}).get("WorkingDir") or WORKDIR
+        size = sum(int(layer["size"]) for layer in manifest["layers"])
+        return {
+            "digest": found,
+            "bytes": size,
+            "folder": "",
+            "workdir": workdir if workdir != "/" else WORKDIR,
+        }
+
+
 def open_puller(backend: str, folder: Path, registry: Registry, architecture: str) -> Puller:
     """The way that the sandboxes of `backend` need. Raises EngineFailed."""
     if backend == "docker":
         return Engine(registry, architecture)
+    if backend == "remote":
+        return Elsewhere(registry, architecture)
     return (Sifs if backend == "apptainer" else Store)(folder, registry, architecture)
 
 
