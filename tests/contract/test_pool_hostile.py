@@ -1,0 +1,287 @@
+"""Requests that are not in order, over a hundred kinds: none is accepted, none ends or blocks a server."""
+
+import contextlib
+import http.client
+import json
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from swelab.pool import serving, shapes
+from swelab.sandbox.remote_wire import BYTES, REQUEST
+from tests.contract import bad_requests as bad
+from tests.contract import pool_servers
+from tests.contract.attacks import until
+
+pytestmark = pytest.mark.real
+SANDBOX = {"container_id": "0" * 64}
+LEASE = {"lease_id": "swe-lease-" + "0" * 32}
+REST = {
+    "exec": {"command": "touch /tmp/accepted"},
+    "get": {"path": "a"},
+    "diff": {},
+    "evaluate": {"eval_script": "x"},
+}
+
+
+@pytest.fixture(scope="module")
+def servers(engine, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hostile")
+    node = pool_servers.exec_server(engine, folder / "node")
+    pool = pool_servers.pool_server([node], folder / "pool")
+    yield {"node": node, "pool": pool}
+    pool.stop()
+    node.stop()
+
+
+def status_of(server, data, seconds=20):
+    """The status of the answer to these bytes; 0 when the connection was closed without one."""
+    place = urlsplit(server.url)
+    with socket.create_connection((place.hostname, place.port), timeout=seconds) as sent:
+        with contextlib.suppress(OSError):  # it may be answered before all is read
+            sent.sendall(data)
+        answer = http.client.HTTPResponse(sent)
+        try:
+            answer.begin()
+            answer.read()
+            return answer.status
+        except (http.client.HTTPException, ConnectionError):
+            return 0
+        except TimeoutError:
+            return -1
+
+
+def requests_to(kind, server):
+    path = "/container/exec" if kind == "node" else "/exec"
+    which, prefix = (SANDBOX, "/container/") if kind == "node" else (LEASE, "/")
+    acts = shapes.acts(next(iter(which)))
+    good = {f"{prefix}{verb}": {**which, **rest} for verb, rest in REST.items()}
+    shape = {f"{prefix}{verb}": acts[verb] for verb in REST}
+    if kind == "node":
+        good |= {"/container/create": {"tree": True}, "/container/renew": {"owner": "x", "containers": {}}}
+        shape |= {"/container/create": shapes.CREATE, "/container/renew": shapes.RENEW}
+    else:
+        good |= {"/allocate": {"tree": True}, "/heartbeat": LEASE, "/cancel": {"request_id": "0" * 16}}
+        shape |= {"/allocate": shapes.ALLOCATE, "/heartbeat": shapes.HEARTBEAT, "/cancel": shapes.CANCEL}
+    found = {}
+    for each in (*good, "/healthz", "/status", "/metrics"):
+        found |= bad.without_access(each, server.token)
+    found |= bad.without_sense(path, server.token) | bad.broken(path, server.token)
+    return found | bad.no_json(path, server.token) | bad.wrong_fields(shape, good, server.token)
+
+
+@pytest.mark.parametrize("which", ["node", "pool"])
+def test_a_hundred_kinds_of_bad_requests(engine, servers, which):
+    server, before = servers[which], engine.containers()
+    kinds = requests_to(which, server)
+    assert len(kinds) > 100
+    with ThreadPoolExecutor(8) as threads:
+        statuses = dict(zip(kinds, threads.map(lambda data: status_of(server, data), kinds.values())))
+    accepted = {name: status for name, status in statuses.items() if status and not 400 <= status < 500}
+    assert accepted == {}
+    assert sum(status == 401 for status in statuses.values()) >= 200
+    assert server.process.poll() is None and server.ask("/healthz")["ok"]
+    assert engine.containers() == before and server.ask("/status")["ok"]
+    assert "Traceback" not in server.log(), server.log()[-3000:]
+
+
+def test_connections_that_never_ask_are_closed(servers):
+    places = [urlsplit(server.url) for server in servers.values()] * 50
+    began = time.monotonic()
+    slow = [socket.create_connection((place.hostname, place.port)) for place in places]
+    for each in slow[:50]:
+        each.sendall(b"POST /exec HTTP/1.1\r\nX: ")
+    for server in servers.values():
+        assert server.ask("/healthz")["ok"]
+    for each in slow:
+        each.settimeout(serving.HEAD_SECONDS + 10)
+        with contextlib.suppress(ConnectionResetError):
+            assert each.recv(1) == b""
+        each.close()
+    assert time.monotonic() - began < serving.HEAD_SECONDS + 10
+
+
+def test_a_request_that_comes_again_is_not_done_again(servers):
+    node = servers["node"]
+    made = node.ask("/container/create", {"tree": True, "request_id": "create-1"})
+    assert node.ask("/container/create", {"tree": True, "request_id": "create-1"}) == made
+    other = node.ask("/container/create", {"tree": True, "request_id": "create-1", "name": "other"})
+    assert (other["ok"], other["error"]) == (False, "the id of that request is another's")
+    asked = {"container_id": made["container_id"], "command": "echo x >> f; cat f", "request_id": "exec-0001"}
+    first = node.ask("/container/exec", asked)
+    assert first["output"] == "x\n" and node.ask("/container/exec", asked) == first
+    assert not node.ask("/container/exec", {**asked, "command": "rm f"})["ok"]
+    assert node.ask("/container/exec", {**asked, "request_id": "exec-0002"})["output"] == "x\nx\n"
+    for number in range(12):
+        node.ask("/container/exec", {**asked, "command": "true", "request_id": f"later-{number:04}"})
+    late = node.ask("/container/exec", asked)
+    assert (late["ok"], late["error_type"]) == (False, "SandboxLost")
+    assert node.ask("/container/destroy", {"container_id": made["container_id"]}) == {
+        "ok": True,
+        "found": True,
+    }
+    assert node.ask("/container/destroy", {"container_id": made["container_id"]}) == {
+        "ok": True,
+        "found": False,
+    }
+
+
+def test_what_is_not_ours_is_not_touched(engine, servers, image):
+    engine.docker("image", "inspect", image.digest)
+    foreign = engine.docker("run", "--detach", "--network=none", image.digest, "sleep", "600")
+    try:
+        for server, which in ((servers["node"], "container_id"), (servers["pool"], "lease_id")):
+            prefix = "/container" if which == "container_id" else ""
+            for body in ({"command": "true"}, {"command": "true", "cwd": "/tmp"}):
+                told = server.ask(f"{prefix}/exec", {which: foreign, **body})
+                assert (told["ok"], told["error_type"]) == (False, "SandboxLost")
+            server.ask(f"{prefix}/destroy" if prefix else "/close", {which: foreign})
+        told = servers["node"].ask("/container/renew", {"owner": "me", "containers": {foreign: 5}})
+        assert told["unknown"] == [foreign] and told["extra"] == {}
+        assert foreign in engine.containers()
+    finally:
+        engine.docker("rm", "--force", foreign)
+
+
+def test_images_that_are_not_allowed(engine, image, tmp_path):
+    (tmp_path / "images").write_text("# what may be used\nallowed/*\n")
+    node = pool_servers.exec_server(engine, tmp_path)
+    try:
+        made = node.ask("/container/create", {"tree": True})  # loads the sandbox image
+        node.ask("/container/destroy", {"container_id": made["container_id"]})
+        engine.docker("tag", image.digest, "forbidden/image:v1")
+        tries = [
+            {"image": "forbidden/image:v1"},
+            {"image": "forbidden/image:v1", "digest": image.digest},
+            {
+                "image": "allowed/image:v1",
+                "digest": image.digest,
+            },  # the digest decides, not the name beside it
+            {"image": "allowed/nothing:v1"},
+            {"image": image.digest},
+        ]
+        for each in tries:
+            told = node.ask("/container/create", each)
+            assert (told["ok"], told["error_type"]) == (False, "ImageMissing"), (each, told)
+        assert node.ask("/images") == {"ok": True, "images": [], "count": 0}
+        engine.docker("tag", image.digest, "allowed/image:v1")
+        assert node.ask("/images")["images"] == ["allowed/image:v1"]
+        made = node.ask("/container/create", {"image": "allowed/image:v1", "tree": True})
+        assert made["ok"] and node.ask("/container/destroy", {"container_id": made["container_id"]})["found"]
+    finally:
+        engine.docker("rmi", "allowed/image:v1", "forbidden/image:v1")
+        node.stop()
+
+
+def test_what_a_host_does_not_give(servers):
+    node = servers["node"]
+    asked = [
+        {"memory_bytes": 1 << 45},
+        {"wall_seconds": 80_000},
+        {"output_bytes": 1 << 40},
+        {"processes": 1 << 20},
+    ]
+    for limits in asked:
+        told = node.ask("/container/create", {"tree": True, "limits": limits})
+        assert not told["ok"] and "is more than this host's" in told["error"], told
+    made = node.ask("/container/create", {"tree": True})["container_id"]
+    for limits in asked:
+        told = node.ask("/container/exec", {"container_id": made, "command": "true", "limits": limits})
+        assert not told["ok"] and "is more than this host's" in told["error"]
+    refused = [
+        ({"command": "true", "env": {"A=B": "c"}}, "ValueError"),
+        ({"command": "true", "cwd": "relative"}, "Refused"),
+    ]
+    for body, kind in refused:
+        told = node.ask("/container/exec", {"container_id": made, **body})
+        assert (told["ok"], told["error_type"]) == (False, kind)
+    told = node.ask("/container/get", {"container_id": made, "path": "../../etc/shadow"})
+    assert (told["ok"], told["error_type"]) == (False, "PathRefused")
+    headers = {"Authorization": f"Bearer {node.token}", "Content-Type": BYTES}
+    for path in ("/etc/passwd", "../x", "/tmp/../etc/x", "/proc/self/mem"):
+        headers[REQUEST] = json.dumps({"container_id": made, "path": path})
+        assert httpx.post(node.url + "/container/put", content=b"x", headers=headers).status_code == 422
+    headers[REQUEST] = json.dumps({"container_id": made})
+    assert httpx.post(node.url + "/container/fill", content=b"no tar", headers=headers).status_code == 500
+    for script in ("", "exit 0", "set -uxo pipefail\nexit 0"):
+        told = node.ask("/container/evaluate", {"container_id": made, "eval_script": script})
+        assert (told["ok"], told["error_type"]) == (False, "Refused"), told
+    node.ask("/container/destroy", {"container_id": made})
+
+
+def test_more_than_a_host_takes(engine, tmp_path):
+    node = pool_servers.exec_server(engine, tmp_path, "--max-containers", 2)
+    try:
+        made = [node.ask("/container/create", {"tree": True}) for _ in range(3)]
+        assert [each["ok"] for each in made] == [True, True, False]
+        assert (made[2]["error_type"], made[2]["retryable"]) == ("NoPlace", True)
+        answers, sleepers = [], []
+        for _ in range(12):
+            body = {"container_id": made[0]["container_id"], "command": "sleep 2"}
+            sleepers.append(
+                threading.Thread(target=lambda b=body: answers.append(node.ask("/container/exec", b)))
+            )
+        for each in sleepers:
+            each.start()
+        for each in sleepers:
+            each.join()
+        assert sum(answer["ok"] for answer in answers) == 8
+        assert {answer["error"] for answer in answers if not answer["ok"]} == {
+            "8 requests at once in one sandbox are the most"
+        }
+    finally:
+        node.stop()
+    assert until(lambda: engine.containers() == [], 10)
+
+
+def test_a_sandbox_that_nobody_renews_ends(engine, servers):
+    node = servers["node"]
+    before = engine.containers()
+    made = node.ask("/container/create", {"tree": True, "ttl_seconds": 1})
+    assert len(engine.containers()) == len(before) + 1
+    assert until(lambda: engine.containers() == before, 10)
+    told = node.ask("/container/exec", {"container_id": made["container_id"], "command": "true"})
+    assert (told["ok"], told["error_type"]) == (False, "SandboxLost")
+
+
+def test_an_engine_that_is_down_is_not_healthy(image_record, tmp_path):
+    from tests.contract.engine import engine_end, start_engine
+
+    own = start_engine()
+    node = pool_servers.exec_server(own, tmp_path)
+    try:
+        assert node.ask("/healthz")["running_containers"] == "0"
+        own.kill()
+        told = node.ask("/healthz")
+        assert (told["ok"], told["error_type"]) == (False, "EngineDown")
+        own.start()
+        assert until(lambda: node.ask("/healthz")["ok"], 20)
+    finally:
+        node.stop()
+        engine_end(own)
+
+
+def test_only_the_keeper_changes_the_nodes(servers):
+    pool, node = servers["pool"], servers["node"]
+    for path in ("/nodes/join", "/nodes/drain", "/nodes/leave"):
+        assert not pool.ask(path, {"url": node.url})["ok"]
+        assert not pool.ask(path, {"url": "http://127.0.0.1:1"}, token=node.token)["ok"]
+    for url in (
+        "file:///etc/passwd",
+        "http://u:p@host",
+        "http://host/path",
+        "http://host?x",
+        "gopher://x",
+        "",
+    ):
+        assert not pool.ask("/nodes/join", {"url": url}, token=node.token)["ok"]
+    other = node.url.replace("127.0.0.1", "localhost")
+    told = pool.ask("/nodes/join", {"url": other}, token=node.token)
+    assert (told["ok"], told["error"]) == (False, "that host is in the pool under another address")
+    assert not pool.ask("/allocate", {"tree": True}, token=node.token)["ok"]
+    assert [each["url"] for each in pool.ask("/status")["pool"]["nodes"]] == [node.url]
