@@ -21,6 +21,7 @@ configfile: "configs/config.yaml"
 
 
 include: "rules/common.smk"
+include: "rules/jobs.smk"
 include: "rules/tasks.smk"
 include: "rules/images.smk"
 include: "rules/rollouts.smk"

@@ -9,10 +9,20 @@ from swelab.experiment import load_experiment, weights_paths
 from swelab.journal import lock
 from swelab.records import Fault
 from swelab.shards import shard_names
+from swelab.site import (
+    check_site,
+    on_nodes,
+    plain_job,
+    resources,
+    sandboxes_mb,
+    submission,
+)
 
 try:
     SETTINGS = recipes.complete("config", config, "configs/config.yaml")
     EXPERIMENT = load_experiment(SETTINGS["experiment"])
+    if SITE := SETTINGS.get("site"):
+        check_site(SITE, EXPERIMENT)
 except Fault as fault:
     print(f"error: {fault}", file=sys.stderr)
     sys.exit(2)
@@ -28,7 +38,9 @@ shell.prefix(
     f"export PATH={quote(os.path.dirname(sys.executable))}:$PATH"
     f" SWELAB_BACKEND={quote(SETTINGS['backend'])}"
     f" SWELAB_TOOLBOX={quote(SETTINGS['toolbox'])}; "
+    + on_nodes(SITE or {}).replace("{", "{{").replace("}", "}}")
 )
+os.environ.update(submission(SITE or {}))
 
 
 def hold_results():
@@ -98,17 +110,6 @@ def policy_weights(wildcards):
     return weights_paths(policy_settings(wildcards))[1] or []
 
 
-def rollout_workers(wildcards):
-    """Rollouts at once: bounded by cores for a scripted policy, by the server for a model."""
-    scripted = policy_settings(wildcards)["kind"] == "scripted"
-    return WORKERS if scripted else SETTINGS["rollouts_at_once"]
-
-
-def rollout_threads(wildcards):
-    """Cores of a rollout job: beside a model its sandboxes mostly wait."""
-    return WORKERS if policy_settings(wildcards)["kind"] == "scripted" else 1
-
-
 def shards(pattern):
     """Input function: `pattern` for every shard of the wildcards' policy on their subset."""
 
@@ -117,10 +118,6 @@ def shards(pattern):
         return expand(pattern, policy=names.policy, subset=names.subset, shard=shard)
 
     return paths
-
-
-def model_threads(wildcards):
-    return model_settings(wildcards).get("train", {}).get("threads", 1)
 
 
 def model_repo(wildcards):
@@ -143,7 +140,7 @@ def sft_selection(wildcards):
 
 def sft_training(wildcards):
     settings = sft_settings(wildcards)
-    return {key: settings[key] for key in settings if key != "selection"}
+    return {key: settings[key] for key in settings if key not in ("selection", "job")}
 
 
 def sft_base(wildcards):

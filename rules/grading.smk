@@ -25,6 +25,8 @@ rule grade:
     conda:
         "../envs/workflow.yaml"
     threads: WORKERS
+    resources:
+        **ask(plain_job(cpus=WORKERS, **SANDBOXES)),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.grade \
@@ -38,7 +40,7 @@ rule grade:
             --subset {wildcards.subset:q} \
             --shard {wildcards.shard:q} \
             --progress results/progress/grade/{wildcards.policy}/{wildcards.subset}/{wildcards.shard}.jsonl \
-            --workers {threads} \
+            --workers {resources.cpus_per_task} \
             --output {output.grades:q}
         """
 
@@ -52,6 +54,7 @@ rule report_grades:
         report="results/grades/{policy}/{subset}/report.json",
     log:
         "results/logs/report_grades/{policy}/{subset}.log",
+    localrule: True
     conda:
         "../envs/workflow.yaml"
     shell:
@@ -79,6 +82,8 @@ rule regrade:
         "results/logs/regrade/{policy}/{subset}.log",
     conda:
         "../envs/workflow.yaml"
+    resources:
+        **ask(plain_job(mem_mb=2000, minutes=240)),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.regrade \
@@ -105,12 +110,14 @@ rule check_cheats:
     conda:
         "../envs/workflow.yaml"
     threads: WORKERS
+    resources:
+        **ask(plain_job(cpus=WORKERS, **SANDBOXES)),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.check_cheats \
             --tasks {input.tasks:q} \
             --lock {input.lock:q} \
             --repos-dir results/repos \
-            --workers {threads} \
+            --workers {resources.cpus_per_task} \
             --output {output.verdicts:q}
         """

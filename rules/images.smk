@@ -16,10 +16,12 @@ rule pull_images:
         "results/logs/pull_images/{subset}.log",
     benchmark:
         "results/benchmarks/pull_images/{subset}.tsv"
+    localrule: FETCH_HERE
     conda:
         "../envs/workflow.yaml"
     threads: WORKERS
     resources:
+        **ask(plain_job(cpus=WORKERS, mem_mb=8000, minutes=1440)),
         pulls=SETTINGS["images_at_once"],
     params:
         prefix=SETTINGS["image_prefix"],
@@ -46,8 +48,11 @@ rule build_sandbox_image:
         root=directory("results/images/sandbox/root"),
     log:
         "results/logs/build_sandbox_image/sandbox.log",
+    localrule: FETCH_HERE
     conda:
         "../envs/workflow.yaml"
+    resources:
+        **ask(plain_job(mem_mb=2000, minutes=240)),
     params:
         toolbox=SETTINGS["toolbox"],
     shell:

@@ -21,10 +21,13 @@ rule rollout:
         "results/logs/rollout/{policy}/{subset}/{shard}.log",
     benchmark:
         "results/benchmarks/rollout/{policy}/{subset}/{shard}.tsv"
+    wildcard_constraints:
+        policy=those("policy", "kind", "scripted", "checkpoint"),
     conda:
         "../envs/workflow.yaml"
     threads: rollout_threads
     resources:
+        **ask(rollout_job),
         rollouts=rollout_workers,
     params:
         policy=policy_settings,
@@ -46,6 +49,12 @@ rule rollout:
         """
 
 
+use rule rollout as rollout_hosted with:
+    wildcard_constraints:
+        policy=those("policy", "kind", "hosted"),
+    localrule: FETCH_HERE
+
+
 rule collect_predictions:
     input:
         trajectories=shards("results/rollouts/{policy}/{subset}/{shard}.jsonl"),
@@ -57,6 +66,8 @@ rule collect_predictions:
         "results/logs/collect_predictions/{policy}/{subset}.log",
     conda:
         "../envs/workflow.yaml"
+    resources:
+        **ask(plain_job(mem_mb=2000, minutes=240)),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.collect_predictions \

@@ -16,6 +16,7 @@ rule score:
         score="results/scores/{policy}/{subset}.json",
     log:
         "results/logs/score/{policy}/{subset}.log",
+    localrule: True
     conda:
         "../envs/workflow.yaml"
     shell:
@@ -46,6 +47,7 @@ rule verify_score:
         score="results/verified_score.json",
     log:
         "results/logs/verify_score/all.log",
+    localrule: True
     conda:
         "../envs/workflow.yaml"
     params:
@@ -69,6 +71,8 @@ rule report:
         "results/logs/report/all.log",
     conda:
         "../envs/workflow.yaml"
+    resources:
+        **ask(plain_job(mem_mb=2000, minutes=240)),
     params:
         experiment=EXPERIMENT["name"],
     shell:

@@ -22,6 +22,8 @@ rule make_base_model:
     conda:
         "../envs/workflow.yaml"
     threads: model_threads
+    resources:
+        **ask(plain_job(cpus=model_threads, mem_mb=4000, minutes=240)),
     params:
         settings=model_settings,
     shell:
@@ -50,6 +52,8 @@ rule build_sft_dataset:
         "results/logs/build_sft_dataset/{sft}.log",
     conda:
         "../envs/workflow.yaml"
+    resources:
+        **ask(plain_job(mem_mb=4000, minutes=240)),
     params:
         selection=sft_selection,
     shell:
@@ -81,6 +85,8 @@ rule train_sft:
     conda:
         "../envs/workflow.yaml"
     threads: lambda wildcards: sft_settings(wildcards)["train"]["threads"]
+    resources:
+        **ask(sft_job),
     params:
         training=sft_training,
     shell:

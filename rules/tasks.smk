@@ -16,6 +16,7 @@ rule build_repo:
         manifest="results/repos/{repo}.json",
     log:
         "results/logs/build_repo/{repo}.log",
+    localrule: FETCH_HERE
     conda:
         "../envs/workflow.yaml"
     params:
@@ -42,9 +43,13 @@ rule make_tasks:
         "results/logs/make_tasks/{subset}.log",
     benchmark:
         "results/benchmarks/make_tasks/{subset}.tsv"
+    wildcard_constraints:
+        subset=those("subset", "source", "forge", "drill"),
     conda:
         "../envs/workflow.yaml"
     threads: WORKERS
+    resources:
+        **ask(plain_job(cpus=WORKERS, **SANDBOXES)),
     params:
         settings=lambda wildcards: {
             key: value
@@ -57,10 +62,16 @@ rule make_tasks:
             --recipe {input.recipe:q} \
             --repos-dir results/repos \
             --progress results/progress/make_tasks/{wildcards.subset}.jsonl \
-            --workers {threads} \
+            --workers {resources.cpus_per_task} \
             --output {output.tasks:q} \
             --manifest {output.manifest:q}
         """
+
+
+use rule make_tasks as fetch_tasks with:
+    wildcard_constraints:
+        subset=those("subset", "source", "dataset"),
+    localrule: FETCH_HERE
 
 
 rule validate_tasks:
@@ -79,6 +90,8 @@ rule validate_tasks:
     conda:
         "../envs/workflow.yaml"
     threads: WORKERS
+    resources:
+        **ask(plain_job(cpus=WORKERS, **SANDBOXES)),
     params:
         settings=lambda wildcards: subset_settings(wildcards)["validate"],
     shell:
@@ -89,7 +102,7 @@ rule validate_tasks:
             --images {input.images:q} \
             --repos-dir results/repos \
             --progress results/progress/validate_tasks/{wildcards.subset}.jsonl \
-            --workers {threads} \
+            --workers {resources.cpus_per_task} \
             --output {output.lock:q}
         """
 
@@ -102,6 +115,7 @@ rule check_disjoint:
         verdict="results/disjoint/{experiment}.json",
     log:
         "results/logs/check_disjoint/{experiment}.log",
+    localrule: True
     conda:
         "../envs/workflow.yaml"
     shell:

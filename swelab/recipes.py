@@ -6,6 +6,7 @@ stand in `configs/schemas/<kind>.json`. Unknown keys are refused with the neares
 
 import copy
 import difflib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,19 @@ def named(kind: str, name: str, configs: Path = CONFIGS) -> Record:
 def names(kind: str, configs: Path = CONFIGS) -> list[str]:
     """Names of the recipes of `kind`, sorted."""
     return sorted(path.stem for path in (configs / FOLDERS[kind]).glob("*.yaml"))
+
+
+def names_with(kind: str, key: str, values: Collection[str], configs: Path = CONFIGS) -> list[str]:
+    """Names of the recipes of `kind` whose `key` has one of these values; none that is not YAML."""
+    found = []
+    for name in names(kind, configs):
+        try:
+            recipe = read_yaml(path_of(kind, name, configs))
+        except InputError:
+            continue
+        if isinstance(recipe, dict) and recipe.get(key) in values:
+            found.append(name)
+    return found
 
 
 def path_of(kind: str, name: str, configs: Path = CONFIGS) -> Path:

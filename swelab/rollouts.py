@@ -18,8 +18,8 @@ from swelab.tasks.images import task_images
 
 
 def rollout_key(task: Record, policy: Record, scaffold: Record, weights: str, repo: str) -> str:
-    """Hash of all that a rollout depends on; `shards` only deals tasks out, so it does not count."""
-    policy = {name: value for name, value in policy.items() if name != "shards"}
+    """Hash of all that a rollout depends on; `shards` and `job` change no result."""
+    policy = {name: value for name, value in policy.items() if name not in ("shards", "job")}
     return digest([task, policy, scaffold, weights, repo])
 
 

@@ -55,5 +55,6 @@ def open_policy(policy: Record, name: str, scaffold: Record, log: Path) -> Itera
             max_total_tokens=policy["max_total_tokens"],
             max_running_requests=policy["max_running_requests"],
             log=log,
+            extra_args=("--tp-size", str(policy["job"]["gpus"])) if policy["job"]["gpus"] > 1 else (),
         ) as endpoint:
             yield lambda task: ChatModel(endpoint, scaffold, policy["sampling"])

@@ -19,6 +19,8 @@ FOUNDATION = {
     "experiment",
     "tether",
     "weights",
+    "site",
+    "slurm",
 }
 MAY_USE = {
     "tasks": FOUNDATION | {"tasks", "images", "sandbox"},
@@ -30,10 +32,11 @@ MAY_USE = {
     "grading": FOUNDATION | {"grading", "images", "sandbox", "tasks"},
     "rollouts": FOUNDATION | {"agents", "images", "models", "sandbox", "tasks"},
     "sft": FOUNDATION | {"sft", "tasks", "models"},
+    "probe": FOUNDATION | {"sandbox"},
     "scores": FOUNDATION | {"grading", "scores", "tasks"},
 }
 TORCH_ROOMS = ("swelab/sft/", "swelab/rl/", "swelab/models/shims/")
-BY_HAND = ("serve", "reap", "exec_server", "pool_server", "pool")
+BY_HAND = ("serve", "reap", "exec_server", "pool_server", "pool", "doctor")
 SHIPPED = [
     ROOT / line
     for line in subprocess.run(

@@ -1,0 +1,47 @@
+"""How large jobs are, what they ask a cluster for, and which may not leave this machine. No rules.
+
+in:  `site` of configs/site.yaml, where the profile gives it; `job` of the recipes
+"""
+
+from functools import partial
+
+from swelab.site import plain_job, resources, sandboxes_mb
+
+ask = partial(resources, SITE)
+# Compute nodes without a network: what fetches runs where Snakemake does.
+FETCH_HERE = bool(SITE) and not SITE["network"]
+# What a job of WORKERS sandboxes asks for.
+SANDBOXES = {"mem_mb": sandboxes_mb(WORKERS), "minutes": 480}
+
+
+def those(kind, key, *values):
+    """Regular expression of the recipes whose `key` has one of these values."""
+    return "|".join(recipes.names_with(kind, key, values)) or "(?!)"
+
+
+def rollout_workers(wildcards):
+    """Rollouts at once: bounded by cores for a scripted policy, by the server for a model."""
+    scripted = policy_settings(wildcards)["kind"] == "scripted"
+    return WORKERS if scripted else SETTINGS["rollouts_at_once"]
+
+
+def rollout_threads(wildcards):
+    """Cores of a rollout job: beside a model its sandboxes mostly wait."""
+    return WORKERS if policy_settings(wildcards)["kind"] == "scripted" else 1
+
+
+def model_threads(wildcards):
+    return model_settings(wildcards).get("train", {}).get("threads", 1)
+
+
+def rollout_job(wildcards):
+    """What a rollout job asks a cluster for."""
+    plain = {"cpus": rollout_workers(wildcards), "gpus": 0, **SANDBOXES}
+    return policy_settings(wildcards).get("job", plain)
+
+
+def sft_job(wildcards):
+    """What a training job asks a cluster for."""
+    settings = sft_settings(wildcards)
+    job = settings["job"]
+    return {"cpus": settings["train"]["threads"] * (job["gpus"] or job["ranks"]), **job}
