@@ -28,12 +28,23 @@ def make_clone(folder: Path) -> Path:
     return folder
 
 
+def toolbox() -> str:
+    """What sandboxes see."""
+    return os.environ.get("SWELAB_TOOLBOX") or str(ROOT / ".venv-sandbox")
+
+
 def command(*arguments: str, config=()) -> list[str]:
-    toolbox = os.environ.get("SWELAB_TOOLBOX") or str(ROOT / ".venv-sandbox")
-    settings = [*config, f"toolbox={toolbox}"]
+    settings = [*config, f"toolbox={toolbox()}"]
     if not any(setting.startswith("experiment=") for setting in config):
         settings.append("experiment=small")
     return [sys.executable, "-m", "snakemake", *TARGETS, *arguments, "--config", *settings]
+
+
+def command_on_slurm(*arguments: str, config=()) -> list[str]:
+    """Under the shipped profile, but for what spares a real controller and waits for slow file systems."""
+    quick = ("--slurm-init-seconds-before-status-checks=1", "--latency-wait=10")
+    program = [sys.executable, "-m", "tests.e2e.impatient", "--profile", "slurm", *quick]
+    return [*program, "--config", f"toolbox={toolbox()}", *config, *arguments]
 
 
 def snakemake(clone: Path, *arguments: str, config=()) -> tuple[int, str]:

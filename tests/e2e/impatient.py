@@ -1,0 +1,16 @@
+"""Snakemake that looks at its jobs on a cluster every second; by itself it looks ever less often."""
+
+import asyncio
+import sys
+
+from snakemake.cli import main
+from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
+
+
+async def _sleep(executor):
+    await asyncio.sleep(1)
+
+
+if __name__ == "__main__":
+    RemoteExecutor.sleep = _sleep
+    sys.exit(main())

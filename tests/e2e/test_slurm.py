@@ -1,0 +1,114 @@
+"""Jobs on a real SLURM of the tests' own: accidents of many kinds, a run interrupted and resumed."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.contract.attacks import until
+from tests.contract.slurm import needed_cluster
+from tests.e2e.clone import command_on_slurm, journal, make_clone
+
+pytestmark = pytest.mark.real
+PREDICTIONS = "results/rollouts/scripted/small-train/preds.json"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with needed_cluster() as cluster:
+        yield cluster
+
+
+def start(cluster, clone, *arguments, config=()):
+    """A started run under the shipped profile; what it says is in the clone's file `log`."""
+    with open(clone / "log", "ab") as stream:
+        return subprocess.Popen(
+            command_on_slurm(*arguments, config=config),
+            cwd=clone, env={**os.environ, **cluster.env}, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
+        )  # fmt: skip
+
+
+def said(clone):
+    return (clone / "log").read_text()[-6000:]
+
+
+@pytest.fixture(scope="module")
+def accidents(cluster, tmp_path_factory):
+    """A run of the accidents, started first because it takes longest: (its clone, its process)."""
+    clone = make_clone(tmp_path_factory.mktemp("accidents") / "swelab")
+    shutil.copy2(Path(__file__).with_name("faults.smk"), clone / "faults.smk")
+    (clone / "accidents").mkdir()
+    site = clone / "configs/site.yaml"
+    site.write_text(site.read_text().replace('constraint: ""', "constraint: real"))
+    run = start(cluster, clone, "-s", "faults.smk", "--keep-going")
+    yield clone, run
+    if run.poll() is None:
+        run.kill()
+        run.wait()
+
+
+def tries(clone, rule):
+    """(job id, node, MB, minutes) of each time that a rule of the accidents was begun."""
+    path = clone / "accidents" / f"{rule}.tries"
+    return [tuple(line.split()) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_jobs_run_on_several_nodes_with_gpus(cluster):
+    say = "echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES"
+    command = ["srun", "-N2", "-n2", "-pgpu", "--gpus-per-node=2", "--mem=100", "bash", "-c", say]
+    assert sorted(cluster.ask(*command).splitlines()) == ["g1 0,1", "g2 0,1"]
+
+
+def test_a_node_goes_down_and_a_job_is_cancelled(cluster, accidents):
+    clone, run = accidents
+    started = until(
+        lambda: run.poll() is not None or (tries(clone, "moved") and tries(clone, "cancelled")), 120
+    )
+    assert started and run.poll() is None, said(clone)
+    cluster.kill_node(tries(clone, "moved")[0][1])
+    cluster.ask("scancel", tries(clone, "cancelled")[0][0])
+
+
+def test_a_run_is_interrupted_and_resumed(cluster, tmp_path):
+    clone = make_clone(tmp_path / "swelab")
+    begin = lambda: start(cluster, clone, "--", PREDICTIONS, config=["experiment=small", "workers=1"])  # noqa: E731
+    mine = lambda: [job for job in cluster.jobs().values() if job[2].startswith("rule_rollout")]  # noqa: E731
+    rows = lambda: journal(clone, "rollout", "scripted", "small-train")  # noqa: E731
+    run = begin()
+    assert until(lambda: run.poll() is not None or rows(), 150) and run.poll() is None, said(clone)
+    assert mine()
+    os.killpg(run.pid, signal.SIGINT)
+    assert run.wait(60) != 0
+    assert until(lambda: not mine(), 20), cluster.jobs()
+    before = rows()
+    assert 0 < len(before) < 12, "it was interrupted in the middle"
+    run = begin()
+    assert run.wait(150) == 0, said(clone)
+    after = rows()
+    assert len(after) == len({row["key"] for row in after}) == 12
+    assert all(row in after for row in before), "finished instances were kept"
+    assert len((clone / PREDICTIONS).read_text()) > 2
+    for path in (clone / "results/progress").rglob("*.jsonl"):
+        keys = [json.loads(line)["key"] for line in path.read_text().splitlines()]
+        assert len(keys) == len(set(keys)), f"{path.name}: something was done twice"
+
+
+def test_accidents_end_well(cluster, accidents):
+    clone, run = accidents
+    assert run.wait(240) == 1, said(clone)
+    assert not (clone / "accidents/fails").exists()
+    assert [row[2:] for row in tries(clone, "fails")] == [("900", "1"), ("1800", "2"), ("2700", "3")]
+    for rule in ("late", "hungry", "cancelled", "moved"):
+        assert (clone / "accidents" / rule).exists(), said(clone)
+    assert [row[3] for row in tries(clone, "late")] == ["1", "2"]
+    assert [row[2] for row in tries(clone, "hungry")] == ["900", "1800"]
+    assert len(tries(clone, "cancelled")) == 2
+    first, second = tries(clone, "moved")
+    assert first[0] == second[0] and first[1] != second[1], "the same job, on another node"
+    assert (clone / "accidents/moved").read_text().strip(), "it was given a GPU again"
+    assert "Features=real" in cluster.ask("scontrol", "show", "job", first[0])
