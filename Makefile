@@ -15,7 +15,7 @@ setup: .venv/.installed .venv-sandbox/.installed
 	@./envs/system.sh $(PYTHON) bwrap git patch
 
 test: setup
-	@./envs/system.sh $(PYTHON) bwrap git patch chromium docker-registry dockerd faketime mmdebstrap
+	@./envs/system.sh $(PYTHON) bwrap git patch chromium docker-registry dockerd faketime mmdebstrap munged slurmctld
 	.venv/bin/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 
 check: setup

@@ -16,6 +16,8 @@ for program in "$@"; do
     case $program in
         venv) "$python" -c 'import ensurepip' 2>/dev/null || missing="$missing python3.11-venv" ;;
         dockerd) command -v dockerd >/dev/null || missing="$missing docker.io" ;;
+        munged) command -v munged >/dev/null || missing="$missing munge" ;;
+        slurmctld) command -v slurmctld >/dev/null || missing="$missing slurm-wlm" ;;
         bwrap) command -v bwrap >/dev/null || missing="$missing bubblewrap" ;;
         *) command -v "$program" >/dev/null || missing="$missing $program" ;;
     esac
