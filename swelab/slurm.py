@@ -1,0 +1,109 @@
+"""What SLURM's own commands say of a cluster."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from swelab.records import Fault, shorten
+
+PROGRAMS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "srun")
+UNLIMITED = 10**9
+COMMAND_SECONDS = 30
+
+
+class SlurmError(Fault):
+    """A command of SLURM is missing or failed; the message is one line."""
+
+
+@dataclass
+class Partition:
+    """One partition: whether it takes jobs, its time limit in minutes, the most that one of its nodes has."""
+
+    name: str
+    up: bool = False
+    minutes: int = UNLIMITED
+    nodes: int = 0
+    nodes_up: int = 0
+    cpus: int = 0
+    mem_mb: int = 0
+    gpus: dict[str, int] = field(default_factory=dict)  # type ("" where it has none) -> count
+
+
+def ask(*command: str) -> str:
+    """What a command prints. Raises SlurmError."""
+    if not shutil.which(command[0]):
+        raise SlurmError(f"no program {command[0]}; expected a login node of a SLURM cluster")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise SlurmError(f"{command[0]} does not answer in {COMMAND_SECONDS} s") from None
+    if done.returncode:
+        raise SlurmError(f"{command[0]} failed: {shorten(done.stderr or done.stdout)}")
+    return done.stdout
+
+
+def partitions() -> dict[str, Partition]:
+    """The cluster's partitions by name. Raises SlurmError."""
+    found: dict[str, Partition] = {}
+    for line in ask("sinfo", "--noheader", "--Node", "--format=%R|%a|%l|%c|%m|%G|%t").splitlines():
+        name, state, limit, cpus, mem, gres, node = line.strip().split("|")
+        part = found.setdefault(name, Partition(name))
+        part.up, part.minutes = state == "up", minutes_of(limit)
+        part.nodes += 1
+        part.nodes_up += re.sub(r"[^a-z]", "", node) in ("idle", "mix", "alloc", "comp")
+        part.cpus = max(part.cpus, int(cpus.rstrip("+")))
+        part.mem_mb = max(part.mem_mb, int(mem.rstrip("+")))
+        for kind, count in gpus_of(gres).items():
+            part.gpus[kind] = max(part.gpus.get(kind, 0), count)
+    return found
+
+
+def minutes_of(limit: str) -> int:
+    """Minutes of a time limit in SLURM's notation: `infinite`, `30`, `30:00`, `1:30:00`, `2-00:00:00`."""
+    days, _, clock = limit.rpartition("-")
+    if not re.fullmatch(r"\d+(:\d+){0,2}", clock):
+        return UNLIMITED
+    numbers = [int(part) for part in clock.split(":")]
+    if len(numbers) == 3 or days:
+        hours, minutes = [*numbers, 0][:2]
+        return int(days or 0) * 1440 + hours * 60 + minutes
+    return numbers[0]
+
+
+def gpus_of(gres: str) -> dict[str, int]:
+    """GPUs by type of a node's generic resources, such as `gpu:h100:8(S:0-1),nvme:1`."""
+    found: dict[str, int] = {}
+    for kind, count in re.findall(r"\bgpu(?::([A-Za-z][^:,()]*))?:(\d+)", gres):
+        found[kind] = found.get(kind, 0) + int(count)
+    return found
+
+
+def setting(name: str) -> str:
+    """A setting of the running controller, '' when it has none of that name. Raises SlurmError."""
+    match = re.search(rf"^{name}\s*= *(.*)$", ask("scontrol", "show", "config"), re.MULTILINE)
+    return match[1].strip() if match else ""
+
+
+def accounts(user: str) -> list[str]:
+    """Accounts that `user` may charge, as far as the cluster keeps any. Raises SlurmError."""
+    if setting("AccountingStorageType") in ("", "accounting_storage/none", "(null)"):
+        return []
+    text = ask("sacctmgr", "--noheader", "--parsable2", "show", "assoc", f"user={user}", "format=account")
+    return sorted(set(text.split()))
+
+
+def run_on_node(options: Sequence[str], command: str, seconds: int) -> str:
+    """Output of a shell line on a node, which must be free within `seconds`. Raises SlurmError."""
+    call = ["srun", "--quiet", "--ntasks=1", f"--immediate={seconds}", "--time=5", *options]
+    try:
+        done = subprocess.run(
+            [*call, "bash", "-c", command], capture_output=True, text=True, timeout=seconds + 300
+        )
+    except subprocess.TimeoutExpired:
+        raise SlurmError("a job that only looks at its node did not end in five minutes") from None
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        raise SlurmError(shorten(" ".join(said[-3:]) or f"srun ended with {done.returncode}"))
+    return done.stdout

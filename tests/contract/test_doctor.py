@@ -1,0 +1,150 @@
+"""The doctor on a real SLURM: a sound site is found sound, each fault is one line that says what to fix."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from swelab import slurm
+from tests.conftest import ROOT
+from tests.contract.attacks import until
+from tests.contract.slurm import needed_cluster
+from tests.e2e.clone import make_clone
+
+pytestmark = pytest.mark.real
+POLICY = "kind: checkpoint\nscaffold: demo\nweights: model:tiny\njob: {gpus: %d, mem_mb: 2000}\n"
+EXPERIMENT = """\
+expert: {policy: scripted, subsets: [drill-train]}
+sft: demo
+policies: [base, large]
+benchmarks: [drill-heldout]
+compare: [base, large]
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with needed_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    return make_clone(tmp_path_factory.mktemp("doctor") / "swelab")
+
+
+@pytest.fixture
+def examine(cluster, clone):
+    """The doctor's exit code, lines and all it says on the shipped site file with some settings changed."""
+
+    def run(site=(), env=(), **settings):
+        record = yaml.safe_load((ROOT / "configs/site.yaml").read_text())
+        toolbox = os.environ.get("SWELAB_TOOLBOX") or str(ROOT / ".venv-sandbox")
+        record |= {"experiment": "demo", "toolbox": toolbox, **settings}
+        for key, value in dict(site).items():
+            if isinstance(value, dict):
+                record["site"][key] |= value
+            else:
+                record["site"][key] = value
+        (clone / "configs/site.yaml").write_text(yaml.safe_dump(record))
+        done = subprocess.run(
+            [sys.executable, "-m", "scripts.doctor"],
+            cwd=clone,
+            env={**os.environ, **cluster.env, **dict(env)},
+            capture_output=True,
+            text=True,
+        )
+        text = done.stdout + done.stderr
+        assert "Traceback" not in text and not list((clone / "results").glob(".doctor-*")), text
+        fixes = [line[5:] for line in done.stdout.splitlines() if line.startswith("FIX")]
+        assert done.returncode == 0 or len([x for x in text.splitlines() if x.startswith("error: ")]) == 1
+        return done.returncode, fixes, text
+
+    return run
+
+
+def test_the_shipped_site_is_sound_on_a_cluster_of_its_kind(examine):
+    code, fixes, text = examine()
+    assert code == 0 and not fixes, text
+    assert "site.partitions.cpu: cpu (2 of 2 nodes up, 8 CPUs" in text
+    assert "(cpu): repository, locks, Python and sandbox work there" in text
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        (
+            {"site": {"partitions": {"cpu": "cpus"}}},
+            ["partitions.cpu", "'cpus' (did you mean 'cpu'?)", "gpu"],
+        ),
+        ({"site": {"max_minutes": 100000}}, ["site.max_minutes is 100000", "takes 2880 at most"]),
+        ({"site": {"max_mem_mb": 99999}}, ["site.max_mem_mb is 99999", "has 16000"]),
+        ({"site": {"sbatch": {"constraint": "none"}}}, ["partition cpu", "Invalid feature specification"]),
+        ({"workers": 64}, ["asks for 64 cpus", "a node of cpu has 8", "lower workers"]),
+        ({"site": {"serve_python": "/no/python"}}, ["site.serve_python", "/no/python is no program"]),
+        ({"toolbox": "/no/toolbox"}, ["sandboxes do not work there", "/no/toolbox"]),
+    ],
+    ids=["partition", "time", "memory", "constraint", "size", "python", "sandbox"],
+)
+def test_each_fault_is_one_line_that_says_what_to_fix(examine, changes, words):
+    code, fixes, text = examine(**changes)
+    assert code == 2 and len(fixes) >= 1, text
+    assert any(all(word in fix for word in words) for fix in fixes), text
+
+
+@pytest.mark.parametrize(
+    "count, site, fix",
+    [
+        (2, {"gpu_type": "fake"}, ""),
+        (4, {}, "a job asks for 4 GPUs; a node of gpu has 2"),
+        (1, {"gpu_type": "h100"}, "site.gpu_type: no GPU is called 'h100'; gpu has fake"),
+        (1, {"partitions": {"gpu": "cpu"}}, "site.partitions.gpu: nodes of cpu have no GPUs"),
+    ],
+    ids=["sound", "too many", "type", "none"],
+)
+def test_gpus_are_looked_for_where_a_recipe_asks_for_them(examine, clone, count, site, fix):
+    (clone / "configs/policies/large.yaml").write_text(POLICY % count)
+    (clone / "configs/experiments/large.yaml").write_text(EXPERIMENT)
+    code, fixes, text = examine(site=site, experiment="large")
+    if fix:
+        assert code == 2 and any(fix in line for line in fixes), text
+    else:
+        assert code == 0 and "(gpu): repository, locks, Python and sandbox work there" in text, text
+
+
+def test_missing_tokens_are_named(examine, clone):
+    hosted = "kind: hosted\nscaffold: demo\nmodel: some/model\napi_key_env: SOME_KEY\n"
+    (clone / "configs/policies/large.yaml").write_text(hosted)
+    (clone / "configs/experiments/large.yaml").write_text(EXPERIMENT)
+    code, fixes, text = examine(experiment="large")
+    assert code == 2 and fixes == ["policy large: its token is missing; export SOME_KEY=..."], text
+    assert examine(experiment="large", env={"SOME_KEY": "secret"})[0] == 0
+
+
+def test_a_faulty_file_is_refused_before_anything_is_asked(examine, tmp_path):
+    code, fixes, text = examine(site={"networkk": True})
+    assert code == 2 and not fixes and "unknown key site.networkk (did you mean 'network'?)" in text
+    code, fixes, text = examine(env={"SLURM_CONF": str(tmp_path / "none")})
+    assert code == 2 and not fixes and "SLURM_CONF is" in text
+
+
+def test_a_node_that_does_not_see_the_clone_is_found_out(examine, cluster, clone):
+    for node in ("c1", "c2"):
+        cluster.kill_node(node)
+        cluster.start_node(node, first=f"mount -t tmpfs none {clone}/results")
+    assert until(lambda: {cluster.states()[node] for node in ("c1", "c2")} == {"idle"}, 20)
+    code, fixes, text = examine()
+    assert code == 2 and any("it does not see" in fix and "shared file system" in fix for fix in fixes), text
+
+
+def test_what_the_controller_says_is_understood():
+    assert slurm.gpus_of("gpu:h100:8(S:0-1),nvme:1") == {"h100": 8}
+    assert slurm.gpus_of("gpu:4") == {"": 4}
+    assert slurm.gpus_of("gpu:a100:4,gpu:a100_3g.20gb:2") == {"a100": 4, "a100_3g.20gb": 2}
+    assert slurm.gpus_of("(null)") == {}
+    assert slurm.minutes_of("infinite") == slurm.UNLIMITED
+    assert [slurm.minutes_of(text) for text in ("30", "30:00", "1:30:00", "2-00:00:00", "1-12")] == [
+        30, 30, 90, 2880, 2160,
+    ]  # fmt: skip
