@@ -1,16 +1,15 @@
 """From our recipe and a checkpoint folder to torchtune's own trainer, and back.
 
-torchtune 0.6 runs in a process of its own (`tune run full_finetune_single_device`) on a YAML file
-rendered here. Three of its habits are dealt with: a `max_seq_len` on the tokenizer masks the last
-end-of-turn out of the loss, so there is none; it writes `model-00001-of-00001.safetensors`, which
-is renamed; and `tune` on the PATH may be another package's, so the module is run.
+torchtune 0.6 runs in processes of its own (`swelab.sft.ranks`) on a YAML file rendered here. Three of its
+habits are dealt with: a `max_seq_len` on the tokenizer masks the last end-of-turn out of the loss, so there
+is none; it writes `model-00001-of-00001.safetensors`, which is renamed; and `tune` on the PATH may be another
+package's, so the module is run.
 """
 
 import json
 import os
 import re
 import shutil
-import sys
 import time
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import yaml
 from swelab.console import Progress
 from swelab.records import Fault, InputError, Record, digest, sha256_file, write_bytes, write_json
 from swelab.sft.lengths import special_tokens
+from swelab.sft.ranks import Ranks, command, share
 from swelab.tether import Tethered, fault_line
 from swelab.weights import check_weights, weight_files
 
@@ -145,21 +145,24 @@ def _training(train: Record) -> Record:
     }
 
 
-def run_torchtune(base: Path, dataset: Path, train: Record, steps: int, work: Path) -> Path:
+def run_torchtune(base: Path, dataset: Path, train: Record, steps: int, work: Path, ranks: Ranks) -> Path:
     """Trains in the folder `work`, `steps` a pass, and returns the folder of the last epoch's files.
 
     A run that was killed goes on from its last whole epoch when base, dataset and settings are the
     same. Raises TrainingError when the trainer ends early.
     """
     output, log, last = work / "output", work / "train.log", train["epochs"] - 1
-    key = digest([train, sha256_file(dataset), [sha256_file(path) for path in weight_files(base)]])
+    made_from = [train, sha256_file(dataset), [sha256_file(path) for path in weight_files(base)]]
+    key = digest(made_from + ["distributed"] * (ranks.total > 1))
     resume = prepare(work, key)
     final = output / f"epoch_{last}"
     if resume.get("epoch") == last:
         return final
-    write_config(work / "config.yaml", torchtune_config(base, dataset, output, train, resume))
-    argv = [sys.executable, "-m", "torchtune._cli.tune", "run", "full_finetune_single_device"]
-    argv += ["--config", str(work / "config.yaml")]
+    config = torchtune_config(base, dataset, output, train, resume)
+    # No steps beyond the recipe's: ranks would fill an odd last one up with rows that they had.
+    config |= {**share(train, ranks), "max_steps_per_epoch": steps if ranks.total > 1 else None}
+    write_config(work / "config.yaml", config)
+    argv = command(ranks, work / "config.yaml")
     with open(log, "ab") as stream:
         trainer = Tethered(lambda _: argv, env=_environment(work, train), log=stream)
     try:

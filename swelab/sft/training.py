@@ -7,6 +7,7 @@ from pathlib import Path
 from swelab.provenance import packages
 from swelab.records import InputError, Record, check, digest, read_jsonl, sha256_file
 from swelab.sft.lengths import ChatTokenizer, same_vocabulary
+from swelab.sft.ranks import ranks_of
 from swelab.sft.torchtune_bridge import STEPS, run_torchtune, step_rows, torchtune_config, write_config
 from swelab.weights import check_weights, weight_files
 
@@ -26,8 +27,8 @@ def fine_tune(
     from swelab.sft.parity import check_parity
 
     train = recipe["train"]
-    facts = check_inputs(base, dataset, train)
-    epoch = run_torchtune(base, dataset, train, facts["steps_per_epoch"], work)
+    facts, ranks = check_inputs(base, dataset, train), ranks_of(recipe)
+    epoch = run_torchtune(base, dataset, train, facts["steps_per_epoch"], work, ranks)
     loss = step_rows(work / "output" / STEPS)
     staged = stage(epoch, work / "checkpoint")
     config = torchtune_config(base, dataset, work / "output", train, {})
@@ -43,7 +44,7 @@ def fine_tune(
         **identity(checkpoint),
         "base": {"name": base.name, "digest": identity(base)["digest"]},
         "dataset_sha256": sha256_file(dataset),
-        "recipe": recipe,
+        "recipe": {name: value for name, value in recipe.items() if name != "job"},
         "device": config["device"],
         "dtype": config["dtype"],
         "epochs": train["epochs"],

@@ -1,0 +1,59 @@
+"""Training by several processes on two nodes of a real SLURM: the same loss as one process."""
+
+import os
+import subprocess
+
+import pytest
+import yaml
+
+from swelab.records import InputError, read_jsonl, write_jsonl
+from swelab.sft.ranks import Ranks, share
+from tests.contract.slurm import needed_cluster
+from tests.e2e.clone import command_on_slurm, make_clone
+from tests.toy_checkpoint import conversations, make_checkpoint
+
+TRAIN = {"epochs": 2, "batch_size": 8, "lr": 0.01, "warmup_steps": 2, "threads": 1}
+JOBS = {"alone": {}, "two": {"nodes": 2, "ranks": 2}}
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A clone with a base model and a dataset that no rule needs to make."""
+    clone = make_clone(tmp_path / "swelab")
+    make_checkpoint(clone / "results/models/toy")
+    (clone / "results/models/toy.json").write_text("{}")
+    for name, job in JOBS.items():
+        write_jsonl(clone / f"results/sft/{name}/dataset.jsonl", conversations(38))
+        recipe = {"base": "toy", "selection": {}, "train": TRAIN, "job": {**job, "mem_mb": 6000}}
+        (clone / f"configs/sft/{name}.yaml").write_text(yaml.safe_dump(recipe))
+    return clone
+
+
+@pytest.mark.real
+def test_two_nodes_with_two_ranks_each_train_as_one_process_does(clone):
+    targets = [f"results/sft/{name}/loss.jsonl" for name in JOBS]
+    run = command_on_slurm("--retries=0", "--allowed-rules", "train_sft", "--", *targets)
+    with needed_cluster() as cluster:
+        done = subprocess.run(
+            run, cwd=clone, env={**os.environ, **cluster.env}, capture_output=True, text=True
+        )
+        nodes = cluster.ask("scontrol", "show", "job")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " NodeList=c[1-2]" in nodes and "NumNodes=2" in nodes, nodes
+    one, other = ([(row["step"], row["loss"]) for row in read_jsonl(clone / f"results/sft/{name}/loss.jsonl")]
+                  for name in JOBS)  # fmt: skip
+    assert len(one) == 8 and one[0][1] > one[-1][1]
+    assert other == [(step, pytest.approx(loss, rel=1e-4)) for step, loss in one]
+
+
+def test_steps_are_dealt_out_evenly():
+    def shared(ranks, **train):
+        mine = share({"batch_size": 1, "gradient_accumulation_steps": 1, **train}, Ranks(1, ranks, 0, 1))
+        return mine["batch_size"], mine["gradient_accumulation_steps"]
+
+    assert shared(1, batch_size=8, gradient_accumulation_steps=2) == (8, 2)
+    assert shared(4, batch_size=8) == (2, 1)
+    assert shared(8, gradient_accumulation_steps=32) == (1, 4)
+    assert shared(4, batch_size=6, gradient_accumulation_steps=2) == (3, 1)
+    with pytest.raises(InputError, match="a step of 6 .* on 4 ranks; expected a multiple of 4"):
+        shared(4, batch_size=6)
