@@ -31,7 +31,7 @@ rule pull_images:
         SWELAB_LOG={log:q} python -m scripts.pull_images \
             --tasks {input.tasks:q} \
             --store results/images \
-            --prefix {params.prefix:q} \
+            --prefix={params.prefix:q} \
             --may-fail {params.may_fail} \
             --progress results/progress/pull_images/{wildcards.subset}.jsonl \
             --workers {resources.pulls} \
