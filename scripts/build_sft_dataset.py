@@ -1,14 +1,13 @@
 """Resolved trajectories as SFT conversations, with every dropped one counted and the token lengths."""
 
 import argparse
-import itertools
 import tempfile
 from pathlib import Path
 
 from swelab import recipes
 from swelab.console import run_script
 from swelab.provenance import manifest
-from swelab.records import check, read_jsonl, write_bytes, write_json, write_jsonl
+from swelab.records import read_checked, write_bytes, write_json, write_jsonl
 from swelab.sft.dataset import build_dataset, load_verdicts
 from swelab.sft.lengths import ChatTokenizer, table
 
@@ -26,7 +25,7 @@ def main() -> None:
     selection = recipes.load("sft", args.recipe)["selection"]
     tokenizer = ChatTokenizer(args.base.with_suffix(""))
     grades = load_verdicts(args.grades)
-    rows = itertools.chain.from_iterable(checked(path) for path in args.trajectories)
+    rows = (row for _, row in read_checked(args.trajectories, "trajectory"))
     args.dataset.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=args.dataset.parent) as spool:
         dataset = build_dataset(rows, grades, selection, tokenizer, spool)
@@ -35,13 +34,6 @@ def main() -> None:
     facts = dataset.facts(selection["max_tokens"])
     inputs = [*args.trajectories, *args.grades, args.base]
     write_json(args.manifest, manifest("build_sft_dataset", inputs, selection, **facts))
-
-
-def checked(path: Path):
-    """The trajectories of one shard, each checked against the schema."""
-    for row in read_jsonl(path):
-        check(row, "trajectory", path)
-        yield row
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """Checks that no function, bug or instance is both trained on and scored."""
 
 import argparse
+from itertools import chain
 from pathlib import Path
 
 from swelab.console import run_script
-from swelab.records import load_tasks, write_json
+from swelab.records import write_json
 from swelab.tasks.disjoint import check_disjoint
+from swelab.tasks.rows import read_tasks
 
 
 def main() -> None:
@@ -14,9 +16,7 @@ def main() -> None:
     parser.add_argument("--heldout", type=Path, nargs="+", required=True, help="subset JSONs scored")
     parser.add_argument("--output", type=Path, required=True, help="verdict, JSON")
     args = parser.parse_args()
-    train, heldout = (
-        [task for path in paths for task in load_tasks(path)] for paths in (args.train, args.heldout)
-    )
+    train, heldout = (chain.from_iterable(map(read_tasks, paths)) for paths in (args.train, args.heldout))
     write_json(args.output, check_disjoint(train, heldout))
 
 

@@ -5,7 +5,9 @@ from pathlib import Path
 
 from swelab.console import run_script
 from swelab.grading.shard import grade_shard
-from swelab.records import load_predictions, write_jsonl
+from swelab.predictions import load_predictions
+from swelab.records import write_jsonl
+from swelab.shards import belongs_to
 from swelab.tasks.locks import kept_tasks
 
 
@@ -27,8 +29,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="grades, JSON Lines")
     args = parser.parse_args()
     rows = grade_shard(
-        kept_tasks(args.tasks, args.lock),
-        load_predictions(args.predictions),
+        kept_tasks(args.tasks, args.lock, args.shard),
+        load_predictions(args.predictions, belongs_to(args.shard)),
         policy=args.policy,
         subset=args.subset,
         shard=args.shard,

@@ -6,8 +6,10 @@ from pathlib import Path
 from swelab import recipes
 from swelab.console import run_script
 from swelab.provenance import manifest
-from swelab.records import load_tasks, sha256_file, write_json
+from swelab.records import sha256_file, write_json
 from swelab.sandbox import open_backend
+from swelab.streams import write_list
+from swelab.tasks.rows import read_tasks
 from swelab.tasks.sources import archives, make_tasks
 
 
@@ -29,13 +31,14 @@ def main() -> None:
     args = parser.parse_args()
     recipe = recipes.load("subset", args.recipe)
     tasks, drops = make_tasks(recipe, args.repos_dir, args.progress, args.workers, open_backend, statuses)
-    write_json(args.output, tasks)
-    load_tasks(args.output)
+    kept = write_list(args.output, tasks)
+    for _ in read_tasks(args.output):
+        pass
     tars = archives(recipe, args.repos_dir)
     facts = {
         "requested": recipe.get("limit", 0),
-        "kept": len(tasks),
-        "candidates": len(tasks) + sum(drops.values()),
+        "kept": kept,
+        "candidates": kept + sum(drops.values()),
         "drops": drops,
         "repos": {name: sha256_file(path) for name, path in tars.items()},
     }

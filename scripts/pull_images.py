@@ -11,9 +11,10 @@ from swelab.images.pull import Pulling, open_puller, pull_images
 from swelab.images.registry import Registry
 from swelab.images.transport import Transport
 from swelab.journal import Journal
-from swelab.records import Fault, Record, check, load_tasks, write_json
+from swelab.records import Fault, Record, check, write_json
 from swelab.sandbox import Image, open_backend
 from swelab.tasks.leaks import check_image
+from swelab.tasks.rows import load_tasks
 
 
 def main() -> None:

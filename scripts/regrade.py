@@ -8,7 +8,8 @@ from swelab.console import run_script
 from swelab.grading.archive import Archive
 from swelab.grading.regrade import regrade
 from swelab.grading.shard import Bench
-from swelab.records import load_predictions, read_jsonl, write_json
+from swelab.predictions import load_predictions
+from swelab.records import read_jsonl, write_json
 from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.images import task_images
 from swelab.tasks.locks import kept_tasks

@@ -7,7 +7,7 @@ from pathlib import Path
 from swelab.console import run_script
 from swelab.grading.report import build_report, validation
 from swelab.records import check, read_jsonl, write_json
-from swelab.tasks.locks import kept_tasks, read_lock
+from swelab.tasks.locks import read_kept, read_lock
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="the report")
     args = parser.parse_args()
     grades = chain.from_iterable(map(read_jsonl, args.grades))
-    report = build_report(kept_tasks(args.tasks, args.lock), grades, args.policy, args.subset)
+    report = build_report(read_kept(args.tasks, args.lock), grades, args.policy, args.subset)
     if args.lock:
         report["validation"] = validation(read_lock(args.lock))
     check(report, "report", args.output)

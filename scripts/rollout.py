@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="trajectories, JSON Lines")
     args = parser.parse_args()
     rows = roll_out(
-        kept_tasks(args.tasks, args.lock),
+        kept_tasks(args.tasks, args.lock, args.shard),
         policy_name=args.policy.stem,
         policy=recipes.load("policy", args.policy),
         scaffold=recipes.load("scaffold", args.scaffold),

@@ -6,7 +6,7 @@ from pathlib import Path
 from swelab.console import run_script
 from swelab.records import read_json, write_json
 from swelab.scores.score import score
-from swelab.tasks.locks import kept_tasks
+from swelab.tasks.locks import read_kept
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
     parser.add_argument("--subset", required=True, help="name of the benchmark")
     parser.add_argument("--output", type=Path, required=True, help="where the score is written")
     args = parser.parse_args()
-    record = score(kept_tasks(args.tasks, args.lock), read_json(args.report), args.policy, args.subset)
+    record = score(read_kept(args.tasks, args.lock), read_json(args.report), args.policy, args.subset)
     write_json(args.output, record)
     low, high = record["interval"]
     print(

@@ -9,10 +9,11 @@ from swelab.console import run_script
 from swelab.grading.gate import validate
 from swelab.grading.shard import Bench
 from swelab.journal import Journal
-from swelab.records import check, load_tasks, write_json
+from swelab.records import check, write_json
 from swelab.sandbox import open_backend
 from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.images import refused, task_images
+from swelab.tasks.rows import load_tasks
 
 
 def main() -> None:

@@ -38,10 +38,16 @@ def parse_shard(name: str) -> tuple[int, int]:
     return int(number), int(count)
 
 
+def belongs_to(name: str) -> Callable[[str], bool]:
+    """Whether an instance id is of the shard `name`. Raises InputError."""
+    number, count = parse_shard(name)
+    return lambda instance_id: shard_of(instance_id, count) == number
+
+
 def in_shard(rows: Sequence[Record], name: str) -> list[Record]:
     """The rows whose instance belongs to the shard `name`, in their order."""
-    number, count = parse_shard(name)
-    return [row for row in rows if shard_of(row["instance_id"], count) == number]
+    mine = belongs_to(name)
+    return [row for row in rows if mine(row["instance_id"])]
 
 
 def run_shard(

@@ -3,18 +3,20 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from swelab.records import InputError, Record, digest
+from swelab.records import InputError, Record
+from swelab.streams import Outline
 
 STATUSES = ("resolved", "unresolved", "empty_patch", "apply_failed", "timeout", "tampered", "infra_error")
 COMPLETED = ("resolved", "unresolved", "tampered")
 
 
-def build_report(tasks: list[Record], grades: Iterable[Record], policy: str, subset: str) -> Record:
+def build_report(tasks: Iterable[Record], grades: Iterable[Record], policy: str, subset: str) -> Record:
     """Counts and ids over all tasks of a subset; a task without a grade is incomplete.
 
     Raises InputError on a grade of no task of the subset, or on two grades of one task.
     """
-    known = {task["instance_id"] for task in tasks}
+    outline = Outline.of(tasks)
+    known = set(outline.ids)
     instances: dict[str, Record] = {}
     for row in grades:
         name = row["instance_id"]
@@ -46,7 +48,7 @@ def build_report(tasks: list[Record], grades: Iterable[Record], policy: str, sub
         "schema_version": 2,
         "policy": policy,
         "subset": subset,
-        "tasks_digest": digest(tasks),
+        "tasks_digest": outline.digest,
         "tampered_ids": by_status["tampered"],
         "statuses": {status: len(by_status[status]) for status in STATUSES},
         "outcomes": dict(

@@ -4,6 +4,7 @@ Trajectories and grades are streamed, shard by shard; only counts and the sample
 in memory, so that 50,000 instances need no more than 50 do.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,8 +13,8 @@ from pathlib import Path
 from swelab.grading.report import validation
 from swelab.records import InputError, Record, check, read_json, read_jsonl
 from swelab.scores.layout import Layout
-from swelab.scores.trajectories import PATCH_CHARACTERS, cut, sample, tokens, turns, view, visible
-from swelab.tasks.locks import kept_tasks, read_lock
+from swelab.scores.trajectories import PATCH_CHARACTERS, cut, sample, tokens, turns, view, visible, with_grade
+from swelab.tasks.locks import read_kept, read_lock
 
 DROPPED = 50
 """Tasks that validation left out that are named in the page, at most, of each kind in each subset."""
@@ -91,11 +92,14 @@ def gather(layout: Layout, verified: Path, limit: int, seed: int) -> Evidence:
     check(record, "verified_score", verified)
     evidence = Evidence(layout, record, policy_labels(layout))
     for subset in layout.subsets:
-        rows = {task["instance_id"]: task for task in gather_tasks(evidence, subset)}
-        chosen = sample(rows, limit, seed)
-        evidence.tasks[subset] = {key: task_view(rows[key]) for key in rows if key in chosen}
+        lock = gather_gate(evidence, subset)
+        rows = read_kept(layout.tasks(subset), lock)
+        groups = {task["instance_id"]: groups_of(task) for task in rows}
+        chosen = sample(groups, limit, seed)
+        shown = read_kept(layout.tasks(subset), lock, chosen.__contains__)
+        evidence.tasks[subset] = {task["instance_id"]: task_view(task) for task in shown}
         evidence.runs += [
-            read_run(layout, policy, subset, scored, rows, chosen)
+            read_run(layout, policy, subset, scored, groups, chosen)
             for policy, mine, scored in layout.runs
             if mine == subset
         ]
@@ -103,18 +107,15 @@ def gather(layout: Layout, verified: Path, limit: int, seed: int) -> Evidence:
     return evidence
 
 
-def gather_tasks(evidence: Evidence, subset: str) -> list[Record]:
-    """The tasks of a subset that validation kept, all of them without a lock; its figures go into `gates`.
-
-    Raises InputError when the lock is not one of these tasks.
-    """
+def gather_gate(evidence: Evidence, subset: str) -> Path | None:
+    """The lock of a subset, None when there is none; its figures go into `gates`. Raises InputError."""
     file = evidence.layout.lock(subset)
     if not present(file, evidence):
-        return kept_tasks(evidence.layout.tasks(subset), None)
+        return None
     lock = read_lock(file)
     named = {part: lock[part][:DROPPED] for part in ("flaky", "broken")}
     evidence.gates[subset] = {"figures": validation(lock), **named}
-    return kept_tasks(evidence.layout.tasks(subset), file)
+    return file
 
 
 def policy_labels(layout: Layout) -> dict[str, str]:
@@ -140,10 +141,18 @@ def repo_name(task: Record) -> str:
     return visible(str(task.get("repo_recipe") or task["repo"].rsplit("/", 1)[-1]))
 
 
+def groups_of(task: Record) -> dict[str, str]:
+    """The value of each of GROUPS; equal values are one object, for there are many tasks."""
+    named = {"op": visible(str(task.get("op", ""))), "repo": repo_name(task)}
+    return {name: sys.intern(value) for name, value in named.items()}
+
+
 def read_run(
-    layout: Layout, policy: str, subset: str, scored: bool, tasks: dict[str, Record], chosen: set[str]
+    layout: Layout, policy: str, subset: str, scored: bool, tasks: dict[str, dict[str, str]], chosen: set[str]
 ) -> Run:
     """Counts of one policy on one subset, and the chosen trajectories with their grades.
+
+    tasks: the values of GROUPS by instance id.
 
     Raises InputError when the report, the rollouts and the grades do not speak of the same instances.
     """
@@ -154,20 +163,20 @@ def read_run(
     strangers = sorted(set(report["instances"]) - set(tasks))
     if strangers:
         raise InputError(f"{len(strangers)} instances of no task, such as {strangers[0]}", path)
-    for name, group in (("op", lambda task: task.get("op", "")), ("repo", repo_name)):
+    for name in GROUPS:
         table = run.groups.setdefault(name, {})
         for key, verdict in report["instances"].items():
-            table.setdefault(visible(str(group(tasks[key]))), Counter())[verdict["status"]] += 1
+            table.setdefault(tasks[key][name], Counter())[verdict["status"]] += 1
     kept: dict[str, Record] = {}
     for row in rows_of(layout.shards("rollouts", policy, subset)):
         run.turns[turns(row)] += 1
         if used := tokens(row):
             run.tokens[used] += 1
         if row["instance_id"] in chosen:
-            kept[row["instance_id"]] = row
+            kept[row["instance_id"]] = view(row)
     for grade in rows_of(layout.shards("grades", policy, subset)):
         if grade["instance_id"] in kept:
-            run.shown.append(view(kept.pop(grade["instance_id"]), grade))
+            run.shown.append(with_grade(kept.pop(grade["instance_id"]), grade))
     if kept:
         raise InputError(f"{len(kept)} rollouts without a grade, such as {min(kept)}", path.parent)
     run.shown.sort(key=lambda shown: shown["id"])

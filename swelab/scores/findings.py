@@ -24,6 +24,8 @@ from swelab.scores.markup import (
 
 SQUARES = 400
 """Squares of the paired picture; beyond that a square stands for several tasks."""
+GROUPS_SHOWN = 60
+"""Groups in a table of resolve rates, at most: those with the most tasks."""
 SIGNS = {"gained": "+", "lost": "\u2212", "both": "\u2713", "neither": ""}
 
 
@@ -246,9 +248,14 @@ def breakdown(evidence: Evidence) -> str:
 def group_table(evidence: Evidence, field: str, title: str) -> str:
     """Resolve rates by one field of the tasks; '' when no task has it."""
     runs = [run for subset in evidence.layout.benchmarks for run in evidence.scored(subset)]
-    names = sorted({name for run in runs for name in run.groups[field]} - {""})
-    if not names:
+    sizes = sum(
+        (Counter({name: run.groups[field][name].total() for name in run.groups[field]}) for run in runs),
+        Counter(),
+    )
+    sizes.pop("", None)
+    if not sizes:
         return ""
+    names = sorted(sorted(sizes, key=lambda name: (-sizes[name], name))[:GROUPS_SHOWN])
     head, columns = [title], [[code(name) for name in names]]
     for subset in evidence.layout.benchmarks:
         scored = evidence.scored(subset)
@@ -257,7 +264,10 @@ def group_table(evidence: Evidence, field: str, title: str) -> str:
         for run in scored:
             head.append(f"{escape(subset)}<br>{escape(evidence.label(run.policy))}")
             columns.append([share_cell(run.groups[field].get(name, Counter())) for name in names])
-    return table(head, zip(*columns, strict=True), f"Resolved by {title.lower()}")
+    caption = f"Resolved by {title.lower()}"
+    if len(sizes) > len(names):
+        caption += f", the {len(names)} with the most tasks of {len(sizes):,}"
+    return table(head, zip(*columns, strict=True), caption)
 
 
 def share_cell(count: Counter[str]) -> str:

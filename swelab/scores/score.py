@@ -1,10 +1,12 @@
 """A policy's score on a benchmark, from its grading report and the benchmark's tasks."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 from swelab.grading.report import STATUSES
-from swelab.records import InputError, Record, check, digest, shorten
+from swelab.records import InputError, Record, check, shorten
 from swelab.scores.statistics import CONFIDENCE, wilson
+from swelab.streams import Outline
 
 GATE_FIELDS = (
     "gold_runs",
@@ -25,7 +27,7 @@ def rate(resolved: int, total: int) -> Record:
     return {"resolve_rate": resolved / total, "interval": interval, "resolved": resolved, "total": total}
 
 
-def score(tasks: list[Record], report: Record, policy: str, subset: str) -> Record:
+def score(tasks: Iterable[Record], report: Record, policy: str, subset: str) -> Record:
     """The score record of `policy` on `subset` (configs/schemas/score.json).
 
     `resolve_rate` is resolved / all tasks, SWE-bench's convention: a task lost to infrastructure
@@ -35,23 +37,25 @@ def score(tasks: list[Record], report: Record, policy: str, subset: str) -> Reco
     without a grade, or counts that contradict the instances.
     """
     where = f"report of {policy} on {subset}"
-    if not tasks:
+    outline = Outline.of(tasks)
+    total = len(outline.ids)
+    if not total:
         raise InputError("no tasks", subset, "at least one task")
     check(report, "report", where)
-    _check_identity(tasks, report, policy, subset, where)
+    _check_identity(outline, report, policy, subset, where)
     instances = {name: row["status"] for name, row in sorted(report["instances"].items())}
     counts = Counter(instances.values())
     statuses = {status: counts[status] for status in STATUSES}
-    _check_counts(report, statuses, len(tasks), where)
+    _check_counts(report, statuses, total, where)
     lost = statuses["infra_error"]
     record = {
         "policy": policy,
         "subset": subset,
-        "benchmark": {"name": subset, "hash": digest(tasks), "size": len(tasks)},
-        **rate(statuses["resolved"], len(tasks)),
+        "benchmark": {"name": subset, "hash": outline.digest, "size": total},
+        **rate(statuses["resolved"], total),
         "confidence": CONFIDENCE,
         "infra_errors": lost,
-        "without_infra_errors": rate(statuses["resolved"], len(tasks) - lost),
+        "without_infra_errors": rate(statuses["resolved"], total - lost),
         "statuses": statuses,
         "outcomes": dict(sorted(report.get("outcomes", {}).items())),
         "instances": instances,
@@ -62,18 +66,18 @@ def score(tasks: list[Record], report: Record, policy: str, subset: str) -> Reco
     return record
 
 
-def _check_identity(tasks: list[Record], report: Record, policy: str, subset: str, where: str) -> None:
+def _check_identity(outline: Outline, report: Record, policy: str, subset: str, where: str) -> None:
     for field, expected in (("policy", policy), ("subset", subset)):
         if report[field] != expected:
             raise InputError(f"its {field} is {report[field]!r}", where, f"{expected!r}")
-    known, graded = {task["instance_id"] for task in tasks}, set(report["instances"])
+    known, graded = set(outline.ids), set(report["instances"])
     for ids, what in ((known - graded, "without a grade"), (graded - known, "not in the benchmark")):
         if ids:
             named = shorten(", ".join(sorted(ids)[:5]))
             raise InputError(f"{len(ids)} of {len(known | graded)} instances {what}: {named}", where)
-    if report.get("tasks_digest", digest(tasks)) != digest(tasks):
+    if report.get("tasks_digest", outline.digest) != outline.digest:
         raise InputError(
-            "graded on another version of the tasks", where, f"tasks_digest {digest(tasks)[:12]}..."
+            "graded on another version of the tasks", where, f"tasks_digest {outline.digest[:12]}..."
         )
 
 

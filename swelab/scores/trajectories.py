@@ -109,16 +109,23 @@ def tests(grade: Record) -> list[Record]:
     return shown
 
 
-def view(trajectory: Record, grade: Record) -> Record:
-    """A trajectory and its grade as the page's viewer takes them."""
+def view(trajectory: Record) -> Record:
+    """A trajectory as the page's viewer takes it, but for its grade."""
     return {
         "id": trajectory["instance_id"],
-        "status": grade["status"],
         "outcome": trajectory["outcome"],
-        "reason": cut(grade.get("reason", "")),
         "prompt": prompt(trajectory["messages"]),
         "turns": turns(trajectory),
         "steps": steps(trajectory["messages"]),
         "patch": cut(trajectory["model_patch"], PATCH_CHARACTERS),
+    }
+
+
+def with_grade(shown: Record, grade: Record) -> Record:
+    """A trajectory's view with its grade in it."""
+    return {
+        **shown,
+        "status": grade["status"],
+        "reason": cut(grade.get("reason", "")),
         "tests": tests(grade),
     }

@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from swelab import recipes
-from swelab.records import InputError, load_tasks, write_json
+from swelab.records import InputError, write_json
 from swelab.tasks.datasets_source import make_tasks
+from swelab.tasks.rows import load_tasks
 
 REAL = Path(os.environ.get("SWELAB_REAL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 """Folder with published SWE-bench rows (swebench_*.json); its tests skip without it."""

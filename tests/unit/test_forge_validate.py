@@ -10,11 +10,12 @@ import yaml
 
 from swelab import recipes
 from swelab.grading.logs import statuses
-from swelab.records import InputError, load_tasks, write_bytes, write_json
+from swelab.records import InputError, write_bytes, write_json
 from swelab.sandbox import BackendMissing, SandboxLost, open_backend
 from swelab.tasks.forge import rows as forge_rows
 from swelab.tasks.forge.archive import write_tar
 from swelab.tasks.forge.rows import make_tasks
+from swelab.tasks.rows import load_tasks
 from swelab.tasks.split import side_of
 
 pytestmark = pytest.mark.real

@@ -15,6 +15,7 @@ FOUNDATION = {
     "console",
     "provenance",
     "shards",
+    "streams",
     "syntax",
     "experiment",
     "tether",

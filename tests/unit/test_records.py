@@ -5,16 +5,16 @@ import json
 import pytest
 
 from swelab.journal import Journal
+from swelab.predictions import load_predictions
 from swelab.records import (
     InputError,
     digest,
-    load_predictions,
-    load_tasks,
     read_json,
     read_jsonl,
     write_json,
     write_jsonl,
 )
+from swelab.tasks.rows import load_tasks
 
 TASK = {
     "instance_id": "o__r.12345678.func_pm_op__abcd1234",

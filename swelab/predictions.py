@@ -1,0 +1,93 @@
+"""Predictions in the SWE-bench format: what was submitted for each instance."""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from swelab.records import InputError, Record, check, line, read_jsonl, read_text
+from swelab.streams import Wanted, object_items
+
+
+def load_predictions(path: str | Path, wanted: Wanted | None = None) -> dict[str, Record]:
+    """Predictions by instance id, from a JSON object, a JSON list or JSON Lines.
+
+    Each prediction is {"instance_id", "model_name_or_path", "model_patch": str | None}. With `wanted`, only
+    those whose id is wanted; of an object the others are not held. Raises InputError on a malformed
+    prediction or one instance predicted twice.
+    """
+    found: dict[str, Record] = {}
+    for number, row in enumerate(_rows(path, wanted)):
+        check(row, "prediction", f"{path}, prediction {number}")
+        name = row["instance_id"]
+        if name in found:
+            raise InputError(f"{name} is predicted twice", path, "one prediction each")
+        if wanted is None or wanted(name):
+            found[name] = row
+    return found
+
+
+def _rows(path: str | Path, wanted: Wanted | None) -> Iterator[Any]:
+    if not _one_key_a_line(path):
+        yield from _held(path)
+        return
+    for key, row in object_items(path, wanted):
+        if isinstance(row, dict) and row.get("instance_id", key) != key:
+            raise InputError(f"key {key} holds the prediction of {row['instance_id']}", path)
+        yield {"instance_id": key, **row} if isinstance(row, dict) else row
+
+
+def _one_key_a_line(path: str | Path) -> bool:
+    """Whether a file is an object of predictions with its first line to itself, as ours are."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.readline(16).strip() == b"{" and not stream.readline(64).lstrip().startswith(
+                b'"instance_id"'
+            )
+    except OSError:
+        return False
+
+
+def _held(path: str | Path) -> list[Any]:
+    text = read_text(path)
+    try:
+        content: Any = json.loads(text)
+    except json.JSONDecodeError:
+        content = list(read_jsonl(path))
+    if isinstance(content, dict) and "instance_id" not in content:
+        for key, row in content.items():
+            if isinstance(row, dict) and row.get("instance_id", key) != key:
+                raise InputError(f"key {key} holds the prediction of {row['instance_id']}", path)
+        return [{"instance_id": key, **row} if isinstance(row, dict) else row for key, row in content.items()]
+    return content if isinstance(content, list) else [content]
+
+
+def collect(
+    trajectories: Iterable[tuple[str | Path, Record]], names: Iterable[str], spool: IO[bytes]
+) -> Iterator[tuple[str, Record]]:
+    """(instance id, prediction) of each of `names` in their order, from trajectories in any order.
+
+    `spool` is an empty file open for both ways: patches wait there. Raises InputError when an instance has
+    two trajectories, a name none, or a trajectory no name.
+    """
+    offsets: dict[str, int] = {}
+    for path, row in trajectories:
+        if row["instance_id"] in offsets:
+            raise InputError(f"{row['instance_id']} has two trajectories", path)
+        offsets[row["instance_id"]] = spool.tell()
+        prediction = {
+            "instance_id": row["instance_id"],
+            "model_name_or_path": row["policy"],
+            "model_patch": row["model_patch"],
+            "outcome": row["outcome"],
+        }
+        spool.write(line(prediction))
+    order = list(names)
+    missing = sum(name not in offsets for name in order)
+    if missing or len(offsets) != len(order):
+        strangers = len(offsets) + missing - len(order)
+        what = f"{missing} tasks without a trajectory, {strangers} of no task"
+        raise InputError(what, expected="one trajectory a task")
+    for name in order:
+        spool.seek(offsets[name])
+        yield name, json.loads(spool.readline())

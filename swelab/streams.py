@@ -1,0 +1,224 @@
+"""JSON lists and objects that are too long to be held, read and written an element at a time.
+
+Files of ours have one element a line, so that a reader who wants few of them passes over the others without
+parsing them; any other layout of the same JSON is read as well.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from swelab.records import InputError, Record, atomic, line
+
+CHUNK = 1 << 20
+"""Characters read at once; an element that is longer is read in growing pieces."""
+
+Wanted = Callable[[str], bool]
+"""Whether the element of a key or an instance id is wanted."""
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_NAMED = re.compile(r'\{"instance_id": ("(?:[^"\\]|\\.)*")[,}]')
+_SEVERAL = re.compile(r"\}\s*,")
+
+
+class _Text:
+    """A JSON document as far as it was read and not yet consumed."""
+
+    def __init__(self, path: str | Path):
+        self.path, self.text, self.at, self.line, self.ended = path, "", 0, 1, False
+        self._decode = json.JSONDecoder().raw_decode
+        try:
+            self._stream = open(path, encoding="utf-8")
+        except FileNotFoundError:
+            raise InputError("no such file", path) from None
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}", path) from None
+
+    def __enter__(self) -> "_Text":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def _more(self) -> bool:
+        self.line += self.text.count("\n", 0, self.at)
+        rest = self.text[self.at :]
+        try:
+            read = self._stream.read(max(CHUNK, len(rest)))
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"cannot be read: {error}", self.path) from None
+        self.text, self.at, self.ended = rest + read, 0, not read
+        return bool(read)
+
+    def fault(self, what: str, at: int | None = None) -> InputError:
+        number = self.line + self.text.count("\n", 0, self.at if at is None else at)
+        return InputError(f"not JSON: {what}", f"{self.path}, line {number}")
+
+    def peek(self) -> str:
+        """The next character that is no white space; "" at the end."""
+        while True:
+            found = _SPACE.match(self.text, self.at)
+            self.at = found.end() if found else self.at
+            if self.at < len(self.text) or not self._more():
+                return self.text[self.at : self.at + 1]
+
+    def take(self, characters: str, what: str) -> str:
+        """The next character, which must be one of `characters`."""
+        found = self.peek()
+        if not found or found not in characters:
+            raise self.fault(f"expected {what}")
+        self.at += 1
+        return found
+
+    def value(self) -> Any:
+        """The next JSON value."""
+        self.peek()
+        while True:
+            try:
+                found, end = self._decode(self.text, self.at)
+            except json.JSONDecodeError as error:
+                cut = error.msg.startswith("Unterminated") or error.pos + 16 > len(self.text)
+                fault = self.fault(error.msg, error.pos)
+                if not cut or not self._more():
+                    raise fault from None
+                continue
+            if end < len(self.text) or not self._more():
+                self.at = end
+                return found
+
+    def rest_of_line(self) -> str:
+        """What is left of this line."""
+        while (end := self.text.find("\n", self.at)) < 0:
+            if not self._more():
+                return self.text[self.at :]
+        return self.text[self.at : end]
+
+    def skip(self) -> bool:
+        """Passes over an object that ends with its line, when the line surely holds nothing else."""
+        body = self.rest_of_line().rstrip().removesuffix(",")
+        plain = body.endswith("}") and not _SEVERAL.search(body) and body.count("{") == body.count("}")
+        self.at += len(body) if plain else 0
+        return plain
+
+
+def list_items(path: str | Path, wanted: Wanted | None = None) -> Iterator[tuple[int, Any]]:
+    """(number, element) of a JSON list; with `wanted`, only objects whose `instance_id` is wanted.
+
+    Raises InputError with the line of a fault, and when the document is no list.
+    """
+    with _Text(path) as text:
+        if text.peek() != "[":
+            raise InputError(f"a {_kind(text)}", path, "a JSON list")
+        text.take("[", "a list")
+        number = 0
+        while text.peek() != "]":
+            if number:
+                text.take(",", "',' or ']'")
+            if not (wanted and _unwanted(text, wanted) and text.skip()):
+                element = text.value()
+                named = isinstance(element, dict) and isinstance(element.get("instance_id"), str)
+                if not wanted or not named or wanted(element["instance_id"]):
+                    yield number, element
+            number += 1
+        text.take("]", "the end")
+        if text.peek():
+            raise text.fault("extra data")
+
+
+def _unwanted(text: _Text, wanted: Wanted) -> bool:
+    text.peek()
+    text.rest_of_line()
+    named = _NAMED.match(text.text, text.at)
+    return named is not None and not wanted(json.loads(named[1]))
+
+
+def _kind(text: _Text) -> str:
+    return type(text.value()).__name__
+
+
+def object_items(path: str | Path, wanted: Wanted | None = None) -> Iterator[tuple[str, Any]]:
+    """(key, value) of a JSON object; with `wanted`, only those whose key is wanted.
+
+    Raises InputError with the line of a fault, and when the document is no object.
+    """
+    with _Text(path) as text:
+        if text.peek() != "{":
+            raise InputError(f"a {_kind(text)}", path, "a JSON object")
+        text.take("{", "an object")
+        first = True
+        while text.peek() != "}":
+            if not first:
+                text.take(",", "',' or '}'")
+            if text.peek() != '"':
+                raise text.fault("expected a key")
+            key = text.value()
+            text.take(":", "':'")
+            text.peek()
+            if wanted is None or wanted(key):
+                yield key, text.value()
+            elif not text.skip():
+                text.value()
+            first = False
+        text.take("}", "the end")
+        if text.peek():
+            raise text.fault("extra data")
+
+
+def write_list(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Writes a JSON list, one row a line, its instance id first; atomic and streaming. Returns how many."""
+    count = 0
+    with atomic(path) as stream:
+        stream.write(b"[")
+        for row in rows:
+            named = {"instance_id": row["instance_id"]} if "instance_id" in row else {}
+            stream.write((b",\n" if count else b"\n") + line({**named, **row}).rstrip(b"\n"))
+            count += 1
+        stream.write(b"\n]\n")
+    return count
+
+
+def write_object(path: str | Path, items: Iterable[tuple[str, Any]]) -> int:
+    """Writes a JSON object, one key a line; atomic and streaming. Returns how many."""
+    count = 0
+    with atomic(path) as stream:
+        stream.write(b"{")
+        for key, value in items:
+            text = line({key: value}).rstrip(b"\n")
+            stream.write((b",\n" if count else b"\n") + text[1:-1])
+            count += 1
+        stream.write(b"\n}\n")
+    return count
+
+
+@dataclass
+class Outline:
+    """What is left of rows that were read through: their ids in order, and the digest of them all."""
+
+    ids: list[str] = field(default_factory=list)
+    _hash: Any = field(default_factory=lambda: hashlib.sha256(b"["))
+
+    def add(self, row: Record) -> Record:
+        """Takes note of one more row, and returns it."""
+        text = json.dumps(row, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        self._hash.update((("," if self.ids else "") + text).encode())
+        self.ids.append(row["instance_id"])
+        return row
+
+    @property
+    def digest(self) -> str:
+        """Equal to `records.digest` of the list of all rows."""
+        whole = self._hash.copy()
+        whole.update(b"]")
+        return whole.hexdigest()
+
+    @classmethod
+    def of(cls, rows: Iterable[Record]) -> "Outline":
+        """The outline of some rows, which are not held."""
+        outline = cls()
+        for row in rows:
+            outline.add(row)
+        return outline

@@ -1,0 +1,30 @@
+"""Task rows of a subset, read one at a time: 50,000 of them are some hundred megabytes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from swelab.records import InputError, Record, check
+from swelab.streams import Wanted, list_items
+
+
+def read_tasks(path: str | Path, wanted: Wanted | None = None) -> Iterator[Record]:
+    """The rows of a subset JSON, a list of task rows in SWE-smith's schema with ours beside it.
+
+    Only those whose instance id is wanted are checked and given; the others are passed over. Raises
+    InputError on a row that lacks a field, has no FAIL_TO_PASS, or repeats an instance_id.
+    """
+    seen: dict[str, int] = {}
+    for number, row in list_items(path, wanted):
+        where = f"{path}, row {number}"
+        if isinstance(row, dict) and "instance_id" in row:
+            where += f" ({row['instance_id']})"
+        check(row, "task", where)
+        first = seen.setdefault(row["instance_id"], number)
+        if first != number:
+            raise InputError(f"instance_id is that of row {first} too", where, "unique ids")
+        yield row
+
+
+def load_tasks(path: str | Path) -> list[Record]:
+    """All rows of a subset JSON. Raises InputError as `read_tasks`."""
+    return list(read_tasks(path))

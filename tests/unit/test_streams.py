@@ -1,0 +1,117 @@
+"""Lists and objects read an element at a time: every layout, skipped elements, faults with their line."""
+
+import json
+import random
+
+import pytest
+
+from swelab import streams
+from swelab.records import InputError, digest, read_json
+from swelab.streams import Outline, list_items, object_items, write_list, write_object
+
+NASTY = ["}, {", '"}', "{", "}\n,", "\u2028", "caf\udce9", 'a\\"b', "],", "a" * 300, "}}}}, {{{{"]
+
+
+def rows(count):
+    draw = random.Random(0)
+    return [
+        {"instance_id": f"i{n}", "text": draw.choice(NASTY), "more": [{"x": draw.choice(NASTY)}, n]}
+        for n in range(count)
+    ]
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(streams, "CHUNK", 61)
+
+
+LAYOUTS = {
+    "ours": write_list,
+    "indented": lambda path, found: path.write_text(json.dumps(found, indent=2)),
+    "one line": lambda path, found: path.write_text(json.dumps(found)),
+    "two a line": lambda path, found: path.write_text(
+        "[\n" + ",\n".join(json.dumps(found[n : n + 2])[1:-1] for n in range(0, len(found), 2)) + "\n]"
+    ),
+    "keys spread": lambda path, found: path.write_text(
+        "[\n" + ",\n".join(json.dumps(row).replace(', "more"', ',\n "more"') for row in found) + "\n]"
+    ),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_lists_of_every_layout(tmp_path, layout):
+    path, found = tmp_path / "rows.json", rows(40)
+    LAYOUTS[layout](path, found)
+    assert read_json(path) == found
+    assert list(list_items(path)) == list(enumerate(found))
+    some = [(n, row) for n, row in enumerate(found) if n % 7 == 3]
+    names = {row["instance_id"] for _, row in some}
+    assert list(list_items(path, names.__contains__)) == some
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_objects_of_every_layout(tmp_path, indent):
+    path, found = tmp_path / "rows.json", {row["instance_id"]: row for row in rows(40)}
+    if indent:
+        path.write_text(json.dumps(found, indent=indent))
+    else:
+        assert write_object(path, found.items()) == 40
+    assert read_json(path) == found and dict(object_items(path)) == found
+    assert dict(object_items(path, {"i3", "i39"}.__contains__)) == {key: found[key] for key in ("i3", "i39")}
+
+
+def test_an_unwanted_row_of_ours_is_not_parsed(tmp_path, monkeypatch):
+    path = tmp_path / "rows.json"
+    write_list(path, [{"instance_id": f"i{n}", "text": "x"} for n in range(50)])
+    parsed = []
+    value = streams._Text.value
+    monkeypatch.setattr(streams._Text, "value", lambda self: parsed.append(1) or value(self))
+    assert [row["instance_id"] for _, row in list_items(path, lambda name: name == "i7")] == ["i7"]
+    assert len(parsed) <= 2  # the wanted one, and the last, after which no comma comes
+
+
+@pytest.mark.parametrize("found", [[], rows(1)])
+def test_few_rows(tmp_path, found):
+    path = tmp_path / "rows.json"
+    assert write_list(path, iter(found)) == len(found)
+    assert [row for _, row in list_items(path)] == read_json(path) == found
+
+
+@pytest.mark.parametrize(
+    "read, text, words",
+    [
+        (list_items, '{"a": 1}', "a dict; expected a JSON list"),
+        (list_items, '[\n{"a": 1},\n{"a": oops}\n]', "line 3"),
+        (list_items, '[\n{"a": 1}\n{"a": 2}]', "line 3"),
+        (list_items, '[\n{"a": 1},', "line 2"),
+        (list_items, "[1] 2", "extra data"),
+        (list_items, "", "line 1"),
+        (object_items, "[1]", "a list; expected a JSON object"),
+        (object_items, '{"a": 1,\n b: 2}', "line 2"),
+    ],
+)
+def test_faults_name_their_line(tmp_path, read, text, words):
+    path = tmp_path / "rows.json"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        list(read(path))
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="no such file"):
+        list(read(tmp_path / "none.json"))
+
+
+def test_a_fault_early_in_a_long_file_is_found_early(tmp_path, monkeypatch):
+    path = tmp_path / "rows.json"
+    path.write_text('[\n{"a": oops},\n' + "x" * 100_000)
+    reads = []
+    more = streams._Text._more
+    monkeypatch.setattr(streams._Text, "_more", lambda self: reads.append(1) or more(self))
+    with pytest.raises(InputError, match="line 2"):
+        list(list_items(path))
+    assert len(reads) < 5
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_the_outline_has_the_digest_of_the_list(count):
+    outline = Outline.of(iter(rows(count)))
+    assert outline.digest == digest(rows(count)) and outline.ids == [f"i{n}" for n in range(count)]
