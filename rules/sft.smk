@@ -1,7 +1,7 @@
 """The base model; the expert's resolved trajectories as a dataset; the fine-tuned checkpoint.
 
 in:  configs/models/{model}.yaml, configs/sft/{sft}.yaml, the expert's rollouts and grades
-out: results/models/{model}/                base model and tokenizer in Hugging Face layout
+out: results/models/{model}/                base model and tokenizer in Hugging Face layout, made or fetched
      results/sft/{sft}/dataset.jsonl        messages of resolved trajectories only
      results/sft/{sft}/checkpoint/          fine-tuned weights in Hugging Face layout
 """
@@ -19,6 +19,8 @@ rule make_base_model:
         "results/logs/make_base_model/{model}.log",
     benchmark:
         "results/benchmarks/make_base_model/{model}.tsv"
+    wildcard_constraints:
+        model=those("model", "source", "drill"),
     conda:
         "../envs/workflow.yaml"
     threads: model_threads
@@ -34,6 +36,33 @@ rule make_base_model:
             --output {output.folder:q} \
             --manifest {output.manifest:q} \
             --loss {output.loss:q}
+        """
+
+
+rule fetch_model:
+    input:
+        recipe=ancient("configs/models/{model}.yaml"),
+    output:
+        folder=directory("results/models/{model}"),
+        manifest="results/models/{model}.json",
+    log:
+        "results/logs/fetch_model/{model}.log",
+    wildcard_constraints:
+        model=those("model", "source", "hub"),
+    localrule: FETCH_HERE
+    conda:
+        "../envs/workflow.yaml"
+    resources:
+        **ask(plain_job(mem_mb=2000, minutes=720)),
+    params:
+        settings=model_settings,
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.fetch_model \
+            --recipe {input.recipe:q} \
+            --progress results/progress/fetch_model/{wildcards.model} \
+            --output {output.folder:q} \
+            --manifest {output.manifest:q}
         """
 
 

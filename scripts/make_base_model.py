@@ -9,6 +9,7 @@ from swelab import recipes
 from swelab.console import run_script
 from swelab.provenance import packages
 from swelab.records import sha256_file, write_json, write_jsonl
+from swelab.weights import identity
 
 
 def main() -> None:
@@ -23,7 +24,6 @@ def main() -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # read when torch loads; see the torchtune bridge
     from swelab.sft.base_corpus import World
     from swelab.sft.base_model import make_base_model
-    from swelab.sft.training import identity
 
     world = World(args.repo.read_bytes(), recipe["repo"], recipe["heldout_share"])
     shutil.rmtree(args.output, ignore_errors=True)

@@ -5,7 +5,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from swelab.records import InputError, read_json
+from swelab.records import InputError, Record, digest, read_json, sha256_file
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
@@ -58,3 +58,14 @@ def check_safetensors(path: Path) -> None:
         raise InputError(f"not a safetensors file: {error}", path) from None
     if 8 + length + end != size:
         raise InputError(f"{size} bytes of {8 + length + end}", path, "a whole safetensors file")
+
+
+def identity(checkpoint: Path) -> Record:
+    """{"digest", "files"}: hashes of a checkpoint's weights, and of everything in its folder."""
+    files = {path.name: sha256_file(path) for path in sorted(checkpoint.iterdir()) if path.is_file()}
+    return {"digest": weight_digest(checkpoint, files), "files": files}
+
+
+def weight_digest(checkpoint: Path, files: dict[str, str]) -> str:
+    """One hash for a checkpoint's weights, from the hashes of its files by name."""
+    return digest({path.name: files[path.name] for path in weight_files(checkpoint)})

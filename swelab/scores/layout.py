@@ -72,6 +72,7 @@ class Layout:
         found = {
             f"Pretraining of {model}": self.results / "models" / f"{model}.loss.jsonl"
             for model in self.models
+            if self.recipe("model", model).get("source") != "hub"
         }
         return found | {f"Fine-tuning, {self.experiment['sft']}": self.sft / "loss.jsonl"}
 

@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 
 from swelab.provenance import packages
-from swelab.records import InputError, Record, check, digest, read_jsonl, sha256_file
+from swelab.records import InputError, Record, check, read_jsonl, sha256_file
 from swelab.sft.lengths import ChatTokenizer, same_vocabulary
 from swelab.sft.ranks import ranks_of
 from swelab.sft.torchtune_bridge import STEPS, run_torchtune, step_rows, torchtune_config, write_config
-from swelab.weights import check_weights, weight_files
+from swelab.weights import check_weights, identity
 
 MAKERS = ("torch", "torchtune", "transformers", "tokenizers", "datasets")
 """Packages whose versions a checkpoint depends on."""
@@ -104,10 +104,3 @@ def stage(epoch: Path, folder: Path) -> Path:
         path.chmod(0o644)
     check_weights(folder)
     return folder
-
-
-def identity(checkpoint: Path) -> Record:
-    """{"digest", "files"}: hashes of a checkpoint's weights, and of everything in its folder."""
-    files = {path.name: sha256_file(path) for path in sorted(checkpoint.iterdir()) if path.is_file()}
-    weights = [path.name for path in weight_files(checkpoint)]
-    return {"digest": digest({name: files[name] for name in weights}), "files": files}

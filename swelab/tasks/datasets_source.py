@@ -8,23 +8,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from swelab.hub import Repository
 from swelab.records import InputError, Record, read_json, read_jsonl
+
+DOWNLOADS = Path("results/downloads/datasets")
 
 LISTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 REQUIRED = ("instance_id", "repo", "patch", *LISTS)
 
 
-def make_tasks(recipe: Record) -> tuple[list[Record], dict[str, int]]:
+def make_tasks(recipe: Record, downloads: Path = DOWNLOADS) -> tuple[list[Record], dict[str, int]]:
     """Rows of a published set that meet the recipe's criteria, and how many were dropped by reason.
 
     Rows keep all their keys; lists written as JSON strings become lists. With a larger limit the
     first rows are the same. A row means what its publisher says: SWE-smith's `patch` is the bug,
-    SWE-bench's is the fix. Raises InputError naming the file, the row and the field.
+    SWE-bench's is the fix. `downloads` keeps the files of published sets. Raises InputError naming the file,
+    the row and the field; HubError.
     """
     where = recipe.get("path") or f"{recipe.get('dataset')}, split {recipe['split']}"
     drops: Counter[str] = Counter()
     kept: dict[str, Record] = {}
-    for number, raw in enumerate(_rows(recipe)):
+    for number, raw in enumerate(_rows(recipe, downloads)):
         row = _parse(raw, f"{where}, row {number}")
         reason = _misses(row, recipe["criteria"])
         if reason:
@@ -50,25 +54,24 @@ def _draw(seed: int, instance: str) -> str:
     return hashlib.sha256(f"{seed}\n{instance}".encode()).hexdigest()
 
 
-def _rows(recipe: Record) -> Iterator[Any]:
+def _rows(recipe: Record, downloads: Path) -> Iterator[Any]:
     if path := recipe.get("path"):
-        return _local(Path(path))
-    if not recipe.get("dataset") or not recipe.get("revision"):
+        yield from _local(Path(path))
+    elif not recipe.get("dataset") or not recipe.get("revision"):
         raise InputError(
             "neither path nor dataset with revision", "subset recipe", "where the rows come from"
         )
-    return _published(recipe)
+    else:
+        for file in _published(recipe, downloads):
+            yield from _local(file)
 
 
-def _published(recipe: Record) -> Iterator[Any]:
-    from datasets import load_dataset
-
-    name, split, revision = recipe["dataset"], recipe["split"], recipe["revision"]
-    try:
-        return iter(load_dataset(name, split=split, revision=revision))
-    except Exception as error:  # the hub's client has no common class of its errors
-        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        raise InputError(f"cannot be loaded: {reason}", f"{name}@{revision}, split {split}") from None
+def _published(recipe: Record, downloads: Path) -> list[Path]:
+    """The files of a published set, fetched as far as they are not there yet."""
+    repository = Repository(recipe["dataset"], recipe["revision"], "dataset")
+    folder = downloads / recipe["dataset"].replace("/", "--") / recipe["revision"]
+    patterns = recipe["files"] or [f"data/{recipe['split']}-*.parquet"]
+    return [folder / name for name in repository.fetch(folder, patterns, recipe["sha256"])]
 
 
 def _local(path: Path) -> Iterator[Any]:
@@ -83,11 +86,14 @@ def _local(path: Path) -> Iterator[Any]:
 
 
 def _parquet(path: Path) -> Iterator[Any]:
+    """Rows of a Parquet file, some at a time: a published set is larger than what is kept of it."""
     import pyarrow
     import pyarrow.parquet
 
     try:
-        return iter(pyarrow.parquet.read_table(path).to_pylist())
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=256):
+                yield from batch.to_pylist()
     except (OSError, pyarrow.ArrowException) as error:
         raise InputError(f"cannot be read: {error}", path, "a Parquet file") from None
 

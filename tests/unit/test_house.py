@@ -22,6 +22,7 @@ FOUNDATION = {
     "weights",
     "site",
     "slurm",
+    "hub",
 }
 MAY_USE = {
     "tasks": FOUNDATION | {"tasks", "images", "sandbox"},

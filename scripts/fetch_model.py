@@ -1,0 +1,41 @@
+"""Fetches a published model at a pinned commit, resumable; checks every file before it counts."""
+
+import argparse
+import os
+import shutil
+from pathlib import Path
+
+from swelab import recipes
+from swelab.console import run_script
+from swelab.hub import Repository
+from swelab.records import write_json
+from swelab.weights import check_weights, weight_digest
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--recipe", type=Path, required=True, help="model recipe")
+    parser.add_argument(
+        "--progress", type=Path, required=True, help="folder where files grow, kept over a kill"
+    )
+    parser.add_argument("--output", type=Path, required=True, help="folder, in Hugging Face layout")
+    parser.add_argument(
+        "--manifest", type=Path, required=True, help="JSON: digest, size and hash of each file"
+    )
+    args = parser.parse_args()
+    recipe = recipes.load("model", args.recipe)
+    repository = Repository(recipe["repository"], recipe["revision"])
+    folder = args.progress / recipe["revision"]
+    facts = repository.fetch(folder, recipe["files"], recipe["sha256"])
+    check_weights(folder)
+    files = {name: fact["sha256"] for name, fact in facts.items()}
+    sizes = {name: fact["size"] for name, fact in facts.items()}
+    shutil.rmtree(args.output, ignore_errors=True)
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    digest = weight_digest(folder, files)
+    os.replace(folder, args.output)
+    write_json(args.manifest, {"digest": digest, "files": files, "bytes": sizes, "recipe": recipe})
+
+
+if __name__ == "__main__":
+    run_script(main)
