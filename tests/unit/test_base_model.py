@@ -15,6 +15,7 @@ from swelab.tasks.split import side_of
 RECIPE = recipes.complete(
     "model",
     {
+        "source": "drill",
         "repo": "drill",
         "heldout_share": 0.15,
         "architecture": {
