@@ -20,9 +20,12 @@ def those(kind, key, *values):
 
 
 def rollout_workers(wildcards):
-    """Rollouts at once: bounded by cores for a scripted policy, by the server for a model."""
-    scripted = policy_settings(wildcards)["kind"] == "scripted"
-    return WORKERS if scripted else SETTINGS["rollouts_at_once"]
+    """Rollouts at once: bounded by cores for a scripted policy, by its servers for a model."""
+    settings = policy_settings(wildcards)
+    if settings["kind"] == "scripted":
+        return WORKERS
+    job = settings.get("job", {"nodes": 1, "servers": 1})
+    return SETTINGS["rollouts_at_once"] * job["nodes"] * job["servers"]
 
 
 def rollout_threads(wildcards):

@@ -1,5 +1,6 @@
 """What SLURM's own commands say of a cluster."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -92,6 +93,29 @@ def accounts(user: str) -> list[str]:
         return []
     text = ask("sacctmgr", "--noheader", "--parsable2", "show", "assoc", f"user={user}", "format=account")
     return sorted(set(text.split()))
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node by name and address."""
+
+    name: str
+    address: str
+
+
+def job_nodes() -> list[Node]:
+    """The nodes of the job that we run in, the first one first. Raises SlurmError outside of a job."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    listed = (
+        re.search(r"^\s*NodeList=(\S+)", ask("scontrol", "show", "job", job), re.MULTILINE) if job else None
+    )
+    if not listed:
+        raise SlurmError("several nodes, and no SLURM job; expected one (snakemake ... --profile slurm)")
+    found = []
+    for name in ask("scontrol", "show", "hostnames", listed[1]).split():
+        address = re.search(r"\bNodeAddr=(\S+)", ask("scontrol", "show", "node", name))
+        found.append(Node(name, address[1] if address else name))
+    return found
 
 
 def run_on_node(options: Sequence[str], command: str, seconds: int) -> str:

@@ -7,9 +7,13 @@ from pathlib import Path
 
 from swelab.experiment import weights_paths
 from swelab.models.chat import ChatModel, HostedModel
+from swelab.models.fleet import serve_fleet
 from swelab.models.scripted import ScriptedModel
-from swelab.models.serving import Endpoint, serve
+from swelab.models.serving import Endpoint
 from swelab.records import InputError, Record, digest, read_json, sha256_file
+
+STARTUP_SECONDS = 1800
+"""For large weights on a slow disk; a server that ends while it starts is seen at once."""
 
 ModelFor = Callable[[Record], object]
 
@@ -34,7 +38,8 @@ def weights_digest(policy: Record) -> str:
 def open_policy(policy: Record, name: str, scaffold: Record, log: Path) -> Iterator[ModelFor]:
     """A function from a task to the model that acts in its rollout.
 
-    A checkpoint is served by sglang for as long as the block lasts. Raises InputError, ServingError.
+    A checkpoint is served by sglang for as long as the block lasts, as its `job` says. Raises InputError,
+    ServingError.
     """
     if policy["kind"] == "scripted":
         yield lambda task: ScriptedModel(task, policy, scaffold)
@@ -48,13 +53,14 @@ def open_policy(policy: Record, name: str, scaffold: Record, log: Path) -> Itera
         yield lambda task: ChatModel(endpoint, scaffold, policy["sampling"])
     else:
         folder = Path(weights_paths(policy)[0])
-        with serve(
+        with serve_fleet(
             folder,
             name=name,
+            job=policy["job"],
             context_length=policy["context_length"],
             max_total_tokens=policy["max_total_tokens"],
             max_running_requests=policy["max_running_requests"],
+            startup_seconds=STARTUP_SECONDS,
             log=log,
-            extra_args=("--tp-size", str(policy["job"]["gpus"])) if policy["job"]["gpus"] > 1 else (),
         ) as endpoint:
             yield lambda task: ChatModel(endpoint, scaffold, policy["sampling"])

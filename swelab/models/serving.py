@@ -1,8 +1,8 @@
 """A server of our own weights: sglang, started in a context manager and ended with it.
 
-The server listens on the loopback interface behind a random token, which it reads from a file that
-it alone can read (a command line is public in `ps`). It lives in a process tree that ends with us,
-however we end (`swelab.tether`). Answers at temperature 0 are reproducible; sglang heeds a request's
+The server listens on the loopback interface, unless told otherwise, behind a random token, which it reads
+from a file that it alone can read (a command line is public in `ps`). It lives in a process tree that ends
+with us, however we end (`swelab.tether`). Answers at temperature 0 are reproducible; sglang heeds a request's
 seed only with `--enable-deterministic-inference`, which needs a GPU.
 """
 
@@ -34,7 +34,7 @@ PORT_ATTEMPTS = 3
 PORT_TAKEN = re.compile(r"address already in use|port \S+ is (already )?in use|EADDRINUSE", re.IGNORECASE)
 
 CPU_FLAGS = ("--device", "cpu", "--attention-backend", "torch_native", "--dtype", "float32")
-SETTINGS = {"host": "127.0.0.1", "skip-server-warmup": True, "log-level": "warning"}
+SETTINGS = {"skip-server-warmup": True, "log-level": "warning"}
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
@@ -60,6 +60,7 @@ def serve(
     max_total_tokens: int,
     max_running_requests: int,
     log: Path,
+    host: str = "127.0.0.1",
     port: int | None = None,
     api_key: str | None = None,
     device: str = "auto",
@@ -68,21 +69,23 @@ def serve(
     startup_seconds: float = 180,
     python: str = "",
     extra_args: Sequence[str] = (),
+    ending: Callable[[], bool] = lambda: False,
 ) -> Iterator[Endpoint]:
     """Serves the checkpoint folder `weights` (Hugging Face layout) while the block runs.
 
     `context_length` is in tokens; `max_total_tokens` bounds the cache in tokens (without a bound
     sglang takes most of the memory there is). `device` is auto, cpu or cuda. On CPU the dtype is
     float32. `python` has sglang: SWELAB_SERVE_PYTHON, or else this interpreter. Must be entered from a
-    thread that outlives the block.
+    thread that outlives the block. `ending` tells that it is no longer worth waiting for.
 
     Raises InputError (unreadable weights, a context that the model does not have) before anything
     starts, ServingError when the port is taken, the server ends, or is not ready in time.
     """
     config = _check_sizes(weights, context_length, max_total_tokens)
     python = python or os.environ.get("SWELAB_SERVE_PYTHON", "") or sys.executable
-    key = api_key or secrets.token_hex(24)
+    key = api_key or new_key()
     settings = SETTINGS | {
+        "host": host,
         "model-path": str(Path(weights).resolve()),
         "served-model-name": name,
         "api-key": key,
@@ -94,7 +97,7 @@ def serve(
     on_cpu = (find_device(python) if device == "auto" else device) == "cpu"
     flags = [*(CPU_FLAGS if on_cpu else ("--dtype", dtype)), *extra_args]
     server, url = _start(
-        settings, flags, _environment(on_cpu, config, python), port, python, log, startup_seconds
+        settings, flags, _environment(on_cpu, config, python), port, python, log, startup_seconds, ending
     )
     try:
         yield Endpoint(f"{url}/v1", key, name, alive=lambda: server.poll() is None)
@@ -161,15 +164,17 @@ def _start(
     python: str,
     log: Path,
     startup_seconds: float,
+    ending: Callable[[], bool],
 ) -> tuple[Tethered, str]:
     """A ready server and its address; another free port is tried when one is taken in between."""
-    if port is not None and not is_free(port):
-        raise ServingError(f"port {port} of 127.0.0.1 is in use or not allowed; expected a free one")
+    host = settings["host"]
+    if port is not None and not is_free(port, host):
+        raise ServingError(f"port {port} of {host} is in use or not allowed; expected a free one")
     for attempt in range(PORT_ATTEMPTS):
-        chosen = port if port is not None else free_port()
-        url = f"http://127.0.0.1:{chosen}"
+        chosen = port if port is not None else free_port(host)
+        url = f"http://{host}:{chosen}"
         recipe = json.dumps({**settings, "port": chosen}).encode()
-        with _open_log(log) as stream:
+        with open_log(log) as stream:
             server = Tethered(
                 lambda folder: [
                     python,
@@ -184,7 +189,7 @@ def _start(
                 files={"server.yaml": recipe},
             )
         try:
-            _wait_until_ready(server, url, settings, log, startup_seconds)
+            _wait_until_ready(server, url, settings, log, startup_seconds, ending)
             return server, url
         except BaseException as error:
             server.stop(grace_seconds=0)
@@ -194,7 +199,7 @@ def _start(
     raise AssertionError("unreachable")
 
 
-def _open_log(path: Path) -> IO[bytes]:
+def open_log(path: Path) -> IO[bytes]:
     """An empty log for our eyes only. Raises InputError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -203,9 +208,16 @@ def _open_log(path: Path) -> IO[bytes]:
         raise InputError(f"cannot be written: {error.strerror}", path, "a file for the log") from None
 
 
-def _wait_until_ready(server: Tethered, url: str, settings: dict, log: Path, startup_seconds: float) -> None:
+def _wait_until_ready(
+    server: Tethered,
+    url: str,
+    settings: dict,
+    log: Path,
+    startup_seconds: float,
+    ending: Callable[[], bool],
+) -> None:
     deadline = time.monotonic() + startup_seconds
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and not ending():
         if (status := server.poll()) is not None:
             raise ServingError(f"the model server ended with {status}: {fault_line(log)}; log: {log}")
         if _answers(f"{url}/health") and _generates(url, settings):
@@ -237,19 +249,24 @@ def _generates(url: str, settings: dict) -> bool:
         return False
 
 
-def free_port() -> int:
-    """A TCP port of the loopback interface that is free now."""
+def new_key() -> str:
+    """A random token."""
+    return secrets.token_hex(24)
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port of the address that is free now."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((host, 0))
         return probe.getsockname()[1]
 
 
-def is_free(port: int) -> bool:
-    """Whether a server could listen on `port` of the loopback interface."""
+def is_free(port: int, host: str) -> bool:
+    """Whether a server could listen on `port` of the address."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((host, port))
         except (OSError, OverflowError):
             return False
     return True
