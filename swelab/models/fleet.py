@@ -1,7 +1,8 @@
 """Model servers that are kept running: one, or several behind a router, on a node or on all of a SLURM job.
 
 Each server has a thread that starts it, asks it to generate now and then, and starts it again when it has
-ended or is mute. Meanwhile the others serve; requests that it took down are repeated by the router or the client.
+ended or is mute. Meanwhile the others serve; what it took down with it is asked for again by the
+router or the client.
 """
 
 import sys
@@ -80,6 +81,11 @@ class Server(threading.Thread):
                     raise ServingError(f"the model server generated nothing in {mute} checks")
                 due = time.monotonic() + CHECK_SECONDS
 
+    def up(self) -> bool:
+        """Whether the server runs."""
+        endpoint = self.endpoint
+        return bool(endpoint and endpoint.alive())
+
     def end(self) -> None:
         """Lets the server finish what it does, and ends it; `join` waits for that."""
         self._ending.set()
@@ -120,11 +126,11 @@ class Fleet:
             self.changed.wait_for(
                 lambda: (
                     self._ended.is_set()
-                    or any(s.endpoint for s in self.servers)
+                    or any(s.up() for s in self.servers)
                     or all(s.fault for s in self.servers)
                 )
             )
-            return not self._ended.is_set() and any(s.endpoint for s in self.servers)
+            return not self._ended.is_set() and any(s.up() for s in self.servers)
 
     def route(self, key: str, log: Path) -> str:
         """Starts the router and a thread that keeps it; its address."""
@@ -181,7 +187,12 @@ def starts(weights: Path, job: Record, log: Path, settings: Record) -> list[Star
     for number in range(len(nodes) * job["servers"]):
         node, place = nodes[number // job["servers"]], number % job["servers"]
         gpus = ("--tp-size", str(each), "--base-gpu-id", str(place * each)) if each else ()
-        mine: dict[str, Any] = {**settings, "extra_args": gpus, "host": node.address}
+        mine: dict[str, Any] = {
+            "drain_seconds": DRAIN_SECONDS,
+            **settings,
+            "extra_args": gpus,
+            "host": node.address,
+        }
         mine["log"] = log.with_name(f"{log.stem}{number or ''}{log.suffix}")
         found.append(_start(weights, node, job["gpus"], mine))
     return found

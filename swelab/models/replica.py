@@ -50,7 +50,7 @@ def serve_on(node: Node, gpus: int, settings: Record, ending: Callable[[], bool]
             raise ServingError(f"node {node.name}: {fault}")
         yield Endpoint(said["url"], settings["api_key"], settings["name"], alive=lambda: step.poll() is None)
     finally:
-        _end(step)
+        _end(step, settings["drain_seconds"])
 
 
 def _converse(step: subprocess.Popen, settings: Record, ending: Callable[[], bool]) -> Record:
@@ -67,14 +67,14 @@ def _converse(step: subprocess.Popen, settings: Record, ending: Callable[[], boo
     return {}
 
 
-def _end(step: subprocess.Popen) -> None:
-    """Closes its input, on which the server ends; then the step itself."""
+def _end(step: subprocess.Popen, drain_seconds: float) -> None:
+    """Closes its input, on which the server ends when it is drained; then the step itself."""
     assert step.stdin and step.stdout
     with suppress(BrokenPipeError):
         step.stdin.close()
     for stop in (step.terminate, step.kill):
         try:
-            step.wait(STOP_SECONDS)
+            step.wait(drain_seconds + STOP_SECONDS)
             break
         except subprocess.TimeoutExpired:
             stop()

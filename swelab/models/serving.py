@@ -34,7 +34,7 @@ PORT_ATTEMPTS = 3
 PORT_TAKEN = re.compile(r"address already in use|port \S+ is (already )?in use|EADDRINUSE", re.IGNORECASE)
 
 CPU_FLAGS = ("--device", "cpu", "--attention-backend", "torch_native", "--dtype", "float32")
-SETTINGS = {"skip-server-warmup": True, "log-level": "warning"}
+SETTINGS = {"random-seed": 0, "skip-server-warmup": True, "log-level": "warning"}
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
@@ -65,8 +65,8 @@ def serve(
     api_key: str | None = None,
     device: str = "auto",
     dtype: str = "auto",
-    seed: int = 0,
     startup_seconds: float = 180,
+    drain_seconds: float = 5,
     python: str = "",
     extra_args: Sequence[str] = (),
     ending: Callable[[], bool] = lambda: False,
@@ -76,7 +76,8 @@ def serve(
     `context_length` is in tokens; `max_total_tokens` bounds the cache in tokens (without a bound
     sglang takes most of the memory there is). `device` is auto, cpu or cuda. On CPU the dtype is
     float32. `python` has sglang: SWELAB_SERVE_PYTHON, or else this interpreter. Must be entered from a
-    thread that outlives the block. `ending` tells that it is no longer worth waiting for.
+    thread that outlives the block. `ending` tells that it is no longer worth waiting for; `drain_seconds`
+    are given in the end to requests that run.
 
     Raises InputError (unreadable weights, a context that the model does not have) before anything
     starts, ServingError when the port is taken, the server ends, or is not ready in time.
@@ -92,17 +93,15 @@ def serve(
         "context-length": context_length,
         "max-total-tokens": max_total_tokens,
         "max-running-requests": max_running_requests,
-        "random-seed": seed,
     }
     on_cpu = (find_device(python) if device == "auto" else device) == "cpu"
     flags = [*(CPU_FLAGS if on_cpu else ("--dtype", dtype)), *extra_args]
-    server, url = _start(
-        settings, flags, _environment(on_cpu, config, python), port, python, log, startup_seconds, ending
-    )
+    environment = _environment(on_cpu, config, python)
+    server, url = _start(settings, flags, environment, port, python, log, startup_seconds, ending)
     try:
         yield Endpoint(f"{url}/v1", key, name, alive=lambda: server.poll() is None)
     finally:
-        server.stop()
+        server.stop(drain_seconds)
 
 
 def _check_sizes(weights: Path, context_length: int, max_total_tokens: int) -> dict:

@@ -1,0 +1,190 @@
+"""Two real servers behind the real router: killed, frozen, without their router, and drained at the end."""
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from swelab import recipes, rollouts
+from swelab.models import fleet as fleets
+from swelab.models.chat import ChatModel
+from swelab.models.fleet import serve_fleet
+from tests.contract.attacks import until
+from tests.toy_checkpoint import CONTEXT, make_checkpoint
+
+pytestmark = pytest.mark.real
+SCAFFOLD = {
+    "action_regex": r"(?s)(.+)",
+    "format_error_template": "again",
+    "observation_template": "{{output.output}}",
+    "max_observation_chars": 1000,
+}
+JOB = {"nodes": 1, "servers": 2, "gpus": 0}
+SIZES = {"context_length": CONTEXT, "max_total_tokens": 8 * CONTEXT, "max_running_requests": 8}
+
+
+class Served:
+    """A fleet that runs, and its processes."""
+
+    def __init__(self, folder, stack):
+        self.folder, self.stack = folder, stack
+        self.seen = []
+        fleet = fleets.Fleet
+
+        def noted(*arguments):
+            self.seen.append(fleet(*arguments))
+            return self.seen[-1]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fleets, "Fleet", noted)
+            log = folder / "server.log"
+            self.endpoint = stack.enter_context(
+                serve_fleet(folder / "toy", name="toy", job=JOB, log=log, **SIZES)
+            )
+
+    @property
+    def fleet(self):
+        return self.seen[0]
+
+    def processes(self, log):
+        """Command line by pid of what writes to a log."""
+        found = {}
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if (path / "fd/1").readlink() == self.folder / log:
+                    found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        return found
+
+    def scheduler(self, log):
+        return next(pid for pid, text in self.processes(log).items() if "scheduler" in text)
+
+    def starts(self):
+        return [server.starts for server in self.fleet.servers]
+
+    def whole(self):
+        """Whether both servers are up and the router knows it."""
+        return all(server.endpoint for server in self.fleet.servers) and self.fleet.router.healthy() == 2
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fleet")
+    make_checkpoint(folder / "toy")
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
+        patch.setattr(fleets, "CHECK_SECONDS", 1.0)
+        patch.setattr(fleets, "ANSWER_SECONDS", 8.0)
+        patch.setattr(fleets, "MUTE_CHECKS", 2)
+        yield Served(folder, stack)
+
+
+def ask(served, number, tokens=12):
+    history = [{"role": "user", "content": f"f{number} must return {number}."}]
+    sampling = {"temperature": 0, "top_p": 1, "max_tokens": tokens, "seed": 0}
+    return ChatModel(served.endpoint, SCAFFOLD, sampling).query(history)["content"]
+
+
+@pytest.fixture(scope="module")
+def answers(served):
+    """What is answered while nothing goes wrong."""
+    return [ask(served, number) for number in range(40)]
+
+
+def test_both_serve_behind_one_token_that_nobody_sees(served, answers):
+    assert len(set(answers)) > 1 and served.whole()
+    logs = ("server.log", "server1.log", "server.router.log")
+    running = {log: served.processes(log) for log in logs}
+    assert all(running.values())
+    shown = [text for found in running.values() for text in found.values()]
+    assert not any(served.endpoint.api_key in text for text in shown)
+    urls = [served.endpoint.url, *(server.endpoint.url for server in served.fleet.servers)]
+    assert len(set(urls)) == 3 and all(url.startswith("http://127.0.0.1:") for url in urls)
+    body = json.dumps({"model": "toy", "prompt": "a", "max_tokens": 1}).encode()
+    for url in urls:
+        request = urllib.request.Request(f"{url}/completions", body, {"Content-Type": "application/json"})
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(request)
+    for log in logs:
+        text = (served.folder / log).read_text()
+        assert served.endpoint.api_key not in text and (served.folder / log).stat().st_mode & 0o077 == 0
+
+
+def test_a_killed_server_comes_back_and_no_request_is_lost(served, answers):
+    before = served.starts()
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(ask, served, number) for number in range(40)]
+        os.kill(served.scheduler("server.log"), signal.SIGKILL)
+        assert [each.result() for each in asked] == answers
+    assert until(served.whole, 90)
+    assert served.starts() == [before[0] + 1, before[1]]
+
+
+def test_rollouts_over_killed_servers_are_those_over_sound_ones(
+    served, task, repos_dir, tmp_path, monkeypatch
+):
+    @contextlib.contextmanager
+    def over_the_fleet(policy, name, scaffold, log):
+        yield lambda task: ChatModel(served.endpoint, scaffold, policy["sampling"])
+
+    monkeypatch.setattr(rollouts, "open_policy", over_the_fleet)
+    weights = str(served.folder / "toy")
+    policy = {"kind": "checkpoint", "scaffold": "demo", "weights": weights, "sampling": {"max_tokens": 24}}
+    policy = recipes.complete("policy", policy, "policy")
+    scaffold = {**recipes.named("scaffold", "demo"), "step_limit": 3, "max_format_errors": 9}
+    tasks = [{**task, "instance_id": f"task-{n}", "problem_statement": f"Mend f{n}."} for n in range(8)]
+
+    def run(name):
+        shard = {"subset": "s", "shard": "000of001", "workers": 4}
+        places = {"repos_dir": repos_dir, "progress": tmp_path / f"{name}.jsonl"}
+        return list(
+            rollouts.roll_out(tasks, policy_name="p", policy=policy, scaffold=scaffold, **shard, **places)
+        )
+
+    sound, before = run("sound"), served.starts()
+
+    def murder():
+        until((tmp_path / "killed.jsonl").exists, 60)
+        os.kill(served.scheduler("server1.log"), signal.SIGKILL)
+
+    killer = threading.Thread(target=murder)
+    killer.start()
+    killed = run("killed")
+    killer.join()
+    lasting = lambda rows: [(r["instance_id"], r["outcome"], r["messages"]) for r in rows]  # noqa: E731
+    assert len(sound) == 8 and not {"model_lost", "sandbox_lost"} & {row["outcome"] for row in sound}
+    assert lasting(killed) == lasting(sound)
+    assert until(lambda: served.starts()[1] > before[1], 90)
+
+
+def test_a_server_that_hangs_is_replaced(served, answers):
+    before = served.starts()
+    os.kill(served.scheduler("server.log"), signal.SIGSTOP)
+    assert until(lambda: served.starts()[0] > before[0] and served.whole(), 120)
+    assert [ask(served, number) for number in range(4)] == answers[:4]
+
+
+def test_a_killed_router_comes_back_at_its_address(served, answers):
+    (pid,) = [pid for pid, text in served.processes("server.router.log").items() if "bwrap" not in text]
+    os.kill(pid, signal.SIGKILL)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda number: ask(served, number), range(8))) == answers[:8]
+    assert until(served.whole, 30)
+
+
+def test_the_end_cuts_no_request(served):
+    with ThreadPoolExecutor(6) as pool:
+        asked = [pool.submit(ask, served, number, tokens=350) for number in range(6)]
+        time.sleep(0.5)
+        assert not all(each.done() for each in asked)
+        served.stack.close()
+        assert all(len(each.result()) > 300 for each in asked)
+    assert not served.endpoint.alive()
+    for log in ("server.log", "server1.log", "server.router.log"):
+        assert not served.processes(log)

@@ -1,0 +1,133 @@
+"""How servers are kept running, with servers that are nothing but what their keeper sees of them."""
+
+import contextlib
+import threading
+
+import pytest
+
+from swelab import slurm
+from swelab.models import ServingError
+from swelab.models import fleet as fleets
+from swelab.models.fleet import Fleet, Server, serve_fleet, starts
+from swelab.models.serving import Endpoint
+from swelab.records import InputError
+from tests.contract.attacks import until
+from tests.toy_checkpoint import make_checkpoint
+
+SETTINGS = {"context_length": 256, "max_total_tokens": 1024, "max_running_requests": 4}
+
+
+class Scripted:
+    """A server that starts or fails as it is told, one word a start."""
+
+    def __init__(self, *words):
+        self.words, self.ports, self.ended = list(words), [], 0
+        self.alive = threading.Event()
+
+    @contextlib.contextmanager
+    def __call__(self, port, ending):
+        self.ports.append(port)
+        word = self.words.pop(0) if self.words else "up"
+        if word == "fails":
+            raise ServingError("no room")
+        self.alive.set()
+        try:
+            yield Endpoint("http://127.0.0.1:4242/v1", "key", "toy", alive=self.alive.is_set)
+        finally:
+            self.ended += 1
+
+
+@pytest.fixture
+def keep(monkeypatch):
+    monkeypatch.setattr(fleets, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(fleets, "generates", lambda endpoint: True)
+    running = []
+
+    def run(*scripts):
+        changed = threading.Condition()
+        running.append(Fleet([Server(f"server {n}", s, changed) for n, s in enumerate(scripts)], changed))
+        for server in running[-1].servers:
+            server._ending.wait = lambda seconds, wait=server._ending.wait: wait(min(seconds, 0.01))
+            server.start()
+        return running[-1]
+
+    yield run
+    for fleet in running:
+        fleet.end()
+        assert not any(server.is_alive() for server in fleet.servers)
+
+
+def test_a_server_that_ends_is_started_again_at_its_port(keep):
+    script = Scripted()
+    fleet = keep(script)
+    fleet.await_first()
+    script.alive.clear()
+    assert until(lambda: len(script.ports) == 2, 5) and fleet.alive()
+    assert script.ports == [None, 4242]
+
+
+def test_the_first_start_must_succeed(keep):
+    fleet = keep(Scripted(), Scripted("fails"))
+    with pytest.raises(ServingError, match="no room"):
+        fleet.await_first()
+
+
+def test_one_that_fails_again_and_again_is_given_up(keep):
+    script = Scripted("up", *["fails"] * 9)
+    fleet = keep(script)
+    fleet.await_first()
+    script.alive.clear()
+    assert not fleet.alive()
+    assert len(script.ports) == fleets.RESTARTS + 1
+
+
+def test_the_others_serve_on(keep):
+    dying = Scripted("up", *["fails"] * 9)
+    fleet = keep(dying, Scripted())
+    fleet.await_first()
+    dying.alive.clear()
+    assert until(lambda: fleet.servers[0].fault, 5) and fleet.alive()
+
+
+def test_a_mute_server_is_started_again(keep, monkeypatch):
+    script = Scripted()
+    fleet = keep(script)
+    fleet.await_first()
+    monkeypatch.setattr(fleets, "generates", lambda endpoint: False)
+    assert until(lambda: script.ended, 5)
+    monkeypatch.setattr(fleets, "generates", lambda endpoint: True)
+    assert fleet.alive()
+
+
+def test_gpus_are_dealt_out(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(fleets, "serve", lambda weights, **settings: seen.append(settings))
+    for start in starts(tmp_path, {"nodes": 1, "servers": 2, "gpus": 4}, tmp_path / "server.log", {}):
+        start(None, lambda: False)
+    assert [each["extra_args"] for each in seen] == [
+        ("--tp-size", "2", "--base-gpu-id", "0"),
+        ("--tp-size", "2", "--base-gpu-id", "2"),
+    ]
+    assert [each["log"].name for each in seen] == ["server.log", "server1.log"]
+    with pytest.raises(InputError, match="3 GPUs for 2 servers of a node"):
+        starts(tmp_path, {"nodes": 1, "servers": 2, "gpus": 3}, tmp_path / "server.log", {})
+
+
+def test_several_nodes_need_a_job(tmp_path, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    job = {"nodes": 2, "servers": 1, "gpus": 0}
+    with (
+        pytest.raises(slurm.SlurmError, match="several nodes, and no SLURM job"),
+        serve_fleet(tmp_path, name="toy", job=job, log=tmp_path / "log", **SETTINGS),
+    ):
+        pass
+
+
+def test_weights_that_cannot_be_served_are_told_as_by_one_server(tmp_path):
+    (make_checkpoint(tmp_path / "toy") / "config.json").unlink()
+    job = {"nodes": 1, "servers": 2, "gpus": 0}
+    with (
+        pytest.raises(InputError, match="config.json: no such file"),
+        serve_fleet(tmp_path / "toy", name="toy", job=job, log=tmp_path / "log", **SETTINGS),
+    ):
+        pass
