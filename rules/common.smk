@@ -93,7 +93,9 @@ def subset_images(wildcards):
 
 def sandbox_image(wildcards):
     """Record of the image for tasks without one of their own, where the backend cannot do without."""
-    needed = SETTINGS["backend"] in ("docker", "apptainer") and not subset_images(wildcards)
+    needed = SETTINGS["backend"] in ("docker", "apptainer") and not subset_images(
+        wildcards
+    )
     return ancient("results/images/sandbox/image.json") if needed else []
 
 
