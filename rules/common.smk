@@ -9,14 +9,7 @@ from swelab.experiment import load_experiment, weights_paths
 from swelab.journal import lock
 from swelab.records import Fault
 from swelab.shards import shard_names
-from swelab.site import (
-    check_site,
-    on_nodes,
-    plain_job,
-    resources,
-    sandboxes_mb,
-    submission,
-)
+from swelab.site import check_site, on_nodes, submission
 
 try:
     SETTINGS = recipes.complete("config", config, "configs/config.yaml")

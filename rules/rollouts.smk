@@ -34,7 +34,7 @@ rule rollout:
         scaffold=scaffold_settings,
     shell:
         r"""
-        SWELAB_LOG={log:q} python -m scripts.rollout \
+        {WITH_SERVERS}SWELAB_LOG={log:q} python -m scripts.rollout \
             --tasks {input.tasks:q} \
             --lock {input.lock:q} \
             --images {input.images:q} \

@@ -120,7 +120,7 @@ rule train_sft:
         training=sft_training,
     shell:
         r"""
-        SWELAB_LOG={log:q} python -m scripts.train_sft \
+        {IN_TRAINING}SWELAB_LOG={log:q} python -m scripts.train_sft \
             --dataset {input.dataset:q} \
             --base {input.base:q} \
             --recipe {input.recipe:q} \

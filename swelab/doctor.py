@@ -17,8 +17,8 @@ from shlex import quote
 from swelab import recipes, slurm
 from swelab.experiment import load_experiment
 from swelab.journal import lock
-from swelab.records import Fault, Record
-from swelab.site import on_nodes, options, sandboxes_mb
+from swelab.records import Fault, Record, shorten
+from swelab.site import environment, on_nodes, options, sandboxes_mb
 
 CLOCK_SECONDS = 5
 """Clocks further apart than this make files look older than what they were made from."""
@@ -190,11 +190,11 @@ def check_node(role: str, need: Record, settings: Record, wait_seconds: int) -> 
         kind = f"{site['gpu_type']}:" if site["gpu_type"] else ""
         asked.append(f"--gpus={kind}{need['gpus']}")
     surroundings = {"SWELAB_BACKEND": settings["backend"], "SWELAB_TOOLBOX": settings["toolbox"]}
+    tried = [name for name in PACKAGES if need["gpus"] or site["environments"][name]]
     exports = "".join(f"export {name}={quote(value)}; " for name, value in surroundings.items())
     with shared_folder() as (folder, token):
-        command = (
-            f"{exports}{on_nodes(site)}exec {quote(sys.executable)} -m swelab.probe {quote(str(folder))}"
-        )
+        command = f"{exports}{on_nodes(site)}{quote(sys.executable)} -m swelab.probe {quote(str(folder))}; "
+        command += "; ".join(trial(site, name) for name in tried)
         began = time.time()
         try:
             said = slurm.run_on_node(asked, command, wait_seconds)
@@ -208,6 +208,7 @@ def check_node(role: str, need: Record, settings: Record, wait_seconds: int) -> 
             )
             return
         facts = json.loads(line.removeprefix("probe "))
+        facts["environments"] = {name: found_out(said, name) for name in tried}
         facts["apart"] = max(began - facts["time"], facts["time"] - time.time(), 0)
         back = bool(facts["written"]) and wait_for(lambda: (folder / facts["written"]).exists())
     faults = node_faults(facts, need, site, token, back)
@@ -239,10 +240,35 @@ def node_faults(facts: Record, need: Record, site: Record, token: str, back: boo
             f"SLURM's commands need SLURM_CONF there, which job steps lose: {facts['commands']}",
         ),
         (facts["sandbox"], f"sandboxes do not work there: {facts['sandbox']}"),
-        (facts["serve_python"], f"site.serve_python cannot serve: {facts['serve_python']}"),
         (site["network"] and not facts["route"], "site.network is true, and it has no default route"),
     ]
-    return [text for wrong, text in looked_at if wrong]
+    faults = [text for wrong, text in looked_at if wrong]
+    for name, said in facts["environments"].items():
+        where = f"site.environments.{name}"
+        if said not in ("cuda", "cpu"):
+            faults.append(f"{where}: its Python cannot {name}: {said}")
+        elif need["gpus"] and said == "cpu":
+            faults.append(f"{where}: its torch sees no GPU; make it from envs/gpu-{name}.txt")
+    return faults
+
+
+PACKAGES = {"train": "torchtune", "serve": "sglang"}
+"""Environments that a site may name, and what each must have."""
+
+
+def trial(site: Record, name: str) -> str:
+    """A shell line that says what an environment's torch computes on, or why it does not start."""
+    python = '"${SWELAB_SERVE_PYTHON:-python}"' if name == "serve" else "python"
+    code = f"from importlib.metadata import version; version('{PACKAGES[name]}'); import torch; "
+    code += "print('cuda' if torch.cuda.is_available() else 'cpu')"
+    path = f"PATH={quote(str(Path(sys.executable).parent))}:$PATH; "
+    return f'({path}{environment(site, name)}echo "{name} $({python} -c {quote(code)} 2>&1 | tail -n 1)")'
+
+
+def found_out(said: str, name: str) -> str:
+    """What the trial of an environment printed."""
+    lines = [line.removeprefix(f"{name} ") for line in said.splitlines() if line.startswith(f"{name} ")]
+    return shorten(lines[-1]) if lines and lines[-1].strip() else "it printed nothing"
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 60) -> bool:

@@ -7,7 +7,6 @@ keeps locked; the node answers in it with a file of its own.
 import fcntl
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -32,7 +31,6 @@ def look(folder: Path) -> Record:
         "gpus": len(list(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")))),
         "commands": _commands(),
         "sandbox": _sandbox(),
-        "serve_python": _serves(os.environ.get("SWELAB_SERVE_PYTHON", "")),
         "route": _has_route(),
     }
 
@@ -91,15 +89,6 @@ def _sandbox() -> str:
         return "" if done.returncode == 0 else shorten(done.output.decode(errors="replace"))
     except (Fault, OSError) as error:
         return str(error)
-
-
-def _serves(python: str) -> str:
-    if not python:
-        return ""
-    if not shutil.which(python):
-        return f"{python} is no program"
-    done = subprocess.run([python, "-c", "import sglang"], capture_output=True, text=True)
-    return shorten(done.stderr.strip().splitlines()[-1]) if done.returncode else ""
 
 
 def _has_route() -> bool:

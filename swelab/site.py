@@ -1,6 +1,7 @@
 """What the site file says of a cluster, as jobs need it: `site` in configs/site.yaml."""
 
 from collections.abc import Callable
+from pathlib import Path
 from shlex import quote
 from typing import Any
 
@@ -11,10 +12,17 @@ JobOf = Callable[[Any], Record]
 """From a rule's wildcards to what its job asks for: {"cpus", "gpus", "mem_mb", "minutes"}."""
 
 SITE_FILE = recipes.CONFIGS / "site.yaml"
+SITE_PYTHON = Path(__file__).resolve().parents[1] / "envs" / "site_python.sh"
+IMAGE = ".sif"
 
 
 def check_site(site: Record, experiment: Record) -> None:
-    """Raises InputError when a recipe of the experiment needs GPUs and the site has no partition for them."""
+    """Raises InputError when the site has not what a recipe of the experiment needs."""
+    train = site["environments"]["train"]
+    nodes = recipes.named("sft", experiment["sft"]).get("job", {}).get("nodes", 1)
+    if nodes > 1 and isinstance(train, str) and train.endswith(IMAGE):
+        what = f"sft {experiment['sft']!r} trains on {nodes} nodes, and site.environments.train is an image"
+        raise InputError(what, SITE_FILE, "a folder or modules: srun, which starts it, is not in the image")
     if site["partitions"]["gpu"]:
         return
     jobs = [("policy", name) for name in [experiment["expert"]["policy"], *experiment["policies"]]]
@@ -37,9 +45,33 @@ def options(site: Record) -> list[str]:
 def on_nodes(site: Record) -> str:
     """A shell line that sets a job up on a compute node, and only there; '' if nothing is to do."""
     steps = [f"module load {quote(name)}" for name in site.get("modules", [])]
-    for variable, key in (("SWELAB_SERVE_PYTHON", "serve_python"), ("SWELAB_SCRATCH", "scratch")):
-        if site.get(key):
-            steps.append(f"export {variable}={quote(site[key])}")
+    if site.get("scratch"):
+        steps.append(f"export SWELAB_SCRATCH={quote(site['scratch'])}")
+    return _there(steps)
+
+
+def environment(site: Record, name: str) -> str:
+    """A shell line before a rule's command, on a node, that lets it run in the environment `name`.
+
+    Of `train`, the command's python is the environment's; of `serve`, that of the model servers it starts.
+    """
+    chosen = site.get("environments", {}).get(name)
+    if not chosen:
+        return ""
+    python, steps = str(SITE_PYTHON), []
+    if isinstance(chosen, list):
+        steps.append(f"export SWELAB_MODULES={quote(' '.join(chosen))}")
+    elif chosen.endswith(IMAGE):
+        steps.append(f"export SWELAB_IMAGE={quote(chosen)}")
+    else:
+        python = f"{chosen}/bin/python"
+    if name == "serve":
+        return _there([*steps, f"export SWELAB_SERVE_PYTHON={quote(python)}"])
+    return _there([*steps, f'python() {{ {quote(python)} "$@"; }}'])
+
+
+def _there(steps: list[str]) -> str:
+    """Steps that happen inside a SLURM job only."""
     return f'if [ -n "${{SLURM_JOB_ID:-}}" ]; then {"; ".join(steps)}; fi; ' if steps else ""
 
 

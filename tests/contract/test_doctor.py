@@ -83,10 +83,17 @@ def test_the_shipped_site_is_sound_on_a_cluster_of_its_kind(examine):
         ({"site": {"max_mem_mb": 99999}}, ["site.max_mem_mb is 99999", "has 16000"]),
         ({"site": {"sbatch": {"constraint": "none"}}}, ["partition cpu", "Invalid feature specification"]),
         ({"workers": 64}, ["asks for 64 cpus", "a node of cpu has 8", "lower workers"]),
-        ({"site": {"serve_python": "/no/python"}}, ["site.serve_python", "/no/python is no program"]),
+        (
+            {"site": {"environments": {"serve": "/no/venv", "train": ["cuda"]}}},
+            ["site.environments.serve: its Python cannot serve", "/no/venv/bin/python: No such file"],
+        ),
+        (
+            {"site": {"environments": {"serve": "/no/image.sif"}}},
+            ["site.environments.serve", "cannot serve", "apptainer: not found"],
+        ),
         ({"toolbox": "/no/toolbox"}, ["sandboxes do not work there", "/no/toolbox"]),
     ],
-    ids=["partition", "time", "memory", "constraint", "size", "python", "sandbox"],
+    ids=["partition", "time", "memory", "constraint", "size", "folder", "image", "sandbox"],
 )
 def test_each_fault_is_one_line_that_says_what_to_fix(examine, changes, words):
     code, fixes, text = examine(**changes)
@@ -97,21 +104,21 @@ def test_each_fault_is_one_line_that_says_what_to_fix(examine, changes, words):
 @pytest.mark.parametrize(
     "count, site, fix",
     [
-        (2, {"gpu_type": "fake"}, ""),
+        (2, {"gpu_type": "fake"}, "no GPU"),  # the two are fakes indeed
         (4, {}, "a job asks for 4 GPUs; a node of gpu has 2"),
         (1, {"gpu_type": "h100"}, "site.gpu_type: no GPU is called 'h100'; gpu has fake"),
         (1, {"partitions": {"gpu": "cpu"}}, "site.partitions.gpu: nodes of cpu have no GPUs"),
     ],
-    ids=["sound", "too many", "type", "none"],
+    ids=["fakes", "too many", "type", "none"],
 )
 def test_gpus_are_looked_for_where_a_recipe_asks_for_them(examine, clone, count, site, fix):
     (clone / "configs/policies/large.yaml").write_text(POLICY % count)
     (clone / "configs/experiments/large.yaml").write_text(EXPERIMENT)
     code, fixes, text = examine(site=site, experiment="large")
-    if fix:
+    if fix == "no GPU":
+        assert code == 2 and len(fixes) == 2 and all("its torch sees no GPU" in line for line in fixes), text
+    elif fix:
         assert code == 2 and any(fix in line for line in fixes), text
-    else:
-        assert code == 0 and "(gpu): repository, locks, Python and sandbox work there" in text, text
 
 
 def test_missing_tokens_are_named(examine, clone):

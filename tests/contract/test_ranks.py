@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 
 import pytest
 import yaml
@@ -26,7 +27,20 @@ def clone(tmp_path):
         write_jsonl(clone / f"results/sft/{name}/dataset.jsonl", conversations(38))
         recipe = {"base": "toy", "selection": {}, "train": TRAIN, "job": {**job, "mem_mb": 6000}}
         (clone / f"configs/sft/{name}.yaml").write_text(yaml.safe_dump(recipe))
+    note_environment(clone)
     return clone
+
+
+def note_environment(clone):
+    """Names an environment to train in whose Python notes what it was started for."""
+    python = clone / "gpu/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\necho "$*" >> {clone}/gpu/started\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    site = clone / "configs/site.yaml"
+    settings = yaml.safe_load(site.read_text())
+    settings["site"]["environments"]["train"] = f"{clone}/gpu"
+    site.write_text(yaml.safe_dump(settings))
 
 
 @pytest.mark.real
@@ -42,6 +56,8 @@ def test_two_nodes_with_two_ranks_each_train_as_one_process_does(clone):
     assert " NodeList=c[1-2]" in nodes and "NumNodes=2" in nodes, nodes
     one, other = ([(row["step"], row["loss"]) for row in read_jsonl(clone / f"results/sft/{name}/loss.jsonl")]
                   for name in JOBS)  # fmt: skip
+    started = (clone / "gpu/started").read_text().splitlines()
+    assert len(started) == 2 and all(line.startswith("-m scripts.train_sft ") for line in started)
     assert len(one) == 8 and one[0][1] > one[-1][1]
     assert other == [(step, pytest.approx(loss, rel=1e-4)) for step, loss in one]
 

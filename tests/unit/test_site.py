@@ -7,7 +7,7 @@ import pytest
 from swelab import recipes
 from swelab.experiment import load_experiment
 from swelab.records import InputError
-from swelab.site import check_site, on_nodes, plain_job, resources, submission
+from swelab.site import check_site, environment, on_nodes, plain_job, resources, submission
 
 GPU_JOB = {"cpus": 8, "gpus": 4, "mem_mb": 1000, "minutes": 100}
 
@@ -76,6 +76,52 @@ def test_set_up_happens_on_nodes_only():
             ["bash", "-uc", script], env={"SLURM_JOB_ID": job}, capture_output=True, text=True, check=True
         )
         assert done.stdout == expected
+
+
+MODULE = 'module() { [ "$1" = load ] && export PATH="$FAKE/$3:$FAKE/$2:$PATH"; }; export -f module; '
+CONTAINER = """#!/bin/sh
+[ "$1 $2 $3 $5 $7 $8" = "exec --nv --bind --pwd /images/gpu.sif python3" ] && [ "$4" = "$6" ] || exit 9
+shift 8
+exec "$FAKE/in" "$@"
+"""
+
+
+def stand_in(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("name", ["train", "serve"])
+@pytest.mark.parametrize("chosen", ["", "/folder", "/images/gpu.sif", ["gpu/2", "sglang/1"]])
+def test_a_rule_runs_in_its_environment(tmp_path, name, chosen):
+    """The programs apptainer and module are stand-ins: neither can be had here."""
+    for place in ("plain", "folder/bin", "in", "gpu/2", "sglang/1"):
+        path = tmp_path / place if place == "in" else tmp_path / place / "python"
+        stand_in(path, f'#!/bin/sh\necho "{place} $*"\n')
+    (tmp_path / "sglang/1/python").rename(tmp_path / "sglang/1/python3")
+    stand_in(tmp_path / "plain/apptainer", CONTAINER)
+    folder = f"{tmp_path}/folder" if chosen == "/folder" else chosen
+    line = environment(site(environments={name: folder}), name)
+    command = "python" if name == "train" else '"${SWELAB_SERVE_PYTHON:-python}"'
+    env = {"SLURM_JOB_ID": "1", "FAKE": str(tmp_path), "PATH": f"{tmp_path}/plain:/usr/bin:/bin"}
+    script = f"set -eu; {MODULE}{line}X=1 {command} -m x 'a b'"
+    done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True)
+    where = {"": "plain", "/folder": "folder/bin", "/images/gpu.sif": "in"}.get(str(chosen), "sglang/1")
+    assert done.stdout == f"{where} -m x a b\n", done.stderr
+    assert environment(site(environments={name: folder}), "none") == ""
+    here = subprocess.run(
+        ["bash", "-c", script], env={**env, "SLURM_JOB_ID": ""}, capture_output=True, text=True
+    )
+    assert here.stdout == "plain -m x a b\n", "off the nodes nothing changes"
+
+
+def test_an_image_cannot_train_on_several_nodes(monkeypatch):
+    plan = load_experiment("demo")
+    monkeypatch.setattr(recipes, "named", lambda kind, name: {"job": {"nodes": 2}})
+    check_site(site(environments={"train": "/a/folder"}), plan)
+    with pytest.raises(InputError, match="on 2 nodes, and site.environments.train is an image"):
+        check_site(site(environments={"train": "/a/gpu.sif"}), plan)
 
 
 def test_a_module_that_is_no_name_is_refused():

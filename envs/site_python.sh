@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Usage: site_python.sh ARGUMENT...   Python of an environment that a site file names: in the apptainer image
+# $SWELAB_IMAGE, else of the modules $SWELAB_MODULES.
+set -eu
+if [ -n "${SWELAB_IMAGE:-}" ]; then
+    exec apptainer exec --nv --bind "$PWD" --pwd "$PWD" "$SWELAB_IMAGE" python3 "$@"
+fi
+# shellcheck disable=SC2086
+module load $SWELAB_MODULES
+exec python3 "$@"
