@@ -19,6 +19,8 @@ rule build_repo:
     localrule: FETCH_HERE
     conda:
         "../envs/workflow.yaml"
+    resources:
+        **ask(plain_job()),
     params:
         settings=repo_settings,
     shell:

@@ -40,11 +40,11 @@ def command(*arguments: str, config=()) -> list[str]:
     return [sys.executable, "-m", "snakemake", *TARGETS, *arguments, "--config", *settings]
 
 
-def command_on_slurm(*arguments: str, config=()) -> list[str]:
+def command_on_slurm(*arguments: str, config=(), program="tests.e2e.impatient") -> list[str]:
     """Under the shipped profile, but for what spares a real controller and waits for slow file systems."""
     quick = ("--slurm-init-seconds-before-status-checks=1", "--latency-wait=10")
-    program = [sys.executable, "-m", "tests.e2e.impatient", "--profile", "slurm", *quick]
-    return [*program, "--config", f"toolbox={toolbox()}", *config, *arguments]
+    snakemake = [sys.executable, "-m", program, "--profile", "slurm", *quick]
+    return [*snakemake, "--config", f"toolbox={toolbox()}", *config, *arguments]
 
 
 def snakemake(clone: Path, *arguments: str, config=()) -> tuple[int, str]:

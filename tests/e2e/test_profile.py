@@ -1,0 +1,85 @@
+"""What each rule becomes under `--profile slurm`: where it runs, what it asks for, what reaches the world."""
+
+import json
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+from tests.e2e.clone import command_on_slurm, make_clone
+
+PUBLISHED = "source: dataset\ndataset: some/set\nrevision: 0123456789012345678901234567890123456789\n"
+HOSTED = "kind: hosted\nscaffold: demo\nmodel: some/model\napi_key_env: SOME_KEY\n"
+LARGE = "kind: checkpoint\nscaffold: demo\nweights: model:small\njob: {gpus: 4, cpus: 16, mem_mb: 9000}\n"
+TARGETS = (
+    *("results/verified_score.json", "results/report.html", "results/cheats/small-forge.json"),
+    *("results/regrades/small-base/small-heldout.json", "results/images/sandbox/image.json"),
+    *("results/rollouts/hosted/published/preds.json", "results/rollouts/large/small-heldout/preds.json"),
+)
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    clone = make_clone(tmp_path_factory.mktemp("profile") / "swelab")
+    (clone / "configs/subsets/published.yaml").write_text(PUBLISHED)
+    (clone / "configs/policies/hosted.yaml").write_text(HOSTED)
+    (clone / "configs/policies/large.yaml").write_text(LARGE)
+    return clone
+
+
+def jobs(clone, **site):
+    """Rule -> (whether it stays on this machine, resources) of each job of a dry run."""
+    settings = yaml.safe_load((ROOT / "configs/site.yaml").read_text())
+    settings["site"] |= {"partitions": {"cpu": "short", "gpu": "a100"}, "gpu_type": "h100", **site}
+    (clone / "configs/site.yaml").write_text(yaml.safe_dump(settings))
+    run = command_on_slurm("-n", "--", *TARGETS, config=["experiment=small"], program="tests.e2e.plan")
+    done = subprocess.run(run, cwd=clone, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line[4:]) for line in done.stdout.splitlines() if line.startswith("job [")]
+
+
+def declared():
+    """Every rule of rules/, and those that reach beyond the cluster."""
+    text = "".join(path.read_text() for path in sorted((ROOT / "rules").glob("*.smk")))
+    blocks = re.split(r"^(?:use rule \w+ as|rule) (\w+)", text, flags=re.MULTILINE)
+    return {name: "localrule: FETCH_HERE" in block for name, block in zip(blocks[1::2], blocks[2::2])}
+
+
+def test_only_a_site_whose_nodes_have_a_network_lets_rules_fetch_there(clone):
+    rules = declared()
+    fetching = {name for name, fetches in rules.items() if fetches}
+    assert {"build_repo", "build_sandbox_image", "fetch_tasks", "pull_images", "rollout_hosted"} <= fetching
+    for network in (False, True):
+        found = jobs(clone, network=network)
+        assert {name for name, _, _ in found} == set(rules), "each rule is looked at"
+        assert {name for name, local, _ in found if name in fetching and not local} == (
+            fetching if network else set()
+        )
+
+
+def test_every_job_says_what_it_needs(clone):
+    found = jobs(clone)
+    sent = [(name, asked) for name, local, asked in found if not local]
+    assert len(sent) > 20
+    for name, asked in sent:
+        missing = {"slurm_partition", "cpus_per_task", "mem_mb", "runtime"} - asked.keys()
+        assert not missing, f"{name}: {missing}"
+        role = "a100" if asked.get("gpu") else "short"
+        assert asked["slurm_partition"] == role, name
+    (large,) = [asked for name, asked in sent if asked.get("gpu")]
+    assert (large["gpu"], large["gpu_model"], large["cpus_per_task"]) == (4, "h100", 16)
+
+
+def test_gpus_that_the_site_has_not_are_a_line_not_a_job(clone):
+    experiment = yaml.safe_load((clone / "configs/experiments/small.yaml").read_text())
+    experiment["policies"] += ["large"]
+    (clone / "configs/experiments/wide.yaml").write_text(yaml.safe_dump(experiment))
+    settings = yaml.safe_load((ROOT / "configs/site.yaml").read_text())
+    settings["site"]["partitions"]["gpu"] = ""
+    (clone / "configs/site.yaml").write_text(yaml.safe_dump(settings))
+    run = command_on_slurm("-n", config=["experiment=wide"])
+    done = subprocess.run(run, cwd=clone, capture_output=True, text=True)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "error: configs/site.yaml: site.partitions.gpu is empty" in done.stdout + done.stderr
