@@ -153,8 +153,10 @@ class TestCluster:
 
     def start_node(self, node, first="true"):
         """The node sees its configuration where nodes do, in mounts of its own, after the line `first`."""
-        # Snakemake's executor takes SLURM_CONF out of the environment of a job's steps.
-        line = f"mount --bind {self.folder} {SYSTEM} && {first} && exec {tool('slurmd')} -D -N {node}"
+        # Snakemake's executor takes SLURM_CONF out of the environment of a job's steps. Nodes find no name of
+        # the world's: whatever fetches there fails.
+        binds = f"mount --bind {self.folder} {SYSTEM} && mount --bind /dev/null /etc/resolv.conf"
+        line = f"{binds} && {first} && exec {tool('slurmd')} -D -N {node}"
         self._start("unshare", "--mount", "sh", "-c", line, name=f"slurmd {node}")
 
     def kill_node(self, node):

@@ -64,6 +64,13 @@ def test_jobs_run_on_several_nodes_with_gpus(cluster):
     assert sorted(cluster.ask(*command).splitlines()) == ["g1 0,1", "g2 0,1"]
 
 
+def test_nodes_find_nothing_beyond_the_cluster(cluster):
+    look = "import socket; socket.setdefaulttimeout(5); socket.getaddrinfo('example.org', 443)"
+    assert "Name or service" in cluster.ask("srun", "sh", "-c", f'python3 -c "{look}" 2>&1; true') or (
+        "name resolution" in cluster.ask("srun", "sh", "-c", f'python3 -c "{look}" 2>&1; true')
+    )
+
+
 def test_a_node_goes_down_and_a_job_is_cancelled(cluster, accidents):
     clone, run = accidents
     started = until(
