@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from swelab.models.replica import serve_on
 from swelab.models.router import Router
 from swelab.models.serving import Endpoint, new_key, serve
 from swelab.records import Fault, InputError, Record
+from swelab.tether import fault_line
 
 CHECK_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
@@ -37,8 +38,9 @@ Start = Callable[[int | None, Callable[[], bool]], AbstractContextManager[Endpoi
 class Server(threading.Thread):
     """One server kept running. `endpoint` is None while it is down, `fault` is there when it stays so."""
 
-    def __init__(self, name: str, start: Start, changed: threading.Condition):
+    def __init__(self, name: str, start: Start, log: Path, changed: threading.Condition):
         super().__init__(name=name, daemon=True)
+        self.log = log
         self.endpoint: Endpoint | None = None
         self.fault: BaseException | None = None
         self.starts = 0
@@ -61,8 +63,16 @@ class Server(threading.Thread):
                 self._tell(None, fault if lasting else None)
                 if lasting:
                     return
-                print(f"{self.name}: {fault}; starting it again", file=sys.stderr, flush=True)
+                kept = self._keep_log()
+                print(f"{self.name}: {fault}; starting it again; log: {kept}", file=sys.stderr, flush=True)
                 self._ending.wait(2 ** (failures - 1))
+
+    def _keep_log(self) -> Path:
+        """The log of the server that ended, out of the way of the next one's."""
+        kept = self.log.with_suffix(f".{self.starts}{self.log.suffix}")
+        with suppress(OSError):
+            self.log.replace(kept)
+        return kept
 
     def _tell(self, endpoint: Endpoint | None, fault: BaseException | None) -> None:
         with self._changed:
@@ -74,7 +84,8 @@ class Server(threading.Thread):
         mute, due = 0, time.monotonic() + CHECK_SECONDS
         while not self._ending.wait(min(1.0, CHECK_SECONDS)):
             if not endpoint.alive():
-                raise ServingError("the model server has ended")
+                said = f": {fault_line(self.log)}" if self.log.is_file() else ""
+                raise ServingError(f"the model server has ended{said}")
             if time.monotonic() >= due:
                 mute = 0 if generates(endpoint) else mute + 1
                 if mute >= MUTE_CHECKS:
@@ -172,8 +183,8 @@ class Fleet:
             server.join()
 
 
-def starts(weights: Path, job: Record, log: Path, settings: Record) -> list[Start]:
-    """How each server of a job is started: `servers` on each of its nodes, each with its share of the GPUs.
+def starts(weights: Path, job: Record, log: Path, settings: Record) -> list[tuple[Start, Path]]:
+    """How each server of a job is started, and its log: `servers` on each node, with a share of its GPUs.
 
     Raises InputError when the GPUs cannot be dealt out evenly, or there is no SLURM job for several nodes.
     """
@@ -183,7 +194,7 @@ def starts(weights: Path, job: Record, log: Path, settings: Record) -> list[Star
     nodes = slurm.job_nodes() if job["nodes"] > 1 else [slurm.Node("", "127.0.0.1")]
     if len(nodes) < job["nodes"]:
         raise InputError(f"job.nodes is {job['nodes']}, this SLURM job has {len(nodes)}")
-    found: list[Start] = []
+    found: list[tuple[Start, Path]] = []
     for number in range(len(nodes) * job["servers"]):
         node, place = nodes[number // job["servers"]], number % job["servers"]
         gpus = ("--tp-size", str(each), "--base-gpu-id", str(place * each)) if each else ()
@@ -194,7 +205,7 @@ def starts(weights: Path, job: Record, log: Path, settings: Record) -> list[Star
             "host": node.address,
         }
         mine["log"] = log.with_name(f"{log.stem}{number or ''}{log.suffix}")
-        found.append(_start(weights, node, job["gpus"], mine))
+        found.append((_start(weights, node, job["gpus"], mine), mine["log"]))
     return found
 
 
@@ -217,7 +228,7 @@ def serve_fleet(weights: Path, *, name: str, job: Record, log: Path, **settings:
     key = settings.pop("api_key", None) or new_key()
     changed = threading.Condition()
     openers = starts(weights, job, log, {**settings, "name": name, "api_key": key})
-    servers = [Server(f"model server {number}", start, changed) for number, start in enumerate(openers)]
+    servers = [Server(f"model server {n}", start, log, changed) for n, (start, log) in enumerate(openers)]
     fleet = Fleet(servers, changed)
     with ExitStack() as stack:
         stack.callback(fleet.end)

@@ -38,14 +38,15 @@ class Scripted:
 
 
 @pytest.fixture
-def keep(monkeypatch):
+def keep(monkeypatch, tmp_path):
     monkeypatch.setattr(fleets, "CHECK_SECONDS", 0.01)
     monkeypatch.setattr(fleets, "generates", lambda endpoint: True)
     running = []
 
     def run(*scripts):
         changed = threading.Condition()
-        running.append(Fleet([Server(f"server {n}", s, changed) for n, s in enumerate(scripts)], changed))
+        servers = [Server(f"server {n}", s, tmp_path / "log", changed) for n, s in enumerate(scripts)]
+        running.append(Fleet(servers, changed))
         for server in running[-1].servers:
             server._ending.wait = lambda seconds, wait=server._ending.wait: wait(min(seconds, 0.01))
             server.start()
@@ -57,13 +58,16 @@ def keep(monkeypatch):
         assert not any(server.is_alive() for server in fleet.servers)
 
 
-def test_a_server_that_ends_is_started_again_at_its_port(keep):
+def test_a_server_that_ends_is_started_again_at_its_port(keep, tmp_path, capsys):
     script = Scripted()
     fleet = keep(script)
     fleet.await_first()
+    (tmp_path / "log").write_text("MemoryError: no room")
     script.alive.clear()
     assert until(lambda: len(script.ports) == 2, 5) and fleet.alive()
     assert script.ports == [None, 4242]
+    assert (tmp_path / "log.1").read_text() == "MemoryError: no room"
+    assert "server 0: the model server has ended: MemoryError: no room; starting" in capsys.readouterr().err
 
 
 def test_the_first_start_must_succeed(keep):
@@ -102,7 +106,7 @@ def test_a_mute_server_is_started_again(keep, monkeypatch):
 def test_gpus_are_dealt_out(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(fleets, "serve", lambda weights, **settings: seen.append(settings))
-    for start in starts(tmp_path, {"nodes": 1, "servers": 2, "gpus": 4}, tmp_path / "server.log", {}):
+    for start, _ in starts(tmp_path, {"nodes": 1, "servers": 2, "gpus": 4}, tmp_path / "server.log", {}):
         start(None, lambda: False)
     assert [each["extra_args"] for each in seen] == [
         ("--tp-size", "2", "--base-gpu-id", "0"),
