@@ -75,13 +75,15 @@ class Journal:
             stream.seek(self._offsets[key])
             return json.loads(stream.readline())
 
-    def append(self, record: Record) -> None:
-        """Writes one line with its `key` and waits until it is on disk. Not thread-safe."""
-        offset = self._stream.seek(0, os.SEEK_END)
-        self._stream.write(line(record))
+    def append(self, *records: Record) -> None:
+        """Writes a line each, with its `key`, and waits until they are on disk. Not thread-safe."""
+        offset, offsets = self._stream.seek(0, os.SEEK_END), {}
+        for record in records:
+            offsets[record["key"]] = offset
+            offset += self._stream.write(line(record))
         self._stream.flush()
         os.fsync(self._stream.fileno())
-        self._offsets[record["key"]] = offset
+        self._offsets |= offsets
 
     def close(self) -> None:
         self._stream.close()

@@ -8,16 +8,13 @@ takes up only what the journal lacks.
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
-from itertools import islice
+from contextlib import AbstractContextManager, closing
 
 from swelab.console import Progress
 from swelab.journal import Journal
 from swelab.records import InputError, Record
-
-RETRY_SECONDS = (1, 4, 16)
-"""Waits before an instance that was lost to its infrastructure is tried again."""
+from swelab.timings import Timings
+from swelab.workers import Threads
 
 
 def shard_of(instance_id: str, shards: int) -> int:
@@ -63,9 +60,10 @@ def run_shard(
     """Works through `items` (pairs of journal key and instance) and yields one record each, in order.
 
     `open_work` gives the function that turns an instance into a record; it is entered only when
-    the journal lacks something, so that no model server starts for nothing. Records for which
-    `is_lost` holds (infrastructure losses) are tried again after each of RETRY_SECONDS, journalled,
-    and taken up anew by a later run. An exception ends the run, after the instances in flight.
+    the journal lacks something, so that no model server starts for nothing. Instances that took long
+    before are begun first. Records for which `is_lost` holds (infrastructure losses) are tried again after
+    each of RETRY_SECONDS, journalled, and taken up anew by a later run. An exception ends the run, after
+    the instances in flight, whose records are journalled too.
     """
     progress = Progress(len(items), label)
     finished = {}
@@ -75,40 +73,19 @@ def run_shard(
     progress.skip(len(finished), sum(finished.values()))
     todo = [(key, item) for key, item in items if key not in finished]
     if todo:
-        with open_work() as work:
-            for key, record in _run(todo, work, workers, is_lost):
-                journal.append({**record, "key": key, "journalled": round(time.time(), 3)})
-                progress.done(is_good(record))
+        with open_work() as work, Timings(journal.path) as timings:
+            batches = Threads(workers).run(timings.longest_first(todo), work, is_lost)
+            with closing(batches):
+                for done in batches:
+                    journal.append(*({**each.record, "key": each.key, "journalled": now()} for each in done))
+                    timings.note(done)
+                    for each in done:
+                        progress.done(is_good(each.record))
     progress.close()
     for key, _ in items:
         yield {name: value for name, value in journal.get(key).items() if name != "journalled"}
 
 
-def _run(
-    todo: Sequence[tuple[str, Record]],
-    work: Callable[[Record], Record],
-    workers: int,
-    is_lost: Callable[[Record], bool],
-) -> Iterator[tuple[str, Record]]:
-    """Finished records with their keys, as they come; at most `workers` instances are in flight."""
-
-    def attempt(item: Record) -> Record:
-        record = work(item)
-        for seconds in RETRY_SECONDS:
-            if not is_lost(record):
-                break
-            time.sleep(seconds)
-            record = work(item)
-        return record
-
-    running: dict[Future[Record], str] = {}
-    waiting = iter(todo)
-    with ThreadPoolExecutor(workers) as pool:
-        while True:
-            for key, item in islice(waiting, workers - len(running)):
-                running[pool.submit(attempt, item)] = key
-            if not running:
-                return
-            ready, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in ready:
-                yield running.pop(future), future.result()
+def now() -> float:
+    """Seconds since the epoch, to the millisecond."""
+    return round(time.time(), 3)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from swelab import shards
 from swelab.grading.grade import grade, run_patch
 from swelab.grading.shard import grade_shard
 from swelab.records import read_jsonl, write_json
@@ -91,7 +90,7 @@ def test_a_sandbox_ended_from_outside_is_tried_again(task, repos_dir, store, tmp
     sleep = token()
     witness = Witness(place)
     monkeypatch.setattr("swelab.grading.shard.open_backend", lambda: witness)
-    monkeypatch.setattr(shards, "RETRY_SECONDS", (0.1,))
+    monkeypatch.setattr("swelab.workers.RETRY_SECONDS", (0.1,))
     slow = named(task, 1, test_cmd=f"if [ -d tests ]; then sleep {sleep}; fi; {SUITE}", test_timeout=60)
     rows = []
     runner = threading.Thread(
@@ -114,7 +113,7 @@ def test_an_instance_whose_sandbox_was_ended_once_is_graded(
     nap = f"2.{token().replace('.', '')}"
     witness, rows = Witness(place), []
     monkeypatch.setattr("swelab.grading.shard.open_backend", lambda: witness)
-    monkeypatch.setattr(shards, "RETRY_SECONDS", (0.1,))
+    monkeypatch.setattr("swelab.workers.RETRY_SECONDS", (0.1,))
     slow = named(task, 1, test_cmd=f"sleep {nap}; {SUITE}")
     runner = threading.Thread(
         target=lambda: rows.extend(graded(slow, gold_patch(store, task), repos_dir, tmp_path))

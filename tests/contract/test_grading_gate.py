@@ -144,7 +144,7 @@ class Broken:
 
 
 def test_validation_is_resumed_and_never_takes_a_loss_for_a_verdict(task, bench, tmp_path, monkeypatch):
-    monkeypatch.setattr("swelab.shards.RETRY_SECONDS", ())
+    monkeypatch.setattr("swelab.workers.RETRY_SECONDS", ())
     lock = lock_of([task], bench, tmp_path)
     lost = Bench(bench.store, Broken())
     assert lock_of([task], lost, tmp_path) == lock

@@ -17,6 +17,8 @@ FOUNDATION = {
     "shards",
     "streams",
     "syntax",
+    "timings",
+    "workers",
     "experiment",
     "tether",
     "weights",

@@ -1,11 +1,12 @@
 """Shards: stable membership, resume, losses tried again, bounded work in flight."""
 
 import threading
+import time
 from contextlib import nullcontext
 
 import pytest
 
-from swelab import shards
+from swelab import shards, workers
 from swelab.journal import Journal
 from swelab.records import InputError
 
@@ -62,7 +63,7 @@ def test_results_come_in_order_and_nothing_is_done_twice(tmp_path):
 
 
 def test_a_loss_is_tried_again_now_and_later(tmp_path, monkeypatch):
-    monkeypatch.setattr(shards, "RETRY_SECONDS", (0, 0))
+    monkeypatch.setattr(workers, "RETRY_SECONDS", (0, 0))
     calls = []
 
     def work(item):
@@ -105,3 +106,71 @@ def test_an_exception_keeps_what_was_done(tmp_path):
     with Journal(tmp_path / "j") as journal:
         assert len(journal) == 5
         assert len(run(items(10), lambda item: {**item, "status": "done"}, journal)) == 10
+
+
+def test_a_straggler_holds_nothing_up(tmp_path):
+    journalled, path = [], tmp_path / "j"
+
+    def work(item):
+        if item["instance_id"] == "i0":
+            deadline = time.monotonic() + 20
+            while len(path.read_bytes().splitlines()) < 19 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            journalled.append(len(path.read_bytes().splitlines()))
+        return {**item, "status": "done"}
+
+    with Journal(path) as journal:
+        assert len(run(items(20), work, journal)) == 20
+    assert journalled == [19]
+
+
+def test_what_took_long_is_begun_first_whoever_did_it(tmp_path):
+    began = []
+
+    def work(item):
+        began.append(item["instance_id"])
+        time.sleep({"i3": 0.1, "i5": 0.05}.get(item["instance_id"], 0))
+        return {**item, "status": "done"}
+
+    for policy, order in (("a", [f"i{n}" for n in range(8)]), ("b", ["i3", "i5"])):
+        began.clear()
+        folder = tmp_path / policy / "subset"
+        folder.mkdir(parents=True)
+        with Journal(folder / "000of001.jsonl") as journal:
+            rows = run(items(8), work, journal, workers=1)
+        assert [row["instance_id"] for row in rows] == [f"i{n}" for n in range(8)]
+        assert began[: len(order)] == order
+    (tmp_path / "a" / "subset" / "000of001.seconds.tsv").write_bytes(b"i7\tx\n\xff\ni6")
+    with Journal(tmp_path / "a" / "subset" / "other.jsonl") as journal:
+        assert len(run(items(8), work, journal)) == 8
+
+
+def test_slow_writing_holds_the_work_up(tmp_path):
+    begun = []
+
+    def work(item):
+        begun.append(item)
+        return {**item, "status": "done"}
+
+    batches = workers.Threads(3).run(items(50), work, lambda record: False)
+    next(batches)
+    time.sleep(0.2)
+    assert len(begun) <= 3 + 3 + 3 + 1  # handed out, in the queue, in the hands of threads, one taken
+    batches.close()
+    assert len(begun) < 50
+
+
+def test_what_was_in_flight_when_one_failed_is_kept(tmp_path):
+    failed = threading.Event()
+
+    def work(item):
+        if item["instance_id"] == "i1":
+            failed.set()
+            raise ValueError("boom")
+        failed.wait(10)
+        return {**item, "status": "done"}
+
+    with Journal(tmp_path / "j") as journal:
+        with pytest.raises(ValueError):
+            run(items(30), work, journal, workers=2)
+        assert list(journal) == ["k0"]

@@ -1,0 +1,106 @@
+"""Threads that work through instances: a free one takes the next at once, and losses are tried again."""
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+
+from swelab.records import Record
+
+RETRY_SECONDS = (1, 4, 16)
+"""Waits before an instance that was lost to its infrastructure is tried again."""
+
+Work = Callable[[Record], Record]
+Todo = Sequence[tuple[str, Record]]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished instance: its key, itself, its record, and the wall seconds of its last attempt."""
+
+    key: str
+    item: Record
+    record: Record
+    seconds: float
+
+
+def attempt(key: str, item: Record, work: Work, is_lost: Callable[[Record], bool]) -> Done:
+    """The record of an instance; while it is lost, it is tried again after each of RETRY_SECONDS."""
+    waits = iter(RETRY_SECONDS)
+    while True:
+        start = time.monotonic()
+        record = work(item)
+        seconds = time.monotonic() - start
+        wait = next(waits, None) if is_lost(record) else None
+        if wait is None:
+            return Done(key, item, record, seconds)
+        time.sleep(wait)
+
+
+@dataclass
+class _Queue:
+    """What threads and their consumer share. `done` is bounded: slow writing holds the threads up."""
+
+    waiting: deque[tuple[str, Record]]
+    done: queue.Queue[Done | BaseException | None]
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def work_off(self, work: Work, is_lost: Callable[[Record], bool]) -> None:
+        """One thread: takes instances until there are none or something went wrong."""
+        try:
+            while not self.stop.is_set():
+                try:
+                    key, item = self.waiting.popleft()
+                except IndexError:
+                    break
+                self.done.put(attempt(key, item, work, is_lost))
+        except BaseException as error:
+            self.stop.set()
+            self.done.put(error)
+        finally:
+            self.done.put(None)
+
+    def drain(self) -> list[Done | BaseException | None]:
+        """All that is finished by now, at least one."""
+        found = [self.done.get()]
+        while True:
+            try:
+                found.append(self.done.get_nowait())
+            except queue.Empty:
+                return found
+
+
+class Threads:
+    """At most `count` instances at once, in threads of this process."""
+
+    def __init__(self, count: int):
+        self.count = count
+
+    def run(
+        self, todo: Todo, work: Work, is_lost: Callable[[Record], bool]
+    ) -> Generator[list[Done], None, None]:
+        """Finished instances as they come, all that are there at once in a list, begun in the order of
+        `todo`.
+
+        What `work` raises is raised here, after the instances in flight came.
+        """
+        shared = _Queue(deque(todo), queue.Queue(self.count))
+        left, fault = 0, None
+        try:
+            for _ in range(min(self.count, len(todo))):
+                threading.Thread(target=shared.work_off, args=(work, is_lost)).start()
+                left += 1
+            while left:
+                found = shared.drain()
+                left -= found.count(None)
+                fault = fault or next((each for each in found if isinstance(each, BaseException)), None)
+                if done := [each for each in found if isinstance(each, Done)]:
+                    yield done
+        finally:
+            shared.stop.set()
+            while left:
+                left -= shared.drain().count(None)
+        if fault:
+            raise fault
