@@ -1,0 +1,78 @@
+"""A copy of the repository with recipes and synthetic task rows for any number of instances."""
+
+import json
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+IMAGES = 250
+"""Different images of a subset; SWE-smith's rows share about as many."""
+HELDOUT = 500
+
+EXPERIMENT = """\
+expert: {policy: scale-expert, subsets: [scale-train]}
+sft: scale
+policies: [scale-base, scale-sft]
+benchmarks: [scale-heldout]
+compare: [scale-base, scale-sft]
+"""
+
+
+def make_world(folder: Path, instances: int, shards: int, seed: int = 0) -> Path:
+    """Copies what git would commit to `folder` and adds the experiment `scale`: an expert on `instances`
+    rows in `shards` shards, two policies on 500 held-out rows. Returns the folder."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    for name in listed:
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    configs = folder / "configs"
+    (configs / "experiments" / "scale.yaml").write_text(EXPERIMENT)
+    for name, count in (("train", instances), ("heldout", HELDOUT)):
+        rows = folder / f"{name}.jsonl"
+        write_rows(rows, name, count, seed)
+        (configs / "subsets" / f"scale-{name}.yaml").write_text(f"source: dataset\npath: {rows.name}\n")
+    for name, count in (("expert", shards), ("base", 4), ("sft", 4)):
+        text = f"kind: hosted\nscaffold: demo\nmodel: idle/{name}\nshards: {count}\n"
+        (configs / "policies" / f"scale-{name}.yaml").write_text(text)
+    sft = (configs / "sft" / "demo.yaml").read_text().replace("base: tiny", "base: scale")
+    (configs / "sft" / "scale.yaml").write_text(sft)
+    shutil.copy(configs / "models" / "tiny.yaml", configs / "models" / "scale.yaml")
+    return folder
+
+
+def write_rows(path: Path, name: str, count: int, seed: int) -> None:
+    """Rows in SWE-smith's schema of about 6 kB each, tests long-tailed; equal arguments make equal bytes."""
+    draw = random.Random(f"{seed} {name}")
+    with path.open("w") as stream:
+        for number in range(count):
+            stream.write(json.dumps(row(name, number, draw)) + "\n")
+
+
+def row(name: str, number: int, draw: random.Random) -> dict:
+    """One task row: a bug of one line, one to three tests to repair, 5 to 1,000 (median 40) to keep."""
+    image = number % IMAGES
+    repo = f"owner{image}__package{image}.{image:08x}"
+    keep = max(5, min(1000, round(draw.lognormvariate(3.7, 1))))
+    tests = [f"tests/test_module_{n % 7}.py::TestBehaviour{n % 13}::test_case_{n}" for n in range(keep + 3)]
+    fails = draw.randint(1, 3)
+    context = "".join(f"     value_{n} = compute(value_{n - 1}, {draw.random()})\n" for n in range(20))
+    path = f"package{image}/module_{number}.py"
+    patch = (
+        f"diff --git a/{path} b/{path}\nindex 0000001..0000002 100644\n--- a/{path}\n+++ b/{path}\n"
+        f"@@ -{number},21 +{number},21 @@ def function_{number}(value):\n{context}-    return value\n"
+        f"+    return {name}_{number}\n"
+    )
+    return {
+        "instance_id": f"{repo}.{name}__{number:06d}",
+        "repo": f"swesmith/{repo}",
+        "patch": patch,
+        "problem_statement": "It returns the wrong value. " * 40,
+        "FAIL_TO_PASS": tests[:fails],
+        "PASS_TO_PASS": tests[fails:],
+        "image_name": f"jyangballin/swesmith.x86_64.{repo.lower()}",
+    }
