@@ -102,7 +102,7 @@ def stages(log: Path) -> dict[str, Stage]:
 
 @dataclass
 class Whole:
-    """A whole run: instances of the expert's subset, snakemake with all its jobs, the jobs by stage, the page."""
+    """A whole run: instances of the expert, snakemake with all its jobs, jobs by stage, bytes of the page."""
 
     instances: int
     spent: Spent
