@@ -6,7 +6,9 @@ stand in `configs/schemas/<kind>.json`. Unknown keys are refused with the neares
 
 import copy
 import difflib
+import os
 from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,17 @@ def load(kind: str, path: str | Path) -> Record:
     Raises InputError: missing file, YAML fault, unknown key (with the nearest known one),
     missing key, wrong type, value out of range.
     """
+    try:
+        written = os.stat(path)
+    except OSError:
+        written = None
+    version = (written.st_mtime_ns, written.st_size, written.st_ino) if written else ()
+    return copy.deepcopy(_loaded(kind, str(path), version))
+
+
+@cache
+def _loaded(kind: str, path: str, version: tuple[int, ...]) -> Record:
+    """The recipe as `load` gives it: planning hundreds of jobs asks for the same ones again and again."""
     recipe = read_yaml(path)
     if not isinstance(recipe, dict):
         raise InputError(f"a {type(recipe).__name__}", path, f"a mapping of {kind} settings")
