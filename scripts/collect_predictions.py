@@ -1,13 +1,12 @@
 """Trajectories of all shards as preds.json in the SWE-bench format, in the subset's order."""
 
 import argparse
-import tempfile
 from pathlib import Path
 
 from swelab.console import run_script
 from swelab.predictions import collect
 from swelab.records import read_checked
-from swelab.streams import write_object
+from swelab.streams import Spool, write_object
 from swelab.tasks.locks import read_kept
 
 
@@ -20,9 +19,8 @@ def main() -> None:
     args = parser.parse_args()
     names = (task["instance_id"] for task in read_kept(args.tasks, args.lock))
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=args.output.parent) as spool:
-        rows = read_checked(args.trajectories, "trajectory")
-        write_object(args.output, collect(rows, names, spool))
+    rows = read_checked(args.trajectories, "trajectory")
+    write_object(args.output, collect(rows, names, Spool(args.output.parent)))
 
 
 if __name__ == "__main__":

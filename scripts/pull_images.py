@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from swelab.console import run_script
@@ -14,7 +15,7 @@ from swelab.journal import Journal
 from swelab.records import Fault, Record, check, write_json
 from swelab.sandbox import Image, open_backend
 from swelab.tasks.leaks import check_image
-from swelab.tasks.rows import load_tasks
+from swelab.tasks.rows import read_tasks
 
 
 def main() -> None:
@@ -28,7 +29,7 @@ def main() -> None:
     parser.add_argument("--may-fail", type=int, default=0, help="how many images may be missing in the end")
     parser.add_argument("--output", type=Path, required=True, help="images JSON, in the store's folder")
     args = parser.parse_args()
-    tasks = images_of(load_tasks(args.tasks))
+    tasks = images_of(read_tasks(args.tasks))
     record: Record = {"images": {}, "failed": {}, "counts": {"named": 0}}
     if tasks:
         record = pull(args, tasks)
@@ -41,7 +42,7 @@ def main() -> None:
     write_json(args.output, record)
 
 
-def pull(args: argparse.Namespace, tasks: dict[str, list[Record]]) -> Record:
+def pull(args: argparse.Namespace, tasks: Mapping[str, Sequence[Record]]) -> Record:
     backend = open_backend()
     registry = Registry(Transport(say=lambda line: print(line, file=sys.stderr, flush=True)))
     puller = open_puller(backend.name, args.store, registry, args.architecture)

@@ -13,7 +13,7 @@ from swelab.records import check, write_json
 from swelab.sandbox import open_backend
 from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.images import refused, task_images
-from swelab.tasks.rows import load_tasks
+from swelab.tasks.rows import read_tasks, slim
 
 
 def main() -> None:
@@ -26,17 +26,17 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="sandboxes at once")
     parser.add_argument("--output", type=Path, required=True, help="the lock, JSON")
     args = parser.parse_args()
-    tasks, settings = load_tasks(args.tasks), recipes.load("subset", args.recipe)["validate"]
-    unusable = refused(tasks, args.images)
-    usable = [task for task in tasks if task["instance_id"] not in unusable]
-    images = task_images(usable, args.images)
+    settings = recipes.load("subset", args.recipe)["validate"]
+    places = [slim(task) for task in read_tasks(args.tasks)]
+    unusable = refused(places, args.images)
+    images = task_images([task for task in places if task["instance_id"] not in unusable], args.images)
     with Journal(args.progress) as journal, scratch_folder() as scratch:
         bench = Bench(RepoStore(args.repos_dir, scratch), open_backend(), images)
-        lock = validate(tasks, settings, bench, journal, args.workers, unusable)
+        lock = validate(read_tasks(args.tasks), settings, bench, journal, args.workers, unusable)
     check(lock, "lock", args.output)
     write_json(args.output, lock)
     counts = {part: len(lock[part]) for part in ("kept", "flaky", "broken")}
-    print(f"{len(tasks)} tasks: {counts}", file=sys.stderr)
+    print(f"{len(places)} tasks: {counts}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from swelab.records import InputError, Record, check, line, read_jsonl, read_text
-from swelab.streams import Wanted, object_items
+from swelab.records import InputError, Record, check, read_jsonl, read_text
+from swelab.streams import Spool, Wanted, object_items
 
 
 def load_predictions(path: str | Path, wanted: Wanted | None = None) -> dict[str, Record]:
@@ -63,31 +63,29 @@ def _held(path: str | Path) -> list[Any]:
 
 
 def collect(
-    trajectories: Iterable[tuple[str | Path, Record]], names: Iterable[str], spool: IO[bytes]
+    trajectories: Iterable[tuple[str | Path, Record]], names: Iterable[str], spool: Spool
 ) -> Iterator[tuple[str, Record]]:
     """(instance id, prediction) of each of `names` in their order, from trajectories in any order.
 
-    `spool` is an empty file open for both ways: patches wait there. Raises InputError when an instance has
-    two trajectories, a name none, or a trajectory no name.
+    `spool` is an empty one: patches wait there. Raises InputError when an instance has two trajectories, a
+    name none, or a trajectory no name.
     """
-    offsets: dict[str, int] = {}
+    found: dict[str, int] = {}
     for path, row in trajectories:
-        if row["instance_id"] in offsets:
+        if row["instance_id"] in found:
             raise InputError(f"{row['instance_id']} has two trajectories", path)
-        offsets[row["instance_id"]] = spool.tell()
         prediction = {
             "instance_id": row["instance_id"],
             "model_name_or_path": row["policy"],
             "model_patch": row["model_patch"],
             "outcome": row["outcome"],
         }
-        spool.write(line(prediction))
+        found[row["instance_id"]] = spool.add(prediction)
     order = list(names)
-    missing = sum(name not in offsets for name in order)
-    if missing or len(offsets) != len(order):
-        strangers = len(offsets) + missing - len(order)
+    missing = sum(name not in found for name in order)
+    if missing or len(found) != len(order):
+        strangers = len(found) + missing - len(order)
         what = f"{missing} tasks without a trajectory, {strangers} of no task"
         raise InputError(what, expected="one trajectory a task")
     for name in order:
-        spool.seek(offsets[name])
-        yield name, json.loads(spool.readline())
+        yield name, spool.get(found[name])

@@ -6,8 +6,12 @@ parsing them; any other layout of the same JSON is read as well.
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import tempfile
+import threading
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -192,6 +196,46 @@ def write_object(path: str | Path, items: Iterable[tuple[str, Any]]) -> int:
             count += 1
         stream.write(b"\n}\n")
     return count
+
+
+class Spool:
+    """Rows that wait on disk, in a file without a name, under the numbers they were added as. Thread-safe."""
+
+    def __init__(self, folder: str | Path | None = None):
+        self._stream = tempfile.TemporaryFile(dir=folder)
+        self._offsets = array("q")
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def add(self, row: Record) -> int:
+        """Puts a row away; returns its number."""
+        with self._lock:
+            self._offsets.append(self._stream.seek(0, os.SEEK_END))
+            self._stream.write(line(row))
+            return len(self._offsets) - 1
+
+    def get(self, number: int) -> Record:
+        """The row of a number. Raises IndexError."""
+        with self._lock:
+            self._stream.seek(self._offsets[number])
+            text = self._stream.readline()
+        return json.loads(text)
+
+
+class Picked(Sequence[Record]):
+    """Some rows of a spool, in an order of their own."""
+
+    def __init__(self, spool: Spool, numbers: Sequence[int]):
+        self._spool, self._numbers = spool, numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._numbers[index]
+        return Picked(self._spool, found) if isinstance(index, slice) else self._spool.get(found)
 
 
 @dataclass

@@ -8,8 +8,9 @@ clean tree, so a run of one test command on it tells about every task with that 
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 
@@ -24,14 +25,18 @@ from swelab.journal import Journal
 from swelab.records import Fault, InputError, Record, digest
 from swelab.sandbox import Limits, SandboxError
 from swelab.shards import run_shard
+from swelab.streams import Outline
 from swelab.tasks.checkout import encode_patch, git, gold_patch
 
 VERSION = 1
 """Part of every key: raised when the same task could get another verdict."""
 
+BLOCK = 2000
+"""Tasks that are held at once."""
+
 
 def validate(
-    tasks: list[Record],
+    tasks: Iterable[Record],
     settings: Record,
     bench: Bench,
     journal: Journal,
@@ -40,28 +45,59 @@ def validate(
 ) -> Record:
     """The lock of `tasks` (schema `lock`). settings: the recipe's `validate`; finished runs are journalled.
 
-    refused: why tasks are not even tried, by instance id; they are broken.
+    Tasks are taken BLOCK at a time: of the others only the verdicts are held, and runs are shared inside a
+    block. refused: why tasks are not even tried, by instance id; they are broken.
 
     Raises InputError (unusable tasks, none kept), Fault when runs were lost to infrastructure again and
     again.
     """
-    tried = [task for task in tasks if task["instance_id"] not in refused]
-    jobs = list(_jobs(tried, settings, bench))
-    keyed = [(_key(job, bench), job) for job in jobs]
-    results = list(
-        run_shard(
-            keyed,
-            lambda: nullcontext(lambda job: _work(job, bench)),
-            journal,
-            workers=workers,
-            label="validate",
-            is_lost=lambda record: bool(record["lost"]),
-            is_good=lambda record: not record["lost"],
+    outline = Outline()
+    parts: dict[str, list[Record]] = {"kept": [], "flaky": [], "broken": []}
+    rows = map(outline.add, tasks)
+    while block := list(islice(rows, BLOCK)):
+        seen = _seen(
+            [task for task in block if task["instance_id"] not in refused], settings, bench, journal, workers
         )
+        for task in block:
+            part, row = _judge(task, seen.get(task["instance_id"], {}), bench, refused)
+            parts[part].append(row)
+    if not parts["kept"] and outline.ids:
+        first = (parts["broken"] + parts["flaky"])[0]
+        raise InputError(
+            f"no task is valid; {first['instance_id']}: {first['reason']}", expected="gold patches that work"
+        )
+    facts = {"tasks_digest": outline.digest, "total": len(outline.ids), "settings": settings}
+    return facts | parts
+
+
+def _seen(
+    tasks: list[Record], settings: Record, bench: Bench, journal: Journal, workers: int
+) -> dict[str, dict[str, list[Record]]]:
+    """The results of all runs of some tasks, by instance and kind of run; of each what its task needs.
+
+    Raises Fault when runs were lost.
+    """
+    jobs = list(_jobs(tasks, settings, bench))
+    results = run_shard(
+        [(_key(job, bench), job) for job in jobs],
+        lambda: nullcontext(lambda job: _work(job, bench)),
+        journal,
+        workers=workers,
+        label="validate",
+        is_lost=lambda record: bool(record["lost"]),
+        is_good=lambda record: not record["lost"],
     )
-    if lost := [record["lost"] for record in results if record["lost"]]:
+    seen: dict[str, dict[str, list[Record]]] = {}
+    lost = []
+    for job, result in zip(jobs, results, strict=True):
+        if result["lost"]:
+            lost.append(result["lost"])
+        for task in job["batch"].tasks:
+            kinds = seen.setdefault(task["instance_id"], {})
+            kinds.setdefault(job["kind"], []).append(_brief(task, result))
+    if lost:
         raise Fault(f"{len(lost)} validation runs were lost to infrastructure, such as: {lost[0]}")
-    return _lock(tasks, settings, bench, list(zip(jobs, results)), refused)
+    return seen
 
 
 def _jobs(tasks: list[Record], settings: Record, bench: Bench) -> Iterator[Record]:
@@ -159,57 +195,39 @@ def _applies_again(task: Record, patch: bytes, bench: Bench) -> bool:
         return subprocess.run(dry, input=patch, capture_output=True).returncode == 0
 
 
-def _lock(
-    tasks: list[Record],
-    settings: Record,
-    bench: Bench,
-    results: list[tuple[Record, Record]],
-    refused: Mapping[str, str],
-) -> Record:
-    seen: dict[str, dict[str, list[Record]]] = {}
-    for job, result in results:
-        for task in job["batch"].tasks:
-            seen.setdefault(task["instance_id"], {}).setdefault(job["kind"], []).append(result)
-    lock: Record = {
-        "tasks_digest": digest(tasks),
-        "total": len(tasks),
-        "settings": settings,
-        "kept": [],
-        "flaky": [],
-        "broken": [],
-    }
-    for task in tasks:
-        name = {"instance_id": task["instance_id"]}
-        if why := refused.get(task["instance_id"]):
-            part, reason, resolved = "broken", why, 0
-        else:
-            part, reason, resolved = _sentence(task, seen[task["instance_id"]])
-        if part == "kept":
-            seconds = max(result["seconds"] for result in seen[task["instance_id"]]["gold"])
-            lock[part].append(name | {"task": digest(task), "place": bench.place(task), "seconds": seconds})
-        else:
-            lock[part].append(name | {"reason": reason, "gold_resolved": resolved})
-    if not lock["kept"]:
-        first = (lock["broken"] + lock["flaky"])[0]
-        raise InputError(
-            f"no task is valid; {first['instance_id']}: {first['reason']}", expected="gold patches that work"
-        )
-    return lock
+def _brief(task: Record, result: Record) -> Record:
+    """A run's result as one of its tasks needs it: how many of its tests do not pass, and the first."""
+    missing = _missing([test for group in GROUPS for test in task[group]], result)
+    told = {name: result[name] for name in ("status", "reason", "seconds")}
+    return told | {"missing": len(missing), "first": missing[0] if missing else ""}
 
 
-def _sentence(task: Record, results: dict[str, list[Record]]) -> tuple[str, str, int]:
+def _judge(
+    task: Record, results: dict[str, list[Record]], bench: Bench, refused: Mapping[str, str]
+) -> tuple[str, Record]:
+    """The part of the lock that a task belongs to, and its row there."""
+    name = {"instance_id": task["instance_id"]}
+    if why := refused.get(task["instance_id"]):
+        return "broken", name | {"reason": why, "gold_resolved": 0}
+    part, reason, resolved = _sentence(results)
+    if part != "kept":
+        return part, name | {"reason": reason, "gold_resolved": resolved}
+    seconds = max(result["seconds"] for result in results["gold"])
+    return part, name | {"task": digest(task), "place": bench.place(task), "seconds": seconds}
+
+
+def _sentence(results: dict[str, list[Record]]) -> tuple[str, str, int]:
     """("kept" | "flaky" | "broken", reason, gold runs that resolved the task)."""
-    listed = [test for group in GROUPS for test in task[group]]
-    golds = [_missing(listed, result) for result in results["gold"]]
-    good = sum(not missing for missing in golds)
+    golds = results["gold"]
+    good = sum(not result["missing"] for result in golds)
     if good < len(golds):
-        result, missing = next((r, m) for r, m in zip(results["gold"], golds) if m)
-        why = f"{len(missing)} tests do not pass, such as {missing[0]}"
+        result = next(result for result in golds if result["missing"])
+        why = f"{result['missing']} tests do not pass, such as {result['first']}"
         if result["status"] not in ("resolved", "unresolved"):
             why = f"{result['status']}: {result['reason']}"
         part = "flaky" if good else "broken"
         return part, f"the gold patch is resolved in {good} of {len(golds)} runs ({why})", good
-    if not _missing(listed, results["base"][0]):
+    if not results["base"][0]["missing"]:
         return "broken", "an empty patch is resolved", good
     if results["reversed"][0]["status"] == "resolved":
         return "broken", "the reverse of the gold patch is resolved", good

@@ -5,9 +5,11 @@ or is "localhost"; a name without one is of Docker's own registry, and there a s
 """
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from swelab.records import InputError, Record
+from swelab.streams import Picked, Spool
 
 DEFAULT = "docker.io"
 DEFAULT_HOST = "registry-1.docker.io"
@@ -84,13 +86,17 @@ def is_file(text: str) -> bool:
     return text.endswith(".sif")
 
 
-def images_of(tasks: list[Record]) -> dict[str, list[Record]]:
-    """Tasks by the name of the image that they run in; forged tasks (with a repo_recipe) run in none."""
-    found: dict[str, list[Record]] = {}
+def images_of(tasks: Iterable[Record]) -> dict[str, Sequence[Record]]:
+    """Tasks by the name of the image that they run in; forged tasks (with a repo_recipe) run in none.
+
+    The rows wait on disk.
+    """
+    spool = Spool()
+    found: dict[str, list[int]] = {}
     for task in tasks:
         if not task.get("repo_recipe"):
-            found.setdefault(image_name(task), []).append(task)
-    return found
+            found.setdefault(image_name(task), []).append(spool.add(task))
+    return {name: Picked(spool, numbers) for name, numbers in found.items()}
 
 
 def image_name(task: Record) -> str:

@@ -4,12 +4,13 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from swelab.hub import Repository
-from swelab.records import InputError, Record, read_json, read_jsonl
+from swelab.records import InputError, Record, read_jsonl
+from swelab.streams import Picked, Spool, list_items
 
 DOWNLOADS = Path("results/downloads/datasets")
 
@@ -17,7 +18,7 @@ LISTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 REQUIRED = ("instance_id", "repo", "patch", *LISTS)
 
 
-def make_tasks(recipe: Record, downloads: Path = DOWNLOADS) -> tuple[list[Record], dict[str, int]]:
+def make_tasks(recipe: Record, downloads: Path = DOWNLOADS) -> tuple[Sequence[Record], dict[str, int]]:
     """Rows of a published set that meet the recipe's criteria, and how many were dropped by reason.
 
     Rows keep all their keys; lists written as JSON strings become lists. With a larger limit the
@@ -27,15 +28,16 @@ def make_tasks(recipe: Record, downloads: Path = DOWNLOADS) -> tuple[list[Record
     """
     where = recipe.get("path") or f"{recipe.get('dataset')}, split {recipe['split']}"
     drops: Counter[str] = Counter()
-    kept: dict[str, Record] = {}
+    kept: dict[str, int] = {}
+    spool = Spool()
     for number, raw in enumerate(_rows(recipe, downloads)):
         row = _parse(raw, f"{where}, row {number}")
         reason = _misses(row, recipe["criteria"])
         if reason:
             drops[reason] += 1
-        elif (first := kept.setdefault(row["instance_id"], row)) is row:
-            continue
-        elif first == row:
+        elif row["instance_id"] not in kept:
+            kept[row["instance_id"]] = spool.add(row)
+        elif spool.get(kept[row["instance_id"]]) == row:
             drops["repeated_row"] += 1
         else:
             raise InputError(
@@ -43,11 +45,11 @@ def make_tasks(recipe: Record, downloads: Path = DOWNLOADS) -> tuple[list[Record
             )
     if not kept:
         raise InputError(f"no row meets the criteria ({dict(drops)})", where)
-    order = sorted(kept.values(), key=lambda row: _draw(recipe["seed"], row["instance_id"]))
+    order = [kept[name] for name in sorted(kept, key=lambda name: _draw(recipe["seed"], name))]
     limit = recipe["limit"] or len(order)
     if len(order) > limit:
         drops["over_limit"] = len(order) - limit
-    return order[:limit], dict(sorted(drops.items()))
+    return Picked(spool, order[:limit]), dict(sorted(drops.items()))
 
 
 def _draw(seed: int, instance: str) -> str:
@@ -79,10 +81,7 @@ def _local(path: Path) -> Iterator[Any]:
         return read_jsonl(path)
     if path.suffix == ".parquet":
         return _parquet(path)
-    content = read_json(path)
-    if not isinstance(content, list):
-        raise InputError(f"a {type(content).__name__}", path, "a JSON list of rows")
-    return iter(content)
+    return (row for _, row in list_items(path))
 
 
 def _parquet(path: Path) -> Iterator[Any]:

@@ -28,3 +28,10 @@ def read_tasks(path: str | Path, wanted: Wanted | None = None) -> Iterator[Recor
 def load_tasks(path: str | Path) -> list[Record]:
     """All rows of a subset JSON. Raises InputError as `read_tasks`."""
     return list(read_tasks(path))
+
+
+def slim(task: Record) -> Record:
+    """What of a row tells where it runs: its id, and its image or repository archive."""
+    return {
+        name: task[name] for name in ("instance_id", "image", "image_name", "repo_recipe") if name in task
+    }

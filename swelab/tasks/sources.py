@@ -1,12 +1,12 @@
 """The registry of where repositories and tasks come from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from swelab.records import InputError, Record
 from swelab.sandbox import Backend
 
-Made = tuple[list[Record], dict[str, int]]
+Made = tuple[Sequence[Record], dict[str, int]]
 """Task rows, and how many candidates were dropped by reason."""
 
 

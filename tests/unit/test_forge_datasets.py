@@ -42,7 +42,8 @@ def make(tmp_path):
             path.write_text(rows)
         recipe = tmp_path / "subset.yaml"
         recipe.write_text(yaml.safe_dump({"source": "dataset", "path": str(path), **settings}))
-        return make_tasks(recipes.load("subset", recipe))
+        made, drops = make_tasks(recipes.load("subset", recipe))
+        return list(made), drops
 
     return run
 
@@ -104,7 +105,7 @@ def test_json_lines_and_parquet_hold_the_same(make, tmp_path):
         "split": "train",
     }
     recipe["criteria"] = {"id_pattern": "", "min_fail_to_pass": 1, "max_fail_to_pass": 0, "repos": []}
-    assert make_tasks(recipe)[0] == plain
+    assert list(make_tasks(recipe)[0]) == plain
 
 
 @pytest.mark.parametrize(
