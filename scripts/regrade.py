@@ -8,11 +8,13 @@ from swelab.console import run_script
 from swelab.grading.archive import Archive
 from swelab.grading.regrade import regrade
 from swelab.grading.shard import Bench
-from swelab.predictions import load_predictions
-from swelab.records import read_jsonl, write_json
+from swelab.predictions import read_predictions
+from swelab.records import read_jsonl
+from swelab.streams import write_with_list
 from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.images import task_images
-from swelab.tasks.locks import kept_tasks
+from swelab.tasks.locks import read_kept
+from swelab.tasks.rows import slim
 
 
 def main() -> None:
@@ -26,14 +28,15 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, required=True, help="folder of kept runs")
     parser.add_argument("--output", type=Path, required=True, help="verdicts and what changed, JSON")
     args = parser.parse_args()
-    tasks = kept_tasks(args.tasks, args.lock)
-    told = {row["instance_id"]: row for row in chain.from_iterable(map(read_jsonl, args.grades))}
-    images = task_images(tasks, args.images, refuse_leaks=False)
+    told = {row["instance_id"]: row["status"] for row in chain.from_iterable(map(read_jsonl, args.grades))}
+    places = [slim(task) for task in read_kept(args.tasks, args.lock)]
+    images = task_images(places, args.images, refuse_leaks=False)
     with scratch_folder() as scratch:
         bench = Bench(RepoStore(args.repos_dir, scratch), None, images, Archive(args.runs))
-        record = regrade(tasks, load_predictions(args.predictions), told, bench)
-    write_json(args.output, record)
-    print(f"{record['judged']} judged, {len(record['changed'])} changed, {len(record['missing'])} not kept")
+        tasks = read_kept(args.tasks, args.lock)
+        facts, grades = regrade(tasks, read_predictions(args.predictions), told, bench)
+    write_with_list(args.output, facts, "grades", grades)
+    print(f"{facts['judged']} judged, {len(facts['changed'])} changed, {len(facts['missing'])} not kept")
 
 
 if __name__ == "__main__":

@@ -16,15 +16,20 @@ def load_predictions(path: str | Path, wanted: Wanted | None = None) -> dict[str
     those whose id is wanted; of an object the others are not held. Raises InputError on a malformed
     prediction or one instance predicted twice.
     """
-    found: dict[str, Record] = {}
+    return {row["instance_id"]: row for row in read_predictions(path, wanted)}
+
+
+def read_predictions(path: str | Path, wanted: Wanted | None = None) -> Iterator[Record]:
+    """Predictions one at a time, as `load_predictions`; lists and JSON Lines are held while they are read."""
+    seen: set[str] = set()
     for number, row in enumerate(_rows(path, wanted)):
         check(row, "prediction", f"{path}, prediction {number}")
         name = row["instance_id"]
-        if name in found:
+        if name in seen:
             raise InputError(f"{name} is predicted twice", path, "one prediction each")
+        seen.add(name)
         if wanted is None or wanted(name):
-            found[name] = row
-    return found
+            yield row
 
 
 def _rows(path: str | Path, wanted: Wanted | None) -> Iterator[Any]:

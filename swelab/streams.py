@@ -198,6 +198,16 @@ def write_object(path: str | Path, items: Iterable[tuple[str, Any]]) -> int:
     return count
 
 
+def write_with_list(path: str | Path, facts: Record, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Writes an object of `facts` and, last, the list `name`, one row a line; atomic and streaming."""
+    with atomic(path) as stream:
+        stream.write(json.dumps(facts, indent=2).removesuffix("\n}").encode())
+        stream.write(f',\n  "{name}": ['.encode())
+        for number, row in enumerate(rows):
+            stream.write((b",\n" if number else b"\n") + line(row).rstrip(b"\n"))
+        stream.write(b"\n  ]\n}\n")
+
+
 class Spool:
     """Rows that wait on disk, in a file without a name, under the numbers they were added as. Thread-safe."""
 

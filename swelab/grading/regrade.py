@@ -1,47 +1,46 @@
 """Verdicts made anew from kept runs: nothing is executed."""
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from swelab.grading.archive import run_key
 from swelab.grading.grade import judged
 from swelab.grading.shard import LOST_ROLLOUTS, Bench, lost
 from swelab.grading.spec import read_spec
 from swelab.records import Record
+from swelab.streams import Picked, Spool
 
 
 def regrade(
-    tasks: list[Record], predictions: dict[str, Record], told: dict[str, Record], bench: Bench
-) -> Record:
-    """{"judged", "missing", "changed", "statuses", "grades"}: the verdicts of kept runs beside those told.
+    tasks: Iterable[Record], predictions: Iterable[Record], told: Mapping[str, str], bench: Bench
+) -> tuple[Record, Sequence[Record]]:
+    """({"judged", "missing", "changed", "statuses"}, grades): the verdicts of kept runs beside those told.
 
-    told: the grades of before, by instance id. A prediction without a kept run is missing, never guessed.
+    told: the statuses of before, by instance id. A prediction without a kept run is missing, never guessed.
+    Predictions and grades wait on disk.
     """
-    grades, missing = [], []
+    patches, grades = Spool(), Spool()
+    predicted = {row["instance_id"]: patches.add(row) for row in predictions}
+    missing, changed, statuses = [], [], Counter[str]()
     for task in tasks:
         name = task["instance_id"]
-        if name not in predictions:
+        if name not in predicted:
             continue
-        record = _judged(task, predictions[name], bench)
+        record = _judged(task, patches.get(predicted[name]), bench)
         if record is None:
             missing.append(name)
-        else:
-            grades.append(record)
-    changed = [
-        {
-            "instance_id": row["instance_id"],
-            "before": told[row["instance_id"]]["status"],
-            "now": row["status"],
-        }
-        for row in grades
-        if row["instance_id"] in told and told[row["instance_id"]]["status"] != row["status"]
-    ]
-    return {
+            continue
+        grades.add(record)
+        statuses[record["status"]] += 1
+        if told.get(name, record["status"]) != record["status"]:
+            changed.append({"instance_id": name, "before": told[name], "now": record["status"]})
+    facts = {
         "judged": len(grades),
         "missing": missing,
         "changed": changed,
-        "statuses": dict(sorted(Counter(row["status"] for row in grades).items())),
-        "grades": grades,
+        "statuses": dict(sorted(statuses.items())),
     }
+    return facts, Picked(grades, range(len(grades)))
 
 
 def _judged(task: Record, prediction: Record, bench: Bench) -> Record | None:

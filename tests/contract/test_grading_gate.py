@@ -184,17 +184,18 @@ def test_an_equal_patch_is_never_run_twice_and_another_is(task, bench, tmp_path)
 
 def test_kept_runs_are_judged_anew_without_running(task, bench, tmp_path, monkeypatch):
     gold = gold_patch(bench.store, task)
-    predictions = {task["instance_id"]: {"instance_id": task["instance_id"], "model_patch": gold}}
-    told = {task["instance_id"]: grade_prediction(task, predictions[task["instance_id"]], bench)}
+    predictions = [{"instance_id": task["instance_id"], "model_patch": gold}]
+    told = {task["instance_id"]: grade_prediction(task, predictions[0], bench)["status"]}
     idle = Bench(bench.store, None, archive=bench.archive)
-    record = regrade([task], predictions, told, idle)
+    record, grades = regrade([task], predictions, told, idle)
+    assert [grade["status"] for grade in grades] == ["resolved"]
     assert record["judged"] == 1 and record["changed"] == record["missing"] == []
     monkeypatch.setattr("swelab.grading.logs.passed", lambda group, test, found: group == "PASS_TO_PASS")
-    record = regrade([task], predictions, told, idle)
+    record, _ = regrade([task], predictions, told, idle)
     assert record["changed"] == [
         {"instance_id": task["instance_id"], "before": "resolved", "now": "unresolved"}
     ]
-    assert regrade([task], predictions, told, Bench(bench.store, None))["missing"] == [task["instance_id"]]
+    assert regrade([task], predictions, told, Bench(bench.store, None))[0]["missing"] == [task["instance_id"]]
 
 
 def test_a_damaged_kept_run_counts_as_absent(task, bench):
