@@ -72,7 +72,8 @@ class SandboxEnvironment:
         return kwargs
 
     def serialize(self) -> dict:
-        return {"info": {"config": {"environment_type": f"swelab.sandbox.{type(self.sandbox).__name__}"}}}
+        # Whichever backend made it: that is a setting, and no part of the result.
+        return {"info": {"config": {"environment_type": "swelab.sandbox.Sandbox"}}}
 
 
 def run_rollout(task: Record, model, sandbox: Sandbox, base: str, scaffold: Record) -> Record:
