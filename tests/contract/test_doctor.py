@@ -42,6 +42,7 @@ def examine(cluster, clone):
     def run(site=(), env=(), **settings):
         record = yaml.safe_load((ROOT / "configs/site.yaml").read_text())
         toolbox = os.environ.get("SWELAB_TOOLBOX") or str(ROOT / ".venv-sandbox")
+        record["site"]["max_mem_mb"] = 16000
         record |= {"experiment": "demo", "toolbox": toolbox, **settings}
         for key, value in dict(site).items():
             if isinstance(value, dict):
