@@ -13,7 +13,6 @@ FETCH_HERE = bool(SITE) and not SITE["network"]
 # What a job of WORKERS sandboxes asks for.
 SANDBOXES = {"mem_mb": sandboxes_mb(WORKERS), "minutes": 480}
 
-
 # Shell lines that let a command run in an environment of the site's.
 IN_TRAINING = environment(SITE or {}, "train")
 WITH_SERVERS = environment(SITE or {}, "serve")

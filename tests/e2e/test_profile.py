@@ -11,11 +11,13 @@ from tests.conftest import ROOT
 from tests.e2e.clone import command_on_slurm, make_clone
 
 PUBLISHED = "source: dataset\ndataset: some/set\nrevision: 0123456789012345678901234567890123456789\n"
+MODEL = "source: hub\nrepository: some/model\nrevision: 0123456789012345678901234567890123456789\n"
 HOSTED = "kind: hosted\nscaffold: demo\nmodel: some/model\napi_key_env: SOME_KEY\n"
 LARGE = "kind: checkpoint\nscaffold: demo\nweights: model:small\njob: {gpus: 4, cpus: 16, mem_mb: 9000}\n"
 TARGETS = (
     *("results/verified_score.json", "results/report.html", "results/cheats/small-forge.json"),
     *("results/regrades/small-base/small-heldout.json", "results/images/sandbox/image.json"),
+    "results/models/published.json",
     *("results/rollouts/hosted/published/preds.json", "results/rollouts/large/small-heldout/preds.json"),
 )
 
@@ -26,6 +28,7 @@ def clone(tmp_path_factory):
     (clone / "configs/subsets/published.yaml").write_text(PUBLISHED)
     (clone / "configs/policies/hosted.yaml").write_text(HOSTED)
     (clone / "configs/policies/large.yaml").write_text(LARGE)
+    (clone / "configs/models/published.yaml").write_text(MODEL)
     return clone
 
 
