@@ -87,7 +87,7 @@ def test_a_run_is_interrupted_and_resumed(cluster, tmp_path):
     mine = lambda: [job for job in cluster.jobs().values() if job[2].startswith("rule_rollout")]  # noqa: E731
     rows = lambda: journal(clone, "rollout", "scripted", "small-train")  # noqa: E731
     run = begin()
-    assert until(lambda: run.poll() is not None or rows(), 150) and run.poll() is None, said(clone)
+    assert until(lambda: run.poll() is not None or rows(), 240) and run.poll() is None, said(clone)
     assert mine()
     os.killpg(run.pid, signal.SIGINT)
     assert run.wait(60) != 0
@@ -95,7 +95,7 @@ def test_a_run_is_interrupted_and_resumed(cluster, tmp_path):
     before = rows()
     assert 0 < len(before) < 12, "it was interrupted in the middle"
     run = begin()
-    assert run.wait(150) == 0, said(clone)
+    assert run.wait(300) == 0, said(clone)
     after = rows()
     assert len(after) == len({row["key"] for row in after}) == 12
     assert all(row in after for row in before), "finished instances were kept"
@@ -107,7 +107,7 @@ def test_a_run_is_interrupted_and_resumed(cluster, tmp_path):
 
 def test_accidents_end_well(cluster, accidents):
     clone, run = accidents
-    assert run.wait(240) == 1, said(clone)
+    assert run.wait(300) == 1, said(clone)
     assert not (clone / "accidents/fails").exists()
     assert [row[2:] for row in tries(clone, "fails")] == [("900", "1"), ("1800", "2"), ("2700", "3")]
     for rule in ("late", "hungry", "cancelled", "moved"):
