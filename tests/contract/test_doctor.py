@@ -93,8 +93,12 @@ def test_the_shipped_site_is_sound_on_a_cluster_of_its_kind(examine):
             ["site.environments.serve", "cannot serve", "apptainer: not found"],
         ),
         ({"toolbox": "/no/toolbox"}, ["sandboxes do not work there", "/no/toolbox"]),
+        (
+            {"backend": "docker", "env": {"DOCKER_HOST": "unix:///no/engine"}},
+            ["node c1: sandboxes do not work there", "/no/engine"],
+        ),
     ],
-    ids=["partition", "time", "memory", "constraint", "size", "folder", "image", "sandbox"],
+    ids=["partition", "time", "memory", "constraint", "size", "folder", "image", "sandbox", "engine"],
 )
 def test_each_fault_is_one_line_that_says_what_to_fix(examine, changes, words):
     code, fixes, text = examine(**changes)
