@@ -15,6 +15,7 @@ import pytest
 
 from swelab.models import ContextLimit, ServingError
 from swelab.models.chat import ChatModel
+from swelab.models.fleet import serve_fleet
 from swelab.models.serving import serve
 from swelab.records import InputError
 from tests.toy_checkpoint import CONTEXT, make_checkpoint
@@ -106,6 +107,19 @@ def test_answers_do_not_depend_on_what_runs_beside_them(endpoint):
     alone = [ask(endpoint, text)["content"] for text in texts]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda text: ask(endpoint, text)["content"], texts)) == alone
+
+
+def test_a_model_spread_over_two_ranks_answers_the_same(endpoint, folder, tmp_path, monkeypatch):
+    """As over two GPUs; here each rank has a core."""
+    cores = sorted(os.sched_getaffinity(0))
+    monkeypatch.setenv("SGLANG_CPU_OMP_THREADS_BIND", f"{cores[0]}|{cores[-1]}")
+    log = tmp_path / "server.log"
+    job = {"nodes": 1, "servers": 1, "gpus": 2}
+    with serve_fleet(folder / "toy", name="toy", job=job, log=log, **SIZES) as spread:
+        assert len([text for text in servers(log).values() if "scheduler" in text]) == 2
+        for number in range(4):
+            text = f"f{number} must return {number}."
+            assert ask(spread, text)["content"] == ask(endpoint, text)["content"]
 
 
 def test_the_token_is_needed_and_not_in_any_command_line(endpoint, folder):
