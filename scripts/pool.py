@@ -6,7 +6,7 @@ from pathlib import Path
 
 from swelab.console import run_script
 from swelab.records import InputError
-from swelab.sandbox.remote import Line
+from swelab.sandbox.remote_line import Line
 from swelab.sandbox.remote_wire import find_token
 
 

@@ -31,7 +31,7 @@ async def make(pool: "Pool", lease: Lease) -> None:
     node.room.warm.add(lease.image)
     lease.container, lease.state = str(answer["container_id"]), ACTIVE
     lease.ends = time.monotonic() + pool.limits.ttl_seconds
-    pool.store.set_lease(lease.kept())
+    pool.write(lease)
     pool.counts["allocated"] += 1
     pool.future(lease).set_result(lease)
     if lease.unwanted:
@@ -60,7 +60,7 @@ def _not_made(pool: "Pool", lease: Lease, node: Node | None, error: Exception) -
         node.room.absent[lease.image] = now + _ABSENT_SECONDS, str(error)
     elif node is not None and again:
         node.room.shy_until = now + _SHY_SECONDS
-    pool.store.drop_lease(lease.id)
+    pool.drop(lease)
     if again and not lease.unwanted and (lease.waiters or now < lease.ends):
         lease.state, lease.node = WAITING, ""
         pool.pump()

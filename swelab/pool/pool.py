@@ -6,6 +6,7 @@ every request to a node can be sent again, so a server that is killed goes on wh
 
 import asyncio
 import logging
+import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from swelab.pool.nodes import Node
 from swelab.pool.placement import plan
 from swelab.pool.store import Store
 from swelab.records import Record
-from swelab.sandbox.protocol import SandboxLost
+from swelab.sandbox.protocol import EngineDown, SandboxLost
 from swelab.sandbox.remote_wire import CREATE_SECONDS, NoPlace
 
 _ENDED_KEPT = 10_000
@@ -48,7 +49,7 @@ class Pool:
         self.ended: dict[str, Lease] = {}
         self.requests: dict[str, Lease] = {}
         self.nodes: dict[str, Node] = {}
-        self.counts = {"allocated": 0, "expired": 0, "lost": 0, "given_back": 0}
+        self.counts = {"allocated": 0, "expired": 0, "lost": 0, "given_back": 0, "unwritten": 0}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._pumping = False
 
@@ -183,7 +184,7 @@ class Pool:
     def end(self, lease: Lease, reason: str = "") -> None:
         """Give a place back as soon as its sandbox is gone."""
         lease.state, lease.reason = ENDING, reason
-        self.store.set_lease(lease.kept())
+        self.write(lease)
         self.spawn(self._end(lease))
 
     async def _end(self, lease: Lease) -> None:
@@ -208,7 +209,7 @@ class Pool:
             self.counts["lost"] += 1
             _log.warning("lease %s is lost: %s", lease.id, reason)
         lease.state, lease.reason = ENDED, reason or lease.reason
-        self.store.set_lease(lease.kept())
+        self.write(lease)
         lease.over.set()
         self._bury(lease)
         self.pump()
@@ -218,7 +219,25 @@ class Pool:
         while len(self.ended) > _ENDED_KEPT:
             oldest = self.ended.pop(next(iter(self.ended)))
             self.requests.pop(oldest.request_id, None)
-            self.store.drop_lease(oldest.id)
+            self.drop(oldest)
+
+    def write(self, lease: Lease) -> bool:
+        """Keep what the next server has to know. A full disk stops nothing but the lending of more."""
+        try:
+            self.store.set_lease(lease.kept())
+        except sqlite3.Error as error:
+            self.counts["unwritten"] += 1
+            _log.error("lease %s could not be written down: %s", lease.id, error)
+            return False
+        return True
+
+    def drop(self, lease: Lease) -> None:
+        """The next server has nothing to know of it."""
+        try:
+            self.store.drop_lease(lease.id)
+        except sqlite3.Error as error:
+            self.counts["unwritten"] += 1
+            _log.error("lease %s could not be taken from the file: %s", lease.id, error)
 
     # -- placing
 
@@ -238,8 +257,10 @@ class Pool:
         going, never = plan(waiting, rooms, placed, self.limits.leases, time.monotonic())
         for lease, room in going:
             lease.state, lease.node, lease.attempt = MAKING, room.url, lease.attempt + 1
-            self.store.set_lease(lease.kept())
-            self.spawn(make(self, lease))
+            if self.write(lease):
+                self.spawn(make(self, lease))
+            else:
+                self.fail(lease, EngineDown("the pool cannot write down what it lends"))
         for lease_id, error in never.items():
             self.fail(self.leases[lease_id], error)
 

@@ -9,17 +9,17 @@ import logging
 import os
 import re
 import secrets
-import ssl
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
+from swelab.records import InputError
 from swelab.sandbox.archive import archive, check_folder
 from swelab.sandbox.launch import refusal
 from swelab.sandbox.owner import this_process
@@ -33,94 +33,14 @@ from swelab.sandbox.protocol import (
     SandboxError,
     SandboxLost,
 )
-from swelab.sandbox.remote_wire import (
-    BYTES,
-    CREATE_SECONDS,
-    LATE_SECONDS,
-    REQUEST,
-    RESULT,
-    NotReached,
-    find_token,
-    header,
-    told_error,
-)
+from swelab.sandbox.remote_line import Line
+from swelab.sandbox.remote_wire import CREATE_SECONDS, LATE_SECONDS, RESULT, find_token
 
-_CONNECT_SECONDS = 10.0
-_SHORT_SECONDS = 60.0
 _FILE_SECONDS = 660.0
-_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
-_CUT_OFF = (httpx.ReadError, httpx.RemoteProtocolError, httpx.WriteError)
-_REACHED_SECONDS = 5.0
 _RESTART_SECONDS = 120.0  # a pool server that is started again is waited for
+_LONGEST_WAIT = 86400
 _HOPS = 3  # client, pool, host
 _log = logging.getLogger(__name__)
-
-
-class Line:
-    """Requests to one server, sent again for as long as that is safe and hopeful."""
-
-    def __init__(self, url: str, token: str) -> None:
-        self.url = url.rstrip("/")
-        self._client = httpx.Client(
-            base_url=self.url,
-            headers={"Authorization": f"Bearer {token}"},
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=60),
-            trust_env=False,
-            verify=_trust(os.environ.get("SWELAB_POOL_CA")),
-        )
-
-    def ask(
-        self,
-        path: str,
-        body: dict[str, Any],
-        *,
-        seconds: float = _SHORT_SECONDS,
-        patience: float = 0.0,
-        data: Callable[[], Iterable[bytes] | bytes] | None = None,
-    ) -> httpx.Response:
-        """The answer to a POST of `body`, or of `data` with `body` beside it.
-
-        `seconds` is the longest silence; what was not answered is sent again for `patience` seconds.
-        Raises EngineDown (not reached), and whatever the server tells.
-        """
-        ends, tries = time.monotonic() + patience, 0
-        while True:
-            began = time.monotonic()
-            try:
-                return self._once(path, body, seconds, data)
-            except (httpx.TransportError, NotReached) as error:
-                if isinstance(error, _CUT_OFF) and time.monotonic() - began > _REACHED_SECONDS:
-                    ends = time.monotonic() + patience  # until now it was being done
-                left = ends - time.monotonic()
-                if left <= 0:
-                    said = str(error) or type(error).__name__
-                    raise EngineDown(f"the pool at {self.url} cannot do {path} now: {said}") from None
-                time.sleep(min(left, _PAUSES[min(tries, len(_PAUSES) - 1)]))
-                tries += 1
-
-    def _once(self, path: str, body: dict[str, Any], seconds: float, data: Any) -> httpx.Response:
-        timeout = httpx.Timeout(seconds, connect=_CONNECT_SECONDS, pool=None)
-        text = header(body)
-        if data is None:
-            sent: Any = text.encode()
-            headers = {"Content-Type": "application/json", "Accept": f"{BYTES}, application/json"}
-        else:
-            sent, headers = data(), {"Content-Type": BYTES, REQUEST: text}
-        answer = self._client.post(path, content=sent, headers=headers, timeout=timeout)
-        if answer.status_code == 200:
-            return answer
-        try:
-            record = answer.json()
-        except ValueError:
-            record = None
-        raise told_error(answer.status_code, record)
-
-
-def _trust(path: str | None) -> ssl.SSLContext | bool:
-    try:
-        return ssl.create_default_context(cafile=path) if path else True
-    except OSError as error:
-        raise BackendMissing(f"backend remote: $SWELAB_POOL_CA {path} cannot be used: {error}") from None
 
 
 class RemoteSandbox:
@@ -192,8 +112,17 @@ class RemoteSandbox:
         self.close()
 
 
+def _seconds(text: str) -> float:
+    try:
+        if 0 <= float(text) <= _LONGEST_WAIT:
+            return float(text)
+    except ValueError:
+        pass
+    raise InputError(f"{text!r} is no time to wait", "$SWELAB_POOL_WAIT", f"seconds, at most {_LONGEST_WAIT}")
+
+
 class RemoteBackend:
-    """See `protocol.Backend`. The pool is $SWELAB_POOL; raises BackendMissing, InputError (no token).
+    """See `protocol.Backend`. The pool is $SWELAB_POOL; raises BackendMissing, InputError (token, wait).
 
     $SWELAB_POOL_WAIT: seconds that a sandbox may wait for a place (default 3600).
     """
@@ -205,7 +134,7 @@ class RemoteBackend:
         if not self.url.startswith(("http://", "https://")):
             raise BackendMissing("backend remote: $SWELAB_POOL is not the address of a pool server")
         self._token = find_token()
-        self._wait = float(os.environ.get("SWELAB_POOL_WAIT") or 3600)
+        self._wait = _seconds(os.environ.get("SWELAB_POOL_WAIT") or "3600")
         me = this_process()
         run = os.environ.get("SWELAB_RUN") or f"{me['host']}-{me['pid']}-{me['start']}"
         self._run = "run-" + re.sub(r"[^A-Za-z0-9_.:@/+=-]", "-", run)[:100]

@@ -7,9 +7,18 @@ import pytest
 
 from swelab.pool.http import Conflict
 from swelab.pool.once import Once
+from swelab.pool.pool import Pool, PoolLimits
 from swelab.pool.store import Store
 from swelab.records import InputError
-from swelab.sandbox import EngineDown, ImageMissing, Limits, PathRefused, SandboxError, SandboxLost
+from swelab.sandbox import (
+    EngineDown,
+    ImageMissing,
+    Limits,
+    PathRefused,
+    SandboxError,
+    SandboxLost,
+    open_backend,
+)
 from swelab.sandbox.remote_wire import NoPlace, NotReached, Refused, error_record, find_token, told_error
 
 
@@ -104,6 +113,15 @@ def test_errors_keep_their_type_and_words(error):
     assert getattr(told, "errno", None) == getattr(error, "errno", None)
 
 
+def test_a_wait_that_is_none(monkeypatch):
+    monkeypatch.setenv("SWELAB_POOL", "http://127.0.0.1:1")
+    monkeypatch.setenv("SWELAB_POOL_TOKEN", "t" * 30)
+    for text in ("soon", "-1", "nan", "1e9"):
+        monkeypatch.setenv("SWELAB_POOL_WAIT", text)
+        with pytest.raises(InputError, match="no time to wait"):
+            open_backend("remote")
+
+
 def test_an_answer_that_tells_nothing_is_no_result():
     assert isinstance(told_error(502, None), NotReached) and isinstance(told_error(500, ["x"]), NotReached)
 
@@ -125,3 +143,39 @@ def test_tokens(tmp_path, monkeypatch):
     assert find_token() == "e" * 30
     with pytest.raises(InputError, match="cannot be read"):
         find_token(tmp_path / "nothing")
+
+
+class Host:
+    """The least that a pool asks of a host."""
+
+    async def ask(self, path, body, seconds):
+        room = {"max_containers": 9, "max_memory_bytes": 1 << 50, "active_containers": 0, "memory_bytes": 0}
+        told = {"boot": "b", "healthy": True, "unknown": [], "extra": {}, **room}
+        return {"container_id": body["request_id"]} if path == "/container/create" else told
+
+    async def close(self):
+        pass
+
+
+def test_a_full_disk_stops_the_lending_and_nothing_else(tmp_path):
+    async def main():
+        store = Store(tmp_path / "pool.sqlite")
+        store.set_node("http://n", False)
+        pool = Pool(store, PoolLimits(ttl_seconds=0.5), lambda url: Host())
+        pool.start()
+
+        async def lend(name):
+            here = asyncio.get_running_loop().create_future()
+            return await pool.allocate({"request_id": name, "tree": True}, 5, here)
+
+        first = await lend("first")
+        store._base.execute("PRAGMA query_only = 1")
+        with pytest.raises(EngineDown, match="cannot write down"):
+            await lend("second")
+        await asyncio.wait_for(first.over.wait(), 3)  # nobody renewed it
+        assert pool.counts["unwritten"] > 0 and pool.leases == {}
+        store._base.execute("PRAGMA query_only = 0")
+        assert (await lend("third")).state == "active"
+        await pool.stop()
+
+    asyncio.run(main())
