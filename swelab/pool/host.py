@@ -19,7 +19,8 @@ from swelab.sandbox.remote_wire import NoPlace, Refused
 
 _COMMANDS = 8  # at once in one sandbox
 _TICK_SECONDS = 0.25
-_PING_SECONDS = 5.0
+_PING_SECONDS = 3.0
+_AGAIN_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -68,6 +69,11 @@ class Held:
     running: int = 0
     closing: bool = False
     once: Once = field(default_factory=lambda: Once(_answer_bytes))
+
+
+def _noted(ended: asyncio.Future[Any]) -> None:
+    if not ended.cancelled() and ended.exception():
+        _log.warning("not everything could be ended: %s", ended.exception())
 
 
 def _answer_bytes(answer: Any) -> int:
@@ -191,17 +197,18 @@ class Host:
 
     async def tend(self) -> None:
         """End what has run out, and what the engine could not remove before; for ever."""
+        clearing = asyncio.ensure_future(self.thread(self.backend.clear))
         while True:
             now = time.monotonic()
-            late = [each for each in self.held.values() if each.ends < now and not each.closing]
-            self.expired += len(late)
-            for each in late:
-                _log.warning("sandbox %s ran out", each.id[:12])
-            ended = await asyncio.gather(*(self.destroy(each.id) for each in late), return_exceptions=True)
-            ended += await asyncio.gather(self.thread(self.backend.clear), return_exceptions=True)
-            for error in ended:
-                if isinstance(error, Exception):
-                    _log.warning("not everything could be ended: %s", error)
+            for each in list(self.held.values()):
+                if each.ends < now and not each.closing:
+                    self.expired += 1
+                    each.ends = now + _AGAIN_SECONDS  # beside the others: one may take long
+                    _log.warning("sandbox %s ran out", each.id[:12])
+                    asyncio.ensure_future(self.destroy(each.id)).add_done_callback(_noted)
+            if clearing.done():
+                _noted(clearing)
+                clearing = asyncio.ensure_future(self.thread(self.backend.clear))
             await asyncio.sleep(_TICK_SECONDS)
 
     def close(self) -> None:

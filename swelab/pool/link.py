@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 
 from swelab.pool.http import pieces
 from swelab.records import Record
-from swelab.sandbox.remote_wire import BYTES, REQUEST, RESULT, NotReached, header, told_error
+from swelab.sandbox.remote_wire import BYTES, KEEPALIVE, REQUEST, RESULT, NotReached, header, told_error
 
 _CONNECT_SECONDS = 5.0
 
@@ -20,12 +20,16 @@ class Link:
 
     def __init__(self, url: str, token: str, trust: ssl.SSLContext | bool = True) -> None:
         self.url = url
+        transport = httpx.AsyncHTTPTransport(
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=60),
+            verify=trust,
+            socket_options=KEEPALIVE,
+        )
         self._client = httpx.AsyncClient(
             base_url=url,
             headers={"Authorization": f"Bearer {token}"},
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=60),
+            transport=transport,
             trust_env=False,
-            verify=trust,
         )
 
     async def ask(self, path: str, body: Record, seconds: float) -> Record:

@@ -12,8 +12,9 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from swelab.records import InputError
+from swelab.sandbox.remote_wire import KEEPALIVE
 
-HEAD_SECONDS = 15.0
+HEAD_SECONDS = 10.0
 _KEEP_SECONDS = 75
 _CONNECTIONS = 4096
 
@@ -54,11 +55,14 @@ def listen(host: str, port: int) -> socket.socket:
     """A socket that listens (port 0: any). Raises InputError."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=1024)
+        bound = socket.create_server((host, port), family=family, backlog=1024)
     except (OSError, OverflowError) as error:
         raise InputError(
             f"cannot listen: {error}", f"{host} port {port}", "a free port of this machine"
         ) from None
+    for option in KEEPALIVE:
+        bound.setsockopt(*option)
+    return bound
 
 
 def address(bound: socket.socket, secure: bool) -> str:

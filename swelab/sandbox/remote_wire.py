@@ -7,6 +7,7 @@ not UTF-8 as escaped lone surrogates, so that nothing is lost).
 import errno
 import json
 import os
+import socket
 import stat
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,13 @@ LATE_SECONDS = 15.0
 """A command's end is told at most so long after its wall time; every hop on the way adds as much again."""
 CREATE_SECONDS = 180.0
 """A host makes a sandbox in so long; preparing an image takes longer, and is asked for again."""
+# A machine at the other end that went away without a word is noticed after a minute, also while we only wait.
+KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
 
 
 class NoPlace(SandboxLost):
