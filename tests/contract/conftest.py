@@ -1,4 +1,4 @@
-"""A sandbox to attack, of each backend for the suites that hold for all (EVERY_BACKEND = True)."""
+"""A sandbox to attack, of each backend for the suites that hold for all (EVERY_BACKEND = True, or "here")."""
 
 import os
 import signal
@@ -13,13 +13,15 @@ from tests.contract import engine as engines
 from tests.contract import pool_servers
 from tests.contract.attacks import SHORT, processes_with, program
 
-KINDS = ("bubblewrap", "folder", "docker", "remote")  # folder: bubblewrap on an unpacked image
+HERE = ("bubblewrap", "folder", "docker")  # folder: bubblewrap on an unpacked image
+KINDS = (*HERE, "remote")
 
 
 def pytest_generate_tests(metafunc):
     if "kind" in metafunc.fixturenames:
         every = getattr(metafunc.module, "EVERY_BACKEND", False) and "alone" not in metafunc.fixturenames
-        metafunc.parametrize("kind", KINDS if every else KINDS[:1], scope="session")
+        kinds = {False: HERE[:1], True: KINDS, "here": HERE}[every]
+        metafunc.parametrize("kind", kinds, scope="session")
 
 
 @pytest.fixture(scope="module")

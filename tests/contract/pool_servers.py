@@ -1,4 +1,4 @@
-"""The two servers of a pool as processes, with files of their own: started, killed, started again."""
+"""The servers of a pool as processes, with files of their own: started, killed, started again."""
 
 import os
 import re
@@ -12,12 +12,13 @@ import httpx
 from swelab.sandbox.machine import tool
 from tests.conftest import ROOT
 from tests.contract.attacks import until
+from tests.contract.cable import Cable
 
 
 class Server:
     """`python -m scripts.<name>` with a token of its own; after a kill it comes back at the same port."""
 
-    def __init__(self, name, folder, *arguments, env=None, prefix=(), token=None):
+    def __init__(self, name, folder, *arguments, env=None, prefix=(), token=None, wait=True):
         self.name, self.folder = name, folder
         folder.mkdir(parents=True, exist_ok=True)
         self.token_file = token or write_token(folder / "token")
@@ -25,9 +26,15 @@ class Server:
         self._arguments = [*map(str, arguments), "--token", str(self.token_file)]
         self._env, self._prefix, self._port = {**os.environ, **(env or {})}, prefix, 0
         self.process = self.url = None
-        self.start()
+        self._spawn()
+        if wait:
+            self.heard()
 
     def start(self):
+        self._spawn()
+        self.heard()
+
+    def _spawn(self):
         command = [
             *(*self._prefix, tool("setpriv"), "--pdeathsig=KILL"),
             *(sys.executable, "-m", f"scripts.{self.name}", "--port", self._port, *self._arguments),
@@ -42,6 +49,9 @@ class Server:
                 stderr=log,
                 text=True,
             )
+
+    def heard(self):
+        """Wait until it says where it listens."""
         line = self.process.stdout.readline()
         found = re.fullmatch(r".* at (https?://.*:(\d+))\n", line)
         assert found, (line, self.log())
@@ -105,3 +115,60 @@ def pool_server(nodes, folder, *arguments, ttl=5, **options):
     server = Server("pool_server", folder, *given, *arguments, **options)
     assert until(lambda: server.ask("/healthz")["healthy_nodes"] == len(nodes), 20), server.log()
     return server
+
+
+class Site:
+    """Hosts, each behind a cable, and their pool with leases of `ttl` seconds."""
+
+    def __init__(self, engine, folder, hosts, places, ttl):
+        self.engine, self.ttl = engine, ttl
+        folder.mkdir(parents=True, exist_ok=True)
+        shared = {"token": write_token(folder / "nodes.token"), "wait": False}
+        self.hosts = [
+            exec_server(engine, folder / f"host{n}", "--max-containers", places, **shared)
+            for n in range(hosts)
+        ]
+        for host in self.hosts:
+            host.heard()
+        self.cables = [Cable(host.url) for host in self.hosts]
+        direct = [host.url for host in self.hosts]
+        for host, cable in zip(self.hosts, self.cables):
+            host.url = cable.url
+        self.pool = pool_server(self.hosts, folder / "pool", ttl=ttl)
+        for host, url in zip(self.hosts, direct):
+            host.url = url
+
+    def told(self):
+        """The environment that leads to it."""
+        return {"SWELAB_POOL": self.pool.url, "SWELAB_POOL_TOKEN_FILE": str(self.pool.token_file)}
+
+    def mend(self):
+        """Everything runs again, and the pool knows all its hosts."""
+        for cable in self.cables:
+            cable.cut, cable.delay = False, 0.0
+        for server in (*self.hosts, self.pool):
+            if server.process.poll() is not None:
+                server.start()
+            server.process.send_signal(signal.SIGCONT)
+        for cable in self.cables:
+            asked = {"url": cable.url}
+            assert self.pool.ask("/nodes/join", asked, token=self.hosts[0].token)["ok"]
+        assert until(lambda: self.pool.ask("/healthz")["healthy_nodes"] == len(self.hosts), 20)
+
+    def close(self):
+        self.pool.stop()
+        for host in self.hosts:
+            host.stop()
+        for cable in self.cables:
+            cable.close()
+
+    def leases(self):
+        """How many have a place."""
+        return self.pool.ask("/status")["pool"]["total_leases"]
+
+    def clean(self, seconds=None):
+        """Whether in time no container is left, and nobody believes that one is."""
+        return until(
+            lambda: self.engine.containers() == [] and self.leases() == 0,
+            seconds or self.ttl + 3,
+        ) and until(lambda: self.engine.volumes() == [], 5)

@@ -131,6 +131,33 @@ def test_a_request_that_comes_again_is_not_done_again(servers):
     }
 
 
+def test_the_pool_does_nothing_twice_either(engine, servers):
+    """Requests as somebody may have recorded them on the way, sent again at once and later."""
+    pool = servers["pool"]
+    asked = {"tree": True, "request_id": "recorded-allocate"}
+    lease = pool.ask("/allocate", asked)
+    before = engine.containers()
+    assert pool.ask("/allocate", asked) == lease and engine.containers() == before
+    assert pool.ask("/allocate", {**asked, "run": "other"})["error"] == "the id of that request is another's"
+    which = {"lease_id": lease["lease_id"]}
+    command = {**which, "command": "echo x >> f; cat f", "request_id": "recorded-exec"}
+    assert pool.ask("/exec", command)["output"] == "x\n" == pool.ask("/exec", command)["output"]
+    file = {**which, "path": "f", "request_id": "recorded-put"}
+    headers = {"Authorization": f"Bearer {pool.token}", "Content-Type": BYTES, REQUEST: json.dumps(file)}
+    for _ in range(2):
+        assert httpx.post(pool.url + "/put", content=b"new\n", headers=headers).status_code == 200
+        added = pool.ask("/exec", {**which, "command": "echo more >> f; cat f", "request_id": "recorded-add"})
+    assert added["output"] == "new\nmore\n"
+    assert pool.ask("/exec", {**which, "command": "cat f"})["output"] == "new\nmore\n"
+    assert httpx.post(pool.url + "/put", content=b"other", headers=headers).status_code == 409
+    assert pool.ask("/close", which) == {"ok": True, "found": True}
+    for path, body in (("/allocate", asked), ("/exec", command)):
+        told = pool.ask(path, body)
+        assert (told["ok"], told["error_type"]) == (False, "SandboxLost")
+    assert pool.ask("/close", which)["found"] and pool.ask("/cancel", {"request_id": asked["request_id"]})
+    assert lease["container_id"] not in engine.containers()
+
+
 def test_what_is_not_ours_is_not_touched(engine, servers, image):
     engine.docker("image", "inspect", image.digest)
     foreign = engine.docker("run", "--detach", "--network=none", image.digest, "sleep", "600")
