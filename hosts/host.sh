@@ -16,10 +16,11 @@ fail() {
 setup() {
     [[ $(id -u) == 0 ]] || fail "setup: expected root"
     [[ $1 == exec-server || $1 == pool-server ]] || fail "setup $1: expected exec-server or pool-server"
-    command -v systemctl >/dev/null || fail "setup: this machine has no systemd; start scripts.${1/-/_} by other means"
     "$root/envs/system.sh" "$python" venv curl
     [[ $1 == pool-server ]] || "$root/envs/system.sh" "$python" dockerd
     id swelab >/dev/null 2>&1 || useradd --system --home-dir /nonexistent --shell /usr/sbin/nologin swelab
+    setpriv --reuid=swelab --regid=swelab --clear-groups test -r "$root/scripts/pool.py" ||
+        fail "$root: the user swelab cannot read it; expected a clone that is not in a private home"
     [[ -d $root/.venv-host ]] || "$python" -m venv "$root/.venv-host"
     "$root/.venv-host/bin/pip" install -q --no-deps -r "$root/envs/host.txt"
     install -d -m 750 -o root -g swelab "$settings"
@@ -28,10 +29,12 @@ setup() {
     [[ -e $settings/images ]] || echo "# allowed images: names, patterns, digests" >"$settings/images"
     [[ -e $settings/$1.env ]] || defaults "$1" >"$settings/$1.env"
     sed "s|@ROOT@|$root|g" "$root/hosts/$1.service" >"/etc/systemd/system/swelab-$1.service"
+    echo "settings: $settings/$1.env; $settings/node.token must be the same on all machines of a pool"
+    [[ -d /run/systemd/system ]] ||
+        fail "setup: all is in place, but no systemd runs; start what swelab-$1.service says by other means"
     systemctl daemon-reload
     systemctl enable "swelab-$1.service"
     systemctl restart "swelab-$1.service"
-    echo "the $1 runs; its settings are in $settings/$1.env. The node token must be the same on all machines of a pool."
 }
 
 secret() { # a new token, unless there is one
