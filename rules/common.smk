@@ -9,7 +9,7 @@ from swelab.experiment import load_experiment, weights_paths
 from swelab.journal import lock
 from swelab.records import Fault
 from swelab.shards import shard_names
-from swelab.site import check_site, on_nodes, submission
+from swelab.site import check_site, shell_setup, submission
 
 try:
     SETTINGS = recipes.complete("config", config, "configs/config.yaml")
@@ -31,7 +31,7 @@ shell.prefix(
     f"export PATH={quote(os.path.dirname(sys.executable))}:$PATH"
     f" SWELAB_BACKEND={quote(SETTINGS['backend'])}"
     f" SWELAB_TOOLBOX={quote(SETTINGS['toolbox'])}; "
-    + on_nodes(SITE or {}).replace("{", "{{").replace("}", "}}")
+    + shell_setup(SITE or {}).replace("{", "{{").replace("}", "}}")
 )
 os.environ.update(submission(SITE or {}))
 

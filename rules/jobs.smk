@@ -5,17 +5,13 @@ in:  `site` of configs/site.yaml, where the profile gives it; `job` of the recip
 
 from functools import partial
 
-from swelab.site import environment, plain_job, resources, sandboxes_mb
+from swelab.site import plain_job, resources, sandboxes_mb
 
 ask = partial(resources, SITE)
 # Compute nodes without a network: what fetches runs where Snakemake does.
 FETCH_HERE = bool(SITE) and not SITE["network"]
 # What a job of WORKERS sandboxes asks for.
 SANDBOXES = {"mem_mb": sandboxes_mb(WORKERS), "minutes": 480}
-
-# Shell lines that let a command run in an environment of the site's.
-IN_TRAINING = environment(SITE or {}, "train")
-WITH_SERVERS = environment(SITE or {}, "serve")
 
 
 def those(kind, key, *values):

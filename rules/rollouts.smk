@@ -34,7 +34,8 @@ rule rollout:
         scaffold=scaffold_settings,
     shell:
         r"""
-        {WITH_SERVERS}SWELAB_LOG={log:q} python -m scripts.rollout \
+        with_servers
+        SWELAB_LOG={log:q} python -m scripts.rollout \
             --tasks {input.tasks:q} \
             --lock {input.lock:q} \
             --images {input.images:q} \

@@ -120,7 +120,8 @@ rule train_sft:
         training=sft_training,
     shell:
         r"""
-        {IN_TRAINING}SWELAB_LOG={log:q} python -m scripts.train_sft \
+        in_training
+        SWELAB_LOG={log:q} python -m scripts.train_sft \
             --dataset {input.dataset:q} \
             --base {input.base:q} \
             --recipe {input.recipe:q} \

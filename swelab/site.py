@@ -50,6 +50,14 @@ def on_nodes(site: Record) -> str:
     return _there(steps)
 
 
+def shell_setup(site: Record) -> str:
+    """What stands before every rule's shell lines: set-up on nodes, and functions by which a rule enters its
+    environment there: `in_training`, `with_servers`."""
+    functions = {"in_training": "train", "with_servers": "serve"}
+    defined = [f"{name}() {{ {environment(site, of)}:; }}; " for name, of in functions.items()]
+    return on_nodes(site) + "".join(defined)
+
+
 def environment(site: Record, name: str) -> str:
     """A shell line before a rule's command, on a node, that lets it run in the environment `name`.
 

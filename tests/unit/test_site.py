@@ -7,7 +7,7 @@ import pytest
 from swelab import recipes
 from swelab.experiment import load_experiment
 from swelab.records import InputError
-from swelab.site import check_site, environment, on_nodes, plain_job, resources, submission
+from swelab.site import check_site, environment, on_nodes, plain_job, resources, shell_setup, submission
 
 GPU_JOB = {"cpus": 8, "gpus": 4, "mem_mb": 1000, "minutes": 100}
 
@@ -102,10 +102,11 @@ def test_a_rule_runs_in_its_environment(tmp_path, name, chosen):
     (tmp_path / "sglang/1/python").rename(tmp_path / "sglang/1/python3")
     stand_in(tmp_path / "plain/apptainer", CONTAINER)
     folder = f"{tmp_path}/folder" if chosen == "/folder" else chosen
-    line = environment(site(environments={name: folder}), name)
+    line = shell_setup(site(environments={name: folder}))
     command = "python" if name == "train" else '"${SWELAB_SERVE_PYTHON:-python}"'
     env = {"SLURM_JOB_ID": "1", "FAKE": str(tmp_path), "PATH": f"{tmp_path}/plain:/usr/bin:/bin"}
-    script = f"set -eu; {MODULE}{line}X=1 {command} -m x 'a b'"
+    enter = "in_training" if name == "train" else "with_servers"
+    script = f"set -eu; {MODULE}{line}{enter}; X=1 {command} -m x 'a b'"
     done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True)
     where = {"": "plain", "/folder": "folder/bin", "/images/gpu.sif": "in"}.get(str(chosen), "sglang/1")
     assert done.stdout == f"{where} -m x a b\n", done.stderr
