@@ -5,13 +5,14 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.contract.attacks import until
 from tests.contract.slurm import needed_cluster
-from tests.e2e.clone import command_on_slurm, journal, make_clone
+from tests.e2e.clone import command_on_slurm, journal, make_clone, toolbox
 
 pytestmark = pytest.mark.real
 PREDICTIONS = "results/rollouts/scripted/small-train/preds.json"
@@ -100,6 +101,9 @@ def test_a_run_is_interrupted_and_resumed(cluster, tmp_path):
     assert len(after) == len({row["key"] for row in after}) == 12
     assert all(row in after for row in before), "finished instances were kept"
     assert len((clone / PREDICTIONS).read_text()) > 2
+    here = [sys.executable, "-m", "snakemake", PREDICTIONS, "-n", "--config", "experiment=small"]
+    done = subprocess.run([*here, f"toolbox={toolbox()}"], cwd=clone, capture_output=True, text=True)
+    assert "Nothing to be done" in done.stdout + done.stderr, "a cluster changes no result"
     for path in (clone / "results/progress").rglob("*.jsonl"):
         keys = [json.loads(line)["key"] for line in path.read_text().splitlines()]
         assert len(keys) == len(set(keys)), f"{path.name}: something was done twice"
