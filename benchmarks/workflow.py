@@ -33,12 +33,17 @@ class Spent:
     output: str
 
 
-def spend(world: Path, *arguments: str, log: Path | None = None) -> Spent:
-    """Runs snakemake in `world`. Raises SystemExit with its last lines when it fails."""
+def spend(
+    world: Path, *arguments: str, log: Path | None = None, at_once: int = 16, **variables: str
+) -> Spent:
+    """Runs snakemake in `world`; with `log`, idle. `variables` go into its environment.
+
+    Raises SystemExit with its last lines when it fails.
+    """
     toolbox = os.environ.get("SWELAB_TOOLBOX") or str(ROOT / ".venv-sandbox")
-    settings = ["experiment=scale", f"toolbox={toolbox}"]
+    settings = ["experiment=scale", f"toolbox={toolbox}", f"rollouts_at_once={at_once}"]
     command = [sys.executable, "-m", "snakemake", TARGET, *arguments, "--config", *settings]
-    env = dict(os.environ)
+    env = {**os.environ, **variables}
     if log is not None:
         env |= {"PYTHONPATH": str(ROOT / "benchmarks" / "idle"), "SWELAB_IDLE_LOG": str(log)}
     start = time.monotonic()

@@ -20,9 +20,11 @@ compare: [scale-base, scale-sft]
 """
 
 
-def make_world(folder: Path, instances: int, shards: int, seed: int = 0) -> Path:
+def make_world(
+    folder: Path, instances: int, shards: int, heldout: int = HELDOUT, heldout_shards: int = 4, seed: int = 0
+) -> Path:
     """Copies what git would commit to `folder` and adds the experiment `scale`: an expert on `instances`
-    rows in `shards` shards, two policies on 500 held-out rows. Returns the folder."""
+    rows in `shards` shards, two policies on `heldout` rows. Returns the folder."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()
@@ -32,11 +34,11 @@ def make_world(folder: Path, instances: int, shards: int, seed: int = 0) -> Path
             shutil.copy2(ROOT / name, folder / name)
     configs = folder / "configs"
     (configs / "experiments" / "scale.yaml").write_text(EXPERIMENT)
-    for name, count in (("train", instances), ("heldout", HELDOUT)):
+    for name, count in (("train", instances), ("heldout", heldout)):
         rows = folder / f"{name}.jsonl"
         write_rows(rows, name, count, seed)
         (configs / "subsets" / f"scale-{name}.yaml").write_text(f"source: dataset\npath: {rows.name}\n")
-    for name, count in (("expert", shards), ("base", 4), ("sft", 4)):
+    for name, count in (("expert", shards), ("base", heldout_shards), ("sft", heldout_shards)):
         text = f"kind: hosted\nscaffold: demo\nmodel: idle/{name}\nshards: {count}\n"
         (configs / "policies" / f"scale-{name}.yaml").write_text(text)
     sft = (configs / "sft" / "demo.yaml").read_text().replace("base: tiny", "base: scale")

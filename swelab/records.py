@@ -134,10 +134,11 @@ def parse_line(line: str, where: str) -> Record:
 
 
 @contextmanager
-def atomic(path: str | Path) -> Iterator[IO[bytes]]:
+def atomic(path: str | Path, durable: bool = True) -> Iterator[IO[bytes]]:
     """A binary stream whose content becomes `path` only when the block ends without an exception.
 
-    A path has one writer at a time: parts that a killed one left are removed.
+    A path has one writer at a time: parts that a killed one left are removed. Without `durable` nothing waits
+    for the disk: for files whose reader takes a damaged one for an absent one.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,7 +149,8 @@ def atomic(path: str | Path) -> Iterator[IO[bytes]]:
         with os.fdopen(handle, "wb") as stream:
             yield stream
             stream.flush()
-            os.fsync(stream.fileno())
+            if durable:
+                os.fsync(stream.fileno())
         os.chmod(name, 0o644)
         os.replace(name, path)
     except BaseException:
@@ -156,9 +158,9 @@ def atomic(path: str | Path) -> Iterator[IO[bytes]]:
         raise
 
 
-def write_bytes(path: str | Path, data: bytes) -> None:
+def write_bytes(path: str | Path, data: bytes, durable: bool = True) -> None:
     """Writes `data` to `path`, atomically."""
-    with atomic(path) as stream:
+    with atomic(path, durable) as stream:
         stream.write(data)
 
 

@@ -1,5 +1,6 @@
 """Threads that work through instances: a free one takes the next at once, and losses are tried again."""
 
+import contextlib
 import queue
 import threading
 import time
@@ -39,6 +40,12 @@ def attempt(key: str, item: Record, work: Work, is_lost: Callable[[Record], bool
         time.sleep(wait)
 
 
+LINGER_SECONDS = 0.005
+"""How long finished instances wait for others when they come faster than a disk can write each alone."""
+AHEAD = 8
+"""Finished instances that may wait beside those in flight."""
+
+
 @dataclass
 class _Queue:
     """What threads and their consumer share. `done` is bounded: slow writing holds the threads up."""
@@ -46,6 +53,7 @@ class _Queue:
     waiting: deque[tuple[str, Record]]
     done: queue.Queue[Done | BaseException | None]
     stop: threading.Event = field(default_factory=threading.Event)
+    drained: float = 0.0
 
     def work_off(self, work: Work, is_lost: Callable[[Record], bool]) -> None:
         """One thread: takes instances until there are none or something went wrong."""
@@ -63,13 +71,14 @@ class _Queue:
             self.done.put(None)
 
     def drain(self) -> list[Done | BaseException | None]:
-        """All that is finished by now, at least one."""
+        """What is finished by now, at least one and no more than may wait."""
         found = [self.done.get()]
-        while True:
-            try:
+        time.sleep(max(0.0, self.drained + LINGER_SECONDS - time.monotonic()))
+        with contextlib.suppress(queue.Empty):
+            for _ in range(self.done.maxsize):
                 found.append(self.done.get_nowait())
-            except queue.Empty:
-                return found
+        self.drained = time.monotonic()
+        return found
 
 
 class Threads:
@@ -86,7 +95,7 @@ class Threads:
 
         What `work` raises is raised here, after the instances in flight came.
         """
-        shared = _Queue(deque(todo), queue.Queue(self.count))
+        shared = _Queue(deque(todo), queue.Queue(self.count + AHEAD))
         left, fault = 0, None
         try:
             for _ in range(min(self.count, len(todo))):

@@ -14,6 +14,8 @@ import sys
 import time
 from importlib.machinery import PathFinder
 
+FILLER = " " + 4 * "observation"
+"""What trajectories are filled with up to $SWELAB_IDLE_BYTES."""
 REPLACED = {}
 """Attributes to set once a module is imported: {module: {dotted attribute: function}}."""
 
@@ -53,7 +55,8 @@ class Finder:
 def attempt(task, *_, **__):
     """A rollout that submitted at once, with a patch of its own."""
     name = task["instance_id"]
-    turns = [("system", "Fix the bug."), ("user", task["problem_statement"]), ("assistant", f"echo {name}")]
+    long = FILLER * (int(os.environ.get("SWELAB_IDLE_BYTES", "0")) // len(FILLER))
+    turns = [("system", "Fix the bug."), ("user", task["problem_statement"] + long), ("assistant", name)]
     return {
         "instance_id": name,
         "outcome": "submitted",
@@ -115,7 +118,7 @@ def make_tokenizer(_recipe, _world, folder):
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     tokenizer.train_from_iterator(
-        [], trainers.BpeTrainer(vocab_size=300, special_tokens=special, initial_alphabet=alphabet)
+        [FILLER * 100], trainers.BpeTrainer(vocab_size=300, special_tokens=special, initial_alphabet=alphabet)
     )
     folder.mkdir(parents=True)
     tokenizer.save(str(folder / "tokenizer.json"))

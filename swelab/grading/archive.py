@@ -38,9 +38,8 @@ class Archive:
     def put(self, key: str, run: Record) -> None:
         """Keeps a run's evidence. What was lost to infrastructure is no evidence and is not kept."""
         if self.folder is not None and run["ended"] != "infra_error":
-            write_bytes(
-                self._path(key), zlib.compress(json.dumps(run).encode("utf-8", "backslashreplace"), 6)
-            )
+            data = zlib.compress(json.dumps(run).encode("utf-8", "backslashreplace"), 6)
+            write_bytes(self._path(key), data, durable=False)
 
     def _path(self, key: str) -> Path:
         assert self.folder is not None
