@@ -3,13 +3,14 @@
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from swelab.agents.mini import LOST, run_rollout
 from swelab.journal import Journal
 from swelab.models.policy import open_policy, weights_digest
-from swelab.records import Record, digest
+from swelab.records import InputError, Record, digest
 from swelab.sandbox import Backend, Image, Limits, SandboxError, open_backend
 from swelab.shards import in_shard, run_shard
 from swelab.tasks.checkout import RepoStore, git, scratch_folder
@@ -54,15 +55,13 @@ def roll_out(
             for task, image in ((task, images.get(task["instance_id"])) for task in mine)
         ]
 
+        place = RolloutPlace(policy_name, policy, scaffold, subset, repos_dir.absolute(), images)
+
         @contextmanager
         def open_work() -> Iterator[Callable[[Record], Record]]:
             log = progress.with_suffix(".server.log")
             with open_policy(policy, policy_name, scaffold, log) as model_for:
-                yield lambda task: {
-                    **attempt(task, model_for, store, backend, scaffold, scratch, images),
-                    "policy": policy_name,
-                    "subset": subset,
-                }
+                yield place.work(model_for, store, backend, scratch)
 
         yield from run_shard(
             keyed,
@@ -70,9 +69,57 @@ def roll_out(
             journal,
             workers=workers,
             label=f"rollout {policy_name} {subset}",
-            is_lost=lambda record: record["outcome"] in LOST,
+            is_lost=place.is_lost,
             is_good=lambda record: record["outcome"] == "submitted",
+            place=place,
         )
+
+
+@dataclass(frozen=True)
+class RolloutPlace:
+    """Rollouts of one policy on a subset, wherever they run; see `ray_workers.Place`."""
+
+    policy_name: str
+    policy: Record
+    scaffold: Record
+    subset: str
+    repos_dir: Path
+    images: Mapping[str, Image]
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variable that holds the policy's key, if it names one."""
+        return tuple(filter(None, [self.policy.get("api_key_env")]))
+
+    def work(
+        self, model_for: Callable[[Record], object], store: RepoStore, backend: Backend, scratch: Path
+    ) -> Callable[[Record], Record]:
+        """The function from a task to its trajectory."""
+        return lambda task: {
+            **attempt(task, model_for, store, backend, self.scaffold, scratch, self.images),
+            "policy": self.policy_name,
+            "subset": self.subset,
+        }
+
+    @contextmanager
+    def open(self, count: int) -> Iterator[Callable[[Record], Record]]:
+        """Rollouts in this process alone. Raises InputError (a policy whose server is of another process)."""
+        if self.policy["kind"] == "checkpoint" and not self.policy.get("endpoint"):
+            where = f"policy {self.policy_name}"
+            raise InputError("each host would serve it anew", where, "an endpoint that all hosts reach")
+        with (
+            scratch_folder() as scratch,
+            open_policy(self.policy, self.policy_name, self.scaffold, scratch / "server.log") as model_for,
+        ):
+            yield self.work(model_for, RepoStore(self.repos_dir, scratch / "repos"), open_backend(), scratch)
+
+    def is_lost(self, record: Record) -> bool:
+        """Whether a rollout was lost to its infrastructure."""
+        return record["outcome"] in LOST
+
+    def lost(self, item: Record, reason: str) -> Record:
+        """The record of a rollout whose hosts were lost."""
+        return lost(item, reason) | {"policy": self.policy_name, "subset": self.subset}
 
 
 def attempt(

@@ -6,12 +6,14 @@ takes up only what the journal lacks.
 """
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 
 from swelab.console import Progress
 from swelab.journal import Journal
+from swelab.ray_workers import Place, RayWorkers
 from swelab.records import InputError, Record
 from swelab.timings import Timings
 from swelab.workers import Threads
@@ -56,6 +58,7 @@ def run_shard(
     label: str,
     is_lost: Callable[[Record], bool],
     is_good: Callable[[Record], bool],
+    place: Place | None = None,
 ) -> Iterator[Record]:
     """Works through `items` (pairs of journal key and instance) and yields one record each, in order.
 
@@ -64,6 +67,9 @@ def run_shard(
     before are begun first. Records for which `is_lost` holds (infrastructure losses) are tried again after
     each of RETRY_SECONDS, journalled, and taken up anew by a later run. An exception ends the run, after
     the instances in flight, whose records are journalled too.
+
+    With a `place` and $SWELAB_EXECUTOR "ray", instances are spread over a Ray cluster; `open_work` is then
+    not entered here.
     """
     progress = Progress(len(items), label)
     finished = {}
@@ -73,14 +79,18 @@ def run_shard(
     progress.skip(len(finished), sum(finished.values()))
     todo = [(key, item) for key, item in items if key not in finished]
     if todo:
-        with open_work() as work, Timings(journal.path) as timings:
-            batches = Threads(workers).run(timings.longest_first(todo), work, is_lost)
-            with closing(batches):
-                for done in batches:
-                    journal.append(*({**each.record, "key": each.key, "journalled": now()} for each in done))
-                    timings.note(done)
-                    for each in done:
-                        progress.done(is_good(each.record))
+        with Timings(journal.path) as timings, ExitStack() as stack:
+            ordered = timings.longest_first(todo)
+            if place and os.environ.get("SWELAB_EXECUTOR") == "ray":
+                batches = RayWorkers(workers).run(ordered, place)
+            else:
+                batches = Threads(workers).run(ordered, stack.enter_context(open_work()), is_lost)
+            stack.enter_context(closing(batches))
+            for done in batches:
+                journal.append(*({**each.record, "key": each.key, "journalled": now()} for each in done))
+                timings.note(done)
+                for each in done:
+                    progress.done(is_good(each.record))
     progress.close()
     for key, _ in items:
         yield {name: value for name, value in journal.get(key).items() if name != "journalled"}

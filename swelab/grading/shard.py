@@ -1,7 +1,7 @@
 """The grading stage: the predictions of one shard, each graded once."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -79,21 +79,57 @@ def grade_shard(
         bench = Bench(RepoStore(repos_dir, scratch), cast(Backend, backend), images, Archive(runs_dir))
         keyed = [(prediction_key(task, predictions, bench), task) for task in predicted]
 
-        def work(task: Record) -> Record:
-            record = grade_prediction(task, predictions[task["instance_id"]], bench)
-            return {**record, "policy": policy, "subset": subset}
-
+        place = GradePlace(
+            policy, subset, predictions, images, repos_dir.absolute(), runs_dir and runs_dir.absolute()
+        )
         yield from run_shard(
             keyed,
-            lambda: nullcontext(work),
+            lambda: nullcontext(place.work(bench)),
             journal,
             workers=workers,
             label=f"grade {policy} {subset}",
-            is_lost=lambda record: (
-                record["status"] == "infra_error" and record["outcome"] not in LOST_ROLLOUTS
-            ),
+            is_lost=place.is_lost,
             is_good=lambda record: record["resolved"],
+            place=place,
         )
+
+
+@dataclass(frozen=True)
+class GradePlace:
+    """The grading of a policy's predictions, wherever it runs; see `ray_workers.Place`."""
+
+    policy: str
+    subset: str
+    predictions: dict[str, Record]
+    images: Mapping[str, Image]
+    repos_dir: Path
+    runs_dir: Path | None
+    variables: tuple[str, ...] = ()
+
+    def work(self, bench: Bench) -> Callable[[Record], Record]:
+        """The function from a task to the grade of its prediction."""
+        return lambda task: {
+            **grade_prediction(task, self.predictions[task["instance_id"]], bench),
+            "policy": self.policy,
+            "subset": self.subset,
+        }
+
+    @contextmanager
+    def open(self, count: int) -> Iterator[Callable[[Record], Record]]:
+        """Grading in this process alone."""
+        with Deferred(open_backend(), most=count) as backend, scratch_folder() as scratch:
+            store = RepoStore(self.repos_dir, scratch)
+            yield self.work(Bench(store, cast(Backend, backend), self.images, Archive(self.runs_dir)))
+
+    def is_lost(self, record: Record) -> bool:
+        """Whether the grading was lost to its infrastructure; a lost rollout has nothing to grade."""
+        return record["status"] == "infra_error" and record["outcome"] not in LOST_ROLLOUTS
+
+    def lost(self, item: Record, reason: str) -> Record:
+        """The grade of a prediction whose hosts were lost."""
+        outcome = self.predictions[item["instance_id"]].get("outcome", "submitted")
+        told = {"reason": reason, "outcome": outcome, "policy": self.policy, "subset": self.subset}
+        return lost(item, outcome) | told
 
 
 def prediction_key(task: Record, predictions: dict[str, Record], bench: Bench) -> str:

@@ -14,6 +14,7 @@ FOUNDATION = {
     "journal",
     "console",
     "provenance",
+    "ray_workers",
     "shards",
     "streams",
     "syntax",

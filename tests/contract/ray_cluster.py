@@ -1,0 +1,106 @@
+"""A Ray cluster of two nodes in a network namespace of its own: nothing outside can reach it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+RAY = Path(sys.executable).with_name("ray")
+PORT = 26379
+HOLD = """
+import fcntl, socket, struct
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    fcntl.ioctl(s, 0x8914, struct.pack("16sh14x", b"lo", 1))  # SIOCSIFFLAGS: up
+print("up", flush=True)
+input()
+"""
+
+
+class Cluster:
+    """The running nodes: `nodes` are the processes of `ray start --block`, the head's first."""
+
+    def __init__(self, holder, folder):
+        self.holder, self.folder, self.nodes = holder, folder, []
+        self.address = f"127.0.0.1:{PORT}"
+        self.env = {
+            **os.environ,
+            "RAY_ADDRESS": self.address,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_health_check_period_ms": "500",
+            "RAY_health_check_failure_threshold": "4",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": "0123456789abcdef" * 2,
+        }
+
+    def inside(self, *command, **options):
+        """A process in the cluster's network."""
+        # With this process ended, so is what it started.
+        tied = ["setpriv", "--pdeathsig", "TERM", "--", *map(str, command)]
+        command = ["nsenter", "--net", "--target", str(self.holder.pid), *tied]
+        return subprocess.Popen(command, **{"env": self.env, **options})
+
+    def start(self, *arguments):
+        log = open(self.folder / f"node{len(self.nodes)}.log", "wb")
+        common = ["--num-cpus=1", "--object-store-memory=80000000", "--disable-usage-stats", "--block"]
+        node = self.inside(RAY, "start", *arguments, *common, stdout=log, stderr=log, start_new_session=True)
+        self.nodes.append(node)
+        deadline = time.monotonic() + 120
+        while b"Ray runtime started" not in Path(log.name).read_bytes():
+            assert node.poll() is None and time.monotonic() < deadline, Path(log.name).read_text()
+            time.sleep(0.2)
+
+    def processes(self, number):
+        """Ids of all processes of a node, by their session."""
+        session = self.nodes[number].pid
+        found = []
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit():
+                try:
+                    text = (folder / "stat").read_text()
+                except OSError:
+                    continue
+                if int(text.rpartition(")")[2].split()[3]) == session:
+                    found.append(int(folder.name))
+        return found
+
+    def actor(self, number):
+        """The process of ours on a node, None when there is none."""
+        for pid in self.processes(number):
+            with suppress(OSError):
+                if b"Booted" in (Path("/proc") / str(pid) / "cmdline").read_bytes():
+                    return pid
+        return None
+
+    def kill(self, number):
+        """Ends a node at once, as a power cut would."""
+        for pid in self.processes(number):
+            os.kill(pid, signal.SIGKILL)
+        self.nodes[number].wait()
+
+
+@contextmanager
+def cluster(folder):
+    """Two nodes; all of their processes are gone after the block."""
+    with ExitStack() as stack:
+        holder = subprocess.Popen(
+            ["unshare", "--net", sys.executable, "-c", HOLD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        stack.callback(holder.communicate, "\n")
+        assert holder.stdout.readline() == "up\n"
+        running = Cluster(holder, folder)
+
+        def end():
+            for number in reversed(range(len(running.nodes))):
+                running.kill(number)
+
+        stack.callback(end)
+        head = ["--head", "--node-ip-address=127.0.0.1", f"--port={PORT}", "--include-dashboard=false"]
+        running.start(*head, f"--temp-dir={folder}/t")
+        running.start(f"--address={running.address}", "--node-ip-address=127.0.0.1")
+        yield running

@@ -1,0 +1,132 @@
+"""Rollouts and grading spread over two real Ray nodes: the same results as threads; hosts may be killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from swelab import recipes
+from swelab.records import read_jsonl, write_bytes
+from swelab.streams import write_list
+from swelab.tasks import drill
+from tests.contract.ray_cluster import cluster
+
+pytestmark = pytest.mark.real
+ROOT = Path(__file__).resolve().parents[2]
+POLICY = {"kind": "scripted", "scaffold": "demo", "seed": 7, "wrong_edit": 0.3, "give_up": 0.1}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory, backend):
+    """Tasks, a policy and results of local threads."""
+    folder = tmp_path_factory.mktemp("ray")
+    write_bytes(folder / "repos" / "drill.tar", drill.build_repo(recipes.named("repo", "drill")))
+    subset = recipes.named("subset", "drill-train") | {"limit": 12}
+    tars = {"drill": folder / "repos" / "drill.tar"}
+    rows, _ = drill.make_tasks(subset, tars, backend, folder / "making.jsonl", 2)
+    write_list(folder / "tasks.json", rows)
+    (folder / "scripted.yaml").write_text(yaml.safe_dump(POLICY))
+    for command in commands(folder, "local"):
+        subprocess.run(command, cwd=ROOT, check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory):
+    with cluster(tmp_path_factory.mktemp("r")) as running:
+        yield running
+
+
+def commands(folder, name):
+    """Rollout, predictions and grading of the tasks, by the scripts, into the folder `name`."""
+    common = ["--tasks", folder / "tasks.json", "--repos-dir", folder / "repos", "--subset", "s"]
+    made = folder / name
+    rollout = ["scripts.rollout", "--policy", folder / "scripted.yaml", "--workers", "4"]
+    rollout += ["--scaffold", "configs/scaffolds/demo.yaml", "--output", made / "rollouts.jsonl"]
+    collect = ["scripts.collect_predictions", "--tasks", folder / "tasks.json"]
+    collect += ["--trajectories", made / "rollouts.jsonl", "--output", made / "preds.json"]
+    grade = ["scripts.grade", "--policy", "scripted", "--predictions", made / "preds.json"]
+    grade += ["--runs", made / "runs", "--workers", "4", "--output", made / "grades.jsonl"]
+    yield arguments(*rollout, *common, "--progress", made / "scripts.rollout/scripted/s/000of001.jsonl")
+    yield arguments(*collect)
+    yield arguments(*grade, *common, "--progress", made / "scripts.grade/scripted/s/000of001.jsonl")
+
+
+def arguments(*words):
+    return [sys.executable, "-m", *map(str, words)]
+
+
+def spread(nodes, command):
+    return nodes.inside(*command, cwd=ROOT, env=nodes.env | {"SWELAB_EXECUTOR": "ray"})
+
+
+def timeless(path):
+    """Rows of a file without what tells of time."""
+    return [{k: v for k, v in row.items() if k not in ("seconds", "journalled")} for row in read_jsonl(path)]
+
+
+def equal(world, name):
+    """Asserts that a run's results and journals are those of local threads."""
+    mine, local = world / name, world / "local"
+    assert (mine / "rollouts.jsonl").read_bytes() == (local / "rollouts.jsonl").read_bytes()
+    assert timeless(mine / "grades.jsonl") == timeless(local / "grades.jsonl")
+    for script in ("scripts.rollout", "scripts.grade"):
+        rows = [timeless(each / script / "scripted" / "s" / "000of001.jsonl") for each in (mine, local)]
+        assert sorted(rows[0], key=json.dumps) == sorted(rows[1], key=json.dumps)
+
+
+def test_results_and_journals_are_those_of_local_threads(world, nodes):
+    hosts = set()
+    for command in commands(world, "spread"):
+        running = spread(nodes, command)
+        while running.poll() is None:
+            hosts |= {number for number in (0, 1) if nodes.actor(number)}
+            time.sleep(0.1)
+        assert running.returncode == 0
+        assert hosts == {0, 1}
+    equal(world, "spread")
+    statuses = {row["status"] for row in read_jsonl(world / "spread" / "grades.jsonl")}
+    assert "resolved" in statuses and "infra_error" not in statuses
+
+
+def test_a_policy_that_would_be_served_on_each_host_is_refused(world, nodes, tmp_path):
+    (tmp_path / "tiny.yaml").write_text(f"kind: checkpoint\nscaffold: demo\nweights: {tmp_path}\n")
+    (tmp_path / "model.safetensors").write_bytes(b"x")
+    command = next(iter(commands(world, "refused")))
+    command[command.index("--policy") + 1] = str(tmp_path / "tiny.yaml")
+    running = spread(nodes, command + ["--subset", "t"])
+    assert running.wait() == 2
+
+
+def test_no_cluster_is_one_line(world, nodes):
+    command = next(iter(commands(world, "nowhere")))
+    for address, words in (("", "names no Ray cluster"), ("127.0.0.1:9", "no Ray cluster answers at")):
+        env = {**os.environ, "SWELAB_EXECUTOR": "ray", "RAY_ADDRESS": address}
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+        lines = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+        assert done.returncode == 2 and len(lines) == 1 and words in lines[0], done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_killed_processes_and_nodes_lose_nothing(world, nodes):
+    """The last test: one of the two nodes is gone after it."""
+    rollout, collect, grade = commands(world, "killed")
+    progress = Path(rollout[-1])
+    running = spread(nodes, rollout)
+    for count, blow in ((1, lambda: os.kill(nodes.actor(0), signal.SIGKILL)), (4, lambda: nodes.kill(1))):
+        while running.poll() is None and (
+            not progress.exists() or len(progress.read_bytes().splitlines()) < count
+        ):
+            time.sleep(0.05)
+        assert running.poll() is None
+        blow()
+    assert running.wait() == 0
+    for command in (collect, grade):
+        assert spread(nodes, command).wait() == 0
+    equal(world, "killed")
