@@ -30,7 +30,8 @@ HELD = []
 shell.prefix(
     f"export PATH={quote(os.path.dirname(sys.executable))}:$PATH"
     f" SWELAB_BACKEND={quote(SETTINGS['backend'])}"
-    f" SWELAB_TOOLBOX={quote(SETTINGS['toolbox'])}; "
+    f" SWELAB_TOOLBOX={quote(SETTINGS['toolbox'])}"
+    f" SWELAB_EXECUTOR={SETTINGS['executor']}; "
     + shell_setup(SITE or {}).replace("{", "{{").replace("}", "}}")
 )
 os.environ.update(submission(SITE or {}))
