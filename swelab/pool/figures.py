@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import disable_created_metrics as without_created
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,10 +14,11 @@ _WAITS = (0.1, 0.5, 1, 5, 15, 60, 300, 1800)
 class Figures:
     """Requests by path and status, waiting times, and what `gauges` says at the moment of asking.
 
-    A gauge is called `name`, or `name/label=value`.
+    A gauge is called `name`, or `name/label=value`; one whose name ends with _total is a counter.
     """
 
     def __init__(self, server: str, gauges: Callable[[], Mapping[str, float]]) -> None:
+        without_created()
         self._registry = CollectorRegistry()
         self._gauges, self._prefix = gauges, f"swelab_{server}"
         self._requests = Counter(
@@ -34,16 +36,15 @@ class Figures:
         """Count an answer."""
         self._requests.labels(path, str(status)).inc()
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
         """See prometheus_client."""
-        families: dict[str, GaugeMetricFamily] = {}
+        families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
         for full, value in self._gauges().items():
             name, _, pair = full.partition("/")
             label, _, shown = pair.partition("=")
+            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
             labels = [label] if label else []
-            family = families.setdefault(
-                name, GaugeMetricFamily(f"{self._prefix}_{name}", name, labels=labels)
-            )
+            family = families.setdefault(name, kind(f"{self._prefix}_{name}", name, labels=labels))
             family.add_metric([shown] if label else [], value)
         return families.values()
 

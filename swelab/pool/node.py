@@ -42,7 +42,7 @@ _SHOWN = 2000  # characters of the output of `evaluate`
 def node_app(host: Host, token: str) -> Guard:
     """The server of a host. `token` is what callers must show."""
     node = _Node(host)
-    figures = Figures("exec", node.gauges)
+    figures = node.figures = Figures("exec", node.gauges)
     posts: dict[str, Callable[[Request], Awaitable[Response]]] = {
         "/container/create": node.create,
         "/container/exec": node.exec,
@@ -71,6 +71,8 @@ def node_app(host: Host, token: str) -> Guard:
 
 
 class _Node:
+    figures: Figures
+
     def __init__(self, host: Host) -> None:
         self.host = host
 
@@ -87,7 +89,7 @@ class _Node:
             "sandboxes": len(host.held),
             "sandboxes_being_made": len(host.making),
             "sandboxes_most": host.limits.containers,
-            "sandboxes_expired": host.expired,
+            "sandboxes_expired_total": host.expired,
             "commands_running": sum(each.running for each in host.held.values()),
             "memory_bytes": host.memory(),
             "memory_most_bytes": host.limits.memory_bytes,
@@ -141,7 +143,9 @@ class _Node:
         asked = await read_json(request, shapes.CREATE)
         asked.pop("timeout", None)
         limits = shapes.limits_of({"limits": asked.get("limits", {})}, DEFAULT_LIMITS)
+        began = time.monotonic()
         held = await self.host.create(asked, limits, fingerprint(asked))
+        self.figures.waited.observe(time.monotonic() - began)
         return json_answer(container_id=held.id, name=held.name, boot=self.host.boot)
 
     async def destroy(self, request: Request) -> Response:

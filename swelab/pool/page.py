@@ -8,8 +8,9 @@ from swelab.records import Record
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem }
-table { border-collapse: collapse; width: 100%; margin: .5rem 0 2rem }
-th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid #ddd; overflow-wrap: anywhere }
+table { border-collapse: collapse; display: block; overflow-x: auto; margin: .5rem 0 2rem }
+th, td { white-space: nowrap; text-align: left; padding: .25rem 1.2rem .25rem 0 }
+tr { border-bottom: 1px solid #ddd }
 th { font-weight: 600; color: #555 }
 """
 _MOST_ROWS = 500

@@ -86,7 +86,7 @@ class _Server:
         pool = self.pool
         states = [lease.state for lease in pool.leases.values()]
         found: dict[str, float] = {f"leases/state={state}": states.count(state) for state in set(states)}
-        found |= {f"leases_ever/how={name}": count for name, count in pool.counts.items()}
+        found |= {f"lease_events_total/event={name}": count for name, count in pool.counts.items()}
         for url, node in pool.nodes.items():
             found[f"node_up/node={url}"] = node.room.healthy
             found[f"node_leases/node={url}"] = len(pool.placed(url))

@@ -20,10 +20,11 @@ from swelab.sandbox.remote_wire import NoPlace
 from tests.conftest import ROOT
 from tests.contract import pool_servers
 from tests.contract.attacks import processes_with, text, token, until
+from tests.contract.cable import Cable
 
 pytestmark = pytest.mark.real
 TTL = 8
-PLACES = 4
+PLACES = 3
 SMALL = Limits(wall_seconds=20, memory_bytes=256 << 20, disk_bytes=64 << 20)
 
 
@@ -175,6 +176,26 @@ def test_a_host_cut_off_for_long_and_for_a_moment(site, tree):
     assert until(lambda: site.pool.ask("/healthz")["healthy_nodes"] == 3, 15)
 
 
+def test_a_client_cut_off_for_a_moment_and_for_long(site, tree, monkeypatch):
+    cable, said = Cable(site.pool.url), []
+    monkeypatch.setenv("SWELAB_POOL", cable.url)
+    box = open_backend("remote").start(tree, limits=SMALL)
+    asking = threading.Thread(target=lambda: said.append(text(box.exec("sleep 1; echo x >> log; cat log"))))
+    asking.start()
+    cable.cut = True
+    time.sleep(TTL / 3)
+    cable.cut = False
+    asking.join(20)
+    assert said == ["x\n"]
+    cable.cut = True
+    assert site.clean(), "a sandbox outlived its client"
+    cable.cut = False
+    with pytest.raises(SandboxLost, match="not renewed"):
+        box.exec("true")
+    box.close()
+    cable.close()
+
+
 def test_a_slow_host(site, tree):
     site.cables[0].delay = 0.4
     lives = Lives(tree, 6, turns=3)
@@ -228,7 +249,7 @@ def test_clocks_that_disagree_and_jump(site, tree, tmp_path):
 def test_two_hundred_clients_at_once(site, tree):
     """Half of them give up soon, and cost nobody a place; the others are all served."""
     most, ended, told = [0], threading.Event(), []
-    ever = 'swelab_pool_leases_ever{how="allocated"}'
+    ever = 'swelab_pool_lease_events_total{event="allocated"}'
     before = site.pool.metrics()[ever]
 
     def count():
@@ -288,7 +309,7 @@ def test_hosts_that_join_are_drained_and_leave(site, tree):
     held = [backend.start(tree, limits=SMALL) for _ in range(PLACES)]
     assert site.hosts[0].ask("/status")["active_containers"] == PLACES
     assert site.pool.ask("/nodes/drain", {"url": urls[0]}, token=keeper)["leases"] == PLACES
-    assert "4 leases" in site.pool.ask("/nodes/leave", {"url": urls[0]}, token=keeper)["error"]
+    assert f"{PLACES} leases" in site.pool.ask("/nodes/leave", {"url": urls[0]}, token=keeper)["error"]
     assert site.pool.ask("/nodes/join", {"url": urls[1]}, token=keeper)["ok"]
     site.pool.kill()
     site.pool.start()  # who is in the pool, and who is drained, it still knows
