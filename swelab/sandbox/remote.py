@@ -10,7 +10,6 @@ import os
 import re
 import secrets
 import threading
-import time
 import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -205,7 +204,7 @@ class RemoteBackend:
             self._open.discard(box)
 
     def _beat(self, seconds: float) -> None:
-        line = self.line
+        line, pause = self.line, threading.Event()
         while True:
             with self._lock:
                 leases = [box.lease_id for box in self._open]
@@ -216,4 +215,4 @@ class RemoteBackend:
                 line.ask("/heartbeat", {"lease_ids": leases}, seconds=max(1.0, seconds))
             except Exception as error:
                 _log.warning("leases were not renewed: %s", error)
-            time.sleep(seconds)
+            pause.wait(seconds)

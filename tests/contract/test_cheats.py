@@ -16,7 +16,7 @@ from swelab.tasks.checkout import RepoStore, git, gold_patch
 from tests.conftest import FILES
 
 pytestmark = pytest.mark.real
-EVERY_BACKEND = "here"  # on a host of a pool it is docker's sandbox
+EVERY_BACKEND = "here"  # on a host of a pool the sandbox is docker's
 SUBSET = {
     "side": "train",
     "heldout_share": 0.0,
