@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from contextlib import closing
 
 import pytest
 
@@ -69,9 +70,10 @@ def test_an_image_from_a_mirror_has_its_own_name(engine, hub, tmp_path):
 
 
 def test_where_sandboxes_are_elsewhere_an_image_is_only_named(hub, tmp_path):
-    puller = open_puller("remote", tmp_path, Registry(Transport(patience=5)), "amd64")
     name = parse(f"{hub.host}/lab/calc")
-    record = puller.pull(name, name, lambda count: None)
+    with closing(Transport(patience=5)) as transport:
+        puller = open_puller("remote", tmp_path, Registry(transport), "amd64")
+        record = puller.pull(name, name, lambda count: None)
     assert (record["digest"], record["folder"], record["workdir"]) == (hub.digest, "", "/testbed")
     assert [path.name for path in tmp_path.iterdir()] == ["registry"]
 
