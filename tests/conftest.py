@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FIRST = ("test_demo", "engine", "test_chain", "test_slurm", "test_interrupt", "test_fleet", "test_ranks", "test_doctor")
+FIRST = ("test_demo", "engine", "test_chain", "test_slurm", "test_interrupt", "test_fleet", "test_ranks")
 FILES = {
     "calc/__init__.py": "",
     "calc/core.py": "def add(a, b):\n    return a + b\n\n\ndef last(items):\n    return items[-1]\n",
