@@ -16,7 +16,7 @@ setup: .venv/.installed .venv-sandbox/.installed
 
 test: setup
 	@./envs/system.sh $(PYTHON) bwrap git patch chromium docker-registry dockerd faketime mmdebstrap munged slurmctld
-	.venv/bin/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+	.venv/bin/python -m pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder
 
 check: setup
 	.venv/bin/ruff check .
