@@ -54,6 +54,7 @@ class _Queue:
     done: queue.Queue[Done | BaseException | None]
     stop: threading.Event = field(default_factory=threading.Event)
     drained: float = 0.0
+    pause: threading.Event = field(default_factory=threading.Event)
 
     def work_off(self, work: Work, is_lost: Callable[[Record], bool]) -> None:
         """One thread: takes instances until there are none or something went wrong."""
@@ -73,7 +74,7 @@ class _Queue:
     def drain(self) -> list[Done | BaseException | None]:
         """What is finished by now, at least one and no more than may wait."""
         found = [self.done.get()]
-        time.sleep(max(0.0, self.drained + LINGER_SECONDS - time.monotonic()))
+        self.pause.wait(max(0.0, self.drained + LINGER_SECONDS - time.monotonic()))
         with contextlib.suppress(queue.Empty):
             for _ in range(self.done.maxsize):
                 found.append(self.done.get_nowait())
