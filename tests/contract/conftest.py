@@ -19,7 +19,7 @@ KINDS = (*HERE, "remote")
 
 def pytest_generate_tests(metafunc):
     if "kind" in metafunc.fixturenames:
-        every = getattr(metafunc.module, "EVERY_BACKEND", False) and "alone" not in metafunc.fixturenames
+        every = "alone" not in metafunc.fixturenames and getattr(metafunc.module, "EVERY_BACKEND", False)
         kinds = {False: HERE[:1], True: KINDS, "here": HERE}[every]
         metafunc.parametrize("kind", kinds, scope="session")
 
