@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -38,8 +39,9 @@ def world(tmp_path_factory, backend):
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory):
-    with cluster(tmp_path_factory.mktemp("r")) as running:
+def nodes():
+    # Ray's sockets lie deep in this folder, and a socket's path has 107 bytes at most.
+    with tempfile.TemporaryDirectory(prefix="ray-") as folder, cluster(Path(folder)) as running:
         yield running
 
 
