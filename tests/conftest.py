@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import subprocess
 import tarfile
 from pathlib import Path
@@ -80,6 +81,12 @@ def task():
         "bug": "0" * 16,
         "op": "op_change",
     }
+
+
+def pytest_configure(config):
+    if hasattr(config, "workerinput"):
+        # xdist ignores Ctrl-C in its processes, and what tests start there would ignore it, too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _group(nodeid):

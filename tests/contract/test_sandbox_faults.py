@@ -5,8 +5,10 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -111,10 +113,13 @@ def test_a_sandbox_whose_disk_is_full_says_so(docker, tree, tmp_path):
         assert box.exec("ls -A new").output == b"" and box.put("new/file", b"fits") is None
 
 
-def test_an_engine_whose_disk_is_full_says_so(image_record, tree, monkeypatch, tmp_path):
-    full = engines.TestEngine(tmp_path)
-    (tmp_path / "data").mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=120m", "none", tmp_path / "data"], check=True)
+def test_an_engine_whose_disk_is_full_says_so(image_record, tree, monkeypatch):
+    folder = Path(
+        tempfile.mkdtemp(prefix="swelab-engine-")
+    )  # short: a socket's path has 107 characters at most
+    full = engines.TestEngine(folder)
+    (folder / "data").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=120m", "none", folder / "data"], check=True)
     try:
         full.start()
         monkeypatch.setenv("DOCKER_HOST", full.address)
@@ -123,7 +128,7 @@ def test_an_engine_whose_disk_is_full_says_so(image_record, tree, monkeypatch, t
             open_backend("docker").start(tree)
         assert caught.value.errno == 28
     finally:
-        full.stop()
+        engines.engine_end(full)
 
 
 def test_a_gigabyte_printed_costs_nobody_memory(engine, docker, tree):
