@@ -11,11 +11,9 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from swelab.sandbox import files, image_root, rootfs
-from swelab.sandbox.launch import Launch, gate_command, refusal
+from swelab.sandbox.launch import Launch, gate_command, refused
 from swelab.sandbox.lifeline import Lifeline
 from swelab.sandbox.machine import check_kernel, diagnosis, tool
 from swelab.sandbox.output import BoundedOutput
@@ -23,6 +21,7 @@ from swelab.sandbox.protocol import (
     DEFAULT_LIMITS,
     TIMEOUT_CODE,
     BackendMissing,
+    Closing,
     ExecResult,
     Image,
     ImageMissing,
@@ -57,7 +56,7 @@ _PROBE = (
 )
 
 
-class BubblewrapSandbox:
+class BubblewrapSandbox(Closing):
     """See `protocol.Sandbox`."""
 
     def __init__(
@@ -122,9 +121,8 @@ class BubblewrapSandbox:
     ) -> ExecResult:
         """Run `bash -c command` in /testbed; see the protocol. Raises SandboxLost, ValueError (env)."""
         limits = limits or self._limits
-        refused = refusal(command, env or {})
-        if refused:
-            return ExecResult(f"bash: {refused}\n".encode(), 126, False, 0, "", 0.0)
+        if (result := refused(command, env or {})) is not None:
+            return result
         with self._state:
             if self._closed:
                 raise SandboxLost("the sandbox is closed")
@@ -221,14 +219,6 @@ class BubblewrapSandbox:
     def _release_user(self) -> None:
         if self._user:
             self._user.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class BubblewrapBackend:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from swelab.sandbox.protocol import Backend, Sandbox, SandboxLost
+from swelab.sandbox.protocol import Backend, Closing, Sandbox, SandboxLost
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Deferred:
         self._remover.shutdown(wait=True)
 
 
-class DeferredSandbox:
+class DeferredSandbox(Closing):
     """A sandbox that is of no use once it is closed, and gone soon after."""
 
     def __init__(self, sandbox: Sandbox, remove: Callable[[Callable[[], None]], None]) -> None:
@@ -71,11 +71,3 @@ class DeferredSandbox:
         if not self._closed:
             self._closed = True
             self._remove(self._sandbox.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

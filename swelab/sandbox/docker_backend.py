@@ -14,8 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 from swelab.sandbox import docker_files, reap, sandbox_image
 from swelab.sandbox.archive import archive
@@ -24,11 +23,12 @@ from swelab.sandbox.docker_images import EngineImages, Prepared
 from swelab.sandbox.docker_lane import Lane, pieces
 from swelab.sandbox.docker_stream import Answer
 from swelab.sandbox.image_root import DEFAULT_PATH
-from swelab.sandbox.launch import become_words, process_limits, refusal
+from swelab.sandbox.launch import become_words, process_limits, refused
 from swelab.sandbox.output import BoundedOutput
 from swelab.sandbox.protocol import (
     DEFAULT_LIMITS,
     TIMEOUT_CODE,
+    Closing,
     ExecResult,
     Image,
     ImageMissing,
@@ -52,7 +52,7 @@ _UNPACK = b"exec tar -xpf - -C /testbed --no-same-owner --delay-directory-restor
 _log = logging.getLogger(__name__)
 
 
-class DockerSandbox:
+class DockerSandbox(Closing):
     """See `protocol.Sandbox`."""
 
     def __init__(
@@ -95,9 +95,8 @@ class DockerSandbox:
     ) -> ExecResult:
         """Run `bash -c command` in /testbed; see the protocol. Raises SandboxLost, ValueError (env)."""
         limits = limits or self._limits
-        refused = refusal(command, env or {})
-        if refused:
-            return ExecResult(f"bash: {refused}\n".encode(), 126, False, 0, "", 0.0)
+        if (result := refused(command, env or {})) is not None:
+            return result
         words = become_words(command, {**self._environment, **(env or {})}, process_limits(limits))
         kept = BoundedOutput(limits.output_bytes)
         with self._lane() as lane:
@@ -174,14 +173,6 @@ class DockerSandbox:
             for lane in reversed(self._lanes):
                 self._backend.discard(lane)
             self._lanes.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _check_filled(answer: Answer, output: bytes) -> None:

@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 
-from swelab.sandbox.protocol import WORKDIR, Limits, SandboxLost
+from swelab.sandbox.protocol import WORKDIR, ExecResult, Limits, SandboxLost
 from swelab.sandbox.watch import process_tree
 
 _START_SECONDS = 30.0
@@ -64,6 +64,12 @@ def refusal(command: str, extra: Mapping[str, str]) -> str:
     if "\0" in command:
         return "the command holds a NUL byte"
     return "Argument list too long" if len(as_bytes(command)) > _LONGEST_ARGUMENT else ""
+
+
+def refused(command: str, extra: Mapping[str, str]) -> ExecResult | None:
+    """The result of a command that bash cannot be given, None if it can. Raises ValueError (extra)."""
+    reason = refusal(command, extra)
+    return ExecResult(f"bash: {reason}\n".encode(), 126, False, 0, "", 0.0) if reason else None
 
 
 def as_bytes(text: str) -> bytes:

@@ -159,6 +159,22 @@ class Sandbox(Protocol):
     ) -> None: ...
 
 
+class Closing:
+    """Ends with the block that it is opened for."""
+
+    def close(self) -> None:
+        """See `Sandbox.close`."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
 class Backend(Protocol):
     """A way to make sandboxes on this machine."""
 

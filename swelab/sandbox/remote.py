@@ -13,18 +13,18 @@ import threading
 import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import httpx
 
 from swelab.records import InputError
 from swelab.sandbox.archive import archive, check_folder
-from swelab.sandbox.launch import refusal
+from swelab.sandbox.launch import refused
 from swelab.sandbox.owner import this_process
 from swelab.sandbox.protocol import (
     DEFAULT_LIMITS,
     BackendMissing,
+    Closing,
     EngineDown,
     ExecResult,
     Image,
@@ -42,7 +42,7 @@ _HOPS = 3  # client, pool, host
 _log = logging.getLogger(__name__)
 
 
-class RemoteSandbox:
+class RemoteSandbox(Closing):
     """See `protocol.Sandbox`."""
 
     def __init__(self, backend: "RemoteBackend", lease: dict[str, Any], limits: Limits) -> None:
@@ -56,9 +56,8 @@ class RemoteSandbox:
     ) -> ExecResult:
         """Run `bash -c command` in /testbed; see the protocol. Raises SandboxLost, ValueError (env)."""
         limits = limits or self._limits
-        refused = refusal(command, env or {})
-        if refused:
-            return ExecResult(f"bash: {refused}\n".encode(), 126, False, 0, "", 0.0)
+        if (result := refused(command, env or {})) is not None:
+            return result
         body = {"command": command, "env": dict(env or {}), "limits": vars(limits)}
         answer = self._ask("/exec", body, seconds=limits.wall_seconds + _HOPS * LATE_SECONDS)
         return ExecResult(output=answer.content, **json.loads(answer.headers[RESULT]))
@@ -101,14 +100,6 @@ class RemoteSandbox:
             self._backend.line.ask("/close", {"lease_id": self.lease_id}, patience=self._patience / 2)
         except SandboxError as error:
             _log.warning("lease %s is left to expire: %s", self.lease_id, error)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _seconds(text: str) -> float:
