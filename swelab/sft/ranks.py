@@ -6,14 +6,13 @@ are in, and they meet at a port of its first node.
 
 import math
 import os
-import re
-import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import join
 
 from swelab import slurm
+from swelab.models.serving import free_port
 from swelab.records import InputError, Record
 
 DISTRIBUTED = Path(__file__).with_name("distributed.py")
@@ -63,30 +62,14 @@ def command(ranks: Ranks, config: Path) -> list[str]:
     script = [str(DISTRIBUTED), "--config", str(config)]
     if ranks.nodes == 1:
         return [*torchrun, "--standalone", *script]
-    job = os.environ.get("SLURM_JOB_ID")
-    if not job:
+    if not os.environ.get("SLURM_JOB_ID"):
         raise InputError(
             f"job.nodes is {ranks.nodes}", expected="a SLURM job (snakemake ... --profile slurm)"
         )
-    address = f"--master-addr={first_address(job)} --master-port={free_port()}"
+    address = f"--master-addr={slurm.job_nodes()[0].address} --master-port={free_port('')}"
     line = f"exec {join(torchrun)} --nnodes={ranks.nodes} --node-rank=$SLURM_NODEID {address} {join(script)}"
     srun = ["srun", f"--nodes={ranks.nodes}", f"--ntasks={ranks.nodes}", "--ntasks-per-node=1"]
     srun += [f"--cpus-per-task={ranks.threads * ranks.per_node}", "--kill-on-bad-exit=1"]
     if ranks.gpus:
         srun.append(f"--gpus-per-node={ranks.gpus}")
     return [*srun, "bash", "-c", line]
-
-
-def first_address(job: str) -> str:
-    """Address of the first node of a SLURM job, where its script runs. Raises SlurmError."""
-    node = re.search(r"\bBatchHost=(\S+)", slurm.ask("scontrol", "show", "job", job))
-    name = node[1] if node else socket.gethostname()
-    address = re.search(r"\bNodeAddr=(\S+)", slurm.ask("scontrol", "show", "node", name))
-    return address[1] if address else name
-
-
-def free_port() -> int:
-    """A TCP port of this machine that is free now, towards other nodes."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]
