@@ -10,10 +10,12 @@ from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping
 from typing import IO, Any
 
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.routing import Route
+from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
 from swelab.records import Fault, InputError, Record, check
 from swelab.sandbox.remote_wire import BYTES, REQUEST, RESULT, Refused, error_record, header
@@ -130,6 +132,19 @@ async def refuse(request: Request, error: Exception) -> Response:
     """Paths and methods that are not there, as a JSON object."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     return _answer(status, {404: "no such path", 405: "no such method here"}.get(status, "not understood"))
+
+
+def guarded(
+    routes: list[Route],
+    life: Lifespan[Starlette],
+    tokens: Mapping[str, str],
+    seen: Callable[[str, int], None],
+) -> Guard:
+    """A server of these paths for who shows a token. `seen` counts answers; a path that is none is "?"."""
+    app = Starlette(routes=routes, lifespan=life, exception_handlers={404: refuse, 405: refuse})
+    app.router.redirect_slashes = False
+    known = {route.path for route in routes}
+    return Guard(app, tokens, lambda path, status: seen(path if path in known else "?", status))
 
 
 async def read_json(request: Request, schema: Record, most: int = JSON_BYTES) -> Record:

@@ -22,9 +22,9 @@ from swelab.pool.http import (
     bytes_answer,
     described,
     fingerprint,
+    guarded,
     json_answer,
     read_json,
-    refuse,
     spool,
 )
 from swelab.records import Record
@@ -62,12 +62,7 @@ def node_app(host: Host, token: str) -> Guard:
     }
     routes = [Route(path, answering(each), methods=["POST"]) for path, each in posts.items()]
     routes += [Route(path, answering(each), methods=["GET"]) for path, each in gets.items()]
-    app = Starlette(routes=routes, lifespan=node.living, exception_handlers={404: refuse, 405: refuse})
-    app.router.redirect_slashes = False
-    known = {*posts, *gets}
-    return Guard(
-        app, {"node": token}, lambda path, status: figures.seen(path if path in known else "?", status)
-    )
+    return guarded(routes, node.living, {"node": token}, figures.seen)
 
 
 class _Node:

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from swelab.pool import shapes
 from swelab.pool.figures import Figures
-from swelab.pool.http import Guard, answering, described, json_answer, read_json, refuse
+from swelab.pool.http import Guard, answering, described, guarded, json_answer, read_json
 from swelab.pool.leases import WAITING, Lease
 from swelab.pool.membership import drain, join, leave
 from swelab.pool.node import FILE_BYTES, TREE_BYTES
@@ -50,11 +50,7 @@ def pool_app(pool: Pool, token: str, node_token: str) -> Guard:
     routes += [Route(path, answering(each), methods=["GET"]) for path, each in gets.items()]
     both = {"/healthz": server.healthz, "/status": server.status}
     routes += [Route(path, answering(each), methods=["GET", "POST"]) for path, each in both.items()]
-    app = Starlette(routes=routes, lifespan=server.living, exception_handlers={404: refuse, 405: refuse})
-    app.router.redirect_slashes = False
-    known = {*posts, *gets, *both}
-    tokens = {"caller": token, "keeper": node_token}
-    return Guard(app, tokens, lambda path, status: figures.seen(path if path in known else "?", status))
+    return guarded(routes, server.living, {"caller": token, "keeper": node_token}, figures.seen)
 
 
 def _for(
