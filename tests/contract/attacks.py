@@ -52,3 +52,15 @@ def until(condition, seconds=5.0):
             return False
         time.sleep(0.02)
     return True
+
+
+def writers(log):
+    """Command line, by pid, of the processes whose output goes to `log`: sglang renames its children."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if (path / "fd/1").readlink() == log:
+                found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+    return found

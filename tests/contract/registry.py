@@ -17,17 +17,12 @@ from pathlib import Path
 
 import httpx
 
+from swelab.models.serving import free_port
+
 PROGRAM = "docker-registry"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
-
-
-def free_port() -> int:
-    """A port of loopback that nothing listens on now."""
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        return opened.getsockname()[1]
 
 
 @contextmanager

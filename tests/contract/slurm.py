@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from swelab.models.serving import free_port
 from swelab.sandbox.machine import tool
 from tests.contract.attacks import until
 
@@ -90,11 +91,11 @@ class TestCluster:
 
     def _configure(self):
         host = socket.gethostname().partition(".")[0]
-        text = CONF.format(folder=self.folder, host=host, port=_free_port())
+        text = CONF.format(folder=self.folder, host=host, port=free_port())
         gres = []
         for node, gpus in NODES.items():
             (self.folder / f"spool.{node}").mkdir()
-            text += f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={_free_port()}"
+            text += f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()}"
             text += (
                 f" CPUs={self.cpus} RealMemory={MEM_MB} Feature=real"
                 + (f" Gres=gpu:fake:{gpus}" if gpus else "")
@@ -199,12 +200,6 @@ class TestCluster:
             if os.fsencode(f"{self.folder}/") in text and any(os.fsencode(mark) in text for mark in marks):
                 found.append(int(entry.name))
         return found
-
-
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def why_not():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.attacks import until
+from tests.contract.attacks import until, writers
 from tests.contract.slurm import needed_cluster
 from tests.toy_checkpoint import make_checkpoint
 
@@ -43,18 +43,6 @@ with fleets.serve_fleet(folder / "toy", name="toy", job=job, log=folder / "serve
         time.sleep(0.1)
     told("whole", [server.endpoint.url for server in seen[0].servers])
 """
-
-
-def writers(log):
-    """Command line by pid of what writes to a log."""
-    found = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if (path / "fd/1").readlink() == log:
-                found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-    return found
 
 
 def test_two_nodes_serve_as_one(tmp_path):

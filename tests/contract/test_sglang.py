@@ -18,6 +18,7 @@ from swelab.models.chat import ChatModel
 from swelab.models.fleet import serve_fleet
 from swelab.models.serving import serve
 from swelab.records import InputError
+from tests.contract.attacks import writers
 from tests.toy_checkpoint import CONTEXT, make_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,19 +56,7 @@ def endpoint(folder):
     with serve(folder / "toy", name="toy", log=folder / "server.log", **SIZES) as endpoint:
         yield endpoint
         assert endpoint.alive()
-    assert not endpoint.alive() and not servers(folder / "server.log")
-
-
-def servers(log):
-    """Arguments of the processes, by pid, whose output goes to `log`: sglang renames its children."""
-    found = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if (path / "fd/1").readlink() == log:
-                found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-    return found
+    assert not endpoint.alive() and not writers(folder / "server.log")
 
 
 def wait_until(condition, seconds):
@@ -116,7 +105,7 @@ def test_a_model_spread_over_two_ranks_answers_the_same(endpoint, folder, tmp_pa
     log = tmp_path / "server.log"
     job = {"nodes": 1, "servers": 1, "gpus": 2}
     with serve_fleet(folder / "toy", name="toy", job=job, log=log, **SIZES) as spread:
-        assert len([text for text in servers(log).values() if "scheduler" in text]) == 2
+        assert len([text for text in writers(log).values() if "scheduler" in text]) == 2
         for number in range(4):
             text = f"f{number} must return {number}."
             assert ask(spread, text)["content"] == ask(endpoint, text)["content"]
@@ -130,7 +119,7 @@ def test_the_token_is_needed_and_not_in_any_command_line(endpoint, folder):
         )
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(request)
-    running = servers(folder / "server.log")
+    running = writers(folder / "server.log")
     assert len(running) >= 3 and not any(endpoint.api_key in text for text in running.values())
 
 
@@ -154,7 +143,7 @@ def test_a_refused_request_is_one_line(endpoint):
 def test_a_killed_server_ends_the_run(folder, tmp_path):
     log = tmp_path / "log"
     with serve(folder / "toy", name="toy", log=log, **SIZES) as endpoint:
-        (scheduler,) = [pid for pid, text in servers(log).items() if "scheduler" in text]
+        (scheduler,) = [pid for pid, text in writers(log).items() if "scheduler" in text]
         os.kill(scheduler, signal.SIGKILL)
         with pytest.raises(ServingError, match="has ended"):
             ask(endpoint, "x")
@@ -167,9 +156,9 @@ def test_no_server_outlives_a_killed_parent(folder, lid, tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path), lid], cwd=ROOT, env=environment)
     wait_until(lambda: (tmp_path / "up").exists() or parent.poll() is not None, 120)
-    assert len(servers(log)) >= 3
+    assert len(writers(log)) >= 3
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
-    wait_until(lambda: not servers(log), 15)
+    wait_until(lambda: not writers(log), 15)
     # A group's scratch folder outlives a kill; a namespace leaves nothing.
     assert bool(list(tmp_path.glob("swelab-*"))) == (lid == "group")
