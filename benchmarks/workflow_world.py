@@ -3,10 +3,10 @@
 import json
 import random
 import shutil
-import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.e2e.clone import copy_repository
+
 IMAGES = 250
 """Different images of a subset; SWE-smith's rows share about as many."""
 HELDOUT = 500
@@ -25,13 +25,7 @@ def make_world(
 ) -> Path:
     """Copies what git would commit to `folder` and adds the experiment `scale`: an expert on `instances`
     rows in `shards` shards, two policies on `heldout` rows. Returns the folder."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    for name in listed:
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
+    copy_repository(folder)
     configs = folder / "configs"
     (configs / "experiments" / "scale.yaml").write_text(EXPERIMENT)
     for name, count in (("train", instances), ("heldout", heldout)):

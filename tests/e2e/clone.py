@@ -12,8 +12,8 @@ RECIPES = Path(__file__).parent / "configs"
 TARGETS = ["results/verified_score.json", "results/report.html"]
 
 
-def make_clone(folder: Path) -> Path:
-    """Copies what git would commit; source archives that were fetched before are taken along."""
+def copy_repository(folder: Path) -> None:
+    """Copies what git would commit."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()
@@ -21,6 +21,11 @@ def make_clone(folder: Path) -> Path:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
+
+
+def make_clone(folder: Path) -> Path:
+    """A copy with the small recipes; source archives that were fetched before are taken along."""
+    copy_repository(folder)
     shutil.copytree(RECIPES, folder / "configs", dirs_exist_ok=True)
     cache = ROOT / "results" / "downloads"
     if cache.is_dir():
