@@ -87,6 +87,23 @@ def pytest_configure(config):
     if hasattr(config, "workerinput"):
         # xdist ignores Ctrl-C in its processes, and what tests start there would ignore it, too.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    else:
+        config.pluginmanager.register(_AtOnce(config))
+
+
+class _AtOnce:
+    """Names a failed test when it fails: a run takes half an hour."""
+
+    def __init__(self, config):
+        self.config = config
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+            reporter.ensure_newline()
+            reporter.write_line(f"FAILED {report.nodeid} ({getattr(report, 'when', 'import')})", red=True)
+
+    pytest_collectreport = pytest_runtest_logreport
 
 
 def _group(nodeid):
