@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import makespan
-from benchmarks.workflow_world import HELDOUT, ROOT, make_world
+from benchmarks.workflow_world import HELDOUT, make_world
+from tests.e2e.clone import ROOT
 
 TARGET = "results/report.html"
 UNCOUNTED = {"build_repo", "make_base_model", "train_sft"}
