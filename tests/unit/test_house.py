@@ -41,7 +41,7 @@ MAY_USE = {
     "scores": FOUNDATION | {"grading", "scores", "tasks"},
 }
 TORCH_ROOMS = ("swelab/sft/", "swelab/rl/", "swelab/models/shims/")
-BY_HAND = ("serve", "reap", "exec_server", "pool_server", "pool", "doctor")
+BY_HAND = ("serve", "reap", "exec_server", "pool_server", "pool", "doctor", "collect_trajs")
 SHIPPED = [
     ROOT / line
     for line in subprocess.run(

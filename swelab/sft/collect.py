@@ -1,0 +1,81 @@
+"""Trajectory folders to training rows, in several processes, with flat memory and in a stable order."""
+
+import json
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+from swelab.recipes import read_yaml
+from swelab.records import InputError, Record, atomic, read_text
+from swelab.sft.compat import Lossy, compat_row
+
+CHUNK = 16
+"""Folders of one piece of work."""
+Line = tuple[bytes, str]
+"""A row as a line of JSON Lines and '', or b'' and the reason why there is none."""
+
+
+def folders_of(traj_dir: Path) -> list[str]:
+    """Names of the folders in `traj_dir`, sorted. Raises InputError."""
+    try:
+        return sorted(entry.name for entry in os.scandir(traj_dir) if entry.is_dir())
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", traj_dir, "a folder of trajectories") from None
+
+
+def compat_line(traj_dir: Path, eval_dir: Path, style: str, system: str, folder: str) -> Line:
+    """One folder as collect_trajs writes it, byte for byte."""
+    try:
+        return (json.dumps(compat_row(traj_dir, eval_dir, folder, style, system)) + "\n").encode(), ""
+    except Lossy as loss:
+        return b"", str(loss)
+
+
+def _chunk(convert: Callable[[str], Line], folders: Sequence[str]) -> list[Line]:
+    return [convert(folder) for folder in folders]
+
+
+def convert_all(convert: Callable[[str], Line], folders: Sequence[str], workers: int) -> Iterator[Line]:
+    """`convert` of every folder, in their order; at most a few chunks wait to be written."""
+    chunks = (folders[start : start + CHUNK] for start in range(0, len(folders), CHUNK))
+    if workers < 2 or len(folders) <= CHUNK:
+        for chunk in chunks:
+            yield from _chunk(convert, chunk)
+        return
+    waiting: deque[Future[list[Line]]] = deque()
+    with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
+        for chunk in chunks:
+            waiting.append(pool.submit(_chunk, convert, chunk))
+            if len(waiting) > 2 * workers:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
+
+
+def write_lines(lines: Iterator[Line], output: Path) -> tuple[int, Counter[str]]:
+    """Writes the rows, atomically; returns how many, and how many were dropped for which reason."""
+    dropped: Counter[str] = Counter()
+    count = 0
+    with atomic(output) as stream:
+        for line, reason in lines:
+            stream.write(line)
+            count += not reason
+            dropped.update([reason] if reason else [])
+    return count, dropped
+
+
+def system_prompt(path: Path) -> str:
+    """The system prompt in SWE-agent's configuration file `path`, or the text of a file that is not YAML.
+
+    Raises InputError.
+    """
+    if path.suffix not in (".yaml", ".yml"):
+        return read_text(path)
+    found: Record = read_yaml(path)
+    try:
+        return str(found["agent"]["templates"]["system_template"])
+    except (KeyError, TypeError):
+        raise InputError("no agent.templates.system_template", path, "a SWE-agent configuration") from None

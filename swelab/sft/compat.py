@@ -1,0 +1,167 @@
+"""Rows exactly as `collect_trajs` of swesmith 0.0.9 writes them, with all that it loses.
+
+Kept for comparison with datasets made by that program. The system prompt of its `xml` style comes from
+SWE-agent's inference configuration, which is given as a file. Only the part of a trajectory that the
+rows need becomes Python objects; the rest is checked to be JSON and skipped.
+"""
+
+import hashlib
+import json
+import random
+import string
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from swelab.records import Record
+
+LIMIT_NOTES = ("Exit due to cost limit", "Exit due to context window")
+SUBMIT_TURN = (
+    "Since we have successfully fixed the issue and verified it works, let's submit the changes:\n\n"
+    "<function=submit>\n</function>"
+)
+ON_LINES_OF_THEIR_OWN = ("old_str", "new_str", "file_text")
+_ABSENT = msgspec.Raw(b"")
+
+
+class _Step(msgspec.Struct):
+    """A step whose values become Python objects when they are asked for."""
+
+    query: msgspec.Raw = _ABSENT
+    messages: msgspec.Raw = _ABSENT
+    response: msgspec.Raw = _ABSENT
+
+    def __contains__(self, name: str) -> bool:
+        return getattr(self, name) is not _ABSENT
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise KeyError(name)
+        return json.loads(bytes(getattr(self, name)))
+
+
+class _Trajectory(msgspec.Struct):
+    trajectory: list[_Step]
+    replay_config: msgspec.Raw = _ABSENT
+
+
+_DECODER = msgspec.json.Decoder(_Trajectory)
+
+
+class Lossy(Exception):
+    """Why collect_trajs drops a folder; its text is a reason to count."""
+
+
+def traj_id(folder: str, traj_dir: str) -> str:
+    """`<folder>.<hash8>`; the hash depends on how the path of `traj_dir` is spelled, not on its content."""
+    draw = random.Random(int(hashlib.sha256(traj_dir.encode()).hexdigest(), 16))
+    return f"{folder}." + "".join(draw.choice(string.ascii_lowercase + string.digits) for _ in range(8))
+
+
+def compat_row(traj_dir: Path, eval_dir: Path, folder: str, style: str, system: str) -> Record:
+    """The row of one trajectory folder. Raises Lossy where collect_trajs would write none."""
+    report = eval_dir / folder / "report.json"
+    if not report.exists():
+        raise Lossy("no_report")
+    try:
+        resolved = _resolved(json.loads(report.read_text(encoding="utf-8")), folder)
+        messages, replay = read_parts((traj_dir / folder / f"{folder}.traj").read_bytes())
+        row = {"messages": STYLES[style](messages, system), "instance_id": folder, "resolved": resolved}
+        if replay is not _ABSENT:
+            row["model"] = json.loads(replay)["agent"]["model"]["name"]
+        row["traj_id"] = traj_id(folder, str(traj_dir))
+        patch = traj_dir / folder / f"{folder}.patch"
+        row["patch"] = patch.read_text(encoding="utf-8") if patch.exists() else ""
+        return row
+    except Exception as error:  # collect_trajs drops a folder whatever is wrong with it
+        key = f" {error}" if isinstance(error, KeyError) else ""
+        raise Lossy(f"{type(error).__name__}{key}") from None
+
+
+def _resolved(report: Any, folder: str) -> Any:
+    return report.get(folder, report).get("resolved", False)
+
+
+def read_parts(data: bytes) -> tuple[Any, Any]:
+    """Messages of a .traj file as collect_trajs takes them, and its replay_config (or a marker of absence).
+
+    Raises whatever Python's json raises on a damaged file, and KeyError, IndexError or TypeError on another
+    shape.
+    """
+    text = data.decode("utf-8")
+    try:
+        found = _DECODER.decode(data)
+        replay = found.replay_config
+        return _messages(found.trajectory), replay if replay is _ABSENT else json.loads(bytes(replay))
+    except (msgspec.MsgspecError, json.JSONDecodeError):  # what Python's json may yet accept
+        whole = json.loads(text)
+        return _messages(whole["trajectory"]), whole.get("replay_config", _ABSENT)
+
+
+def _messages(steps: Any) -> Any:
+    last = steps[-1]
+    if "messages" in last:
+        return last["messages"][:-1]
+    if last["response"] in LIMIT_NOTES:
+        return steps[-2]["query"][:]
+    return last["query"][:]
+
+
+def _ticks(messages: Any, system: str) -> list[Record]:
+    rows = []
+    for message in messages:
+        role = message["role"]
+        if role == "assistant":
+            content = f"{message['thought']}\n\n```\n{message['action']}\n```"
+        elif role == "system":
+            content = message["content"]
+        else:
+            (_,) = message["content"]
+            content = message["content"][0]["text"]
+        rows.append({"role": "user" if role == "tool" else role, "content": content})
+    return rows
+
+
+def _xml(messages: Any, system: str) -> list[Record]:
+    rows = []
+    for message in messages:
+        role, content = message["role"], None if message["role"] == "system" else message["content"]
+        if role == "assistant":
+            content = _spoken(message)
+        elif role == "system":
+            content = system
+        elif isinstance(content, list):
+            (part,) = content
+            content = part["text"]
+        elif not isinstance(content, str):
+            raise ValueError(f"content is a {type(content).__name__}")
+        rows.append({"role": "user" if role == "tool" else role, "content": content})
+    return rows
+
+
+def _spoken(message: Record) -> str:
+    content = message["content"]
+    if content == LIMIT_NOTES[0]:
+        return SUBMIT_TURN
+    said: Any = message.get("thought", content)
+    if "tool_calls" in message:
+        calls = () if message["tool_calls"] is None else message["tool_calls"]
+        said = said + "\n\n" + "\n".join(_call(call["function"]) for call in calls)
+    return said.strip()
+
+
+def _call(function: Record) -> str:
+    lines = [f"<function={function['name']}>"]
+    for name, value in json.loads(function["arguments"]).items():
+        around = "\n" if name in ON_LINES_OF_THEIR_OWN else ""
+        lines.append(f"<parameter={name}>{around}{value}{around}</parameter>")
+    return "\n".join([*lines, "</function>"])
+
+
+STYLES: dict[str, Callable[[Any, str], Any]] = {
+    "xml": _xml,
+    "ticks": _ticks,
+    "tool": lambda messages, system: messages,
+}
