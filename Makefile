@@ -6,7 +6,7 @@ RUN := .venv/bin/snakemake
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: all setup test check clean
+.PHONY: all setup test check peer clean
 
 all: setup
 	$(RUN)
@@ -36,6 +36,14 @@ check: setup
 	@./envs/system.sh $(PYTHON) venv
 	$(PYTHON) -m venv .venv-sandbox
 	.venv-sandbox/bin/pip install -q -r envs/sandbox.txt
+	@touch $@
+
+# Another program's environment, for the tests and benchmarks that run it beside ours; not part of the set-up.
+peer: .venv-peer/.installed
+
+.venv-peer/.installed: envs/peer-swesmith.txt
+	$(PYTHON) -m venv .venv-peer
+	.venv-peer/bin/pip install -q -r envs/peer-swesmith.txt
 	@touch $@
 
 clean:
