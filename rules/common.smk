@@ -6,9 +6,9 @@ from shlex import quote
 
 from swelab import recipes
 from swelab.experiment import load_experiment, weights_paths
+from swelab.experiment import shard_paths, training_runs, training_subsets
 from swelab.journal import lock
 from swelab.records import Fault
-from swelab.shards import shard_names
 from swelab.site import check_site, shell_setup, submission
 
 try:
@@ -94,11 +94,14 @@ def sandbox_image(wildcards):
 
 
 def scaffold_path(wildcards):
-    return ancient(f"configs/scaffolds/{policy_settings(wildcards)['scaffold']}.yaml")
+    """The policy's scaffold; trajectories recorded elsewhere have none."""
+    scaffold = policy_settings(wildcards).get("scaffold")
+    return ancient(f"configs/scaffolds/{scaffold}.yaml") if scaffold else []
 
 
 def scaffold_settings(wildcards):
-    return recipes.named("scaffold", policy_settings(wildcards)["scaffold"])
+    scaffold = policy_settings(wildcards).get("scaffold")
+    return recipes.named("scaffold", scaffold) if scaffold else {}
 
 
 def policy_weights(wildcards):
@@ -108,12 +111,7 @@ def policy_weights(wildcards):
 
 def shards(pattern):
     """Input function: `pattern` for every shard of the wildcards' policy on their subset."""
-
-    def paths(names):
-        shard = shard_names(policy_settings(names)["shards"])
-        return expand(pattern, policy=names.policy, subset=names.subset, shard=shard)
-
-    return paths
+    return lambda names: shard_paths(pattern, names.policy, names.subset)
 
 
 def model_repo(wildcards):
@@ -122,11 +120,13 @@ def model_repo(wildcards):
     return f"results/repos/{repo}.tar" if repo else []
 
 
-def expert_shards(pattern):
-    """`pattern` for every shard of the expert on its subsets."""
-    policy = EXPERT["policy"]
-    shard = shard_names(recipes.named("policy", policy)["shards"])
-    return expand(pattern, policy=policy, subset=EXPERT["subsets"], shard=shard)
+def training_shards(pattern):
+    """Input function: `pattern` for every shard of the runs that an SFT recipe takes its rows from."""
+    return lambda names: [
+        path
+        for policy, subset in training_runs(EXPERIMENT, names.sft)
+        for path in shard_paths(pattern, policy, subset)
+    ]
 
 
 def sft_selection(wildcards):
@@ -136,7 +136,8 @@ def sft_selection(wildcards):
 
 def sft_training(wildcards):
     settings = sft_settings(wildcards)
-    return {key: settings[key] for key in settings if key not in ("selection", "job")}
+    others = ("selection", "rows", "sources", "job")
+    return {key: settings[key] for key in settings if key not in others}
 
 
 def sft_base(wildcards):

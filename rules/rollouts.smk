@@ -22,7 +22,7 @@ rule rollout:
     benchmark:
         "results/benchmarks/rollout/{policy}/{subset}/{shard}.tsv"
     wildcard_constraints:
-        policy=those("policy", "kind", "scripted", "checkpoint"),
+        policy=those("policy", "kind", "scripted", "checkpoint", "recorded"),
     conda:
         "../envs/workflow.yaml"
     threads: rollout_threads

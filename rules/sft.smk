@@ -68,8 +68,8 @@ rule fetch_model:
 
 rule build_sft_dataset:
     input:
-        trajectories=expert_shards("results/rollouts/{policy}/{subset}/{shard}.jsonl"),
-        grades=expert_shards("results/grades/{policy}/{subset}/{shard}.jsonl"),
+        trajectories=training_shards("results/rollouts/{policy}/{subset}/{shard}.jsonl"),
+        grades=training_shards("results/grades/{policy}/{subset}/{shard}.jsonl"),
         disjoint=f"results/disjoint/{EXPERIMENT['name']}.json",
         base=sft_base,
         recipe=ancient("configs/sft/{sft}.yaml"),

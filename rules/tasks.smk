@@ -111,7 +111,7 @@ rule validate_tasks:
 
 rule check_disjoint:
     input:
-        train=expand("results/tasks/{subset}.json", subset=EXPERT["subsets"]),
+        train=expand("results/tasks/{subset}.json", subset=training_subsets(EXPERIMENT)),
         heldout=expand("results/tasks/{subset}.json", subset=BENCHMARKS),
     output:
         verdict="results/disjoint/{experiment}.json",

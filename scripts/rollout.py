@@ -6,8 +6,8 @@ from pathlib import Path
 from swelab import recipes
 from swelab.console import run_script
 from swelab.records import write_jsonl
-from swelab.rollouts import roll_out
-from swelab.tasks.locks import kept_tasks
+from swelab.rollouts import recorded, roll_out
+from swelab.tasks.locks import kept_tasks, read_kept
 
 
 def main() -> None:
@@ -17,24 +17,28 @@ def main() -> None:
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
     parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")
     parser.add_argument("--policy", type=Path, required=True, help="policy recipe")
-    parser.add_argument("--scaffold", type=Path, required=True, help="scaffold recipe")
+    parser.add_argument("--scaffold", type=Path, nargs="?", help="scaffold recipe, if any")
     parser.add_argument("--subset", required=True, help="name of the subset")
     parser.add_argument("--shard", default="000of001", help="<number>of<count>")
     parser.add_argument("--progress", type=Path, required=True, help="journal")
     parser.add_argument("--workers", type=int, default=2, help="rollouts at once")
     parser.add_argument("--output", type=Path, required=True, help="trajectories, JSON Lines")
     args = parser.parse_args()
+    policy = recipes.load("policy", args.policy)
+    named = {"policy_name": args.policy.stem, "subset": args.subset, "shard": args.shard}
+    if policy["kind"] == "recorded":
+        names = [task["instance_id"] for task in read_kept(args.tasks, args.lock)]
+        write_jsonl(args.output, recorded(names, folder=policy["folder"], **named))
+        return
     rows = roll_out(
         kept_tasks(args.tasks, args.lock, args.shard),
-        policy_name=args.policy.stem,
-        policy=recipes.load("policy", args.policy),
-        scaffold=recipes.load("scaffold", args.scaffold),
-        subset=args.subset,
-        shard=args.shard,
+        policy=policy,
+        scaffold=recipes.load("scaffold", args.scaffold) if args.scaffold else {},
         repos_dir=args.repos_dir,
         images_path=args.images,
         progress=args.progress,
         workers=args.workers,
+        **named,
     )
     write_jsonl(args.output, rows)
 

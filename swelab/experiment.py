@@ -4,6 +4,7 @@ from pathlib import Path
 
 from swelab import recipes
 from swelab.records import InputError, Record
+from swelab.shards import shard_names
 
 
 def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Record:
@@ -14,8 +15,9 @@ def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Record:
     """
     path = recipes.path_of("experiment", name, configs)
     experiment = recipes.load("experiment", path)
-    train, benchmarks = experiment["expert"]["subsets"], experiment["benchmarks"]
-    for policy in [experiment["expert"]["policy"], *experiment["policies"]]:
+    train, benchmarks = training_subsets(experiment, configs), experiment["benchmarks"]
+    sources = [policy for policy, _ in training_runs(experiment, experiment["sft"], configs)]
+    for policy in dict.fromkeys([experiment["expert"]["policy"], *sources, *experiment["policies"]]):
         check_policy(policy, configs)
     for subset in [*train, *benchmarks]:
         for repo in recipes.named("subset", subset, configs).get("repos", []):
@@ -32,10 +34,30 @@ def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Record:
     return {"name": name, **experiment}
 
 
+def training_runs(experiment: Record, sft: str, configs: Path = recipes.CONFIGS) -> list[tuple[str, str]]:
+    """Pairs (policy, subset) that an SFT recipe takes its rows from: its sources, or the expert's runs."""
+    sources = recipes.named("sft", sft, configs)["sources"] or [experiment["expert"]]
+    pairs = [(source["policy"], subset) for source in sources for subset in source["subsets"]]
+    return list(dict.fromkeys(pairs))
+
+
+def training_subsets(experiment: Record, configs: Path = recipes.CONFIGS) -> list[str]:
+    """Every subset that is trained on, or that the expert acts on."""
+    runs = training_runs(experiment, experiment["sft"], configs)
+    return list(dict.fromkeys([*experiment["expert"]["subsets"], *(subset for _, subset in runs)]))
+
+
+def shard_paths(pattern: str, policy: str, subset: str, configs: Path = recipes.CONFIGS) -> list[str]:
+    """`pattern` with {policy}, {subset} and {shard} filled in, for every shard of the policy."""
+    names = shard_names(recipes.named("policy", policy, configs)["shards"])
+    return [pattern.format(policy=policy, subset=subset, shard=name) for name in names]
+
+
 def check_policy(name: str, configs: Path = recipes.CONFIGS) -> None:
     """Loads a policy, its scaffold and what its weights are made from. Raises InputError."""
     policy = recipes.named("policy", name, configs)
-    recipes.named("scaffold", policy["scaffold"], configs)
+    if policy["kind"] != "recorded":
+        recipes.named("scaffold", policy["scaffold"], configs)
     kind, _, weights = policy.get("weights", "").partition(":")
     if kind in ("sft", "model") and weights:
         recipes.named(kind, weights, configs)

@@ -1,6 +1,8 @@
 """The rollout stage: a policy on a shard of tasks, each in a sandbox of its own."""
 
+import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,9 +12,10 @@ from types import MappingProxyType
 from swelab.agents.mini import LOST, run_rollout
 from swelab.journal import Journal
 from swelab.models.policy import open_policy, weights_digest
+from swelab.recorded import import_recordings, recordings
 from swelab.records import InputError, Record, digest
 from swelab.sandbox import Backend, Image, Limits, SandboxError, open_backend
-from swelab.shards import in_shard, run_shard
+from swelab.shards import belongs_to, in_shard, run_shard
 from swelab.tasks.checkout import RepoStore, git, scratch_folder
 from swelab.tasks.history import HistoryRefused, prepare
 from swelab.tasks.images import task_images
@@ -120,6 +123,30 @@ class RolloutPlace:
     def lost(self, item: Record, reason: str) -> Record:
         """The record of a rollout whose hosts were lost."""
         return lost(item, reason) | {"policy": self.policy_name, "subset": self.subset}
+
+
+def recorded(names: list[str], *, policy_name: str, folder: str, subset: str, shard: str) -> Iterator[Record]:
+    """Trajectory records of the instances in `shard`, from a folder where they were recorded elsewhere.
+
+    Says on standard error what is refused, and why. Raises InputError when no recording is of a
+    task of the subset.
+    """
+    found = recordings(folder)
+    mine = list(filter(belongs_to(shard), names))
+    others = sorted(found.keys() - set(names))
+    if len(others) == len(found):
+        text = f"none of its {len(found)} trajectories, such as {others[0]}, is of a task of the subset"
+        raise InputError(text, folder, "files named after instances")
+    counts: Counter[str] = Counter()
+    for record, refusal in import_recordings(mine, found):
+        missing = record["outcome"] == "not_recorded"
+        counts["refused" if refusal else "not recorded" if missing else "taken"] += 1
+        if refusal:
+            print(f"refused: {refusal}", file=sys.stderr)
+        yield {**record, "policy": policy_name, "subset": subset}
+    told = ", ".join(f"{count} {what}" for what, count in sorted(counts.items())) or "none"
+    rest = f"; {len(others)} recordings of no task of the subset, such as {others[0]}" if others else ""
+    print(f"{folder}: of {len(mine)} tasks {told}{rest}", file=sys.stderr)
 
 
 def attempt(

@@ -17,7 +17,7 @@ from swelab.shards import in_shard, run_shard
 from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.images import task_images
 
-LOST_ROLLOUTS = ("sandbox_lost", "model_lost")
+LOST_ROLLOUTS = ("sandbox_lost", "model_lost", "not_recorded")
 
 
 @dataclass

@@ -17,7 +17,7 @@ from swelab.records import InputError, Record, check, line, read_jsonl
 from swelab.sft.lengths import ChatTokenizer, Length, canonical, distribution
 from swelab.tasks.checkout import encode_patch
 
-LOST = ("sandbox_lost", "model_lost")
+LOST = ("sandbox_lost", "model_lost", "not_recorded")
 ROLES = ("system", "user", "assistant")
 KEPT = "kept"
 

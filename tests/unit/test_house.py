@@ -35,8 +35,9 @@ MAY_USE = {
     "models": FOUNDATION | {"models"},
     "agents": FOUNDATION | {"agents", "models", "sandbox"},
     "grading": FOUNDATION | {"grading", "images", "sandbox", "tasks"},
-    "rollouts": FOUNDATION | {"agents", "images", "models", "sandbox", "tasks"},
-    "sft": FOUNDATION | {"sft", "tasks", "models"},
+    "recorded": {"records"},
+    "rollouts": FOUNDATION | {"agents", "images", "models", "recorded", "sandbox", "tasks"},
+    "sft": FOUNDATION | {"recorded", "sft", "tasks", "models"},
     "probe": FOUNDATION | {"sandbox"},
     "scores": FOUNDATION | {"grading", "scores", "tasks"},
 }

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from swelab import recipes
-from swelab.experiment import load_experiment
+from swelab.experiment import load_experiment, shard_paths, training_runs
 from swelab.records import InputError
 
 
@@ -98,3 +98,34 @@ def test_faults_in_an_experiment(configs, old, new, words):
     path.write_text(text.replace(old, new))
     message = fault(load_experiment, "demo", configs)
     assert all(word in message for word in words), message
+
+
+def test_rows_may_come_from_several_runs(configs):
+    (configs / "policies" / "bought.yaml").write_text(
+        "kind: recorded\nfolder: trajectories/me/run\nshards: 2\n"
+    )
+    sft = configs / "sft" / "demo.yaml"
+    experiment = load_experiment("demo", configs)
+    assert training_runs(experiment, "demo", configs) == [
+        ("scripted", "drill-train"),
+        ("scripted", "forge-train"),
+    ]
+    sources = (
+        "sources:\n- {policy: bought, subsets: [drill-train]}\n- {policy: scripted, subsets: [drill-train]}\n"
+    )
+    sft.write_text(sft.read_text() + sources)
+    experiment = load_experiment("demo", configs)
+    assert training_runs(experiment, "demo", configs) == [
+        ("bought", "drill-train"),
+        ("scripted", "drill-train"),
+    ]
+    assert shard_paths("r/{policy}/{subset}/{shard}", "bought", "drill-train", configs) == [
+        "r/bought/drill-train/000of002",
+        "r/bought/drill-train/001of002",
+    ]
+    sft.write_text(
+        sft.read_text().replace("bought, subsets: [drill-train]", "bought, subsets: [drill-heldout]")
+    )
+    assert "trained on and scored" in fault(load_experiment, "demo", configs)
+    sft.write_text(sft.read_text().replace("bought", "bougth"))
+    assert "did you mean 'bought'" in fault(load_experiment, "demo", configs)

@@ -1,0 +1,245 @@
+"""Trajectories that another program has recorded, as records of ours, one file at a time.
+
+SWE-agent leaves `<run>/<id>/<id>.traj` beside a `.pred` and perhaps a `.patch`; mini-swe-agent leaves
+`<run>/<id>/<id>.traj.json`. Both are found at any depth of a folder, so that a whole
+`trajectories/<user>/<run>/` can be named.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from swelab.records import InputError, Record, shorten
+
+SWE_AGENT, MINI = ".traj", ".traj.json"
+MINI_1, MINI_2 = "mini-swe-agent-1", "mini-swe-agent-1.1"
+SWE_AGENT_OUTCOMES = {
+    "submitted": "submitted",
+    "exit_forfeit": "submitted",
+    "exit_command": "submitted",
+    "exit_cost": "cost_limit",
+    "exit_context": "context_limit",
+    "exit_format": "malformed",
+    "exit_total_execution_time": "time_limit",
+    "exit_command_timeout": "time_limit",
+    "exit_api": "model_lost",
+    "exit_environment_error": "sandbox_lost",
+    "exit_error": "sandbox_lost",
+}
+"""Forfeiting is a way to end the run with what is there, as submitting is."""
+MINI_OUTCOMES = {
+    "Submitted": "submitted",
+    "LimitsExceeded": "step_limit",
+    "TimeExceeded": "time_limit",
+    "RepeatedFormatError": "malformed",
+    "ContextWindowExceededError": "context_limit",
+    "CalledProcessError": "sandbox_lost",
+    "TimeoutExpired": "sandbox_lost",
+}
+ROLES = {"system", "user", "assistant", "tool", "exit"}
+_AUTOSUBMITTED = re.compile(r"submitted \((\w+)\)")
+_ABSENT = msgspec.Raw(b"")
+
+
+class Broken(Exception):
+    """A recording that cannot be used; its text says why, on one line."""
+
+
+class _Recording(msgspec.Struct):
+    history: msgspec.Raw = _ABSENT
+    messages: msgspec.Raw = _ABSENT
+    info: msgspec.Raw = _ABSENT
+    replay_config: msgspec.Raw = _ABSENT
+    trajectory_format: msgspec.Raw = _ABSENT
+    instance_id: msgspec.Raw = _ABSENT
+
+
+_DECODER = msgspec.json.Decoder(_Recording)
+
+
+def recordings(folder: str | Path) -> dict[str, list[Path]]:
+    """Trajectory files below `folder` by the instance that they are named after, all sorted.
+
+    Raises InputError when the folder cannot be read or holds none.
+    """
+    found: dict[str, list[Path]] = {}
+    if not Path(folder).is_dir():
+        raise InputError("no such folder", folder, "a folder of recorded trajectories")
+    for place, folders, files in os.walk(folder):
+        folders.sort()
+        for name in sorted(files):
+            for ending in (MINI, SWE_AGENT):
+                if name.endswith(ending) and name != ending:
+                    found.setdefault(name.removesuffix(ending), []).append(Path(place, name))
+    if not found:
+        raise InputError("holds no trajectory", folder, "<id>/<id>.traj or <id>/<id>.traj.json")
+    return found
+
+
+def read_recording(path: Path) -> Record:
+    """One trajectory file as a trajectory record without policy and subset. Raises Broken."""
+    try:
+        data = path.read_bytes()
+        parts = _parts(data)
+        mini = path.name.endswith(MINI)
+        record = _mini(path, parts) if mini else _swe_agent(path, parts)
+        if strange := {message["role"] for message in record["messages"]} - ROLES:
+            raise Broken(f"a message of role {min(map(str, strange))}")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Broken(f"cannot be read: {shorten(str(error))}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+        raise Broken(f"of another shape: {type(error).__name__} {shorten(str(error), 80)}") from None
+    return {**record, "key": hashlib.sha256(data).hexdigest()}
+
+
+def _parts(data: bytes) -> Record:
+    """The parts of a trajectory file that a record is made of; all else is only checked to be JSON."""
+    text = data.decode("utf-8")
+    try:
+        found = _DECODER.decode(data)
+        raw = {name: getattr(found, name) for name in _Recording.__struct_fields__}
+        return {name: json.loads(bytes(part)) for name, part in raw.items() if part is not _ABSENT}
+    except (msgspec.MsgspecError, json.JSONDecodeError):  # Python's json takes NaN and lone surrogates
+        try:
+            whole = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise Broken(f"not JSON: {error.msg} in line {error.lineno}") from None
+        if not isinstance(whole, dict):
+            raise Broken(f"a {type(whole).__name__}, not an object") from None
+        return {name: whole[name] for name in _Recording.__struct_fields__ if name in whole}
+
+
+def _swe_agent(path: Path, parts: Record) -> Record:
+    name, info = path.name.removesuffix(SWE_AGENT), parts.get("info") or {}
+    if "history" not in parts:
+        raise Broken("no history")
+    status = info.get("exit_status")
+    patch, source = _patch(path, name, info)
+    kept = ("exit_status", "model_stats", "swe_agent_version", "swe_agent_hash", "edited_files30")
+    return {
+        "instance_id": name,
+        "outcome": _outcome(status, patch),
+        "model_patch": patch,
+        "messages": [_message(message) for message in parts["history"]],
+        "info": {key: info[key] for key in kept if key in info}
+        | {"submission": patch, "patch_from": source, "model": _model_name(parts.get("replay_config"))},
+        "trajectory_format": "swe-agent",
+    }
+
+
+def _outcome(status: Any, patch: str) -> str:
+    """A limit that made SWE-agent submit what was there stays that limit; a lost service does not."""
+    by_itself = _AUTOSUBMITTED.fullmatch(status or "")
+    outcome = SWE_AGENT_OUTCOMES.get(by_itself[1] if by_itself else status)
+    if outcome is None:
+        raise Broken(f"unfinished: exit status {status!r}")
+    return "submitted" if by_itself and patch and outcome.endswith("_lost") else outcome
+
+
+def _patch(path: Path, name: str, info: Record) -> tuple[str, str]:
+    """The prediction and where it was read: `.patch` may be another instance's, `.pred` never is."""
+    prediction, patch = path.with_name(f"{name}.pred"), path.with_name(f"{name}.patch")
+    if prediction.is_file():
+        found = json.loads(prediction.read_bytes())
+        if found.get("instance_id", name) != name:
+            raise Broken(f"its .pred is of {found['instance_id']}")
+        return _text(found.get("model_patch")), "pred"
+    if patch.is_file():
+        return patch.read_bytes().decode("utf-8", "surrogateescape"), "patch"
+    return _text(info.get("submission")), "submission"
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str | None):
+        raise Broken(f"its patch is a {type(value).__name__}")
+    return value or ""
+
+
+def _model_name(replay: Any) -> str:
+    try:
+        settings = json.loads(replay) if isinstance(replay, str) else replay
+        return str(settings["agent"]["model"]["name"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _message(message: Record) -> Record:
+    """One entry of SWE-agent's history. An "Exit due to ..." is the program's word, not the model's."""
+    role, content = message["role"], _content(message.get("content"))
+    if role == "assistant" and isinstance(content, str) and content.startswith("Exit due to "):
+        return {"role": "exit", "content": content}
+    found = {"role": role, "content": content}
+    found |= {name: message[name] for name in ("thought", "action", "tool_calls") if message.get(name)}
+    extra: Record = {}
+    if role == "assistant" and isinstance(message.get("action"), str) and message["action"].strip():
+        extra["actions"] = [{"command": message["action"]}]
+    if message.get("is_demo") or message.get("message_type") == "demonstration":
+        extra["demonstration"] = True
+    if role == "tool":
+        found["tool_call_id"] = (message.get("tool_call_ids") or [""])[0]
+    return found | ({"extra": extra} if extra else {})
+
+
+def _content(content: Any) -> Any:
+    """Text of a content given in parts; what is not text alone stays as it is."""
+    if isinstance(content, list) and all(isinstance(part, dict) and "text" in part for part in content):
+        return "".join(part["text"] for part in content)
+    return "" if content is None else content
+
+
+def _mini(path: Path, parts: Record) -> Record:
+    name, info, messages = path.name.removesuffix(MINI), parts["info"], list(parts["messages"])
+    if parts.get("instance_id", name) != name:
+        raise Broken(f"it is of {parts['instance_id']}")
+    version = parts.get("trajectory_format") or MINI_1
+    if version not in (MINI_1, MINI_2):
+        raise Broken(f"trajectory format {version!r}")
+    if version == MINI_1 and messages and messages[-1]["role"] == "user":
+        messages[-1] = messages[-1] | {"role": "exit"}  # version 1 puts the submission there
+    status = info.get("exit_status")
+    if not status:
+        raise Broken("unfinished: no exit status")
+    for message in messages:
+        message.get("extra", {}).pop("traceback", None)
+    return {
+        "instance_id": name,
+        "outcome": MINI_OUTCOMES.get(status, "model_lost"),
+        "model_patch": _text(info.get("submission")) if status == "Submitted" else "",
+        "messages": messages,
+        "info": info,
+        "trajectory_format": version,
+    }
+
+
+def import_recordings(mine: list[str], found: dict[str, list[Path]]) -> Iterator[tuple[Record, str]]:
+    """A trajectory record (without policy and subset) of each instance in `mine`, and '' or a line of refusal.
+
+    A task that was not recorded, or not usably, has the outcome not_recorded and the reason in its info.
+    """
+    for name in mine:
+        paths = found.get(name, [])
+        try:
+            if not paths:
+                raise Broken("not recorded")
+            if len(paths) > 1 and len({hashlib.sha256(path.read_bytes()).digest() for path in paths}) > 1:
+                raise Broken(f"recorded {len(paths)} times: {', '.join(map(str, paths))}")
+            yield read_recording(paths[0]), ""
+        except Broken as fault:
+            yield _not_recorded(name, str(fault)), f"{paths[0]}: {fault}" if paths else ""
+
+
+def _not_recorded(name: str, reason: str) -> Record:
+    return {
+        "instance_id": name,
+        "outcome": "not_recorded",
+        "model_patch": "",
+        "messages": [],
+        "info": {"exit_status": "NotRecorded", "submission": "", "reason": reason},
+        "trajectory_format": MINI_2,
+    }

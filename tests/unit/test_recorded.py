@@ -1,0 +1,276 @@
+"""Trajectories of other programs as a policy: every format, and every way in which a recording can be bad."""
+
+import json
+import os
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from swelab.recorded import Broken, import_recordings, read_recording, recordings
+from swelab.records import InputError, check, read_json, read_jsonl
+from tests.unit.recorded_runs import (
+    PATCH,
+    acted,
+    mini,
+    mini_text,
+    seen,
+    trajectory,
+    usual,
+    write_mini,
+    write_run,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("SWELAB_DATA", ROOT.parent / "shared" / "data")) / "sweagent_trajs"
+
+
+def read(folder):
+    (path,) = [*folder.glob("*.traj"), *folder.glob("*.traj.json")]
+    record = read_recording(path)
+    check({**record, "policy": "p", "subset": "s"}, "trajectory", path)
+    return record
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_swe_agent(tmp_path, old):
+    record = read(write_run(tmp_path, "a", trajectory(old=old)))
+    assert (record["instance_id"], record["outcome"], record["model_patch"]) == ("a", "submitted", PATCH)
+    assert [m["role"] for m in record["messages"]] == [m["role"] for m in usual()]
+    assert record["messages"][-1]["content"] == PATCH  # what the final submit answered is there
+    look = record["messages"][2]
+    assert look["extra"]["actions"] == [{"command": "cat pkg/a.py"}]
+    assert look["tool_calls"][0]["function"]["name"] == "bash" and look["thought"] == "Let me look."
+    assert record["messages"][3] == {"role": "tool", "content": "a = 1\n", "tool_call_id": "call_1"}
+    assert record["info"]["model"] == "expert/one" and record["info"]["exit_status"] == "submitted"
+    assert record["trajectory_format"] == "swe-agent" and len(record["key"]) == 64
+
+
+def test_mini(tmp_path):
+    record = read(write_mini(tmp_path, "a", mini()))
+    assert (record["outcome"], record["model_patch"]) == ("submitted", PATCH)
+    assert record["messages"] == mini()["messages"] and record["trajectory_format"] == "mini-swe-agent-1.1"
+    older = read(write_mini(tmp_path, "b", mini_text()))
+    assert older["trajectory_format"] == "mini-swe-agent-1"
+    assert older["messages"][-1] == {"role": "exit", "content": PATCH}  # version 1 has no such role
+    named = mini(instance_id="c")
+    assert read(write_mini(tmp_path, "c", named))["instance_id"] == "c"
+
+
+@pytest.mark.parametrize(
+    ("patch", "pred", "wanted", "source"),
+    [
+        ("of another", {"model_patch": PATCH, "instance_id": "a"}, PATCH, "pred"),
+        ("of another", {"model_patch": None}, "", "pred"),
+        ("b\r\n\xff", None, "b\r\n\xff", "patch"),
+        (None, None, PATCH, "submission"),
+    ],
+)
+def test_the_prediction_comes_before_the_patch(tmp_path, patch, pred, wanted, source):
+    record = read(write_run(tmp_path, "a", trajectory(), patch, pred))
+    assert (record["model_patch"], record["info"]["patch_from"]) == (wanted, source)
+
+
+@pytest.mark.parametrize(
+    ("status", "patch", "outcome"),
+    [
+        ("submitted", PATCH, "submitted"),
+        ("submitted (exit_cost)", PATCH, "cost_limit"),
+        ("submitted (exit_api)", PATCH, "submitted"),
+        ("exit_cost", "", "cost_limit"),
+        ("exit_context", "", "context_limit"),
+        ("exit_format", "", "malformed"),
+        ("exit_total_execution_time", "", "time_limit"),
+        ("exit_command_timeout", "", "time_limit"),
+        ("exit_api", "", "model_lost"),
+        ("exit_environment_error", "", "sandbox_lost"),
+        ("exit_forfeit", "", "submitted"),
+    ],
+)
+def test_how_swe_agent_ended(tmp_path, status, patch, outcome):
+    record = read(write_run(tmp_path, "a", trajectory(exit_status=status, patch=patch), patch=None))
+    assert (record["outcome"], record["info"]["exit_status"]) == (outcome, status)
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        ("LimitsExceeded", "step_limit"),
+        ("TimeExceeded", "time_limit"),
+        ("RepeatedFormatError", "malformed"),
+        ("ContextWindowExceededError", "context_limit"),
+        ("CalledProcessError", "sandbox_lost"),
+        ("APIError", "model_lost"),
+    ],
+)
+def test_how_mini_ended(tmp_path, status, outcome):
+    record = read(write_mini(tmp_path, "a", mini(exit_status=status)))
+    assert (record["outcome"], record["model_patch"]) == (outcome, "")
+
+
+def test_the_programs_own_words_are_not_the_models(tmp_path):
+    said = [{**usual()[2], "content": "Exit due to cost limit", "tool_calls": None}]
+    record = read(write_run(tmp_path, "a", trajectory([*usual(), *said])))
+    assert record["messages"][-1] == {"role": "exit", "content": "Exit due to cost limit"}
+
+
+RAW = json.dumps(trajectory())
+BAD = {
+    "empty": ("", "not JSON"),
+    "cut": (RAW[:-30], "not JSON"),
+    "list": ("[]", "a list, not an object"),
+    "not_utf8": (RAW.encode().replace(b"swe_main", b"\xff"), "cannot be read"),
+    "no_history": (json.dumps({"info": {"exit_status": "submitted"}}), "no history"),
+    "null_history": (json.dumps(trajectory(history=None) | {"history": None}), "of another shape"),
+    "strange_role": (json.dumps(trajectory([{"role": "oracle", "content": ""}])), "a message of role oracle"),
+    "unfinished": (json.dumps(trajectory(exit_status=None)), "unfinished: exit status None"),
+    "early": (json.dumps(trajectory(exit_status="early_exit")), "unfinished"),
+    "patch_number": (json.dumps(trajectory(patch=3)), "its patch is a int"),
+    "info_list": (json.dumps(trajectory() | {"info": [1]}), "of another shape"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_recording_is_refused_on_one_line(tmp_path, name):
+    content, reason = BAD[name]
+    folder = write_run(tmp_path, name, content, patch=None)
+    with pytest.raises(Broken, match=reason) as fault:
+        read_recording(folder / f"{name}.traj")
+    assert "\n" not in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (mini(trajectory_format="mini-swe-agent-9"), "trajectory format 'mini-swe-agent-9'"),
+        (mini(instance_id="b"), "it is of b"),
+        (mini() | {"info": {}}, "unfinished"),
+        ({"info": {}}, "another shape: KeyError 'messages'"),
+    ],
+)
+def test_a_bad_recording_of_mini(tmp_path, content, reason):
+    folder = write_mini(tmp_path, "a", content)
+    with pytest.raises(Broken, match=reason):
+        read_recording(folder / "a.traj.json")
+
+
+def test_python_alone_reads_some(tmp_path):
+    text = RAW.replace("Let me look.", "\\ud800").replace('"execution_time": 0.1', '"execution_time": NaN')
+    assert read(write_run(tmp_path, "a", text))["messages"][2]["thought"] == "\ud800"
+
+
+def test_where_recordings_are_found(tmp_path):
+    write_run(tmp_path / "user" / "run", "a", trajectory())
+    write_mini(tmp_path / "user" / "other", "b", mini())
+    (tmp_path / "user" / "run" / "preds.json").write_text("{}")
+    found = recordings(tmp_path)
+    assert {name: [path.name for path in paths] for name, paths in found.items()} == {
+        "a": ["a.traj"],
+        "b": ["b.traj.json"],
+    }
+    for folder, fault in ((tmp_path / "none", "no such folder"), (ROOT / "envs", "holds no trajectory")):
+        with pytest.raises(InputError, match=fault):
+            recordings(folder)
+
+
+def test_a_task_recorded_twice(tmp_path):
+    for run in ("one", "two"):
+        write_run(tmp_path / run, "same", trajectory())
+        write_run(tmp_path / run, "differs", trajectory(patch=run))
+    tasks = ["same", "differs", "none"]
+    found = {
+        record["instance_id"]: (record, line)
+        for record, line in import_recordings(tasks, recordings(tmp_path))
+    }
+    assert found["same"][0]["outcome"] == "submitted" and found["same"][1] == ""
+    assert found["differs"][0]["outcome"] == "not_recorded" and "recorded 2 times" in found["differs"][1]
+    assert found["none"][0]["info"]["reason"] == "not recorded" and found["none"][1] == ""
+
+
+def test_memory_is_that_of_one_recording(tmp_path):
+    text = [seen("x" * 2000, n) for n in range(40)]
+    turns = [m for n, t in enumerate(text) for m in (acted("t", "bash", {"command": "ls"}, number=n), t)]
+    for number in range(4):
+        write_run(tmp_path, f"i{number}", trajectory([*usual()[:2], *turns]))
+    tasks = [f"i{number}" for number in range(4)]
+    size = (tmp_path / "i0" / "i0.traj").stat().st_size
+    found = recordings(tmp_path)
+    tracemalloc.start()
+    assert sum(len(record["messages"]) for record, _ in import_recordings(tasks, found)) == 328
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert size > 1.5e6 and peak < 3 * size
+
+
+def rollout(tmp_path, tasks, folder, shard="000of001"):
+    (tmp_path / "tasks.json").write_text(json.dumps(tasks))
+    (tmp_path / "expert.yaml").write_text(f"kind: recorded\nfolder: {folder}\n")
+    command = [sys.executable, "-m", "scripts.rollout", "--tasks", tmp_path / "tasks.json", "--images"]
+    command += ["--repos-dir", tmp_path, "--policy", tmp_path / "expert.yaml", "--scaffold", "--subset", "s"]
+    command += [
+        "--shard",
+        shard,
+        "--progress",
+        tmp_path / "progress.jsonl",
+        "--output",
+        tmp_path / f"{shard}.jsonl",
+    ]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_rollout_stage_takes_recordings(tmp_path, task):
+    runs = tmp_path / "runs"
+    names = ["solved", "mini", "cut", "missing"]
+    tasks = [{**task, "instance_id": name} for name in names]
+    write_run(runs, "solved", trajectory())
+    write_run(runs, "cut", RAW[:-30])
+    write_run(runs, "other", trajectory())
+    write_mini(runs, "mini", mini())
+    done = rollout(tmp_path, tasks, runs)
+    assert done.returncode == 0, done.stderr
+    rows = {row["instance_id"]: row for row in read_jsonl(tmp_path / "000of001.jsonl")}
+    assert list(rows) == names and {row["policy"] for row in rows.values()} == {"expert"}
+    ends = [rows[name]["outcome"] for name in names]
+    assert ends == ["submitted", "submitted", "not_recorded", "not_recorded"]
+    assert done.stderr.splitlines() == [
+        f"refused: {runs}/cut/cut.traj: {rows['cut']['info']['reason']}",
+        f"{runs}: of 4 tasks 1 not recorded, 1 refused, 2 taken"
+        "; 1 recordings of no task of the subset, such as other",
+    ]
+    command = [sys.executable, "-m", "scripts.collect_predictions", "--tasks", tmp_path / "tasks.json"]
+    command += ["--trajectories", tmp_path / "000of001.jsonl", "--output", tmp_path / "preds.json"]
+    assert subprocess.run(command).returncode == 0
+    assert {n: p["outcome"] for n, p in read_json(tmp_path / "preds.json").items()} == dict(zip(names, ends))
+
+
+@pytest.mark.parametrize(
+    ("folder", "fault"),
+    [("runs", "none of its 1 trajectories, such as other"), ("nowhere", "no such folder")],
+)
+def test_a_folder_of_nothing_is_refused_on_one_line(tmp_path, task, folder, fault):
+    from swelab.rollouts import recorded
+
+    write_run(tmp_path / "runs", "other", trajectory())
+    named = {"policy_name": "p", "subset": "s", "shard": "000of001"}
+    with pytest.raises(InputError, match=fault) as error:
+        list(recorded([task["instance_id"]], folder=str(tmp_path / folder), **named))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"no real trajectories at {DATA} (SWELAB_DATA names them)")
+def test_real_trajectories(tmp_path):
+    taken, refused = [], []
+    for number, path in enumerate(sorted(DATA.glob("*.traj"))):
+        folder = write_run(tmp_path, f"real-{number}", path.read_bytes(), patch=None)
+        try:
+            taken.append(read(folder))
+        except Broken as fault:
+            refused.append(str(fault))
+    assert len(taken) == 8 and refused == [
+        "unfinished: exit status None"
+    ]  # the other is a demonstration alone
+    assert all(record["outcome"] == "submitted" and record["model_patch"] for record in taken)
+    last = [[turn for turn in record["messages"] if turn["role"] == "assistant"][-1] for record in taken]
+    assert {turn["action"].strip() for turn in last} == {"submit"}
