@@ -1,0 +1,66 @@
+"""How a student's words are read back by the programs that run it: what a style must survive.
+
+SWE-agent reads the first <function=...> of an answer (its parser `xml_function_calling`), or the last
+fenced block that is not inside another (`thought_action`).
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+FUNCTION = re.compile(r"<function=([^>]+)>\n(.*?)</function>", re.DOTALL)
+PARAMETER = re.compile(r"<parameter=([^>]+)>(.*?)</parameter>", re.DOTALL)
+EDGES = re.compile(r"^\n|\n$")
+"""Without MULTILINE `$` is also before a last newline: up to two of these go."""
+RANGE = re.compile(r"\[\d+,\s*\d+\]")
+FENCE = re.compile(r"^```(\S*)\s*\n|^```\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Action:
+    """What was read: a function with its arguments as text, and the words around it."""
+
+    name: str
+    arguments: dict[str, str]
+    said: str
+
+
+def parse_xml(text: str) -> Action | None:
+    """The action that SWE-agent reads from an answer in XML style; None when it reads none."""
+    found = FUNCTION.search(text)
+    if not found:
+        return None
+    arguments = {name: EDGES.sub("", value) for name, value in PARAMETER.findall(found[2])}
+    if not RANGE.fullmatch(arguments.get("view_range", "[1, 1]")):
+        return None
+    return Action(found[1].strip(), arguments, (text[: found.start()] + text[found.end() :]).strip())
+
+
+def parse_ticks(text: str) -> tuple[str, str] | None:
+    """(words, command) that SWE-agent reads from an answer with a fenced block; None when it reads none."""
+    opened: list[re.Match[str]] = []
+    block = None
+    for fence in FENCE.finditer(text):
+        if opened and not fence[1]:
+            start = opened.pop()
+            block = block if opened else (start, fence)
+        elif fence[1] is not None:
+            opened.append(fence)
+    if not block:
+        return None
+    start, end = block
+    return text[: start.start()] + text[end.end() :], text[start.end() : end.start()]
+
+
+def argument_text(value: Any) -> str:
+    """An argument as the student writes it: text as it is, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def write_argument(name: str, value: Any, own_line: bool) -> str:
+    """One <parameter=...>. A reader cuts a newline at the start and up to two at the end: they are added."""
+    text = argument_text(value)
+    before = "\n" if own_line or text.startswith("\n") else ""
+    after = "\n\n" if text.endswith("\n") else "\n" if own_line else ""
+    return f"<parameter={name}>{before}{text}{after}</parameter>"
