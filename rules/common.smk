@@ -131,7 +131,7 @@ def training_shards(pattern):
 
 def sft_selection(wildcards):
     """What the dataset depends on: a changed learning rate does not select anew."""
-    return sft_settings(wildcards)["selection"]
+    return {key: sft_settings(wildcards)[key] for key in ("selection", "rows")}
 
 
 def sft_training(wildcards):

@@ -77,6 +77,7 @@ rule build_sft_dataset:
         dataset="results/sft/{sft}/dataset.jsonl",
         manifest="results/sft/{sft}/dataset.manifest.json",
         lengths="results/sft/{sft}/dataset.lengths.tsv",
+        stats="results/sft/{sft}/dataset.stats.json",
     log:
         "results/logs/build_sft_dataset/{sft}.log",
     conda:
@@ -94,7 +95,8 @@ rule build_sft_dataset:
             --recipe {input.recipe:q} \
             --dataset {output.dataset:q} \
             --manifest {output.manifest:q} \
-            --lengths {output.lengths:q}
+            --lengths {output.lengths:q} \
+            --stats {output.stats:q}
         """
 
 

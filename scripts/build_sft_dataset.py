@@ -8,8 +8,10 @@ from swelab import recipes
 from swelab.console import run_script
 from swelab.provenance import manifest
 from swelab.records import read_checked, write_bytes, write_json, write_jsonl
+from swelab.sft.chat_template import ChatTemplate
+from swelab.sft.collect import style_of
 from swelab.sft.dataset import build_dataset, load_verdicts
-from swelab.sft.lengths import ChatTokenizer, table
+from swelab.sft.lengths import ChatTokenizer, stats, table
 
 
 def main() -> None:
@@ -21,19 +23,26 @@ def main() -> None:
     parser.add_argument("--dataset", type=Path, required=True, help="rows, JSON Lines")
     parser.add_argument("--manifest", type=Path, required=True, help="counts, drops by reason, lengths")
     parser.add_argument("--lengths", type=Path, required=True, help="tokens of each resolved conversation")
+    parser.add_argument("--stats", type=Path, help="token lengths of the rows: dataset.stats.json")
     args = parser.parse_args()
-    selection = recipes.load("sft", args.recipe)["selection"]
+    recipe = recipes.load("sft", args.recipe)
+    selection, style = recipe["selection"], style_of(recipe)
     tokenizer = ChatTokenizer(args.base.with_suffix(""))
     grades = load_verdicts(args.grades)
     rows = (row for _, row in read_checked(args.trajectories, "trajectory"))
     args.dataset.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=args.dataset.parent) as spool:
-        dataset = build_dataset(rows, grades, selection, tokenizer, spool)
+        template = ChatTemplate(args.base.with_suffix("")) if style and style.name == "tool" else None
+        dataset = build_dataset(rows, grades, selection, tokenizer, spool, style, template)
         write_jsonl(args.dataset, dataset.rows())
     write_bytes(args.lengths, table(dataset.table()))
-    facts = dataset.facts(selection["max_tokens"])
+    limit, policy = selection["max_tokens"], selection["over_long"]
+    if args.stats:
+        write_json(args.stats, stats(args.dataset, dataset.lengths(), limit, policy))
+    facts = dataset.facts(limit)
     inputs = [*args.trajectories, *args.grades, args.base]
-    write_json(args.manifest, manifest("build_sft_dataset", inputs, selection, **facts))
+    used = selection | {"rows": recipe["rows"]}
+    write_json(args.manifest, manifest("build_sft_dataset", inputs, used, **facts))
 
 
 if __name__ == "__main__":

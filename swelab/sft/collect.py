@@ -11,6 +11,7 @@ from pathlib import Path
 from swelab.recipes import read_yaml
 from swelab.records import InputError, Record, atomic, read_text
 from swelab.sft.compat import Lossy, compat_row
+from swelab.sft.styles import Style, definitions
 
 CHUNK = 16
 """Folders of one piece of work."""
@@ -65,6 +66,15 @@ def write_lines(lines: Iterator[Line], output: Path) -> tuple[int, Counter[str]]
             count += not reason
             dropped.update([reason] if reason else [])
     return count, dropped
+
+
+def style_of(recipe: Record) -> Style | None:
+    """How an SFT recipe has its rows written; None for the text of the policy. Raises InputError."""
+    rows, malformed = recipe["rows"], recipe["selection"]["malformed_turns"]
+    if rows["style"] == "text":
+        return None
+    system = system_prompt(Path(rows["system"])) if rows["system"] else ""
+    return Style(rows["style"], malformed, system, definitions(Path(rows["tools"])) if rows["tools"] else [])
 
 
 def system_prompt(path: Path) -> str:

@@ -14,27 +14,18 @@ from pathlib import Path
 from typing import IO
 
 from swelab.records import InputError, Record, check, line, read_jsonl
-from swelab.sft.lengths import ChatTokenizer, Length, canonical, distribution
+from swelab.sft.chat_template import ChatTemplate
+from swelab.sft.lengths import ChatTokenizer, Length, canonical, distribution, is_trained
+from swelab.sft.overlong import DROP, cut, exchanges, spans
+from swelab.sft.selection import FATE_GATES, KEPT, Candidate, Dropped, choose, unwanted
+from swelab.sft.styles import Conversation, Style, Unfit, write_conversation
 from swelab.tasks.checkout import encode_patch
 
 LOST = ("sandbox_lost", "model_lost", "not_recorded")
 ROLES = ("system", "user", "assistant")
-KEPT = "kept"
 
 Verdicts = Mapping[tuple[str, str], Record]
 """Grades by (policy, instance id): what is needed of each."""
-
-
-@dataclass(frozen=True, order=True)
-class Candidate:
-    """A resolved conversation in the spool; candidates order as the dataset does."""
-
-    instance_id: str
-    tokens: int
-    policy: str
-    digest: str
-    offset: int = field(compare=False)
-    length: Length = field(compare=False)
 
 
 @dataclass
@@ -43,15 +34,21 @@ class Dataset:
 
     chosen: list[Candidate]
     fates: list[tuple[Candidate, str]]
-    dropped: Counter[str]
+    dropped: Dropped
+    notes: Counter[str]
     trajectories: int
     spool: IO[bytes]
 
     def rows(self) -> Iterator[Record]:
-        """The training rows: {"messages", "instance_id", "policy", "resolved"}."""
+        """Training rows: {"messages", "instance_id", "policy", "resolved"}; some have "tools" or "part"."""
         for candidate in self.chosen:
-            self.spool.seek(candidate.offset)
-            yield json.loads(self.spool.readline())
+            for offset, _ in candidate.rows:
+                self.spool.seek(offset)
+                yield json.loads(self.spool.readline())
+
+    def lengths(self) -> list[Length]:
+        """Length of each row."""
+        return [length for candidate in self.chosen for _, length in candidate.rows]
 
     def table(self) -> list[tuple[str, Length, str]]:
         """Instance, length and fate of every resolved conversation."""
@@ -59,11 +56,14 @@ class Dataset:
 
     def facts(self, limit: int) -> Record:
         """Counts that add up: trajectories = kept + all that was dropped; and token lengths."""
-        lengths = [candidate.length for candidate in self.chosen]
+        lengths = self.lengths()
         return {
             "trajectories": self.trajectories,
             KEPT: len(self.chosen),
-            "dropped": dict(sorted(self.dropped.items())),
+            "rows": len(lengths),
+            "dropped": self.dropped.reasons(),
+            "gates": self.dropped.gates(self.trajectories),
+            "notes": dict(sorted(self.notes.items())),
             "tokens": sum(length.tokens for length in lengths),
             "assistant_tokens": sum(length.assistant_tokens for length in lengths),
             "turns": sum(length.turns for length in lengths),
@@ -91,28 +91,36 @@ def build_dataset(
     selection: Record,
     tokenizer: ChatTokenizer,
     spool: IO[bytes],
+    style: Style | None = None,
+    template: ChatTemplate | None = None,
 ) -> Dataset:
     """Chooses training conversations among `trajectories`; `spool` is an empty file open for both ways.
 
-    `selection` holds max_tokens, per_instance and malformed_turns. A grade is looked up under
-    (policy, instance) and, where grades name no policy, under ("", instance).
+    `selection` is that of an SFT recipe. A grade is looked up under (policy, instance) and, where grades name
+    no policy, under ("", instance). template: spells out tool calls, for the style `tool`.
     """
-    dropped: Counter[str] = Counter()
+    writer = RowWriter(selection, tokenizer, spool, style, template)
+    dropped = Dropped()
     candidates: list[Candidate] = []
     count = 0
     for trajectory in trajectories:
         count += 1
-        reason = verdict(trajectory, grades)
-        messages = conversation(trajectory["messages"])
-        reason = reason or defect(trajectory["messages"], messages, selection, tokenizer)
-        if reason:
-            dropped[reason] += 1
+        lost = trajectory["outcome"] in LOST
+        if reason := verdict(trajectory, grades):
+            dropped.add("rollout" if lost else "grade", reason)
+        elif reason := unwanted(trajectory, selection):
+            dropped.add("criteria", reason)
         else:
-            candidates.append(_spool(trajectory, messages, tokenizer, spool))
+            try:
+                candidates.append(writer.write(trajectory))
+            except Unfit as unfit:
+                dropped.add("conversation", str(unfit))
     fates = sorted(choose(candidates, selection), key=lambda pair: pair[0])
-    dropped.update(fate for _, fate in fates if fate != KEPT)
+    for _, fate in fates:
+        if fate != KEPT:
+            dropped.add(FATE_GATES[fate], fate)
     chosen = [candidate for candidate, fate in fates if fate == KEPT]
-    return Dataset(chosen, fates, dropped, count, spool)
+    return Dataset(chosen, fates, dropped, writer.notes, count, spool)
 
 
 def verdict(trajectory: Record, grades: Verdicts) -> str:
@@ -139,49 +147,79 @@ def conversation(messages: list[Record]) -> list[Record]:
     return turns
 
 
-def defect(messages: list[Record], turns: list[Record], selection: Record, tokenizer: ChatTokenizer) -> str:
-    """Why a resolved conversation cannot be trained on; '' when it can."""
-    if not turns:
-        return "no_assistant_turn"
-    if any(turn["role"] not in ROLES or not isinstance(turn["content"], str) for turn in turns):
-        return "not_plain_text"
-    malformed = any(m.get("extra", {}).get("interrupt_type") == "FormatError" for m in messages)
-    if malformed and selection["malformed_turns"] == "drop":
-        return "malformed_turn"
-    if tokenizer.has_special_token(turns):
-        return "special_token_in_text"
-    return ""
+@dataclass
+class RowWriter:
+    """Writes the rows that a trajectory would become to the spool."""
 
+    selection: Record
+    tokenizer: ChatTokenizer
+    spool: IO[bytes]
+    style: Style | None = None
+    template: ChatTemplate | None = None
+    notes: Counter[str] = field(default_factory=Counter)
 
-def choose(candidates: Iterable[Candidate], selection: Record) -> Iterator[tuple[Candidate, str]]:
-    """Each candidate with its fate: kept, duplicate, too_long or over_per_instance; shortest first."""
-    seen: set[str] = set()
-    kept: Counter[str] = Counter()
-    for candidate in sorted(candidates):
-        if candidate.digest in seen:
-            fate = "duplicate"
-        elif candidate.tokens > selection["max_tokens"]:
-            fate = "too_long"
-        elif kept[candidate.instance_id] >= selection["per_instance"]:
-            fate = "over_per_instance"
+    def write(self, trajectory: Record) -> Candidate:
+        """Raises Unfit: a conversation that cannot be trained on."""
+        if self.style is None:
+            written = kept_text(trajectory["messages"], self.selection["malformed_turns"])
         else:
-            fate = KEPT
-            kept[candidate.instance_id] += 1
-        seen.add(candidate.digest)
-        yield candidate, fate
+            written = write_conversation(trajectory, self.style)
+        if self.tokenizer.has_special_token(written.messages):
+            raise Unfit("special_token_in_text")
+        self.notes.update(written.notes)
+        length, pieces = self._pieces(written)
+        row = {"instance_id": trajectory["instance_id"], "policy": trajectory["policy"], "resolved": True}
+        rows = []
+        for number, (messages, measured) in enumerate(pieces, 1):
+            rows.append((self.spool.tell(), measured))
+            part = {"part": [number, len(pieces)]} if len(pieces) > 1 else {}
+            tools = {"tools": written.tools} if written.tools else {}
+            self.spool.write(line({"messages": messages, **row, **tools, **part}))
+        digest = hashlib.sha256(canonical(written.messages).encode()).hexdigest()
+        return Candidate(row["instance_id"], length.tokens, row["policy"], digest, length, tuple(rows))
+
+    def _pieces(self, written: Conversation) -> tuple[Length, list[tuple[list[Record], Length]]]:
+        """The conversation's length, and its rows with theirs: itself, or what becomes of one too long."""
+        plain = self._plain(written.messages, written.tools)
+        sizes = self.tokenizer.sizes(plain)
+        length, limit = self.tokenizer.measure(plain, sizes), self.selection["max_tokens"]
+        if length.tokens <= limit:
+            return length, [(written.messages, length)]
+        costs = [sum(sizes[number] for number in group) for group in exchanges(plain)]
+        policy, groups = self.selection.get("over_long", DROP), exchanges(written.messages)
+        pieces = []
+        for span in spans(costs, policy, limit + self.tokenizer.newline):
+            messages = cut(written.messages, groups, span)
+            while messages and not is_trained(messages[-1]):
+                messages.pop()
+            if messages:
+                pieces.append((messages, self.tokenizer.measure(self._plain(messages, written.tools))))
+        if pieces:
+            self.notes[f"{policy}_rows"] += len(pieces)
+        return length, pieces
+
+    def _plain(self, messages: list[Record], tools: list[Record]) -> list[Record]:
+        return self.template.plain(messages, tools) if self.template and tools else messages
 
 
-def _spool(
-    trajectory: Record, messages: list[Record], tokenizer: ChatTokenizer, spool: IO[bytes]
-) -> Candidate:
-    row = {
-        "messages": messages,
-        "instance_id": trajectory["instance_id"],
-        "policy": trajectory["policy"],
-        "resolved": True,
-    }
-    length = tokenizer.measure(messages)
-    digest = hashlib.sha256(canonical(messages).encode()).hexdigest()
-    offset = spool.tell()
-    spool.write(line(row))
-    return Candidate(row["instance_id"], length.tokens, row["policy"], digest, offset, length)
+def kept_text(messages: list[Record], malformed_turns: str) -> Conversation:
+    """The conversation as the policy wrote it, in plain text. Raises Unfit with the reason."""
+    turns = conversation(messages)
+    if not turns:
+        raise Unfit("no_assistant_turn")
+    if any(turn["role"] not in ROLES or not isinstance(turn["content"], str) for turn in turns):
+        raise Unfit("not_plain_text")
+    refused = [n for n, m in enumerate(messages) if m.get("extra", {}).get("interrupt_type") == "FormatError"]
+    if refused and malformed_turns == "drop":
+        raise Unfit("malformed_turn")
+    notes: Counter[str] = Counter()
+    if malformed_turns == "mask":
+        for number in refused:
+            if 0 < number <= len(turns) and turns[number - 1]["role"] == "assistant":
+                turns[number - 1]["weight"] = 0
+                notes["refused_masked"] += 1
+        while turns and not is_trained(turns[-1]):
+            turns.pop()
+        if not turns:
+            raise Unfit("nothing_to_learn")
+    return Conversation(turns, notes=notes)

@@ -21,11 +21,17 @@ QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class Length:
-    """Tokens of a conversation, those of them that are trained on, and assistant turns."""
+    """Tokens of a conversation, those of them trained on, and the policy's turns with the tokens of each."""
 
     tokens: int
     assistant_tokens: int
     turns: int
+    turn_tokens: tuple[int, ...] = ()
+
+
+def is_trained(message: Record) -> bool:
+    """Whether a message of a row is in the loss: the policy's turns are, but for those of weight 0."""
+    return message["role"] == "assistant" and message.get("weight", 1) != 0
 
 
 class ChatTokenizer:
@@ -44,7 +50,7 @@ class ChatTokenizer:
         for token in (TURN_START, TURN_END):
             if token not in self.special_tokens:
                 raise InputError(f"has no special token {token}", path, "a model with the ChatML format")
-        self._newline = len(self._encode(["\n"])[0])
+        self.newline = len(self._encode(["\n"])[0])
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         return [found.ids for found in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]
@@ -65,18 +71,35 @@ class ChatTokenizer:
             tail = newline if number < len(messages) - 1 else []
             turn = [start, *header, *content, end, *tail]
             ids += turn
-            trained += [message["role"] == "assistant"] * len(turn)
+            trained += [is_trained(message)] * len(turn)
         return ids, trained
 
-    def measure(self, messages: Sequence[Record]) -> Length:
-        """The conversation's length."""
-        _, trained = self.encode(messages)
-        turns = sum(message["role"] == "assistant" for message in messages)
-        return Length(tokens=len(trained), assistant_tokens=sum(trained), turns=turns)
+    def sizes(self, messages: Sequence[Record]) -> list[int]:
+        """Tokens of each message with its header, its end and the newline after it."""
+        headers = self._encode([f"{message['role']}\n" for message in messages])
+        contents = self._encode([message["content"] for message in messages])
+        return [2 + len(h) + len(c) + self.newline for h, c in zip(headers, contents, strict=True)]
+
+    def measure(self, messages: Sequence[Record], sizes: Sequence[int] | None = None) -> Length:
+        """The conversation's length. sizes: those of its messages, where they are known."""
+        sizes = self.sizes(messages) if sizes is None else sizes
+        spoken = [size for size, m in zip(sizes, messages, strict=True) if m["role"] == "assistant"]
+        trained = [size for size, m in zip(sizes, messages, strict=True) if is_trained(m)]
+        last = self.newline if messages and is_trained(messages[-1]) else 0
+        return Length(
+            tokens=max(0, sum(sizes) - self.newline),
+            assistant_tokens=sum(trained) - last,
+            turns=len(spoken),
+            turn_tokens=tuple(spoken),
+        )
 
     def has_special_token(self, messages: Sequence[Record]) -> bool:
         """Whether a message's text holds a special token's name: it would be encoded as that token."""
-        return any(token in message["content"] for message in messages for token in self.special_tokens)
+        texts = [message["content"] for message in messages]
+        texts += [
+            call["function"]["arguments"] for message in messages for call in message.get("tool_calls", [])
+        ]
+        return any(token in text for text in texts for token in self.special_tokens)
 
 
 def special_tokens(folder: str | Path) -> dict[str, int]:
@@ -88,10 +111,12 @@ def special_tokens(folder: str | Path) -> dict[str, int]:
         raise InputError("lists no added tokens", path, "a Hugging Face tokenizer") from None
 
 
-def distribution(lengths: Sequence[int], limit: int) -> Record:
-    """Quantiles of token lengths, how many there are, and how many exceed `limit`."""
+def distribution(lengths: Sequence[int], limit: int | None = None) -> Record:
+    """Quantiles of lengths, how many there are, and how many exceed `limit`, if one is given."""
     found = sorted(lengths)
-    facts: Record = {"num_samples": len(found), f"gt_{limit}": sum(length > limit for length in found)}
+    facts: Record = {"num_samples": len(found)}
+    if limit is not None:
+        facts[f"gt_{limit}"] = sum(length > limit for length in found)
     if not found:
         return facts
     facts |= {
@@ -101,6 +126,48 @@ def distribution(lengths: Sequence[int], limit: int) -> Record:
         "max": found[-1],
     }
     return facts | {f"p{round(100 * q)}": found[min(len(found) - 1, int(q * len(found)))] for q in QUANTILES}
+
+
+def stats(file: str | Path, lengths: Sequence[Length], limit: int, over_long: str) -> Record:
+    """What a file of rows holds, in tokens: {"file", "num_samples", "gt_<limit>", quantiles, ...}.
+
+    per_turn: tokens of the policy's turns, turns of a row. over_long: what became of longer conversations.
+    """
+    turns = [tokens for length in lengths for tokens in length.turn_tokens]
+    return {
+        "file": str(file),
+        **distribution([length.tokens for length in lengths], limit),
+        "max_seq_len": limit,
+        "over_long": over_long,
+        "assistant_tokens": sum(length.assistant_tokens for length in lengths),
+        "per_turn": {
+            "tokens": distribution(turns),
+            "turns_of_a_row": distribution([length.turns for length in lengths]),
+        },
+    }
+
+
+def check_stats(data: Path, path: Path, limit: int) -> tuple[int, int, str]:
+    """(rows over `limit`, rows, policy) of a stats file, after it was found to be of the rows in `data`.
+
+    Raises InputError: a file is missing, it is of another file or another number of rows, or tells nothing
+    of the limit.
+    """
+    if not data.is_file():
+        raise InputError("no such file", data, "training rows")
+    found = read_json(path)
+    if not isinstance(found, dict) or not isinstance(found.get("file"), str):
+        raise InputError("no text `file`", path, "length statistics")
+    if Path(found["file"]).resolve() != data.resolve():
+        raise InputError(f"file is {found['file']}", path, f"statistics of {data}")
+    with open(data, "rb") as stream:
+        rows = sum(1 for text in stream if text.strip())
+    for name in ("num_samples", f"gt_{limit}"):
+        if not isinstance(found.get(name), int) or isinstance(found[name], bool):
+            raise InputError(f"no whole number `{name}`", path, "length statistics of that limit")
+    if found["num_samples"] != rows:
+        raise InputError(f"num_samples is {found['num_samples']}", path, f"the {rows} rows of {data}")
+    return int(found[f"gt_{limit}"]), rows, str(found.get("over_long", "keep_truncate"))
 
 
 def table(rows: Sequence[tuple[str, Length, str]]) -> bytes:

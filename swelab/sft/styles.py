@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from swelab.records import SCHEMAS, InputError, Record, read_json
+from swelab.sft.lengths import is_trained
 from swelab.sft.student import argument_text, parse_ticks, parse_xml, write_argument
 from swelab.sft.turns import Call, Turn, turns_of
 
@@ -68,11 +69,6 @@ def write_conversation(trajectory: Record, style: Style) -> Conversation:
     if next(m["role"] for m in written.messages if m["role"] != "system") != "user":
         raise Unfit("begins_with_the_policy")
     return written
-
-
-def is_trained(message: Record) -> bool:
-    """Whether a message of a row is in the loss: the policy's turns are, but for those of weight 0."""
-    return message["role"] == "assistant" and message.get("weight", 1) != 0
 
 
 @cache

@@ -42,7 +42,16 @@ MAY_USE = {
     "scores": FOUNDATION | {"grading", "scores", "tasks"},
 }
 TORCH_ROOMS = ("swelab/sft/", "swelab/rl/", "swelab/models/shims/")
-BY_HAND = ("serve", "reap", "exec_server", "pool_server", "pool", "doctor", "collect_trajs")
+BY_HAND = (
+    "serve",
+    "reap",
+    "exec_server",
+    "pool_server",
+    "pool",
+    "doctor",
+    "collect_trajs",
+    "validate_len_stats",
+)
 SHIPPED = [
     ROOT / line
     for line in subprocess.run(

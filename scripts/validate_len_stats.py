@@ -1,0 +1,25 @@
+"""Checks that length statistics are of the training rows given, and says how many rows are too long."""
+
+import argparse
+from pathlib import Path
+
+from swelab.console import run_script
+from swelab.sft.lengths import check_stats
+
+POLICIES = {"keep_truncate": "keep_all_truncate"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data_file", type=Path, required=True, help="training rows, JSON Lines")
+    parser.add_argument("--stats_file", type=Path, required=True, help="dataset.stats.json")
+    parser.add_argument("--max_seq_len", type=int, default=32768, help="tokens")
+    args = parser.parse_args()
+    over, rows, policy = check_stats(args.data_file, args.stats_file, args.max_seq_len)
+    name, limit = f"[{Path(__file__).stem}]", args.max_seq_len
+    print(f"{name} over_{limit}={over}/{rows} ({over / max(rows, 1):.2%})")
+    print(f"{name} policy={POLICIES.get(policy, policy)} (training max_seq_len={limit})")
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,79 @@
+"""Conversations with tool calls as the model's own chat template spells them out.
+
+What the template makes is plain ChatML again: it can be measured and trained on like any other row, and it is
+what the server will make of the same messages.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from swelab.records import Fault, InputError, Record, read_json
+
+_TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>\n?", re.DOTALL)
+
+
+class ChatTemplate:
+    """The chat template of a checkpoint folder."""
+
+    def __init__(self, folder: str | Path):
+        """Raises InputError when there is none, or it does not parse."""
+        self.path = Path(folder) / "tokenizer_config.json"
+        separate = Path(folder) / "chat_template.jinja"
+        text = separate.read_text() if separate.is_file() else read_json(self.path).get("chat_template")
+        if not isinstance(text, str):
+            raise InputError("no chat_template", self.path, "one that spells out tool calls")
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+        environment.filters["tojson"] = _json
+        environment.globals["raise_exception"] = _refuse
+        try:
+            self._template = environment.from_string(text)
+        except TemplateError as error:
+            raise InputError(f"chat_template: {error}", self.path, "a Jinja template") from None
+
+    def plain(self, messages: Sequence[Record], tools: Sequence[Record]) -> list[Record]:
+        """The messages as plain text in the roles system, user and assistant; weights stay.
+
+        Raises InputError when the template fails, is not ChatML, or leaves the tools out.
+        """
+        try:
+            text = self._template.render(messages=[_parsed(m) for m in messages], tools=list(tools))
+        except (TemplateError, Fault) as error:
+            raise InputError(f"chat_template: {error}", self.path) from None
+        found = [{"role": role, "content": content} for role, content in _TURN.findall(text)]
+        if _TURN.sub("", text):
+            raise InputError("chat_template is not ChatML", self.path, "<|im_start|>role ... <|im_end|>")
+        if any(tool["function"]["name"] not in text for tool in tools):
+            raise InputError("chat_template leaves the tools out", self.path, "one that spells them out")
+        spoken = [message for message in messages if message["role"] == "assistant"]
+        turns = [message for message in found if message["role"] == "assistant"]
+        if len(spoken) != len(turns):
+            raise InputError("chat_template joins or drops turns of the policy", self.path)
+        for message, turn in zip(spoken, turns):
+            if "weight" in message:
+                turn["weight"] = message["weight"]
+        return found
+
+
+def _parsed(message: Record) -> Record:
+    """Templates write arguments as JSON themselves."""
+    if "tool_calls" not in message:
+        return message
+    calls = [
+        {**call, "function": {**call["function"], "arguments": json.loads(call["function"]["arguments"])}}
+        for call in message["tool_calls"]
+    ]
+    return {**message, "tool_calls": calls}
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _refuse(message: str) -> None:
+    raise Fault(message)

@@ -1,0 +1,64 @@
+"""What becomes of a conversation that is longer than the limit.
+
+Its head (system prompt and task) stays in every row; what follows are exchanges, each a turn of the policy
+and what answered it.
+"""
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from swelab.records import Record
+
+DROP, LEFT, SPLIT, KEEP = "drop", "truncate_left_of_last_turn", "split", "keep_truncate"
+Span = tuple[int, int]
+"""Exchanges from .. to-1 of a conversation."""
+
+
+def exchanges(messages: Sequence[Record]) -> list[list[int]]:
+    """Numbers of the messages of the head, then of each exchange."""
+    head = list(takewhile(lambda number: messages[number]["role"] != "assistant", range(len(messages))))
+    groups = [head]
+    for number in range(len(head), len(messages)):
+        if messages[number]["role"] == "assistant":
+            groups.append([])
+        groups[-1].append(number)
+    return groups
+
+
+def spans(sizes: Sequence[int], policy: str, limit: int) -> list[Span]:
+    """Which exchanges each row of an over-long conversation holds; none when nothing of it can be kept.
+
+    sizes: tokens of the head, then of each exchange. drop: no row. truncate_left_of_last_turn: as many of the
+    last exchanges as fit. split: every exchange once, in rows that fit. keep_truncate: all of them, for a
+    trainer that cuts at the limit, as long as the policy speaks before that.
+    """
+    head, costs = sizes[0], sizes[1:]
+    if policy == KEEP:
+        return [(0, len(costs))] if head < limit else []
+    if policy == LEFT:
+        kept = _fitting(costs[::-1], limit - head)
+        return [(len(costs) - kept, len(costs))] if kept else []
+    found: list[Span] = []
+    start = 0
+    while policy == SPLIT and start < len(costs):
+        count = _fitting(costs[start:], limit - head)
+        if not count:
+            return []
+        found.append((start, start + count))
+        start += count
+    return found
+
+
+def _fitting(costs: Sequence[int], room: int) -> int:
+    """How many of the costs fit together, from the first on."""
+    for count, cost in enumerate(costs):
+        room -= cost
+        if room < 0:
+            return count
+    return len(costs)
+
+
+def cut(messages: Sequence[Record], groups: Sequence[Sequence[int]], span: Span) -> list[Record]:
+    """The head and the exchanges of a span."""
+    chosen = [*groups[0], *(number for group in groups[1:][slice(*span)] for number in group)]
+    return [messages[number] for number in chosen]

@@ -1,0 +1,315 @@
+"""Gates between resolved trajectories and rows: criteria, choice, over-long conversations, their counts."""
+
+import hashlib
+import io
+import itertools
+import json
+import subprocess
+import sys
+
+import pytest
+
+from swelab import recipes
+from swelab.recorded import read_recording
+from swelab.records import InputError, check, read_json, write_json, write_jsonl
+from swelab.sft.chat_template import ChatTemplate
+from swelab.sft.dataset import build_dataset
+from swelab.sft.lengths import ChatTokenizer, stats
+from swelab.sft.overlong import exchanges, spans
+from swelab.sft.selection import edits_tests
+from swelab.sft.styles import Style
+from tests.toy_checkpoint import make_checkpoint
+from tests.unit.recorded_runs import (
+    PATCH,
+    acted,
+    asked,
+    mini_text,
+    seen,
+    system,
+    trajectory,
+    usual,
+    write_mini,
+    write_run,
+)
+from tests.unit.test_sft_dataset import grade
+from tests.unit.test_sft_dataset import trajectory as spoken
+
+TEMPLATE = """{% if tools %}<|im_start|>system
+{{ messages[0].content }}
+Tools:{% for tool in tools %} {{ tool | tojson }}{% endfor %}<|im_end|>
+{% endif %}{% for m in messages %}{% if m.role == 'assistant' %}<|im_start|>assistant
+{{ m.content }}{% for call in m.tool_calls or [] %}
+[call {{ call.function.name }} {{ call.function.arguments | tojson }}]{% endfor %}<|im_end|>
+{% elif m.role != 'system' %}<|im_start|>user
+{{ m.content }}<|im_end|>
+{% endif %}{% endfor %}"""
+"""Of our own making; models have others of this kind."""
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = make_checkpoint(tmp_path_factory.mktemp("base") / "toy")
+    write_json(folder.parent / "toy.json", {})
+    settings = read_json(folder / "tokenizer_config.json")
+    write_json(folder / "tokenizer_config.json", settings | {"chat_template": TEMPLATE})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(base):
+    return ChatTokenizer(base)
+
+
+def selection(**changes):
+    return recipes.complete("sft", {"base": "x", "selection": changes}, "r")["selection"]
+
+
+def build(rows, tokenizer, style=None, template=None, **changes):
+    grades = {("scripted", row["instance_id"]): {"status": "resolved", "resolved": True} for row in rows}
+    chosen = selection(**{"max_tokens": 10_000, **changes})
+    return build_dataset(iter(rows), grades, chosen, tokenizer, io.BytesIO(), style, template)
+
+
+def recorded(tmp_path, content, name="a"):
+    if "messages" in content:
+        path = write_mini(tmp_path, name, content) / f"{name}.traj.json"
+    else:
+        path = write_run(tmp_path, name, content) / f"{name}.traj"
+    return {**read_recording(path), "policy": "scripted", "subset": "s"}
+
+
+@pytest.mark.parametrize(
+    ("change", "criteria", "reason"),
+    [
+        ({"outcome": "cost_limit"}, {"outcomes": ["submitted"]}, "ended_by_cost_limit"),
+        ({"model_patch": " \n"}, {"nonempty_patch": True}, "no_patch"),
+        ({"model_patch": PATCH.replace("pkg/a.py", "tests/a.py")}, {"no_test_edits": True}, "edits_tests"),
+    ],
+)
+def test_criteria_are_off_until_asked_for(tokenizer, change, criteria, reason):
+    rows = [spoken("a", 0, **change), spoken("b", 1, model_patch=PATCH)]
+    assert build(rows, tokenizer).facts(9)["kept"] == 2
+    facts = build(rows, tokenizer, **criteria).facts(9)
+    assert facts["dropped"] == {reason: 1} and facts["kept"] == 1
+    gates = {gate["gate"]: gate for gate in facts["gates"]}
+    assert gates["criteria"] == {"gate": "criteria", "in": 2, "out": 1, "dropped": {reason: 1}}
+
+
+def test_gates_add_up(tokenizer):
+    rows = [spoken("a", n) for n in (1, 1, 2, 3)] + [spoken("b", 4), spoken("lost", outcome="not_recorded")]
+    rows[3]["messages"][1]["content"] += " again" * 900
+    told = build(rows, tokenizer, max_tokens=600).facts(600)
+    assert [gate["in"] for gate in told["gates"][1:]] == [gate["out"] for gate in told["gates"][:-1]]
+    assert (
+        told["gates"][0]["in"] == told["trajectories"] == 6 and told["gates"][-1]["out"] == told["kept"] == 2
+    )
+    assert told["dropped"] == {"duplicate": 1, "not_recorded": 1, "over_per_instance": 1, "too_long": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_test"),
+    [
+        ("tests/a.py", True),
+        ("pkg/test_a.py", True),
+        ("pkg/a_test.go", True),
+        ("pkg/conftest.py", True),
+        ("src/Test/x.c", True),
+        ("pkg/testing/a.py", True),
+        ("pkg/latest.py", False),
+        ("pkg/contest.py", False),
+        ("tested/a.py", False),
+    ],
+)
+def test_which_files_are_tests(name, is_test):
+    assert edits_tests(f"diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n") is is_test
+
+
+def test_a_seeded_choice(tokenizer):
+    rows = [spoken("a", number) for number in range(8)]
+
+    def drawn(order, **changes):
+        found = build(order, tokenizer, per_instance=3, **changes).rows()
+        return [row["messages"][1]["content"] for row in found]
+
+    first = drawn(rows, choice="random", seed=1)
+    assert len(first) == 3 and drawn(rows[::-1], choice="random", seed=1) == first
+    assert {tuple(drawn(rows, choice="random", seed=seed)) for seed in range(5)} - {tuple(first)}
+    assert len(drawn(rows)) == 3
+
+
+def test_spans():
+    """Every way of being too long, against what is asked of the policy."""
+    for sizes in itertools.product([1, 2, 5], repeat=4):
+        for limit in range(1, 16):
+            costs, room = sizes[1:], limit - sizes[0]
+            assert spans(sizes, "drop", limit) == []
+            assert spans(sizes, "keep_truncate", limit) == ([(0, 3)] if room > 0 else [])
+            left = spans(sizes, "truncate_left_of_last_turn", limit)
+            fits = [n for n in range(3) if sum(costs[n:]) <= room]
+            assert left == ([(fits[0], 3)] if fits else [])
+            split = spans(sizes, "split", limit)
+            if max(costs) > room:
+                assert split == []
+            else:
+                assert [n for start, end in split for n in range(start, end)] == [0, 1, 2]
+                assert all(sum(costs[start:end]) <= room for start, end in split)
+
+
+def long_run(turns=12):
+    said = [
+        m
+        for n in range(turns)
+        for m in (acted(f"Step {n}.", "bash", {"command": f"ls {n}"}), seen("x " * 20))
+    ]
+    return trajectory([system(), asked(), *said, acted("Done.", "submit", {}), seen(PATCH)])
+
+
+@pytest.mark.parametrize("style", ["xml", "tool"])
+def test_over_long_conversations(tmp_path, base, tokenizer, style):
+    row = recorded(tmp_path, long_run())
+    settings = {"style": Style(style), "template": ChatTemplate(base)}
+    (whole,) = build([row], tokenizer, **settings).rows()
+    head, limit = 2, (1800 if style == "tool" else 500)
+
+    def rows(policy):
+        built = build([row], tokenizer, **settings, max_tokens=limit, over_long=policy)
+        assert all(length.tokens <= limit for length in built.lengths()) or policy == "keep_truncate"
+        return [found["messages"] for found in built.rows()], built.facts(limit)
+
+    assert rows("drop")[1]["dropped"] == {"too_long": 1}
+    (kept,), facts = rows("keep_truncate")
+    assert kept == whole["messages"] and facts["lengths_of_kept"][f"gt_{limit}"] == 1
+    (left,), facts = rows("truncate_left_of_last_turn")
+    assert left[:head] == whole["messages"][:head] and left[-1] == whole["messages"][-1]
+    assert left[head:] == whole["messages"][-len(left[head:]) :] and 2 < len(left) < len(whole["messages"])
+    pieces, facts = rows("split")
+    assert len(pieces) > 1 and facts["kept"] == 1 and facts["rows"] == len(pieces)
+    assert facts["notes"] == {"split_rows": len(pieces)}
+    turns = [m for m in whole["messages"] if m["role"] == "assistant"]
+    assert [m for piece in pieces for m in piece if m["role"] == "assistant"] == turns
+    assert all(piece[:head] == whole["messages"][:head] for piece in pieces)
+    built = build([row], tokenizer, **settings, max_tokens=limit, over_long="split")
+    assert [found["part"] for found in built.rows()] == [[n + 1, len(pieces)] for n in range(len(pieces))]
+
+
+def test_a_turn_that_never_fits_leaves_nothing(tmp_path, tokenizer):
+    row = recorded(tmp_path, long_run())
+    for policy in ("split", "truncate_left_of_last_turn"):
+        built = build([row], tokenizer, Style("xml"), max_tokens=60, over_long=policy)
+        assert built.facts(60)["dropped"] == {"too_long": 1} and not list(built.rows())
+
+
+def test_exchanges():
+    roles = ["system", "user", "assistant", "tool", "tool", "assistant", "user", "assistant"]
+    assert exchanges([{"role": role} for role in roles]) == [[0, 1], [2, 3, 4], [5, 6], [7]]
+    assert exchanges([{"role": "user"}]) == [[0]]
+
+
+def test_a_masked_turn_is_not_counted(tmp_path, tokenizer):
+    bad = trajectory([*usual()[:2], acted("Oops.", "bash", "{"), seen("no"), *usual()[2:]])
+    style = Style("xml", malformed_turns="mask")
+    built = build([recorded(tmp_path, bad)], tokenizer, style)
+    (row,), (length,) = built.rows(), built.lengths()
+    check(row, "sft_row", "row")
+    weights = [m.get("weight", 1) for m in row["messages"] if m["role"] == "assistant"]
+    assert weights == [0, 1, 1, 1] and length.turns == 4 and len(length.turn_tokens) == 4
+    ids, trained = tokenizer.encode(row["messages"])
+    assert (len(ids), sum(trained)) == (length.tokens, length.assistant_tokens)
+    assert sum(length.turn_tokens[1:]) - tokenizer.newline == length.assistant_tokens
+    assert built.facts(9)["notes"] == {"bad_arguments_masked": 1}
+
+
+def test_a_masked_turn_in_plain_text(tmp_path, tokenizer):
+    row = recorded(tmp_path, mini_text())
+    told = {"role": "user", "content": "One block.", "extra": {"interrupt_type": "FormatError"}}
+    row["messages"][2:2] = [{"role": "assistant", "content": "?"}, told]
+    assert build([row], tokenizer).facts(9)["dropped"] == {"malformed_turn": 1}
+    (found,) = build([row], tokenizer, malformed_turns="mask").rows()
+    assert [m.get("weight") for m in found["messages"] if m["role"] == "assistant"] == [0, None, None]
+
+
+def test_tool_calls_are_measured_as_the_template_writes_them(tmp_path, base, tokenizer):
+    built = build([recorded(tmp_path, trajectory())], tokenizer, Style("tool"), ChatTemplate(base))
+    (row,), (length,) = built.rows(), built.lengths()
+    check(row, "sft_row", "row")
+    plain = ChatTemplate(base).plain(row["messages"], row["tools"])
+    assert [m["role"] for m in plain] == ["system", "user"] + ["assistant", "user"] * 2 + ["assistant"]
+    assert plain[2]["content"] == 'Let me look.[call bash {"command": "cat pkg/a.py"}]'
+    assert '"str_replace_editor"' in plain[0]["content"]
+    assert length.tokens == len(tokenizer.encode(plain)[0])
+
+
+@pytest.mark.parametrize(
+    ("template", "fault"),
+    [
+        ("{{ raise_exception('no tools here') }}", "no tools here"),
+        ("{% for %}", "a Jinja template"),
+        ("{{ messages[0].content }}", "not ChatML"),
+        ("<|im_start|>user\nx<|im_end|>\n", "leaves the tools out"),
+        (None, "no chat_template"),
+    ],
+)
+def test_a_template_without_tools_is_refused(tmp_path, template, fault):
+    write_json(tmp_path / "tokenizer_config.json", {"chat_template": template})
+    tools = [{"function": {"name": "bash"}}]
+    with pytest.raises(InputError, match=fault) as error:
+        ChatTemplate(tmp_path).plain([{"role": "user", "content": "x"}], tools)
+    assert "\n" not in str(error.value)
+
+
+def test_stats_and_their_validator(tmp_path, tokenizer):
+    data, path = tmp_path / "dataset.jsonl", tmp_path / "dataset.stats.json"
+    built = build([spoken(f"i{n}", n) for n in range(4)], tokenizer)
+    write_jsonl(data, built.rows())
+    told = stats(data, built.lengths(), 50, "drop")
+    assert told["num_samples"] == 4 and told["gt_50"] == 4 and told["file"] == str(data)
+    assert told["per_turn"]["turns_of_a_row"]["max"] == 2 and told["per_turn"]["tokens"]["num_samples"] == 8
+
+    def validate(**changes):
+        write_json(path, {**told, **changes})
+        command = [
+            sys.executable,
+            "-m",
+            "scripts.validate_len_stats",
+            "--data_file",
+            data,
+            "--stats_file",
+            path,
+        ]
+        done = subprocess.run([*command, "--max_seq_len", "50"], capture_output=True, text=True)
+        assert len(done.stderr.splitlines()) == (done.returncode != 0)
+        return done.returncode, done.stdout or done.stderr
+
+    code, out = validate(over_long="keep_truncate")
+    assert code == 0 and "over_50=4/4 (100.00%)" in out and "policy=keep_all_truncate" in out
+    for change, fault in [
+        ({"file": str(path)}, "file is"),
+        ({"file": None}, "no text `file`"),
+        ({"num_samples": 3}, "num_samples is 3"),
+        ({"num_samples": "4"}, "no whole number `num_samples`"),
+        ({"gt_50": None}, "no whole number `gt_50`"),
+    ]:
+        code, out = validate(**change)
+        assert code == 2 and fault in out
+
+
+def test_the_script_writes_a_style(base, tmp_path):
+    rows = [recorded(tmp_path, trajectory(), f"i{number}") for number in range(3)]
+    rows[2]["messages"][2]["content"] = rows[2]["messages"][2]["thought"] = "Otherwise."
+    write_jsonl(tmp_path / "t.jsonl", rows)
+    digest = hashlib.sha256(PATCH.encode()).hexdigest()
+    write_jsonl(tmp_path / "g.jsonl", [grade(f"i{n}", patch_sha256=digest) for n in range(3)])
+    (tmp_path / "prompt.txt").write_text("Use functions.")
+    rows = f"rows: {{style: xml, system: {tmp_path / 'prompt.txt'}}}\n"
+    (tmp_path / "r.yaml").write_text(f"base: toy\n{rows}")
+    command = [sys.executable, "-m", "scripts.build_sft_dataset", "--trajectories", tmp_path / "t.jsonl"]
+    command += ["--grades", tmp_path / "g.jsonl", "--recipe", tmp_path / "r.yaml"]
+    command += ["--base", base.parent / "toy.json"]
+    command += [f"--{name}={tmp_path / name}" for name in ("dataset", "manifest", "lengths", "stats")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(text) for text in (tmp_path / "dataset").read_text().splitlines()]
+    assert [row["instance_id"] for row in found] == ["i0", "i2"]  # i1 says the same as i0
+    assert found[0]["messages"][0] == {"role": "system", "content": "Use functions."}
+    assert read_json(tmp_path / "stats")["num_samples"] == 2
+    assert read_json(tmp_path / "manifest")["recipe"]["rows"]["style"] == "xml"
