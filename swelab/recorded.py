@@ -218,7 +218,7 @@ def _mini(path: Path, parts: Record) -> Record:
 
 
 def import_recordings(mine: list[str], found: dict[str, list[Path]]) -> Iterator[tuple[Record, str]]:
-    """A trajectory record (without policy and subset) of each instance in `mine`, and '' or why it is refused.
+    """A trajectory record (without policy and subset) of each instance in `mine`, and why it is refused.
 
     A task that was not recorded, or not usably, has the outcome not_recorded and the reason in its info.
     """

@@ -6,14 +6,14 @@ what the server will make of the same messages.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from swelab.records import Fault, InputError, Record, read_json
+from swelab.records import Fault, InputError, Record, read_json, read_jsonl
 
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>\n?", re.DOTALL)
 
@@ -42,7 +42,7 @@ class ChatTemplate:
         Raises InputError when the template fails, is not ChatML, or leaves the tools out.
         """
         try:
-            text = self._template.render(messages=[_parsed(m) for m in messages], tools=list(tools))
+            text = self._template.render(messages=[parsed(m) for m in messages], tools=list(tools))
         except (TemplateError, Fault) as error:
             raise InputError(f"chat_template: {error}", self.path) from None
         found = [{"role": role, "content": content} for role, content in _TURN.findall(text)]
@@ -60,8 +60,32 @@ class ChatTemplate:
         return found
 
 
-def _parsed(message: Record) -> Record:
-    """Templates write arguments as JSON themselves."""
+class PlainRows:
+    """Messages of rows as plain text; the chat template is read when the first row with tools comes."""
+
+    def __init__(self, base: str | Path):
+        self.base = base
+        self._template: ChatTemplate | None = None
+
+    def of(self, row: Mapping[str, Any]) -> list[Record]:
+        """The row's messages in the roles system, user and assistant. Raises InputError."""
+        if not row.get("tools"):
+            return row["messages"]
+        self._template = self._template or ChatTemplate(self.base)
+        return self._template.plain(row["messages"], row["tools"])
+
+
+def says_more(dataset: Path) -> bool:
+    """Whether rows have what trainers do not read by themselves: turns of weight 0, or tools."""
+
+    def weighted(row: Record) -> bool:
+        return any(isinstance(message, dict) and "weight" in message for message in row.get("messages") or ())
+
+    return any("tools" in row or weighted(row) for row in read_jsonl(dataset))
+
+
+def parsed(message: Record) -> Record:
+    """The message with its calls' arguments as objects: templates write them as JSON themselves."""
     if "tool_calls" not in message:
         return message
     calls = [

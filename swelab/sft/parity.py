@@ -16,6 +16,7 @@ import transformers
 from safetensors.torch import load_file
 
 from swelab.records import Fault, Record, read_jsonl
+from swelab.sft.chat_template import PlainRows, parsed
 from swelab.sft.lengths import TURN_END, ChatTokenizer
 from swelab.weights import weight_files
 
@@ -40,8 +41,10 @@ def check_parity(checkpoint: Path, settings: Record, dataset: Path) -> Record:
     transformers.logging.disable_progress_bar()
     rows = list(itertools.islice(read_jsonl(dataset), SAMPLE_ROWS))
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(checkpoint)
-    facts = compare_tokens(rows, _own_tokenizer(checkpoint, settings), tokenizer, ChatTokenizer(checkpoint))
-    sample = tokenizer.apply_chat_template(rows[0]["messages"], return_dict=False)[:SAMPLE_TOKENS]
+    plain = PlainRows(checkpoint)
+    ours = ChatTokenizer(checkpoint)
+    facts = compare_tokens(rows, _own_tokenizer(checkpoint, settings), tokenizer, ours, plain)
+    sample = tokenizer.apply_chat_template(plain.of(rows[0]), return_dict=False)[:SAMPLE_TOKENS]
     return facts | compare_logits(checkpoint, settings, sample)
 
 
@@ -57,26 +60,29 @@ def _instantiate(component: Record) -> Any:
     return instantiate(OmegaConf.create(component))
 
 
-def compare_tokens(rows: Sequence[Record], torchtune: Any, template: Any, lengths: ChatTokenizer) -> Record:
+def compare_tokens(
+    rows: Sequence[Record], torchtune: Any, template: Any, lengths: ChatTokenizer, plain: PlainRows
+) -> Record:
     """Tokens and loss masks: torchtune's, those that the dataset was measured by, the chat template's.
 
     A content that begins with a newline is split otherwise after a header than alone: the text is
     the same, some tokens are not. Such conversations are counted; any other difference raises.
     """
-    from torchtune.data import OpenAIToMessages
+    from swelab.sft.weighted import WeightedMessages
 
-    to_messages = OpenAIToMessages(train_on_input=False)
+    to_messages = WeightedMessages(plain)
     newline = template.encode("\n", add_special_tokens=False)
     split = 0
     for row in rows:
         name = row["instance_id"]
         sample = torchtune(to_messages(row))
         tokens, trained = sample["tokens"], [not masked for masked in sample["mask"]]
-        if (tokens, trained) != lengths.encode(row["messages"]):
+        if (tokens, trained) != lengths.encode(plain.of(row)):
             raise ParityError(f"{name}: torchtune's tokens or loss mask are not those of tokenizer.json")
         if tokens[-1] != template.convert_tokens_to_ids(TURN_END) or not trained[-1]:
             raise ParityError(f"{name}: the last end-of-turn has no loss")
-        served = template.apply_chat_template(row["messages"], return_dict=False)
+        messages = [parsed(message) for message in row["messages"]]
+        served = template.apply_chat_template(messages, tools=row.get("tools"), return_dict=False)
         if template.decode(tokens + newline) != template.decode(served):
             raise ParityError(f"{name}: the chat template says something else than torchtune")
         split += tokens + newline != served

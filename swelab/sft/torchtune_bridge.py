@@ -18,6 +18,7 @@ import yaml
 
 from swelab.console import Progress
 from swelab.records import Fault, InputError, Record, digest, sha256_file, write_bytes, write_json
+from swelab.sft.chat_template import says_more
 from swelab.sft.lengths import special_tokens
 from swelab.sft.ranks import Ranks, command, share
 from swelab.tether import Tethered, fault_line
@@ -104,16 +105,24 @@ def _data(base: Path, dataset: Path) -> Record:
             "special_tokens": special_tokens(base),
             "max_seq_len": None,
         },
-        "dataset": {
-            "_component_": "torchtune.datasets.chat_dataset",
-            "source": "json",
-            "data_files": str(dataset),
-            "conversation_column": "messages",
-            "conversation_style": "openai",
-            "train_on_input": False,
-            "packed": False,
-            "split": "train",
-        },
+        "dataset": _rows(base, dataset),
+    }
+
+
+def _rows(base: Path, dataset: Path) -> Record:
+    """torchtune's own chat dataset, or ours where rows say more than it reads."""
+    if dataset.is_file() and says_more(dataset):
+        own = "swelab.sft.weighted.chat_dataset"
+        return {"_component_": own, "data_files": str(dataset), "base": str(base), "packed": False}
+    return {
+        "_component_": "torchtune.datasets.chat_dataset",
+        "source": "json",
+        "data_files": str(dataset),
+        "conversation_column": "messages",
+        "conversation_style": "openai",
+        "train_on_input": False,
+        "packed": False,
+        "split": "train",
     }
 
 

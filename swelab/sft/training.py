@@ -6,6 +6,7 @@ from pathlib import Path
 
 from swelab.provenance import packages
 from swelab.records import InputError, Record, check, read_jsonl, sha256_file
+from swelab.sft.chat_template import PlainRows
 from swelab.sft.lengths import ChatTokenizer, same_vocabulary
 from swelab.sft.ranks import ranks_of
 from swelab.sft.torchtune_bridge import STEPS, run_torchtune, step_rows, torchtune_config, write_config
@@ -67,12 +68,12 @@ def check_inputs(base: Path, dataset: Path, train: Record) -> Record:
     longest = check_weights(base)["max_position_embeddings"]
     torchtune_config(base, dataset, Path(), train, {})
     same_vocabulary(base)
-    tokenizer = ChatTokenizer(base)
+    tokenizer, plain = ChatTokenizer(base), PlainRows(base)
     lengths = []
     for number, row in enumerate(read_jsonl(dataset), 1):
         check(row, "sft_row", f"{dataset}, row {number}")
-        length = tokenizer.measure(row["messages"])
-        if not length.turns:
+        length = tokenizer.measure(plain.of(row))
+        if not length.assistant_tokens:
             raise InputError("has no assistant turn", f"{dataset}, row {number}", "a turn to train on")
         if length.tokens > longest:
             raise InputError(f"{length.tokens} tokens", f"{dataset}, row {number}", f"at most {longest}")

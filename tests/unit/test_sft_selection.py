@@ -40,7 +40,9 @@ Tools:{% for tool in tools %} {{ tool | tojson }}{% endfor %}<|im_end|>
 {% endif %}{% for m in messages %}{% if m.role == 'assistant' %}<|im_start|>assistant
 {{ m.content }}{% for call in m.tool_calls or [] %}
 [call {{ call.function.name }} {{ call.function.arguments | tojson }}]{% endfor %}<|im_end|>
-{% elif m.role != 'system' %}<|im_start|>user
+{% elif m.role == 'system' %}{% if not tools %}<|im_start|>system
+{{ m.content }}<|im_end|>
+{% endif %}{% else %}<|im_start|>user
 {{ m.content }}<|im_end|>
 {% endif %}{% endfor %}"""
 """Of our own making; models have others of this kind."""

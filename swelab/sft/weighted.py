@@ -1,0 +1,58 @@
+"""A dataset for torchtune that leaves turns of weight 0 out of the loss and spells out tool calls.
+
+torchtune 0.6 reads the role and text of a message and nothing else: it would train on a masked turn, and it
+refuses answers of tools. Rows are read from their file one at a time.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from torch.utils.data import Dataset
+from torchtune.data import Message, OpenAIToMessages
+from torchtune.datasets._sft import SFTTransform
+from torchtune.modules.transforms import Transform
+
+from swelab.sft.chat_template import PlainRows
+from swelab.sft.lengths import is_trained
+
+
+class WeightedMessages(Transform):
+    """From a row to torchtune's messages."""
+
+    def __init__(self, plain: PlainRows):
+        self.plain = plain
+
+    def __call__(self, sample: Mapping[str, Any]) -> dict[str, list[Message]]:
+        messages = self.plain.of(sample)
+        found = OpenAIToMessages()({"messages": messages})
+        for message, source in zip(found["messages"], messages, strict=True):
+            message.masked = not is_trained(source)
+        return found
+
+
+class ChatRows(Dataset):
+    """The rows of a JSON Lines file as tokens and labels."""
+
+    def __init__(self, path: str, transform: SFTTransform):
+        self.path, self.transform = path, transform
+        self.offsets = []
+        offset = 0
+        with open(path, "rb") as stream:
+            for text in stream:
+                if text.strip():
+                    self.offsets.append(offset)
+                offset += len(text)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        with open(self.path, "rb") as stream:
+            stream.seek(self.offsets[index])
+            return self.transform(json.loads(stream.readline()))
+
+
+def chat_dataset(tokenizer: Any, *, data_files: str, base: str, packed: bool = False) -> ChatRows:
+    """The rows of `data_files`; `base` is the folder whose chat template spells out tools."""
+    return ChatRows(data_files, SFTTransform(WeightedMessages(PlainRows(base)), tokenizer))
