@@ -1,6 +1,7 @@
-"""A run of SWE-agent and its reports as training rows, as `collect_trajs` of swesmith 0.0.9 writes them.
+"""A folder of recorded trajectories and its reports as training rows, with the options of `collect_trajs`.
 
-By hand, on folders; inside an experiment the rule build_sft_dataset does this on its own records.
+Rows are whole conversations of resolved runs, each readable by the student's own parser; with --compat those
+that swesmith 0.0.9 writes. Inside an experiment a recorded policy and the rule build_sft_dataset do this.
 """
 
 import argparse
@@ -10,42 +11,46 @@ from functools import partial
 from pathlib import Path
 
 from swelab.console import run_script
-from swelab.records import InputError
-from swelab.sft.collect import compat_line, convert_all, folders_of, system_prompt, write_lines
+from swelab.records import InputError, write_json
+from swelab.sft.collect import compat_line, convert_all, folders_of, system_prompt, whole_line, write_lines
+from swelab.sft.styles import Style, definitions
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    runs = Path("trajectories", os.environ.get("USER", ""))
+    add("-t", "--traj_dir", type=Path, default=runs, help="folder with <id>/<id>.traj")
+    add("-e", "--eval_dir", type=Path, default=Path("logs/run_evaluation"), help="with <id>/report.json")
+    add("-s", "--style", choices=["xml", "ticks", "tool"], default="xml", help="how actions are written")
+    add("-o", "--out_dir", type=Path, default=Path("trajectories_sft"), help="for <eval_dir>.<style>.jsonl")
+    add("-w", "--workers", type=int, default=os.cpu_count(), help="processes")
+    add("--compat", action="store_true", help="the rows of swesmith 0.0.9, unresolved and cut ones included")
+    add("--system-prompt", type=Path, help="the student's: a SWE-agent configuration, or text")
+    add("--tools", type=Path, help="tool definitions for the style tool")
+    add("--malformed-turns", choices=["drop", "mask", "keep"], default="drop", help="see the SFT recipe")
+    return parser.parse_args()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    add = parser.add_argument
-    add(
-        "-t",
-        "--traj_dir",
-        type=Path,
-        default=Path("trajectories", os.environ.get("USER", "")),
-        help="the run",
-    )
-    add("-e", "--eval_dir", type=Path, default=Path("logs/run_evaluation"), help="<id>/report.json of each")
-    add("-s", "--style", choices=["xml", "ticks", "tool"], default="xml", help="how actions are written")
-    add(
-        "-o",
-        "--out_dir",
-        type=Path,
-        default=Path("trajectories_sft"),
-        help="where <eval_dir>.<style>.jsonl goes",
-    )
-    add("-w", "--workers", type=int, default=os.cpu_count(), help="processes")
-    add("--system-prompt", type=Path, help="SWE-agent configuration, or text, with the system prompt of xml")
-    args = parser.parse_args()
-    if args.style == "xml" and not args.system_prompt:
-        raise InputError(
-            "no --system-prompt", "--style xml", "the configuration that the student will run with"
-        )
+    args = options()
     system = system_prompt(args.system_prompt) if args.system_prompt else ""
+    if args.compat and args.style == "xml" and not system:
+        raise InputError("no --system-prompt", "--compat", "the configuration that the student will run with")
+    if args.compat:
+        convert = partial(compat_line, args.traj_dir, args.eval_dir, args.style, system)
+    else:
+        tools = definitions(args.tools) if args.tools else []
+        style = Style(args.style, args.malformed_turns, system, tools)
+        convert = partial(whole_line, args.traj_dir, args.eval_dir, style)
     output = args.out_dir / f"{args.eval_dir.name}.{args.style}.jsonl"
     folders = folders_of(args.traj_dir)
-    convert = partial(compat_line, args.traj_dir, args.eval_dir, args.style, system)
     count, dropped = write_lines(convert_all(convert, folders, args.workers), output)
-    told = "".join(f"; {number} dropped: {reason}" for reason, number in sorted(dropped.items()))
+    reasons = dict(sorted(dropped.items()))
+    facts = {"folders": len(folders), "rows": count, "dropped": reasons}
+    write_json(output.with_suffix(".manifest.json"), facts)
+    told = "".join(f"; {number} dropped: {reason}" for reason, number in reasons.items())
     print(f"{len(folders)} folders, {count} rows in {output}{told}", file=sys.stderr)
 
 

@@ -5,7 +5,6 @@ SWE-agent leaves `<run>/<id>/<id>.traj` beside a `.pred` and perhaps a `.patch`;
 `trajectories/<user>/<run>/` can be named.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -15,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from swelab.records import InputError, Record, shorten
+from swelab.records import InputError, Record, sha256_file, shorten
 
 SWE_AGENT, MINI = ".traj", ".traj.json"
 MINI_1, MINI_2 = "mini-swe-agent-1", "mini-swe-agent-1.1"
@@ -83,7 +82,7 @@ def recordings(folder: str | Path) -> dict[str, list[Path]]:
 
 
 def read_recording(path: Path) -> Record:
-    """One trajectory file as a trajectory record without policy and subset. Raises Broken."""
+    """One trajectory file as a trajectory record without policy, subset and key. Raises Broken."""
     try:
         data = path.read_bytes()
         parts = _parts(data)
@@ -95,7 +94,7 @@ def read_recording(path: Path) -> Record:
         raise Broken(f"cannot be read: {shorten(str(error))}") from None
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
         raise Broken(f"of another shape: {type(error).__name__} {shorten(str(error), 80)}") from None
-    return {**record, "key": hashlib.sha256(data).hexdigest()}
+    return record
 
 
 def _parts(data: bytes) -> Record:
@@ -227,9 +226,9 @@ def import_recordings(mine: list[str], found: dict[str, list[Path]]) -> Iterator
         try:
             if not paths:
                 raise Broken("not recorded")
-            if len(paths) > 1 and len({hashlib.sha256(path.read_bytes()).digest() for path in paths}) > 1:
+            if len(set(map(sha256_file, paths[1:] and paths))) > 1:
                 raise Broken(f"recorded {len(paths)} times: {', '.join(map(str, paths))}")
-            yield read_recording(paths[0]), ""
+            yield read_recording(paths[0]) | {"key": sha256_file(paths[0])}, ""
         except Broken as fault:
             yield _not_recorded(name, str(fault)), f"{paths[0]}: {fault}" if paths else ""
 

@@ -5,13 +5,15 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 
 from swelab.recipes import read_yaml
-from swelab.records import InputError, Record, atomic, read_text
-from swelab.sft.compat import Lossy, compat_row
-from swelab.sft.styles import Style, definitions
+from swelab.recorded import MINI, SWE_AGENT, Broken, read_recording
+from swelab.records import InputError, Record, atomic, line, read_text
+from swelab.sft.compat import Lossy, compat_row, traj_id
+from swelab.sft.styles import Style, Unfit, definitions, write_conversation
 
 CHUNK = 16
 """Folders of one piece of work."""
@@ -35,25 +37,61 @@ def compat_line(traj_dir: Path, eval_dir: Path, style: str, system: str, folder:
         return b"", str(loss)
 
 
+def resolved(report: Path, folder: str) -> bool:
+    """The verdict in an evaluation's report.json, of either harness. Raises Unfit."""
+    try:
+        found = json.loads(report.read_bytes())
+        return found.get(folder, found).get("resolved", False) is True
+    except FileNotFoundError:
+        raise Unfit("no_report") from None
+    except (OSError, ValueError, AttributeError):
+        raise Unfit("unreadable_report") from None
+
+
+def whole_line(traj_dir: Path, eval_dir: Path, style: Style, folder: str) -> Line:
+    """One folder as a row of the whole conversation of a resolved run, with collect_trajs' columns."""
+    path = traj_dir / folder / f"{folder}{SWE_AGENT}"
+    try:
+        if not resolved(eval_dir / folder / "report.json", folder):
+            return b"", "unresolved"
+        recording = read_recording(path if path.is_file() else path.with_name(folder + MINI))
+        written = write_conversation(recording, style)
+    except Unfit as unfit:
+        return b"", str(unfit)
+    except Broken as broken:
+        return b"", str(broken).partition(":")[0].replace(" ", "_")
+    row = {"messages": written.messages, "instance_id": folder, "resolved": True}
+    row |= {"tools": written.tools} if written.tools else {}
+    model, name = recording["info"].get("model"), traj_id(folder, str(traj_dir))
+    row |= {"model": model or "", "traj_id": name, "patch": recording["model_patch"]}
+    return line(row), ""
+
+
 def _chunk(convert: Callable[[str], Line], folders: Sequence[str]) -> list[Line]:
     return [convert(folder) for folder in folders]
 
 
 def convert_all(convert: Callable[[str], Line], folders: Sequence[str], workers: int) -> Iterator[Line]:
-    """`convert` of every folder, in their order; at most a few chunks wait to be written."""
+    """`convert` of every folder, in their order; at most a few chunks wait to be written.
+
+    Raises InputError when a process was killed.
+    """
     chunks = (folders[start : start + CHUNK] for start in range(0, len(folders), CHUNK))
     if workers < 2 or len(folders) <= CHUNK:
         for chunk in chunks:
             yield from _chunk(convert, chunk)
         return
     waiting: deque[Future[list[Line]]] = deque()
-    with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
-        for chunk in chunks:
-            waiting.append(pool.submit(_chunk, convert, chunk))
-            if len(waiting) > 2 * workers:
+    try:
+        with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
+            for chunk in chunks:
+                waiting.append(pool.submit(_chunk, convert, chunk))
+                if len(waiting) > 2 * workers:
+                    yield from waiting.popleft().result()
+            while waiting:
                 yield from waiting.popleft().result()
-        while waiting:
-            yield from waiting.popleft().result()
+    except BrokenProcessPool:
+        raise InputError("a process ended before its work", expected="memory for one folder each") from None
 
 
 def write_lines(lines: Iterator[Line], output: Path) -> tuple[int, Counter[str]]:
@@ -61,8 +99,8 @@ def write_lines(lines: Iterator[Line], output: Path) -> tuple[int, Counter[str]]
     dropped: Counter[str] = Counter()
     count = 0
     with atomic(output) as stream:
-        for line, reason in lines:
-            stream.write(line)
+        for text, reason in lines:
+            stream.write(text)
             count += not reason
             dropped.update([reason] if reason else [])
     return count, dropped
