@@ -99,14 +99,15 @@ def read_recording(path: Path) -> Record:
 
 def _parts(data: bytes) -> Record:
     """The parts of a trajectory file that a record is made of; all else is only checked to be JSON."""
-    text = data.decode("utf-8")
+    if not data.isascii():  # the decoder does not look into what it skips
+        data.decode("utf-8")
     try:
         found = _DECODER.decode(data)
         raw = {name: getattr(found, name) for name in _Recording.__struct_fields__}
-        return {name: json.loads(bytes(part)) for name, part in raw.items() if part is not _ABSENT}
+        return {name: json.loads(str(part, "utf-8")) for name, part in raw.items() if part is not _ABSENT}
     except (msgspec.MsgspecError, json.JSONDecodeError):  # Python's json takes NaN and lone surrogates
         try:
-            whole = json.loads(text)
+            whole = json.loads(data.decode("utf-8"))
         except json.JSONDecodeError as error:
             raise Broken(f"not JSON: {error.msg} in line {error.lineno}") from None
         if not isinstance(whole, dict):

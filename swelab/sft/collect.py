@@ -12,7 +12,7 @@ from pathlib import Path
 from swelab.recipes import read_yaml
 from swelab.recorded import MINI, SWE_AGENT, Broken, read_recording
 from swelab.records import InputError, Record, atomic, line, read_text
-from swelab.sft.compat import Lossy, compat_row, traj_id
+from swelab.sft.compat import Lossy, compat_row, run_hash
 from swelab.sft.styles import Style, Unfit, definitions, write_conversation
 
 CHUNK = 16
@@ -62,7 +62,7 @@ def whole_line(traj_dir: Path, eval_dir: Path, style: Style, folder: str) -> Lin
         return b"", str(broken).partition(":")[0].replace(" ", "_")
     row = {"messages": written.messages, "instance_id": folder, "resolved": True}
     row |= {"tools": written.tools} if written.tools else {}
-    model, name = recording["info"].get("model"), traj_id(folder, str(traj_dir))
+    model, name = recording["info"].get("model"), f"{folder}.{run_hash(str(traj_dir))}"
     row |= {"model": model or "", "traj_id": name, "patch": recording["model_patch"]}
     return line(row), ""
 

@@ -10,6 +10,7 @@ import json
 import random
 import string
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ class _Step(msgspec.Struct):
     def __getitem__(self, name: str) -> Any:
         if name not in self:
             raise KeyError(name)
-        return json.loads(bytes(getattr(self, name)))
+        return json.loads(str(getattr(self, name), "utf-8"))
 
 
 class _Trajectory(msgspec.Struct):
@@ -54,10 +55,11 @@ class Lossy(Exception):
     """Why collect_trajs drops a folder; its text is a reason to count."""
 
 
-def traj_id(folder: str, traj_dir: str) -> str:
-    """`<folder>.<hash8>`; the hash depends on how the path of `traj_dir` is spelled, not on its content."""
+@cache
+def run_hash(traj_dir: str) -> str:
+    """Eight characters that depend on how the path of a run is spelled, not on its content."""
     draw = random.Random(int(hashlib.sha256(traj_dir.encode()).hexdigest(), 16))
-    return f"{folder}." + "".join(draw.choice(string.ascii_lowercase + string.digits) for _ in range(8))
+    return "".join(draw.choice(string.ascii_lowercase + string.digits) for _ in range(8))
 
 
 def compat_row(traj_dir: Path, eval_dir: Path, folder: str, style: str, system: str) -> Record:
@@ -71,7 +73,7 @@ def compat_row(traj_dir: Path, eval_dir: Path, folder: str, style: str, system: 
         row = {"messages": STYLES[style](messages, system), "instance_id": folder, "resolved": resolved}
         if replay is not _ABSENT:
             row["model"] = json.loads(replay)["agent"]["model"]["name"]
-        row["traj_id"] = traj_id(folder, str(traj_dir))
+        row["traj_id"] = f"{folder}.{run_hash(str(traj_dir))}"
         patch = traj_dir / folder / f"{folder}.patch"
         row["patch"] = patch.read_text(encoding="utf-8") if patch.exists() else ""
         return row
@@ -90,13 +92,14 @@ def read_parts(data: bytes) -> tuple[Any, Any]:
     Raises whatever Python's json raises on a damaged file, and KeyError, IndexError or TypeError on another
     shape.
     """
-    text = data.decode("utf-8")
+    if not data.isascii():  # the decoder does not look into what it skips
+        data.decode("utf-8")
     try:
         found = _DECODER.decode(data)
         replay = found.replay_config
-        return _messages(found.trajectory), replay if replay is _ABSENT else json.loads(bytes(replay))
+        return _messages(found.trajectory), replay if replay is _ABSENT else json.loads(str(replay, "utf-8"))
     except (msgspec.MsgspecError, json.JSONDecodeError):  # what Python's json may yet accept
-        whole = json.loads(text)
+        whole = json.loads(data.decode("utf-8"))
         return _messages(whole["trajectory"]), whole.get("replay_config", _ABSENT)
 
 
