@@ -88,8 +88,9 @@ def read_recording(path: Path) -> Record:
         parts = _parts(data)
         mini = path.name.endswith(MINI)
         record = _mini(path, parts) if mini else _swe_agent(path, parts)
-        if strange := {message["role"] for message in record["messages"]} - ROLES:
-            raise Broken(f"a message of role {min(map(str, strange))}")
+        for number, message in enumerate(record["messages"]):
+            if fault := _strange(message):
+                raise Broken(f"message {number} has {fault}")
     except (OSError, UnicodeDecodeError) as error:
         raise Broken(f"cannot be read: {shorten(str(error))}") from None
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
@@ -184,6 +185,26 @@ def _message(message: Record) -> Record:
     if role == "tool":
         found["tool_call_id"] = (message.get("tool_call_ids") or [""])[0]
     return found | ({"extra": extra} if extra else {})
+
+
+def _strange(message: Record) -> str:
+    """What of a message is not as later stages read it, or ''."""
+    if message["role"] not in ROLES:
+        return f"the role {shorten(str(message['role']), 40)}"
+    for name, kind in (("thought", str), ("action", str), ("tool_call_id", str), ("extra", dict)):
+        if not isinstance(message.get(name), kind | None):
+            return f"a {name} that is a {type(message[name]).__name__}"
+    calls = message.get("tool_calls") or []
+    functions = [call.get("function") if isinstance(call, dict) else None for call in calls]
+    known = (str, type(None))
+    if not isinstance(calls, list) or not all(
+        isinstance(found, dict)
+        and isinstance(found.get("name"), str)
+        and isinstance(found.get("arguments"), known)
+        for found in functions
+    ):
+        return "tool_calls of another shape"
+    return ""
 
 
 def _content(content: Any) -> Any:

@@ -67,13 +67,13 @@ def _is_refusal(message: Record) -> bool:
 
 def _calls(message: Record) -> Iterator[Call]:
     for call in message.get("tool_calls") or ():
-        function = call.get("function") or {}
+        function = call["function"]
         try:
             arguments = json.loads(function.get("arguments") or "{}")
-        except (ValueError, TypeError):
+        except (ValueError, RecursionError):
             arguments = None
         arguments = arguments if isinstance(arguments, dict) else None
-        yield Call(str(function.get("name")), arguments, str(call.get("id") or ""))
+        yield Call(function["name"], arguments, str(call.get("id") or ""))
 
 
 def _fault(calls: list[Call], refused: bool, most: int) -> str:

@@ -124,7 +124,7 @@ BAD = {
     "not_utf8": (RAW.encode().replace(b"swe_main", b"\xff"), "cannot be read"),
     "no_history": (json.dumps({"info": {"exit_status": "submitted"}}), "no history"),
     "null_history": (json.dumps(trajectory(history=None) | {"history": None}), "of another shape"),
-    "strange_role": (json.dumps(trajectory([{"role": "oracle", "content": ""}])), "a message of role oracle"),
+    "strange_role": (json.dumps(trajectory([{"role": "oracle"}])), "message 0 has the role oracle"),
     "unfinished": (json.dumps(trajectory(exit_status=None)), "unfinished: exit status None"),
     "early": (json.dumps(trajectory(exit_status="early_exit")), "unfinished"),
     "patch_number": (json.dumps(trajectory(patch=3)), "its patch is a int"),

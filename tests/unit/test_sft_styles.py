@@ -3,12 +3,15 @@
 import itertools
 import json
 import os
+import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from swelab.recorded import Broken, read_recording
-from swelab.records import InputError
+from swelab.records import InputError, check
+from swelab.sft.dataset import kept_text
 from swelab.sft.student import parse_ticks, parse_xml, write_argument
 from swelab.sft.styles import Style, Unfit, definitions, write_conversation
 from tests.unit.recorded_runs import (
@@ -196,6 +199,43 @@ def test_a_refused_turn_of_mini(record):
     with pytest.raises(Unfit, match="malformed_turn"):
         written(record(content), "xml")
     assert written(record(content), "xml", malformed_turns="mask").notes == {"refused_masked": 1}
+
+
+def test_harmed_recordings_never_end_in_a_traceback(tmp_path):
+    """Values anywhere in a recording are replaced by others: it is refused, unfit, or a row."""
+    draw = random.Random(7)
+    values = [None, 0, "", "x", [], {}, [None], {"a": 1}, True, [{}], {"role": "user"}, "[" * 5000]
+    ends = Counter()
+
+    def places(node):
+        for key in node if isinstance(node, dict) else range(len(node)):
+            yield node, key
+            if isinstance(node[key], dict | list):
+                yield from places(node[key])
+
+    for number in range(300):
+        make = (trajectory, mini, mini_text)[number % 3]
+        content = json.loads(json.dumps(make()))
+        for _ in range(draw.randint(1, 2)):
+            node, key = draw.choice([place for place in places(content) if place[1] != "trajectory"])
+            node[key] = draw.choice(values)
+        ending = "traj" if make is trajectory else "traj.json"
+        path = tmp_path / f"a.{ending}"
+        path.write_text(json.dumps(content))
+        for style in ("text", "xml", "ticks", "tool"):
+            for malformed in ("drop", "mask"):
+                try:
+                    record = read_recording(path)
+                    check({**record, "policy": "p", "subset": "s"}, "trajectory", path)
+                    if style == "text":
+                        kept_text(record["messages"], malformed)
+                        continue
+                    found = write_conversation(record, Style(style, malformed))
+                    assert all(isinstance(message["content"], str) for message in found.messages)
+                    ends["row"] += 1
+                except (Broken, Unfit) as fault:
+                    ends[type(fault).__name__] += 1
+    assert min(ends["row"], ends["Broken"], ends["Unfit"]) > 100, ends
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "[1]", '[{"function": {"name": "x"}}]'])
