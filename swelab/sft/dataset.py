@@ -24,8 +24,8 @@ from swelab.tasks.checkout import encode_patch
 LOST = ("sandbox_lost", "model_lost", "not_recorded")
 ROLES = ("system", "user", "assistant")
 
-Verdicts = Mapping[tuple[str, str], Record]
-"""Grades by (policy, instance id): what is needed of each."""
+Verdicts = Mapping[tuple[str, str, str], Record]
+"""Grades by (policy, subset, instance id), '' for what a grade does not name: what is needed of each."""
 
 
 @dataclass
@@ -72,13 +72,13 @@ class Dataset:
         }
 
 
-def load_verdicts(paths: Iterable[Path]) -> dict[tuple[str, str], Record]:
+def load_verdicts(paths: Iterable[Path]) -> dict[tuple[str, str, str], Record]:
     """What the dataset needs of each grade. Raises InputError on a bad row or one graded twice."""
-    found: dict[tuple[str, str], Record] = {}
+    found: dict[tuple[str, str, str], Record] = {}
     for path in paths:
         for grade in read_jsonl(path):
             check(grade, "grade", path)
-            key = (grade.get("policy", ""), grade["instance_id"])
+            key = (grade.get("policy", ""), grade.get("subset", ""), grade["instance_id"])
             if key in found:
                 raise InputError(f"{grade['instance_id']} is graded twice", path, "one grade a trajectory")
             found[key] = {name: grade.get(name) for name in ("status", "resolved", "patch_sha256")}
@@ -96,8 +96,8 @@ def build_dataset(
 ) -> Dataset:
     """Chooses training conversations among `trajectories`; `spool` is an empty file open for both ways.
 
-    `selection` is that of an SFT recipe. A grade is looked up under (policy, instance) and, where grades name
-    no policy, under ("", instance). template: spells out tool calls, for the style `tool`.
+    `selection` is that of an SFT recipe. A grade is looked up under (policy, subset, instance) and,
+    where grades do not name these, without them. template: spells out tool calls, for the style `tool`.
     """
     writer = RowWriter(selection, tokenizer, spool, style, template)
     dropped = Dropped()
@@ -128,7 +128,9 @@ def verdict(trajectory: Record, grades: Verdicts) -> str:
     if trajectory["outcome"] in LOST:
         return trajectory["outcome"]
     name = trajectory["instance_id"]
-    grade = grades.get((trajectory["policy"], name)) or grades.get(("", name))
+    policy, subset = trajectory["policy"], trajectory["subset"]
+    keys = ((policy, subset, name), (policy, "", name), ("", "", name))
+    grade = next((grades[key] for key in keys if key in grades), None)
     if grade is None:
         return "not_graded"
     if not grade["resolved"]:

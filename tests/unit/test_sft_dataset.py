@@ -55,7 +55,7 @@ def grade(name, status="resolved", **changes):
 
 
 def build(trajectories, grades, tokenizer, **changes):
-    verdicts = {(row.get("policy", ""), row["instance_id"]): row for row in grades}
+    verdicts = {(row.get("policy", ""), "", row["instance_id"]): row for row in grades}
     return build_dataset(iter(trajectories), verdicts, {**SELECTION, **changes}, tokenizer, io.BytesIO())
 
 
@@ -138,7 +138,7 @@ def test_memory_does_not_grow_with_the_text(tokenizer, tmp_path):
             row["messages"][1]["content"] += " x" * 20_000
             yield row
 
-    grades = {("scripted", f"i{number:03d}"): grade(f"i{number:03d}") for number in range(60)}
+    grades = {("scripted", "", f"i{number:03d}"): grade(f"i{number:03d}") for number in range(60)}
     with open(tmp_path / "spool", "w+b") as spool:
         tracemalloc.start()
         built = build_dataset(stream(), grades, {**SELECTION, "max_tokens": 10**7}, tokenizer, spool)
@@ -193,6 +193,13 @@ def test_one_grade_a_trajectory(tmp_path):
     write_jsonl(tmp_path / "g.jsonl", [grade("a"), grade("a")])
     with pytest.raises(InputError, match="graded twice"):
         load_verdicts([tmp_path / "g.jsonl"])
+
+
+def test_one_instance_in_two_subsets(tokenizer, tmp_path):
+    rows = [trajectory("a", 0, subset="one"), trajectory("a", 1, subset="two")]
+    write_jsonl(tmp_path / "g.jsonl", [grade("a", subset="one"), grade("a", "unresolved", subset="two")])
+    built = build_dataset(rows, load_verdicts([tmp_path / "g.jsonl"]), SELECTION, tokenizer, io.BytesIO())
+    assert built.facts(9)["kept"] == 1 and built.facts(9)["dropped"] == {"unresolved": 1}
 
 
 def test_the_script_writes_equal_bytes_and_counts_that_add_up(base, tmp_path):

@@ -67,7 +67,7 @@ def selection(**changes):
 
 
 def build(rows, tokenizer, style=None, template=None, **changes):
-    grades = {("scripted", row["instance_id"]): {"status": "resolved", "resolved": True} for row in rows}
+    grades = {("scripted", "", row["instance_id"]): {"status": "resolved", "resolved": True} for row in rows}
     chosen = selection(**{"max_tokens": 10_000, **changes})
     return build_dataset(iter(rows), grades, chosen, tokenizer, io.BytesIO(), style, template)
 
