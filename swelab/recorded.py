@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -43,6 +43,7 @@ MINI_OUTCOMES = {
 }
 ROLES = {"system", "user", "assistant", "tool", "exit"}
 _AUTOSUBMITTED = re.compile(r"submitted \((\w+)\)")
+END = 1 << 18
 _ABSENT = msgspec.Raw(b"")
 
 
@@ -84,8 +85,7 @@ def recordings(folder: str | Path) -> dict[str, list[Path]]:
 def read_recording(path: Path) -> Record:
     """One trajectory file as a trajectory record without policy, subset and key. Raises Broken."""
     try:
-        data = path.read_bytes()
-        parts = _parts(data)
+        parts = _parts(path)
         mini = path.name.endswith(MINI)
         record = _mini(path, parts) if mini else _swe_agent(path, parts)
         for number, message in enumerate(record["messages"]):
@@ -98,14 +98,23 @@ def read_recording(path: Path) -> Record:
     return record
 
 
-def _parts(data: bytes) -> Record:
-    """The parts of a trajectory file that a record is made of; all else is only checked to be JSON."""
-    if not data.isascii():  # the decoder does not look into what it skips
-        data.decode("utf-8")
+def _parts(path: Path) -> Record:
+    """The parts of a trajectory file that a record is made of.
+
+    SWE-agent writes each step with the conversation before it, and the whole conversation after the steps:
+    from a file indented as it does only that end is read. Of any other all else is checked to be JSON.
+    """
+    with open(path, "rb") as stream:
+        try:
+            found = _decoded(_end(stream))
+            if {"history", "info", "replay_config"} <= found.keys():
+                return found
+        except (msgspec.MsgspecError, ValueError):  # what is wrong is told below
+            pass
+        stream.seek(0)
+        data = stream.read()
     try:
-        found = _DECODER.decode(data)
-        raw = {name: getattr(found, name) for name in _Recording.__struct_fields__}
-        return {name: json.loads(str(part, "utf-8")) for name, part in raw.items() if part is not _ABSENT}
+        return _decoded(data)
     except (msgspec.MsgspecError, json.JSONDecodeError):  # Python's json takes NaN and lone surrogates
         try:
             whole = json.loads(data.decode("utf-8"))
@@ -114,6 +123,34 @@ def _parts(data: bytes) -> Record:
         if not isinstance(whole, dict):
             raise Broken(f"a {type(whole).__name__}, not an object") from None
         return {name: whole[name] for name in _Recording.__struct_fields__ if name in whole}
+
+
+def _decoded(data: bytes) -> Record:
+    if not data.isascii():  # the decoder does not look into what it skips
+        data.decode("utf-8")
+    found = _DECODER.decode(data)
+    raw = {name: getattr(found, name) for name in _Recording.__struct_fields__}
+    return {name: json.loads(str(part, "utf-8")) for name, part in raw.items() if part is not _ABSENT}
+
+
+def _end(stream: IO[bytes]) -> bytes:
+    """An object of the last `history` and what follows it, where keys are indented by two; else b''.
+
+    A newline inside a text is written as an escape, so this one is between keys.
+    """
+    if stream.read(5) != b'{\n  "':
+        return b""
+    size = stream.seek(0, os.SEEK_END)
+    span = END
+    while True:
+        start = stream.seek(max(0, size - span))
+        text = stream.read()
+        at = text.rfind(b'\n  "history": ')
+        if at >= 0:
+            return b"{" + text[at:]
+        if start == 0:
+            return b""
+        span *= 4
 
 
 def _swe_agent(path: Path, parts: Record) -> Record:

@@ -161,6 +161,25 @@ def test_python_alone_reads_some(tmp_path):
     assert read(write_run(tmp_path, "a", text))["messages"][2]["thought"] == "\ud800"
 
 
+@pytest.mark.parametrize("end", [1 << 4, 1 << 9, 1 << 18])
+def test_the_end_of_a_file_says_the_same_as_the_whole(tmp_path, monkeypatch, end):
+    monkeypatch.setattr("swelab.recorded.END", end)
+    words = '\n  "history": [{"role": "user"}],\n  "info": {}'
+    for number, content in enumerate([
+        trajectory(),
+        trajectory(last={"response": words}),
+        trajectory([{**turn, "content": words} for turn in usual()]),
+        trajectory() | {"deeper": {"history": [1], "info": 2, "replay_config": 3}},
+        {name: trajectory()[name] for name in ("info", "replay_config", "history", "trajectory")},
+        {name: trajectory()[name] for name in ("trajectory", "history", "info")},
+    ]):  # fmt: skip
+        ways = [
+            read(write_run(tmp_path / f"{indent}-{number}", "a", content, indent=indent))
+            for indent in (2, None, 1, 4)
+        ]
+        assert all(way == ways[0] for way in ways)
+
+
 def test_where_recordings_are_found(tmp_path):
     write_run(tmp_path / "user" / "run", "a", trajectory())
     write_mini(tmp_path / "user" / "other", "b", mini())
