@@ -12,13 +12,14 @@ from types import MappingProxyType
 from swelab.agents.mini import LOST, run_rollout
 from swelab.journal import Journal
 from swelab.models.policy import open_policy, weights_digest
-from swelab.recorded import import_recordings, recordings
+from swelab.recorded import import_recordings
 from swelab.records import InputError, Record, digest
 from swelab.sandbox import Backend, Image, Limits, SandboxError, open_backend
 from swelab.shards import belongs_to, in_shard, run_shard
 from swelab.tasks.checkout import RepoStore, git, scratch_folder
 from swelab.tasks.history import HistoryRefused, prepare
 from swelab.tasks.images import task_images
+from swelab.trajectory_files import recordings
 
 
 def rollout_key(task: Record, policy: Record, scaffold: Record, weights: str, repo: str) -> str:

@@ -10,10 +10,11 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from swelab.recipes import read_yaml
-from swelab.recorded import MINI, SWE_AGENT, Broken, read_recording
+from swelab.recorded import read_recording
 from swelab.records import InputError, Record, atomic, line, read_text
 from swelab.sft.compat import Lossy, compat_row, run_hash
 from swelab.sft.styles import Style, Unfit, definitions, write_conversation
+from swelab.trajectory_files import MINI, SWE_AGENT, Broken
 
 CHUNK = 16
 """Folders of one piece of work."""

@@ -35,9 +35,11 @@ MAY_USE = {
     "models": FOUNDATION | {"models"},
     "agents": FOUNDATION | {"agents", "models", "sandbox"},
     "grading": FOUNDATION | {"grading", "images", "sandbox", "tasks"},
-    "recorded": {"records"},
-    "rollouts": FOUNDATION | {"agents", "images", "models", "recorded", "sandbox", "tasks"},
-    "sft": FOUNDATION | {"recorded", "sft", "tasks", "models"},
+    "trajectory_files": {"records"},
+    "recorded": {"records", "trajectory_files"},
+    "rollouts": FOUNDATION
+    | {"agents", "images", "models", "recorded", "sandbox", "tasks", "trajectory_files"},
+    "sft": FOUNDATION | {"recorded", "sft", "tasks", "models", "trajectory_files"},
     "probe": FOUNDATION | {"sandbox"},
     "scores": FOUNDATION | {"grading", "scores", "tasks"},
 }

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from swelab.recorded import Broken, import_recordings, read_recording, recordings
+from swelab.recorded import import_recordings, read_recording
 from swelab.records import InputError, check, read_json, read_jsonl, sha256_file
+from swelab.trajectory_files import Broken, recordings
 from tests.unit.recorded_runs import (
     PATCH,
     acted,
@@ -163,7 +164,7 @@ def test_python_alone_reads_some(tmp_path):
 
 @pytest.mark.parametrize("end", [1 << 4, 1 << 9, 1 << 18])
 def test_the_end_of_a_file_says_the_same_as_the_whole(tmp_path, monkeypatch, end):
-    monkeypatch.setattr("swelab.recorded.END", end)
+    monkeypatch.setattr("swelab.trajectory_files.END", end)
     words = '\n  "history": [{"role": "user"}],\n  "info": {}'
     for number, content in enumerate([
         trajectory(),

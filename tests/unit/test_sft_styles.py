@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from swelab.recorded import Broken, read_recording
+from swelab.recorded import read_recording
 from swelab.records import InputError, check
 from swelab.sft.dataset import kept_text
 from swelab.sft.student import parse_ticks, parse_xml, write_argument
 from swelab.sft.styles import Style, Unfit, definitions, write_conversation
+from swelab.trajectory_files import Broken
 from tests.unit.recorded_runs import (
     PATCH,
     SYSTEM,

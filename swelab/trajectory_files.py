@@ -1,0 +1,104 @@
+"""The files that SWE-agent and mini-swe-agent leave of a run: where they are, and what of them is read."""
+
+import json
+import os
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from swelab.records import InputError, Record
+
+SWE_AGENT, MINI = ".traj", ".traj.json"
+END = 1 << 18
+_ABSENT = msgspec.Raw(b"")
+
+
+class Broken(Exception):
+    """A recording that cannot be used; its text says why, on one line."""
+
+
+class _Recording(msgspec.Struct):
+    history: msgspec.Raw = _ABSENT
+    messages: msgspec.Raw = _ABSENT
+    info: msgspec.Raw = _ABSENT
+    replay_config: msgspec.Raw = _ABSENT
+    trajectory_format: msgspec.Raw = _ABSENT
+    instance_id: msgspec.Raw = _ABSENT
+
+
+_DECODER = msgspec.json.Decoder(_Recording)
+
+
+def recordings(folder: str | Path) -> dict[str, list[Path]]:
+    """Trajectory files below `folder` by the instance that they are named after, all sorted.
+
+    Raises InputError when the folder cannot be read or holds none.
+    """
+    found: dict[str, list[Path]] = {}
+    if not Path(folder).is_dir():
+        raise InputError("no such folder", folder, "a folder of recorded trajectories")
+    for place, folders, files in os.walk(folder):
+        folders.sort()
+        for name in sorted(files):
+            for ending in (MINI, SWE_AGENT):
+                if name.endswith(ending) and name != ending:
+                    found.setdefault(name.removesuffix(ending), []).append(Path(place, name))
+    if not found:
+        raise InputError("holds no trajectory", folder, "<id>/<id>.traj or <id>/<id>.traj.json")
+    return found
+
+
+def read_parts(path: Path) -> Record:
+    """The parts of a trajectory file that a record is made of. Raises Broken, OSError, ValueError.
+
+    SWE-agent writes each step with the conversation before it, and the whole conversation after the steps:
+    from a file indented as it does only that end is read. Of any other all else is checked to be JSON.
+    """
+    with open(path, "rb") as stream:
+        try:
+            found = _decoded(_end(stream))
+            if {"history", "info", "replay_config"} <= found.keys():
+                return found
+        except (msgspec.MsgspecError, ValueError):  # what is wrong is told below
+            pass
+        stream.seek(0)
+        data = stream.read()
+    try:
+        return _decoded(data)
+    except (msgspec.MsgspecError, json.JSONDecodeError):  # Python's json takes NaN and lone surrogates
+        try:
+            whole = json.loads(data.decode("utf-8"))
+        except json.JSONDecodeError as error:
+            raise Broken(f"not JSON: {error.msg} in line {error.lineno}") from None
+        if not isinstance(whole, dict):
+            raise Broken(f"a {type(whole).__name__}, not an object") from None
+        return {name: whole[name] for name in _Recording.__struct_fields__ if name in whole}
+
+
+def _decoded(data: bytes) -> Record:
+    if not data.isascii():  # the decoder does not look into what it skips
+        data.decode("utf-8")
+    found = _DECODER.decode(data)
+    raw = {name: getattr(found, name) for name in _Recording.__struct_fields__}
+    return {name: json.loads(str(part, "utf-8")) for name, part in raw.items() if part is not _ABSENT}
+
+
+def _end(stream: IO[bytes]) -> bytes:
+    """An object of the last `history` and what follows it, where keys are indented by two; else b''.
+
+    A newline inside a text is written as an escape, so this one is between keys.
+    """
+    if stream.read(5) != b'{\n  "':
+        return b""
+    size = stream.seek(0, os.SEEK_END)
+    span = END
+    while True:
+        start = stream.seek(max(0, size - span))
+        text = stream.read()
+        at = text.rfind(b'\n  "history": ')
+        if at >= 0:
+            return b"{" + text[at:]
+        if start == 0:
+            return b""
+        span *= 4
