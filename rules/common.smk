@@ -5,7 +5,7 @@ import sys
 from shlex import quote
 
 from swelab import recipes
-from swelab.experiment import load_experiment, weights_paths
+from swelab.experiment import PAYMENT, load_experiment, weights_paths
 from swelab.experiment import shard_paths, training_runs, training_subsets
 from swelab.journal import lock
 from swelab.records import Fault
@@ -107,6 +107,12 @@ def scaffold_settings(wildcards):
 def policy_weights(wildcards):
     """Manifest of the weights that a policy is served from: its hash stands for them."""
     return weights_paths(policy_settings(wildcards))[1] or []
+
+
+def rollout_settings(wildcards):
+    """What a rollout depends on: how its policy is paid for changes no result."""
+    settings = policy_settings(wildcards)
+    return {key: settings[key] for key in settings if key not in PAYMENT}
 
 
 def shards(pattern):

@@ -30,7 +30,7 @@ rule rollout:
         **ask(rollout_job),
         rollouts=rollout_workers,
     params:
-        policy=policy_settings,
+        policy=rollout_settings,
         scaffold=scaffold_settings,
     shell:
         r"""

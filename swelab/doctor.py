@@ -15,7 +15,7 @@ from pathlib import Path
 from shlex import quote
 
 from swelab import recipes, slurm
-from swelab.experiment import load_experiment
+from swelab.experiment import key_variables, load_experiment
 from swelab.journal import lock
 from swelab.records import Fault, Record, shorten
 from swelab.site import environment, on_nodes, options, sandboxes_mb
@@ -161,11 +161,11 @@ def check_account(site: Record) -> Iterator[Finding]:
 def check_tokens(plan: Record) -> Iterator[Finding]:
     """Whether the environment holds the tokens that the experiment's policies name."""
     for name in [plan["expert"]["policy"], *plan["policies"]]:
-        variable = recipes.named("policy", name).get("api_key_env")
-        if variable and not os.environ.get(variable):
-            yield Finding(False, f"policy {name}: its token is missing; export {variable}=...")
-        elif variable:
-            yield Finding(True, f"policy {name}: {variable} is set")
+        for variable in key_variables(recipes.named("policy", name)):
+            if os.environ.get(variable):
+                yield Finding(True, f"policy {name}: {variable} is set")
+            else:
+                yield Finding(False, f"policy {name}: its token is missing; export {variable}=...")
 
 
 @contextmanager

@@ -6,6 +6,15 @@ from swelab import recipes
 from swelab.records import InputError, Record
 from swelab.shards import shard_names
 
+PAYMENT = ("api_key_env", "budget_dollars", "cache_last_messages", "price", "rates")
+"""Settings of a policy that say how it is paid for: they change no result, and re-run nothing."""
+
+
+def key_variables(policy: Record) -> list[str]:
+    """The environment variables that hold a policy's keys."""
+    named = policy.get("api_key_env") or []
+    return [named] if isinstance(named, str) else list(named)
+
 
 def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Record:
     """The experiment `name` as {"name", "expert", "sft", "policies", "benchmarks", "compare"} after checks.

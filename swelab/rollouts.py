@@ -4,14 +4,17 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from swelab.agents.mini import LOST, run_rollout
+from swelab.agents.mini import LOST, PAUSED, run_rollout
+from swelab.experiment import PAYMENT, key_variables
 from swelab.journal import Journal
-from swelab.models.policy import open_policy, weights_digest
+from swelab.models import BudgetSpent
+from swelab.models.paid import PaidRun
+from swelab.models.policy import ModelFor, open_policy, weights_digest
 from swelab.recorded import import_recordings
 from swelab.records import InputError, Record, digest
 from swelab.sandbox import Backend, Image, Limits, SandboxError, open_backend
@@ -21,10 +24,12 @@ from swelab.tasks.history import HistoryRefused, prepare
 from swelab.tasks.images import task_images
 from swelab.trajectory_files import recordings
 
+EXIT_STATUS = {"sandbox_lost": "SandboxLost", "budget_spent": "BudgetSpent"}
+
 
 def rollout_key(task: Record, policy: Record, scaffold: Record, weights: str, repo: str) -> str:
-    """Hash of all that a rollout depends on; `shards` and `job` change no result."""
-    policy = {name: value for name, value in policy.items() if name not in ("shards", "job")}
+    """Hash of all that a rollout depends on; `shards`, `job` and how it is paid for change no result."""
+    policy = {name: value for name, value in policy.items() if name not in ("shards", "job", *PAYMENT)}
     return digest([task, policy, scaffold, weights, repo])
 
 
@@ -43,31 +48,28 @@ def roll_out(
 ) -> Iterator[Record]:
     """Trajectory records of the tasks in `shard`, in their order. A model server runs only for work left.
 
-    images_path: record of the images that tasks without a repository archive run in. Raises InputError
-    (bad tasks, weights, archives, images missing or telling answers), BackendMissing, ServingError.
+    images_path: record of the images that tasks without a repository archive run in. What a hosted model is
+    paid is kept beside the journal `progress`, in `paid/`. Raises InputError (bad tasks, weights, archives,
+    images missing or telling answers), BackendMissing, ServingError; BudgetSpent, at the latest after the
+    last record.
     """
     images = task_images(mine := in_shard(tasks, shard), images_path)
     backend = open_backend()
     with Journal(progress) as journal, scratch_folder() as scratch:
         store = RepoStore(repos_dir, scratch / "repos")
         weights = weights_digest(policy)
-        keyed = [
-            (
-                rollout_key(task, policy, scaffold, weights, image.digest if image else store.digest(task)),
-                task,
-            )
-            for task, image in ((task, images.get(task["instance_id"])) for task in mine)
-        ]
-
-        place = RolloutPlace(policy_name, policy, scaffold, subset, repos_dir.absolute(), images)
+        folders = (repos_dir.absolute(), progress.absolute().parent / "paid")
+        place = RolloutPlace(policy_name, policy, scaffold, subset, weights, images, *folders)
+        keyed = [(place.key(task, store), task) for task in mine]
+        paid = place.paid(store)
 
         @contextmanager
         def open_work() -> Iterator[Callable[[Record], Record]]:
             log = progress.with_suffix(".server.log")
-            with open_policy(policy, policy_name, scaffold, log) as model_for:
+            with open_policy(policy, policy_name, scaffold, log, paid) as model_for:
                 yield place.work(model_for, store, backend, scratch)
 
-        yield from run_shard(
+        rows = run_shard(
             keyed,
             open_work,
             journal,
@@ -76,6 +78,29 @@ def roll_out(
             is_lost=place.is_lost,
             is_good=lambda record: record["outcome"] == "submitted",
             place=place,
+            is_paused=place.is_paused,
+        )
+        yield from final(keyed, rows, place, paid)
+
+
+def final(
+    keyed: list[tuple[str, Record]], rows: Iterator[Record], place: "RolloutPlace", paid: PaidRun
+) -> Iterator[Record]:
+    """The same records. Forgets the paid turns of rollouts that are over.
+
+    Raises BudgetSpent after the last, when some wait for a higher budget.
+    """
+    reasons = []
+    for (key, _), row in zip(keyed, rows, strict=True):
+        if place.is_paused(row):
+            reasons.append(row["info"]["reason"])
+        elif not place.is_lost(row):
+            paid.discard(key)
+        yield row
+    if reasons:
+        raise BudgetSpent(
+            f"{reasons[0]}; {len(reasons)} of {len(keyed)} rollouts of this shard are left: raise"
+            f" budget_dollars of policy {place.policy_name} and run the same command; what is paid is kept"
         )
 
 
@@ -87,16 +112,28 @@ class RolloutPlace:
     policy: Record
     scaffold: Record
     subset: str
-    repos_dir: Path
+    weights: str
     images: Mapping[str, Image]
+    repos_dir: Path
+    paid_folder: Path
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The variable that holds the policy's key, if it names one."""
-        return tuple(filter(None, [self.policy.get("api_key_env")]))
+        """The variables that hold the policy's keys."""
+        return tuple(key_variables(self.policy))
+
+    def key(self, task: Record, store: RepoStore) -> str:
+        """Key of a task's rollout. Raises InputError (no such archive)."""
+        image = self.images.get(task["instance_id"])
+        place = image.digest if image else store.digest(task)
+        return rollout_key(task, self.policy, self.scaffold, self.weights, place)
+
+    def paid(self, store: RepoStore) -> PaidRun:
+        """What is kept of payments for the policy."""
+        return PaidRun(self.paid_folder, lambda task: self.key(task, store))
 
     def work(
-        self, model_for: Callable[[Record], object], store: RepoStore, backend: Backend, scratch: Path
+        self, model_for: ModelFor, store: RepoStore, backend: Backend, scratch: Path
     ) -> Callable[[Record], Record]:
         """The function from a task to its trajectory."""
         return lambda task: {
@@ -111,15 +148,19 @@ class RolloutPlace:
         if self.policy["kind"] == "checkpoint" and not self.policy.get("endpoint"):
             where = f"policy {self.policy_name}"
             raise InputError("each host would serve it anew", where, "an endpoint that all hosts reach")
-        with (
-            scratch_folder() as scratch,
-            open_policy(self.policy, self.policy_name, self.scaffold, scratch / "server.log") as model_for,
-        ):
-            yield self.work(model_for, RepoStore(self.repos_dir, scratch / "repos"), open_backend(), scratch)
+        with scratch_folder() as scratch:
+            store = RepoStore(self.repos_dir, scratch / "repos")
+            named = (self.policy, self.policy_name, self.scaffold, scratch / "server.log")
+            with open_policy(*named, self.paid(store)) as model_for:
+                yield self.work(model_for, store, open_backend(), scratch)
 
     def is_lost(self, record: Record) -> bool:
         """Whether a rollout was lost to its infrastructure."""
         return record["outcome"] in LOST
+
+    def is_paused(self, record: Record) -> bool:
+        """Whether a rollout waits for a higher budget."""
+        return record["outcome"] in PAUSED
 
     def lost(self, item: Record, reason: str) -> Record:
         """The record of a rollout whose hosts were lost."""
@@ -152,7 +193,7 @@ def recorded(names: list[str], *, policy_name: str, folder: str, subset: str, sh
 
 def attempt(
     task: Record,
-    model_for: Callable[[Record], object],
+    model_for: ModelFor,
     store: RepoStore,
     backend: Backend,
     scaffold: Record,
@@ -160,31 +201,33 @@ def attempt(
     images: Mapping[str, Image] = MappingProxyType({}),
 ) -> Record:
     """One rollout in a fresh checkout and sandbox. Raises InputError when the task is unusable."""
+    try:
+        model = model_for(task)
+    except BudgetSpent as error:
+        return lost(task, str(error), "budget_spent")
     limits = Limits(**scaffold["limits"])
-    if image := images.get(task["instance_id"]):
+    with closing(model), ExitStack() as stack:
         try:
-            with backend.start(None, image=image, limits=limits) as sandbox:
-                return run_rollout(task, model_for(task), sandbox, prepare(sandbox, task), scaffold)
+            if image := images.get(task["instance_id"]):
+                sandbox = stack.enter_context(backend.start(None, image=image, limits=limits))
+                base = prepare(sandbox, task)
+            else:
+                tree = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch))) / "tree"
+                store.checkout(task, tree)
+                base = git(tree, "rev-parse", "HEAD").stdout.decode().strip()
+                sandbox = stack.enter_context(backend.start(tree, limits=limits))
+            return run_rollout(task, model, sandbox, base, scaffold)
         except (SandboxError, HistoryRefused) as error:
             return lost(task, str(error))
-    with tempfile.TemporaryDirectory(dir=scratch) as folder:
-        tree = Path(folder) / "tree"
-        store.checkout(task, tree)
-        base = git(tree, "rev-parse", "HEAD").stdout.decode().strip()
-        try:
-            with backend.start(tree, limits=limits) as sandbox:
-                return run_rollout(task, model_for(task), sandbox, base, scaffold)
-        except SandboxError as error:
-            return lost(task, str(error))
 
 
-def lost(task: Record, reason: str) -> Record:
-    """The record of a rollout whose sandbox never came up."""
+def lost(task: Record, reason: str, outcome: str = "sandbox_lost") -> Record:
+    """The record of a rollout that never began: its sandbox did not come up, or its budget was spent."""
     return {
         "instance_id": task["instance_id"],
-        "outcome": "sandbox_lost",
+        "outcome": outcome,
         "model_patch": "",
         "messages": [],
-        "info": {"exit_status": "SandboxLost", "submission": "", "reason": reason},
+        "info": {"exit_status": EXIT_STATUS[outcome], "submission": "", "reason": reason},
         "trajectory_format": "mini-swe-agent-1.1",
     }

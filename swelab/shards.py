@@ -59,14 +59,16 @@ def run_shard(
     is_lost: Callable[[Record], bool],
     is_good: Callable[[Record], bool],
     place: Place | None = None,
+    is_paused: Callable[[Record], bool] = lambda record: False,
 ) -> Iterator[Record]:
     """Works through `items` (pairs of journal key and instance) and yields one record each, in order.
 
     `open_work` gives the function that turns an instance into a record; it is entered only when
     the journal lacks something, so that no model server starts for nothing. Instances that took long
     before are begun first. Records for which `is_lost` holds (infrastructure losses) are tried again after
-    each of RETRY_SECONDS, journalled, and taken up anew by a later run. An exception ends the run, after
-    the instances in flight, whose records are journalled too.
+    each of RETRY_SECONDS, journalled, and taken up anew by a later run; those for which `is_paused` holds are
+    not tried again before that. An exception ends the run, after the instances in flight, whose records are
+    journalled too.
 
     With a `place` and $SWELAB_EXECUTOR "ray", instances are spread over a Ray cluster; `open_work` is then
     not entered here.
@@ -74,7 +76,7 @@ def run_shard(
     progress = Progress(len(items), label)
     finished = {}
     for key, _ in items:
-        if key in journal and not is_lost(record := journal.get(key)):
+        if key in journal and not (is_lost(record := journal.get(key)) or is_paused(record)):
             finished[key] = is_good(record)
     progress.skip(len(finished), sum(finished.values()))
     todo = [(key, item) for key, item in items if key not in finished]

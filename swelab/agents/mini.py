@@ -13,7 +13,7 @@ os.environ.setdefault("MSWEA_GLOBAL_CONFIG_DIR", os.path.dirname(os.path.abspath
 from minisweagent.agents.default import DefaultAgent  # noqa: E402
 from minisweagent.exceptions import Submitted  # noqa: E402
 
-from swelab.models import ContextLimit, ModelLost  # noqa: E402
+from swelab.models import BudgetSpent, ContextLimit, ModelLost  # noqa: E402
 from swelab.models.text import Settings  # noqa: E402
 from swelab.records import Record  # noqa: E402
 from swelab.sandbox import Limits, Sandbox, SandboxError  # noqa: E402
@@ -26,6 +26,8 @@ EXIT_OUTCOMES = {
 }
 LOST = ("sandbox_lost", "model_lost")
 """Outcomes that say nothing about the policy: the infrastructure failed."""
+PAUSED = ("budget_spent",)
+"""Outcomes that a later run takes up where they are: never a result."""
 
 DIFF = (
     "git -c core.fsmonitor= -c core.hooksPath=/dev/null -c core.excludesFile=/dev/null add -A && "
@@ -80,8 +82,8 @@ def run_rollout(task: Record, model, sandbox: Sandbox, base: str, scaffold: Reco
     """One policy's attempt at one task, as a trajectory record without policy and subset.
 
     `model` follows mini-swe-agent's Model protocol; `sandbox` holds the checkout whose only commit
-    is `base`. Infrastructure losses become the outcomes sandbox_lost and model_lost; nothing that
-    a model does raises.
+    is `base`. Infrastructure losses become the outcomes sandbox_lost and model_lost, a budget without room
+    budget_spent; nothing that a model does raises.
     """
     agent = DefaultAgent(
         model,
@@ -93,6 +95,7 @@ def run_rollout(task: Record, model, sandbox: Sandbox, base: str, scaffold: Reco
         wall_time_limit_seconds=scaffold["wall_seconds"],
         max_consecutive_format_errors=scaffold["max_format_errors"],
     )
+    reason = ""
     try:
         exit_status = agent.run(task["problem_statement"]).get("exit_status", "")
         outcome = EXIT_OUTCOMES[exit_status]
@@ -104,7 +107,12 @@ def run_rollout(task: Record, model, sandbox: Sandbox, base: str, scaffold: Reco
         outcome = "model_lost"
     except SandboxError:
         outcome = "sandbox_lost"
-    return trajectory(task, agent, outcome)
+    except BudgetSpent as error:
+        outcome, reason = "budget_spent", str(error)
+    record = trajectory(task, agent, outcome)
+    if reason:
+        record["info"]["reason"] = reason
+    return record
 
 
 def trajectory(task: Record, agent: DefaultAgent, outcome: str) -> Record:

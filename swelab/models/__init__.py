@@ -13,3 +13,7 @@ class ContextLimit(Fault):
 
 class ServingError(Fault):
     """A model server did not start, or ended while it was needed."""
+
+
+class BudgetSpent(Fault):
+    """The budget of a run has no room for the next call."""

@@ -1,13 +1,9 @@
-"""Models that answer over HTTP, behind mini-swe-agent's Model protocol (mini-swe-agent 2.4).
+"""Models that we or a site serve, behind mini-swe-agent's Model protocol (mini-swe-agent 2.4).
 
-`ChatModel` speaks to an OpenAI-compatible endpoint, such as our own server; `HostedModel` to any
-service that LiteLLM knows. LiteLLM's exceptions derive from openai's, so both fail alike: a fault
-that may pass is tried again, then is ModelLost; an overflow is ContextLimit; a refusal is the
-user's to mend.
+`ChatModel` speaks to an OpenAI-compatible endpoint. A fault that may pass is tried again, then is ModelLost;
+an overflow is ContextLimit; a refusal is the user's to mend. `hosted` has the models that are paid for.
 """
 
-import logging
-import os
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -90,62 +86,12 @@ class ChatModel(ServedModel):
         return read(chat.create(model=self.name, messages=messages, **self.sampling))
 
 
-class HostedModel(ServedModel):
-    """Any model that LiteLLM knows by name; its key comes from the environment variable `api_key_env`.
-
-    Raises InputError when that variable is not set.
-    """
-
-    def __init__(
-        self, name: str, api_key_env: str | None, api_base: str | None, scaffold: Record, sampling: Record
-    ):
-        super().__init__(name, scaffold, sampling)
-        self.api_base = api_base
-        self.api_key = os.environ.get(api_key_env, "") if api_key_env else None
-        if self.api_key == "":
-            raise InputError(f"environment variable {api_key_env} is not set", expected=f"the key for {name}")
-
-    def ask(self, messages: list[dict[str, str]]) -> Answer:
-        litellm = quiet_litellm()
-        response = litellm.completion(
-            model=self.name,
-            messages=messages,
-            api_key=self.api_key,
-            api_base=self.api_base,
-            timeout=ANSWER_SECONDS,
-            max_retries=0,
-            drop_params=True,
-            **self.sampling,
-        )
-        return read(response, cost_of(response))
-
-
 @cache
 def client(url: str, api_key: str) -> openai.OpenAI:
     """A client for the service at `url`; one for all the models that speak to it."""
     base = url.rstrip("/")
     base = base if base.endswith("/v1") else f"{base}/v1"
     return openai.OpenAI(base_url=base, api_key=api_key or "none", timeout=ANSWER_SECONDS, max_retries=0)
-
-
-@cache
-def quiet_litellm() -> Any:
-    """LiteLLM, imported when a hosted model is asked, without its notices and price downloads."""
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    import litellm
-
-    litellm.suppress_debug_info = True
-    litellm.telemetry = False
-    logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
-    return litellm
-
-
-def cost_of(response: Any) -> float:
-    """Dollars that LiteLLM reckons for a response; 0 for a model whose price it does not know."""
-    try:
-        return float(quiet_litellm().completion_cost(response))
-    except Exception:  # LiteLLM raises bare Exception for an unknown model
-        return 0.0
 
 
 def read(response: Any, cost: float = 0.0) -> Answer:

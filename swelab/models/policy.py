@@ -1,21 +1,30 @@
 """From a policy recipe to models: one per rollout, all behind mini-swe-agent's Model protocol."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from swelab.experiment import weights_paths
-from swelab.models.chat import ChatModel, HostedModel
+from swelab.experiment import key_variables, weights_paths
+from swelab.models.chat import ChatModel
 from swelab.models.fleet import serve_fleet
+from swelab.models.hosted import HostedModel, Service
+from swelab.models.keys import KeyRing, read_keys
+from swelab.models.ledger import Ledger, told
+from swelab.models.litellm_calls import price_table
+from swelab.models.meter import Meter
+from swelab.models.paid import PaidRun
+from swelab.models.prices import price_of
 from swelab.models.scripted import ScriptedModel
 from swelab.models.serving import Endpoint
+from swelab.models.text import TextModel
 from swelab.records import InputError, Record, digest, read_json, sha256_file
 
 STARTUP_SECONDS = 1800
 """For large weights on a slow disk; a server that ends while it starts is seen at once."""
 
-ModelFor = Callable[[Record], object]
+ModelFor = Callable[[Record], TextModel]
 
 
 def weights_digest(policy: Record) -> str:
@@ -35,18 +44,17 @@ def weights_digest(policy: Record) -> str:
 
 
 @contextmanager
-def open_policy(policy: Record, name: str, scaffold: Record, log: Path) -> Iterator[ModelFor]:
+def open_policy(policy: Record, name: str, scaffold: Record, log: Path, paid: PaidRun) -> Iterator[ModelFor]:
     """A function from a task to the model that acts in its rollout.
 
-    A checkpoint is served by sglang for as long as the block lasts, as its `job` says. Raises InputError,
-    ServingError.
+    A checkpoint is served by sglang for as long as the block lasts, as its `job` says. What a hosted model is
+    paid is kept in `paid`. Raises InputError, ServingError, BudgetSpent.
     """
     if policy["kind"] == "scripted":
         yield lambda task: ScriptedModel(task, policy, scaffold)
     elif policy["kind"] == "hosted":
-        yield lambda task: HostedModel(
-            policy["model"], policy.get("api_key_env"), policy.get("api_base"), scaffold, policy["sampling"]
-        )
+        with open_service(policy, name, scaffold, paid) as service:
+            yield lambda task: HostedModel(service, scaffold, lambda: paid.turns(task))
     elif policy.get("endpoint"):
         key = os.environ.get(policy.get("api_key_env", ""), "")
         endpoint = Endpoint(url=policy["endpoint"], api_key=key, model=name)
@@ -64,3 +72,29 @@ def open_policy(policy: Record, name: str, scaffold: Record, log: Path) -> Itera
             log=log,
         ) as endpoint:
             yield lambda task: ChatModel(endpoint, scaffold, policy["sampling"])
+
+
+@contextmanager
+def open_service(policy: Record, name: str, scaffold: Record, paid: PaidRun) -> Iterator[Service]:
+    """The service of a hosted policy; says at the end what the run has cost by then.
+
+    Raises InputError (keys, model, a limit without a price), BudgetSpent.
+    """
+    keys = KeyRing(read_keys(key_variables(policy)), policy.get("rates", {}))
+    price = price_of(policy["model"], policy.get("price"), price_table())
+    ledger = Ledger(paid.ledger, policy.get("budget_dollars"), f"of policy {name}")
+    try:
+        meter = Meter(ledger, price, policy["model"], scaffold.get("cost_limit", 0))
+        service = Service(
+            policy["model"],
+            policy["sampling"],
+            keys,
+            meter,
+            policy.get("api_base"),
+            policy.get("cache_last_messages", 0),
+        )
+        meter.check(policy["sampling"]["max_tokens"])
+        yield service
+        print(f"{name}: {told(ledger.account())}", file=sys.stderr, flush=True)
+    finally:
+        ledger.close()

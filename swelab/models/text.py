@@ -73,6 +73,9 @@ class TextModel:
     def get_template_vars(self, **kwargs: Any) -> dict:
         return kwargs
 
+    def close(self) -> None:
+        """Lets go of what the model holds; called when its rollout is over."""
+
     def serialize(self) -> dict:
         return {"info": {"config": {"model": self.name, "model_type": type(self).__name__}}}
 

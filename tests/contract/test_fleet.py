@@ -132,7 +132,7 @@ def test_rollouts_over_killed_servers_are_those_over_sound_ones(
     served, task, repos_dir, tmp_path, monkeypatch
 ):
     @contextlib.contextmanager
-    def over_the_fleet(policy, name, scaffold, log):
+    def over_the_fleet(policy, name, scaffold, log, paid):
         yield lambda task: ChatModel(served.endpoint, scaffold, policy["sampling"])
 
     monkeypatch.setattr(rollouts, "open_policy", over_the_fleet)

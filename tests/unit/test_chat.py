@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from swelab.models import ContextLimit, ModelLost, ServingError, chat
-from swelab.models.chat import ChatModel, HostedModel
+from swelab.models.chat import ChatModel
 from swelab.models.serving import Endpoint, free_port
 from swelab.records import InputError
 
@@ -195,26 +195,3 @@ def test_an_empty_answer_is_malformed(service):
     service.script = [answer(None)]
     with pytest.raises(FormatError):
         model(service).query(ISSUE)
-
-
-def test_a_hosted_model_is_asked_through_litellm(service, monkeypatch, capfd):
-    monkeypatch.setenv("TOY_KEY", "secret")
-    base = f"http://127.0.0.1:{service.server_port}/v1"
-    hosted = HostedModel("openai/toy", "TOY_KEY", base, SCAFFOLD, SAMPLING)
-    service.script = [fault(503, "busy")]
-    message = hosted.query(ISSUE)
-    assert message["extra"]["actions"] == [{"command": "ls"}] and message["extra"]["cost"] == 0.0
-    assert [key for _, key, _ in service.requests] == ["Bearer secret"] * 2
-    service.script = [fault(401, "bad key")]
-    with pytest.raises(InputError, match="refused"):
-        hosted.query(ISSUE)
-    service.script = [fault(400, "maximum context length is 8192 tokens")]
-    with pytest.raises(ContextLimit):
-        hosted.query(ISSUE)
-    assert "".join(capfd.readouterr()) == ""
-
-
-def test_a_hosted_model_needs_its_key(monkeypatch):
-    monkeypatch.delenv("TOY_KEY", raising=False)
-    with pytest.raises(InputError, match="TOY_KEY is not set; expected the key for openai/toy"):
-        HostedModel("openai/toy", "TOY_KEY", None, SCAFFOLD, SAMPLING)

@@ -1,0 +1,241 @@
+"""Models that others host, through LiteLLM: paid calls, metered, within a budget, with keys in turn."""
+
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from swelab.models import BudgetSpent, ContextLimit, ModelLost, faults
+from swelab.models.faults import CallFault, read_fault
+from swelab.models.keys import Key, KeyRing, Pass
+from swelab.models.litellm_calls import complete, dropped
+from swelab.models.meter import Bill, Meter
+from swelab.models.paid import PaidTurns
+from swelab.models.prices import Usage, read_usage
+from swelab.models.text import TextModel
+from swelab.records import Fault, InputError, Record
+
+ATTEMPTS = 7
+UNSURE_ATTEMPTS = 3
+"""Calls that may be charged without an answer are not repeated as often as others."""
+BUSY_SECONDS = 1800
+"""A service that is too busy for so long is lost."""
+LONGEST_WAIT_SECONDS = 30
+MESSAGE_TOKENS, PROMPT_TOKENS = 16, 64
+"""At most, around a message and around all: no tokenizer makes more tokens of a text than it has bytes."""
+TOKEN_BYTES, SPARE_BYTES = 256, 1 << 16
+"""An answer is at most so long: for each token that it may have, and beside."""
+
+Keep = Callable[[Record], None]
+
+
+@dataclass
+class Talk:
+    """What a service knows of one conversation: its key, and the tokens that its first messages were."""
+
+    key: Key | None = None
+    counted: int = 0
+    tokens: int = PROMPT_TOKENS
+
+    def most(self, history: list[Record]) -> int:
+        """At most so many tokens `history` has: those that the service counted, and a token a byte."""
+        fresh = history[self.counted :]
+        return self.tokens + sum(
+            MESSAGE_TOKENS + len(each["content"].encode("utf-8", "replace")) for each in fresh
+        )
+
+    def about(self, history: list[Record]) -> int:
+        """About so many tokens `history` has: four bytes a token."""
+        return self.tokens + (self.most(history) - self.tokens) // 4
+
+    def note(self, history: list[Record], answer: Record) -> None:
+        """Takes down what the service counted."""
+        if usage := answer["usage"]:
+            self.counted, self.tokens = len(history), usage["prompt_tokens"]
+
+
+@dataclass
+class Service:
+    """A hosted model as the threads of a process share it.
+
+    An answer is {"content", "finish_reason", "usage" (None when the service told none), "cost" in dollars,
+    perhaps "cost_is"}. cache_last: how many last messages, beside the first, are marked for the prompt cache.
+    """
+
+    model: str
+    sampling: Record
+    keys: KeyRing
+    meter: Meter
+    api_base: str | None = None
+    cache_last: int = 0
+    drops: dict[str, str] = field(default_factory=dict)
+    spent: str = ""
+
+    def __post_init__(self) -> None:
+        self.drops = dropped(self.model, self.sampling)
+        for setting, reason in self.drops.items():
+            print(f"warning: {setting} is not sent to {self.model}: {reason}", file=sys.stderr, flush=True)
+        if "max_tokens" in self.drops:
+            raise InputError(
+                f"{self.model} takes no max_tokens", expected="a model whose answers are bounded"
+            )
+        self.sent = {
+            name: value
+            for name, value in self.sampling.items()
+            # Beside a temperature, some services refuse top_p even where it says nothing.
+            if name not in self.drops and (name, value) != ("top_p", 1)
+        }
+
+    def answer(self, history: list[Record], talk: Talk, keep: Keep) -> Record:
+        """The next turn of a conversation; given to `keep` before the bill is closed.
+
+        Raises BudgetSpent, ModelLost (after all attempts), ContextLimit, InputError (a refusal; no key left).
+        """
+        ends = time.monotonic() + BUSY_SECONDS
+        left = {faults.PASSING: ATTEMPTS, faults.UNSURE: UNSURE_ATTEMPTS}
+        while True:
+            talk.key = self.keys.choose(talk.key)
+            admitted = self.keys.enter(talk.key, talk.about(history))
+            if admitted is None:
+                continue
+            found = self._call(history, talk, admitted, keep)
+            if not isinstance(found, CallFault):
+                return found
+            if found.kind in (faults.KEY, faults.QUOTA) or (
+                found.kind == faults.BUSY and time.monotonic() < ends
+            ):
+                continue
+            left[found.kind] = left.get(found.kind, 1) - 1
+            if not left[found.kind]:
+                raise ended(found)
+            longest = min(LONGEST_WAIT_SECONDS, 0.5 * 2 ** (ATTEMPTS - left[found.kind]))
+            time.sleep(random.uniform(0, longest))
+
+    def _call(self, history: list[Record], talk: Talk, admitted: Pass, keep: Keep) -> Record | CallFault:
+        """One request, from its bill to what its key learns."""
+        answer = None
+        try:
+            with self._admit(talk.most(history)) as bill:
+                found, usage = self._ask(history, admitted.key)
+                if isinstance(found, CallFault):
+                    self._learn(admitted, found)
+                    if not found.charged:
+                        bill.refuse()
+                    return found
+                answer = found | bill.pay(usage)
+                keep(answer)
+            talk.note(history, answer)
+            return answer
+        finally:
+            used = answer and answer["usage"] or {}
+            tokens = used.get("prompt_tokens", admitted.tokens) + used.get("completion_tokens", 0)
+            self.keys.leave(admitted, tokens if answer else None)
+
+    def _admit(self, prompt: int) -> Bill:
+        try:
+            return self.meter.admit(prompt, self.sampling["max_tokens"])
+        except BudgetSpent as error:
+            self.spent = str(error)
+            raise
+
+    def _ask(self, history: list[Record], key: Key) -> tuple[Record | CallFault, Usage | None]:
+        messages = marked(history, self.cache_last) if self.cache_last else history
+        try:
+            response = complete(self.model, messages, key.secret, self.api_base, self.sent)
+        except Exception as error:  # LiteLLM raises what the libraries below it do, bare Exception too
+            return read_fault(error, key.secret), None
+        if not getattr(response, "choices", None):
+            return CallFault(faults.UNSURE, "an answer without choices", charged=True), None
+        choice, usage = response.choices[0], read_usage(response)
+        content = choice.message.content or ""
+        if len(content) > self.sampling["max_tokens"] * TOKEN_BYTES + SPARE_BYTES:
+            text = (
+                f"an answer of {len(content)} characters to a limit of {self.sampling['max_tokens']} tokens"
+            )
+            return CallFault(faults.UNSURE, text, charged=True), None
+        told = usage.record() if usage else None
+        return {"content": content, "finish_reason": str(choice.finish_reason), "usage": told}, usage
+
+    def _learn(self, admitted: Pass, fault: CallFault) -> None:
+        """What a fault says of the key."""
+        if fault.kind == faults.KEY:
+            self.keys.set_aside(admitted.key, f"was refused ({fault.text})")
+        elif fault.kind == faults.QUOTA:
+            self.keys.set_aside(admitted.key, f"is out of quota ({fault.text})")
+        elif fault.kind == faults.BUSY:
+            self.keys.slow(admitted, fault.wait)
+
+
+def ended(fault: CallFault) -> Fault:
+    """The exception of a call that is not tried again."""
+    if fault.kind == faults.OVERFLOWED:
+        return ContextLimit(fault.text)
+    if fault.kind == faults.WRONG:
+        return InputError(f"the model service refused: {fault.text}")
+    if fault.kind == faults.FILTERED:
+        return ModelLost(f"the model service does not answer this: {fault.text}")
+    if fault.kind == faults.BUSY:
+        return ModelLost(f"too busy for {BUSY_SECONDS // 60} minutes: {fault.text}")
+    attempts = UNSURE_ATTEMPTS if fault.kind == faults.UNSURE else ATTEMPTS
+    return ModelLost(f"no answer in {attempts} attempts: {fault.text}")
+
+
+def marked(history: list[Record], last: int) -> list[Record]:
+    """`history` whose first and `last` last messages bear Anthropic's mark: the prompt up to it is cached."""
+    chosen = {0, *range(max(0, len(history) - last), len(history))}
+    mark = {"cache_control": {"type": "ephemeral"}}
+    return [
+        {**each, "content": [{"type": "text", "text": each["content"], **mark}]} if n in chosen else each
+        for n, each in enumerate(history)
+    ]
+
+
+class HostedModel(TextModel):
+    """One conversation with a hosted model; turns that were paid for before are given again.
+
+    Raises BudgetSpent once another conversation found no room: a new one is not worth its sandbox.
+    """
+
+    def __init__(self, service: Service, scaffold: Record, turns: Callable[[], PaidTurns]):
+        super().__init__(scaffold, service.model)
+        if service.spent:
+            raise BudgetSpent(service.spent)
+        self.service, self.turns, self.talk = service, turns(), Talk()
+        self._said: list[Record] = []
+
+    def query(self, messages: list[dict], **_: object) -> dict:
+        """The next assistant message; `extra` holds its command, tokens, finish reason and cost.
+
+        Raises FormatError (not one command), and what `Service.answer` does.
+        """
+        said = [each for each in messages if each["role"] != "exit"]
+        history = [{"role": each["role"], "content": each["content"]} for each in said]
+        answer = self.turns.answer(said)
+        if answer is None:
+            answer = self.service.answer(history, self.talk, lambda found: self.turns.add(said, found))
+        else:
+            self.talk.note(history, answer)
+        self._said = [*history, {"role": "assistant", "content": answer["content"]}]
+        told = {name: value for name, value in answer.items() if name != "content"}
+        return self.reply(answer["content"], **told)
+
+    def format_observation_messages(
+        self, message: dict, outputs: list[dict], template_vars: dict | None = None
+    ) -> list[dict]:
+        """As `TextModel`'s; of a turn that was paid for before, what was seen then."""
+        fresh = super().format_observation_messages(message, outputs, template_vars)
+        return self.turns.seen(self._said, fresh)
+
+    def serialize(self) -> dict:
+        """What is stored beside a trajectory: not the service's address or key, which change nothing."""
+        config = {"model": self.name, "sampling": self.service.sent, "model_type": type(self).__name__}
+        if self.service.drops:
+            config["not_sent"] = self.service.drops
+        info: Record = {"config": config}
+        if self.turns.replayed:
+            info["resumed"] = {"paid_turns": self.turns.replayed, "kept_observations": self.turns.kept}
+        return {"info": info}
+
+    def close(self) -> None:
+        self.turns.close()

@@ -1,0 +1,161 @@
+"""Keys of a hosted model: which conversation uses which, how fast, and until when.
+
+A conversation keeps its key, so that the service's prompt cache stays warm. What a service says of a key
+(slow down, refused, out of quota) holds for all threads that use it.
+"""
+
+import math
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from swelab.records import InputError, Record
+
+SEPARATOR = ":::"
+"""Between several keys in one variable, as in SWE-agent's rotation of keys."""
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_GUESS_SECONDS = 60.0
+LONGEST_PAUSE_SECONDS = 900.0
+"""A key that is asked to wait longer is set aside instead."""
+
+
+@dataclass
+class Key:
+    """One key and what is known of it; times are those of time.monotonic().
+
+    window: how many requests may be under way at once; it falls to half when the service says slow down, and
+    grows by one in the time that it takes to answer a window's requests.
+    """
+
+    name: str
+    secret: str | None
+    aside: str = ""
+    resume_at: float = 0.0
+    request_at: float = 0.0
+    tokens_at: float = 0.0
+    window: float = math.inf
+    under_way: int = 0
+    slowed_at: float = -math.inf
+    strikes: int = 0
+
+    def ready_at(self) -> float:
+        """When the next request may start, the window aside."""
+        return max(self.resume_at, self.request_at, self.tokens_at)
+
+
+@dataclass
+class Pass:
+    """Leave to send one request with `key`, admitted at `start` for an estimate of its tokens."""
+
+    key: Key
+    start: float
+    tokens: int
+
+
+def read_keys(names: Sequence[str]) -> list[Key]:
+    """The keys that environment variables hold; one of none, for a service without, where no name is given.
+
+    Raises InputError when a variable is not set.
+    """
+    keys: dict[str, Key] = {}
+    for name in names:
+        found = [each.strip() for each in os.environ.get(name, "").split(SEPARATOR) if each.strip()]
+        if not found:
+            raise InputError(
+                f"environment variable {name} is not set", expected="a key of the model's service"
+            )
+        for number, secret in enumerate(found, 1):
+            keys.setdefault(secret, Key(name if len(found) == 1 else f"{name}[{number}]", secret))
+    return list(keys.values()) or [Key("the service's own key", None)]
+
+
+@dataclass
+class KeyRing:
+    """Keys shared by the threads of a process.
+
+    rates: requests_per_minute and tokens_per_minute of each key, where known: requests are spaced evenly.
+    """
+
+    keys: list[Key]
+    rates: Record = field(default_factory=dict)
+    warn: Callable[[str], object] = lambda text: print(text, file=sys.stderr, flush=True)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _next: int = 0
+
+    def choose(self, held: Key | None) -> Key:
+        """The key `held` while it is good, or else the next good one in turn.
+
+        Raises InputError when none is left.
+        """
+        with self._changed:
+            if held and not held.aside:
+                return held
+            for _ in self.keys:
+                key = self.keys[self._next % len(self.keys)]
+                self._next += 1
+                if not key.aside:
+                    return key
+        gone = "; ".join(f"{key.name} {key.aside}" for key in self.keys)
+        raise InputError(f"no key is left: {gone}", expected="a key with quota; what is paid for is kept")
+
+    def enter(self, key: Key, tokens: int) -> Pass | None:
+        """Waits until a request of about so many tokens may be sent; None when the key went out of use."""
+        with self._changed:
+            while not key.aside:
+                now = time.monotonic()
+                wait = key.ready_at() - now
+                if wait <= 0 and key.under_way < key.window:
+                    key.under_way += 1
+                    key.request_at = now + self._spacing("requests_per_minute")
+                    key.tokens_at = now + tokens * self._spacing("tokens_per_minute")
+                    return Pass(key, now, tokens)
+                self._changed.wait(wait if wait > 0 else None)
+        return None
+
+    def _spacing(self, rate: str) -> float:
+        return 60 / self.rates[rate] if rate in self.rates else 0.0
+
+    def leave(self, admitted: Pass, tokens: int | None = None) -> None:
+        """Ends a request; `tokens` are those that it really had, if it was answered."""
+        key = admitted.key
+        with self._changed:
+            key.under_way -= 1
+            if tokens is not None:
+                key.tokens_at += (tokens - admitted.tokens) * self._spacing("tokens_per_minute")
+                key.window += 1 / key.window
+                if admitted.start > key.slowed_at:
+                    key.strikes = 0
+            self._changed.notify_all()
+
+    def slow(self, admitted: Pass, wanted: float | None) -> None:
+        """Pauses a key: for as long as the service wants (seconds), or longer each time. To be called before
+        `leave`.
+
+        Of requests that were under way together, only the first tells of a new strike.
+        """
+        key, now = admitted.key, time.monotonic()
+        if wanted is not None and wanted > LONGEST_PAUSE_SECONDS:
+            self.set_aside(key, f"is asked to wait {wanted / 60:.0f} minutes")
+            return
+        with self._changed:
+            if admitted.start > key.slowed_at:
+                key.window = max(1.0, min(key.window, key.under_way) / 2)
+                key.slowed_at = now
+                key.strikes += 1
+            guess = min(FIRST_PAUSE_SECONDS * 2 ** (key.strikes - 1), LONGEST_GUESS_SECONDS)
+            pause = guess * random.uniform(0.5, 1) if wanted is None else wanted
+            key.resume_at = max(key.resume_at, now + pause)
+            self._changed.notify_all()
+
+    def set_aside(self, key: Key, reason: str) -> None:
+        """Takes a key out of use, with one warning."""
+        with self._changed:
+            first, key.aside = not key.aside, key.aside or reason
+            left = sum(not each.aside for each in self.keys)
+            self._changed.notify_all()
+        if first:
+            self.warn(f"warning: {key.name} {reason}; {left} of {len(self.keys)} keys left")

@@ -1,0 +1,110 @@
+"""What a hosted model's tokens cost, by LiteLLM's price table or by the recipe's own `price`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from swelab.records import Record
+
+NANO = 10**9
+"""Nanodollars of a dollar: money is counted in whole ones, so that sums are exact."""
+TIER = re.compile(r"(.+)_above_(\d+)k_tokens")
+INPUT, OUTPUT = "input_cost_per_token", "output_cost_per_token"
+CACHED, WRITTEN = "cache_read_input_token_cost", "cache_creation_input_token_cost"
+REASONING = "output_cost_per_reasoning_token"
+RECIPE_KEYS = {"input": INPUT, "output": OUTPUT, "cached_input": CACHED, "cache_write": WRITTEN}
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens of one call: all of the prompt, those of it read from and written to a cache, the answer's."""
+
+    prompt: int
+    completion: int
+    cached: int = 0
+    written: int = 0
+
+    def record(self) -> Record:
+        """As it stands in a message."""
+        parts = {"cached_tokens": self.cached, "cache_write_tokens": self.written}
+        counts = {"prompt_tokens": self.prompt, "completion_tokens": self.completion}
+        return counts | {name: count for name, count in parts.items() if count}
+
+
+def read_usage(response: Any) -> Usage | None:
+    """The tokens that a LiteLLM response tells; None where it tells none, or what cannot be."""
+    told = getattr(response, "usage", None)
+    details = getattr(told, "prompt_tokens_details", None)
+    prompt, completion = _count(told, "prompt_tokens"), _count(told, "completion_tokens")
+    if not prompt:
+        return None
+    cached = min(_count(details, "cached_tokens") or _count(told, "cache_read_input_tokens"), prompt)
+    written = min(_count(told, "cache_creation_input_tokens"), prompt - cached)
+    return Usage(prompt, completion, cached, written)
+
+
+def _count(holder: Any, name: str) -> int:
+    value = getattr(holder, name, None)
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+class Price:
+    """Dollars per token under LiteLLM's names; `<name>_above_<n>k_tokens` holds for longer prompts.
+
+    Source: `model_prices_and_context_window_backup.json` of LiteLLM 1.103.
+    """
+
+    def __init__(self, rates: Mapping[str, float]):
+        self.rates = dict(rates)
+
+    def rate(self, name: str, prompt: int, default: str = "") -> float:
+        """Dollars of one token of this kind, in a call with `prompt` tokens."""
+        tiers = [(0, name)] if name in self.rates else []
+        for key in self.rates:
+            found = TIER.fullmatch(key)
+            if found and found[1] == name and prompt > int(found[2]) * 1000:
+                tiers.append((int(found[2]), key))
+        if tiers:
+            return self.rates[max(tiers)[1]]
+        return self.rate(default, prompt) if default else 0.0
+
+    def cost(self, usage: Usage) -> int:
+        """Nanodollars of a call."""
+        fresh = usage.prompt - usage.cached - usage.written
+        dollars = fresh * self.rate(INPUT, usage.prompt)
+        dollars += usage.cached * self.rate(CACHED, usage.prompt, INPUT)
+        dollars += usage.written * self.rate(WRITTEN, usage.prompt, INPUT)
+        return nano(dollars + usage.completion * self._answer(usage.prompt))
+
+    def worst(self, prompt: int, completion: int) -> int:
+        """Nanodollars that a call with at most so many tokens can cost: nothing cached, all of it written."""
+        dearest = max(self.rate(name, prompt, INPUT) for name in (INPUT, CACHED, WRITTEN))
+        return nano(prompt * dearest + completion * self._answer(prompt))
+
+    def _answer(self, prompt: int) -> float:
+        return max(self.rate(OUTPUT, prompt), self.rate(REASONING, prompt))
+
+
+def nano(dollars: float) -> int:
+    """Whole nanodollars, rounded up, but for what floating point adds."""
+    exact = dollars * NANO
+    return -int(-exact // 1) if abs(exact - round(exact)) > 1e-3 else round(exact)
+
+
+def price_of(model: str, recipe: Record | None, table: Mapping[str, Any]) -> Price | None:
+    """The price of a LiteLLM model name; None when neither the recipe nor the table knows one.
+
+    `recipe` is in dollars per million tokens: input, output, cached_input, cache_write. A price of nothing at
+    all is an unknown one.
+    """
+    if recipe:
+        rates = {RECIPE_KEYS[name]: value / 1e6 for name, value in recipe.items()}
+    else:
+        entry = table.get(model) or table.get(model.partition("/")[2]) or {}
+        rates = {name: value for name, value in entry.items() if isinstance(value, int | float)}
+        rates = {name: value for name, value in rates.items() if name.partition("_above_")[0] in KNOWN}
+    return Price(rates) if rates.get(INPUT) or rates.get(OUTPUT) else None
+
+
+KNOWN = {INPUT, OUTPUT, CACHED, WRITTEN, REASONING}

@@ -1,0 +1,369 @@
+"""Hosted models against a service that charges, over real HTTP through LiteLLM."""
+
+import copy
+import email.utils
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from swelab import recipes
+from swelab.models import BudgetSpent, ContextLimit, ModelLost, faults, hosted, keys, litellm_calls
+from swelab.models.hosted import HostedModel
+from swelab.models.ledger import Ledger
+from swelab.models.paid import PaidRun
+from swelab.models.policy import open_service
+from swelab.records import InputError, read_jsonl
+from tests.contract.hosted_service import PRICE, Fault, Odd, Service
+
+SCAFFOLD = {
+    "action_regex": r"```bash\n(.*?)\n```",
+    "format_error_template": "One block.",
+    "observation_template": "{{output.output}}",
+    "max_observation_chars": 100,
+}
+MODELS = ["openai/toy", "anthropic/claude-sonnet-4-5"]
+ISSUE = [{"role": "system", "content": "You mend."}, {"role": "user", "content": "Mend it, please."}]
+
+
+@pytest.fixture
+def service(monkeypatch):
+    monkeypatch.setattr(hosted, "LONGEST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(keys, "FIRST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setenv("KEY_A", "secret-a")
+    monkeypatch.setenv("KEY_B", "secret-b")
+    monkeypatch.setenv("KEY_C", "secret-c")
+    service = Service()
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def opened(service, tmp_path):
+    """Opens a policy's service; gives it and a function that begins a conversation."""
+    stack = []
+
+    def start(model="openai/toy", **settings):
+        policy = {"kind": "hosted", "scaffold": "demo", "model": model, "api_key_env": "KEY_A"}
+        base = service.url + ("/v1" if model.startswith("openai") else "")
+        policy |= {"price": PRICE, "api_base": base, **settings}
+        policy = recipes.complete("policy", {k: v for k, v in policy.items() if v is not None}, "policy")
+        paid = PaidRun(tmp_path / "paid", lambda task: task["instance_id"])
+        manager = open_service(policy, "expert", SCAFFOLD, paid)
+        stack.append(manager)
+        found = manager.__enter__()
+        return found, lambda name: HostedModel(found, SCAFFOLD, lambda: paid.turns({"instance_id": name}))
+
+    yield start
+    for manager in stack:
+        manager.__exit__(None, None, None)
+
+
+def spent(tmp_path):
+    ledger = Ledger(tmp_path / "paid" / "ledger.jsonl", None)
+    account = ledger.account()
+    ledger.close()
+    return account
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_an_answer_costs_what_the_service_charges(service, opened, tmp_path, model):
+    _, begin = opened(model, sampling={"temperature": 0, "max_tokens": 50, "seed": 7})
+    message = begin("one").query(ISSUE)
+    assert message["extra"]["actions"] == [{"command": "date +%N"}]
+    assert message["extra"]["cost"] == pytest.approx(service.charged, abs=2e-9) and service.charged > 0
+    assert spent(tmp_path).spent == round(message["extra"]["cost"] * 1e9)
+    (request,) = service.requests
+    assert request["key"] == "secret-a" and request["body"]["max_tokens"] == 50
+    assert "top_p" not in request["body"] and request["body"]["temperature"] == 0
+    assert request["body"].get("seed") == (7 if model.startswith("openai") else None)
+
+
+def test_what_a_model_does_not_take_is_told_and_stored(opened, capsys):
+    _, begin = opened("anthropic/claude-sonnet-4-5", sampling={"seed": 3})
+    told = capsys.readouterr().err
+    assert told.count("warning: seed is not sent to anthropic/claude-sonnet-4-5") == 1
+    stored = begin("one").serialize()["info"]["config"]
+    assert list(stored["not_sent"]) == ["seed"] and "seed" not in stored["sampling"]
+
+
+def test_prompt_caching_is_asked_for_counted_and_priced(service, opened, tmp_path):
+    service.cached = lambda history, prompt: prompt // 2 if len(history) > 2 else 0
+    _, begin = opened("anthropic/claude-sonnet-4-5", cache_last_messages=2)
+    model = begin("one")
+    first = model.query(ISSUE)
+    second = model.query([*ISSUE, first, {"role": "user", "content": "seen"}])
+    marks = [json.dumps(each["body"]).count("cache_control") for each in service.requests]
+    assert marks == [2, 3], "the system prompt, and of the messages the last two"
+    usage = second["extra"]["usage"]
+    assert usage["cached_tokens"] == usage["prompt_tokens"] // 2
+    assert usage["cache_write_tokens"] == usage["prompt_tokens"] - usage["cached_tokens"]
+    paid = first["extra"]["cost"] + second["extra"]["cost"]
+    assert paid == pytest.approx(service.charged, abs=4e-9)
+
+
+BUSY = {
+    "429": Fault(429, "slow down", "rate_limit_error"),
+    "529": Fault(529, "Overloaded", "overloaded_error"),
+}
+BUSY |= {"503": Fault(503, "rate limit exceeded"), "500": Fault(500, "boom"), "409": Fault(409, "conflict")}
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("fault", BUSY.values(), ids=BUSY)
+def test_passing_faults_are_waited_out_and_not_paid(service, opened, tmp_path, model, fault):
+    service.plan = lambda number, request: fault if number < 3 else None
+    _, begin = opened(model)
+    begin("one").query(ISSUE)
+    assert len(service.requests) == 4
+    account = spent(tmp_path)
+    assert (account.calls, account.unsure_calls) == (4, 0)
+    assert account.spent == pytest.approx(service.charged * 1e9, abs=2)
+
+
+UNSURE = [(model, what) for model in MODELS for what in ("cut", "html", "error")]
+
+
+@pytest.mark.parametrize("model, what", [*UNSURE, ("openai/toy", "no choices")])
+def test_answers_that_nobody_can_read_count_with_their_worst_case(service, opened, tmp_path, model, what):
+    service.plan = lambda number, request: Odd(what) if number == 0 else None
+    _, begin = opened(model)
+    begin("one").query(ISSUE)
+    account = spent(tmp_path)
+    assert (account.calls, account.unsure_calls) == (2, 1)
+    assert account.spent / 1e9 > service.charged > 0
+    service.plan = lambda number, request: Odd(what)
+    with pytest.raises(ModelLost, match=r"no answer in 3 attempts"):
+        begin("two").query(ISSUE)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_stalls_and_trickles_end(service, opened, tmp_path, model, monkeypatch):
+    monkeypatch.setattr(litellm_calls, "ANSWER_SECONDS", 0.5)
+    litellm_calls._client()._transport._seconds = 0.5
+    try:
+        service.plan = lambda number, request: [Odd("stall", 1.0), Odd("drip", 0.05), None][number]
+        _, begin = opened(model)
+        began = time.monotonic()
+        begin("one").query(ISSUE)
+        assert time.monotonic() - began < 5
+        assert spent(tmp_path).unsure_calls == 2
+    finally:
+        litellm_calls._client()._transport._seconds = 900
+
+
+def test_a_huge_answer_is_not_taken(service, opened, tmp_path, monkeypatch):
+    monkeypatch.setattr("swelab.models.wire.LARGEST_BYTES", 1 << 20)
+    service.plan = lambda number, request: [Odd("huge", 2 << 20), Odd("huge", 1 << 19), None][number]
+    _, begin = opened()
+    assert len(begin("one").query(ISSUE)["content"]) < 100
+    assert spent(tmp_path).unsure_calls == 2
+
+
+@pytest.mark.parametrize("what", ["no usage", "lies"])
+def test_an_answer_without_its_tokens_is_kept_at_its_most(service, opened, tmp_path, what):
+    service.plan = lambda number, request: Odd(what)
+    _, begin = opened()
+    extra = begin("one").query(ISSUE)["extra"]
+    assert extra["usage"] is None and extra["cost_is"] == "at most"
+    assert extra["cost"] > service.charged and spent(tmp_path).unsure_calls == 1
+
+
+def test_an_unreachable_service_costs_nothing(service, opened, tmp_path):
+    _, begin = opened(api_base="http://127.0.0.1:9")
+    with pytest.raises(ModelLost, match="no answer in 7 attempts: no connection"):
+        begin("one").query(ISSUE)
+    assert spent(tmp_path).spent == 0
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_the_conversations_own_fault_is_not_tried_again(service, opened, model):
+    _, begin = opened(model)
+    for fault, error, text in (
+        (Fault(400, "prompt is too long: 210000 tokens > 200000 maximum"), ContextLimit, "too long"),
+        (Fault(413, "Request exceeds the maximum size"), ContextLimit, "maximum size"),
+        (Fault(400, "Output blocked by content filtering policy"), ModelLost, "does not answer"),
+        (Fault(404, "no such model"), InputError, "refused: no such model"),
+        (Fault(400, "max_tokens: must be positive"), InputError, "refused: max_tokens"),
+    ):
+        before = len(service.requests)
+        service.plan = lambda number, request, fault=fault: fault
+        with pytest.raises(error, match=text):
+            begin(text).query(ISSUE)
+        assert len(service.requests) == before + 1
+
+
+REFUSALS = {
+    "wrong key": (Fault(401, "Incorrect API key provided: THE KEY"), "KEY_A was refused"),
+    "forbidden": (Fault(403, "your organization is disabled", "permission_error"), "KEY_A was refused"),
+    "openai quota": (
+        Fault(429, "You exceeded your current quota", "insufficient_quota", code="insufficient_quota"),
+        "KEY_A is out of quota",
+    ),
+    "anthropic quota": (
+        Fault(400, "Your credit balance is too low to access the Anthropic API.", "invalid_request_error"),
+        "KEY_A is out of quota",
+    ),
+    "unpaid": (Fault(402, "Insufficient Balance"), "KEY_A is out of quota"),
+    "tomorrow": (
+        Fault(429, "daily limit", headers={"Retry-After": "7200"}),
+        "KEY_A is asked to wait 120 minutes",
+    ),
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("fault, told", REFUSALS.values(), ids=REFUSALS)
+def test_a_bad_key_is_set_aside_with_one_warning(service, opened, capsys, model, fault, told):
+
+    def refuse(number, request):
+        told = copy.deepcopy(fault)
+        told.body["error"]["message"] = fault.body["error"]["message"].replace("THE KEY", request["key"])
+        return told
+
+    service.plan = lambda number, request: refuse(number, request) if request["key"] == "secret-a" else None
+    _, begin = opened(model, api_key_env=["KEY_A", "KEY_B"])
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: begin(f"task-{n}").query(ISSUE), range(8)))
+    err = capsys.readouterr().err
+    assert err.count(f"warning: {told}") == 1 and "1 of 2 keys left" in err
+    service.plan = refuse
+    with pytest.raises(InputError, match=f"no key is left: {told}.*; KEY_B") as error:
+        begin("last").query(ISSUE)
+    assert "\n" not in str(error.value)
+    assert "secret" not in err + str(error.value)
+
+
+def test_keys_turn_by_conversation(service, opened, monkeypatch):
+    monkeypatch.setenv("KEY_B", "secret-b:::secret-c")
+    _, begin = opened(api_key_env=["KEY_A", "KEY_B"])
+    for name in ("one", "two", "three", "four"):
+        model = begin(name)
+        first = model.query(ISSUE)
+        model.query([*ISSUE, first, {"role": "user", "content": "seen"}])
+    used = [each["key"][-1] for each in service.requests]
+    assert used == list("aabbccaa")
+
+
+def test_a_key_that_is_not_set_is_one_line(opened, monkeypatch):
+    monkeypatch.delenv("KEY_B")
+    with pytest.raises(InputError, match="environment variable KEY_B is not set"):
+        opened(api_key_env=["KEY_A", "KEY_B"])
+
+
+def test_retry_after_holds_for_all_threads_of_a_key(service, opened):
+    slow = Fault(429, "slow", headers={"Retry-After": "0.7"})
+    service.plan = lambda number, request: slow if number == 0 else None
+    found, begin = opened(api_key_env=["KEY_A", "KEY_B"])
+    with ThreadPoolExecutor(21) as pool:
+        first = pool.submit(begin("first").query, ISSUE)
+        while not found.keys.keys[0].resume_at:
+            time.sleep(0.01)
+        began = time.monotonic()
+        list(pool.map(lambda n: begin(f"task-{n}").query(ISSUE), range(20)))
+        first.result()
+    slowed = [each["at"] - began for each in service.requests[1:] if each["key"] == "secret-a"]
+    other = [each["at"] - began for each in service.requests if each["key"] == "secret-b"]
+    assert len(slowed) == 11 and min(slowed) > 0.6, "nobody uses the key before it is asked back"
+    assert len(other) == 10 and min(other) < 0.6
+
+
+def test_retry_after_is_seconds_milliseconds_or_a_date():
+    date = email.utils.formatdate(time.time() + 60, usegmt=True)
+    wants = {"7": 7, "0.5": 0.5, "-3": 0, date: 60, "Mon, 01 Jan 2001 00:00:00 GMT": 0}
+    for text, seconds in wants.items():
+        assert faults.wanted_wait({"retry-after": text}) == pytest.approx(seconds, abs=2)
+    assert faults.wanted_wait({"retry-after-ms": "250", "retry-after": "1"}) == 0.25
+    for text in ("soon", "", "nan", "inf", "99999999999999999999 Jan"):
+        assert faults.wanted_wait({"retry-after": text}) is None
+
+
+def test_fifty_threads_live_through_a_storm(service, opened, tmp_path):
+    """The service answers five at once and sends the others away: fifty adapt to it."""
+    service.seconds = 0.03
+    service.plan = lambda number, request: Fault(429, "slow down") if service.under_way > 5 else None
+    _, begin = opened()
+    with ThreadPoolExecutor(50) as pool:
+        answers = list(pool.map(lambda n: begin(f"task-{n}").query(ISSUE), range(150)))
+    assert len(answers) == 150
+    refused = len(service.requests) - 150
+    assert refused < 150, "most requests are answered"
+    account = spent(tmp_path)
+    assert account.spent == pytest.approx(service.charged * 1e9, abs=200) and not account.open
+
+
+def test_requests_are_spaced_by_the_rates(service, opened):
+    _, begin = opened(rates={"requests_per_minute": 600})
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: begin(f"task-{n}").query(ISSUE), range(8)))
+    at = sorted(each["at"] for each in service.requests)
+    assert at[-1] - at[0] > 0.6
+
+
+def test_a_limit_without_a_price_is_an_error_before_the_first_request(service, opened):
+    with pytest.raises(
+        InputError, match="budget_dollars of the policy is set, and no price of openai/toy is known"
+    ):
+        opened(price=None, budget_dollars=1.0)
+    assert not service.requests
+
+
+def test_a_model_without_a_price_is_told_not_taken_for_free(service, opened, tmp_path, capsys):
+    _, begin = opened(price=None)
+    assert begin("one").query(ISSUE)["extra"]["cost_is"] == "unknown"
+    assert "no price of openai/toy is known: costs are not counted" in capsys.readouterr().err
+    assert spent(tmp_path).unpriced == 1
+
+
+def test_an_unknown_service_is_one_line(opened):
+    with pytest.raises(InputError, match="no service is known for the model 'nowhere/model'"):
+        opened("nowhere/model")
+
+
+def test_fifty_threads_never_exceed_a_budget(service, opened, tmp_path):
+    service.seconds = 0.01
+    budget = 0.02
+    _, begin = opened(budget_dollars=budget, sampling={"max_tokens": 100})
+
+    def talk(number):
+        model = begin(f"task-{number}")
+        messages = list(ISSUE)
+        try:
+            for _ in range(20):
+                messages += [model.query(messages), {"role": "user", "content": "seen " * 20}]
+        finally:
+            model.close()
+
+    with ThreadPoolExecutor(50) as pool:
+        ended = [task.exception() for task in [pool.submit(talk, n) for n in range(60)]]
+    assert any(isinstance(each, BudgetSpent) for each in ended)
+    assert all(each is None or isinstance(each, BudgetSpent) for each in ended)
+    assert 0.8 * budget < service.charged <= budget
+    account = spent(tmp_path)
+    assert account.spent <= budget * 1e9 and account.spent == pytest.approx(service.charged * 1e9, abs=2000)
+
+
+def test_paid_turns_are_not_paid_again(service, opened, tmp_path):
+    _, begin = opened()
+    model = begin("one")
+    first = model.query(ISSUE)
+    seen = model.format_observation_messages(
+        first, [{"output": "at 11:59", "returncode": 0, "exception_info": ""}], {}
+    )
+    second = model.query([*ISSUE, first, *seen])
+    model.close()
+    asked = len(service.requests)
+    again = begin("one")
+    assert again.query(ISSUE) == first
+    kept = again.format_observation_messages(
+        first, [{"output": "at 12:34", "returncode": 0, "exception_info": ""}], {}
+    )
+    assert kept == seen
+    assert again.query([*ISSUE, first, *kept]) == second
+    assert len(service.requests) == asked
+    assert again.serialize()["info"]["resumed"] == {"paid_turns": 2, "kept_observations": 1}
+    again.query([*ISSUE, first, *kept, second, {"role": "user", "content": "new"}])
+    assert len(service.requests) == asked + 1
+    assert len(list(read_jsonl(tmp_path / "paid/turns/one.jsonl"))) == 3
+    again.close()
