@@ -14,6 +14,7 @@ from swelab.models.hosted import HostedModel
 from swelab.models.ledger import Ledger
 from swelab.models.paid import PaidRun
 from swelab.models.policy import open_service
+from swelab.models.prices import Usage, price_of
 from swelab.records import InputError, read_jsonl
 from tests.contract.hosted_service import PRICE, Fault, Odd, Service
 
@@ -314,6 +315,25 @@ def test_a_model_without_a_price_is_told_not_taken_for_free(service, opened, tmp
     assert begin("one").query(ISSUE)["extra"]["cost_is"] == "unknown"
     assert "no price of openai/toy is known: costs are not counted" in capsys.readouterr().err
     assert spent(tmp_path).unpriced == 1
+
+
+@pytest.mark.parametrize(
+    "model", ["anthropic/claude-sonnet-4-5", "openai/gpt-4o-2024-08-06", "gemini/gemini-2.5-pro", "gpt-5"]
+)
+@pytest.mark.parametrize("prompt", [1000, 250_000])
+def test_costs_are_those_of_litellms_own_reckoning(model, prompt):
+    litellm = litellm_calls.quiet_litellm()
+    cached = prompt // 2
+    usage = litellm.Usage(
+        prompt_tokens=prompt,
+        completion_tokens=77,
+        total_tokens=prompt + 77,
+        prompt_tokens_details={"cached_tokens": cached},
+        cache_read_input_tokens=cached,
+    )
+    theirs = sum(litellm.cost_per_token(model=model, usage_object=usage))
+    ours = price_of(model, None, litellm_calls.price_table()).cost(Usage(prompt, 77, cached))
+    assert ours == pytest.approx(theirs * 1e9, abs=2)
 
 
 def test_an_unknown_service_is_one_line(opened):
