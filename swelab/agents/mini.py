@@ -96,6 +96,11 @@ def run_rollout(task: Record, model, sandbox: Sandbox, base: str, scaffold: Reco
         max_consecutive_format_errors=scaffold["max_format_errors"],
     )
     reason = ""
+
+    def wait(seconds: float) -> None:
+        agent._start_time += seconds
+
+    model.on_wait = wait
     try:
         exit_status = agent.run(task["problem_statement"]).get("exit_status", "")
         outcome = EXIT_OUTCOMES[exit_status]

@@ -66,7 +66,7 @@ def _judge(status: int, headers: Mapping[str, str], body: str) -> str:
         return KEY
     if status in (429, 503, 529):
         return BUSY
-    if status in GATEWAYS or status < 400:
+    if status in GATEWAYS:
         return UNSURE
     if status >= 500 or status in (409, 425):
         return PASSING

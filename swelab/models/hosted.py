@@ -32,11 +32,14 @@ Keep = Callable[[Record], None]
 
 @dataclass
 class Talk:
-    """What a service knows of one conversation: its key, and the tokens that its first messages were."""
+    """What a service knows of one conversation: its key, the tokens that its first messages were, and the
+    seconds for which it waited: for leave to send, or in vain.
+    """
 
     key: Key | None = None
     counted: int = 0
     tokens: int = PROMPT_TOKENS
+    waited: float = 0.0
 
     def most(self, history: list[Record]) -> int:
         """At most so many tokens `history` has: those that the service counted, and a token a byte."""
@@ -92,7 +95,7 @@ class Service:
 
         Raises BudgetSpent, ModelLost (after all attempts), ContextLimit, InputError (a refusal; no key left).
         """
-        ends = time.monotonic() + BUSY_SECONDS
+        began = time.monotonic()
         left = {faults.PASSING: ATTEMPTS, faults.UNSURE: UNSURE_ATTEMPTS}
         while True:
             talk.key = self.keys.choose(talk.key)
@@ -101,10 +104,11 @@ class Service:
                 continue
             found = self._call(history, talk, admitted, keep)
             if not isinstance(found, CallFault):
+                talk.waited += time.monotonic() - began - found.pop("seconds")
                 return found
-            if found.kind in (faults.KEY, faults.QUOTA) or (
-                found.kind == faults.BUSY and time.monotonic() < ends
-            ):
+            if found.kind in (faults.KEY, faults.QUOTA):
+                continue
+            if found.kind == faults.BUSY and time.monotonic() < began + BUSY_SECONDS:
                 continue
             left[found.kind] = left.get(found.kind, 1) - 1
             if not left[found.kind]:
@@ -117,6 +121,7 @@ class Service:
         answer = None
         try:
             with self._admit(talk.most(history)) as bill:
+                began = time.monotonic()
                 found, usage = self._ask(history, admitted.key)
                 if isinstance(found, CallFault):
                     self._learn(admitted, found)
@@ -126,7 +131,7 @@ class Service:
                 answer = found | bill.pay(usage)
                 keep(answer)
             talk.note(history, answer)
-            return answer
+            return answer | {"seconds": time.monotonic() - began}
         finally:
             used = answer and answer["usage"] or {}
             tokens = used.get("prompt_tokens", admitted.tokens) + used.get("completion_tokens", 0)
@@ -213,7 +218,9 @@ class HostedModel(TextModel):
         history = [{"role": each["role"], "content": each["content"]} for each in said]
         answer = self.turns.answer(said)
         if answer is None:
+            before = self.talk.waited
             answer = self.service.answer(history, self.talk, lambda found: self.turns.add(said, found))
+            self.on_wait(self.talk.waited - before)
         else:
             self.talk.note(history, answer)
         self._said = [*history, {"role": "assistant", "content": answer["content"]}]

@@ -7,10 +7,8 @@ from typing import Any
 
 import httpx
 
-from swelab.models.wire import Bounded
+from swelab.models import wire
 from swelab.records import InputError, Record, shorten
-
-ANSWER_SECONDS = 900
 
 
 @cache
@@ -28,8 +26,7 @@ def quiet_litellm() -> Any:
 
 @cache
 def _client() -> httpx.Client:
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-    return httpx.Client(transport=Bounded(httpx.HTTPTransport(limits=limits), ANSWER_SECONDS))
+    return wire.bounded_client()
 
 
 @cache
@@ -40,6 +37,7 @@ def _handler() -> Any:
     return HTTPHandler(client=_client())
 
 
+@cache
 def provider(model: str) -> tuple[str, str]:
     """The service that a model name stands for, and its name there. Raises InputError."""
     litellm = quiet_litellm()
@@ -84,7 +82,7 @@ def complete(
         messages=messages,
         api_key=secret,
         api_base=base,
-        timeout=ANSWER_SECONDS,
+        timeout=wire.ANSWER_SECONDS,
         max_retries=0,
         num_retries=0,
         drop_params=False,

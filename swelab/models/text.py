@@ -1,6 +1,7 @@
 """What every text-based model shares: parsing one command a turn, and showing what it printed."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("MSWEA_SILENT_STARTUP", "1")
@@ -72,6 +73,9 @@ class TextModel:
 
     def get_template_vars(self, **kwargs: Any) -> dict:
         return kwargs
+
+    on_wait: Callable[[float], None] = staticmethod(lambda seconds: None)
+    """Told of seconds that the model was waited for and nobody worked: they are not the policy's."""
 
     def close(self) -> None:
         """Lets go of what the model holds; called when its rollout is over."""

@@ -1,4 +1,4 @@
-"""An HTTP transport that bounds how long and how large an answer may be, however slowly it comes."""
+"""Bounds on how long and how large an HTTP answer may be, however slowly it comes."""
 
 import time
 from collections.abc import Iterator
@@ -6,19 +6,20 @@ from collections.abc import Iterator
 import httpx
 
 LARGEST_BYTES = 32 << 20
+ANSWER_SECONDS = 900
 
 
 class _Stream(httpx.SyncByteStream):
-    def __init__(self, stream: httpx.SyncByteStream, request: httpx.Request, ends: float):
-        self._stream, self._request, self._ends = stream, request, ends
+    def __init__(self, stream: httpx.SyncByteStream, request: httpx.Request):
+        self._stream, self._request = stream, request
 
     def __iter__(self) -> Iterator[bytes]:
-        left = LARGEST_BYTES
+        left, ends = LARGEST_BYTES, time.monotonic() + ANSWER_SECONDS
         for part in self._stream:
             left -= len(part)
             if left < 0:
                 raise httpx.ReadError(f"an answer of over {LARGEST_BYTES >> 20} MiB", request=self._request)
-            if time.monotonic() > self._ends:
+            if time.monotonic() > ends:
                 raise httpx.ReadTimeout("an answer that does not end", request=self._request)
             yield part
 
@@ -26,18 +27,14 @@ class _Stream(httpx.SyncByteStream):
         self._stream.close()
 
 
-class Bounded(httpx.BaseTransport):
-    """`inner`, whose answers end within `seconds` and LARGEST_BYTES, or are an httpx.TransportError."""
+def _bound(response: httpx.Response) -> None:
+    if isinstance(response.stream, httpx.SyncByteStream):
+        response.stream = _Stream(response.stream, response.request)
 
-    def __init__(self, inner: httpx.BaseTransport, seconds: float):
-        self._inner, self._seconds = inner, seconds
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        ends = time.monotonic() + self._seconds
-        response = self._inner.handle_request(request)
-        assert isinstance(response.stream, httpx.SyncByteStream)
-        response.stream = _Stream(response.stream, request, ends)
-        return response
-
-    def close(self) -> None:
-        self._inner.close()
+def bounded_client() -> httpx.Client:
+    """A client whose answers end within LARGEST_BYTES and ANSWER_SECONDS of their head, or are an
+    httpx.TransportError. It follows no redirects: a key goes to the address that was given, or nowhere.
+    """
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+    return httpx.Client(limits=limits, timeout=ANSWER_SECONDS, event_hooks={"response": [_bound]})

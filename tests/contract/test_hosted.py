@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from swelab import recipes
-from swelab.models import BudgetSpent, ContextLimit, ModelLost, faults, hosted, keys, litellm_calls
+from swelab.models import BudgetSpent, ContextLimit, ModelLost, faults, hosted, keys, litellm_calls, wire
 from swelab.models.hosted import HostedModel
 from swelab.models.ledger import Ledger
 from swelab.models.paid import PaidRun
@@ -141,21 +141,17 @@ def test_answers_that_nobody_can_read_count_with_their_worst_case(service, opene
 
 @pytest.mark.parametrize("model", MODELS)
 def test_stalls_and_trickles_end(service, opened, tmp_path, model, monkeypatch):
-    monkeypatch.setattr(litellm_calls, "ANSWER_SECONDS", 0.5)
-    litellm_calls._client()._transport._seconds = 0.5
-    try:
-        service.plan = lambda number, request: [Odd("stall", 1.0), Odd("drip", 0.05), None][number]
-        _, begin = opened(model)
-        began = time.monotonic()
-        begin("one").query(ISSUE)
-        assert time.monotonic() - began < 5
-        assert spent(tmp_path).unsure_calls == 2
-    finally:
-        litellm_calls._client()._transport._seconds = 900
+    monkeypatch.setattr(wire, "ANSWER_SECONDS", 0.5)
+    service.plan = lambda number, request: [Odd("stall", 1.0), Odd("drip", 0.05), None][number]
+    _, begin = opened(model)
+    began = time.monotonic()
+    begin("one").query(ISSUE)
+    assert time.monotonic() - began < 5
+    assert spent(tmp_path).unsure_calls == 2
 
 
 def test_a_huge_answer_is_not_taken(service, opened, tmp_path, monkeypatch):
-    monkeypatch.setattr("swelab.models.wire.LARGEST_BYTES", 1 << 20)
+    monkeypatch.setattr(wire, "LARGEST_BYTES", 1 << 20)
     service.plan = lambda number, request: [Odd("huge", 2 << 20), Odd("huge", 1 << 19), None][number]
     _, begin = opened()
     assert len(begin("one").query(ISSUE)["content"]) < 100
@@ -292,6 +288,26 @@ def test_fifty_threads_live_through_a_storm(service, opened, tmp_path):
     assert refused < 150, "most requests are answered"
     account = spent(tmp_path)
     assert account.spent == pytest.approx(service.charged * 1e9, abs=200) and not account.open
+
+
+def test_a_conversation_knows_what_was_not_its_own_time(service, opened):
+    service.plan = lambda number, request: (
+        None if number else Fault(429, "no", headers={"Retry-After": "0.6"})
+    )
+    service.seconds = 0.3
+    _, begin = opened()
+    model, waits = begin("one"), []
+    model.on_wait = waits.append
+    model.query(ISSUE)
+    assert len(waits) == 1 and 0.85 < waits[0] < 2
+
+
+def test_a_redirect_is_not_followed_with_a_key(service, opened):
+    service.plan = lambda number, request: Fault(307, "moved", headers={"Location": "http://127.0.0.1:9/"})
+    for model in MODELS:
+        _, begin = opened(model)
+        with pytest.raises(InputError, match="refused: moved"):
+            begin(model.partition("/")[0]).query(ISSUE)
 
 
 def test_requests_are_spaced_by_the_rates(service, opened):

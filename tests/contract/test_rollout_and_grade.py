@@ -2,6 +2,7 @@
 
 import json
 import tarfile
+import time
 
 import pytest
 
@@ -153,6 +154,19 @@ def test_outcomes(task, store, backend, tmp_path):
     assert row["outcome"] == "submitted" and "new.txt" in row["model_patch"]
     assert row["messages"][3]["content"] == "One block, please."
     assert row["messages"][5]["extra"]["exception_info"]
+
+
+@pytest.mark.parametrize("told, outcome", [(0, "time_limit"), (1.5, "submitted")])
+def test_waiting_for_a_service_is_not_the_policys_time(task, store, backend, tmp_path, told, outcome):
+    class Slow(Speaker):
+        def query(self, messages, **_):
+            time.sleep(0.7)
+            self.on_wait(told / 2)
+            return super().query(messages)
+
+    turns = [block("true"), block("true"), block("echo " + SCAFFOLD["submit_marker"])]
+    row = attempt_with(task, store, backend, tmp_path, lambda t: Slow(t, turns), wall_seconds=1)
+    assert row["outcome"] == outcome
 
 
 def test_a_patch_with_odd_bytes_survives(task, store, backend, tmp_path):
