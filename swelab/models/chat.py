@@ -4,6 +4,7 @@
 an overflow is ContextLimit; a refusal is the user's to mend. `hosted` has the models that are paid for.
 """
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -98,14 +99,17 @@ def read(response: Any, cost: float = 0.0) -> Answer:
     """The first choice of a chat completion. Raises ModelLost when there is none."""
     if not getattr(response, "choices", None):
         raise ModelLost(f"an answer without choices: {shorten(str(response))}")
-    choice, usage = response.choices[0], response.usage
-    return Answer(
-        content=choice.message.content or "",
-        finish_reason=str(choice.finish_reason),
-        prompt_tokens=usage.prompt_tokens if usage else 0,
-        completion_tokens=usage.completion_tokens if usage else 0,
-        cost=cost,
-    )
+    try:
+        choice, usage = response.choices[0], response.usage
+        return Answer(
+            content=choice.message.content or "",
+            finish_reason=str(choice.finish_reason),
+            prompt_tokens=usage.prompt_tokens if usage else 0,
+            completion_tokens=usage.completion_tokens if usage else 0,
+            cost=cost,
+        )
+    except (AttributeError, LookupError, TypeError):
+        raise ModelLost(f"an answer in another form: {shorten(str(response))}") from None
 
 
 def persist(ask: Callable[[], Answer], alive: Callable[[], bool]) -> Answer:
@@ -122,7 +126,7 @@ def persist(ask: Callable[[], Answer], alive: Callable[[], bool]) -> Answer:
     )
     try:
         return attempts(ask)
-    except openai.OpenAIError as error:
+    except (openai.OpenAIError, json.JSONDecodeError) as error:
         text = shorten(_reason(error))
         if not alive():
             raise ServingError(f"the model server has ended: {text}") from None
@@ -133,15 +137,15 @@ def persist(ask: Callable[[], Answer], alive: Callable[[], bool]) -> Answer:
         raise InputError(f"the model service refused: {text}") from None
 
 
-def _reason(error: openai.OpenAIError) -> str:
+def _reason(error: Exception) -> str:
     """What the service said, where it said it in the usual form."""
     body = getattr(error, "body", None)
     return str(body["message"]) if isinstance(body, dict) and body.get("message") else str(error)
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same request may succeed later: no connection, a time-out, 408, 409, 429 or 5xx."""
-    if isinstance(error, openai.APIConnectionError):
+    """Whether the same request may succeed later: no connection, a time-out, 408, 409, 429, 5xx, no JSON."""
+    if isinstance(error, openai.APIConnectionError | json.JSONDecodeError):
         return True
     status = getattr(error, "status_code", None) or 0
     return isinstance(error, openai.OpenAIError) and (status in (408, 409, 429) or status >= 500)
