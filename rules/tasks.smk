@@ -37,6 +37,8 @@ rule make_tasks:
     input:
         recipe=ancient("configs/subsets/{subset}.yaml"),
         repos=subset_repos,
+        exclude=subset_excluded,
+        ratings=subset_ratings,
         sandbox=sandbox_image,
     output:
         tasks="results/tasks/{subset}.json",
@@ -63,6 +65,8 @@ rule make_tasks:
         SWELAB_LOG={log:q} python -m scripts.make_tasks \
             --recipe {input.recipe:q} \
             --repos-dir results/repos \
+            --exclude {input.exclude:q} \
+            --ratings {input.ratings:q} \
             --progress results/progress/make_tasks/{wildcards.subset}.jsonl \
             --workers {resources.cpus_per_task} \
             --output {output.tasks:q} \
@@ -120,10 +124,13 @@ rule check_disjoint:
     localrule: True
     conda:
         "../envs/workflow.yaml"
+    params:
+        same_commit=EXPERIMENT["same_commit"],
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.check_disjoint \
             --train {input.train:q} \
             --heldout {input.heldout:q} \
+            --same-commit {params.same_commit} \
             --output {output.verdict:q}
         """

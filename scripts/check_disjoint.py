@@ -1,4 +1,4 @@
-"""Checks that no function, bug or instance is both trained on and scored."""
+"""Checks that no instance, function, bug or starting commit is both trained on and scored."""
 
 import argparse
 from itertools import chain
@@ -14,10 +14,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--train", type=Path, nargs="+", required=True, help="subset JSONs trained on")
     parser.add_argument("--heldout", type=Path, nargs="+", required=True, help="subset JSONs scored")
+    parser.add_argument(
+        "--same-commit", choices=("refuse", "report"), default="refuse", help="a commit on both sides"
+    )
     parser.add_argument("--output", type=Path, required=True, help="verdict, JSON")
     args = parser.parse_args()
     train, heldout = (chain.from_iterable(map(read_tasks, paths)) for paths in (args.train, args.heldout))
-    write_json(args.output, check_disjoint(train, heldout))
+    write_json(args.output, check_disjoint(train, heldout, args.same_commit))
 
 
 if __name__ == "__main__":

@@ -24,13 +24,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recipe", type=Path, required=True, help="subset recipe")
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
+    parser.add_argument("--exclude", type=Path, nargs="*", default=[], help="subset JSONs to keep out")
+    parser.add_argument("--ratings", type=Path, nargs="?", help="difficulties of the rows, JSON Lines")
     parser.add_argument("--progress", type=Path, required=True, help="journal of verdicts")
     parser.add_argument("--workers", type=int, default=2, help="sandboxes at once")
     parser.add_argument("--output", type=Path, required=True, help="subset JSON")
     parser.add_argument("--manifest", type=Path, required=True, help="JSON: counts, drops, how it was made")
     args = parser.parse_args()
     recipe = recipes.load("subset", args.recipe)
-    tasks, drops = make_tasks(recipe, args.repos_dir, args.progress, args.workers, open_backend, statuses)
+    given = {"exclude": args.exclude, "ratings": args.ratings}
+    tasks, drops = make_tasks(
+        recipe, args.repos_dir, args.progress, args.workers, open_backend, statuses, **given
+    )
     kept = write_list(args.output, tasks)
     for _ in read_tasks(args.output):
         pass
@@ -42,7 +47,8 @@ def main() -> None:
         "drops": drops,
         "repos": {name: sha256_file(path) for name, path in tars.items()},
     }
-    write_json(args.manifest, manifest("make_tasks", [args.recipe], recipe, **facts))
+    inputs = [args.recipe, *args.exclude, *filter(None, [args.ratings])]
+    write_json(args.manifest, manifest("make_tasks", inputs, recipe, **facts))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Record:
     """The experiment `name` as {"name", "expert", "sft", "policies", "benchmarks", "compare"} after checks.
 
     Raises InputError: an unknown name anywhere below it, a compared policy that is not scored, a
-    subset that is trained on and scored.
+    subset that is trained on and scored, or that is made from itself.
     """
     path = recipes.path_of("experiment", name, configs)
     experiment = recipes.load("experiment", path)
@@ -29,8 +29,7 @@ def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Record:
     for policy in dict.fromkeys([experiment["expert"]["policy"], *sources, *experiment["policies"]]):
         check_policy(policy, configs)
     for subset in [*train, *benchmarks]:
-        for repo in recipes.named("subset", subset, configs).get("repos", []):
-            recipes.named("repo", repo, configs)
+        check_subset(subset, configs)
     sft = recipes.named("sft", experiment["sft"], configs)
     recipes.named("model", sft["base"], configs)
     for policy in experiment["compare"]:
@@ -51,9 +50,34 @@ def training_runs(experiment: Record, sft: str, configs: Path = recipes.CONFIGS)
 
 
 def training_subsets(experiment: Record, configs: Path = recipes.CONFIGS) -> list[str]:
-    """Every subset that is trained on, or that the expert acts on."""
+    """Every subset that is trained on, or that the expert acts on.
+
+    Whatever part of an experiment names `subsets` trains on them: all but its benchmarks.
+    """
+    parts = [part for part in experiment.values() if isinstance(part, dict)]
+    named = [subset for part in parts for subset in part.get("subsets", [])]
     runs = training_runs(experiment, experiment["sft"], configs)
-    return list(dict.fromkeys([*experiment["expert"]["subsets"], *(subset for _, subset in runs)]))
+    return list(dict.fromkeys([*named, *(subset for _, subset in runs)]))
+
+
+def subset_parents(subset: Record) -> list[str]:
+    """Names of the subsets that a subset recipe is made from: those it excludes, and one that was rated."""
+    rated = subset.get("ratings")
+    return [*subset.get("exclude", []), *([rated["subset"]] if rated else [])]
+
+
+def check_subset(name: str, configs: Path = recipes.CONFIGS, below: tuple[str, ...] = ()) -> None:
+    """Loads a subset and what it is made from. Raises InputError: an unknown name, a subset in a circle."""
+    subset = recipes.named("subset", name, configs)
+    if name in below:
+        circle = " -> ".join([*below[below.index(name) :], name])
+        raise InputError(f"made from itself: {circle}", recipes.path_of("subset", name, configs))
+    for repo in subset.get("repos", []):
+        recipes.named("repo", repo, configs)
+    if rated := subset.get("ratings"):
+        check_policy(recipes.named("rater", rated["rater"], configs)["policy"], configs)
+    for parent in subset_parents(subset):
+        check_subset(parent, configs, (*below, name))
 
 
 def shard_paths(pattern: str, policy: str, subset: str, configs: Path = recipes.CONFIGS) -> list[str]:

@@ -25,6 +25,7 @@ FOLDERS = {
     "scaffold": "scaffolds",
     "model": "models",
     "sft": "sft",
+    "rater": "raters",
 }
 
 

@@ -3,34 +3,40 @@
 from collections.abc import Iterable
 
 from swelab.records import InputError, Record
-from swelab.tasks.split import bug_hash
+from swelab.tasks.identity import change, repo_commit
 
 SHOWN = 5
 
 
-def check_disjoint(train: Iterable[Record], heldout: Iterable[Record]) -> Record:
-    """Counts of both sides by instance, function and bug.
+def check_disjoint(train: Iterable[Record], heldout: Iterable[Record], same_commit: str = "refuse") -> Record:
+    """Counts of both sides by instance, function, bug, and repository at a commit.
 
-    A function is (repository recipe, "path::Qual.name"); rows of a published set have none. A bug is
-    its row's hash, or the hash of its patch. Raises InputError that lists what is on both sides.
+    A function is (repository recipe, "path::Qual.name"); rows of a published set have none. A bug is its
+    row's hash, or the hash of the change that repairs it. Where both sides name the commit that they start
+    from, a shared one is refused too, or with `same_commit` "report" listed under `same_commit`. Raises
+    InputError that lists what is on both sides.
     """
     sides = {"train": _identities(train), "heldout": _identities(heldout)}
     shared = {kind: sorted(sides["train"][kind] & sides["heldout"][kind]) for kind in sides["train"]}
+    told = {"same_commit": shared.pop("repo_commit")} if same_commit == "report" else {}
     overlaps = {kind: found for kind, found in shared.items() if found}
     if overlaps:
         listed = [f"{len(found)} by {kind} ({_some(found)})" for kind, found in overlaps.items()]
-        raise InputError(f"train and heldout overlap: {', '.join(listed)}", expected="no task on both sides")
+        wanted = "no task on both sides: `exclude` in the subset takes a benchmark's out"
+        raise InputError(f"train and heldout overlap: {', '.join(listed)}", expected=wanted)
     counts = {side: {kind: len(found) for kind, found in kinds.items()} for side, kinds in sides.items()}
-    return {"disjoint": True, **counts}
+    return {"disjoint": True, **told, **counts}
 
 
 def _identities(tasks: Iterable[Record]) -> dict[str, set[str]]:
-    kinds: dict[str, set[str]] = {"instance_id": set(), "function": set(), "bug": set()}
+    kinds: dict[str, set[str]] = {"instance_id": set(), "function": set(), "bug": set(), "repo_commit": set()}
     for task in tasks:
         kinds["instance_id"].add(task["instance_id"])
-        kinds["bug"].add(task.get("bug") or bug_hash(task["patch"]))
+        kinds["bug"].add(change(task))
+        kinds["repo_commit"].add(repo_commit(task))
         if task.get("function"):
             kinds["function"].add(f"{task.get('repo_recipe') or task['repo']}:{task['function']}")
+    kinds["repo_commit"].discard("")
     return kinds
 
 

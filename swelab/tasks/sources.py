@@ -1,10 +1,13 @@
 """The registry of where repositories and tasks come from."""
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 
 from swelab.records import InputError, Record
 from swelab.sandbox import Backend
+from swelab.tasks.criteria import read_ratings
+from swelab.tasks.rows import read_tasks
 
 Made = tuple[Sequence[Record], dict[str, int]]
 """Task rows, and how many candidates were dropped by reason."""
@@ -28,16 +31,21 @@ def make_tasks(
     workers: int,
     open_backend: Callable[[], Backend],
     statuses: Callable[[str, str], dict[str, str]],
+    exclude: Sequence[Path] = (),
+    ratings: Path | None = None,
 ) -> Made:
     """Task rows of a subset recipe. The backend is opened only by a source that runs tests.
 
-    statuses: (log, parser name) -> status by test id. Raises InputError, SandboxError.
+    statuses: (log, parser name) -> status by test id. exclude: subset JSONs whose tasks no row of a
+    published set may share; ratings: the difficulty of such rows. Raises InputError, SandboxError.
     """
     tars = archives(recipe, repos_dir)
     if recipe["source"] == "dataset":
         from swelab.tasks import datasets_source
 
-        return datasets_source.make_tasks(recipe)
+        others = chain.from_iterable(map(read_tasks, exclude))
+        rated = read_ratings(ratings) if ratings else None
+        return datasets_source.make_tasks(recipe, excluded=others, ratings=rated)
     if recipe["source"] == "drill":
         from swelab.tasks import drill
 

@@ -97,14 +97,7 @@ def test_json_lines_and_parquet_hold_the_same(make, tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
-    recipe = {
-        "source": "dataset",
-        "path": str(tmp_path / "rows.parquet"),
-        "limit": 0,
-        "seed": 0,
-        "split": "train",
-    }
-    recipe["criteria"] = {"id_pattern": "", "min_fail_to_pass": 1, "max_fail_to_pass": 0, "repos": []}
+    recipe = recipes.complete("subset", {"source": "dataset", "path": str(tmp_path / "rows.parquet")}, "it")
     assert list(make_tasks(recipe)[0]) == plain
 
 
@@ -112,10 +105,11 @@ def test_json_lines_and_parquet_hold_the_same(make, tmp_path):
     ("rows", "message"),
     [
         ([{k: v for k, v in row(1).items() if k != "FAIL_TO_PASS"}], "row 0: field FAIL_TO_PASS is missing"),
-        ([row(1), row(2, FAIL_TO_PASS=[])], r"row 1 \(owner.*\): field FAIL_TO_PASS is empty"),
+        ([row(1, repo="")], "row 0: field repo is missing"),
         ([row(1, PASS_TO_PASS="{oops")], r"row 0 \(owner.*\): field PASS_TO_PASS is no JSON list"),
         ([row(1, PASS_TO_PASS=[1])], "field PASS_TO_PASS is no list of strings"),
-        ([row(1, patch="")], "field patch is missing or empty"),
+        ([row(1, patch=7)], "field patch is a int"),
+        ([row(1, patch="")], r"no row meets the criteria \({'empty_patch': 1}\)"),
         ([row(1), row(1, tests=3)], "row 1: another row is owner__pack.* too"),
         (["text"], "row 0: a str; expected a JSON object"),
         ([], "no row meets the criteria"),
@@ -143,11 +137,22 @@ def test_bad_recipes_are_one_line(make, settings, message):
         make([row(1)], **settings)
 
 
-def test_a_published_set_needs_a_revision():
-    with pytest.raises(InputError, match="neither path nor dataset with revision"):
-        make_tasks(
-            {"source": "dataset", "dataset": "o/n", "split": "train", "criteria": {}, "limit": 0, "seed": 0}
-        )
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dataset": "o/n"}, "o/n without revision; expected `revision`: its commit of 40 digits"),
+        ({}, "neither path nor dataset"),
+    ],
+)
+def test_a_published_set_needs_a_revision(settings, message):
+    with pytest.raises(InputError, match=message):
+        make_tasks(recipes.complete("subset", {"source": "dataset", **settings}, "it"))
+
+
+def test_tasks_whose_answers_are_private_are_counted(make):
+    rows = [row(1), row(2, FAIL_TO_PASS=[]), row(3, FAIL_TO_PASS=None, PASS_TO_PASS=None), row(4, patch=None)]
+    kept, drops = make(rows)
+    assert len(kept) == 1 and drops == {"empty_FAIL_TO_PASS": 2, "empty_patch": 1}
 
 
 @pytest.mark.skipif(

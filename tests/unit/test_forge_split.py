@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
+from swelab.experiment import load_experiment, training_subsets
 from swelab.records import InputError
 from swelab.tasks.disjoint import check_disjoint
+from swelab.tasks.identity import change
 from swelab.tasks.split import bug_hash, side_of
 
 HEADER = "diff --git a/m.py b/m.py\n--- a/m.py\n+++ b/m.py\n"
@@ -62,8 +64,8 @@ def test_disjoint_sides_are_counted():
     verdict = check_disjoint([task("a"), task("b")], [task("c")])
     assert verdict == {
         "disjoint": True,
-        "train": {"instance_id": 2, "function": 2, "bug": 2},
-        "heldout": {"instance_id": 1, "function": 1, "bug": 1},
+        "train": {"instance_id": 2, "function": 2, "bug": 2, "repo_commit": 0},
+        "heldout": {"instance_id": 1, "function": 1, "bug": 1, "repo_commit": 0},
     }
 
 
@@ -85,6 +87,49 @@ def test_rows_of_a_published_set_are_compared_by_patch():
     check_disjoint([left], [right])
     with pytest.raises(InputError, match="by bug"):
         check_disjoint([left], [{**right, "patch": left["patch"]}])
+
+
+FIX = HEADER + "@@ -4,3 +4,3 @@\n def f():\n-    a = 1\n-    return a\n+    b = 2\n+    return b\n c\n"
+BUG = HEADER + "@@ -4,3 +4,3 @@\n def f():\n-    b = 2\n-    return b\n+    a = 1\n+    return a\n c\n"
+
+
+def published(name: str, repo: str, patch: str, **changes) -> dict:
+    row = {k: v for k, v in task(name).items() if k not in ("bug", "function", "repo_recipe")}
+    return row | {"repo": repo, "patch": patch, **changes}
+
+
+def issue(name: str, repo: str = "Own/Pack", commit: str = "0123ABCD" + 32 * "f", patch: str = FIX) -> dict:
+    return published(name, repo, patch, base_commit=commit, test_patch=PATCH)
+
+
+def mirrored(name: str, repo: str = "swesmith/own__pack.0123abcd", patch: str = BUG) -> dict:
+    return published(name, repo, patch, base_commit=40 * "e")
+
+
+def test_a_mirrored_pull_request_is_the_issue_whose_fix_it_takes_back():
+    assert change(mirrored("a")) == change(issue("b"))
+    assert change(mirrored("a", patch=FIX)) != change(issue("b"))
+    with pytest.raises(InputError, match="1 by bug"):
+        check_disjoint([mirrored("a", repo="swesmith/own__pack.99999999")], [issue("b")])
+
+
+def test_the_commit_that_published_tasks_start_from_is_not_shared():
+    other = PATCH.replace("m.py", "n.py")
+    train, heldout = [mirrored("a", patch=other)], [issue("b")]
+    with pytest.raises(InputError, match=r"1 by repo_commit \(own/pack@0123abcd\)"):
+        check_disjoint(train, heldout)
+    verdict = check_disjoint(train, heldout, same_commit="report")
+    assert verdict["disjoint"] and verdict["same_commit"] == ["own/pack@0123abcd"]
+    assert verdict["heldout"]["repo_commit"] == 1
+    check_disjoint(train, [issue("b", commit=40 * "1")])
+    check_disjoint(train, [issue("b", repo="other/pack")])
+    with pytest.raises(InputError, match="1 by instance_id"):
+        check_disjoint([issue("b")], [issue("b", commit="")], same_commit="report")
+
+
+def test_every_part_of_an_experiment_that_names_subsets_trains_on_them():
+    experiment = load_experiment("demo") | {"rl": {"recipe": "r", "subsets": ["forge-train", "more"]}}
+    assert training_subsets(experiment) == ["drill-train", "forge-train", "more"]
 
 
 def test_the_script_writes_a_verdict_or_one_line(tmp_path):

@@ -37,6 +37,8 @@ MAY_USE = {
     "grading": FOUNDATION | {"grading", "images", "sandbox", "tasks"},
     "trajectory_files": {"records"},
     "recorded": {"records", "trajectory_files"},
+    "difficulty": FOUNDATION | {"models"},
+    "exports": FOUNDATION | {"grading", "images", "tasks"},
     "rollouts": FOUNDATION
     | {"agents", "images", "models", "recorded", "sandbox", "tasks", "trajectory_files"},
     "sft": FOUNDATION | {"recorded", "sft", "tasks", "models", "trajectory_files"},

@@ -1,0 +1,79 @@
+"""A subset in the forms that other programs read, and how hard its tasks are; neither is part of the default run.
+
+in:  results/tasks/{subset}.json, configs/raters/{rater}.yaml and its policy
+out: results/exports/{subset}/   names of instances and images, rows for harnesses, prompts for RL trainers
+     results/difficulty/{rater}/{subset}.jsonl   a rating of each task, or why there is none
+"""
+
+
+rule export_tasks:
+    input:
+        tasks="results/tasks/{subset}.json",
+        recipe=ancient("configs/subsets/{subset}.yaml"),
+    output:
+        ids="results/exports/{subset}/instance_ids.txt",
+        images="results/exports/{subset}/docker_images.txt",
+        evaluation="results/exports/{subset}/evaluation.jsonl",
+        gold="results/exports/{subset}/gold.jsonl",
+        slime="results/exports/{subset}/slime.jsonl",
+        miles="results/exports/{subset}/miles.jsonl",
+        manifest="results/exports/{subset}/manifest.json",
+    log:
+        "results/logs/export_tasks/{subset}.log",
+    conda:
+        "../envs/workflow.yaml"
+    resources:
+        **ask(plain_job(mem_mb=2000, minutes=240)),
+    params:
+        images=pulled_images,
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.export_tasks \
+            --tasks {input.tasks:q} \
+            --images {params.images} \
+            --recipe {input.recipe:q} \
+            --output "$(dirname {output.manifest:q})" \
+            --manifest {output.manifest:q}
+        """
+
+
+rule rate_difficulty:
+    input:
+        tasks="results/tasks/{subset}.json",
+        rater=ancient("configs/raters/{rater}.yaml"),
+        policy=rater_policy_path,
+        weights=rater_weights,
+    output:
+        ratings="results/difficulty/{rater}/{subset}.jsonl",
+        manifest="results/difficulty/{rater}/{subset}.manifest.json",
+    log:
+        "results/logs/rate_difficulty/{rater}/{subset}.log",
+    wildcard_constraints:
+        rater=raters_of("checkpoint", "scripted", "recorded"),
+    conda:
+        "../envs/workflow.yaml"
+    resources:
+        **ask(rater_job),
+        rollouts=rater_workers,
+    params:
+        rater=rater_settings,
+        policy=rater_policy,
+    shell:
+        r"""
+        with_servers
+        SWELAB_LOG={log:q} python -m scripts.rate_difficulty \
+            --tasks {input.tasks:q} \
+            --rater {input.rater:q} \
+            --policy {input.policy:q} \
+            --scaffold {input.scaffold:q} \
+            --progress results/progress/rate_difficulty/{wildcards.rater}/{wildcards.subset}.jsonl \
+            --workers {resources.rollouts} \
+            --output {output.ratings:q} \
+            --manifest {output.manifest:q}
+        """
+
+
+use rule rate_difficulty as rate_difficulty_hosted with:
+    wildcard_constraints:
+        rater=raters_of("hosted"),
+    localrule: FETCH_HERE

@@ -1,0 +1,31 @@
+"""Writes a subset in the forms that other programs read."""
+
+import argparse
+from pathlib import Path
+
+from swelab import recipes
+from swelab.console import run_script
+from swelab.exports import export
+from swelab.provenance import manifest
+from swelab.records import write_json
+from swelab.tasks.locks import read_kept
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
+    parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
+    parser.add_argument("--images", type=Path, nargs="?", help="record of pulled images, for digests")
+    parser.add_argument("--recipe", type=Path, required=True, help="subset recipe")
+    parser.add_argument("--output", type=Path, required=True, help="folder for the files")
+    parser.add_argument("--manifest", type=Path, required=True, help="JSON: lines of each file")
+    args = parser.parse_args()
+    recipe = recipes.load("subset", args.recipe)
+    tasks = read_kept(args.tasks, args.lock)
+    facts = export(tasks, args.output, name=args.recipe.stem, recipe=recipe, images=args.images)
+    inputs = [args.tasks, args.recipe, *filter(None, [args.lock, args.images])]
+    write_json(args.manifest, manifest("export_tasks", inputs, recipe, **facts))
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,39 @@
+"""Asks a model how hard the tasks of a subset are; resumable."""
+
+import argparse
+from pathlib import Path
+
+from swelab import recipes
+from swelab.console import run_script
+from swelab.difficulty import Ratings, rate_tasks
+from swelab.provenance import manifest
+from swelab.records import write_json, write_jsonl
+from swelab.tasks.rows import read_tasks
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
+    parser.add_argument("--rater", type=Path, required=True, help="rater recipe")
+    parser.add_argument("--policy", type=Path, required=True, help="recipe of the policy that is asked")
+    parser.add_argument("--progress", type=Path, required=True, help="journal")
+    parser.add_argument("--workers", type=int, default=4, help="tasks at once")
+    parser.add_argument("--output", type=Path, required=True, help="difficulty of each task, JSON Lines")
+    parser.add_argument("--manifest", type=Path, required=True, help="JSON: counts, mean, how it was made")
+    args = parser.parse_args()
+    rater, counts = recipes.load("rater", args.rater), Ratings()
+    rated = rate_tasks(
+        read_tasks(args.tasks),
+        rater=rater,
+        policy_name=args.policy.stem,
+        policy=recipes.load("policy", args.policy),
+        progress=args.progress,
+        workers=args.workers,
+    )
+    write_jsonl(args.output, counts.count(rated))
+    inputs = [args.tasks, args.rater, args.policy]
+    write_json(args.manifest, manifest("rate_difficulty", inputs, rater, **counts.facts))
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,164 @@
+"""How hard tasks are: a model answers one word to issue and patch, and the word stands for a rating."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from jinja2 import StrictUndefined, Template, TemplateError
+
+from swelab.journal import Journal
+from swelab.models import ContextLimit, ModelLost
+from swelab.models.policy import open_policy, weights_digest
+from swelab.records import Fault, InputError, Record, digest, shorten
+from swelab.shards import run_shard
+from swelab.streams import Spool
+
+_THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.S)
+_LABEL = re.compile(r"(?:(?:the )?(?:rating|difficulty|answer)(?: is)?:?\s*)?(.*)", re.I | re.S)
+_KINDS = ("hosted", "checkpoint")
+WHOLE = {"action_regex": r"\A(.*)\Z", "format_error_template": "", "cost_limit": 0}
+"""In place of a scaffold: every answer is one whole, not one command."""
+
+
+def rate_tasks(
+    tasks: Iterable[Record],
+    *,
+    rater: Record,
+    policy_name: str,
+    policy: Record,
+    progress: Path,
+    workers: int,
+) -> Iterator[Record]:
+    """A record of difficulty for each task, in their order; the rows wait on disk.
+
+    Tasks that the journal `progress` has rated are not asked again; those with another outcome are. Raises
+    InputError (a policy that answers nothing, a template, a refusal of the service), ServingError.
+    """
+    if policy["kind"] not in _KINDS:
+        wanted = f"one that answers: {' or '.join(_KINDS)}"
+        raise InputError(f"policy {policy_name} is {policy['kind']}", "rater recipe", wanted)
+    spool, weights = Spool(), weights_digest(policy)
+    asked = {name: value for name, value in policy.items() if name not in ("shards", "job")}
+    settings = digest([rater, asked, weights])
+    with Journal(progress) as journal:
+        items = []
+        for task in tasks:
+            messages = prompt(task, rater)
+            item = {"instance_id": task["instance_id"], "number": spool.add({"messages": messages})}
+            items.append((_fresh(journal, digest([settings, item["instance_id"], messages])), item))
+
+        @contextmanager
+        def open_work() -> Iterator[Callable[[Record], Record]]:
+            log = progress.with_suffix(".server.log")
+            with open_policy(policy, policy_name, WHOLE, log) as model_for:
+                yield lambda item: {
+                    "instance_id": item["instance_id"],
+                    **rate(spool.get(item["number"])["messages"], model_for(item), rater),
+                }
+
+        rated = run_shard(
+            items,
+            open_work,
+            journal,
+            workers=workers,
+            label=f"rate_difficulty {policy_name}",
+            is_lost=lambda record: record["outcome"] == "model_lost",
+            is_good=lambda record: record["outcome"] == "rated",
+        )
+        yield from ({name: record[name] for name in record if name != "key"} for record in rated)
+
+
+def _fresh(journal: Journal, key: str) -> str:
+    """The key under which a task is journalled: a new one after each unreadable answer."""
+    while key in journal and journal.get(key)["outcome"] == "unreadable":
+        key = digest([key, "again"])
+    return key
+
+
+def prompt(task: Record, rater: Record) -> list[dict[str, str]]:
+    """The messages that ask for a task's difficulty. Raises InputError for a template that is none."""
+    try:
+        return [
+            {
+                "role": role,
+                "content": Template(rater[f"{name}_template"], undefined=StrictUndefined).render(**task),
+            }
+            for role, name in (("system", "system"), ("user", "instance"))
+        ]
+    except TemplateError as error:
+        where = f"rater recipe, {task['instance_id']}"
+        raise InputError(f"template: {error}", where, "names of the row's fields") from None
+
+
+def rate(messages: list[dict[str, str]], model: Any, rater: Record) -> Record:
+    """What a model answers: the outcome, the word, its rating; asked again while it is none of the words."""
+    found: Record = {"outcome": "unreadable", "difficulty": None, "rating": None, "answer": ""}
+    usage: Counter[str] = Counter()
+    words = ", ".join(rater["ratings"])
+    cost, attempts = 0.0, 0
+    while found["outcome"] == "unreadable" and attempts < rater["attempts"]:
+        attempts += 1
+        try:
+            answer = model.query(messages)
+        except (ContextLimit, ModelLost) as fault:
+            kind = "context_limit" if isinstance(fault, ContextLimit) else "model_lost"
+            found |= {"outcome": kind, "answer": shorten(str(fault))}
+            break
+        content, told = answer["content"], answer["extra"]
+        usage.update(told.get("usage") or {})
+        cost += told["cost"]
+        found["answer"] = shorten(content)
+        if word := read_word(content, rater["ratings"]):
+            found |= {"outcome": "rated", "difficulty": word, "rating": rater["ratings"][word]}
+        messages = [
+            *messages,
+            {"role": "assistant", "content": content},
+            {"role": "user", "content": f"Answer with nothing but one of these words: {words}."},
+        ]
+    return {**found, "attempts": attempts, "usage": dict(usage), "cost": cost}
+
+
+def read_word(answer: str, words: Iterable[str]) -> str:
+    """The word that an answer is, or "": a sentence that holds it may say its opposite."""
+    text = _THOUGHT.sub("", answer).strip(" \t\r\n*_`'\"#.!:")
+    stripped = _LABEL.fullmatch(text)
+    bare = (stripped[1] if stripped else text).strip(" \t\r\n*_`'\"#.!:").lower()
+    return next((word for word in words if word.lower() == bare), "")
+
+
+class Ratings:
+    """Counts of the records that pass, for the manifest."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.words: Counter[str] = Counter()
+        self.sum = self.asked_again = 0
+        self.cost = 0.0
+
+    def count(self, records: Iterable[Record]) -> Iterator[Record]:
+        """The same records, counted. Raises Fault after the last one when none is rated."""
+        for record in records:
+            self.outcomes[record["outcome"]] += 1
+            self.asked_again += record["attempts"] > 1
+            self.cost += record.get("cost", 0.0)
+            if record["outcome"] == "rated":
+                self.words[record["difficulty"]] += 1
+                self.sum += record["rating"]
+            yield record
+        if self.outcomes and not self.outcomes["rated"]:
+            raise Fault(f"no task was rated: {dict(self.outcomes)}; expected one of the words as the answer")
+
+    @property
+    def facts(self) -> Record:
+        """Tasks by outcome and by word, the mean rating of those rated, and the cost in dollars."""
+        rated = self.outcomes["rated"]
+        return {
+            "outcomes": dict(sorted(self.outcomes.items())),
+            "difficulties": dict(sorted(self.words.items())),
+            "mean_rating": round(self.sum / rated, 3) if rated else None,
+            "asked_again": self.asked_again,
+            "cost": self.cost,
+        }

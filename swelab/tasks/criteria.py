@@ -1,0 +1,92 @@
+"""Criteria of a subset recipe: which rows of a published set are kept, and why others are not."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from swelab.records import InputError, Record, read_checked
+from swelab.tasks.patch_text import language, patch_size
+
+Test = Callable[[Record], bool]
+
+MEASURES: dict[str, Callable[[Record], int]] = {
+    "fail_to_pass": lambda row: len(row["FAIL_TO_PASS"]),
+    "statement_chars": lambda row: len(row["problem_statement"]),
+    "patch_lines": lambda row: patch_size(row["patch"])[0],
+    "patch_files": lambda row: patch_size(row["patch"])[1],
+}
+"""What `min_...` and `max_...` bound: tests, characters of the issue, lines added and removed, files."""
+
+
+class Criteria:
+    """The criteria of a recipe; `ratings` is the difficulty by instance that `ratings` asks for.
+
+    Raises InputError: a pattern that is none, bounds that no row can meet, ratings that are not there.
+    """
+
+    def __init__(self, criteria: Record, ratings: Mapping[str, int] | None = None):
+        self._tests = [*_by_name(criteria), *_by_bound(criteria), *_by_rating(criteria, ratings)]
+
+    def miss(self, row: Record) -> str:
+        """The first criterion that a row does not meet, or ""."""
+        return next((name for name, meets in self._tests if not meets(row)), "")
+
+
+def read_ratings(path: str | Path) -> dict[str, int]:
+    """Difficulty by instance, of those that were rated. Raises InputError."""
+    rows = (row for _, row in read_checked([path], "difficulty"))
+    return {row["instance_id"]: row["rating"] for row in rows if row["outcome"] == "rated"}
+
+
+def _by_name(criteria: Record) -> Iterator[tuple[str, Test]]:
+    if criteria["id_pattern"]:
+        pattern = _pattern(criteria["id_pattern"])
+        yield "id_pattern", lambda row: bool(pattern.search(row["instance_id"]))
+    if criteria["repos"]:
+        repos = set(criteria["repos"])
+        yield "repos", lambda row: row["repo"] in repos
+    if criteria["languages"]:
+        languages = set(criteria["languages"])
+        yield "languages", lambda row: language(row) in languages
+    if criteria["difficulties"]:
+        difficulties = set(criteria["difficulties"])
+        yield "difficulties", lambda row: row.get("difficulty") in difficulties
+
+
+def _by_bound(criteria: Record) -> Iterator[tuple[str, Test]]:
+    for name in MEASURES:
+        least, most = criteria[f"min_{name}"], criteria[f"max_{name}"]
+        if most and least > most:
+            raise InputError(
+                f"min_{name} is {least} and max_{name} {most}", "subset recipe", "bounds that a row can meet"
+            )
+        if least:
+            yield f"min_{name}", partial(_at_least, name, least)
+        if most:
+            yield f"max_{name}", partial(_at_most, name, most)
+
+
+def _at_least(name: str, least: int, row: Record) -> bool:
+    return MEASURES[name](row) >= least
+
+
+def _at_most(name: str, most: int, row: Record) -> bool:
+    return MEASURES[name](row) <= most
+
+
+def _by_rating(criteria: Record, ratings: Mapping[str, int] | None) -> Iterator[tuple[str, Test]]:
+    wanted = set(criteria["ratings"])
+    if not wanted:
+        return
+    if ratings is None:
+        raise InputError("criteria.ratings without ratings", "subset recipe", "`ratings`: who rated what")
+    yield "not_rated", lambda row: row["instance_id"] in ratings
+    yield "ratings", lambda row: ratings[row["instance_id"]] in wanted
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise InputError(f"id_pattern {text!r}: {error}", "subset recipe", "a regular expression") from None

@@ -1,0 +1,83 @@
+"""What makes two tasks the same: the instance, the code that it starts from, the change that repairs it."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from swelab.records import Record
+from swelab.tasks.history import is_bug
+from swelab.tasks.patch_text import file_changes
+
+_MIRROR = re.compile(r"[^/]+/(.+?)__(.+)\.([0-9a-f]{8})")
+_COMMIT = re.compile(r"[0-9a-f]{8,64}")
+
+
+def repo_commit(task: Record) -> str:
+    """ "owner/name@commit" of the code that a published row starts from: lower case, 8 digits; or "".
+
+    SWE-smith writes both into the name of its mirror, and its `base_commit` is the mirror's. Rows that we
+    make have none: train and held-out share their repositories and are kept apart by function.
+    """
+    if task.get("repo_recipe"):
+        return ""
+    if mirror := _MIRROR.fullmatch(task["repo"]):
+        owner, name, commit = mirror.groups()
+        return f"{owner}/{name}@{commit}".lower()
+    commit = str(task.get("base_commit") or "").lower()
+    return f"{task['repo'].lower()}@{commit[:8]}" if _COMMIT.fullmatch(commit) else ""
+
+
+def change(task: Record) -> str:
+    """What stands for the bug of a task: its row's own hash, else the hash of the change that repairs it."""
+    return str(task.get("bug") or change_hash(task["patch"], backwards=is_bug(task)))
+
+
+def change_hash(patch: str, backwards: bool = False) -> str:
+    """Hash (16 hex digits) of a patch's files, changed and context lines, not of its line numbers.
+
+    `backwards` is the hash of what takes the patch back: so a mirrored pull request, whose row holds the
+    bug, is told from the same pull request in a set whose rows hold the fix.
+    """
+    removed, added = ("+", "-") if backwards else ("-", "+")
+    text: list[str] = []
+    for file in file_changes(patch):
+        text.append(f"file {file.path}")
+        run: dict[str, list[str]] = {removed: [], added: []}
+        for mark, line in [*file.lines, (" ", "")]:
+            if mark != " ":
+                run[mark].append(line.rstrip())
+                continue
+            text += [f"-{each}" for each in run[removed]] + [f"+{each}" for each in run[added]]
+            text.append(f" {line.rstrip()}")
+            run = {removed: [], added: []}
+    whole = "\n".join(text) if any(each[0] in "-+" for each in text) else patch.strip()
+    return hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+@dataclass
+class Identities:
+    """All instances, starting points and changes of some tasks."""
+
+    instance: set[str] = field(default_factory=set)
+    repo_commit: set[str] = field(default_factory=set)
+    patch: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, tasks: Iterable[Record]) -> "Identities":
+        """Those of tasks, which are read one at a time."""
+        found = cls()
+        for task in tasks:
+            found.instance.add(task["instance_id"])
+            found.repo_commit.add(repo_commit(task))
+            found.patch.add(change(task))
+        found.repo_commit.discard("")
+        return found
+
+    def shares(self, task: Record) -> str:
+        """In what a task is one of these: excluded_instance, excluded_repo_commit, excluded_patch, or ""."""
+        if task["instance_id"] in self.instance:
+            return "excluded_instance"
+        if self.repo_commit and repo_commit(task) in self.repo_commit:
+            return "excluded_repo_commit"
+        return "excluded_patch" if self.patch and change(task) in self.patch else ""

@@ -1,0 +1,107 @@
+"""Unified diffs as text: which files they change, by how many lines, in which language."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from swelab.records import Record
+
+_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_SUFFIXES = {
+    "c": "c",
+    "cpp": "cc cpp cxx c++ hh hpp hxx",
+    "csharp": "cs",
+    "go": "go",
+    "java": "java",
+    "javascript": "js jsx mjs cjs vue",
+    "kotlin": "kt kts",
+    "php": "php",
+    "python": "py pyi pyx",
+    "ruby": "rb",
+    "rust": "rs",
+    "scala": "scala",
+    "swift": "swift",
+    "typescript": "ts tsx mts cts",
+}
+LANGUAGES = {suffix: name for name, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
+"""Language by the suffix of a file's name; `h` is told by the other files."""
+_ALIASES = {
+    "c++": "cpp",
+    "c#": "csharp",
+    "js": "javascript",
+    "py": "python",
+    "rs": "rust",
+    "ts": "typescript",
+}
+
+
+@dataclass
+class FileChange:
+    """One file of a patch: its name after the change (before it, if it goes), and the lines of its hunks.
+
+    `lines` are (mark, text): "-" removed, "+" added, " " kept.
+    """
+
+    path: str
+    lines: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def changed(self) -> int:
+        """Lines added and removed."""
+        return sum(mark != " " for mark, _ in self.lines)
+
+
+def file_changes(patch: str) -> Iterator[FileChange]:
+    """The files of a patch in their order; those without hunks (renamed, binary) have no lines."""
+    current, before, after = FileChange(""), 0, 0
+    for line in patch.split("\n"):
+        if before > 0 or after > 0:
+            mark = line[:1] or " "
+            if mark in "-+ ":
+                current.lines.append((mark, line[1:]))
+                before -= mark != "+"
+                after -= mark != "-"
+        elif found := _HUNK.match(line):
+            before, after = (int(count) if count else 1 for count in found.groups())
+        elif line.startswith("diff --git ") or (line.startswith("--- ") and current.lines):
+            if current.path:
+                yield current
+            current = FileChange(_last_name(line))
+        elif line.startswith(("--- ", "+++ ")) and not line.startswith(("--- /dev/null", "+++ /dev/null")):
+            current.path = _name(line[4:])
+    if current.path:
+        yield current
+
+
+def patch_size(patch: str) -> tuple[int, int]:
+    """(lines added and removed, files) of a patch."""
+    files = list(file_changes(patch))
+    return sum(file.changed for file in files), len({file.path for file in files})
+
+
+def language(task: Record) -> str:
+    """The row's own `language`, or that of most lines that its patch changes; "" when neither tells."""
+    named = task.get("language") or task.get("repo_language")
+    if isinstance(named, str) and named:
+        return _ALIASES.get(named.lower(), named.lower())
+    counts: Counter[str] = Counter()
+    headers = 0
+    for file in file_changes(task["patch"]):
+        suffix = file.path.rpartition(".")[2].lower()
+        if suffix in LANGUAGES:
+            counts[LANGUAGES[suffix]] += file.changed
+        headers += file.changed if suffix == "h" else 0
+    if headers:
+        counts["cpp" if counts["cpp"] else "c"] += headers
+    return max(sorted(counts), key=lambda name: counts[name], default="")
+
+
+def _last_name(line: str) -> str:
+    """The name after the change in a line `diff --git a/name b/name`; "" in another line."""
+    return _name(line.rpartition(" b/")[2]) if line.startswith("diff --git ") and " b/" in line else ""
+
+
+def _name(text: str) -> str:
+    name = text.split("\t")[0].strip()
+    return name[2:] if name.startswith(("a/", "b/")) else name

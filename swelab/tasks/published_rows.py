@@ -1,0 +1,76 @@
+"""A row of a published set as a task row: SWE-smith's, SWE-bench's, SWE-Gym's, or a prompt row of these."""
+
+import json
+from typing import Any
+
+from swelab.records import InputError, Record
+
+LISTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
+NAMES = ("instance_id", "repo")
+REQUIRED = (*NAMES, "patch", *LISTS)
+_SEPARATORS = {"swe-bench": ("swebench", "_1776_"), "swe-gym": ("xingyaoww", "_s_")}
+
+
+def read_row(raw: Any, where: str, images: str = "swe-bench") -> Record:
+    """A task row; all keys are kept, lists written as JSON strings become lists.
+
+    `images` names the convention for rows that name no image: see `image_name`. Raises InputError naming
+    the row and the field.
+    """
+    if not isinstance(raw, dict):
+        raise InputError(f"a {type(raw).__name__}", where, "a JSON object")
+    row, images = _unwrapped(raw, images)
+    for name in REQUIRED:
+        if name not in row or (name in NAMES and not row[name]):
+            raise InputError(f"field {name} is missing", where, "a row in SWE-smith's schema")
+    where = f"{where} ({row['instance_id']})"
+    for name in LISTS:
+        row[name] = _tests(row[name] or [], where, name)
+    row["patch"] = row["patch"] or ""
+    for name in (*NAMES, "patch"):
+        if not isinstance(row[name], str):
+            raise InputError(f"field {name} is a {type(row[name]).__name__}", where, "a string")
+    row["problem_statement"] = row.get("problem_statement") or ""
+    row["image_name"] = row.get("image_name") or row.get("image") or image_name(row["instance_id"], images)
+    row.setdefault("source", "dataset")
+    return row
+
+
+def lacks(row: Record) -> str:
+    """The reason for which a row can be no task: sets whose answers are private publish them empty; or ""."""
+    return next((f"empty_{name}" for name in ("patch", "FAIL_TO_PASS") if not row[name]), "")
+
+
+def image_name(instance: str, images: str = "swe-bench") -> str:
+    """The image of an instance whose row names none, by the convention of SWE-bench's or SWE-Gym's images."""
+    owner, separator = _SEPARATORS[images]
+    return f"{owner}/sweb.eval.x86_64.{instance.replace('__', separator).lower()}:latest"
+
+
+def _unwrapped(raw: Record, images: str) -> tuple[Record, str]:
+    """The instance that a prompt row holds, and the convention that it tells; other rows as they are.
+
+    slime's rows are {text, metadata: {instance, data_source}}, Miles' {prompt, metadata: {..., subset}}.
+    """
+    metadata = raw.get("metadata")
+    if "instance_id" in raw or not isinstance(metadata, dict):
+        return dict(raw), images
+    if isinstance(metadata.get("instance"), dict):
+        gym = "swe-gym" in str(metadata.get("data_source")).lower()
+        return dict(metadata["instance"]), "swe-gym" if gym else images
+    if "prompt" in raw:
+        row = {name: value for name, value in metadata.items() if name not in ("subset", "split")}
+        return row, "swe-gym" if metadata.get("subset") == "gym" else images
+    return dict(raw), images
+
+
+def _tests(value: Any, where: str, field: str) -> list[str]:
+    """A list of test ids; SWE-bench writes it as a JSON string."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError:
+            raise InputError(f"field {field} is no JSON list", where, "a list of test ids") from None
+    if not isinstance(value, list) or not all(isinstance(test, str) and test for test in value):
+        raise InputError(f"field {field} is no list of strings", where, "a list of test ids")
+    return value

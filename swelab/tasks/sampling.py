@@ -1,0 +1,33 @@
+"""The order in which the rows of a published set are taken, so that a limit takes the first ones."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+
+from swelab.records import Record
+
+
+def drawn(repos: Mapping[str, str], recipe: Record) -> list[str]:
+    """Instance ids in the order that a recipe wants; `repos` is the repository by id, as published.
+
+    `order` seeded: by a hash of seed and id, so that rows elsewhere in the set change nothing. `stratify`
+    equal: repositories take turns; proportional: every stretch has about the shares of the whole. With
+    a larger limit the first rows are the same.
+    """
+    ids = list(repos)
+    if recipe["order"] == "seeded":
+        ids.sort(key=lambda name: _draw(recipe["seed"], name))
+    if recipe["stratify"] == "none":
+        return ids
+    sizes, ranks = Counter(repos.values()), Counter[str]()
+    turns = {}
+    for name in ids:
+        repo = repos[name]
+        share = sizes[repo] if recipe["stratify"] == "proportional" else 1
+        turns[name] = ((ranks[repo] + 0.5) / share, _draw(recipe["seed"], repo))
+        ranks[repo] += 1
+    return sorted(ids, key=lambda name: turns[name])
+
+
+def _draw(seed: int, name: str) -> str:
+    return hashlib.sha256(f"{seed}\n{name}".encode()).hexdigest()

@@ -1,0 +1,228 @@
+"""Ratings of difficulty through a real HTTP service that answers well, badly, and not at all."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import yaml
+
+from scripts import rate_difficulty
+from swelab import recipes, workers
+from swelab.difficulty import Ratings, rate_tasks, read_word
+from swelab.models import chat
+from swelab.records import Fault, InputError, check, read_jsonl, write_json
+from swelab.tasks.criteria import read_ratings
+from tests.unit.test_chat import answer, fault
+from tests.unit.test_forge_datasets import row
+
+RATER = recipes.named("rater", "difficulty")
+
+
+@pytest.fixture
+def service(monkeypatch):
+    """A service that finds its answers in `script` by a word of the issue; `asked` is what it got."""
+    monkeypatch.setattr(chat, "LONGEST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(workers, "RETRY_SECONDS", (0.01,))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            issue = body["messages"][1]["content"]
+            with lock:
+                server.asked.append(body)
+                word = next(word for word in server.script if word in issue)
+                status, reply = server.script[word].pop(0)
+            if status == 0:  # the connection goes
+                self.close_connection = True
+                return
+            data = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_):
+            pass
+
+    lock = threading.Lock()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.script, server.asked = {}, []
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def task(number, word):
+    return row(number, problem_statement=f"The issue is {word}.")
+
+
+def policy(service, **changes):
+    settings = {"kind": "checkpoint", "scaffold": "swe", "weights": "none"}
+    settings |= {"endpoint": f"http://127.0.0.1:{service.server_port}", **changes}
+    return recipes.complete("policy", settings, "it")
+
+
+def rate(service, tmp_path, tasks, rater=RATER, **changes):
+    rated = rate_tasks(
+        iter(tasks),
+        rater=rater,
+        policy_name="p",
+        policy=policy(service, **changes),
+        progress=tmp_path / "journal.jsonl",
+        workers=3,
+    )
+    counts = Ratings()
+    records = list(counts.count(rated))
+    for record in records:
+        check(record, "difficulty", "it")
+    return records, counts.facts
+
+
+def test_words_become_ratings_with_the_issue_and_the_patch_asked_for(service, tmp_path):
+    service.script = {
+        "ALPHA": [answer("easy")],
+        "BETA": [answer(" Medium.\n")],
+        "GAMMA": [answer("**hard**")],
+    }
+    tasks = [task(1, "ALPHA"), task(2, "BETA"), task(3, "GAMMA")]
+    records, facts = rate(service, tmp_path, tasks)
+    assert [record["instance_id"] for record in records] == [each["instance_id"] for each in tasks]
+    assert [(record["difficulty"], record["rating"]) for record in records] == [
+        ("easy", 1),
+        ("medium", 5),
+        ("hard", 9),
+    ]
+    assert facts["mean_rating"] == 5.0 and facts["outcomes"] == {"rated": 3} and not facts["asked_again"]
+    for body in service.asked:
+        assert body["temperature"] == 0
+        assert tasks[0]["patch"].strip() in body["messages"][1]["content"]
+
+
+def test_an_answer_that_is_no_word_is_asked_for_again_and_never_a_rating(service, tmp_path):
+    service.script = {
+        "ALPHA": [answer("It is not easy at all."), answer("hard")],
+        "BETA": [answer("easy or medium"), answer(""), answer("7")],
+    }
+    records, facts = rate(service, tmp_path, [task(1, "ALPHA"), task(2, "BETA")])
+    assert [(r["outcome"], r["rating"], r["attempts"]) for r in records] == [
+        ("rated", 9, 2),
+        ("unreadable", None, 3),
+    ]
+    assert records[1]["answer"] == "7" and records[0]["usage"] == {
+        "prompt_tokens": 14,
+        "completion_tokens": 6,
+    }
+    assert facts["outcomes"] == {"rated": 1, "unreadable": 1} and facts["asked_again"] == 2
+    again = next(
+        b for b in service.asked if "ALPHA" in b["messages"][1]["content"] and len(b["messages"]) > 2
+    )
+    assert [m["role"] for m in again["messages"]] == ["system", "user", "assistant", "user"]
+    assert "easy, medium, hard" in again["messages"][-1]["content"]
+
+
+def test_a_later_run_asks_only_for_what_is_not_rated(service, tmp_path):
+    service.script = {"ALPHA": [answer("easy")], "BETA": [answer("?")] * 3}
+    tasks = [task(1, "ALPHA"), task(2, "BETA")]
+    rate(service, tmp_path, tasks)
+    service.script, before = {"BETA": [answer("medium")]}, len(service.asked)
+    records, _ = rate(service, tmp_path, tasks)
+    assert [record["rating"] for record in records] == [1, 5]
+    assert len(service.asked) == before + 1
+    assert rate(service, tmp_path, tasks)[0] == records  # nothing is asked
+    service.script = {"ALPHA": [answer("hard")]}
+    assert rate(service, tmp_path, tasks[:1], rater=RATER | {"attempts": 2})[0][0]["rating"] == 9
+
+
+def test_a_service_that_stumbles_is_asked_again(service, tmp_path):
+    service.script = {
+        "ALPHA": [fault(503, "busy"), (0, b""), fault(429, "slow down"), answer("easy")],
+        "BETA": [(200, b"<html>")] + [answer("medium")],
+        "GAMMA": [answer("hard")],
+    }
+    tasks = [task(1, "ALPHA"), task(2, "BETA"), task(3, "GAMMA")]
+    records, _ = rate(service, tmp_path, tasks)
+    assert [record["rating"] for record in records] == [1, 5, 9]
+
+
+def test_losses_are_typed(service, tmp_path):
+    service.script = {
+        "ALPHA": [fault(400, "This model's maximum context length is 16 tokens")],
+        "BETA": [fault(500, "down")] * 100,
+        "GAMMA": [answer("hard")],
+        "DELTA": [(200, {"choices": ["x"]}), (200, [])],
+    }
+    tasks = [task(number, word) for number, word in enumerate(service.script)]
+    records, facts = rate(service, tmp_path, tasks)
+    outcomes = [record["outcome"] for record in records]
+    assert outcomes == ["context_limit", "model_lost", "rated", "model_lost"]
+    assert "another form" in records[3]["answer"] or "without choices" in records[3]["answer"]
+    assert facts["mean_rating"] == 9.0
+    service.script = {"BETA": [answer("easy")]}
+    records, _ = rate(service, tmp_path, tasks[1:2])
+    assert records[0]["rating"] == 1
+
+
+def test_a_refusal_ends_the_run_with_one_line(service, tmp_path):
+    service.script = {"ALPHA": [fault(401, "no such key")]}
+    with pytest.raises(InputError, match="the model service refused: .*no such key"):
+        rate(service, tmp_path, [task(1, "ALPHA")])
+
+
+def test_nothing_rated_is_a_fault(service, tmp_path):
+    service.script = {"ALPHA": [answer("who knows")] * 3}
+    with pytest.raises(Fault, match="no task was rated: {'unreadable': 1}"):
+        rate(service, tmp_path, [task(1, "ALPHA")])
+
+
+def test_a_policy_that_answers_nothing_and_a_template_that_is_none(service, tmp_path):
+    with pytest.raises(InputError, match="policy p is scripted; expected one that answers"):
+        list(
+            rate_tasks(
+                [],
+                rater=RATER,
+                policy_name="p",
+                policy={"kind": "scripted"},
+                progress=tmp_path / "j",
+                workers=1,
+            )
+        )
+    with pytest.raises(InputError, match="template: 'pach' is undefined"):
+        rate(service, tmp_path, [task(1, "ALPHA")], rater=RATER | {"instance_template": "{{ pach }}"})
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("easy", "easy"),
+        ("Difficulty: Hard", "hard"),
+        ("<think>easy? no, hard</think>\n\nmedium", "medium"),
+        ("<think>easy", ""),
+        ("easy, medium", ""),
+        ("easyish", ""),
+        ("The answer is `hard`.", "hard"),
+        ("not hard", ""),
+        ("", ""),
+    ],
+)
+def test_a_word_is_read_strictly(text, word):
+    assert read_word(text, RATER["ratings"]) == word
+
+
+def test_the_script_writes_what_a_subset_is_kept_by(service, tmp_path, monkeypatch):
+    service.script = {"ALPHA": [answer("easy")], "BETA": [answer("?")] * 3}
+    write_json(tmp_path / "tasks.json", [task(1, "ALPHA"), task(2, "BETA")])
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump(policy(service)))
+    words = [
+        "rate_difficulty", "--tasks", tmp_path / "tasks.json",
+        "--rater", "configs/raters/difficulty.yaml", "--policy", tmp_path / "p.yaml",
+        "--progress", tmp_path / "journal.jsonl",
+        "--output", tmp_path / "r.jsonl", "--manifest", tmp_path / "r.json",
+    ]  # fmt: skip
+    monkeypatch.setattr("sys.argv", [str(word) for word in words])
+    rate_difficulty.main()
+    assert read_ratings(tmp_path / "r.jsonl") == {task(1, "")["instance_id"]: 1}
+    assert [record["outcome"] for record in read_jsonl(tmp_path / "r.jsonl")] == ["rated", "unreadable"]
+    assert json.loads((tmp_path / "r.json").read_text())["difficulties"] == {"easy": 1}
