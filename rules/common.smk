@@ -57,6 +57,7 @@ wildcard_constraints:
     repo=either("repo"),
     policy=either("policy"),
     model=either("model"),
+    rater=either("rater"),
     sft=either("sft"),
     shard=r"\d{3}of\d{3}",
 

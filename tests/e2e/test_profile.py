@@ -18,6 +18,8 @@ TARGETS = (
     *("results/verified_score.json", "results/report.html", "results/cheats/small-forge.json"),
     *("results/regrades/small-base/small-heldout.json", "results/images/sandbox/image.json"),
     "results/models/published.json",
+    *("results/exports/small-heldout/manifest.json", "results/difficulty/paid/published.jsonl"),
+    "results/difficulty/difficulty/small-heldout.jsonl",
     *("results/rollouts/hosted/published/preds.json", "results/rollouts/large/small-heldout/preds.json"),
 )
 
@@ -29,6 +31,8 @@ def clone(tmp_path_factory):
     (clone / "configs/policies/hosted.yaml").write_text(HOSTED)
     (clone / "configs/policies/large.yaml").write_text(LARGE)
     (clone / "configs/models/published.yaml").write_text(MODEL)
+    rater = (clone / "configs/raters/difficulty.yaml").read_text()
+    (clone / "configs/raters/paid.yaml").write_text(rater.replace(": difficulty-rater", ": hosted"))
     return clone
 
 
