@@ -65,7 +65,6 @@ rule rate_difficulty:
             --tasks {input.tasks:q} \
             --rater {input.rater:q} \
             --policy {input.policy:q} \
-            --scaffold {input.scaffold:q} \
             --progress results/progress/rate_difficulty/{wildcards.rater}/{wildcards.subset}.jsonl \
             --workers {resources.rollouts} \
             --output {output.ratings:q} \

@@ -1,0 +1,113 @@
+"""Published sets through the real workflow: fetched, rated by a service, a benchmark taken out, exported."""
+
+import json
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import yaml
+
+from swelab.records import read_json, read_jsonl
+from tests.contract import hub as hubs
+from tests.e2e.clone import copy_repository
+from tests.unit.test_chat import answer
+from tests.unit.test_forge_datasets import row
+from tests.unit.test_subsets import patch
+
+pytestmark = pytest.mark.real
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Rater(BaseHTTPRequestHandler):
+    """Says hard to issues with the word deep, nonsense to those with the word odd, else easy."""
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        issue = body["messages"][1]["content"]
+        _, reply = answer("hard" if "deep" in issue else "well..." if "odd" in issue else "easy")
+        data = json.dumps(reply).encode()
+        self.send_response(200 if self.headers["Authorization"] == "Bearer secret" else 401)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def rater():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Rater)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def lines(rows):
+    return "".join(json.dumps(each) + "\n" for each in rows).encode()
+
+
+def smith(number, words, **changes):
+    return row(number, kind="pr_", problem_statement=f"An issue of {words}.", **changes)
+
+
+def test_a_subset_is_fetched_rated_sifted_and_exported(tmp_path, monkeypatch, rater):
+    clone = tmp_path / "clone"
+    copy_repository(clone)
+    held = row(0, instance_id="own__pack-1", repo="owner/pack", base_commit="0123abcd" * 5, test_patch="t")
+    others = {"repo": "swesmith/other__pack.89abcdef"}
+    rows = [
+        smith(1, "a typo"),  # of the benchmark's commit
+        smith(2, "a typo", **others),
+        smith(3, "deep trouble", **others),
+        smith(4, "odd things", **others),
+        smith(5, "a rewrite", patch=patch("m.py", 50, 50), **others),
+    ]
+    train = {f"data/train-0000{n}.jsonl": lines(rows[n::2]) for n in (0, 1)}
+    hub = hubs.Hub(
+        REVISION, {("dataset", "o/smith"): train, ("dataset", "o/bench"): {"b.jsonl": lines([held])}}
+    )
+
+    def write(folder, name, **recipe):
+        (clone / f"configs/{folder}/{name}.yaml").write_text(yaml.safe_dump(recipe))
+
+    common = {"source": "dataset", "revision": REVISION, "order": "published"}
+    write("subsets", "bench", **common, dataset="o/bench", files=["*.jsonl"])
+    write("subsets", "wide", **common, dataset="o/smith", files=["data/*.jsonl"])
+    sifted = {"criteria": {"ratings": [1, 5], "max_patch_lines": 20}, "exclude": ["bench"]}
+    rated = {"ratings": {"rater": "difficulty", "subset": "wide"}}
+    write("subsets", "sifted", **common, dataset="o/smith", files=["data/*.jsonl"], **sifted, **rated)
+    policy = clone / "configs/policies/difficulty-rater.yaml"
+    policy.write_text(policy.read_text().replace("http://localhost:3000", rater))
+    monkeypatch.setenv("SWELAB_RATER_KEY", "secret")
+
+    def run(*targets):
+        words = [
+            sys.executable,
+            "-m",
+            "snakemake",
+            "--cores",
+            "2",
+            "--quiet",
+            "progress",
+            "rules",
+            "--",
+            *targets,
+        ]
+        return subprocess.run(words, cwd=clone, capture_output=True, text=True)
+
+    with hubs.running(hub):
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        done = run("results/exports/sifted/manifest.json")
+    assert done.returncode == 0, done.stderr[-3000:]
+    made = read_json(clone / "results/tasks/sifted.manifest.json")
+    assert made["drops"] == {"excluded_repo_commit": 1, "max_patch_lines": 1, "not_rated": 1, "ratings": 1}
+    assert (clone / "results/exports/sifted/instance_ids.txt").read_text() == f"{rows[1]['instance_id']}\n"
+    rated = read_jsonl(clone / "results/difficulty/difficulty/wide.jsonl")
+    ratings = {each["instance_id"]: each for each in rated}
+    assert [ratings[each["instance_id"]]["rating"] for each in rows] == [1, 1, 9, None, 1]
+    facts = read_json(clone / "results/difficulty/difficulty/wide.manifest.json")
+    assert facts["outcomes"] == {"rated": 4, "unreadable": 1} and facts["mean_rating"] == 3.0
