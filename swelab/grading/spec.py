@@ -22,6 +22,7 @@ _ACTIVATE = "source /opt/miniconda3/bin/activate && conda activate testbed"
 _SMITH_TESTS = "pytest --disable-warnings --color=no --tb=no --verbose"
 _DJANGO = "./tests/runtests.py --verbosity 2 --settings=test_sqlite --parallel 1"
 _SYMPY = "PYTHONWARNINGS='ignore::UserWarning,ignore::SyntaxWarning' bin/test -C --verbose"
+_PYDANTIC = "pytest -rA --tb=short -vv -o console_output_style=classic --no-header"
 _ASTROPY = "pytest -rA -vv -o console_output_style=classic --tb=no"
 
 COMMANDS = {
@@ -43,9 +44,20 @@ COMMANDS = {
     "pyvista/pyvista": ("pytest -rA", "parse_log_pyvista"),
     "sqlfluff/sqlfluff": ("pytest -rA", "parse_log_sqlfluff"),
     "marshmallow-code/marshmallow": ("pytest -rA", "parse_log_marshmallow"),
+    "getmoto/moto": ("pytest -n0 -rA", DEFAULT_PARSER),
+    "python/mypy": ("pytest -n0 -rA -k", DEFAULT_PARSER),
+    "conan-io/conan": ("pytest -n0 -rA", DEFAULT_PARSER),
+    "dask/dask": ("pytest -n0 -rA --color=no", DEFAULT_PARSER),
+    "project-monai/monai": ("pytest -rA", DEFAULT_PARSER),
+    "iterative/dvc": ("pytest -rA", DEFAULT_PARSER),
+    "bokeh/bokeh": ("pytest -rA -n0", DEFAULT_PARSER),
+    "modin-project/modin": ("pytest -n0 -rA", DEFAULT_PARSER),
+    "pydantic/pydantic": (_PYDANTIC, "parse_log_astropy"),
+    "pandas-dev/pandas": ("pytest -rA --tb=long", DEFAULT_PARSER),
+    "facebookresearch/hydra": ("pytest -rA --tb=long", DEFAULT_PARSER),
 }
-"""How the repositories of SWE-bench's older rows are tested: command without files, name of the log's
-parser."""
+"""How the repositories of SWE-bench's older rows and of SWE-Gym's are tested, in lower case: command
+without files, name of the log's parser."""
 
 _NOT_TESTS = (
     ".json",
@@ -179,13 +191,16 @@ def _with_script(task: Record) -> RunSpec:
 
 def _of_version(task: Record) -> RunSpec:
     """SWE-bench's older rows."""
-    if task["repo"] not in COMMANDS:
-        known = f"a row with test_cmd or eval_script, or one of the {len(COMMANDS)} repositories of SWE-bench"
+    if task["repo"].lower() not in COMMANDS:
+        known = f"a row with test_cmd or eval_script, or of one of {len(COMMANDS)} known repositories"
         raise InputError(f"no test command is known for {task['repo']}", task["instance_id"], known)
-    command, parser = COMMANDS[task["repo"]]
+    command, parser = COMMANDS[task["repo"].lower()]
     files = [path for path in touched_paths(task["test_patch"]) if not path.endswith(_NOT_TESTS)]
     if task["repo"] == "django/django":
         files = [path.removeprefix("tests/").removesuffix(".py").replace("/", ".") for path in files]
+    if command.endswith(" -k"):  # mypy's cases lie in data files: its tests are chosen by name
+        names = [test.rpartition("::")[2] for test in (*task["FAIL_TO_PASS"], *task["PASS_TO_PASS"])]
+        files = [" or ".join(dict.fromkeys(names))]
     words = " ".join(shlex.quote(name) for name in files)
     return RunSpec(
         **_common(task),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -54,6 +55,22 @@ def test_older_rows_of_swebench():
     assert "runtests.py" in django.test_cmd and django.test_cmd.endswith(" test_a") and not django.by_pytest
     with pytest.raises(InputError, match="no test command is known for a/b"):
         read_spec(ROW | {"repo": "a/b"})
+
+
+@real
+def test_rows_of_swe_gym_without_a_script_run_what_their_script_runs():
+    told = {"getmoto/moto": 0, "python/mypy": 0}
+    for row in rows("swe_gym_subset20.jsonl"):
+        script = row.pop("eval_script")
+        theirs = shlex.split(next(text for text in script.split("\n") if text.startswith("pytest ")))
+        spec = read_spec(row)
+        ours = shlex.split(spec.test_cmd.partition(" conda activate testbed && ")[2])
+        if row["repo"] == "python/mypy":  # theirs names every case of the data files' changed parts
+            assert set(ours.pop().split(" or ")) <= set(theirs.pop().split(" or "))
+        assert ours == theirs, row["instance_id"]
+        assert spec.by_pytest and not spec.gold_reversed and spec.test_patch == row["test_patch"]
+        told[row["repo"]] += 1
+    assert min(told.values()) >= 3
 
 
 def test_newer_rows_of_swebench():
