@@ -14,8 +14,9 @@ def subset_excluded(wildcards):
 
 def subset_ratings(wildcards):
     """Difficulties that a published set's rows are kept by, if they are."""
-    rated = subset_settings(wildcards).get("ratings")
-    return "results/difficulty/{rater}/{subset}.jsonl".format(**rated) if rated else []
+    rated = subset_settings(wildcards).get("ratings", {})
+    made = "results/difficulty/{rater}/{subset}.jsonl"
+    return rated.get("path") or (made.format(**rated) if rated else [])
 
 
 def pulled_images(wildcards):

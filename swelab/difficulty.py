@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +85,18 @@ def prompt(task: Record, rater: Record) -> list[dict[str, str]]:
         return [
             {
                 "role": role,
-                "content": Template(rater[f"{name}_template"], undefined=StrictUndefined).render(**task),
+                "content": _template(rater[f"{name}_template"]).render(**task),
             }
             for role, name in (("system", "system"), ("user", "instance"))
         ]
     except TemplateError as error:
         where = f"rater recipe, {task['instance_id']}"
         raise InputError(f"template: {error}", where, "names of the row's fields") from None
+
+
+@cache
+def _template(text: str) -> Template:
+    return Template(text, undefined=StrictUndefined)
 
 
 def rate(messages: list[dict[str, str]], model: Any, rater: Record) -> Record:

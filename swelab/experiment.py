@@ -62,8 +62,8 @@ def training_subsets(experiment: Record, configs: Path = recipes.CONFIGS) -> lis
 
 def subset_parents(subset: Record) -> list[str]:
     """Names of the subsets that a subset recipe is made from: those it excludes, and one that was rated."""
-    rated = subset.get("ratings")
-    return [*subset.get("exclude", []), *([rated["subset"]] if rated else [])]
+    rated = subset.get("ratings", {})
+    return [*subset.get("exclude", []), *([rated["subset"]] if "subset" in rated else [])]
 
 
 def check_subset(name: str, configs: Path = recipes.CONFIGS, below: tuple[str, ...] = ()) -> None:
@@ -74,8 +74,8 @@ def check_subset(name: str, configs: Path = recipes.CONFIGS, below: tuple[str, .
         raise InputError(f"made from itself: {circle}", recipes.path_of("subset", name, configs))
     for repo in subset.get("repos", []):
         recipes.named("repo", repo, configs)
-    if rated := subset.get("ratings"):
-        check_policy(recipes.named("rater", rated["rater"], configs)["policy"], configs)
+    if rater := subset.get("ratings", {}).get("rater"):
+        check_policy(recipes.named("rater", rater, configs)["policy"], configs)
     for parent in subset_parents(subset):
         check_subset(parent, configs, (*below, name))
 

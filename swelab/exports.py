@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from swelab.grading.patches import reversed_patch
-from swelab.images.names import image_name, parse
+from swelab.images.names import image_name, is_file, parse
 from swelab.records import InputError, Record, atomic, line, read_json
 from swelab.tasks.history import is_bug
 
@@ -40,7 +40,10 @@ def export(
         for task in tasks:
             files["instance_ids.txt"].write(f"{task['instance_id']}\n".encode())
             counts["instance_ids.txt"] += 1
-            if (image := docker_image(task, digests)) and image not in seen:
+            image = docker_image(task, digests)
+            if image and is_file(image):
+                left_out["docker_images.txt: an apptainer file"] += 1
+            elif image and image not in seen:
                 seen.add(image)
                 files["docker_images.txt"].write(f"{image}\n".encode())
             for file, form in forms.items():
@@ -68,9 +71,11 @@ def docker_image(task: Record, digests: Mapping[str, str]) -> str:
     if task.get("repo_recipe"):
         return ""
     written = image_name(task)
+    if is_file(written):
+        return written
     name = parse(written)
     if name.digest or written not in digests:
-        return written
+        return written.removeprefix("docker://")
     return f"{name.base}:{name.tag}@{digests[written]}"
 
 

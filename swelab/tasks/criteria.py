@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from swelab.records import InputError, Record, read_checked
+from swelab.records import InputError, Record, check, read_jsonl
 from swelab.tasks.patch_text import language, patch_size
 
 Test = Callable[[Record], bool]
 
+PUBLISHED = {"easy": 1, "medium": 5, "hard": 9}
 MEASURES: dict[str, Callable[[Record], int]] = {
     "fail_to_pass": lambda row: len(row["FAIL_TO_PASS"]),
     "statement_chars": lambda row: len(row["problem_statement"]),
@@ -34,9 +35,19 @@ class Criteria:
 
 
 def read_ratings(path: str | Path) -> dict[str, int]:
-    """Difficulty by instance, of those that were rated. Raises InputError."""
-    rows = (row for _, row in read_checked([path], "difficulty"))
-    return {row["instance_id"]: row["rating"] for row in rows if row["outcome"] == "rated"}
+    """Difficulty by instance of those that were rated, in our records or SWE-smith's. Raises InputError."""
+    found = {}
+    for row in read_jsonl(path):
+        if "outcome" in row:
+            check(row, "difficulty", path)
+            rating = row["rating"]
+        elif isinstance(row.get("instance_id"), str) and "difficulty" in row:
+            rating = PUBLISHED.get(str(row["difficulty"]))
+        else:
+            raise InputError("a row without instance_id or difficulty", path, "a rating a line")
+        if rating is not None:
+            found[row["instance_id"]] = rating
+    return found
 
 
 def _by_name(criteria: Record) -> Iterator[tuple[str, Test]]:

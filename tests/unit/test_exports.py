@@ -153,6 +153,13 @@ def test_the_script_by_hand(tmp_path):
     assert missing.returncode == 2 and "none.json: no such file" in missing.stderr
 
 
+def test_apptainer_files_are_no_docker_images(tmp_path):
+    tasks, recipe = subset(tmp_path, [row(1, image_name="images/a.sif"), row(2, image_name="docker://a/b")])
+    found, facts = written(tmp_path, tasks, recipe)
+    assert found["docker_images.txt"] == ["a/b"]
+    assert facts["left_out"] == {"docker_images.txt: an apptainer file": 1}
+
+
 def test_an_image_without_a_name_is_one_line(tmp_path):
     tasks, recipe = subset(tmp_path, [row(1, image_name="Not A Name")])
     with pytest.raises(InputError, match="'Not A Name' is not the name of an image"):

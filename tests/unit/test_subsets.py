@@ -112,6 +112,23 @@ def test_ratings_are_a_criterion(tmp_path):
         make(rows, tmp_path, criteria={"ratings": [1]})
 
 
+def test_ratings_of_the_published_rater_are_read(tmp_path):
+    words = {"a": "easy", "b": "hard", "c": "error", "d": "medium"}
+    write_jsonl(
+        tmp_path / "x_difficulties.jsonl", [{"instance_id": k, "difficulty": w} for k, w in words.items()]
+    )
+    assert read_ratings(tmp_path / "x_difficulties.jsonl") == {"a": 1, "b": 9, "d": 5}
+    write_jsonl(tmp_path / "bad.jsonl", [{"id": "a"}])
+    with pytest.raises(InputError, match="bad.jsonl: a row without instance_id or difficulty"):
+        read_ratings(tmp_path / "bad.jsonl")
+
+
+@pytest.mark.parametrize("given", [{}, {"rater": "r"}, {"path": "x", "rater": "r", "subset": "s"}])
+def test_ratings_come_from_one_place(given):
+    with pytest.raises(InputError, match="ratings"):
+        recipes.complete("subset", {"source": "dataset", "path": "x", "ratings": given}, "it")
+
+
 @pytest.mark.parametrize(
     ("criteria", "message"),
     [
