@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-import fastjsonschema
-import jsonschema
-from jsonschema.validators import validator_for
+if TYPE_CHECKING:
+    import jsonschema
 
 SCHEMAS = Path(__file__).resolve().parent.parent / "configs" / "schemas"
 
@@ -40,8 +39,10 @@ class InputError(Fault):
 
 
 @cache
-def validator(kind: str) -> jsonschema.protocols.Validator:
+def validator(kind: str) -> "jsonschema.protocols.Validator":
     """The JSON Schema validator of `configs/schemas/<kind>.json`."""
+    from jsonschema.validators import validator_for  # a fifth of a second, which few programs need to spend
+
     schema = json.loads((SCHEMAS / f"{kind}.json").read_text(encoding="utf-8"))
     return validator_for(schema)(schema)
 
@@ -49,6 +50,8 @@ def validator(kind: str) -> jsonschema.protocols.Validator:
 @cache
 def _accepts(kind: str) -> Callable[[Any], object]:
     """The schema of `kind` as compiled code: many times as fast, but it does not say well what is wrong."""
+    import fastjsonschema
+
     return fastjsonschema.compile(dict(validator(kind).schema), use_default=False)
 
 
@@ -57,17 +60,26 @@ def check(record: Any, kind: str, where: str | Path, schema: Record | None = Non
 
     `schema` narrows the schema of `kind` to one branch of it.
     """
-    if schema is None:
-        try:
-            _accepts(kind)(record)
-            return
-        except fastjsonschema.JsonSchemaException:
-            pass
+    if schema is None and _is_accepted(record, kind):
+        return
+    import jsonschema
+    from jsonschema.validators import validator_for
+
     checker = validator(kind) if schema is None else validator_for(schema)(schema)
     error = jsonschema.exceptions.best_match(checker.iter_errors(record))
     if error is not None:
         field = ".".join(str(part) for part in error.absolute_path) or "(top level)"
         raise InputError(f"field {field}: {shorten(error.message)}", where, f"a valid {kind}")
+
+
+def _is_accepted(record: Any, kind: str) -> bool:
+    import fastjsonschema
+
+    try:
+        _accepts(kind)(record)
+        return True
+    except fastjsonschema.JsonSchemaException:
+        return False
 
 
 def shorten(text: str, limit: int = 200) -> str:

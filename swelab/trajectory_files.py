@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
@@ -11,6 +13,9 @@ from swelab.records import InputError, Record
 
 SWE_AGENT, MINI = ".traj", ".traj.json"
 END = 1 << 18
+"""Bytes of a file that are read first, from its end."""
+STEPS = re.compile(rb'\{\n  ("environment": "[^"\n]*",\n  )?"trajectory": \[\n    \{\n')
+STEPS_WITHIN = 1 << 10
 _ABSENT = msgspec.Raw(b"")
 
 
@@ -57,7 +62,7 @@ def read_parts(path: Path) -> Record:
     """
     with open(path, "rb") as stream:
         try:
-            found = _decoded(_end(stream))
+            found = _decoded(_conversation(stream))
             if {"history", "info", "replay_config"} <= found.keys():
                 return found
         except (msgspec.MsgspecError, ValueError):  # what is wrong is told below
@@ -77,28 +82,64 @@ def read_parts(path: Path) -> Record:
 
 
 def _decoded(data: bytes) -> Record:
-    if not data.isascii():  # the decoder does not look into what it skips
-        data.decode("utf-8")
+    check_utf8(data)
     found = _DECODER.decode(data)
     raw = {name: getattr(found, name) for name in _Recording.__struct_fields__}
-    return {name: json.loads(str(part, "utf-8")) for name, part in raw.items() if part is not _ABSENT}
+    return {name: parse(part) for name, part in raw.items() if part is not _ABSENT}
 
 
-def _end(stream: IO[bytes]) -> bytes:
+def parse(part: msgspec.Raw) -> Any:
+    """A JSON value as Python's json reads it, which takes more than the fast decoder."""
+    try:
+        return msgspec.json.decode(part)
+    except msgspec.MsgspecError:
+        return json.loads(str(part, "utf-8"))
+
+
+def check_utf8(data: bytes) -> None:
+    """Raises UnicodeDecodeError: the fast decoder does not look into what it skips."""
+    if not data.isascii():
+        data.decode("utf-8")
+
+
+def _conversation(stream: IO[bytes]) -> bytes:
     """An object of the last `history` and what follows it, where keys are indented by two; else b''.
 
     A newline inside a text is written as an escape, so this one is between keys.
     """
     if stream.read(5) != b'{\n  "':
         return b""
+    for text in _ends(stream):
+        at = text.rfind(b'\n  "history": ')
+        if at >= 0:
+            return b"{" + text[at:]
+    return b""
+
+
+def last_steps(stream: IO[bytes], count: int) -> bytes:
+    """An object of a trajectory's last `count` steps and what follows them; b'' in another layout.
+
+    Its reader finds whether it is whole: it closes all that it opens only if the steps are at their place.
+    """
+    stream.seek(0)
+    if not STEPS.match(stream.read(STEPS_WITHIN)):
+        return b""
+    for text in _ends(stream):
+        at = text.rfind(b'\n  ],\n  "history": ')
+        for _ in range(count if at >= 0 else 0):
+            at = text.rfind(b"\n    {\n", 0, at) if at >= 0 else at
+        if at >= 0:
+            return b'{"trajectory": [' + text[at:]
+    return b""
+
+
+def _ends(stream: IO[bytes]) -> Iterator[bytes]:
+    """Longer and longer ends of a file, the last of them all of it."""
     size = stream.seek(0, os.SEEK_END)
     span = END
     while True:
         start = stream.seek(max(0, size - span))
-        text = stream.read()
-        at = text.rfind(b'\n  "history": ')
-        if at >= 0:
-            return b"{" + text[at:]
+        yield stream.read()
         if start == 0:
-            return b""
+            return
         span *= 4

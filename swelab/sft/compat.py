@@ -2,7 +2,7 @@
 
 Kept for comparison with datasets made by that program. The system prompt of its `xml` style comes from
 SWE-agent's inference configuration, which is given as a file. Only the part of a trajectory that the
-rows need becomes Python objects; the rest is checked to be JSON and skipped.
+rows need becomes Python objects; the rest is skipped.
 """
 
 import hashlib
@@ -12,11 +12,12 @@ import string
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
 from swelab.records import Record
+from swelab.trajectory_files import check_utf8, last_steps, parse
 
 LIMIT_NOTES = ("Exit due to cost limit", "Exit due to context window")
 SUBMIT_TURN = (
@@ -40,7 +41,7 @@ class _Step(msgspec.Struct):
     def __getitem__(self, name: str) -> Any:
         if name not in self:
             raise KeyError(name)
-        return json.loads(str(getattr(self, name), "utf-8"))
+        return parse(getattr(self, name))
 
 
 class _Trajectory(msgspec.Struct):
@@ -69,7 +70,7 @@ def compat_row(traj_dir: Path, eval_dir: Path, folder: str, style: str, system: 
         raise Lossy("no_report")
     try:
         resolved = _resolved(json.loads(report.read_text(encoding="utf-8")), folder)
-        messages, replay = read_parts((traj_dir / folder / f"{folder}.traj").read_bytes())
+        messages, replay = read_messages(traj_dir / folder / f"{folder}.traj")
         row = {"messages": STYLES[style](messages, system), "instance_id": folder, "resolved": resolved}
         if replay is not _ABSENT:
             row["model"] = json.loads(replay)["agent"]["model"]["name"]
@@ -86,21 +87,51 @@ def _resolved(report: Any, folder: str) -> Any:
     return report.get(folder, report).get("resolved", False)
 
 
-def read_parts(data: bytes) -> tuple[Any, Any]:
+def read_messages(path: Path) -> tuple[Any, Any]:
     """Messages of a .traj file as collect_trajs takes them, and its replay_config (or a marker of absence).
 
-    Raises whatever Python's json raises on a damaged file, and KeyError, IndexError or TypeError on another
-    shape.
+    They stand in its last step or the one before: where the file is laid out as SWE-agent does, the steps
+    before these are not read. Raises whatever Python's json raises on a damaged file, OSError, and
+    KeyError, IndexError or TypeError on another shape.
     """
-    if not data.isascii():  # the decoder does not look into what it skips
-        data.decode("utf-8")
+    with open(path, "rb") as stream:
+        if found := _last_steps(stream):
+            return _messages(found.trajectory), _replay(found)
+        stream.seek(0)
+        data = stream.read()
     try:
-        found = _DECODER.decode(data)
-        replay = found.replay_config
-        return _messages(found.trajectory), replay if replay is _ABSENT else json.loads(str(replay, "utf-8"))
+        found = _decoded(data)
+        return _messages(found.trajectory), _replay(found)
     except (msgspec.MsgspecError, json.JSONDecodeError):  # what Python's json may yet accept
         whole = json.loads(data.decode("utf-8"))
         return _messages(whole["trajectory"]), whole.get("replay_config", _ABSENT)
+
+
+def _last_steps(stream: IO[bytes]) -> _Trajectory | None:
+    """The trajectory's last step, or its last two where the messages stand in the one before; else None."""
+    found = None
+    for count in (1, 2):
+        try:
+            found = _decoded(last_steps(stream, count))
+        except (msgspec.MsgspecError, ValueError):
+            return None
+        last = found.trajectory[-1]
+        if "messages" in last:
+            return found
+        if not ("query" in last and "response" in last):
+            return None
+        if last["response"] not in LIMIT_NOTES:
+            return found
+    return found
+
+
+def _decoded(data: bytes) -> _Trajectory:
+    check_utf8(data)
+    return _DECODER.decode(data)
+
+
+def _replay(found: _Trajectory) -> Any:
+    return found.replay_config if found.replay_config is _ABSENT else parse(found.replay_config)
 
 
 def _messages(steps: Any) -> Any:

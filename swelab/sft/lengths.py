@@ -6,12 +6,9 @@ tokenizer, so that a dataset can be measured without torch.
 """
 
 import json
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from tokenizers import Tokenizer
 
 from swelab.records import InputError, Record, read_json
 
@@ -42,6 +39,8 @@ class ChatTokenizer:
         path = Path(folder) / "tokenizer.json"
         if not path.is_file():
             raise InputError("no such file", path, "the base model's tokenizer")
+        from tokenizers import Tokenizer
+
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises bare Exception for a damaged file
@@ -121,7 +120,7 @@ def distribution(lengths: Sequence[int], limit: int | None = None) -> Record:
         return facts
     facts |= {
         "total": sum(found),
-        "mean": round(statistics.fmean(found), 1),
+        "mean": round(sum(found) / len(found), 1),
         "min": found[0],
         "max": found[-1],
     }

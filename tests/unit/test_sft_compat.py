@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from swelab.sft.collect import compat_line, convert_all, folders_of, system_prompt, write_lines
+from swelab.sft.compat import LIMIT_NOTES, read_messages
 from tests.unit.recorded_runs import (
     PATCH,
     acted,
@@ -185,7 +186,10 @@ def test_every_line_is_that_of_the_peer(runs, monkeypatch):
         GOLDEN.write_text(json.dumps({style: sorted(lines) for style, lines in theirs.items()}, indent=0))
 
 
-def test_every_line_is_what_the_peer_once_wrote(runs, monkeypatch):
+@pytest.mark.parametrize("end", [1 << 6, 1 << 10, 1 << 18])
+def test_every_line_is_what_the_peer_once_wrote(runs, monkeypatch, end):
+    """However much of a file's end is read first."""
+    monkeypatch.setattr("swelab.trajectory_files.END", end)
     golden = json.loads(GOLDEN.read_text())
     found = lines_of(runs[0].parent, *runs, monkeypatch)
     assert {style: sorted(lines) for style, lines in found.items()} == golden
@@ -217,6 +221,26 @@ def test_real_trajectories_are_as_the_peer_writes_them(tmp_path, monkeypatch):
     for style in STYLES:
         assert sorted(found[style]) == sorted(theirs[style])
     assert len(theirs["xml"]) >= 16 and len(theirs["tool"]) >= 16
+
+
+def test_of_a_file_as_swe_agent_writes_it_only_the_end_is_read(tmp_path):
+    """What stands in the steps before the last two is not looked at; in another layout all of it is."""
+    turns = [turn for n in range(20) for turn in (acted("t", "bash", {"command": "x" * 300}), seen(f"{n}"))]
+    content = trajectory([*usual()[:2], *turns, *usual()[2:]])
+    content["trajectory"][0]["observation"] = "mark"
+    limit = content | {"trajectory": [*content["trajectory"], {"query": [{}], "response": LIMIT_NOTES[0]}]}
+    for number, whole in enumerate((content, limit)):
+        text = json.dumps(whole, indent=2)
+        path = tmp_path / f"{number}.traj"
+        path.write_text(text)
+        wanted = read_messages(path)
+        assert wanted[0][-1]["content"] and len(wanted[0]) > 40
+        harmed = text.replace('"mark"', '"mark', 1)
+        path.write_text(harmed)
+        assert read_messages(path) == wanted
+        path.write_text(harmed.replace("{\n  ", "{ \n  ", 1))
+        with pytest.raises(json.JSONDecodeError):
+            read_messages(path)
 
 
 def test_several_processes_write_the_same(runs, tmp_path):
