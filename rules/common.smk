@@ -5,7 +5,7 @@ import sys
 from shlex import quote
 
 from swelab import recipes
-from swelab.experiment import PAYMENT, load_experiment, weights_paths
+from swelab.experiment import PAYMENT, is_published, load_experiment, weights_paths
 from swelab.experiment import shard_paths, training_runs, training_subsets
 from swelab.journal import lock
 from swelab.records import Fault
@@ -114,6 +114,13 @@ def rollout_settings(wildcards):
     """What a rollout depends on: how its policy is paid for changes no result."""
     settings = policy_settings(wildcards)
     return {key: settings[key] for key in settings if key not in PAYMENT}
+
+
+def policy_recordings(wildcards):
+    """Manifest of the trajectories that a policy's published rows were unpacked to."""
+    policy = policy_settings(wildcards)
+    unpacked = policy["kind"] == "recorded" and is_published(policy)
+    return f"results/recordings/{wildcards.policy}.json" if unpacked else []
 
 
 def shards(pattern):

@@ -3,6 +3,7 @@
 in:  results/tasks/{subset}.json and .lock.json, results/images/{subset}.json of a published set, configs/policies/{policy}.yaml, its scaffold, its weights
 out: results/rollouts/{policy}/{subset}/{shard}.jsonl   trajectories
      results/rollouts/{policy}/{subset}/preds.json      predictions in the SWE-bench format
+     results/recordings/{policy}/                       trajectories of a published set in rows
 """
 
 
@@ -15,6 +16,7 @@ rule rollout:
         policy=ancient("configs/policies/{policy}.yaml"),
         scaffold=scaffold_path,
         weights=policy_weights,
+        recordings=policy_recordings,
     output:
         trajectories="results/rollouts/{policy}/{subset}/{shard}.jsonl",
     log:
@@ -42,6 +44,7 @@ rule rollout:
             --repos-dir results/repos \
             --policy {input.policy:q} \
             --scaffold {input.scaffold:q} \
+            --recordings {input.recordings:q} \
             --subset {wildcards.subset:q} \
             --shard {wildcards.shard:q} \
             --progress results/progress/rollout/{wildcards.policy}/{wildcards.subset}/{wildcards.shard}.jsonl \
@@ -54,6 +57,33 @@ use rule rollout as rollout_hosted with:
     wildcard_constraints:
         policy=those("policy", "kind", "hosted"),
     localrule: FETCH_HERE
+
+
+rule unpack_trajectories:
+    input:
+        recipe=ancient("configs/policies/{policy}.yaml"),
+    output:
+        folder=directory("results/recordings/{policy}"),
+        manifest="results/recordings/{policy}.json",
+    log:
+        "results/logs/unpack_trajectories/{policy}.log",
+    wildcard_constraints:
+        policy=those("policy", "kind", "recorded"),
+    localrule: FETCH_HERE
+    conda:
+        "../envs/workflow.yaml"
+    resources:
+        **ask(plain_job(mem_mb=2000, minutes=240)),
+    params:
+        policy=policy_settings,
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.unpack_trajectories \
+            --recipe {input.recipe:q} \
+            --downloads results/downloads/datasets \
+            --output {output.folder:q} \
+            --manifest {output.manifest:q}
+        """
 
 
 rule collect_predictions:

@@ -18,6 +18,7 @@ def main() -> None:
     parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")
     parser.add_argument("--policy", type=Path, required=True, help="policy recipe")
     parser.add_argument("--scaffold", type=Path, nargs="?", help="scaffold recipe, if any")
+    parser.add_argument("--recordings", type=Path, nargs="?", help="manifest beside unpacked trajectories")
     parser.add_argument("--subset", required=True, help="name of the subset")
     parser.add_argument("--shard", default="000of001", help="<number>of<count>")
     parser.add_argument("--progress", type=Path, required=True, help="journal")
@@ -28,7 +29,8 @@ def main() -> None:
     named = {"policy_name": args.policy.stem, "subset": args.subset, "shard": args.shard}
     if policy["kind"] == "recorded":
         names = [task["instance_id"] for task in read_kept(args.tasks, args.lock)]
-        write_jsonl(args.output, recorded(names, folder=policy["folder"], **named))
+        folder = args.recordings.with_suffix("") if args.recordings else policy["folder"]
+        write_jsonl(args.output, recorded(names, folder=str(folder), **named))
         return
     rows = roll_out(
         kept_tasks(args.tasks, args.lock, args.shard),

@@ -89,7 +89,9 @@ def shard_paths(pattern: str, policy: str, subset: str, configs: Path = recipes.
 def check_policy(name: str, configs: Path = recipes.CONFIGS) -> None:
     """Loads a policy, its scaffold and what its weights are made from. Raises InputError."""
     policy = recipes.named("policy", name, configs)
-    if policy["kind"] != "recorded":
+    if policy["kind"] == "recorded":
+        is_published(policy)
+    else:
         recipes.named("scaffold", policy["scaffold"], configs)
     kind, _, weights = policy.get("weights", "").partition(":")
     if kind in ("sft", "model") and weights:
@@ -107,3 +109,18 @@ def weights_paths(policy: Record) -> tuple[str, str]:
     if kind == "model" and name:
         return f"results/models/{name}", f"results/models/{name}.json"
     return weights, ""
+
+
+def is_published(policy: Record) -> bool:
+    """Whether a recorded policy's trajectories are rows of a published set, not a folder.
+
+    Raises InputError when not exactly one place of them is named.
+    """
+    named = [name for name in ("folder", "path", "dataset") if policy.get(name)]
+    if len(named) != 1:
+        what = f"names {' and '.join(named) or 'no place of trajectories'}"
+        raise InputError(what, "recorded policy", "one of folder, path and dataset")
+    if named == ["dataset"] and not policy.get("revision"):
+        what = f"{policy['dataset']} without revision"
+        raise InputError(what, "recorded policy", "its commit of 40 digits")
+    return named != ["folder"]

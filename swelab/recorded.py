@@ -2,7 +2,7 @@
 
 SWE-agent leaves `<run>/<id>/<id>.traj` beside a `.pred` and perhaps a `.patch`; mini-swe-agent leaves
 `<run>/<id>/<id>.traj.json`. Both are found at any depth of a folder, so that a whole
-`trajectories/<user>/<run>/` can be named.
+`trajectories/<user>/<run>/` can be named. `<id>/<id>.row.json` is a row of a published set.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from swelab.records import Record, sha256_file, shorten
-from swelab.trajectory_files import MINI, SWE_AGENT, Broken, read_parts
+from swelab.trajectory_files import MINI, ROW, SWE_AGENT, Broken, read_parts
 
 MINI_1, MINI_2 = "mini-swe-agent-1", "mini-swe-agent-1.1"
 SWE_AGENT_OUTCOMES = {
@@ -45,9 +45,10 @@ _AUTOSUBMITTED = re.compile(r"submitted \((\w+)\)")
 def read_recording(path: Path) -> Record:
     """One trajectory file as a trajectory record without policy, subset and key. Raises Broken."""
     try:
-        parts = read_parts(path)
-        mini = path.name.endswith(MINI)
-        record = _mini(path, parts) if mini else _swe_agent(path, parts)
+        if path.name.endswith(ROW):
+            record = _row(path, json.loads(path.read_bytes()))
+        else:
+            record = (_mini if path.name.endswith(MINI) else _swe_agent)(path, read_parts(path))
         for number, message in enumerate(record["messages"]):
             if fault := _strange(message):
                 raise Broken(f"message {number} has {fault}")
@@ -73,6 +74,29 @@ def _swe_agent(path: Path, parts: Record) -> Record:
         "info": {key: info[key] for key in kept if key in info}
         | {"submission": patch, "patch_from": source, "model": _model_name(parts.get("replay_config"))},
         "trajectory_format": "swe-agent",
+    }
+
+
+def _row(path: Path, row: Record) -> Record:
+    """A row of a published set. How the run ended is not in it, nor, as a rule, the last submit."""
+    name = path.name.removesuffix(ROW)
+    if row["instance_id"] != name:
+        raise Broken(f"it is of {row['instance_id']}")
+    patch, spoken = _text(row.get("patch")), [m for m in row["messages"] if m["role"] == "assistant"]
+    structured = any(message.get(key) for message in spoken for key in ("tool_calls", "action"))
+    info = {
+        "exit_status": "published",
+        "submission": patch,
+        "patch_from": "row",
+        "model": row.get("model") or "",
+    }
+    return {
+        "instance_id": name,
+        "outcome": "submitted",
+        "model_patch": patch,
+        "messages": [_message(message) for message in row["messages"]],
+        "info": info | {key: row[key] for key in ("traj_id", "resolved") if key in row},
+        "trajectory_format": "swe-agent" if structured else "swe-agent-text",
     }
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from swelab.records import InputError, Record
 
-SWE_AGENT, MINI = ".traj", ".traj.json"
+SWE_AGENT, MINI, ROW = ".traj", ".traj.json", ".row.json"
 END = 1 << 18
 """Bytes of a file that are read first, from its end."""
 STEPS = re.compile(rb'\{\n  ("environment": "[^"\n]*",\n  )?"trajectory": \[\n    \{\n')
@@ -46,7 +46,7 @@ def recordings(folder: str | Path) -> dict[str, list[Path]]:
     for place, folders, files in os.walk(folder):
         folders.sort()
         for name in sorted(files):
-            for ending in (MINI, SWE_AGENT):
+            for ending in (MINI, ROW, SWE_AGENT):
                 if name.endswith(ending) and name != ending:
                     found.setdefault(name.removesuffix(ending), []).append(Path(place, name))
     if not found:

@@ -16,10 +16,15 @@ from swelab.records import SCHEMAS, InputError, Record, read_json
 from swelab.sft.lengths import is_trained
 from swelab.sft.student import argument_text, parse_ticks, parse_xml, write_argument
 from swelab.sft.turns import Call, Turn, turns_of
+from swelab.sft.written import OWN_LINES
 
-OWN_LINES = ("old_str", "new_str", "file_text")
 TOOLS = SCHEMAS.parent / "tools"
-DEFINED = {"swe-agent": "swe-agent.json", "mini-swe-agent-1": "mini.json", "mini-swe-agent-1.1": "mini.json"}
+DEFINED = {
+    "swe-agent": "swe-agent.json",
+    "swe-agent-text": "swe-agent.json",
+    "mini-swe-agent-1": "mini.json",
+    "mini-swe-agent-1.1": "mini.json",
+}
 
 
 class Unfit(Exception):

@@ -12,6 +12,7 @@ from typing import Any
 
 from swelab.records import Record
 from swelab.sft.student import parse_xml
+from swelab.sft.written import read_call, read_line
 
 BLOCK = re.compile(r"```(?:bash|sh|mswea_bash_command)\s*\n(.*?)\n```", re.DOTALL)
 TAGGED = re.compile(r"<mswea_bash_command>(.*?)</mswea_bash_command>", re.DOTALL)
@@ -44,7 +45,7 @@ class Turn:
 
 def turns_of(trajectory: Record) -> list[Turn]:
     """The turns of a trajectory up to the last of the policy, without its program's `exit` message."""
-    read = _swe_agent if trajectory["trajectory_format"] == "swe-agent" else _mini
+    read = READERS.get(trajectory["trajectory_format"], _mini)
     messages = [message for message in trajectory["messages"] if message["role"] != "exit"]
     turns = []
     for number, message in enumerate(messages):
@@ -104,6 +105,20 @@ def _from_text(content: Any, action: str) -> Call:
     return Call("submit", {}) if line.strip() == "submit" else Call("bash", {"command": line})
 
 
+def _text(message: Record, refused: bool) -> Turn:
+    """A row of a published set in the style xml or ticks; SWE-agent had refused a turn without an action."""
+    content = message["content"]
+    if not isinstance(content, str):
+        return Turn("assistant", content, fault="no_call")
+    if written := read_call(content):
+        said, name, arguments = written
+        line = arguments.get("command") if name == "bash" else "submit" if name == "submit" else ""
+        return Turn("assistant", said, [Call(name, arguments)], line if isinstance(line, str) else "")
+    said, action = read_line(content) or (content, "")
+    calls = [_from_text("", action)] if action.strip() else []
+    return Turn("assistant", said, calls, action, fault=_fault(calls, refused, 1))
+
+
 def _mini(message: Record, refused: bool) -> Turn:
     calls, content = list(_calls(message)), message.get("content")
     if calls:
@@ -118,3 +133,7 @@ def _mini(message: Record, refused: bool) -> Turn:
     calls = [Call("bash", {"command": command}) for command in commands]
     said = pattern.sub("", content).strip()
     return Turn("assistant", said, calls, "\n".join(commands), fault=_fault(calls, refused, 1))
+
+
+READERS = {"swe-agent": _swe_agent, "swe-agent-text": _text}
+"""Of an assistant's message, by trajectory format; other formats are mini-swe-agent's."""

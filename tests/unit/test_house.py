@@ -39,6 +39,7 @@ MAY_USE = {
     "recorded": {"records", "trajectory_files"},
     "difficulty": FOUNDATION | {"models"},
     "exports": FOUNDATION | {"grading", "images", "tasks"},
+    "recorded_rows": {"hub", "records", "streams", "trajectory_files"},
     "rollouts": FOUNDATION
     | {"agents", "images", "models", "recorded", "sandbox", "tasks", "trajectory_files"},
     "sft": FOUNDATION | {"recorded", "sft", "tasks", "models", "trajectory_files"},

@@ -1,0 +1,38 @@
+"""A published set of trajectories in rows, from the hub or a local copy, as a folder of recordings."""
+
+import argparse
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from swelab import recipes
+from swelab.console import run_script
+from swelab.experiment import is_published
+from swelab.provenance import manifest
+from swelab.recorded_rows import unpack
+from swelab.records import InputError, write_json
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--recipe", type=Path, required=True, help="policy recipe of the kind recorded")
+    parser.add_argument("--downloads", type=Path, required=True, help="folder where published files are kept")
+    parser.add_argument("--output", type=Path, required=True, help="folder of recordings")
+    parser.add_argument("--manifest", type=Path, required=True, help="counts, drops by reason")
+    args = parser.parse_args()
+    policy = recipes.load("policy", args.recipe)
+    if not is_published(policy):
+        raise InputError("names a folder", args.recipe, "path or dataset: a set in rows")
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{args.output.name}.", dir=args.output.parent) as name:
+        folder = Path(name) / "recordings"
+        folder.mkdir()
+        facts = unpack(policy, args.downloads, folder)
+        shutil.rmtree(args.output, ignore_errors=True)
+        os.replace(folder, args.output)
+    write_json(args.manifest, manifest("unpack_trajectories", [], policy, **facts))
+
+
+if __name__ == "__main__":
+    run_script(main)
