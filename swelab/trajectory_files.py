@@ -129,7 +129,7 @@ def last_steps(stream: IO[bytes], count: int) -> bytes:
         for _ in range(count if at >= 0 else 0):
             at = text.rfind(b"\n    {\n", 0, at) if at >= 0 else at
         if at >= 0:
-            return b'{"trajectory": [' + text[at:]
+            return b"".join((b'{"trajectory": [', memoryview(text)[at:]))
     return b""
 
 

@@ -33,7 +33,7 @@ def folders_of(traj_dir: Path) -> list[str]:
 def compat_line(traj_dir: Path, eval_dir: Path, style: str, system: str, folder: str) -> Line:
     """One folder as collect_trajs writes it, byte for byte."""
     try:
-        return (json.dumps(compat_row(traj_dir, eval_dir, folder, style, system)) + "\n").encode(), ""
+        return compat_row(traj_dir, eval_dir, folder, style, system), ""
     except Lossy as loss:
         return b"", str(loss)
 

@@ -17,6 +17,7 @@ from typing import IO, Any
 import msgspec
 
 from swelab.records import Record
+from swelab.sft.usual import Unusual, usual_messages
 from swelab.trajectory_files import check_utf8, last_steps, parse
 
 LIMIT_NOTES = ("Exit due to cost limit", "Exit due to context window")
@@ -63,24 +64,39 @@ def run_hash(traj_dir: str) -> str:
     return "".join(draw.choice(string.ascii_lowercase + string.digits) for _ in range(8))
 
 
-def compat_row(traj_dir: Path, eval_dir: Path, folder: str, style: str, system: str) -> Record:
-    """The row of one trajectory folder. Raises Lossy where collect_trajs would write none."""
+def compat_row(traj_dir: Path, eval_dir: Path, folder: str, style: str, system: str) -> bytes:
+    """The row of a trajectory folder as a line of JSON. Raises Lossy where collect_trajs writes none."""
     report = eval_dir / folder / "report.json"
     if not report.exists():
         raise Lossy("no_report")
     try:
         resolved = _resolved(json.loads(report.read_text(encoding="utf-8")), folder)
-        messages, replay = read_messages(traj_dir / folder / f"{folder}.traj")
-        row = {"messages": STYLES[style](messages, system), "instance_id": folder, "resolved": resolved}
+        messages, replay = _written(traj_dir / folder / f"{folder}.traj", style, system)
+        row = {"instance_id": folder, "resolved": resolved}
         if replay is not _ABSENT:
             row["model"] = json.loads(replay)["agent"]["model"]["name"]
         row["traj_id"] = f"{folder}.{run_hash(str(traj_dir))}"
         patch = traj_dir / folder / f"{folder}.patch"
         row["patch"] = patch.read_text(encoding="utf-8") if patch.exists() else ""
-        return row
+        return b'{"messages": %b, %b\n' % (messages, json.dumps(row)[1:].encode())
     except Exception as error:  # collect_trajs drops a folder whatever is wrong with it
         key = f" {error}" if isinstance(error, KeyError) else ""
         raise Lossy(f"{type(error).__name__}{key}") from None
+
+
+def _written(path: Path, style: str, system: str) -> tuple[bytes, Any]:
+    """Messages in a style as JSON, and replay_config (or a marker of absence)."""
+    if style == "xml":
+        with open(path, "rb") as stream:
+            end = last_steps(stream, 1)
+        try:
+            check_utf8(end)
+            messages, replay = usual_messages(end, system, LIMIT_NOTES, _spoken)
+            return b"[%b]" % messages, replay
+        except (Unusual, UnicodeDecodeError):  # the long way tells what is wrong
+            pass
+    messages, replay = read_messages(path)
+    return json.dumps(STYLES[style](messages, system)).encode(), replay
 
 
 def _resolved(report: Any, folder: str) -> Any:

@@ -39,7 +39,7 @@ def published(root, style, content=None, name="a__b.1.pr_2"):
     """A row as collect_trajs publishes it."""
     write_run(root / "trajs", name, trajectory() if content is None else content)
     write_report(root / "eval", name)
-    return compat_row(root / "trajs", root / "eval", name, style, "Use functions.")
+    return json.loads(compat_row(root / "trajs", root / "eval", name, style, "Use functions."))
 
 
 def policy(**settings):

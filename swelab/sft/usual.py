@@ -1,0 +1,114 @@
+"""The style xml of the usual shape of a trajectory: texts that go in and out unchanged are copied.
+
+They are JSON on both sides. Nearly all of a row is such text; to make strings of it and JSON of these took
+most of the time. What departs from the shape in any way is left to the code that makes objects.
+"""
+
+import json
+from collections.abc import Callable
+from json.encoder import encode_basestring_ascii  # type: ignore[attr-defined]
+from typing import Any
+
+import msgspec
+
+from swelab.records import Record
+
+UNSET = msgspec.UNSET
+
+
+class _Function(msgspec.Struct, gc=False):
+    name: str
+    arguments: str
+
+
+class _Call(msgspec.Struct, gc=False):
+    function: _Function
+
+
+class _Message(msgspec.Struct, gc=False):
+    role: str
+    content: msgspec.Raw
+    thought: str | msgspec.UnsetType = UNSET
+    tool_calls: list[_Call] | None | msgspec.UnsetType = UNSET
+
+
+class _Step(msgspec.Struct, gc=False):
+    query: list[_Message]
+    response: str
+    messages: msgspec.Raw | msgspec.UnsetType = UNSET
+
+
+class _Trajectory(msgspec.Struct, gc=False):
+    trajectory: list[_Step]
+    replay_config: str
+
+
+class _Part(msgspec.Struct, gc=False):
+    text: msgspec.Raw
+
+
+_TRAJECTORY = msgspec.json.Decoder(_Trajectory)
+_PARTS = msgspec.json.Decoder(list[_Part])
+
+
+class Unusual(Exception):
+    """A trajectory of another shape."""
+
+
+def usual_messages(
+    last_step: bytes, system: str, notes: tuple[str, ...], spoken: Callable[[Record], str]
+) -> tuple[bytes, str]:
+    """Messages of a row as JSON between commas, and replay_config; from an object of the last step.
+
+    notes: responses of steps that hold no conversation. spoken: the text of an assistant's message.
+    Raises Unusual.
+    """
+    try:
+        found = _TRAJECTORY.decode(last_step)
+        step = found.trajectory[-1]
+        if step.messages is not UNSET or step.response in notes:
+            raise Unusual
+        told = [_message(message, system, spoken) for message in step.query]
+    except (msgspec.MsgspecError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise Unusual from None
+    return b", ".join(told), found.replay_config
+
+
+def _message(message: _Message, system: str, spoken: Callable[[Record], str]) -> bytes:
+    role = message.role
+    if role == "system":
+        return b'{"role": "system", "content": %b}' % _quoted(system)
+    if role == "assistant":
+        return b'{"role": "assistant", "content": %b}' % _quoted(spoken(_object(message)))
+    if role not in ("user", "tool"):
+        raise Unusual
+    return b'{"role": "user", "content": %b}' % _text(message.content)
+
+
+def _quoted(text: str) -> bytes:
+    return encode_basestring_ascii(text).encode()
+
+
+def _object(message: _Message) -> Record:
+    found: Record = {"content": msgspec.json.decode(message.content)}
+    if message.thought is not UNSET:
+        found["thought"] = message.thought
+    if message.tool_calls is not UNSET:
+        calls: Any = message.tool_calls
+        found["tool_calls"] = calls and [
+            {"function": {"name": call.function.name, "arguments": call.function.arguments}} for call in calls
+        ]
+    return found
+
+
+def _text(content: msgspec.Raw) -> bytes:
+    """A content, or the text of its one part, as JSON in Python's spelling."""
+    data = bytes(content)
+    if data.startswith(b"["):
+        (part,) = _PARTS.decode(data)
+        data = bytes(part.text)
+    if not data.startswith(b'"'):
+        raise Unusual
+    if data.isascii() and b"\\u" not in data and b"\\/" not in data:
+        return data
+    return _quoted(json.loads(data))
