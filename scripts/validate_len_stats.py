@@ -16,8 +16,12 @@ def main() -> None:
     parser.add_argument("--max_seq_len", type=int, default=32768, help="tokens")
     args = parser.parse_args()
     over, rows, policy = check_stats(args.data_file, args.stats_file, args.max_seq_len)
+    share = over / max(rows, 1)
     name, limit = f"[{Path(__file__).stem}]", args.max_seq_len
-    print(f"{name} over_{limit}={over}/{rows} ({over / max(rows, 1):.2%})")
+    print(f"{name} Validation passed.")
+    print(f"{name} data_file={args.data_file}")
+    print(f"{name} stats_file={args.stats_file}")
+    print(f"{name} over_{limit}={over}/{rows} ({share:.2%})")
     print(f"{name} policy={POLICIES.get(policy, policy)} (training max_seq_len={limit})")
 
 

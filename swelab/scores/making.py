@@ -130,6 +130,19 @@ def training_gates(evidence: Evidence) -> Iterator[list[str]]:
         kept, reasons = len(evidence.lengths), drops(told)
         entered = told.get("trajectories", kept + sum(reasons.values()))
         yield gate("Selecting training rows", entered, kept, reasons)
+        yield from selection_gates(told)
+
+
+def selection_gates(told: Record) -> Iterator[list[str]]:
+    """A row for each gate of the selection, if the dataset's manifest tells of them; what was mended last."""
+    recipe = told.get("recipe", {})
+    over_long = f", over {recipe.get('max_tokens', 0):,} tokens {recipe.get('over_long', 'drop')}"
+    for each in told.get("gates", []):
+        name = str(each["gate"]).replace("_", " ")
+        more = over_long.replace("_", " ") if name == "length" else ""
+        yield gate(f"&nbsp;&nbsp;{escape(name + more)}", each["in"], each["out"], each["dropped"])
+    if notes := told.get("notes"):
+        yield gate("&nbsp;&nbsp;mended or made", told["kept"], told.get("rows", told["kept"]), notes)
 
 
 def pairing_gates(evidence: Evidence) -> Iterator[list[str]]:

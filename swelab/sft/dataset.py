@@ -15,7 +15,7 @@ from typing import IO
 
 from swelab.records import InputError, Record, check, line, read_jsonl
 from swelab.sft.chat_template import ChatTemplate
-from swelab.sft.lengths import ChatTokenizer, Length, canonical, distribution, is_trained
+from swelab.sft.lengths import ChatTokenizer, Length, canonical, distribution, is_trained, teaches
 from swelab.sft.overlong import DROP, cut, exchanges, spans
 from swelab.sft.selection import FATE_GATES, KEPT, Candidate, Dropped, choose, unwanted
 from swelab.sft.styles import Conversation, Style, Unfit, write_conversation
@@ -166,6 +166,10 @@ class RowWriter:
             written = kept_text(trajectory["messages"], self.selection["malformed_turns"])
         else:
             written = write_conversation(trajectory, self.style)
+        if not any(map(teaches, written.messages)):
+            raise Unfit("nothing_to_learn")
+        if not is_unicode(written.messages):
+            raise Unfit("half_a_character_in_text")
         if self.tokenizer.has_special_token(written.messages):
             raise Unfit("special_token_in_text")
         self.notes.update(written.notes)
@@ -177,7 +181,7 @@ class RowWriter:
             part = {"part": [number, len(pieces)]} if len(pieces) > 1 else {}
             tools = {"tools": written.tools} if written.tools else {}
             self.spool.write(line({"messages": messages, **row, **tools, **part}))
-        digest = hashlib.sha256(canonical(written.messages).encode()).hexdigest()
+        digest = hashlib.sha256(canonical(map(unnumbered, written.messages)).encode()).hexdigest()
         return Candidate(row["instance_id"], length.tokens, row["policy"], digest, length, tuple(rows))
 
     def _pieces(self, written: Conversation) -> tuple[Length, list[tuple[list[Record], Length]]]:
@@ -187,21 +191,41 @@ class RowWriter:
         length, limit = self.tokenizer.measure(plain, sizes), self.selection["max_tokens"]
         if length.tokens <= limit:
             return length, [(written.messages, length)]
-        costs = [sum(sizes[number] for number in group) for group in exchanges(plain)]
-        policy, groups = self.selection.get("over_long", DROP), exchanges(written.messages)
+        parts, groups = exchanges(plain), exchanges(written.messages)
+        costs = [sum(sizes[number] for number in group) for group in parts]
+        spoken = [sizes[group[0]] for group in parts[1:]]
+        policy = self.selection.get("over_long", DROP)
         pieces = []
-        for span in spans(costs, policy, limit + self.tokenizer.newline):
+        for span in spans(costs, spoken, policy, limit + self.tokenizer.newline):
             messages = cut(written.messages, groups, span)
             while messages and not is_trained(messages[-1]):
                 messages.pop()
-            if messages:
+            if any(map(teaches, messages)):
                 pieces.append((messages, self.tokenizer.measure(self._plain(messages, written.tools))))
+            else:
+                self.notes[f"{policy}_without_a_turn_to_learn"] += 1
         if pieces:
             self.notes[f"{policy}_rows"] += len(pieces)
         return length, pieces
 
     def _plain(self, messages: list[Record], tools: list[Record]) -> list[Record]:
         return self.template.plain(messages, tools) if self.template and tools else messages
+
+
+def is_unicode(messages: list[Record]) -> bool:
+    """Whether texts are whole characters: tokenizers take no half of a surrogate pair."""
+    try:
+        json.dumps(messages, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def unnumbered(message: Record) -> Record:
+    """The message without the ids of its calls, which differ in two runs that say the same."""
+    rest = {name: value for name, value in message.items() if name not in ("tool_call_id", "tool_calls")}
+    calls = [call["function"] for call in message.get("tool_calls", [])]
+    return rest | ({"tool_calls": calls} if calls else {})
 
 
 def kept_text(messages: list[Record], malformed_turns: str) -> Conversation:

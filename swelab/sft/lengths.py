@@ -6,7 +6,7 @@ tokenizer, so that a dataset can be measured without torch.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,11 @@ class Length:
 def is_trained(message: Record) -> bool:
     """Whether a message of a row is in the loss: the policy's turns are, but for those of weight 0."""
     return message["role"] == "assistant" and message.get("weight", 1) != 0
+
+
+def teaches(message: Record) -> bool:
+    """Whether there is something to learn in a message: a turn in the loss that says or does something."""
+    return is_trained(message) and bool(message["content"].strip() or message.get("tool_calls"))
 
 
 class ChatTokenizer:
@@ -150,23 +155,34 @@ def check_stats(data: Path, path: Path, limit: int) -> tuple[int, int, str]:
     """(rows over `limit`, rows, policy) of a stats file, after it was found to be of the rows in `data`.
 
     Raises InputError: a file is missing, it is of another file or another number of rows, or tells nothing
-    of the limit.
+    of the limit. Checks, their order and what they say are those of swesmith's local training scripts.
     """
     if not data.is_file():
-        raise InputError("no such file", data, "training rows")
+        raise InputError(f"Data file not found: {data}")
+    if not path.is_file():
+        raise InputError(f"Stats file not found: {path}")
     found = read_json(path)
     if not isinstance(found, dict) or not isinstance(found.get("file"), str):
-        raise InputError("no text `file`", path, "length statistics")
-    if Path(found["file"]).resolve() != data.resolve():
-        raise InputError(f"file is {found['file']}", path, f"statistics of {data}")
+        raise InputError("Invalid stats file: missing string field `file`.", path)
+    theirs, ours = Path(found["file"]).resolve(), data.resolve()
+    if theirs != ours:
+        where = f"stats.file = {theirs} data_file = {ours}"
+        raise InputError(f"Stats file does not match target data file. {where}")
+    _whole(found, "num_samples", path)
     with open(data, "rb") as stream:
         rows = sum(1 for text in stream if text.strip())
-    for name in ("num_samples", f"gt_{limit}"):
-        if not isinstance(found.get(name), int) or isinstance(found[name], bool):
-            raise InputError(f"no whole number `{name}`", path, "length statistics of that limit")
     if found["num_samples"] != rows:
-        raise InputError(f"num_samples is {found['num_samples']}", path, f"the {rows} rows of {data}")
-    return int(found[f"gt_{limit}"]), rows, str(found.get("over_long", "keep_truncate"))
+        counts = f"stats.num_samples = {found['num_samples']} data_file lines = {rows}"
+        raise InputError(f"Sample count mismatch between stats and data file. {counts}")
+    over = _whole(found, f"gt_{limit}", path)
+    return over, rows, str(found.get("over_long", "keep_truncate"))
+
+
+def _whole(found: Record, name: str, path: Path) -> int:
+    number = found.get(name)
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise InputError(f"Invalid stats file: missing int field `{name}`.", path)
+    return number
 
 
 def table(rows: Sequence[tuple[str, Length, str]]) -> bytes:
@@ -198,6 +214,6 @@ def same_vocabulary(folder: str | Path) -> None:
         raise InputError("vocab.json and merges.txt differ from tokenizer.json", folder, "one vocabulary")
 
 
-def canonical(messages: Sequence[Record]) -> str:
+def canonical(messages: Iterable[Record]) -> str:
     """A conversation's canonical JSON: what makes two conversations the same."""
     return json.dumps(list(messages), sort_keys=True, separators=(",", ":"), ensure_ascii=True)

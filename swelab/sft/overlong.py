@@ -25,16 +25,18 @@ def exchanges(messages: Sequence[Record]) -> list[list[int]]:
     return groups
 
 
-def spans(sizes: Sequence[int], policy: str, limit: int) -> list[Span]:
+def spans(sizes: Sequence[int], spoken: Sequence[int], policy: str, limit: int) -> list[Span]:
     """Which exchanges each row of an over-long conversation holds; none when nothing of it can be kept.
 
-    sizes: tokens of the head, then of each exchange. drop: no row. truncate_left_of_last_turn: as many of the
-    last exchanges as fit. split: every exchange once, in rows that fit. keep_truncate: all of them, for a
-    trainer that cuts at the limit, as long as the policy speaks before that.
+    sizes: tokens of the head, then of each exchange; spoken: of the policy's turn in each exchange. drop: no
+    row. truncate_left_of_last_turn: as many of the last exchanges as fit. split: every exchange once, in rows
+    that fit. keep_truncate: as many of the first as fit, the last of them perhaps without its answer.
     """
     head, costs = sizes[0], sizes[1:]
     if policy == KEEP:
-        return [(0, len(costs))] if head < limit else []
+        kept = _fitting(costs, limit - head)
+        more = kept < len(costs) and sum(costs[:kept]) + spoken[kept] <= limit - head
+        return [(0, kept + more)] if kept + more else []
     if policy == LEFT:
         kept = _fitting(costs[::-1], limit - head)
         return [(len(costs) - kept, len(costs))] if kept else []

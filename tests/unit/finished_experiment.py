@@ -271,6 +271,17 @@ def write_run(
     return report
 
 
+def selection_gates(rows, dropped):
+    """Gates of a selection that leaves `rows`: what is too long at one, all else at another."""
+    long = {"too_long": dropped["too_long"]}
+    others = {reason: count for reason, count in dropped.items() if reason != "too_long"}
+    left = rows + long["too_long"]
+    return [
+        {"gate": "grade", "in": left + sum(others.values()), "out": left, "dropped": others},
+        {"gate": "length", "in": left, "out": rows, "dropped": long},
+    ]
+
+
 def write_training(results: Path, rows: int, dropped: dict[str, int], seed: int) -> None:
     rng = random.Random(seed)
     for path, steps, start, end in (
@@ -292,7 +303,8 @@ def write_training(results: Path, rows: int, dropped: dict[str, int], seed: int)
     })  # fmt: skip
     write_json(results / "sft/demo/dataset.manifest.json", {
         "rule": "build_sft_dataset", "trajectories": rows + sum(dropped.values()), "kept": rows,
-        "dropped": dropped,
+        "dropped": dropped, "gates": selection_gates(rows, dropped), "rows": rows, "notes": {"split_rows": 2},
+        "recipe": {"max_tokens": 1024, "over_long": "split"},
         "code": {"commit": "c0ffee" * 6 + "c0ff", "dirty": False}, "wall_seconds": 3.9,
     })  # fmt: skip
     table = ["instance_id\ttokens\tassistant_tokens\tturns\tfate"]

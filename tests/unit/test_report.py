@@ -73,6 +73,7 @@ def test_page_says_what_was_found(page, experiment):
     assert "A scripted policy resolved" in text and "McNemar exact, two-sided" in text
     assert "they share no function and no bug with the train tasks" in text
     assert "24 of 24" in text and "Selecting training rows" in text and "too long" in text
+    assert "length, over 1,024 tokens split" in text and "2 split rows" in text
     assert verified["benchmark"]["hash"][:12] in text
     assert "compare_swap" in text and "webcolors" in text
     assert "Not there when this was written" in text  # the made-up experiment lacks a data set and more

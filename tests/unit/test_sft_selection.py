@@ -141,15 +141,17 @@ def test_a_seeded_choice(tokenizer):
 
 def test_spans():
     """Every way of being too long, against what is asked of the policy."""
-    for sizes in itertools.product([1, 2, 5], repeat=4):
+    for *sizes, answer in itertools.product([1, 2, 5], repeat=5):
+        spoken = [max(1, size - answer) for size in sizes[1:]]
         for limit in range(1, 16):
             costs, room = sizes[1:], limit - sizes[0]
-            assert spans(sizes, "drop", limit) == []
-            assert spans(sizes, "keep_truncate", limit) == ([(0, 3)] if room > 0 else [])
-            left = spans(sizes, "truncate_left_of_last_turn", limit)
+            assert spans(sizes, spoken, "drop", limit) == []
+            fits = [n for n in (1, 2, 3) if sum(costs[: n - 1]) + spoken[n - 1] <= room]
+            assert spans(sizes, spoken, "keep_truncate", limit) == ([(0, fits[-1])] if fits else [])
+            left = spans(sizes, spoken, "truncate_left_of_last_turn", limit)
             fits = [n for n in range(3) if sum(costs[n:]) <= room]
             assert left == ([(fits[0], 3)] if fits else [])
-            split = spans(sizes, "split", limit)
+            split = spans(sizes, spoken, "split", limit)
             if max(costs) > room:
                 assert split == []
             else:
@@ -175,12 +177,15 @@ def test_over_long_conversations(tmp_path, base, tokenizer, style):
 
     def rows(policy):
         built = build([row], tokenizer, **settings, max_tokens=limit, over_long=policy)
-        assert all(length.tokens <= limit for length in built.lengths()) or policy == "keep_truncate"
+        assert all(length.tokens <= limit for length in built.lengths())
         return [found["messages"] for found in built.rows()], built.facts(limit)
 
     assert rows("drop")[1]["dropped"] == {"too_long": 1}
     (kept,), facts = rows("keep_truncate")
-    assert kept == whole["messages"] and facts["lengths_of_kept"][f"gt_{limit}"] == 1
+    assert kept == whole["messages"][: len(kept)] and 3 <= len(kept) < len(whole["messages"])
+    assert kept[-1]["role"] == "assistant" and facts["notes"] == {"keep_truncate_rows": 1}
+    one_more = ChatTemplate(base).plain(whole["messages"][: len(kept) + 2], whole.get("tools", []))
+    assert tokenizer.measure(one_more).tokens > limit
     (left,), facts = rows("truncate_left_of_last_turn")
     assert left[:head] == whole["messages"][:head] and left[-1] == whole["messages"][-1]
     assert left[head:] == whole["messages"][-len(left[head:]) :] and 2 < len(left) < len(whole["messages"])
@@ -199,6 +204,37 @@ def test_a_turn_that_never_fits_leaves_nothing(tmp_path, tokenizer):
     for policy in ("split", "truncate_left_of_last_turn"):
         built = build([row], tokenizer, Style("xml"), max_tokens=60, over_long=policy)
         assert built.facts(60)["dropped"] == {"too_long": 1} and not list(built.rows())
+
+
+def test_what_there_is_to_learn(tmp_path, tokenizer):
+    empty = spoken("a")
+    for message in empty["messages"]:
+        message["content"] = "" if message["role"] == "assistant" else message["content"]
+    half = spoken("b")
+    half["messages"][1]["content"] += "\ud800"
+    assert build([empty, half], tokenizer).facts(9)["dropped"] == {
+        "half_a_character_in_text": 1,
+        "nothing_to_learn": 1,
+    }
+    masked = trajectory([*usual()[:2], acted("Oops.", "bash", "{"), seen("x " * 200), *usual()[2:]])
+    row, style = recorded(tmp_path, masked), Style("xml", malformed_turns="mask")
+    (whole,) = build([row], tokenizer, style).rows()
+    head, first = (sum(tokenizer.sizes(whole["messages"])[n] for n in g) for g in ([0, 1], [2, 3]))
+    built = build([row], tokenizer, style, max_tokens=head + first, over_long="split")
+    assert built.facts(9)["notes"]["split_without_a_turn_to_learn"] == 1
+    assert [length.turns for length in built.lengths()] == [3] and built.lengths()[0].assistant_tokens
+    built = build([row], tokenizer, style, max_tokens=head + first, over_long="keep_truncate")
+    assert built.facts(9)["dropped"] == {"too_long": 1}
+
+
+def test_ids_of_calls_do_not_hide_a_duplicate(tmp_path, base, tokenizer):
+    text = json.dumps(trajectory())
+    runs = [json.loads(text.replace("call_", f"toolu_{number}_")) for number in range(2)]
+    rows = [recorded(tmp_path / str(number), run) for number, run in enumerate(runs)]
+    assert rows[0]["messages"] != rows[1]["messages"]
+    for style in ("xml", "ticks", "tool"):
+        built = build(rows, tokenizer, Style(style), ChatTemplate(base), per_instance=2)
+        assert built.facts(9)["dropped"] == {"duplicate": 1}
 
 
 def test_exchanges():
@@ -283,16 +319,32 @@ def test_stats_and_their_validator(tmp_path, tokenizer):
         return done.returncode, done.stdout or done.stderr
 
     code, out = validate(over_long="keep_truncate")
-    assert code == 0 and "over_50=4/4 (100.00%)" in out and "policy=keep_all_truncate" in out
+    assert code == 0 and out.splitlines() == [
+        f"[validate_len_stats] {text}"
+        for text in (
+            "Validation passed.",
+            f"data_file={data}",
+            f"stats_file={path}",
+            "over_50=4/4 (100.00%)",
+            "policy=keep_all_truncate (training max_seq_len=50)",
+        )
+    ]
     for change, fault in [
-        ({"file": str(path)}, "file is"),
-        ({"file": None}, "no text `file`"),
-        ({"num_samples": 3}, "num_samples is 3"),
-        ({"num_samples": "4"}, "no whole number `num_samples`"),
-        ({"gt_50": None}, "no whole number `gt_50`"),
+        ({"file": str(path)}, f"match target data file. stats.file = {path} data_file = {data}"),
+        ({"file": None}, f"{path}: Invalid stats file: missing string field `file`."),
+        (
+            {"num_samples": 3},
+            "between stats and data file. stats.num_samples = 3 data_file lines = 4",
+        ),
+        ({"num_samples": "4"}, "Invalid stats file: missing int field `num_samples`."),
+        ({"gt_50": None}, "Invalid stats file: missing int field `gt_50`."),
+        ({"gt_50": True}, "Invalid stats file: missing int field `gt_50`."),
     ]:
         code, out = validate(**change)
         assert code == 2 and fault in out
+    data.rename(tmp_path / "other")
+    code, out = validate()
+    assert code == 2 and f"Data file not found: {data}" in out
 
 
 def test_the_script_writes_a_style(base, tmp_path):
