@@ -142,7 +142,7 @@ def selection_gates(told: Record) -> Iterator[list[str]]:
         more = over_long.replace("_", " ") if name == "length" else ""
         yield gate(f"&nbsp;&nbsp;{escape(name + more)}", each["in"], each["out"], each["dropped"])
     if notes := told.get("notes"):
-        yield gate("&nbsp;&nbsp;mended or made", told["kept"], told.get("rows", told["kept"]), notes)
+        yield gate("&nbsp;&nbsp;mended or made", told["kept"], told["rows"], notes)
 
 
 def pairing_gates(evidence: Evidence) -> Iterator[list[str]]:
