@@ -21,6 +21,7 @@ configfile: "configs/config.yaml"
 
 
 include: "rules/common.smk"
+include: "rules/samples.smk"
 include: "rules/jobs.smk"
 include: "rules/subsets.smk"
 include: "rules/tasks.smk"

@@ -5,8 +5,8 @@ import sys
 from shlex import quote
 
 from swelab import recipes
-from swelab.experiment import PAYMENT, is_published, load_experiment, weights_paths
-from swelab.experiment import shard_paths, training_runs, training_subsets
+from swelab.experiment import is_published, load_experiment, weights_paths
+from swelab.experiment import training_subsets
 from swelab.journal import lock
 from swelab.records import Fault
 from swelab.site import check_site, shell_setup, submission
@@ -59,7 +59,8 @@ wildcard_constraints:
     model=either("model"),
     rater=either("rater"),
     sft=either("sft"),
-    shard=r"\d{3}of\d{3}",
+    shard=r"\d{3}of\d{3}(s[1-9]\d*)?",
+    sample=r"(\.s[1-9]\d*)?",
 
 
 def settings(kind):
@@ -110,12 +111,6 @@ def policy_weights(wildcards):
     return weights_paths(policy_settings(wildcards))[1] or []
 
 
-def rollout_settings(wildcards):
-    """What a rollout depends on: how its policy is paid for changes no result."""
-    settings = policy_settings(wildcards)
-    return {key: settings[key] for key in settings if key not in PAYMENT}
-
-
 def policy_recordings(wildcards):
     """Manifest of the trajectories that a policy's published rows were unpacked to."""
     policy = policy_settings(wildcards)
@@ -123,24 +118,10 @@ def policy_recordings(wildcards):
     return f"results/recordings/{wildcards.policy}.json" if unpacked else []
 
 
-def shards(pattern):
-    """Input function: `pattern` for every shard of the wildcards' policy on their subset."""
-    return lambda names: shard_paths(pattern, names.policy, names.subset)
-
-
 def model_repo(wildcards):
     """The repository whose world the base model is pre-trained on; nothing for a downloaded model."""
     repo = model_settings(wildcards).get("repo")
     return f"results/repos/{repo}.tar" if repo else []
-
-
-def training_shards(pattern):
-    """Input function: `pattern` for every shard of the runs that an SFT recipe takes its rows from."""
-    return lambda names: [
-        path
-        for policy, subset in training_runs(EXPERIMENT, names.sft)
-        for path in shard_paths(pattern, policy, subset)
-    ]
 
 
 def sft_selection(wildcards):

@@ -6,6 +6,7 @@ out: results/grades/{policy}/{subset}/{shard}.jsonl   a verdict per instance
      results/grades/{policy}/{subset}/report.json     in SWE-bench's report schema
      results/regrades/{policy}/{subset}.json          kept runs judged anew; nothing is executed
      results/cheats/{subset}.json                     the grader tried with cheats
+A policy's further samples are {shard}s1.jsonl, report.s1.json and so on.
 """
 
 
@@ -13,7 +14,7 @@ rule grade:
     input:
         tasks="results/tasks/{subset}.json",
         lock="results/tasks/{subset}.lock.json",
-        predictions="results/rollouts/{policy}/{subset}/preds.json",
+        predictions=shard_predictions,
         images=subset_images,
         sandbox=sandbox_image,
     output:
@@ -51,9 +52,9 @@ rule report_grades:
         lock="results/tasks/{subset}.lock.json",
         grades=shards("results/grades/{policy}/{subset}/{shard}.jsonl"),
     output:
-        report="results/grades/{policy}/{subset}/report.json",
+        report="results/grades/{policy}/{subset}/report{sample}.json",
     log:
-        "results/logs/report_grades/{policy}/{subset}.log",
+        "results/logs/report_grades/{policy}/{subset}{sample}.log",
     localrule: True
     conda:
         "../envs/workflow.yaml"
@@ -73,13 +74,13 @@ rule regrade:
     input:
         tasks="results/tasks/{subset}.json",
         lock="results/tasks/{subset}.lock.json",
-        predictions="results/rollouts/{policy}/{subset}/preds.json",
+        predictions="results/rollouts/{policy}/{subset}/preds{sample}.json",
         grades=shards("results/grades/{policy}/{subset}/{shard}.jsonl"),
         images=subset_images,
     output:
-        regrades="results/regrades/{policy}/{subset}.json",
+        regrades="results/regrades/{policy}/{subset}{sample}.json",
     log:
-        "results/logs/regrade/{policy}/{subset}.log",
+        "results/logs/regrade/{policy}/{subset}{sample}.log",
     conda:
         "../envs/workflow.yaml"
     resources:

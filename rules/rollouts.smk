@@ -3,7 +3,9 @@
 in:  results/tasks/{subset}.json and .lock.json, results/images/{subset}.json of a published set, configs/policies/{policy}.yaml, its scaffold, its weights
 out: results/rollouts/{policy}/{subset}/{shard}.jsonl   trajectories
      results/rollouts/{policy}/{subset}/preds.json      predictions in the SWE-bench format
+     results/rollouts/{policy}/{subset}/usage.json      tokens and cost of each trajectory
      results/recordings/{policy}/                       trajectories of a published set in rows
+A policy's further samples are {shard}s1.jsonl, preds.s1.json, usage.s1.json and so on.
 """
 
 
@@ -92,9 +94,10 @@ rule collect_predictions:
         tasks="results/tasks/{subset}.json",
         lock="results/tasks/{subset}.lock.json",
     output:
-        predictions="results/rollouts/{policy}/{subset}/preds.json",
+        predictions="results/rollouts/{policy}/{subset}/preds{sample}.json",
+        usage="results/rollouts/{policy}/{subset}/usage{sample}.json",
     log:
-        "results/logs/collect_predictions/{policy}/{subset}.log",
+        "results/logs/collect_predictions/{policy}/{subset}{sample}.log",
     conda:
         "../envs/workflow.yaml"
     resources:
@@ -105,5 +108,6 @@ rule collect_predictions:
             --tasks {input.tasks:q} \
             --lock {input.lock:q} \
             --trajectories {input.trajectories:q} \
+            --usage {output.usage:q} \
             --output {output.predictions:q}
         """

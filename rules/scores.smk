@@ -1,6 +1,7 @@
 """Resolve rates with intervals, the paired comparison, and the page a person reads.
 
-in:  results/grades/{policy}/{subset}/report.json of every policy on every benchmark
+in:  results/grades/{policy}/{subset}/report.json and results/rollouts/{policy}/{subset}/usage.json of every
+     sample of every policy on every benchmark
 out: results/scores/{policy}/{subset}.json   one policy on one benchmark
      results/verified_score.json             the experiment's result and the manifest behind it
      results/report.html                     the same as one self-contained page
@@ -11,7 +12,8 @@ rule score:
     input:
         tasks="results/tasks/{subset}.json",
         lock="results/tasks/{subset}.lock.json",
-        report="results/grades/{policy}/{subset}/report.json",
+        reports=samples("results/grades/{policy}/{subset}/report{sample}.json"),
+        usage=samples("results/rollouts/{policy}/{subset}/usage{sample}.json"),
     output:
         score="results/scores/{policy}/{subset}.json",
     log:
@@ -24,7 +26,8 @@ rule score:
         SWELAB_LOG={log:q} python -m scripts.score \
             --tasks {input.tasks:q} \
             --lock {input.lock:q} \
-            --report {input.report:q} \
+            --report {input.reports:q} \
+            --usage {input.usage:q} \
             --policy {wildcards.policy:q} \
             --subset {wildcards.subset:q} \
             --output {output.score:q}
@@ -37,11 +40,7 @@ rule verify_score:
             "results/scores/{policy}/{subset}.json", subset=BENCHMARKS, policy=POLICIES
         ),
         disjoint=f"results/disjoint/{EXPERIMENT['name']}.json",
-        expert=expand(
-            "results/grades/{policy}/{subset}/report.json",
-            policy=EXPERT["policy"],
-            subset=EXPERT["subsets"],
-        ),
+        expert=expert_reports,
         checkpoint=f"results/sft/{EXPERIMENT['sft']}/checkpoint.json",
     output:
         score="results/verified_score.json",

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from swelab.console import run_script
 from swelab.predictions import collect
-from swelab.records import read_checked
+from swelab.records import Record, read_checked
 from swelab.streams import Spool, write_object
 from swelab.tasks.locks import read_kept
+from swelab.usage import watched
 
 
 def main() -> None:
@@ -15,12 +16,16 @@ def main() -> None:
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
     parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
     parser.add_argument("--trajectories", type=Path, nargs="+", required=True, help="shards, JSON Lines")
+    parser.add_argument("--usage", type=Path, help="where tokens and cost by instance id are written")
     parser.add_argument("--output", type=Path, required=True, help="predictions by instance id")
     args = parser.parse_args()
     names = (task["instance_id"] for task in read_kept(args.tasks, args.lock))
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    rows = read_checked(args.trajectories, "trajectory")
+    usage: dict[str, Record] = {}
+    rows = watched(read_checked(args.trajectories, "trajectory"), usage)
     write_object(args.output, collect(rows, names, Spool(args.output.parent)))
+    if args.usage:
+        write_object(args.usage, sorted(usage.items()))
 
 
 if __name__ == "__main__":

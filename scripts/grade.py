@@ -7,7 +7,7 @@ from swelab.console import run_script
 from swelab.grading.shard import grade_shard
 from swelab.predictions import load_predictions
 from swelab.records import write_jsonl
-from swelab.shards import belongs_to
+from swelab.shards import belongs_to, numbered
 from swelab.tasks.locks import kept_tasks
 
 
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, help="folder where runs are kept by content")
     parser.add_argument("--policy", required=True, help="name of the policy")
     parser.add_argument("--subset", required=True, help="name of the subset")
-    parser.add_argument("--shard", default="000of001", help="<number>of<count>")
+    parser.add_argument("--shard", default="000of001", help="<number>of<count>, with s<sample> behind it")
     parser.add_argument("--progress", type=Path, required=True, help="journal")
     parser.add_argument("--workers", type=int, default=2, help="sandboxes at once")
     parser.add_argument("--output", type=Path, required=True, help="grades, JSON Lines")
@@ -40,7 +40,7 @@ def main() -> None:
         images_path=args.images,
         runs_dir=args.runs,
     )
-    write_jsonl(args.output, rows)
+    write_jsonl(args.output, numbered(rows, args.shard))
 
 
 if __name__ == "__main__":

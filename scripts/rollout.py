@@ -1,12 +1,15 @@
 """One policy attempts one shard of a subset's tasks; resumable."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from swelab import recipes
 from swelab.console import run_script
+from swelab.models.policy import of_sample, same_again
 from swelab.records import write_jsonl
 from swelab.rollouts import recorded, roll_out
+from swelab.shards import numbered, sample_of
 from swelab.tasks.locks import kept_tasks, read_kept
 
 
@@ -20,21 +23,25 @@ def main() -> None:
     parser.add_argument("--scaffold", type=Path, nargs="?", help="scaffold recipe, if any")
     parser.add_argument("--recordings", type=Path, nargs="?", help="manifest beside unpacked trajectories")
     parser.add_argument("--subset", required=True, help="name of the subset")
-    parser.add_argument("--shard", default="000of001", help="<number>of<count>")
+    parser.add_argument("--shard", default="000of001", help="<number>of<count>, with s<sample> behind it")
     parser.add_argument("--progress", type=Path, required=True, help="journal")
     parser.add_argument("--workers", type=int, default=2, help="rollouts at once")
     parser.add_argument("--output", type=Path, required=True, help="trajectories, JSON Lines")
     args = parser.parse_args()
     policy = recipes.load("policy", args.policy)
+    if note := same_again(policy):
+        print(f"note: {args.policy.stem}: {note}", file=sys.stderr)
+    sample = sample_of(args.shard)
     named = {"policy_name": args.policy.stem, "subset": args.subset, "shard": args.shard}
     if policy["kind"] == "recorded":
         names = [task["instance_id"] for task in read_kept(args.tasks, args.lock)]
         folder = args.recordings.with_suffix("") if args.recordings else policy["folder"]
-        write_jsonl(args.output, recorded(names, folder=str(folder), **named))
+        rows = recorded(names, folder=str(folder), runs=policy.get("samples", 1), **named)
+        write_jsonl(args.output, numbered(rows, args.shard))
         return
     rows = roll_out(
         kept_tasks(args.tasks, args.lock, args.shard),
-        policy=policy,
+        policy=of_sample(policy, sample),
         scaffold=recipes.load("scaffold", args.scaffold) if args.scaffold else {},
         repos_dir=args.repos_dir,
         images_path=args.images,
@@ -42,7 +49,7 @@ def main() -> None:
         workers=args.workers,
         **named,
     )
-    write_jsonl(args.output, rows)
+    write_jsonl(args.output, numbered(rows, args.shard))
 
 
 if __name__ == "__main__":

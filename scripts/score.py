@@ -5,7 +5,7 @@ from pathlib import Path
 
 from swelab.console import run_script
 from swelab.records import read_json, write_json
-from swelab.scores.score import score
+from swelab.scores.score import read_usage, score
 from swelab.tasks.locks import read_kept
 
 
@@ -13,12 +13,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="the benchmark's tasks")
     parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
-    parser.add_argument("--report", type=Path, required=True, help="the policy's grading report on them")
+    parser.add_argument(
+        "--report", type=Path, nargs="+", required=True, help="the policy's grading report on them, one a run"
+    )
+    parser.add_argument("--usage", type=Path, nargs="*", default=[], help="tokens and cost, one file a run")
     parser.add_argument("--policy", required=True, help="name of the policy")
     parser.add_argument("--subset", required=True, help="name of the benchmark")
     parser.add_argument("--output", type=Path, required=True, help="where the score is written")
     args = parser.parse_args()
-    record = score(read_kept(args.tasks, args.lock), read_json(args.report), args.policy, args.subset)
+    reports = [read_json(path) for path in args.report]
+    usage = [dict(read_usage(path)) for path in args.usage]
+    record = score(read_kept(args.tasks, args.lock), reports, args.policy, args.subset, usage)
     write_json(args.output, record)
     low, high = record["interval"]
     print(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from swelab import recipes
 from swelab.records import InputError, Record
-from swelab.shards import shard_names
+from swelab.shards import sample_suffix, shard_names
 
 PAYMENT = ("api_key_env", "budget_dollars", "cache_last_messages", "price", "rates")
 """Settings of a policy that say how it is paid for: they change no result, and re-run nothing."""
@@ -80,10 +80,23 @@ def check_subset(name: str, configs: Path = recipes.CONFIGS, below: tuple[str, .
         check_subset(parent, configs, (*below, name))
 
 
-def shard_paths(pattern: str, policy: str, subset: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """`pattern` with {policy}, {subset} and {shard} filled in, for every shard of the policy."""
-    names = shard_names(recipes.named("policy", policy, configs)["shards"])
+def shard_paths(
+    pattern: str, policy: str, subset: str, configs: Path = recipes.CONFIGS, sample: str | None = None
+) -> list[str]:
+    """`pattern` with {policy}, {subset} and {shard} filled in, for every shard of all samples.
+
+    With `sample`, of the one whose files have that before their ending ("" is sample 0, ".s1" sample 1).
+    """
+    recipe = recipes.named("policy", policy, configs)
+    samples = range(recipe.get("samples", 1)) if sample is None else [int(sample.removeprefix(".s") or 0)]
+    names = shard_names(recipe["shards"], samples)
     return [pattern.format(policy=policy, subset=subset, shard=name) for name in names]
+
+
+def sample_paths(pattern: str, policy: str, subset: str, configs: Path = recipes.CONFIGS) -> list[str]:
+    """`pattern` with {policy}, {subset} and {sample} filled in, for every sample of the policy."""
+    samples = range(recipes.named("policy", policy, configs).get("samples", 1))
+    return [pattern.format(policy=policy, subset=subset, sample=sample_suffix(each)) for each in samples]
 
 
 def check_policy(name: str, configs: Path = recipes.CONFIGS) -> None:

@@ -85,6 +85,8 @@ def collect(
             "model_patch": row["model_patch"],
             "outcome": row["outcome"],
         }
+        if "sample" in row:
+            prediction["sample"] = row["sample"]
         found[row["instance_id"]] = spool.add(prediction)
     order = list(names)
     missing = sum(name not in found for name in order)

@@ -18,18 +18,19 @@ from swelab.models.policy import ModelFor, open_policy, weights_digest
 from swelab.recorded import import_recordings
 from swelab.records import InputError, Record, digest
 from swelab.sandbox import Backend, Image, Limits, SandboxError, open_backend
-from swelab.shards import belongs_to, in_shard, run_shard
+from swelab.shards import belongs_to, in_shard, run_shard, sample_of
 from swelab.tasks.checkout import RepoStore, git, scratch_folder
 from swelab.tasks.history import HistoryRefused, prepare
 from swelab.tasks.images import task_images
-from swelab.trajectory_files import recordings
+from swelab.trajectory_files import one_run, recordings
 
 EXIT_STATUS = {"sandbox_lost": "SandboxLost", "budget_spent": "BudgetSpent"}
 
 
 def rollout_key(task: Record, policy: Record, scaffold: Record, weights: str, repo: str) -> str:
-    """Hash of all that a rollout depends on; `shards`, `job` and how it is paid for change no result."""
-    policy = {name: value for name, value in policy.items() if name not in ("shards", "job", *PAYMENT)}
+    """Hash of all that a rollout depends on; `shards`, `samples`, `job` and payment change no result."""
+    others = ("shards", "samples", "job", *PAYMENT)
+    policy = {name: value for name, value in policy.items() if name not in others}
     return digest([task, policy, scaffold, weights, repo])
 
 
@@ -167,13 +168,17 @@ class RolloutPlace:
         return lost(item, reason) | {"policy": self.policy_name, "subset": self.subset}
 
 
-def recorded(names: list[str], *, policy_name: str, folder: str, subset: str, shard: str) -> Iterator[Record]:
+def recorded(
+    names: list[str], *, policy_name: str, folder: str, subset: str, shard: str, runs: int = 1
+) -> Iterator[Record]:
     """Trajectory records of the instances in `shard`, from a folder where they were recorded elsewhere.
 
-    Says on standard error what is refused, and why. Raises InputError when no recording is of a
-    task of the subset.
+    With `runs`, of the run in it that is the shard's sample. Says on standard error what is refused, and
+    why. Raises InputError when no recording is of a task of the subset, and on another number of runs.
     """
     found = recordings(folder)
+    if runs > 1:
+        found = one_run(found, folder, runs, sample_of(shard))
     mine = list(filter(belongs_to(shard), names))
     others = sorted(found.keys() - set(names))
     if len(others) == len(found):

@@ -1,14 +1,17 @@
 """Shards: how instances are dealt to jobs, and how one job works through its instances.
 
-An instance belongs to a shard by a hash of its id, so that adding an instance moves no other.
+An instance belongs to a shard by a hash of its id, so that adding an instance moves no other. A policy that
+attempts its tasks k times has a shard of the same instances for each of its samples, so that a further sample
+touches no file of the others.
 Inside a shard instances run side by side, each finished one is journalled, and a resumed run
 takes up only what the journal lacks.
 """
 
 import hashlib
 import os
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 
 from swelab.console import Progress
@@ -24,22 +27,46 @@ def shard_of(instance_id: str, shards: int) -> int:
     return int.from_bytes(hashlib.sha256(instance_id.encode()).digest()[:8]) % shards
 
 
-def shard_names(shards: int) -> list[str]:
-    """File names of the shards: `<number>of<count>`."""
-    return [f"{number:03d}of{shards:03d}" for number in range(shards)]
+def shard_names(shards: int, samples: Iterable[int] = (0,)) -> list[str]:
+    """File names of the shards of some samples: `<number>of<count>`, s<sample> behind it but for 0."""
+    names = [f"{number:03d}of{shards:03d}" for number in range(shards)]
+    return [f"{name}s{sample}" if sample else name for sample in samples for name in names]
 
 
-def parse_shard(name: str) -> tuple[int, int]:
-    """Number and count of a shard's name. Raises InputError."""
-    number, _, count = name.partition("of")
-    if not (number.isdigit() and count.isdigit() and int(number) < int(count)):
-        raise InputError(f"{name!r} is not a shard", expected="<number>of<count>, such as 000of004")
-    return int(number), int(count)
+def parse_shard(name: str) -> tuple[int, int, int]:
+    """Number, count and sample of a shard's name. Raises InputError."""
+    found = re.fullmatch(r"(\d+)of(\d+)(?:s([1-9]\d*))?", name)
+    if not found or int(found[1]) >= int(found[2]):
+        text = "<number>of<count>, such as 000of004, or 000of004s1 of sample 1"
+        raise InputError(f"{name!r} is not a shard", expected=text)
+    return int(found[1]), int(found[2]), int(found[3] or 0)
+
+
+def sample_of(shard: str) -> int:
+    """The sample that a shard is of; a policy without samples has 0 alone. Raises InputError."""
+    return parse_shard(shard)[2]
+
+
+def sample_suffix(sample: int) -> str:
+    """What files of a sample have before their ending: nothing for sample 0, as there may be no other."""
+    return f".s{sample}" if sample else ""
+
+
+def numbered(rows: Iterable[Record], shard: str) -> Iterator[Record]:
+    """The rows with the sample that they are of; those of sample 0 stay as they are."""
+    sample = sample_of(shard)
+    return ({**row, "sample": sample} if sample else row for row in rows)
+
+
+def attempt_name(row: Record) -> str:
+    """Names one attempt of a policy: the instance id, with #<sample> behind it but for sample 0."""
+    sample = row.get("sample", 0)
+    return f"{row['instance_id']}#{sample}" if sample else row["instance_id"]
 
 
 def belongs_to(name: str) -> Callable[[str], bool]:
     """Whether an instance id is of the shard `name`. Raises InputError."""
-    number, count = parse_shard(name)
+    number, count, _ = parse_shard(name)
     return lambda instance_id: shard_of(instance_id, count) == number
 
 

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import msgspec
 
-from swelab.records import InputError, Record
+from swelab.records import InputError, Record, shorten
 
 SWE_AGENT, MINI, ROW = ".traj", ".traj.json", ".row.json"
 END = 1 << 18
@@ -52,6 +52,23 @@ def recordings(folder: str | Path) -> dict[str, list[Path]]:
     if not found:
         raise InputError("holds no trajectory", folder, "<id>/<id>.traj or <id>/<id>.traj.json")
     return found
+
+
+def one_run(
+    found: dict[str, list[Path]], folder: str | Path, runs: int, sample: int
+) -> dict[str, list[Path]]:
+    """Those recordings that are of the run number `sample`: runs are folders of <id>/<id>.traj, sorted.
+
+    Raises InputError when there are not `runs` of them.
+    """
+    there = sorted({path.parent.parent for paths in found.values() for path in paths})
+    if len(there) != runs:
+        told = shorten(", ".join(map(str, there)))
+        raise InputError(f"holds {len(there)} runs: {told}", folder, f"{runs}, as many as samples")
+    mine = {
+        name: [path for path in paths if path.parent.parent == there[sample]] for name, paths in found.items()
+    }
+    return {name: paths for name, paths in mine.items() if paths}
 
 
 def read_parts(path: Path) -> Record:

@@ -13,18 +13,12 @@ COMPLETED = ("resolved", "unresolved", "tampered")
 def build_report(tasks: Iterable[Record], grades: Iterable[Record], policy: str, subset: str) -> Record:
     """Counts and ids over all tasks of a subset; a task without a grade is incomplete.
 
-    Raises InputError on a grade of no task of the subset, or on two grades of one task.
+    A report is of one run: grades of a further sample are a report of their own, which says so. Raises
+    InputError on a grade of no task of the subset, two grades of one task, grades of several samples.
     """
     outline = Outline.of(tasks)
     known = set(outline.ids)
-    instances: dict[str, Record] = {}
-    for row in grades:
-        name = row["instance_id"]
-        if name not in known or name in instances:
-            raise InputError(
-                f"{name} is {'graded twice' if name in instances else 'not of this subset'}", subset
-            )
-        instances[name] = {field: row[field] for field in ("status", "outcome") if field in row}
+    instances, sample = read_grades(grades, known, subset)
     by_status: dict[str, list[str]] = {status: [] for status in STATUSES}
     for name in sorted(instances):
         by_status[instances[name]["status"]].append(name)
@@ -48,6 +42,7 @@ def build_report(tasks: Iterable[Record], grades: Iterable[Record], policy: str,
         "schema_version": 2,
         "policy": policy,
         "subset": subset,
+        **({"sample": sample} if sample else {}),
         "tasks_digest": outline.digest,
         "tampered_ids": by_status["tampered"],
         "statuses": {status: len(by_status[status]) for status in STATUSES},
@@ -56,6 +51,23 @@ def build_report(tasks: Iterable[Record], grades: Iterable[Record], policy: str,
         ),
         "instances": {name: instances[name] for name in sorted(instances)},
     }
+
+
+def read_grades(grades: Iterable[Record], known: set[str], subset: str) -> tuple[dict[str, Record], int]:
+    """Status and outcome by instance id, and the sample that all are of. Raises InputError."""
+    instances: dict[str, Record] = {}
+    samples: set[int] = set()
+    for row in grades:
+        name = row["instance_id"]
+        samples.add(row.get("sample", 0))
+        if len(samples) > 1:
+            raise InputError(f"grades of samples {sorted(samples)}", subset, "grades of one sample")
+        if name not in known or name in instances:
+            raise InputError(
+                f"{name} is {'graded twice' if name in instances else 'not of this subset'}", subset
+            )
+        instances[name] = {field: row[field] for field in ("status", "outcome") if field in row}
+    return instances, max(samples, default=0)
 
 
 def validation(lock: Record) -> Record:

@@ -13,7 +13,7 @@ from swelab.journal import Journal
 from swelab.records import InputError, Record, check
 from swelab.sandbox import Backend, Image, Limits, open_backend
 from swelab.sandbox.deferred import Deferred
-from swelab.shards import in_shard, run_shard
+from swelab.shards import in_shard, run_shard, sample_of
 from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.images import task_images
 
@@ -66,9 +66,7 @@ def grade_shard(
     are kept. Raises InputError on a prediction for no task, on unusable tasks, and when another grader is
     at work on this shard.
     """
-    unknown = sorted(set(predictions) - {task["instance_id"] for task in tasks})
-    if unknown:
-        raise InputError(f"{len(unknown)} predictions of no task, such as {unknown[0]}", subset)
+    _check_predictions(tasks, predictions, subset, sample_of(shard))
     predicted = [task for task in in_shard(tasks, shard) if task["instance_id"] in predictions]
     images = task_images(predicted, images_path, refuse_leaks=False)
     with (
@@ -92,6 +90,16 @@ def grade_shard(
             is_good=lambda record: record["resolved"],
             place=place,
         )
+
+
+def _check_predictions(tasks: list[Record], predictions: dict[str, Record], subset: str, sample: int) -> None:
+    unknown = sorted(set(predictions) - {task["instance_id"] for task in tasks})
+    if unknown:
+        raise InputError(f"{len(unknown)} predictions of no task, such as {unknown[0]}", subset)
+    for name, prediction in predictions.items():
+        if prediction.get("sample", sample) != sample:
+            told = f"{name} is predicted in sample {prediction['sample']}"
+            raise InputError(told, subset, f"sample {sample}")
 
 
 @dataclass(frozen=True)

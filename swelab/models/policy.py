@@ -27,6 +27,25 @@ STARTUP_SECONDS = 1800
 ModelFor = Callable[[Record], TextModel]
 
 
+def of_sample(policy: Record, sample: int) -> Record:
+    """The policy that makes a sample: with the seed `seed + sample`, or named apart where it has no seed."""
+    if not sample:
+        return policy
+    if "sampling" in policy:
+        sampling = policy["sampling"]
+        return policy | {"sampling": sampling | {"seed": sampling["seed"] + sample}}
+    return policy | ({"seed": policy["seed"] + sample} if "seed" in policy else {"sample": sample})
+
+
+def same_again(policy: Record) -> str:
+    """Why a policy's samples may all be alike, on one line; '' when nothing says so."""
+    if policy.get("samples", 1) > 1 and policy.get("sampling", {}).get("temperature") == 0:
+        return (
+            f"{policy['samples']} samples at temperature 0 differ by the server's arithmetic alone, if at all"
+        )
+    return ""
+
+
 def weights_digest(policy: Record) -> str:
     """What stands for a policy's weights in the key of a rollout: '' for a policy without weights of ours.
 

@@ -14,6 +14,7 @@ from swelab.grading.report import validation
 from swelab.records import InputError, Record, check, read_json, read_jsonl
 from swelab.scores.layout import Layout
 from swelab.scores.trajectories import PATCH_CHARACTERS, cut, sample, tokens, turns, view, visible, with_grade
+from swelab.shards import attempt_name
 from swelab.tasks.locks import read_kept, read_lock
 
 DROPPED = 50
@@ -24,7 +25,7 @@ GROUPS = {"op": "Mutation operator", "repo": "Repository"}
 
 @dataclass
 class Run:
-    """One policy on one subset."""
+    """One policy on one subset; counts are of attempts, one a task and sample."""
 
     policy: str
     subset: str
@@ -34,6 +35,7 @@ class Run:
     tokens: Counter[int] = field(default_factory=Counter)
     groups: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
     shown: list[Record] = field(default_factory=list)
+    samples: int = 1
 
     @property
     def total(self) -> int:
@@ -156,31 +158,54 @@ def read_run(
 
     Raises InputError when the report, the rollouts and the grades do not speak of the same instances.
     """
-    path = layout.report(policy, subset)
-    report = read_json(path)
-    check(report, "report", path)
-    run = Run(policy, subset, scored, report)
-    strangers = sorted(set(report["instances"]) - set(tasks))
-    if strangers:
-        raise InputError(f"{len(strangers)} instances of no task, such as {strangers[0]}", path)
+    reports = []
+    for path in layout.reports(policy, subset):
+        reports.append(report := read_json(path))
+        check(report, "report", path)
+        strangers = sorted(set(report["instances"]) - set(tasks))
+        if strangers:
+            raise InputError(f"{len(strangers)} instances of no task, such as {strangers[0]}", path)
+    run = Run(policy, subset, scored, counts_of(reports), samples=len(reports))
     for name in GROUPS:
         table = run.groups.setdefault(name, {})
-        for key, verdict in report["instances"].items():
+        for key, verdict in (row for report in reports for row in report["instances"].items()):
             table.setdefault(tasks[key][name], Counter())[verdict["status"]] += 1
+    read_attempts(run, layout, chosen)
+    return run
+
+
+def counts_of(reports: list[Record]) -> Record:
+    """The report of one sample, or the counts of several together."""
+    if len(reports) == 1:
+        return reports[0]
+    found: Record = {
+        name: sum(report[name] for report in reports) for name in ("total_instances", "resolved_instances")
+    }
+    for name in ("statuses", "outcomes"):
+        found[name] = dict(sum((Counter(report.get(name, {})) for report in reports), Counter[str]()))
+    return found
+
+
+def read_attempts(run: Run, layout: Layout, chosen: set[str]) -> None:
+    """Turns and tokens of a run's trajectories, and those of the chosen instances with their grades.
+
+    Raises InputError when one of these has no grade.
+    """
+    policy, subset = run.policy, run.subset
     kept: dict[str, Record] = {}
     for row in rows_of(layout.shards("rollouts", policy, subset)):
         run.turns[turns(row)] += 1
         if used := tokens(row):
             run.tokens[used] += 1
         if row["instance_id"] in chosen:
-            kept[row["instance_id"]] = view(row)
+            kept[attempt_name(row)] = view(row)
     for grade in rows_of(layout.shards("grades", policy, subset)):
-        if grade["instance_id"] in kept:
-            run.shown.append(with_grade(kept.pop(grade["instance_id"]), grade))
+        if (name := attempt_name(grade)) in kept:
+            run.shown.append(with_grade(kept.pop(name), grade))
     if kept:
-        raise InputError(f"{len(kept)} rollouts without a grade, such as {min(kept)}", path.parent)
-    run.shown.sort(key=lambda shown: shown["id"])
-    return run
+        where = layout.reports(policy, subset)[0].parent
+        raise InputError(f"{len(kept)} rollouts without a grade, such as {min(kept)}", where)
+    run.shown.sort(key=lambda shown: (shown.get("task", shown["id"]), shown.get("sample", 0)))
 
 
 def rows_of(shards: list[Path]) -> Iterator[Record]:

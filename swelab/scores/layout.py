@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swelab import recipes
+from swelab.experiment import sample_paths, shard_paths
 from swelab.records import Record
-from swelab.shards import shard_names
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,15 @@ class Layout:
     def lock(self, subset: str) -> Path:
         return self.results / "tasks" / f"{subset}.lock.json"
 
-    def report(self, policy: str, subset: str) -> Path:
-        return self.results / "grades" / policy / subset / "report.json"
+    def reports(self, policy: str, subset: str) -> list[Path]:
+        """The grading reports of a policy's samples, in their order."""
+        pattern = (self.results / "grades/{policy}/{subset}/report{sample}.json").as_posix()
+        return [Path(name) for name in sample_paths(pattern, policy, subset, self.configs)]
 
     def shards(self, stage: str, policy: str, subset: str) -> list[Path]:
-        """Files of `stage` (rollouts or grades); those of another number of shards are stale."""
-        count = recipes.named("policy", policy, self.configs)["shards"]
-        return [self.results / stage / policy / subset / f"{name}.jsonl" for name in shard_names(count)]
+        """Files of `stage` (rollouts or grades), all samples; those of another number of shards are stale."""
+        pattern = (self.results / stage / "{policy}/{subset}/{shard}.jsonl").as_posix()
+        return [Path(name) for name in shard_paths(pattern, policy, subset, self.configs)]
 
     @property
     def sft(self) -> Path:
@@ -108,7 +110,7 @@ class Layout:
         for policy, subset, _ in self.runs:
             yield from self.shards("rollouts", policy, subset)
             yield from self.shards("grades", policy, subset)
-            yield self.report(policy, subset)
+            yield from self.reports(policy, subset)
         yield from (self.sft / "dataset.jsonl", self.lengths, *self.losses.values())
 
     def recipe(self, kind: str, name: str) -> Record:

@@ -98,7 +98,8 @@ def viewer_data(evidence: Evidence) -> Record:
     for run in evidence.runs:
         shown = fitting(run, quota)
         known = evidence.tasks[run.subset]
-        tasks.setdefault(run.subset, {}).update({row["id"]: known[row["id"]] for row in shown})
+        names = {str(row.get("task", row["id"])) for row in shown}
+        tasks.setdefault(run.subset, {}).update({name: known[name] for name in sorted(names)})
         told = {"subset": run.subset, "policy": run.policy, "label": evidence.label(run.policy)}
         runs.append({**told, "scored": run.scored, "total": run.total, "shown": shown})
     return {"runs": runs, "tasks": tasks, "opens": evidence.verified["comparison"]["to"]}

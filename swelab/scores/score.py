@@ -1,12 +1,15 @@
-"""A policy's score on a benchmark, from its grading report and the benchmark's tasks."""
+"""A policy's score on a benchmark, from the grading report of each of its runs and the benchmark's tasks."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from statistics import stdev
 
 from swelab.grading.report import STATUSES
 from swelab.records import InputError, Record, check, shorten
-from swelab.scores.statistics import CONFIDENCE, wilson
-from swelab.streams import Outline
+from swelab.scores.runs import Attempts, planned, runs_differ
+from swelab.scores.statistics import CONFIDENCE, POWER, rounded, wilson
+from swelab.streams import Outline, object_items
 
 GATE_FIELDS = (
     "gold_runs",
@@ -17,6 +20,12 @@ GATE_FIELDS = (
     "flaky",
     "broken",
 )
+LOST = "infra_error"
+PLANNED_RUNS = (1, 3, 5, 10)
+"""Numbers of runs for which a score says what they would find."""
+
+Verdicts = dict[str, list[str]]
+"""Statuses by instance id, one a run."""
 
 
 def rate(resolved: int, total: int) -> Record:
@@ -27,43 +36,154 @@ def rate(resolved: int, total: int) -> Record:
     return {"resolve_rate": resolved / total, "interval": interval, "resolved": resolved, "total": total}
 
 
-def score(tasks: Iterable[Record], report: Record, policy: str, subset: str) -> Record:
-    """The score record of `policy` on `subset` (configs/schemas/score.json).
+def rate_of_runs(counts: Iterable[tuple[int, int]]) -> Record:
+    """As `rate`, from the (resolved, attempted) of each task."""
+    attempts = Attempts([pair for pair in counts if pair[1]])
+    if not attempts.counts:
+        return rate(0, 0)
+    found = {"resolve_rate": attempts.rate, "interval": list(attempts.interval())}
+    return {**found, "resolved": attempts.resolved, "total": attempts.total}
 
-    `resolve_rate` is resolved / all tasks, SWE-bench's convention: a task lost to infrastructure
-    cannot raise it. `without_infra_errors` leaves lost tasks out of both counts. `validation` is there
-    when the tasks went through the gate.
-    Raises InputError: no tasks, a report of other tasks, of another policy or subset, tasks
+
+def counted(statuses: Sequence[str], lost: bool = True) -> tuple[int, int]:
+    """(resolved, attempted) of a task; without `lost`, attempts lost to infrastructure are left out."""
+    kept = statuses if lost else [status for status in statuses if status != LOST]
+    return sum(status == "resolved" for status in kept), len(kept)
+
+
+def score(
+    tasks: Iterable[Record],
+    report: Record | Sequence[Record],
+    policy: str,
+    subset: str,
+    usage: Sequence[Record] = (),
+) -> Record:
+    """The score record of `policy` on `subset` (configs/schemas/score.json), from one report or one a run.
+
+    `resolve_rate` is resolved / all attempts, one a task and run, SWE-bench's convention: an attempt lost to
+    infrastructure cannot raise it. `without_infra_errors` leaves lost attempts out of both counts.
+    `validation` is there when the tasks went through the gate. usage: of each run, by instance id.
+    Raises InputError: no tasks, a report of other tasks, of another policy or subset or run, tasks
     without a grade, or counts that contradict the instances.
     """
-    where = f"report of {policy} on {subset}"
-    outline = Outline.of(tasks)
-    total = len(outline.ids)
-    if not total:
+    reports = [report] if isinstance(report, dict) else report
+    outline, repos = Outline(), {}
+    for task in tasks:
+        outline.add(task)
+        repos[task["instance_id"]] = str(task.get("repo_recipe") or task["repo"])
+    if not (size := len(outline.ids)):
         raise InputError("no tasks", subset, "at least one task")
-    check(report, "report", where)
-    _check_identity(outline, report, policy, subset, where)
-    instances = {name: row["status"] for name, row in sorted(report["instances"].items())}
-    counts = Counter(instances.values())
-    statuses = {status: counts[status] for status in STATUSES}
-    _check_counts(report, statuses, total, where)
-    lost = statuses["infra_error"]
+    verdicts = read_verdicts(outline, reports, policy, subset)
+    statuses = Counter(status for row in verdicts.values() for status in row)
+    outcomes: Counter[str] = sum((Counter(each.get("outcomes", {})) for each in reports), Counter())
     record = {
         "policy": policy,
         "subset": subset,
-        "benchmark": {"name": subset, "hash": outline.digest, "size": total},
-        **rate(statuses["resolved"], total),
+        "benchmark": {"name": subset, "hash": outline.digest, "size": size},
+        **rate_of_runs(map(counted, verdicts.values())),
         "confidence": CONFIDENCE,
-        "infra_errors": lost,
-        "without_infra_errors": rate(statuses["resolved"], total - lost),
-        "statuses": statuses,
-        "outcomes": dict(sorted(report.get("outcomes", {}).items())),
-        "instances": instances,
+        "infra_errors": statuses[LOST],
+        "without_infra_errors": rate_of_runs(counted(row, lost=False) for row in verdicts.values()),
+        "statuses": {status: statuses[status] for status in STATUSES},
+        "outcomes": dict(sorted(outcomes.items())),
+        **(of_several_runs(verdicts) if len(reports) > 1 else {}),
+        "detectable": detectable(verdicts),
+        "repos": by_repo(verdicts, repos),
+        **({"usage": spent(usage, statuses["resolved"], size * len(reports))} if usage else {}),
+        "instances": verdicts if len(reports) > 1 else {name: row[0] for name, row in verdicts.items()},
     }
-    if gate := report.get("validation"):
+    if gate := reports[0].get("validation"):
         record["validation"] = {name: gate[name] for name in GATE_FIELDS}
     check(record, "score", f"score of {policy} on {subset}")
     return record
+
+
+def of_several_runs(verdicts: Verdicts) -> Record:
+    """Rate of each run, how far runs lie apart, pass@k and pass^k; see `runs.Attempts`."""
+    each = [Counter(statuses) for statuses in zip(*verdicts.values(), strict=True)]
+    size, attempts = len(verdicts), Attempts([counted(row) for row in verdicts.values()])
+    rates = [run["resolved"] / size for run in each]
+    whole = [[status == "resolved" for status in row] for row in verdicts.values() if LOST not in row]
+    return {
+        "runs": [
+            {"resolved": run["resolved"], "resolve_rate": share, "infra_errors": run[LOST]}
+            for run, share in zip(each, rates, strict=True)
+        ],
+        "spread": {
+            "sd": rounded(stdev(rates)),
+            "expected_sd": rounded(((attempts.within or 0.0) / size) ** 0.5),
+            "lowest": min(rates),
+            "highest": max(rates),
+            "p_value": runs_differ(whole) if whole else None,
+        },
+        **{name: {str(k): passed(attempts, k, every) for k in range(1, len(each) + 1)}
+           for name, every in (("pass_at", False), ("pass_all", True))},
+    }  # fmt: skip
+
+
+def passed(attempts: Attempts, k: int, every: bool) -> Record:
+    """{"rate", "interval"} of pass@k, or with `every` of pass^k."""
+    share, interval = attempts.pass_at(k, every)
+    return {"rate": share, "interval": list(interval)}
+
+
+def detectable(verdicts: Verdicts) -> Record:
+    """What true differences from this policy runs of these tasks would find; see `runs.planned`."""
+    attempts = Attempts([counted(row) for row in verdicts.values()])
+    low, high = attempts.interval()
+    runs = sorted({*PLANNED_RUNS, max(map(len, verdicts.values()))})
+    middle = attempts.rate if 0 < attempts.rate < 1 else (low + high) / 2
+    found = {str(k): planned(middle, len(verdicts), k, attempts.within or None) for k in runs}
+    limits = {k: {"same_tasks_hard": least, "unrelated": most} for k, (least, most) in found.items()}
+    return {"power": POWER, "runs": limits}
+
+
+def by_repo(verdicts: Verdicts, repos: dict[str, str]) -> Record:
+    """The rate of each repository's tasks."""
+    groups: dict[str, list[tuple[int, int]]] = {}
+    for name, row in verdicts.items():
+        groups.setdefault(repos[name], []).append(counted(row))
+    return {repo: {"tasks": len(groups[repo]), **rate_of_runs(groups[repo])} for repo in sorted(groups)}
+
+
+def spent(usage: Sequence[Record], resolved: int, attempts: int) -> Record:
+    """Tokens and dollars of all attempts, and of each resolved one; null where some are not known."""
+    rows = [row for run in usage for row in run.values()]
+    found: Record = {"attempts": len(rows)}
+    for name in ("prompt_tokens", "completion_tokens", "cost"):
+        values = [row[name] for row in rows if row[name] is not None]
+        found[name] = sum(values) if len(values) == attempts else None
+        found[f"{name}_known"] = len(values)
+    tokens = (found["prompt_tokens"], found["completion_tokens"])
+    total = None if None in tokens else sum(tokens)
+    found["tokens_per_resolved"] = total / resolved if total is not None and resolved else None
+    found["cost_per_resolved"] = found["cost"] / resolved if found["cost"] is not None and resolved else None
+    return found
+
+
+def read_usage(path: str | Path) -> Iterator[tuple[str, Record]]:
+    """(instance id, tokens and cost) of a run. Raises InputError."""
+    for name, row in object_items(path):
+        check(row, "usage", f"{path}, {name}")
+        yield name, row
+
+
+def read_verdicts(outline: Outline, reports: Sequence[Record], policy: str, subset: str) -> Verdicts:
+    """Statuses by instance id, sorted, one of each report. Raises InputError when a report does not fit."""
+    verdicts: Verdicts = {name: [] for name in sorted(outline.ids)}
+    for sample, report in enumerate(reports):
+        where = f"report of {policy} on {subset}" + (f", sample {sample}" if len(reports) > 1 else "")
+        check(report, "report", where)
+        _check_identity(outline, report, policy, subset, where)
+        if report.get("sample", 0) != sample:
+            raise InputError(
+                f"it is of sample {report.get('sample', 0)}", where, "one report a sample, in order"
+            )
+        for name, row in report["instances"].items():
+            verdicts[name].append(row["status"])
+        counts = Counter(row["status"] for row in report["instances"].values())
+        _check_counts(report, {status: counts[status] for status in STATUSES}, len(outline.ids), where)
+    return verdicts
 
 
 def _check_identity(outline: Outline, report: Record, policy: str, subset: str, where: str) -> None:

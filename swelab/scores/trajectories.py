@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 
 from swelab.records import Record
+from swelab.shards import attempt_name
 
 STEPS = 40
 """Steps shown of one trajectory: the first and the last half of them."""
@@ -111,8 +112,10 @@ def tests(grade: Record) -> list[Record]:
 
 def view(trajectory: Record) -> Record:
     """A trajectory as the page's viewer takes it, but for its grade."""
+    sample = trajectory.get("sample", 0)
     return {
-        "id": trajectory["instance_id"],
+        "id": attempt_name(trajectory),
+        **({"task": trajectory["instance_id"], "sample": sample} if sample else {}),
         "outcome": trajectory["outcome"],
         "prompt": prompt(trajectory["messages"]),
         "turns": turns(trajectory),

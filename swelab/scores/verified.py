@@ -1,12 +1,15 @@
 """The verified score: benchmark scores side by side, their paired comparison, and what they rest on."""
 
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 from pathlib import Path
 
 from swelab.provenance import manifest
 from swelab.recipes import nearest
 from swelab.records import InputError, Record, check, read_json, sha256_file
 from swelab.scores.layout import Layout
+from swelab.scores.paired import difference_interval, found_difference, holm, sign_flip, steps
+from swelab.scores.score import counted
 from swelab.scores.statistics import (
     CONFIDENCE,
     POWER,
@@ -14,6 +17,7 @@ from swelab.scores.statistics import (
     mcnemar_exact,
     pair,
     paired_interval,
+    rounded,
 )
 
 POLICY_FIELDS = (
@@ -25,16 +29,35 @@ POLICY_FIELDS = (
     "without_infra_errors",
     "statuses",
     "outcomes",
+    "runs",
+    "spread",
+    "pass_at",
+    "pass_all",
+    "detectable",
+    "usage",
 )
+RUN_METHODS = {
+    "test": "paired permutation (sign flips of differences by task), exact, two-sided",
+    "interval": "Newcombe 1998 method 10 with intervals over tasks and runs (Zou and Donner 2008)",
+}
+NO_PAIRS = {
+    **dict.fromkeys(("p_value", "difference", "interval", "minimum_detectable_difference")),
+    "discordant": {"gained": 0, "lost": 0},
+    "both": 0,
+    "neither": 0,
+    "pairs": 0,
+}
 
 
 def compare(first: Record, second: Record) -> Record:
-    """McNemar's exact test and the interval of the difference between two score records.
+    """The paired test and the interval of the difference between two score records.
 
-    Pairs of which either side was lost to infrastructure are left out and counted. With no pair
-    left, p_value, difference, interval and minimum_detectable_difference are null.
-    Raises InputError naming ids that only one of the two scores has.
+    Pairs of which either side was lost to infrastructure are left out and counted; with several runs, a
+    task all of whose attempts were lost on either side. With no pair left, p_value, difference, interval
+    and minimum_detectable_difference are null. Raises InputError naming ids that only one of the two has.
     """
+    if any(isinstance(status, list) for each in (first, second) for status in each["instances"].values()):
+        return compare_runs(first, second)
     sides = [
         {name: status == "resolved" for name, status in each["instances"].items()} for each in (first, second)
     ]
@@ -50,9 +73,7 @@ def compare(first: Record, second: Record) -> Record:
     methods = {"test": "McNemar exact, two-sided", "interval": "Newcombe 1998 (paired), method 10"}
     settings = {"confidence": CONFIDENCE, "power": POWER, "methods": methods}
     if not kept[0]:
-        empty = dict.fromkeys(("p_value", "difference", "interval", "minimum_detectable_difference"))
-        return {**names, **empty, "discordant": {"gained": 0, "lost": 0}, "both": 0, "neither": 0, "pairs": 0,
-                "excluded_infra_errors": len(lost), **settings}  # fmt: skip
+        return {**names, **NO_PAIRS, "excluded_infra_errors": len(lost), **settings}
     pairs = pair(*kept)
     return {
         **names,
@@ -67,6 +88,62 @@ def compare(first: Record, second: Record) -> Record:
         "minimum_detectable_difference": detectable_difference(pairs),
         **settings,
     }
+
+
+def compare_runs(first: Record, second: Record) -> Record:
+    """As `compare`, where either side has several runs: a task counts by its shares of resolved attempts.
+
+    gained and lost are tasks with a higher and a lower share; both and neither those with the same.
+    """
+    sides = [statuses_of(each) for each in (first, second)]
+    pair(*(dict.fromkeys(side, True) for side in sides))
+    counts = [{name: counted(row, lost=False) for name, row in side.items()} for side in sides]
+    names = sorted(name for name in counts[0] if counts[0][name][1] and counts[1][name][1])
+    before, after = ([side[name] for name in names] for side in counts)
+    told = {
+        "from": first["policy"],
+        "to": second["policy"],
+        "runs": {"from": runs_of(sides[0]), "to": runs_of(sides[1])},
+    }
+    settings = {"confidence": CONFIDENCE, "power": POWER, "methods": RUN_METHODS}
+    lost = len(counts[0]) - len(names)
+    if not names:
+        return {**told, **NO_PAIRS, "excluded_infra_errors": lost, **settings}
+    moved = steps(before, after)
+    return {
+        **told,
+        "p_value": sign_flip(moved),
+        "difference": rounded(sum(d / n - c / m for (c, m), (d, n) in zip(before, after)) / len(names)),
+        "interval": list(difference_interval(before, after)),
+        "discordant": {"gained": sum(each > 0 for each in moved), "lost": sum(each < 0 for each in moved)},
+        "both": sum(not each and c > 0 for each, (c, _) in zip(moved, before)),
+        "neither": sum(not each and c == 0 for each, (c, _) in zip(moved, before)),
+        "pairs": len(names),
+        "excluded_infra_errors": lost,
+        "minimum_detectable_difference": found_difference(before, after),
+        **settings,
+    }
+
+
+def statuses_of(score: Record) -> dict[str, list[str]]:
+    """A score's verdicts by instance id, one a run."""
+    return {name: row if isinstance(row, list) else [row] for name, row in score["instances"].items()}
+
+
+def runs_of(statuses: dict[str, list[str]]) -> int:
+    """The number of runs of a score."""
+    return max(map(len, statuses.values()), default=1)
+
+
+def all_pairs(policies: Sequence[Record]) -> list[Record]:
+    """Every two of several scores compared, each with `p_adjusted`: Holm's correction over all of them."""
+    found = [compare(*two) for two in combinations(policies, 2)]
+    known = [each for each in found if each["p_value"] is not None]
+    for each in found:
+        each["p_adjusted"] = None
+    for each, adjusted in zip(known, holm([each["p_value"] for each in known]), strict=True):
+        each["p_adjusted"] = adjusted
+    return found
 
 
 def verify(scores: Sequence[Record], comparison: tuple[str, str], benchmark: str = "") -> Record:
@@ -108,8 +185,12 @@ def _side_by_side(policies: dict[str, Record], comparison: tuple[str, str]) -> R
     return {
         "benchmark": first["benchmark"],
         **gate,
-        "policies": {name: {key: record[key] for key in POLICY_FIELDS} for name, record in policies.items()},
+        "policies": {
+            name: {key: record[key] for key in POLICY_FIELDS if key in record}
+            for name, record in policies.items()
+        },
         "comparison": compare(*(policies[name] for name in comparison)),
+        **({"pairwise": all_pairs(list(policies.values()))} if len(policies) > 2 else {}),
     }
 
 

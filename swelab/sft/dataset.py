@@ -19,13 +19,14 @@ from swelab.sft.lengths import ChatTokenizer, Length, canonical, distribution, i
 from swelab.sft.overlong import DROP, cut, exchanges, spans
 from swelab.sft.selection import FATE_GATES, KEPT, Candidate, Dropped, choose, unwanted
 from swelab.sft.styles import Conversation, Style, Unfit, write_conversation
+from swelab.shards import attempt_name
 from swelab.tasks.checkout import encode_patch
 
 LOST = ("sandbox_lost", "model_lost", "not_recorded")
 ROLES = ("system", "user", "assistant")
 
 Verdicts = Mapping[tuple[str, str, str], Record]
-"""Grades by (policy, subset, instance id), '' for what a grade does not name: what is needed of each."""
+"""Grades by (policy, subset, attempt_name), '' for what a grade does not name: what is needed of each."""
 
 
 @dataclass
@@ -78,9 +79,9 @@ def load_verdicts(paths: Iterable[Path]) -> dict[tuple[str, str, str], Record]:
     for path in paths:
         for grade in read_jsonl(path):
             check(grade, "grade", path)
-            key = (grade.get("policy", ""), grade.get("subset", ""), grade["instance_id"])
+            key = (grade.get("policy", ""), grade.get("subset", ""), attempt_name(grade))
             if key in found:
-                raise InputError(f"{grade['instance_id']} is graded twice", path, "one grade a trajectory")
+                raise InputError(f"{attempt_name(grade)} is graded twice", path, "one grade a trajectory")
             found[key] = {name: grade.get(name) for name in ("status", "resolved", "patch_sha256")}
     return found
 
@@ -127,7 +128,7 @@ def verdict(trajectory: Record, grades: Verdicts) -> str:
     """Why a trajectory is not resolved: its loss, or the status of its grade; '' when it is."""
     if trajectory["outcome"] in LOST:
         return trajectory["outcome"]
-    name = trajectory["instance_id"]
+    name = attempt_name(trajectory)
     policy, subset = trajectory["policy"], trajectory["subset"]
     keys = ((policy, subset, name), (policy, "", name), ("", "", name))
     grade = next((grades[key] for key in keys if key in grades), None)
@@ -175,6 +176,7 @@ class RowWriter:
         self.notes.update(written.notes)
         length, pieces = self._pieces(written)
         row = {"instance_id": trajectory["instance_id"], "policy": trajectory["policy"], "resolved": True}
+        row |= {"sample": trajectory["sample"]} if "sample" in trajectory else {}
         rows = []
         for number, (messages, measured) in enumerate(pieces, 1):
             rows.append((self.spool.tell(), measured))

@@ -68,6 +68,16 @@ def test_a_learning_rate_re_runs_training_and_what_follows(chain):
     assert plan["train_sft"] == plan["rollout"] == plan["grade"] == 1
 
 
+def test_further_samples_cost_only_themselves(chain):
+    path = chain / "configs/policies/small-base.yaml"
+    kept = path.read_text()
+    path.write_text(kept + "samples: 3\n")
+    plan = planned(chain)
+    path.write_text(kept)
+    each = dict.fromkeys(("rollout", "collect_predictions", "grade", "report_grades"), 2)
+    assert plan == each | dict.fromkeys(("score", "verify_score", "report"), 1)
+
+
 def test_one_more_task_costs_one_more_rollout_and_grade(chain):
     path = chain / "configs/subsets/small-heldout.yaml"
     before = {

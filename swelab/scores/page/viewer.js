@@ -90,30 +90,36 @@
     return add(box, make("span", "place", `${state.index + 1} of ${state.rows.length}`));
   }
 
-  // The same task as other policies left it, each a button that goes there.
-  function others(id) {
+  function taskOf(row) {
+    return row.task || row.id;
+  }
+
+  // The same task as other policies and other attempts left it, each a button that goes there.
+  function others(shown) {
     const box = make("p", "facts");
     for (const run of data.runs) {
-      const row = run.subset === state.run.subset && run !== state.run && run.shown.find((each) => each.id === id);
-      if (!row) continue;
-      const button = add(make("button"), make("span", "", `same task, ${run.label}: `), badge(row.status));
-      button.type = "button";
-      button.addEventListener("click", () => { at("policy").value = run.policy; statuses(""); refresh(id); });
-      add(box, button);
+      if (run.subset !== state.run.subset) continue;
+      for (const row of run.shown.filter((each) => taskOf(each) === taskOf(shown) && !(run === state.run && each === shown))) {
+        const which = `${run.label}${row.sample ? `, attempt ${row.sample + 1}` : ""}`;
+        const button = add(make("button"), make("span", "", `same task, ${which}: `), badge(row.status));
+        button.type = "button";
+        button.addEventListener("click", () => { at("policy").value = run.policy; statuses(""); refresh(row.id); });
+        add(box, button);
+      }
     }
     return box.children.length ? box : null;
   }
 
   function show(row) {
-    const task = data.tasks[state.run.subset][row.id] || {};
-    const title = make("h3", "instance", row.id);
+    const task = data.tasks[state.run.subset][taskOf(row)] || {};
+    const title = make("h3", "instance", taskOf(row) + (row.sample ? `, attempt ${row.sample + 1}` : ""));
     title.id = "instance";
     const facts = add(make("p", "facts"), badge(row.status), make("span", "", `rollout ended as ${words(row.outcome)}`),
       make("span", "", `${row.turns} turns`));
     for (const text of [task.op, task.function]) if (text) add(facts, make("code", "", text));
     const box = at("trajectory");
     box.replaceChildren();
-    add(box, bar(), title, facts, others(row.id));
+    add(box, bar(), title, facts, others(row));
     if (row.reason) add(box, make("p", "note", row.reason));
     if (row.prompt) add(box, make("h4", "", "Issue"), make("pre", "", row.prompt));
     add(box, make("h4", "", "Steps"), row.steps.length ? stepList(row.steps) : make("p", "note", "No turn was taken."));

@@ -1,0 +1,52 @@
+"""Which files hold the shards and the samples of a policy's runs. No rules.
+
+in:  `shards` and `samples` of configs/policies/{policy}.yaml
+"""
+
+from swelab.experiment import PAYMENT, sample_paths, shard_paths, training_runs
+from swelab.shards import sample_of, sample_suffix
+
+
+def rollout_settings(wildcards):
+    """What a rollout depends on: how its policy is paid for changes no result, nor do further samples."""
+    settings = policy_settings(wildcards)
+    return {
+        key: settings[key] for key in settings if key not in ("samples", *PAYMENT)
+    }
+
+
+def shards(pattern):
+    """Input function: `pattern` for every shard of a sample of the wildcards' policy on their subset."""
+    return lambda names: shard_paths(
+        pattern, names.policy, names.subset, sample=names.sample
+    )
+
+
+def samples(pattern):
+    """Input function: `pattern` for every sample of the wildcards' policy on their subset."""
+    return lambda names: sample_paths(pattern, names.policy, names.subset)
+
+
+def expert_reports(wildcards):
+    """Reports of the expert on every train subset."""
+    pattern = "results/grades/{policy}/{subset}/report{sample}.json"
+    return [
+        path
+        for subset in EXPERT["subsets"]
+        for path in sample_paths(pattern, EXPERT["policy"], subset)
+    ]
+
+
+def shard_predictions(wildcards):
+    """The predictions that a shard's are among."""
+    name = f"preds{sample_suffix(sample_of(wildcards.shard))}.json"
+    return f"results/rollouts/{wildcards.policy}/{wildcards.subset}/{name}"
+
+
+def training_shards(pattern):
+    """Input function: `pattern` for every shard of the runs that an SFT recipe takes its rows from."""
+    return lambda names: [
+        path
+        for policy, subset in training_runs(EXPERIMENT, names.sft)
+        for path in shard_paths(pattern, policy, subset)
+    ]

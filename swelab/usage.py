@@ -1,0 +1,49 @@
+"""What trajectories took: calls, tokens and dollars, as far as they were recorded."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from swelab.records import Record
+
+TOKENS = {"prompt_tokens": "tokens_sent", "completion_tokens": "tokens_received"}
+"""Fields of a message's usage (as mini-swe-agent and we record it), and of SWE-agent's model_stats."""
+
+
+def usage_of(trajectory: Record) -> Record:
+    """{"calls", "prompt_tokens", "completion_tokens", "cost"} of a trajectory (configs/schemas/usage.json).
+
+    What was not recorded is None; so is the cost of a model without a known price, which is recorded as 0.
+    """
+    turns = [each.get("extra") or {} for each in trajectory["messages"] if each["role"] == "assistant"]
+    stats = trajectory.get("info", {}).get("model_stats") or {}
+    calls = max(len(turns), _number(stats.get("api_calls")) or 0)
+    if not calls:
+        known = None if trajectory["outcome"] == "not_recorded" else 0
+        return {"calls": 0, **dict.fromkeys((*TOKENS, "cost"), known)}
+    used = [turn.get("usage") or (turn.get("response") or {}).get("usage") or {} for turn in turns]
+    tokens = {
+        name: _total([each.get(name) for each in used]) or _number(stats.get(other)) or None
+        for name, other in TOKENS.items()
+    }
+    cost = _number(stats.get("instance_cost")) or sum(_number(turn.get("cost")) or 0 for turn in turns)
+    return {"calls": int(calls), **tokens, "cost": cost or None}
+
+
+def _number(value: Any) -> Any:
+    """`value` where it is a number that can be a count or a price, else None."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _total(values: list[Any]) -> int | None:
+    """The sum, or None when one of them is not known: every call has tokens."""
+    return sum(values) if values and all(map(_number, values)) else None
+
+
+def watched(
+    trajectories: Iterable[tuple[str | Path, Record]], found: dict[str, Record]
+) -> Iterator[tuple[str | Path, Record]]:
+    """The same (path, trajectory), whose usage goes into `found` by instance id as they pass."""
+    for path, row in trajectories:
+        found[row["instance_id"]] = usage_of(row)
+        yield path, row
