@@ -131,7 +131,8 @@ def detectable(verdicts: Verdicts) -> Record:
     """What true differences from this policy runs of these tasks would find; see `runs.planned`."""
     attempts = Attempts([counted(row) for row in verdicts.values()])
     low, high = attempts.interval()
-    runs = sorted({*PLANNED_RUNS, max(map(len, verdicts.values()))})
+    own = max(map(len, verdicts.values()))
+    runs = sorted({*PLANNED_RUNS, own}) if attempts.within else [own]
     middle = attempts.rate if 0 < attempts.rate < 1 else (low + high) / 2
     found = {str(k): planned(middle, len(verdicts), k, attempts.within or None) for k in runs}
     limits = {k: {"same_tasks_hard": least, "unrelated": most} for k, (least, most) in found.items()}

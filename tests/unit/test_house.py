@@ -56,6 +56,7 @@ BY_HAND = (
     "doctor",
     "collect_trajs",
     "validate_len_stats",
+    "compare",
 )
 SHIPPED = [
     ROOT / line

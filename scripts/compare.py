@@ -1,0 +1,52 @@
+"""Says in a sentence whether the difference between results is noise; any two, or more with a correction.
+
+python -m scripts.compare a.json b.json           # scores, or reports of other harnesses; a folder: one a run
+python -m scripts.compare a.json                  # what further runs would find
+python -m scripts.compare --tasks 500 --rate 0.3  # the same before anything was run
+"""
+
+import argparse
+from pathlib import Path
+
+from swelab.console import run_script
+from swelab.records import InputError
+from swelab.scores.foreign import on_one_benchmark, read_result
+from swelab.scores.plain import compared, described, plan_before, plan_for
+from swelab.scores.verified import statuses_of
+
+FOUND = "Smallest true difference that is found 80% of the time:"
+
+
+def main() -> None:
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("results", type=Path, nargs="*", help="score, report with resolved_ids, or folder")
+    parser.add_argument("--tasks", type=int, help="for planning: number of tasks")
+    parser.add_argument("--rate", type=float, help="for planning: resolve rate that is expected, 0 to 1")
+    parser.add_argument(
+        "--luck", type=float, default=0.4, help="for planning: share of an attempt's variance within a task"
+    )
+    args = parser.parse_args()
+    print("\n".join(compare(args.results) if args.results else plan(args.tasks, args.rate, args.luck)))
+
+
+def compare(paths: list[Path]) -> list[str]:
+    results = [read_result(path) for path in paths]
+    notes = on_one_benchmark(list(zip(paths, results, strict=True)))
+    if len({result["policy"] for result in results}) < len(results):
+        results = [{**result, "policy": str(path)} for path, result in zip(paths, results, strict=True)]
+    told = [*map(described, results), *(f"note: {note}" for note in notes)]
+    if len(results) > 1:
+        return [*told, *compared(results)]
+    return [*told, FOUND, *plan_for(statuses_of(results[0]))]
+
+
+def plan(tasks: int | None, rate: float | None, luck: float) -> list[str]:
+    if not tasks or tasks < 1 or rate is None or not 0 < rate < 1 or not 0 <= luck <= 1:
+        raise InputError("nothing to compare", expected="results, or --tasks 500 --rate 0.3 [--luck 0.4]")
+    head = f"{tasks} tasks, {rate:.0%} resolved, {luck:.0%} of the variance luck of an attempt. {FOUND}"
+    return [head, *plan_before(tasks, rate, luck)]
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,133 @@
+"""Verdicts from score files and from reports of other harnesses, so that any two results can be compared."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from swelab.records import InputError, Record, check, read_json
+from swelab.scores.score import LOST
+
+RESOLVED = ("resolved_ids", "ids_resolved", "resolved")
+"""What harnesses call the list of resolved instances: SWE-bench, SWE-smith, the leaderboard's results."""
+OTHERS = (
+    "unresolved_ids",
+    "ids_unresolved",
+    "submitted_ids",
+    "completed_ids",
+    "incomplete_ids",
+    "empty_patch_ids",
+    "error_ids",
+    "infra_failure_ids",
+    "ambiguous_failure_ids",
+    "no_generation",
+    "no_logs",
+)
+"""Lists that name further instances of the benchmark; none of theirs counts as resolved."""
+
+
+def read_result(path: Path) -> Record:
+    """A policy's verdicts as {"policy", "hash", "named", "size", "instances"}: a status or a list of each.
+
+    path: a score of ours, a report of ours or of SWE-bench's harness, sb-cli or SWE-smith's, or a folder
+    of these, one a run. `named` says whether every instance is named; where not, `size` may be known.
+    Raises InputError.
+    """
+    if not path.is_dir():
+        return _one(path)
+    files = sorted(each for each in path.iterdir() if each.suffix == ".json")
+    if not files:
+        raise InputError("no *.json", path, "a report a run")
+    runs = [_one(each) for each in files]
+    names = sorted(known_ids(runs))
+    instances: Record = {}
+    for file, run in zip(files, runs, strict=True):
+        if any(isinstance(status, list) for status in run["instances"].values()):
+            raise InputError("a score of several runs", file, "one run a file")
+        for name in names:
+            instances.setdefault(name, []).append(run["instances"].get(name, "unresolved"))
+    whole = {"hash": runs[0]["hash"], "named": runs[0]["named"], "size": runs[0]["size"]}
+    if any({name: run[name] for name in whole} != whole for run in runs):
+        raise InputError("its runs are of different benchmarks", path, "one benchmark")
+    single = {name: row[0] for name, row in instances.items()}
+    return {**whole, "policy": path.name, "instances": instances if len(runs) > 1 else single}
+
+
+def known_ids(results: Iterable[Record]) -> set[str]:
+    """Every instance that one of the results names."""
+    return {name for result in results for name in result["instances"]}
+
+
+def _one(path: Path) -> Record:
+    content: Any = read_json(path)
+    if not isinstance(content, dict):
+        raise InputError(f"a {type(content).__name__}", path, "a score or a report")
+    if "benchmark" in content and "instances" in content:
+        check(content, "score", path)
+        told = {"policy": content["policy"], "instances": content["instances"]}
+        return {**told, "hash": content["benchmark"]["hash"], "named": True, "size": len(told["instances"])}
+    if isinstance(content.get("instances"), dict):
+        check(content, "report", path)
+        statuses = {name: row["status"] for name, row in content["instances"].items()}
+        statuses |= dict.fromkeys(content.get("incomplete_ids", []), "unresolved")
+        told = {"policy": content["policy"], "hash": content.get("tasks_digest"), "instances": statuses}
+        return {**told, "named": True, "size": len(statuses)}
+    return _foreign(content, path)
+
+
+def _foreign(content: Record, path: Path) -> Record:
+    lists = {name: content[name] for name in (*RESOLVED, *OTHERS) if isinstance(content.get(name), list)}
+    for name, ids in lists.items():
+        if not all(isinstance(each, str) for each in ids):
+            raise InputError(f"{name} is no list of instance ids", path)
+    field = next((name for name in RESOLVED if name in lists), None)
+    if field is None:
+        raise InputError("no list of resolved instances", path, f"one of {', '.join(RESOLVED)}, or a score")
+    statuses = {name: "unresolved" for ids in lists.values() for name in ids}
+    statuses |= dict.fromkeys(lists.get("infra_failure_ids", []), LOST)
+    statuses |= dict.fromkeys(lists[field], "resolved")
+    size = content.get("total_instances", content.get("total"))
+    if not isinstance(size, int) or isinstance(size, bool):
+        size = None
+    if size is not None and size < len(statuses):
+        raise InputError(f"names {len(statuses)} instances of {size}", path)
+    told = {"policy": path.stem, "hash": None, "instances": dict(sorted(statuses.items()))}
+    return {**told, "named": size == len(statuses), "size": size}
+
+
+def on_one_benchmark(results: Iterable[tuple[Path, Record]]) -> list[str]:
+    """Makes the results name the same instances, and says what was assumed for that.
+
+    An instance that a report does not name was not resolved. Raises InputError when the results cannot be
+    of one benchmark, or when its size is in none of them.
+    """
+    found = list(results)
+    hashes = {result["hash"] for _, result in found if result["hash"]}
+    if len(hashes) > 1:
+        raise InputError("the results are of different task sets", found[-1][0], "one benchmark")
+    names = known_ids(result for _, result in found)
+    sizes = {result["size"] for _, result in found if result["size"]}
+    if len(sizes) > 1:
+        raise InputError(
+            f"results on {' and '.join(map(str, sorted(sizes)))} tasks", found[-1][0], "the same tasks"
+        )
+    for path, result in found:
+        strangers = sorted(names - set(result["instances"])) if result["named"] else []
+        if strangers:
+            raise InputError(
+                f"does not have {strangers[0]} and {len(strangers) - 1} more", path, "the same tasks"
+            )
+    if not sizes:
+        raise InputError(
+            "no result says how many tasks there are", found[0][0], "total_instances in one of them"
+        )
+    size = sizes.pop()
+    notes = []
+    names |= {f"unnamed task {number}" for number in range(size - len(names))}
+    for path, result in found:
+        runs = max((len(row) for row in result["instances"].values() if isinstance(row, list)), default=0)
+        missing = names - set(result["instances"])
+        filler = ["unresolved"] * runs if runs else "unresolved"
+        result["instances"] |= dict.fromkeys(sorted(missing), filler)
+        if missing:
+            notes.append(f"{path}: {len(missing)} of {size} tasks are not named and count as not resolved")
+    return notes
