@@ -5,7 +5,7 @@ from html import escape
 
 from swelab.grading.report import STATUSES
 from swelab.records import Record
-from swelab.scores import figures, infrastructure, validation
+from swelab.scores import figures, infrastructure, precision, validation
 from swelab.scores.evidence import GROUPS, Evidence
 from swelab.scores.markup import (
     bar_row,
@@ -48,16 +48,19 @@ def lede(evidence: Evidence) -> str:
     )
     expert = escape(evidence.label(layout.expert))
     expert = f"A {expert}" if expert.startswith("scripted policy") else f"The policy {expert}"
+    often = precision.attempted(evidence, [test["from"], test["to"]])
     total = sum(run.total for run in evidence.expert_runs)
     resolved = sum(run.resolved for run in evidence.expert_runs)
+    several = any(run.samples > 1 for run in evidence.expert_runs)
+    unit = "attempts at train tasks" if several else "train tasks"
     rows = f"{len(evidence.lengths):,} conversations" if evidence.lengths else "conversations"
     before, after = (f"<b>{escape(evidence.label(test[side]))}</b>" for side in ("from", "to"))
     tuned = layout.recipe("policy", test["to"]).get("weights") == f"sft:{layout.experiment['sft']}"
     who = f"Before ({before}) and after ({after}), the model" if tuned else f"Each of {before} and {after}"
     return (
-        f"{expert} resolved {resolved:,} of {total:,} train tasks. A base model was fine-tuned on {rows} "
+        f"{expert} resolved {resolved:,} of {total:,} {unit}. A base model was fine-tuned on {rows} "
         f"made from those trajectories alone. {who} attempted the {benchmark['size']:,} held-out tasks of "
-        f'<b class="nowrap">{escape(benchmark["name"])}</b> once{apart(evidence)}.'
+        f'<b class="nowrap">{escape(benchmark["name"])}</b> {often}{apart(evidence)}.'
     )
 
 
@@ -79,17 +82,18 @@ def change(test: Record) -> str:
     return (
         f'<dl class="change"><div><dt>Difference, 95% interval</dt><dd>{signed(test["difference"])} points '
         f"{muted(span(test['interval'], True))}</dd></div>"
-        f"<div><dt>McNemar exact, two-sided</dt><dd>p {equals}{p}</dd></div></dl>"
+        f"<div><dt>{precision.test_name(test)}</dt><dd>p {equals}{p}</dd></div></dl>"
     )
 
 
 def big_rate(evidence: Evidence, name: str) -> str:
     """A policy's rate on the headline benchmark, large."""
     policy = evidence.verified["policies"][name]
+    unit = f" in {precision.runs_of(policy)} runs" if precision.runs_of(policy) > 1 else ""
     return (
         f'<div class="rate"><p class="who">{policy_name(evidence, name)}</p>'
         f'<p class="number series-text-{series_of(evidence, name)}">{points(policy["resolve_rate"])}</p>'
-        f'<p class="muted">{policy["resolved"]:,} of {policy["total"]:,}, '
+        f'<p class="muted">{policy["resolved"]:,} of {policy["total"]:,}{unit}, '
         f'<span class="nowrap">95% {span(policy["interval"])}</span></p>'
         f"{infrastructure.lost_rate(policy)}</div>"
     )
@@ -108,6 +112,9 @@ def squares(evidence: Evidence) -> str:
         "both": "resolved by both",
         "neither": "resolved by neither",
     }
+    if "runs" in test:
+        named |= {"gained": f"resolved more often by {after}", "lost": f"resolved more often by {before}"}
+        named |= {"both": "resolved as often by both"}
     each = max(1, -(-test["pairs"] // SQUARES))
     cells = "".join(
         f'<i class="{kind}">{sign}</i>' * round(counts[kind] / each) for kind, sign in SIGNS.items()
@@ -128,11 +135,15 @@ def squares(evidence: Evidence) -> str:
 
 def scores(evidence: Evidence) -> str:
     """Resolve rates with intervals, per benchmark, and the paired comparison of each."""
-    caveat = note(
-        "Every policy attempted every task once. The intervals speak of the choice of tasks, not of another "
-        "training seed or another run."
+    return (
+        "".join(rates(evidence, side) for side in sides(evidence))
+        + precision.caveat(evidence)
+        + comparison_table(evidence)
+        + "".join(precision.pairwise(side, evidence) for side in sides(evidence))
+        + precision.several_runs(evidence)
+        + precision.planning(evidence)
+        + precision.costs(evidence)
     )
-    return "".join(rates(evidence, side) for side in sides(evidence)) + caveat + comparison_table(evidence)
 
 
 def sides(evidence: Evidence) -> list[Record]:
@@ -152,7 +163,9 @@ def rates(evidence: Evidence, side: Record) -> str:
             figures.whisker(series_of(evidence, name), rate, interval, told),
             f'<span class="nowrap"><b>{points(rate)}</b> {span(interval)}</span> {count}',
         )
-    axis = bar_row("", figures.share_axis("resolve rate, %, with 95% Wilson interval"), "")
+    several = any(precision.runs_of(policy) > 1 for policy in side["policies"].values())
+    kind = "interval over tasks and runs" if several else "Wilson interval"
+    axis = bar_row("", figures.share_axis(f"resolve rate, %, with 95% {kind}"), "")
     benchmark = side["benchmark"]
     size = muted(f"{benchmark['size']:,} tasks, set {code(benchmark['hash'][:12])}")
     return (
@@ -260,7 +273,8 @@ def group_table(evidence: Evidence, field: str, title: str) -> str:
     for subset in evidence.layout.benchmarks:
         scored = evidence.scored(subset)
         head.append(f"{escape(subset)}<br>tasks")
-        columns.append([f"{scored[0].groups[field].get(name, Counter()).total():,}" for name in names])
+        sizes_here = [scored[0].groups[field].get(name, Counter()).total() for name in names]
+        columns.append([f"{size // scored[0].samples:,}" for size in sizes_here])
         for run in scored:
             head.append(f"{escape(subset)}<br>{escape(evidence.label(run.policy))}")
             columns.append([share_cell(run.groups[field].get(name, Counter())) for name in names])

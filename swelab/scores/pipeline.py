@@ -28,6 +28,7 @@ def nodes_and_edges(evidence: Evidence) -> tuple[list[Node], list[tuple[str, str
     first, second = verified["comparison"]["from"], verified["comparison"]["to"]
     runs = evidence.expert_runs
     total, resolved = sum(run.total for run in runs), sum(run.resolved for run in runs)
+    tasks = sum(run.total // run.samples for run in runs)
     submitted = sum(run.report.get("outcomes", {}).get("submitted", 0) for run in runs)
     rows = f"{len(evidence.lengths):,}" if evidence.lengths else "not recorded"
     scale = parameters(evidence)
@@ -37,7 +38,7 @@ def nodes_and_edges(evidence: Evidence) -> tuple[list[Node], list[tuple[str, str
 
     benchmark = verified["benchmark"]
     nodes = [
-        Node("tasks", "Train tasks", f"{total:,}", "tasks/", (0, 0), (0, 0)),
+        Node("tasks", "Train tasks", f"{tasks:,}", "tasks/", (0, 0), (0, 0)),
         Node(
             "rollouts",
             "Trajectories",

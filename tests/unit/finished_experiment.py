@@ -19,6 +19,7 @@ from swelab.records import check, digest, write_json, write_jsonl
 from swelab.scores.layout import Layout
 from swelab.scores.score import score
 from swelab.scores.verified import trail, verify
+from swelab.usage import usage_of
 
 CONFIGS = {
     "config.yaml": "experiment: demo\n",
@@ -239,18 +240,31 @@ def write_subset(results: Path, subset: str, size: int, seed: int) -> tuple[list
 
 
 def write_run(
-    results: Path, policy: str, subset: str, tasks: list[dict], lock: dict, shards: int, seed: int
+    results: Path,
+    policy: str,
+    subset: str,
+    tasks: list[dict],
+    lock: dict,
+    shards: int,
+    seed: int,
+    sample: int = 0,
 ) -> dict:
-    """Rollouts, grades and report of one policy on one subset; returns the report.
+    """Rollouts, grades and report of one policy's sample on one subset; returns the report.
 
-    Each model loses a task to infrastructure; one of forge-train was lost for the script.
+    Each model loses a task to infrastructure; one of forge-train was lost for the script. Two of three tasks
+    end in a further sample as they did in the first.
     """
     rng = random.Random(f"{seed} {policy} {subset}")
     verdicts = {task["instance_id"]: draw_status(policy, subset, rng) for task in tasks}
+    if sample:
+        rng = random.Random(f"{seed} {policy} {subset} {sample}")
+        again = {task["instance_id"]: draw_status(policy, subset, rng) for task in tasks}
+        verdicts = {name: again[name] if rng.random() < 1 / 3 else verdicts[name] for name in verdicts}
+    suffix = f"s{sample}" if sample else ""
     if policy != "scripted" or subset == "forge-train":
         verdicts[tasks[1]["instance_id"]] = ("infra_error", "model_lost")
     for shard in range(shards):
-        name, mine = f"{shard:03d}of{shards:03d}.jsonl", tasks[shard::shards]
+        name, mine = f"{shard:03d}of{shards:03d}{suffix}.jsonl", tasks[shard::shards]
         rows = [make_trajectory(task, policy, subset, verdicts[task["instance_id"]], rng) for task in mine]
         if shard == 0 and subset.endswith("heldout"):
             rows[0]["messages"][1]["content"] = HOSTILE
@@ -260,14 +274,18 @@ def write_run(
             ]
             rows[0]["model_patch"] = HOSTILE
         grades = [make_grade(task, policy, subset, verdicts[task["instance_id"]]) for task in mine]
+        if sample:
+            rows, grades = ([row | {"sample": sample} for row in each] for each in (rows, grades))
         for kind, records, folder in (("trajectory", rows, "rollouts"), ("grade", grades, "grades")):
             for record in records[:3]:
                 check(record, kind, "made up")
             write_jsonl(results / folder / policy / subset / name, records)
     grades = [make_grade(task, policy, subset, verdicts[task["instance_id"]]) for task in tasks]
+    if sample:
+        grades = [row | {"sample": sample} for row in grades]
     report = build_report(tasks, grades, policy, subset) | {"validation": validation(lock)}
     check(report, "report", "made up")
-    write_json(results / "grades" / policy / subset / "report.json", report)
+    write_json(results / "grades" / policy / subset / f"report{'.' * bool(sample)}{suffix}.json", report)
     return report
 
 
@@ -313,22 +331,37 @@ def write_training(results: Path, rows: int, dropped: dict[str, int], seed: int)
     (results / "sft/demo/dataset.lengths.tsv").write_text("\n".join(table) + "\n")
 
 
-def build(root: Path, train: int = 300, heldout: int = 120, seed: int = 0) -> None:
-    """Writes configs/ and results/ of a finished experiment under `root`."""
+def usage_of_run(results: Path, policy: str, subset: str, sample: int) -> dict:
+    """Tokens and cost by instance id of a run that was written."""
+    paths = (results / "rollouts" / policy / subset).glob(f"*{f's{sample}' if sample else ''}.jsonl")
+    rows = (json.loads(line) for path in paths for line in path.read_text().splitlines())
+    return {row["instance_id"]: usage_of(row) for row in rows if row.get("sample", 0) == sample}
+
+
+def build(
+    root: Path, train: int = 300, heldout: int = 120, seed: int = 0, samples: dict[str, int] | None = None
+) -> None:
+    """Writes configs/ and results/ of a finished experiment under `root`; samples: how many, by policy."""
+    samples = samples or {}
     for name, text in CONFIGS.items():
         path = root / "configs" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    for policy, count in samples.items():
+        path = root / "configs/policies" / f"{policy}.yaml"
+        path.write_text(path.read_text().replace("}", f", samples: {count}}}"))
     results, scores, resolved = root / "results", [], {}
     for subset in ("drill-train", "forge-train", "drill-heldout", "forge-heldout"):
         tasks, lock = write_subset(results, subset, train if subset.endswith("train") else heldout, seed)
         policies = {"scripted": 2} if subset.endswith("train") else {"base": 1, "sft": 2}
         for policy, shards in policies.items():
-            report = write_run(results, policy, subset, tasks, lock, shards, seed)
-            resolved[policy, subset] = report["resolved_instances"]
+            count = range(samples.get(policy, 1))
+            reports = [write_run(results, policy, subset, tasks, lock, shards, seed, each) for each in count]
+            resolved[policy, subset] = sum(report["resolved_instances"] for report in reports)
             if policy != "scripted":
                 path = results / "scores" / policy / f"{subset}.json"
-                write_json(path, score(tasks, report, policy, subset))
+                usage = [usage_of_run(results, policy, subset, each) for each in count]
+                write_json(path, score(tasks, reports, policy, subset, usage))
                 scores.append(path)
     kept = sum(count for (policy, _), count in resolved.items() if policy == "scripted")
     dropped = {"too_long": 7, "duplicate": 12}
@@ -356,5 +389,6 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path)
     parser.add_argument("--train", type=int, default=300)
     parser.add_argument("--heldout", type=int, default=120)
+    parser.add_argument("--samples", type=json.loads, default={})
     arguments = parser.parse_args()
-    build(arguments.folder.resolve(), arguments.train, arguments.heldout)
+    build(arguments.folder.resolve(), arguments.train, arguments.heldout, samples=arguments.samples)
