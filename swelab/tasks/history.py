@@ -42,6 +42,27 @@ def removed_files(task: Record) -> list[str]:
     return sorted({test.partition("::")[0] for test in task["FAIL_TO_PASS"] if "::" in test})
 
 
+def start_files(task: Record) -> dict[str, bytes]:
+    """What `start_command` works with, by name; a patch only where it is the bug and not the answer."""
+    lists = {"touched": patched_files(task), "removed": removed_files(task) if is_bug(task) else []}
+    files = {"scrub.sh": SCRIPT.read_bytes(), "patch": encode_patch(task["patch"] if is_bug(task) else "")}
+    for name, paths in lists.items():
+        kept = [path for path in paths if not path.startswith("/") and ".." not in path.split("/")]
+        files[name] = b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in kept)
+    return files
+
+
+def start_command(task: Record, folder: str) -> str:
+    """The shell line that brings the repository in the working directory to the task's start.
+
+    `folder` holds `start_files` and goes with it. Raises HistoryRefused.
+    """
+    kind, wanted = ("bug", task["instance_id"]) if is_bug(task) else ("fix", task.get("base_commit") or "")
+    if not re.fullmatch(r"[A-Za-z0-9_.+-]*", wanted):
+        raise HistoryRefused(f"{task['instance_id']}: {shorten(wanted)!r} is not a commit")
+    return f"bash {folder}/scrub.sh {kind} '{wanted}' {folder}"
+
+
 def prepare(sandbox: Sandbox, task: Record) -> str:
     """Bring a fresh sandbox of the task's image to the task's start; returns its base commit.
 
@@ -50,19 +71,11 @@ def prepare(sandbox: Sandbox, task: Record) -> str:
     that no branch and no parent tells the clean code. What the image has in its working copy beyond that
     becomes a commit of ours, the same each time. Raises HistoryRefused, SandboxError.
     """
-    bug = is_bug(task)
     folder = f"/tmp/swelab-{secrets.token_hex(8)}"
-    sandbox.put(f"{folder}/scrub.sh", SCRIPT.read_bytes())
-    sandbox.put(f"{folder}/patch", encode_patch(task["patch"]))
-    for name, paths in (("touched", patched_files(task)), ("removed", removed_files(task) if bug else [])):
-        kept = [path for path in paths if not path.startswith("/") and ".." not in path.split("/")]
-        sandbox.put(
-            f"{folder}/{name}", b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in kept)
-        )
-    kind, wanted = ("bug", task["instance_id"]) if bug else ("fix", task.get("base_commit") or "")
-    if not re.fullmatch(r"[A-Za-z0-9_.+-]*", wanted):
-        raise HistoryRefused(f"{task['instance_id']}: {shorten(wanted)!r} is not a commit")
-    result = sandbox.exec(f"bash {folder}/scrub.sh {kind} '{wanted}' {folder}", limits=LIMITS)
+    command = start_command(task, folder)
+    for name, content in start_files(task).items():
+        sandbox.put(f"{folder}/{name}", content)
+    result = sandbox.exec(command, limits=LIMITS)
     said = result.output.decode(errors="replace").strip().splitlines() or [f"exit {result.returncode}"]
     word, _, rest = said[-1].partition(" ")
     if result.returncode == 0 and word == "BASE" and re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", rest):
