@@ -131,8 +131,8 @@ def _branch(value: Record, schema: Record, root: Record) -> Record:
     """The branch of a `oneOf` that a mapping's constant key (such as `kind`) selects."""
     schema = _resolve(schema, root)
     for option in (_resolve(each, root) for each in schema.get("oneOf", [])):
-        constants = {k: p["const"] for k, p in option.get("properties", {}).items() if "const" in p}
-        if constants and all(value.get(k) == c for k, c in constants.items()):
+        constants = {k: p for k, p in option.get("properties", {}).items() if "const" in p}
+        if constants and all(value.get(k, p.get("default")) == p["const"] for k, p in constants.items()):
             return option
     return schema
 
