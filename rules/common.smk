@@ -102,8 +102,11 @@ def scaffold_path(wildcards):
 
 
 def scaffold_settings(wildcards):
+    """The policy's scaffold, with what stands in the configuration that it names."""
     scaffold = policy_settings(wildcards).get("scaffold")
-    return recipes.named("scaffold", scaffold) if scaffold else {}
+    settings = recipes.named("scaffold", scaffold) if scaffold else {}
+    named = settings.get("config")
+    return settings | {"config": recipes.read_yaml(named)} if named else settings
 
 
 def policy_weights(wildcards):

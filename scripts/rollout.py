@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from swelab import recipes
+from swelab.batch_rollouts import roll_out_batch
 from swelab.console import run_script
 from swelab.models.policy import of_sample, same_again
 from swelab.records import write_jsonl
@@ -31,7 +32,6 @@ def main() -> None:
     policy = recipes.load("policy", args.policy)
     if note := same_again(policy):
         print(f"note: {args.policy.stem}: {note}", file=sys.stderr)
-    sample = sample_of(args.shard)
     named = {"policy_name": args.policy.stem, "subset": args.subset, "shard": args.shard}
     if policy["kind"] == "recorded":
         names = [task["instance_id"] for task in read_kept(args.tasks, args.lock)]
@@ -39,16 +39,14 @@ def main() -> None:
         rows = recorded(names, folder=str(folder), runs=policy.get("samples", 1), **named)
         write_jsonl(args.output, numbered(rows, args.shard))
         return
-    rows = roll_out(
-        kept_tasks(args.tasks, args.lock, args.shard),
-        policy=of_sample(policy, sample),
-        scaffold=recipes.load("scaffold", args.scaffold) if args.scaffold else {},
-        repos_dir=args.repos_dir,
-        images_path=args.images,
-        progress=args.progress,
-        workers=args.workers,
-        **named,
-    )
+    scaffold = recipes.load("scaffold", args.scaffold) if args.scaffold else {}
+    named |= {"policy": of_sample(policy, sample_of(args.shard)), "scaffold": scaffold}
+    named |= {"progress": args.progress, "workers": args.workers, "images_path": args.images}
+    tasks = kept_tasks(args.tasks, args.lock, args.shard)
+    if scaffold.get("agent") == "swe-agent":
+        rows = roll_out_batch(tasks, **named)
+    else:
+        rows = roll_out(tasks, repos_dir=args.repos_dir, **named)
     write_jsonl(args.output, numbered(rows, args.shard))
 
 

@@ -105,7 +105,9 @@ def check_policy(name: str, configs: Path = recipes.CONFIGS) -> None:
     if policy["kind"] == "recorded":
         is_published(policy)
     else:
-        recipes.named("scaffold", policy["scaffold"], configs)
+        scaffold = recipes.named("scaffold", policy["scaffold"], configs)
+        if "config" in scaffold:
+            recipes.read_yaml(scaffold["config"])
     kind, _, weights = policy.get("weights", "").partition(":")
     if kind in ("sft", "model") and weights:
         recipes.named(kind, weights, configs)

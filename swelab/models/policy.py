@@ -10,7 +10,7 @@ from swelab.experiment import key_variables, weights_paths
 from swelab.models.chat import ChatModel
 from swelab.models.fleet import serve_fleet
 from swelab.models.hosted import HostedModel, Service
-from swelab.models.keys import KeyRing, read_keys
+from swelab.models.keys import SEPARATOR, KeyRing, read_keys
 from swelab.models.ledger import Ledger, told
 from swelab.models.litellm_calls import price_table
 from swelab.models.meter import Meter
@@ -74,14 +74,27 @@ def open_policy(policy: Record, name: str, scaffold: Record, log: Path, paid: Pa
     elif policy["kind"] == "hosted":
         with open_service(policy, name, scaffold, paid) as service:
             yield lambda task: HostedModel(service, scaffold, lambda: paid.turns(task))
+    else:
+        with open_endpoint(policy, name, log) as endpoint:
+            yield lambda task: ChatModel(endpoint, scaffold, policy["sampling"])
+
+
+@contextmanager
+def open_endpoint(policy: Record, name: str, log: Path) -> Iterator[Endpoint]:
+    """The service that a policy's model answers at, for a program that asks it by itself.
+
+    A checkpoint is served as in `open_policy`; a hosted model's address may be '', which LiteLLM then knows.
+    Raises InputError (its key is not set), ServingError.
+    """
+    if policy["kind"] == "hosted":
+        key = SEPARATOR.join(key.secret or "" for key in read_keys(key_variables(policy)))
+        yield Endpoint(url=policy.get("api_base", ""), api_key=key, model=policy["model"])
     elif policy.get("endpoint"):
         key = os.environ.get(policy.get("api_key_env", ""), "")
-        endpoint = Endpoint(url=policy["endpoint"], api_key=key, model=name)
-        yield lambda task: ChatModel(endpoint, scaffold, policy["sampling"])
+        yield Endpoint(url=policy["endpoint"], api_key=key, model=name)
     else:
-        folder = Path(weights_paths(policy)[0])
         with serve_fleet(
-            folder,
+            Path(weights_paths(policy)[0]),
             name=name,
             job=policy["job"],
             context_length=policy["context_length"],
@@ -90,7 +103,7 @@ def open_policy(policy: Record, name: str, scaffold: Record, log: Path, paid: Pa
             startup_seconds=STARTUP_SECONDS,
             log=log,
         ) as endpoint:
-            yield lambda task: ChatModel(endpoint, scaffold, policy["sampling"])
+            yield endpoint
 
 
 @contextmanager

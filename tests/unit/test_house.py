@@ -42,6 +42,8 @@ MAY_USE = {
     "recorded_rows": {"hub", "records", "streams", "trajectory_files"},
     "rollouts": FOUNDATION
     | {"agents", "images", "models", "recorded", "sandbox", "tasks", "trajectory_files"},
+    "batch_rollouts": FOUNDATION
+    | {"agents", "images", "models", "recorded", "rollouts", "sandbox", "tasks", "trajectory_files"},
     "sft": FOUNDATION | {"recorded", "sft", "tasks", "models", "trajectory_files"},
     "probe": FOUNDATION | {"sandbox"},
     "scores": FOUNDATION | {"grading", "scores", "tasks"},

@@ -1,0 +1,186 @@
+"""The `swe-agent` scaffold: what SWE-agent is told, in the form that its version 1.1.0 reads.
+
+Its prompts and tools stand in a configuration file of its own kind, whose section `agent` is used. Model,
+limits and instances come from us: a policy is the same whichever scaffold it acts in. No secret is in what is
+written; the key goes by a variable of the environment.
+"""
+
+import base64
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from swelab import recipes
+from swelab.models.serving import Endpoint
+from swelab.records import InputError, Record
+
+KEY_VARIABLE = "SWELAB_SWEAGENT_KEY"
+CHUNK = 32 << 10
+"""A command goes through `bash -n` as one argument, of 128 KiB at most."""
+NOT_OURS = ("model", "name", "type")
+
+
+def with_configuration(scaffold: Record) -> Record:
+    """The scaffold with the section `agent` of the file that `config` names in place of its path.
+
+    Without what the policy says: the model. Raises InputError: no such file, no such section, another agent.
+    """
+    path = scaffold["config"]
+    found = recipes.read_yaml(path)
+    section = found.get("agent") if isinstance(found, dict) else None
+    if not isinstance(section, dict) or not section:
+        raise InputError("no section agent", path, "a configuration of SWE-agent")
+    if section.get("type", "default") != "default":
+        raise InputError(f"an agent of type {section['type']}", path, "the default agent")
+    return scaffold | {"config": {name: part for name, part in section.items() if name not in NOT_OURS}}
+
+
+def hosted_model(policy: Record, scaffold: Record) -> Record:
+    """Section `agent.model` for a service that LiteLLM knows by the model's name."""
+    sampling, known = policy["sampling"], {}
+    if policy.get("api_base"):
+        known["api_base"] = policy["api_base"]
+    if policy.get("api_key_env"):
+        known["api_key"] = f"${KEY_VARIABLE}"
+    return known | {
+        "name": policy["model"],
+        "per_instance_cost_limit": scaffold["cost_limit"],
+        "max_output_tokens": sampling["max_tokens"],
+        **_asked(sampling, scaffold),
+        # Some services refuse a temperature beside a nucleus, or a seed.
+        "top_p": sampling["top_p"] if sampling["top_p"] < 1 else None,
+        "completion_kwargs": _completion(sampling) | {"drop_params": True},
+    }
+
+
+def served_model(endpoint: Endpoint, policy: Record, scaffold: Record) -> Record:
+    """Section `agent.model` for weights behind `endpoint`. A dollar bounds nothing there; calls do."""
+    sampling = policy["sampling"]
+    room = policy["context_length"] - sampling["max_tokens"]
+    if room <= 0:
+        raise InputError(
+            f"sampling.max_tokens {sampling['max_tokens']} leaves no room in a context of "
+            f"{policy['context_length']} tokens",
+            f"policy {endpoint.model}",
+        )
+    base = endpoint.url.rstrip("/")
+    return {
+        "name": f"openai/{endpoint.model}",
+        "api_base": base if base.endswith("/v1") else f"{base}/v1",
+        "api_key": f"${KEY_VARIABLE}",
+        "per_instance_cost_limit": 0,
+        "max_input_tokens": room,
+        **_asked(sampling, scaffold),
+        "top_p": sampling["top_p"],
+        "completion_kwargs": _completion(sampling),
+    }
+
+
+def _asked(sampling: Record, scaffold: Record) -> Record:
+    retry = {"retries": scaffold["retries"], "min_wait": 1, "max_wait": 60}
+    return {
+        "total_cost_limit": 0,
+        "per_instance_call_limit": scaffold["call_limit"],
+        "temperature": sampling["temperature"],
+        "retry": retry,
+    }
+
+
+def _completion(sampling: Record) -> Record:
+    return {name: sampling[name] for name in ("max_tokens", "seed", "stop") if name in sampling}
+
+
+def prices(endpoint: Endpoint) -> Record:
+    """A registry for LiteLLM by which weights of ours cost nothing, were they named as a vendor's model."""
+    free = {"litellm_provider": "openai", "mode": "chat", "supports_function_calling": True}
+    free |= {"input_cost_per_token": 0, "output_cost_per_token": 0}
+    return dict.fromkeys((endpoint.model, f"openai/{endpoint.model}"), free)
+
+
+def instance(
+    task: Record,
+    image: str,
+    workdir: str,
+    start: tuple[str, Mapping[str, bytes]],
+    scaffold: Record,
+    labels: Mapping[str, str],
+) -> Record:
+    """One entry of an instance file of type expert_file.
+
+    image: reference of an image that the engine holds; workdir: where its repository lies; start: a shell
+    line to run there, with {folder} for a folder that holds those files; labels: of the container. The
+    repository is not reset: that would ask its origin for what came later.
+    """
+    marks = [f"--label={name}={value}" for name, value in labels.items()]
+    deployment = {
+        "type": "docker",
+        "image": image,
+        "pull": "never",
+        "python_standalone_dir": scaffold["python_standalone_dir"],
+        "docker_args": [*scaffold["docker_args"], *marks],
+        "startup_timeout": scaffold["startup_seconds"],
+    }
+    if scaffold["port"]:
+        deployment["port"] = scaffold["port"]
+    return {
+        "env": {
+            "deployment": deployment,
+            "repo": {"type": "preexisting", "repo_name": workdir.strip("/"), "reset": False},
+            "post_startup_commands": start_commands(*start),
+            "post_startup_command_timeout": 900,
+        },
+        "problem_statement": {
+            "type": "text",
+            "text": task["problem_statement"],
+            "id": task["instance_id"],
+        },
+    }
+
+
+def start_commands(line: str, files: Mapping[str, bytes]) -> list[str]:
+    """Commands that put `files` into a folder of the container, run `line` there, and leave nothing behind.
+
+    They are of the shell that the agent goes on with: none stays in its history.
+    """
+    folder = "/tmp/swelab-start"
+    text = base64.b64encode(_packed(files)).decode()
+    chunks = [text[at : at + CHUNK] for at in range(0, len(text), CHUNK)]
+    return [
+        "set +o history",
+        f"rm -rf {folder} && mkdir -p {folder}",
+        *(f"printf %s {chunk} >> {folder}/packed" for chunk in chunks),
+        f"base64 -d {folder}/packed | tar -xz -C {folder} && rm {folder}/packed",
+        line.format(folder=folder),
+        f"rm -rf {folder}; history -c; set -o history",
+    ]
+
+
+def _packed(files: Mapping[str, bytes]) -> bytes:
+    """A compressed tar archive; the same files give the same bytes."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return gzip.compress(stream.getvalue(), mtime=0)
+
+
+def write_run(folder: Path, scaffold: Record, model: Record, instances: list[Record], workers: int) -> Path:
+    """Writes the files of one `sweagent run-batch` beside its `folder`; the path of its configuration."""
+    listed = folder.with_name(f"{folder.name}.instances.json")
+    listed.write_text(json.dumps(instances, indent=1), encoding="utf-8")
+    configuration = {
+        "agent": {**scaffold["config"], "model": model},
+        "instances": {"type": "expert_file", "path": str(listed)},
+        "output_dir": str(folder),
+        "num_workers": workers,
+        "progress_bar": False,
+        "random_delay_multiplier": scaffold["start_delay"],
+    }
+    path = folder.with_name(f"{folder.name}.config.json")  # JSON is YAML, and has no surprising scalars
+    path.write_text(json.dumps(configuration, indent=1), encoding="utf-8")
+    return path

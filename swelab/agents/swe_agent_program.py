@@ -1,0 +1,162 @@
+"""SWE-agent's own program, in an environment of its own: found, its version checked, run and watched."""
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from swelab.models import ServingError
+from swelab.records import Fault, InputError, shorten
+from swelab.tether import Tethered, fault_line, tail
+
+PROGRAM_VARIABLE = "SWELAB_SWEAGENT"
+DEFAULT = ".venv-swe-agent/bin/sweagent"
+VERSIONS = {"1.1.0"}
+POLL_SECONDS = 0.5
+STOP_SECONDS = 20
+_TOLD = re.compile(r"SWE-agent version (\S+)")
+_REFUSED = re.compile(r"\b(AuthenticationError|PermissionDeniedError|NotFoundError|UnsupportedParamsError)\b")
+_LACKS = re.compile(r"No module named [\w'.]+")
+_OURS = ("SWE_AGENT_CONFIG_DIR", "SWE_AGENT_TOOLS_DIR", "SWE_AGENT_TRAJECTORY_DIR", "SWE_AGENT_CONFIG_ROOT")
+
+
+class AgentFailed(Fault):
+    """SWE-agent ended before its time, or hung; what it finished is kept."""
+
+
+def find_program() -> str:
+    """Path of the program `sweagent`: $SWELAB_SWEAGENT, else that of `make swe-agent`, else one on the path.
+
+    Raises InputError: there is none, it does not start, or it is of another version.
+    """
+    given = os.environ.get(PROGRAM_VARIABLE, "")
+    expected = f"SWE-agent {' or '.join(sorted(VERSIONS))} (make swe-agent, or ${PROGRAM_VARIABLE})"
+    found = shutil.which(given) if given else shutil.which(DEFAULT) or shutil.which("sweagent")
+    if not found:
+        raise InputError("no such program", given or "sweagent", expected)
+    program = str(Path(found).absolute())
+    try:
+        done = subprocess.run(
+            [program, "--help"],
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=120,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError(f"does not start: {shorten(str(error))}", program, expected) from None
+    said = (done.stdout + done.stderr).decode(errors="replace")
+    version = _TOLD.search(said)
+    if done.returncode or not version:
+        last = said.strip().splitlines()[-1:] or ["it printed nothing"]
+        raise InputError(f"does not tell its version: {shorten(last[0])}", program, expected)
+    if version[1] not in VERSIONS:
+        raise InputError(f"this is version {version[1]}", program, expected)
+    return program
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without settings that would change the run from outside."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("SWE_AGENT_") or k in _OURS}
+    return kept | {"COLUMNS": "400", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONUNBUFFERED": "1"}
+
+
+def run_batch(
+    program: str,
+    config: Path,
+    folder: Path,
+    *,
+    secrets: dict[str, str],
+    stall_seconds: float,
+    alive: Callable[[], bool],
+    done: Callable[[], None],
+    log: Path,
+) -> None:
+    """Runs `sweagent run-batch` on a configuration; its output goes to `log`, what it leaves to `folder`.
+
+    `secrets` are variables of its environment. `done` is called now and then. It is ended, with all processes
+    that it started, when we are, when the model server is not `alive`, or when nothing below `folder` changes
+    for `stall_seconds`. Raises AgentFailed, ServingError.
+    """
+    with open(log, "ab") as stream:
+        start = stream.tell()
+        process = Tethered(
+            lambda scratch: [program, "run-batch", "--config", str(config)],
+            env=_environment() | secrets,
+            log=stream,
+        )
+        try:
+            code = _watch(process, folder, stall_seconds, alive, done)
+        finally:
+            process.stop(STOP_SECONDS)
+    if code is None:
+        raise AgentFailed(f"{program} did nothing for {stall_seconds:g} s and was ended; see {log}")
+    if not alive():
+        raise ServingError(f"the model server has ended; see {log}")
+    if code:
+        raise AgentFailed(f"{program} ended with exit status {code}: {_complaint(log, start)}; see {log}")
+
+
+def _watch(
+    process: Tethered, folder: Path, stall: float, alive: Callable[[], bool], done: Callable[[], None]
+) -> int | None:
+    """The exit status; None when it hangs. Ends with the model server, too."""
+    changed, looked = time.time(), time.monotonic()
+    while (code := process.poll()) is None and alive():
+        time.sleep(POLL_SECONDS)
+        if time.monotonic() - looked >= min(10, stall / 4):
+            looked = time.monotonic()
+            changed = max(changed, _newest(folder))
+            done()
+            if time.time() - changed > stall:
+                return None
+    return code or 0
+
+
+def _newest(folder: Path) -> float:
+    """When anything in a run's folder, or in the folders of its instances, last changed."""
+    newest = 0.0
+    for place in (folder, *(path for path in _entries(folder) if path.is_dir())):
+        for path in _entries(place):
+            try:
+                newest = max(newest, path.stat().st_mtime)
+            except OSError:
+                continue
+    return newest
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _complaint(log: Path, start: int) -> str:
+    """The line that says why a run ended, of what was written to `log` since byte `start`."""
+    size = log.stat().st_size - start
+    lines = [" ".join(line.strip("│╭╮╰╯─ \t").split()) for line in tail(log, max(size, 1)).splitlines()]
+    for word in ("Input should", "not permitted", "Error:"):  # pydantic's words say more than what it raises
+        if wanted := [line for line in lines if word in line]:
+            return shorten(wanted[-1])
+    return fault_line(log)
+
+
+def hopeless(text: str) -> str:
+    """Why no further try can end otherwise than with `text`, an instance's last word; or ''."""
+    if lacks := _LACKS.search(text):
+        return f"SWE-agent's environment is not whole: {lacks[0]}; expected envs/swe-agent.txt"
+    return f"the model service refused: {shorten(text)}" if _REFUSED.search(text) else ""
+
+
+def stopped(folder: Path) -> str:
+    """Why SWE-agent broke a batch off although it ended well, or ''; from the run's own log."""
+    try:
+        lines = (folder / "run_batch.log").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    said = [line for line in lines if "Exiting because" in line]
+    return shorten(said[-1].partition("Exiting because")[2].strip(" .")) if said else ""

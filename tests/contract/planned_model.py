@@ -1,0 +1,90 @@
+"""A chat service with a fixed plan: its answer depends on how many turns a conversation has had."""
+
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+KEY = "planned-key-8d1f"
+EDIT = {
+    "command": "str_replace",
+    "path": "/testbed/calc/core.py",
+    "old_str": "return a - b",
+    "new_str": "return a + b",
+}
+PLAN = [
+    ("I look.", "bash", {"command": "git log --all --oneline | wc -l; history | wc -l; cat calc/core.py"}),
+    ("I view.", "str_replace_editor", {"command": "view", "path": "/testbed/calc/core.py"}),
+    ("I repair it.", "str_replace_editor", EDIT),
+    ("I submit.", "submit", {}),
+    ("I submit for good.", "submit", {}),
+]
+OVERFLOW = (
+    "Requested token count exceeds the model's maximum context length of 4096 tokens. You requested a total "
+    "of 5000 tokens: 3976 tokens from the input messages and 1024 tokens for the completion."
+)
+
+
+def as_call(number, thought, name, arguments):
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    call = {"id": f"call_{number}", "type": "function", "function": function}
+    return {"role": "assistant", "content": thought, "tool_calls": [call]}
+
+
+def as_xml(number, thought, name, arguments):
+    inner = "".join(f"<parameter={key}>{value}</parameter>\n" for key, value in arguments.items())
+    return {"role": "assistant", "content": f"{thought}\n\n<function={name}>\n{inner}</function>"}
+
+
+def as_block(number, thought, name, arguments):
+    block = f"```mswea_bash_command\n{arguments['command']}\n```"
+    return {"role": "assistant", "content": f"{thought}\n\n{block}"}
+
+
+def answer(body, plan, form):
+    """(status, reply) to a request. The issue's own words make it stumble."""
+    said = json.dumps(body["messages"][:3])
+    turns = sum(message["role"] == "assistant" for message in body["messages"])
+    if "OVERFLOW" in said and turns:
+        return 400, {"object": "error", "message": OVERFLOW, "type": "BadRequestError", "code": 400}
+    if "ENDLESS" in said:
+        plan = [("Again.", "bash", {"command": "true"})]
+    write = form or (as_call if body.get("tools") else as_xml)
+    message = write(turns, *plan[min(turns, len(plan) - 1)])
+    reason = "tool_calls" if "tool_calls" in message else "stop"
+    choice = {"index": 0, "finish_reason": reason, "message": message}
+    usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+    reply = {"id": "x", "object": "chat.completion", "created": 1, "model": body["model"]}
+    return 200, reply | {"choices": [choice], "usage": usage}
+
+
+@contextmanager
+def planned_model(plan=PLAN, form=None):
+    """The address of a running service; `requests` of it are the bodies that it got."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            server.requests.append(body)
+            if self.headers["Authorization"] != f"Bearer {KEY}":
+                status, reply = 401, {"error": {"message": "wrong key", "type": "auth", "code": 401}}
+            else:
+                status, reply = answer(body, plan, form)
+            data = json.dumps(reply).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.requests, server.url = [], f"http://127.0.0.1:{server.server_address[1]}/v1"
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()

@@ -1,0 +1,195 @@
+"""SWE-agent's batches as a stage: resumed, retried, typed; a stand-in for the program, a real engine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from swelab import recipes
+from swelab.agents.swe_agent_program import AgentFailed
+from swelab.batch_rollouts import roll_out_batch
+from swelab.records import InputError, check, read_json, write_json
+from swelab.tasks.locks import kept_tasks
+from tests.conftest import ROOT, run_python
+from tests.contract.attacks import processes_with, until
+from tests.contract.planned_model import KEY
+from tests.unit.recorded_runs import PATCH
+
+pytestmark = pytest.mark.real
+STANDIN = Path(__file__).with_name("sweagent_standin.py")
+NAMES = ("o__r.1.x__1", "o__r.1.x__2", "o__r.1.x__3")
+
+
+@pytest.fixture
+def place(engine, image, tmp_path, monkeypatch):
+    """A shard of three tasks in an image that the engine holds, a policy and a scaffold, and the stand-in."""
+    from swelab.sandbox.docker_engine import Engine
+    from swelab.sandbox.sandbox_image import loaded
+
+    held = loaded(Engine())
+    row = {"repo": "o/r", "patch": PATCH, "problem_statement": "Mend it.", "image_name": held.name}
+    row |= {"FAIL_TO_PASS": ["t.py::t"], "PASS_TO_PASS": []}
+    write_json(tmp_path / "tasks.json", [row | {"instance_id": name} for name in NAMES])
+    known = {"digest": held.digest, "bytes": 1, "folder": "", "workdir": "/testbed"}
+    known |= {"pulled": "2025-01-01", "checked": 1, "leaks": []}
+    write_json(tmp_path / "images.json", {"images": {held.name: known}, "failed": {}, "counts": {}})
+    endpoint = (
+        "{kind: checkpoint, scaffold: x, weights: w, endpoint: 'http://127.0.0.1:9/v1', api_key_env: K}"
+    )
+    (tmp_path / "student.yaml").write_text(endpoint)
+    scaffold = {"agent": "swe-agent", "config": "configs/swe-agent/infer.yaml", "stall_seconds": 2}
+    write_json(tmp_path / "scaffold.yaml", scaffold)
+    program = tmp_path / "sweagent"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {STANDIN} "$@"\n')
+    program.chmod(0o755)
+    (tmp_path / "patch").write_text(PATCH)
+    for name, value in {
+        "SWELAB_SWEAGENT": program,
+        "STANDIN_PATCH": tmp_path / "patch",
+        "STANDIN_TOLD": tmp_path / "told",
+        "K": KEY,
+    }.items():
+        monkeypatch.setenv(name, str(value))
+    return tmp_path
+
+
+def roll_out(place, monkeypatch, mode="", **settings):
+    """The shard's trajectories by name, from a program that behaves as `mode` says."""
+    monkeypatch.setenv("STANDIN", mode)
+    scaffold = recipes.load("scaffold", place / "scaffold.yaml")
+    rows = roll_out_batch(
+        kept_tasks(place / "tasks.json", None, "000of001"),
+        policy_name="student",
+        policy=recipes.load("policy", place / "student.yaml"),
+        scaffold=scaffold | settings,
+        subset="s",
+        shard="000of001",
+        images_path=place / "images.json",
+        progress=place / "progress" / "000of001.jsonl",
+        workers=2,
+    )
+    found = {row["instance_id"]: row for row in rows}
+    for row in found.values():
+        check(row, "trajectory", "row")
+    return found
+
+
+def outcomes(rows):
+    return [rows[name]["outcome"] for name in NAMES]
+
+
+def starts(place):
+    """What the program was told, each time that it ran a batch."""
+    told = place / "told"
+    return [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
+
+
+def test_a_shard_is_one_batch_and_nothing_is_done_twice(place, monkeypatch, engine):
+    rows = roll_out(place, monkeypatch)
+    assert outcomes(rows) == ["submitted"] * 3
+    first = rows[NAMES[0]]
+    assert first["model_patch"] == PATCH and first["info"]["patch_from"] == "pred"
+    assert first["policy"] == "student" and first["trajectory_format"] == "swe-agent"
+    assert roll_out(place, monkeypatch, "empty") == rows and len(starts(place)) == 1
+    (place / "progress/000of001.jsonl").unlink()
+    assert roll_out(place, monkeypatch, "empty") == rows and len(starts(place)) == 1
+    changed = roll_out(place, monkeypatch, call_limit=9)
+    assert outcomes(changed) == ["submitted"] * 3 and len(starts(place)) == 2
+    assert changed[NAMES[0]]["key"] != first["key"]
+
+
+def test_what_the_program_is_told(place, monkeypatch):
+    roll_out(place, monkeypatch)
+    told = starts(place)[0]
+    assert told["key"] == KEY and KEY not in " ".join(told["argv"])
+    holders = [path for path in (place / "progress").rglob("*") if path.is_file()]
+    assert len(holders) > 8 and not [path for path in holders if KEY.encode() in path.read_bytes()]
+    config = read_json(told["argv"][3])
+    model = config["agent"]["model"]
+    assert model["name"] == "openai/student" and model["api_base"] == "http://127.0.0.1:9/v1"
+    assert model["per_instance_cost_limit"] == model["total_cost_limit"] == 0
+    assert model["per_instance_call_limit"] == 75 and model["max_input_tokens"] == 32768 - 1024
+    prices = read_json(model["litellm_model_registry"])["openai/student"]
+    assert prices["input_cost_per_token"] == prices["output_cost_per_token"] == 0
+    assert config["agent"]["tools"]["parse_function"]["type"] == "xml_function_calling"
+    assert config["agent"]["history_processors"] == [{"type": "last_n_observations", "n": 5}]
+    task = read_json(config["instances"]["path"])[0]
+    deployment = task["env"]["deployment"]
+    assert deployment["python_standalone_dir"] == "" and deployment["pull"] == "never"
+    assert deployment["image"].startswith("sha256:") and "--memory=10g" in deployment["docker_args"]
+    assert task["env"]["repo"] == {"type": "preexisting", "repo_name": "testbed", "reset": False}
+
+
+@pytest.mark.parametrize("mode", ["half", "killed", "stuck"])
+def test_a_batch_that_ends_early_goes_on(place, monkeypatch, mode):
+    assert outcomes(roll_out(place, monkeypatch, mode)) == ["submitted"] * 3
+    assert len(starts(place)) == 3  # one instance each
+
+
+def test_lost_containers_are_tried_again_and_counted_apart(place, monkeypatch):
+    assert outcomes(roll_out(place, monkeypatch, "once")) == ["submitted"] * 3
+    assert len(starts(place)) == 2
+    rows = roll_out(place, monkeypatch, "lost", call_limit=9)
+    assert outcomes(rows) == ["sandbox_lost", "submitted", "submitted"]
+    assert rows[NAMES[0]]["model_patch"] == "" and len(starts(place)) == 5
+    assert outcomes(roll_out(place, monkeypatch, call_limit=9)) == ["submitted"] * 3  # by a later run
+
+
+@pytest.mark.parametrize("mode, reason", [("empty", "no reason given"), ("truncated", "not JSON")])
+def test_what_is_not_there_is_lost_with_its_reason(place, monkeypatch, mode, reason):
+    rows = roll_out(place, monkeypatch, mode)
+    assert outcomes(rows) == ["sandbox_lost"] * 3 and reason in rows[NAMES[0]]["info"]["reason"]
+    assert outcomes(roll_out(place, monkeypatch)) == ["submitted"] * 3
+
+
+@pytest.mark.parametrize(
+    "mode, words",
+    [
+        ("unpriced", "broke the batch off: ModelConfigurationError"),
+        ("refused", "the model service refused: .*AuthenticationError"),
+        ("broken", "No module named 'mcp'; expected envs/swe-agent.txt"),
+        ("version", "this is version 1.0.1; expected SWE-agent 1.1.0"),
+        ("dumb", "does not tell its version: it printed nothing; expected SWE-agent 1.1.0"),
+        ("settings", "exit status 1: Input should be a valid list"),
+    ],
+)
+def test_what_no_further_try_can_mend_is_one_line(place, monkeypatch, mode, words):
+    with pytest.raises((InputError, AgentFailed), match=words) as caught:
+        roll_out(place, monkeypatch, mode)
+    assert "\n" not in str(caught.value) and len(starts(place)) <= 1
+
+
+def test_bad_input_by_the_script(place, monkeypatch):
+    def fault(*, policy="student.yaml", **variables):
+        words = ["--tasks", place / "tasks.json", "--repos-dir", place, "--images", place / "images.json"]
+        words += ["--policy", place / policy, "--scaffold", place / "scaffold.yaml", "--subset", "s"]
+        words += ["--progress", place / "p.jsonl", "--output", place / "out.jsonl"]
+        done = run_python("-m", "scripts.rollout", *words, env=os.environ | variables)
+        assert done.returncode == 2 and not (place / "out.jsonl").exists(), done.stderr
+        return done.stderr.strip().splitlines()[-1]
+
+    assert "error: /none/sweagent: no such program; expected SWE-agent 1.1.0 (make swe-agent" in fault(
+        SWELAB_SWEAGENT="/none/sweagent"
+    )
+    (place / "script.yaml").write_text("{kind: scripted, scaffold: x}")
+    assert "a policy of kind scripted with a scaffold of SWE-agent" in fault(policy="script.yaml")
+
+
+def test_a_killed_run_leaves_no_process_and_loses_nothing_that_was_finished(place, monkeypatch):
+    words = ["--tasks", place / "tasks.json", "--repos-dir", place, "--images", place / "images.json"]
+    words += ["--policy", place / "student.yaml", "--scaffold", place / "scaffold.yaml", "--subset", "s"]
+    words += ["--progress", place / "progress/000of001.jsonl", "--output", place / "out.jsonl"]
+    command = [sys.executable, "-m", "scripts.rollout", *map(str, words)]
+    process = subprocess.Popen(command, env=os.environ | {"STANDIN": "stuck"}, cwd=ROOT)
+    finished = place / f"progress/000of001.swe-agent/{NAMES[0]}/{NAMES[0]}.pred"
+    assert until(finished.exists, 60)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert until(lambda: not processes_with(str(STANDIN)), 10)
+    made = finished.stat().st_mtime_ns
+    assert outcomes(roll_out(place, monkeypatch)) == ["submitted"] * 3
+    assert finished.stat().st_mtime_ns == made and len(starts(place)) == 2
