@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from swelab import recipes
+from swelab.agents.mini_benchmark import benchmark_scaffold
 from swelab.batch_rollouts import roll_out_batch
 from swelab.console import run_script
 from swelab.models.policy import of_sample, same_again
@@ -40,6 +41,8 @@ def main() -> None:
         write_jsonl(args.output, numbered(rows, args.shard))
         return
     scaffold = recipes.load("scaffold", args.scaffold) if args.scaffold else {}
+    if scaffold.get("agent") == "mini-swebench":
+        scaffold = benchmark_scaffold(scaffold)
     named |= {"policy": of_sample(policy, sample_of(args.shard)), "scaffold": scaffold}
     named |= {"progress": args.progress, "workers": args.workers, "images_path": args.images}
     tasks = kept_tasks(args.tasks, args.lock, args.shard)

@@ -16,7 +16,7 @@ from minisweagent.exceptions import Submitted  # noqa: E402
 from swelab.models import BudgetSpent, ContextLimit, ModelLost  # noqa: E402
 from swelab.models.text import Settings  # noqa: E402
 from swelab.records import Record  # noqa: E402
-from swelab.sandbox import Limits, Sandbox, SandboxError  # noqa: E402
+from swelab.sandbox import ExecResult, Limits, Sandbox, SandboxError  # noqa: E402
 
 EXIT_OUTCOMES = {
     "Submitted": "submitted",
@@ -40,7 +40,8 @@ class SandboxEnvironment:
     """mini-swe-agent's Environment protocol over a sandbox.
 
     A command whose output begins with the submit marker (exit code 0) ends the rollout; its
-    submission is the diff between `base` (a commit hash) and the working copy.
+    submission is the diff between `base` (a commit hash) and the working copy, or with the scaffold's
+    `submission: printed` what that command printed after the marker.
     """
 
     def __init__(self, sandbox: Sandbox, base: str, scaffold: Record):
@@ -50,17 +51,28 @@ class SandboxEnvironment:
 
     def execute(self, action: dict, cwd: str = "") -> dict:
         """Runs one command: {"output", "returncode", "exception_info"}. Raises Submitted, SandboxError."""
-        result = self.sandbox.exec(action["command"], limits=self.limits)
+        command, variables = action["command"], self.scaffold.get("environment")
+        if prelude := self.scaffold.get("prelude"):
+            command = f"{prelude}\n{command}"
+        result = self.sandbox.exec(command, env=variables, limits=self.limits)
         output = result.output.decode("utf-8", "replace")
         if (
             result.returncode == 0
             and output.lstrip().partition("\n")[0].strip() == self.scaffold["submit_marker"]
         ):
-            extra = {"exit_status": "Submitted", "submission": self.diff()}
+            printed = self.scaffold.get("submission") == "printed"
+            patch = self.printed(result) if printed else self.diff()
+            extra = {"exit_status": "Submitted", "submission": patch}
             raise Submitted({"role": "exit", "content": "", "extra": extra})
         stopped = result.limit not in ("", "output")
         bound = f"the command was stopped at its {result.limit} limit" if stopped else ""
         return {"output": output, "returncode": result.returncode, "exception_info": bound}
+
+    @staticmethod
+    def printed(result: ExecResult) -> str:
+        """What follows the marker, byte for byte; '' when something of it was not kept."""
+        text = result.output.decode("utf-8", "surrogateescape").lstrip()
+        return "" if result.dropped_bytes else text.partition("\n")[2]
 
     def diff(self) -> str:
         """What changed since the base commit, new files included. Raises SandboxError."""

@@ -1,0 +1,66 @@
+"""mini-swe-agent at its benchmark settings: prompts and limits as the installed package has them.
+
+They are read from the package's `config/benchmarks/`, so that they are those of the pinned version word for
+word, and become a scaffold of kind `mini`. What differs, with why, stands in docs/mini.md.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from swelab import recipes
+from swelab.records import InputError, Record
+
+FILES = {"text": "swebench_backticks.yaml"}
+ACTION = r"```mswea_bash_command\s*\n(.*?)\n```"
+"""The default of the package's own text model."""
+WHOLE = 1 << 30
+"""The package's template shortens observations itself."""
+TESTBED = "/opt/miniconda3/envs/testbed"
+PRELUDE = (
+    f"[ ! -d {TESTBED}/bin ] || "
+    f"export PATH={TESTBED}/bin:$PATH CONDA_PREFIX={TESTBED} CONDA_DEFAULT_ENV=testbed"
+)
+
+
+def benchmark_scaffold(scaffold: Record) -> Record:
+    """The scaffold of kind `mini` that a recipe of kind `mini-swebench` stands for.
+
+    Raises InputError: the package is not installed, or its file has not the settings of version 2.4.
+    """
+    path = package_file(scaffold["form"])
+    found = recipes.read_yaml(path)
+    try:
+        agent, model, environment = found["agent"], found["model"], found["environment"]
+        variables = {name: str(value) for name, value in environment["env"].items() if name != "BASH_ENV"}
+        settings = {
+            "agent": "mini",
+            "system_template": agent["system_template"],
+            "instance_template": agent["instance_template"],
+            "observation_template": model["observation_template"],
+            "format_error_template": model["format_error_template"],
+            "action_regex": ACTION,
+            "step_limit": scaffold.get("step_limit", agent["step_limit"]),
+            "cost_limit": scaffold.get("cost_limit", agent["cost_limit"]),
+            "max_observation_chars": WHOLE,
+            "limits": {"wall_seconds": environment["timeout"], **scaffold["limits"]},
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        expected = "the benchmark configuration of mini-swe-agent 2.4"
+        raise InputError(f"has no {error}", path, expected) from None
+    complete = recipes.complete("scaffold", settings, path)
+    return complete | {
+        "wall_seconds": scaffold["wall_seconds"],
+        "environment": variables,
+        "prelude": PRELUDE,
+        "submission": "printed",
+    }
+
+
+def package_file(form: str) -> Path:
+    """The package's benchmark configuration of a form. Raises InputError."""
+    spec = find_spec("minisweagent")
+    places = list(spec.submodule_search_locations or []) if spec else []
+    path = Path(places[0], "config", "benchmarks", FILES[form]) if places else Path("minisweagent")
+    if not path.is_file():
+        raise InputError("no such file", path, "mini-swe-agent as envs/cpu.txt pins it")
+    return path

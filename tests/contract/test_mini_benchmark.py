@@ -1,0 +1,108 @@
+"""mini-swe-agent's benchmark settings, from the installed package: a real sandbox, a service over HTTP."""
+
+import pytest
+from jinja2 import StrictUndefined, Template
+
+from swelab import recipes
+from swelab.agents.mini_benchmark import benchmark_scaffold, package_file
+from swelab.models.chat import ChatModel
+from swelab.models.serving import Endpoint
+from swelab.records import InputError, check
+from swelab.rollouts import attempt
+from swelab.tasks.checkout import RepoStore, gold_patch
+from tests.contract.planned_model import KEY, as_block, planned_model
+
+pytestmark = pytest.mark.real
+MARKER = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+SAMPLING = {"temperature": 0, "top_p": 1, "max_tokens": 64, "seed": 0}
+COMMANDS = (
+    "echo $PAGER $TQDM_DISABLE; pwd; seq 4000; echo '<end>'",
+    "false",
+    "sed -i 's/a - b/a + b/' calc/core.py; echo print > reproduce.py; git diff -- calc/core.py > patch.txt",
+    f"echo {MARKER} && cat patch.txt",
+)
+
+
+def rollout(task, repos_dir, backend, tmp_path, commands, **changes):
+    """The trajectory of a model that runs `commands`, one a turn, and the requests that it got."""
+    scaffold = benchmark_scaffold(recipes.named("scaffold", "mini-swebench")) | changes
+    plan = [("THOUGHT: so.", "bash", {"command": command}) for command in commands]
+    with planned_model(plan, as_block) as service:
+        model = ChatModel(Endpoint(service.url, KEY, "planned"), scaffold, SAMPLING)
+        store = RepoStore(repos_dir, tmp_path / "trees")
+        record = attempt(task, lambda task: model, store, backend, scaffold, tmp_path)
+    check(record | {"policy": "p", "subset": "s"}, "trajectory", "row")
+    return record, service.requests
+
+
+def test_every_setting_of_the_package_is_accounted_for():
+    found = recipes.read_yaml(package_file("text"))
+    assert set(found) == {"agent", "environment", "model"}
+    assert set(found["agent"]) == {"system_template", "instance_template", "step_limit", "cost_limit"}
+    known = {"cwd", "timeout", "interpreter", "env", "environment_class"}
+    assert set(found["environment"]) == known
+    model = {"observation_template", "format_error_template", "model_name", "model_kwargs"}
+    assert set(found["model"]) == model
+    assert found["environment"]["cwd"] == "/testbed"
+    assert found["environment"]["interpreter"] == ["bash", "-c"]
+    assert found["model"]["model_kwargs"] == {"drop_params": True}
+    scaffold = benchmark_scaffold(recipes.named("scaffold", "mini-swebench"))
+    assert (scaffold["step_limit"], scaffold["cost_limit"]) == (250, 3)
+    assert scaffold["limits"]["wall_seconds"] == 60 and scaffold["wall_seconds"] == 0
+    for name in ("system_template", "instance_template"):
+        assert scaffold[name] == found["agent"][name]
+    for name in ("observation_template", "format_error_template"):
+        assert scaffold[name] == found["model"][name]
+    shorter = benchmark_scaffold({"form": "text", "wall_seconds": 9, "step_limit": 3, "limits": {}})
+    assert shorter["step_limit"] == 3 and shorter["wall_seconds"] == 9
+
+
+def test_the_prompts_are_the_package_s_and_the_patch_is_what_was_printed(task, repos_dir, backend, tmp_path):
+    record, requests = rollout(task, repos_dir, backend, tmp_path, COMMANDS)
+    assert record["outcome"] == "submitted"
+    store = RepoStore(repos_dir, tmp_path / "again")
+    assert record["model_patch"] == gold_patch(store, task)  # neither patch.txt nor reproduce.py
+    found = recipes.read_yaml(package_file("text"))
+    first, second, _, seen = requests[1]["messages"]
+    render = {"undefined": StrictUndefined}
+    issue = Template(found["agent"]["instance_template"], **render).render(task=task["problem_statement"])
+    assert first["content"] == Template(found["agent"]["system_template"]).render()
+    assert second["content"] == issue and task["problem_statement"] in issue
+    printed = "cat 1\n/testbed\n" + "".join(f"{number}\n" for number in range(1, 4001)) + "<end>\n"
+    output = {"output": printed, "returncode": 0, "exception_info": ""}
+    wanted = Template(found["model"]["observation_template"], **render).render(output=output)
+    assert seen["content"] == wanted and "characters elided" in wanted
+    assert "<returncode>1</returncode>" in requests[2]["messages"][-1]["content"]
+
+
+def test_a_turn_without_a_block_is_answered_in_the_package_s_words(task, repos_dir, backend, tmp_path):
+    regex = "(?!)"
+    record, requests = rollout(task, repos_dir, backend, tmp_path, COMMANDS, action_regex=regex)
+    assert record["outcome"] == "malformed" and len(requests) == 3
+    said = requests[1]["messages"][-1]["content"]
+    assert "found 0 actions" in said and "Expected exactly 1 action" in said
+
+
+def test_a_patch_that_was_not_kept_whole_is_none(task, repos_dir, backend, tmp_path):
+    commands = [f"echo {MARKER}; seq 100000"]
+    limits = {"output_bytes": 4096, "wall_seconds": 60, "cpu_seconds": 60}
+    record, _ = rollout(task, repos_dir, backend, tmp_path, commands, limits=limits)
+    assert record["outcome"] == "submitted" and record["model_patch"] == ""
+
+
+def test_a_command_that_runs_too_long_is_told(task, repos_dir, backend, tmp_path):
+    limits = {"wall_seconds": 0.5, "cpu_seconds": 60}
+    record, _ = rollout(task, repos_dir, backend, tmp_path, ["sleep 9", f"echo {MARKER}"], limits=limits)
+    assert (
+        "<exception>the command was stopped at its wall limit</exception>" in record["messages"][3]["content"]
+    )
+    assert record["outcome"] == "submitted"
+
+
+def test_a_package_without_its_settings_is_one_line(monkeypatch, tmp_path):
+    from swelab.agents import mini_benchmark
+
+    (tmp_path / "x.yaml").write_text("agent: {step_limit: 1}\n")
+    monkeypatch.setattr(mini_benchmark, "package_file", lambda form: tmp_path / "x.yaml")
+    with pytest.raises(InputError, match="x.yaml: has no 'model'; expected the benchmark configuration"):
+        benchmark_scaffold(recipes.named("scaffold", "mini-swebench"))
