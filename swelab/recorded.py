@@ -39,6 +39,7 @@ MINI_OUTCOMES = {
     "TimeoutExpired": "sandbox_lost",
 }
 ROLES = {"system", "user", "assistant", "tool", "exit"}
+_OVERFLOW = re.compile(r"context (length|window)|longer than the model", re.I)
 _AUTOSUBMITTED = re.compile(r"submitted \((\w+)\)")
 
 
@@ -65,12 +66,13 @@ def _swe_agent(path: Path, parts: Record) -> Record:
         raise Broken("no history")
     status = info.get("exit_status")
     patch, source = _patch(path, name, info)
+    messages = [_message(message) for message in parts["history"]]
     kept = ("exit_status", "model_stats", "swe_agent_version", "swe_agent_hash", "edited_files30")
     return {
         "instance_id": name,
-        "outcome": _outcome(status, patch),
+        "outcome": _outcome(status, patch, messages),
         "model_patch": patch,
-        "messages": [_message(message) for message in parts["history"]],
+        "messages": messages,
         "info": {key: info[key] for key in kept if key in info}
         | {"submission": patch, "patch_from": source, "model": _model_name(parts.get("replay_config"))},
         "trajectory_format": "swe-agent",
@@ -100,12 +102,20 @@ def _row(path: Path, row: Record) -> Record:
     }
 
 
-def _outcome(status: Any, patch: str) -> str:
-    """A limit that made SWE-agent submit what was there stays that limit; a lost service does not."""
+def _outcome(status: Any, patch: str, messages: list[Record]) -> str:
+    """A limit that made SWE-agent submit what was there stays that limit; a lost service does not.
+
+    A server's refusal of a context that is full is any error to SWE-agent, where it does not know the words.
+    """
     by_itself = _AUTOSUBMITTED.fullmatch(status or "")
-    outcome = SWE_AGENT_OUTCOMES.get(by_itself[1] if by_itself else status)
+    reason = by_itself[1] if by_itself else status
+    outcome = SWE_AGENT_OUTCOMES.get(reason)
     if outcome is None:
         raise Broken(f"unfinished: exit status {status!r}")
+    if reason == "exit_error":
+        said = " ".join(str(message["content"]) for message in messages if message["role"] == "exit")
+        outcome = "context_limit" if _OVERFLOW.search(said) else outcome
+        outcome = "model_lost" if outcome.endswith("_lost") and "litellm." in said else outcome
     return "submitted" if by_itself and patch and outcome.endswith("_lost") else outcome
 
 

@@ -96,6 +96,28 @@ def test_how_swe_agent_ended(tmp_path, status, patch, outcome):
 
 
 @pytest.mark.parametrize(
+    ("said", "outcome"),
+    [
+        (
+            "litellm.BadRequestError: Requested token count exceeds the model's maximum context length",
+            "context_limit",
+        ),
+        ("litellm.BadRequestError: The input is longer than the model's context length", "context_limit"),
+        ("litellm.InternalServerError: overloaded", "model_lost"),
+        ("Error calculating cost: see model_prices_and_context_window.json", "sandbox_lost"),
+        ("[Errno 28] No space left on device", "sandbox_lost"),
+    ],
+)
+def test_what_an_unknown_error_of_swe_agent_was(tmp_path, said, outcome):
+    last = {**usual()[2], "content": f"Exit due to unknown error: {said}", "tool_calls": None}
+    content = trajectory([*usual()[:4], last], exit_status="exit_error", patch=None)
+    assert read(write_run(tmp_path, "a", content, patch=None))["outcome"] == outcome
+    content = trajectory([*usual()[:4], last], exit_status="submitted (exit_error)")
+    wanted = "context_limit" if outcome == "context_limit" else "submitted"
+    assert read(write_run(tmp_path, "b", content))["outcome"] == wanted
+
+
+@pytest.mark.parametrize(
     ("status", "outcome"),
     [
         ("LimitsExceeded", "step_limit"),
