@@ -1,11 +1,11 @@
 """Predictions in the SWE-bench format: what was submitted for each instance."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from swelab.records import InputError, Record, check, read_jsonl, read_text
+from swelab.records import InputError, Record, check, read_json, read_jsonl, read_text
 from swelab.streams import Spool, Wanted, object_items
 
 
@@ -89,10 +89,53 @@ def collect(
             prediction["sample"] = row["sample"]
         found[row["instance_id"]] = spool.add(prediction)
     order = list(names)
-    missing = sum(name not in found for name in order)
+    missing = [name for name in order if name not in found]
     if missing or len(found) != len(order):
-        strangers = len(found) + missing - len(order)
-        what = f"{missing} tasks without a trajectory, {strangers} of no task"
+        strangers = sorted(found.keys() - set(order))
+        what = f"{len(missing)} tasks without a trajectory{_some(missing)}, "
+        what += f"{len(strangers)} of no task{_some(strangers)}"
         raise InputError(what, expected="one trajectory a task")
     for name in order:
         yield name, spool.get(found[name])
+
+
+def _some(names: list[str]) -> str:
+    """The first of some names, in brackets."""
+    return f" ({', '.join(names[:5])}{', ...' if len(names) > 5 else ''})" if names else ""
+
+
+def merge_folders(folders: Sequence[Path], wanted: Iterable[str] | None = None) -> dict[str, Record]:
+    """Predictions that SWE-agent left below `folders` (`<id>/<id>.pred`), by instance id, sorted.
+
+    Complete, or not at all: raises InputError that names instances which are predicted twice, have a
+    trajectory but no prediction, are not among `wanted` or are lacking of them, and files of another shape.
+    """
+    found: dict[str, Path] = {}
+    twice, begun = set(), set()
+    for folder in folders:
+        if not folder.is_dir():
+            raise InputError("no such folder", folder, "a folder of SWE-agent's trajectories")
+        for path in sorted(folder.rglob("*.pred")):
+            twice |= {path.stem} & found.keys()
+            found[path.stem] = path
+        begun |= {path.stem for path in folder.rglob("*.traj")}
+    names = found.keys() if wanted is None else set(wanted)
+    faults = {
+        "predicted more than once": sorted(twice),
+        "without a prediction": sorted((begun | names) - found.keys()),
+        "not of the tasks": sorted(found.keys() - names),
+    }
+    told = [f"{len(ids)} {what}{_some(ids)}" for what, ids in faults.items() if ids]
+    if told or not found:
+        where = ", ".join(map(str, folders))
+        raise InputError("; ".join(told) or "holds no prediction", where, "one <id>.pred an instance")
+    return {name: _prediction(found[name]) for name in sorted(found)}
+
+
+def _prediction(path: Path) -> Record:
+    """One `.pred`; a patch that is null becomes '', as in SWE-agent's own merge."""
+    row = read_json(path)
+    check(row, "prediction", path)
+    if row["instance_id"] != path.stem:
+        raise InputError(f"it is of {row['instance_id']}", path, "the instance that it is named after")
+    return row | {"model_patch": row["model_patch"] or ""}

@@ -59,6 +59,7 @@ BY_HAND = (
     "collect_trajs",
     "validate_len_stats",
     "compare",
+    "merge_preds",
 )
 SHIPPED = [
     ROOT / line

@@ -1,0 +1,26 @@
+"""Predictions of SWE-agent's folders as one preds.json: complete, or an error that names what is missing."""
+
+import argparse
+from pathlib import Path
+
+from swelab.console import run_script
+from swelab.predictions import merge_folders
+from swelab.records import write_json
+from swelab.tasks.locks import read_kept
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directories", type=Path, nargs="+", help="folders of <id>/<id>.pred, at any depth")
+    parser.add_argument("--tasks", type=Path, help="subset JSON whose instances must all be there")
+    parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
+    parser.add_argument("--output", type=Path, help="default: preds.json in the first folder")
+    args = parser.parse_args()
+    names = [task["instance_id"] for task in read_kept(args.tasks, args.lock)] if args.tasks else None
+    merged = merge_folders(args.directories, names)
+    write_json(output := args.output or args.directories[0] / "preds.json", merged)
+    print(f"{len(merged)} predictions in {output}")
+
+
+if __name__ == "__main__":
+    run_script(main)
