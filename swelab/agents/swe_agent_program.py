@@ -149,6 +149,8 @@ def hopeless(text: str) -> str:
     """Why no further try can end otherwise than with `text`, an instance's last word; or ''."""
     if lacks := _LACKS.search(text):
         return f"SWE-agent's environment is not whole: {lacks[0]}; expected envs/swe-agent.txt"
+    if "Error calculating cost" in text:
+        return "LiteLLM knows no price for this model; expected cost_limit: 0 in the scaffold"
     return f"the model service refused: {shorten(text)}" if _REFUSED.search(text) else ""
 
 

@@ -9,7 +9,8 @@ truncated    the first trajectory is cut off, as by a full disk, and ends with s
 stuck        finishes one instance, then does nothing
 lost         the first instance loses its container, each time
 once         loses a container in its first run only
-unpriced     breaks the batch off, as for a model without a price
+unpriced     every instance ends as one whose model has no price
+stopped      breaks the batch off
 refused      every instance ends as a service's refusal ends it
 broken       an environment without a module
 version      is of another version
@@ -25,9 +26,10 @@ from pathlib import Path
 
 MODE = os.environ.get("STANDIN", "")
 STATUS = {"lost": "exit_environment_error", "once": "exit_environment_error", "refused": "exit_error"}
-STATUS |= {"broken": "exit_error"}
+STATUS |= {"broken": "exit_error", "unpriced": "exit_error"}
 WORD = {"refused": "Exit due to unknown error: litellm.AuthenticationError: wrong key"}
 WORD |= {"broken": "Exit due to unknown error: No module named 'mcp'"}
+WORD |= {"unpriced": "Exit due to unknown error: Error calculating cost: This model isn't mapped yet."}
 USUAL = "Exit due to environment error: the container is gone"
 
 
@@ -101,9 +103,9 @@ def run_batch(config):
             "│ agent.tools.bundles\n│   Input should be a valid list │\nRuntimeError: Invalid configuration."
         )
         sys.exit(1)
-    if MODE == "unpriced":
-        note(folder, "❌ Exiting because ModelConfigurationError was called")
-    if MODE in ("empty", "unpriced"):
+    if MODE == "stopped":
+        note(folder, "❌ Exiting because TotalCostLimitExceededError was called")
+    if MODE in ("empty", "stopped"):
         sys.exit(0)
     before = list(Path(folder).glob("*/*.trace.log"))
     for number, instance in enumerate(instances):

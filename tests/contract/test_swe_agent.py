@@ -149,7 +149,8 @@ def test_what_is_not_there_is_lost_with_its_reason(place, monkeypatch, mode, rea
 @pytest.mark.parametrize(
     "mode, words",
     [
-        ("unpriced", "broke the batch off: ModelConfigurationError"),
+        ("stopped", "broke the batch off: TotalCostLimitExceededError"),
+        ("unpriced", "LiteLLM knows no price for this model; expected cost_limit: 0"),
         ("refused", "the model service refused: .*AuthenticationError"),
         ("broken", "No module named 'mcp'; expected envs/swe-agent.txt"),
         ("version", "this is version 1.0.1; expected SWE-agent 1.1.0"),
