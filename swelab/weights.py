@@ -30,34 +30,57 @@ def check_weights(folder: str | Path) -> dict[str, Any]:
 
 def weight_files(folder: Path) -> list[Path]:
     """The checkpoint's safetensors files, sorted. Raises InputError when one is missing or none is there."""
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        names = sorted(set(read_json(index).get("weight_map", {}).values()))
-        found = [folder / name for name in names]
-        for path in found:
-            if not path.is_file():
-                raise InputError("no such file", path, f"the weights that {index.name} lists")
-    else:
-        found = sorted(folder.glob("*.safetensors"))
-    if not found:
-        raise InputError("no weights (*.safetensors)", folder, "a checkpoint in Hugging Face layout")
+    found, index = weight_paths(folder)
+    for path in found:
+        if not path.is_file():
+            raise InputError("no such file", path, "the weights that the index lists")
     return found
+
+
+def weight_paths(folder: Path) -> tuple[list[Path], dict[str, str]]:
+    """The files of weights that a checkpoint should have, sorted, and by tensor the file that should hold it.
+
+    Without an index: the files that are there, and {}. Raises InputError when there are none.
+    """
+    listing = folder / "model.safetensors.index.json"
+    index: dict[str, str] = {}
+    if listing.is_file():
+        found: Any = read_json(listing)
+        index = found.get("weight_map", {}) if isinstance(found, dict) else {}
+        if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
+            raise InputError("no weight_map", listing, "an index of weights")
+    paths = [folder / name for name in sorted(set(index.values()))] or sorted(folder.glob("*.safetensors"))
+    if not paths:
+        raise InputError("no weights (*.safetensors)", folder, "a checkpoint in Hugging Face layout")
+    return paths, index
 
 
 def check_safetensors(path: Path) -> None:
     """Raises InputError when a safetensors file's header is not readable or its tensors are cut off."""
-    size = path.stat().st_size
+    header(path)
+
+
+def header(path: Path) -> Record:
+    """What a safetensors file says of its tensors, by name: {"dtype", "shape", "data_offsets"}.
+
+    Raises InputError when it is missing, its header is not readable, or its tensors are cut off.
+    """
     try:
+        size = path.stat().st_size
         with open(path, "rb") as stream:
             (length,) = struct.unpack("<Q", stream.read(8))
             if length > size:
                 raise ValueError("its header is cut off")
-            header = json.loads(stream.read(length))
-        end = max(t["data_offsets"][1] for name, t in header.items() if name != "__metadata__")
+            found: Record = json.loads(stream.read(length))
+        found.pop("__metadata__", None)
+        end = max(tensor["data_offsets"][1] for tensor in found.values())
+    except FileNotFoundError:
+        raise InputError("no such file", path, "the weights that the index lists") from None
     except (OSError, struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"not a safetensors file: {error}", path) from None
     if 8 + length + end != size:
         raise InputError(f"{size} bytes of {8 + length + end}", path, "a whole safetensors file")
+    return found
 
 
 def identity(checkpoint: Path) -> Record:

@@ -15,9 +15,10 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from swelab.records import Fault, Record, read_jsonl
+from swelab.records import Fault, Record
 from swelab.sft.chat_template import PlainRows, parsed
 from swelab.sft.lengths import TURN_END, ChatTokenizer
+from swelab.sft.preferences import conversations
 from swelab.weights import weight_files
 
 LOGITS_TOLERANCE = 1e-4
@@ -33,13 +34,13 @@ class ParityError(Fault):
 def check_parity(checkpoint: Path, settings: Record, dataset: Path) -> Record:
     """Compares torchtune, set up with its configuration `settings`, with transformers on a checkpoint.
 
-    Reads the first rows of `dataset`. Returns the measures for the manifest. Raises ParityError
+    Reads the first conversations of `dataset`. Returns the measures for the manifest. Raises ParityError
     where readers differ in more than the known, harmless way.
     """
     logging.getLogger("torchao").setLevel(logging.ERROR)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    rows = list(itertools.islice(read_jsonl(dataset), SAMPLE_ROWS))
+    rows = list(itertools.islice(conversations(dataset), SAMPLE_ROWS))
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(checkpoint)
     plain = PlainRows(checkpoint)
     ours = ChatTokenizer(checkpoint)

@@ -8,14 +8,13 @@ import math
 import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from shlex import join
 
 from swelab import slurm
 from swelab.models.serving import free_port
 from swelab.records import InputError, Record
 
-DISTRIBUTED = Path(__file__).with_name("distributed.py")
+PROCESS = "swelab.sft.torchtune_process"
 
 
 @dataclass(frozen=True)
@@ -49,17 +48,45 @@ def share(train: Record, ranks: Ranks) -> Record:
         what = f"a step of {step} conversations (batch_size × gradient_accumulation_steps)"
         raise InputError(f"{what} on {ranks.total} ranks", expected=f"a multiple of {ranks.total}")
     mine = step // ranks.total
+    if train.get("optimizer_in_bwd") and mine != math.gcd(mine, train["batch_size"]):
+        what = f"train.optimizer_in_bwd with {step} conversations a step on {ranks.total} ranks"
+        raise InputError(what, expected="no accumulation on any rank")
     batch = math.gcd(mine, train["batch_size"])
     return {"batch_size": batch, "gradient_accumulation_steps": mine // batch}
 
 
-def command(ranks: Ranks, config: Path) -> list[str]:
-    """The command line that trains with a torchtune configuration. Raises InputError, SlurmError."""
-    if ranks.total == 1:
-        recipe = "full_finetune_single_device"
-        return [sys.executable, "-m", "torchtune._cli.tune", "run", recipe, "--config", str(config)]
+def recipe_of(recipe: Record) -> str:
+    """torchtune's name of the recipe that an sft recipe runs by.
+
+    Several processes run the distributed form. So does an optimizer that steps in the backward pass: in the
+    other form torchtune 0.6 leaves its gradients unscaled. Raises InputError for settings of another recipe.
+    """
+    name, train = recipe["recipe"], recipe["train"]
+    kind = name.removesuffix("_single_device").removesuffix("_distributed")
+    for setting, needs in (("lora", "lora_finetune"), ("dpo", "full_dpo")):
+        if bool(train.get(setting)) != (kind == needs):
+            what = f"train.{setting} is {'set' if train.get(setting) else 'not set'}, and recipe is {name}"
+            raise InputError(what, expected=f"train.{setting} with {needs}_..., and nowhere else")
+    if train.get("optimizer_in_bwd"):
+        _check_optimizer_in_bwd(kind, train)
+        return f"{kind}_distributed"
+    return f"{kind}_distributed" if ranks_of(recipe).total > 1 else name
+
+
+def _check_optimizer_in_bwd(kind: str, train: Record) -> None:
+    """Raises InputError for what torchtune cannot do beside an optimizer that steps in the backward pass."""
+    if kind != "full_finetune":
+        raise InputError(f"train.optimizer_in_bwd with recipe {kind}_...", expected="full_finetune_...")
+    if train["clip_grad_norm"] is not None:
+        raise InputError("train.optimizer_in_bwd with clip_grad_norm", expected="clip_grad_norm: null")
+
+
+def command(ranks: Ranks, recipe: str, arguments: list[str]) -> list[str]:
+    """The command line that trains by torchtune's `recipe`. Raises InputError, SlurmError."""
+    script = ["-m", PROCESS, "--recipe", recipe, *arguments]
+    if ranks.total == 1 and not recipe.endswith("_distributed"):
+        return [sys.executable, *script]
     torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks.per_node}"]
-    script = [str(DISTRIBUTED), "--config", str(config)]
     if ranks.nodes == 1:
         return [*torchrun, "--standalone", *script]
     if not os.environ.get("SLURM_JOB_ID"):

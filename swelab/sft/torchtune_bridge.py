@@ -1,49 +1,38 @@
 """From our recipe and a checkpoint folder to torchtune's own trainer, and back.
 
-torchtune 0.6 runs in processes of its own (`swelab.sft.ranks`) on a YAML file rendered here. Three of its
-habits are dealt with: a `max_seq_len` on the tokenizer masks the last end-of-turn out of the loss, so there
-is none; it writes `model-00001-of-00001.safetensors`, which is renamed; and `tune` on the PATH may be another
-package's, so the module is run.
+torchtune 0.6 runs in processes of its own (`swelab.sft.torchtune_process`) on a YAML file rendered here. A
+`max_seq_len` on its tokenizer would mask the last end-of-turn out of the loss, so there is none.
 """
 
-import json
-import os
 import re
-import shutil
-import time
 from pathlib import Path
 
 import torch
 import yaml
 
-from swelab.console import Progress
-from swelab.records import Fault, InputError, Record, digest, sha256_file, write_bytes, write_json
+from swelab.records import InputError, Record, write_bytes
 from swelab.sft.chat_template import says_more
 from swelab.sft.lengths import special_tokens
-from swelab.sft.ranks import Ranks, command, share
-from swelab.tether import Tethered, fault_line
 from swelab.weights import check_weights, weight_files
 
 ARCHITECTURE = "Qwen2ForCausalLM"
-POLL_SECONDS = 0.5
-RESUME, STEPS = "resume.json", "steps.txt"
+STEPS = "steps.txt"
 STEP = re.compile(r"^Step (\d+) \| (.*)$")
 LOGGED = {
     "loss": "loss",
     "lr": "lr",
     "tokens_per_second": "tokens_per_second_per_gpu",
     "grad_norm": "grad_norm",
+    "reward_margin": "rewards/margins",
+    "reward_accuracy": "rewards/accuracies",
+    "chosen_log_prob": "log_probs/chosen",
+    "rejected_log_prob": "log_probs/rejected",
 }
 
 
-class TrainingError(Fault):
-    """The trainer ended without a checkpoint."""
+def torchtune_config(base: Path, dataset: Path, output: Path, train: Record) -> Record:
+    """torchtune's full configuration for a base model and a dataset of `sft_row`s, or of `sft_pair`s for DPO.
 
-
-def torchtune_config(base: Path, dataset: Path, output: Path, train: Record, resume: Record) -> Record:
-    """torchtune's full configuration for a base model and a dataset of `sft_row`s.
-
-    `resume` is {} or {"epoch": n, "files": [...]}, the epoch in `output` to go on from.
     Raises InputError when the base model's architecture is not one that is mapped here.
     """
     config = check_weights(base)
@@ -52,19 +41,21 @@ def torchtune_config(base: Path, dataset: Path, output: Path, train: Record, res
     auto = "cuda" if torch.cuda.is_available() else "cpu"
     device = auto if train["device"] == "auto" else train["device"]
     dtype = {"cpu": "fp32", "cuda": "bf16"}[device] if train["dtype"] == "auto" else train["dtype"]
+    weights = {
+        "_component_": "torchtune.training.FullModelHFCheckpointer",
+        "checkpoint_dir": str(base),
+        "checkpoint_files": [path.name for path in weight_files(base)],
+        "recipe_checkpoint": None,
+        "output_dir": str(output),
+        "model_type": "QWEN2",
+    }
     return {
         "output_dir": str(output),
-        "model": _model(config),
-        "checkpointer": {
-            "_component_": "swelab.sft.checkpointer.LastEpochCheckpointer",
-            "checkpoint_dir": str(base),
-            "checkpoint_files": resume.get("files") or [path.name for path in weight_files(base)],
-            "recipe_checkpoint": None,
-            "output_dir": str(output),
-            "model_type": "QWEN2",
-        },
-        "resume_from_checkpoint": bool(resume),
-        **_data(base, dataset),
+        "model": adapted(base_model(config), train),
+        "checkpointer": weights,
+        **({"ref_checkpointer": weights} if train.get("dpo") else {}),
+        "resume_from_checkpoint": False,
+        **_data(base, dataset, train),
         **_training(train),
         "device": device,
         "dtype": dtype,
@@ -78,7 +69,8 @@ def torchtune_config(base: Path, dataset: Path, output: Path, train: Record, res
     }
 
 
-def _model(config: Record) -> Record:
+def base_model(config: Record) -> Record:
+    """torchtune's model for a Qwen2 config.json."""
     rope = config.get("rope_parameters") or config
     return {
         "_component_": "torchtune.models.qwen2.qwen2",
@@ -96,7 +88,24 @@ def _model(config: Record) -> Record:
     }
 
 
-def _data(base: Path, dataset: Path) -> Record:
+def adapted(model: Record, train: Record) -> Record:
+    """The model with low-rank adapters, where the settings ask for them."""
+    lora = train.get("lora")
+    if not lora:
+        return model
+    return {
+        **model,
+        "_component_": "torchtune.models.qwen2.lora_qwen2",
+        "lora_attn_modules": lora["attention"],
+        "apply_lora_to_mlp": lora["mlp"],
+        "apply_lora_to_output": False,
+        "lora_rank": lora["rank"],
+        "lora_alpha": lora["alpha"],
+        "lora_dropout": lora["dropout"],
+    }
+
+
+def _data(base: Path, dataset: Path, train: Record) -> Record:
     return {
         "tokenizer": {
             "_component_": "torchtune.models.qwen2.Qwen2Tokenizer",
@@ -105,12 +114,15 @@ def _data(base: Path, dataset: Path) -> Record:
             "special_tokens": special_tokens(base),
             "max_seq_len": None,
         },
-        "dataset": _rows(base, dataset),
+        "dataset": _rows(base, dataset, train),
     }
 
 
-def _rows(base: Path, dataset: Path) -> Record:
+def _rows(base: Path, dataset: Path, train: Record) -> Record:
     """torchtune's own chat dataset, or ours where rows say more than it reads."""
+    if train.get("dpo"):
+        own = "swelab.sft.weighted.pair_dataset"
+        return {"_component_": own, "data_files": str(dataset), "base": str(base)}
     if dataset.is_file() and says_more(dataset):
         own = "swelab.sft.weighted.chat_dataset"
         return {"_component_": own, "data_files": str(dataset), "base": str(base), "packed": False}
@@ -145,42 +157,19 @@ def _training(train: Record) -> Record:
             "_component_": "torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup",
             "num_warmup_steps": train["warmup_steps"],
         },
-        "optimizer_in_bwd": False,
+        "optimizer_in_bwd": train.get("optimizer_in_bwd", False),
         "clip_grad_norm": train["clip_grad_norm"],
-        "loss": {"_component_": "torchtune.modules.loss.CEWithChunkedOutputLoss"},
+        "loss": _loss(train),
         "enable_activation_checkpointing": train["activation_checkpointing"],
         "enable_activation_offloading": False,
         "compile": train["compile"],
     }
 
 
-def run_torchtune(base: Path, dataset: Path, train: Record, steps: int, work: Path, ranks: Ranks) -> Path:
-    """Trains in the folder `work`, `steps` a pass, and returns the folder of the last epoch's files.
-
-    A run that was killed goes on from its last whole epoch when base, dataset and settings are the
-    same. Raises TrainingError when the trainer ends early.
-    """
-    output, log, last = work / "output", work / "train.log", train["epochs"] - 1
-    made_from = [train, sha256_file(dataset), [sha256_file(path) for path in weight_files(base)]]
-    key = digest(made_from + ["distributed"] * (ranks.total > 1))
-    resume = prepare(work, key)
-    final = output / f"epoch_{last}"
-    if resume.get("epoch") == last:
-        return final
-    config = torchtune_config(base, dataset, output, train, resume)
-    # No steps beyond the recipe's: ranks would fill an odd last one up with rows that they had.
-    config |= {**share(train, ranks), "max_steps_per_epoch": steps if ranks.total > 1 else None}
-    write_config(work / "config.yaml", config)
-    argv = command(ranks, work / "config.yaml")
-    with open(log, "ab") as stream:
-        trainer = Tethered(lambda _: argv, env=_environment(work, train), log=stream)
-    try:
-        _follow(trainer, output / STEPS, train["epochs"] * steps)
-    finally:
-        trainer.stop(grace_seconds=0)
-    if trainer.poll() != 0 or not final.is_dir():
-        raise TrainingError(f"the trainer ended with status {trainer.poll()}: {fault_line(log)}; log: {log}")
-    return final
+def _loss(train: Record) -> Record:
+    if train.get("dpo"):
+        return {"_component_": "torchtune.rlhf.loss.DPOLoss", "beta": train["dpo"]["beta"]}
+    return {"_component_": "torchtune.modules.loss.CEWithChunkedOutputLoss"}
 
 
 def write_config(path: Path, config: Record) -> None:
@@ -188,61 +177,11 @@ def write_config(path: Path, config: Record) -> None:
     write_bytes(path, yaml.safe_dump(config, sort_keys=False).encode())
 
 
-def _environment(work: Path, train: Record) -> dict[str, str]:
-    root = str(Path(__file__).resolve().parents[2])
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")])),
-        "PYTHONHASHSEED": "0",
-        "OMP_NUM_THREADS": str(train["threads"]),
-        "GOMP_SPINCOUNT": "3000",  # longer spins (the default) are tenfold slower where cores are shared
-        "MKL_NUM_THREADS": str(train["threads"]),
-        "TOKENIZERS_PARALLELISM": "false",
-        "TQDM_DISABLE": "1",
-        "HF_HOME": str((work / "cache").resolve()),
-        "HF_HUB_OFFLINE": "1",
-        "HF_DATASETS_OFFLINE": "1",
-        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-    }
-
-
-def prepare(work: Path, key: str) -> Record:
-    """{"epoch", "files"} of the last whole epoch of a run with the same key; else {} and an empty folder."""
-    output = work / "output"
-    try:
-        same = json.loads((work / "key.json").read_text(encoding="utf-8")) == key
-        epoch = json.loads((output / RESUME).read_text(encoding="utf-8"))["epoch"]
-        files = sorted(str(path.relative_to(output)) for path in output.glob(f"epoch_{epoch}/*.safetensors"))
-    except (OSError, ValueError, KeyError):
-        same, files = False, []
-    if same and files:
-        return {"epoch": epoch, "files": files}
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    write_json(work / "key.json", key)
-    return {}
-
-
-def _follow(trainer: Tethered, steps: Path, total: int) -> None:
-    """Shows progress by the trainer's own step log until it ends."""
-    progress = Progress(total, "train")
-    progress.skip(_lines(steps))
-    while trainer.poll() is None:
-        time.sleep(POLL_SECONDS)
-        for _ in range(progress.finished, min(_lines(steps), total)):
-            progress.done(True)
-    progress.close()
-
-
-def _lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.is_file() else 0
-
-
 def step_rows(path: Path) -> list[Record]:
     """torchtune's DiskLogger file as {"step", "loss", "lr", "tokens_per_second", "grad_norm"} rows.
 
-    Tokens are those with a loss. A step that was run again after a kill appears once, as it was last.
+    DPO's have rewards and log-probabilities too. Tokens are those with a loss, for DPO all.
+    A step that was run again after a kill appears once, as it was last.
     """
     rows: dict[int, Record] = {}
     for text in path.read_text(encoding="utf-8").splitlines():

@@ -6,10 +6,13 @@ from pathlib import Path
 
 from swelab.provenance import packages
 from swelab.records import InputError, Record, check, read_jsonl, sha256_file
+from swelab.sft.adapter import write_adapter
 from swelab.sft.chat_template import PlainRows
 from swelab.sft.lengths import ChatTokenizer, same_vocabulary
-from swelab.sft.ranks import ranks_of
-from swelab.sft.torchtune_bridge import STEPS, run_torchtune, step_rows, torchtune_config, write_config
+from swelab.sft.preferences import sides_of
+from swelab.sft.ranks import ranks_of, recipe_of, share
+from swelab.sft.torchtune_bridge import STEPS, base_model, step_rows, torchtune_config, write_config
+from swelab.sft.torchtune_run import run_torchtune
 from swelab.weights import check_weights, identity
 
 MAKERS = ("torch", "torchtune", "transformers", "tokenizers", "datasets")
@@ -28,18 +31,21 @@ def fine_tune(
     from swelab.sft.parity import check_parity
 
     train = recipe["train"]
-    facts, ranks = check_inputs(base, dataset, train), ranks_of(recipe)
-    epoch = run_torchtune(base, dataset, train, facts["steps_per_epoch"], work, ranks)
+    recipe_of(recipe), share(train, ranks_of(recipe))
+    facts = check_inputs(base, dataset, train)
+    epoch = run_torchtune(base, dataset, recipe, facts["steps_per_epoch"], work)
     loss = step_rows(work / "output" / STEPS)
     staged = stage(epoch, work / "checkpoint")
-    config = torchtune_config(base, dataset, work / "output", train, {})
+    config = torchtune_config(base, dataset, work / "output", train)
+    # Adapters are merged into the weights: whoever reads them needs the base's model.
+    config["model"] = base_model(check_weights(base))
     write_config(staged / "config.yaml", config)
     parity = check_parity(staged, config, dataset)
     if checkpoint.exists():
         shutil.rmtree(checkpoint)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(staged, checkpoint)
-    for folder in ("output", "cache"):
+    for folder in ("output", "cache", "steps"):
         shutil.rmtree(work / folder, ignore_errors=True)
     manifest = {
         **identity(checkpoint),
@@ -66,42 +72,48 @@ def check_inputs(base: Path, dataset: Path, train: Record) -> Record:
     fewer rows than one optimizer step needs.
     """
     longest = check_weights(base)["max_position_embeddings"]
-    torchtune_config(base, dataset, Path(), train, {})
+    torchtune_config(base, dataset, Path(), train)
     same_vocabulary(base)
     tokenizer, plain = ChatTokenizer(base), PlainRows(base)
-    lengths = []
-    for number, row in enumerate(read_jsonl(dataset), 1):
-        check(row, "sft_row", f"{dataset}, row {number}")
-        length = tokenizer.measure(plain.of(row))
-        if not length.assistant_tokens:
-            raise InputError("has no assistant turn", f"{dataset}, row {number}", "a turn to train on")
-        if length.tokens > longest:
-            raise InputError(f"{length.tokens} tokens", f"{dataset}, row {number}", f"at most {longest}")
-        lengths.append(length)
-    batch = train["batch_size"]
-    steps = len(lengths) // batch // train["gradient_accumulation_steps"]
-    if not steps:
-        need = batch * train["gradient_accumulation_steps"]
-        raise InputError(f"{len(lengths)} rows", dataset, f"at least the {need} of one optimizer step")
+    lengths, kind, rows = [], "sft_pair" if train.get("dpo") else "sft_row", 0
+    for row in read_jsonl(dataset):
+        rows += 1
+        where = f"{dataset}, row {rows}"
+        check(row, kind, where)
+        for conversation in sides_of(row):
+            length = tokenizer.measure(plain.of(conversation))
+            if not length.assistant_tokens:
+                raise InputError("has no assistant turn", where, "a turn to train on")
+            if length.tokens > longest:
+                raise InputError(f"{length.tokens} tokens", where, f"at most {longest}")
+            lengths.append(length)
+    need = train["batch_size"] * train["gradient_accumulation_steps"]
+    if rows < need:
+        raise InputError(f"{rows} rows", dataset, f"at least the {need} of one optimizer step")
     return {
-        "rows": len(lengths),
-        "rows_left_out_of_each_epoch": len(lengths) % batch,
-        "steps_per_epoch": steps,
+        "rows": rows,
+        "rows_left_out_of_each_epoch": rows % need,
+        "steps_per_epoch": rows // need,
         "tokens": train["epochs"] * sum(length.tokens for length in lengths),
         "assistant_tokens": train["epochs"] * sum(length.assistant_tokens for length in lengths),
     }
 
 
 def stage(epoch: Path, folder: Path) -> Path:
-    """torchtune's epoch folder copied as a clean checkpoint: one file of weights is model.safetensors."""
+    """torchtune's epoch folder copied as a clean checkpoint: one file of weights is model.safetensors.
+
+    An adapter, which torchtune merged into the weights, is kept beside them in `adapter/`.
+    """
     if folder.exists():
         shutil.rmtree(folder)
-    shutil.copytree(epoch, folder)
+    shutil.copytree(epoch, folder, ignore=shutil.ignore_patterns("adapter_*"))
+    if (epoch / "adapter_model.pt").is_file():
+        write_adapter(epoch, folder / "adapter")
     weights = sorted(folder.glob("*.safetensors"))
     if len(weights) == 1:
         os.replace(weights[0], folder / "model.safetensors")
         (folder / "model.safetensors.index.json").unlink(missing_ok=True)
-    for path in folder.iterdir():
-        path.chmod(0o644)
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
     check_weights(folder)
     return folder

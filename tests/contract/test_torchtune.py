@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from swelab.records import read_json, read_jsonl, write_jsonl
+from swelab.sft.step_states import last_step
 from tests.toy_checkpoint import conversations, make_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,9 +74,9 @@ def test_it_learns_and_leaves_a_clean_checkpoint(made):
 
 def test_a_killed_run_leaves_no_process_and_ends_like_an_unbroken_one(made):
     run = subprocess.Popen(command(made, "two"), cwd=ROOT, stderr=subprocess.DEVNULL)
-    marker = made / "progress" / "output" / "resume.json"
+    steps = made / "progress" / "steps"
     deadline = time.monotonic() + 120
-    while not marker.exists() and run.poll() is None and time.monotonic() < deadline:
+    while not last_step(steps) and run.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
     os.kill(run.pid, signal.SIGKILL)
     run.wait()

@@ -56,9 +56,8 @@ def test_labels_are_those_that_were_measured(base, tmp_path):
     write_jsonl(tmp_path / "data.jsonl", rows())
     train = {**RECIPE["train"], "device": "cpu", "dtype": "fp32", "betas": [0.9, 0.999], "weight_decay": 0}
     train |= {"seed": 0, "gradient_accumulation_steps": 1, "clip_grad_norm": 1.0, "compile": False}
-    config = torchtune_config(
-        base, tmp_path / "data.jsonl", tmp_path, train | {"activation_checkpointing": False}, {}
-    )
+    train |= {"activation_checkpointing": False}
+    config = torchtune_config(base, tmp_path / "data.jsonl", tmp_path, train)
     assert config["dataset"].pop("_component_") == "swelab.sft.weighted.chat_dataset"
     data = chat_dataset(_own_tokenizer(base, config), **config["dataset"])
     assert len(data) == 16

@@ -10,7 +10,7 @@ import pytest
 
 from swelab import recipes
 from swelab.sft.ranks import ranks_of, share
-from swelab.sft.torchtune_bridge import _model
+from swelab.sft.torchtune_bridge import base_model
 from tests.e2e.clone import ROOT, make_clone
 
 QWEN_7B = {
@@ -94,7 +94,7 @@ def test_the_published_model_is_described_to_torchtune_as_it_is():
     from torchtune.config import instantiate
 
     with torch.device("meta"):
-        model = instantiate(OmegaConf.create(_model(QWEN_7B)))
+        model = instantiate(OmegaConf.create(base_model(QWEN_7B)))
     assert sum(weight.numel() for weight in model.parameters()) == 7_615_616_512
 
 

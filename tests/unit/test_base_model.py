@@ -111,7 +111,7 @@ def test_transformers_and_torchtune_agree_on_the_model(made, monkeypatch):
     assert check_weights(folder)["architectures"] == ["Qwen2ForCausalLM"]
     same_vocabulary(folder)
     train = recipes.complete("sft", {"base": "tiny"}, "test")["train"] | {"device": "cpu"}
-    settings = torchtune_config(folder, folder / "none.jsonl", folder / "out", train, {})
+    settings = torchtune_config(folder, folder / "none.jsonl", folder / "out", train)
     tokens = torch.arange(5, 60).tolist()
     assert compare_logits(folder, settings, tokens)["max_logit_difference"] < 1e-4
     assert json.loads((folder / "config.json").read_text())["vocab_size"] % 64 == 0

@@ -9,7 +9,8 @@ import yaml
 from swelab import recipes
 from swelab.records import InputError, read_json, write_jsonl
 from swelab.sft.lengths import ChatTokenizer
-from swelab.sft.torchtune_bridge import RESUME, prepare, step_rows, torchtune_config
+from swelab.sft.torchtune_bridge import STEPS, step_rows, torchtune_config
+from swelab.sft.torchtune_run import FINISHED, prepare
 from swelab.sft.training import check_inputs, identity, stage
 from tests.toy_checkpoint import conversations, make_checkpoint
 
@@ -97,17 +98,13 @@ def test_an_architecture_that_is_not_mapped_is_refused(base, dataset):
 
 def test_the_trainers_configuration_follows_model_and_recipe(base, dataset, tmp_path):
     settings = train(epochs=2, lr=0.5, betas=[0.1, 0.2], warmup_steps=7, device="cpu", dtype="bf16")
-    config = torchtune_config(base, dataset, tmp_path / "out", settings, {})
+    config = torchtune_config(base, dataset, tmp_path / "out", settings)
     assert yaml.safe_load(yaml.safe_dump(config)) == config
     assert config["model"]["embed_dim"] == 64 and config["model"]["rope_base"] == 500.0
     assert config["tokenizer"]["max_seq_len"] is None  # else the last end-of-turn would have no loss
     assert config["dataset"]["train_on_input"] is False and config["epochs"] == 2
     assert config["optimizer"]["betas"] == [0.1, 0.2] and config["dtype"] == "bf16"
     assert config["lr_scheduler"]["num_warmup_steps"] == 7
-    again = torchtune_config(
-        base, dataset, tmp_path / "out", settings, {"epoch": 0, "files": ["m.safetensors"]}
-    )
-    assert again["resume_from_checkpoint"] and again["checkpointer"]["checkpoint_files"] == ["m.safetensors"]
 
 
 def test_step_rows_keep_the_last_run_of_a_step(tmp_path):
@@ -122,22 +119,18 @@ def test_step_rows_keep_the_last_run_of_a_step(tmp_path):
     assert rows[0]["grad_norm"] == 0.5
 
 
-def test_only_a_whole_epoch_of_the_same_run_is_taken_up(tmp_path):
+def test_only_what_the_same_run_left_is_taken_up(tmp_path):
     work = tmp_path / "work"
-
-    def epoch(number, whole=True):
-        folder = work / "output" / f"epoch_{number}"
-        folder.mkdir(parents=True)
-        (folder / "model-00001-of-00001.safetensors").write_text("x")
-        if whole:
-            (work / "output" / RESUME).write_text(json.dumps({"epoch": number}))
-
-    assert prepare(work, "a") == {}
-    epoch(0, whole=False)
-    assert prepare(work, "a") == {} and not (work / "output").exists()
-    epoch(1)
-    assert prepare(work, "a") == {"epoch": 1, "files": ["epoch_1/model-00001-of-00001.safetensors"]}
-    assert prepare(work, "another") == {} and not (work / "output").exists()
+    assert not prepare(work, "a") and list(work.iterdir()) == [work / "key.json"]
+    for folder in ("steps/step_3", "output/epoch_0"):
+        (work / folder).mkdir(parents=True)
+    (work / "output" / STEPS).write_text("Step 1 | loss:2.5 \nStep 2 | lo")
+    assert not prepare(work, "a")
+    assert (work / "steps/step_3").is_dir() and not (work / "output/epoch_0").exists()
+    assert (work / "output" / STEPS).read_text() == "Step 1 | loss:2.5 \n"
+    (work / FINISHED).write_text('"a"')
+    assert prepare(work, "a")
+    assert not prepare(work, "another") and list(work.iterdir()) == [work / "key.json"]
 
 
 def test_a_staged_checkpoint_is_clean(base, tmp_path):

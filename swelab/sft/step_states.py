@@ -1,0 +1,205 @@
+"""The state of a training between two optimizer steps, saved and taken up exactly.
+
+torchtune's recipes resume at epochs only. Here each process writes its part of what is trained: its shards
+of the weights and of the optimizer's moments, the schedule's position and the random generators. Nothing is
+gathered, and what was frozen is not written. The number of processes must be the same when it is taken up.
+"""
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+from torch.distributed.tensor import DTensor
+
+GROUP_KEYS = ("lr", "initial_lr")
+SCHEDULE_KEYS = ("last_epoch", "_step_count", "_last_lr")
+
+
+class StepStates:
+    """Saves a recipe's state in `folder`, every so many steps and at ends of epochs; keeps the last one."""
+
+    def __init__(self, folder: Path, every: int):
+        """every: optimizer steps between saves; 0 saves at the ends of epochs only."""
+        self.folder, self.every, self.rank, self.saved = folder, every, 0, 0
+
+    def attach(self, recipe: Any) -> None:
+        """Takes a recipe up that was set up, at the last saved step, and saves its steps from there on."""
+        self.rank = distributed.get_rank() if distributed.is_initialized() else 0
+        self.recipe, self.steps = recipe, recipe._steps_per_epoch
+        generators = self._restore()
+        epoch = min(recipe.global_step // self.steps, recipe.total_epochs - 1)
+        recipe.epochs_run = epoch
+        accumulation = recipe._gradient_accumulation_steps
+        taken = (recipe.global_step - epoch * self.steps) * accumulation
+        recipe._dataloader = Batches(recipe._dataloader, taken, self.steps * accumulation, generators)
+        recipe._profiler = AfterStep(self._after_step)
+
+    def _after_step(self) -> None:
+        step = self.recipe.global_step
+        due = step % self.steps == 0 or (self.every and step % self.every == 0)
+        if due and step != self.saved:
+            self.save(step)
+
+    def save(self, step: int) -> None:
+        """Writes the state after `step` whole, then removes the one before it. Called by all processes."""
+        part, whole = self.folder / f"step_{step}.part", self.folder / f"step_{step}"
+        part.mkdir(parents=True, exist_ok=True)
+        with open(part / f"{self.rank}.pt", "wb") as stream:
+            torch.save(self._state(), stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        _barrier()
+        if self.rank == 0:
+            os.replace(part, whole)
+            for other in self.folder.glob("step_*"):
+                if other != whole:
+                    shutil.rmtree(other)
+        _barrier()
+        self.saved = step
+
+    def _state(self) -> dict[str, Any]:
+        schedule = self.recipe._lr_scheduler
+        cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+        return {
+            "step": self.recipe.global_step,
+            "weights": {name: _local(weight) for name, weight in _trained(self.recipe._model).items()},
+            "optimizers": [_optimizer_state(each) for each in _optimizers(self.recipe)],
+            "schedule": {key: getattr(schedule, key) for key in SCHEDULE_KEYS},
+            "generators": [torch.get_rng_state(), cuda],
+        }
+
+    def _restore(self) -> list[Tensor | None]:
+        """Puts the last saved state into the recipe; the random generators' state, [] when there is none."""
+        if self.rank == 0:
+            for part in self.folder.glob("step_*.part"):
+                shutil.rmtree(part)
+        _barrier()
+        found = last_step(self.folder)
+        if not found:
+            return []
+        device = self.recipe._device
+        path = self.folder / f"step_{found}" / f"{self.rank}.pt"
+        state = torch.load(path, map_location=device, weights_only=True)
+        weights = _trained(self.recipe._model)
+        if weights.keys() != state["weights"].keys():
+            raise RuntimeError(f"{path} is the state of another model")
+        with torch.no_grad():
+            for name, weight in weights.items():
+                _local(weight).copy_(state["weights"][name])
+        for optimizer, saved in zip(_optimizers(self.recipe), state["optimizers"], strict=True):
+            _restore_optimizer(optimizer, saved)
+        for key in SCHEDULE_KEYS:
+            setattr(self.recipe._lr_scheduler, key, state["schedule"][key])
+        self.recipe.global_step = self.saved = state["step"]
+        return [None if each is None else each.cpu() for each in state["generators"]]
+
+
+class Batches:
+    """A recipe's batches without the first `taken` of the epoch it is taken up in, and at most up to `count`.
+
+    torchtune would carry the gradients of batches that make no whole step into the next epoch, where they are
+    lost when it resumes there.
+    """
+
+    def __init__(self, loader: Any, taken: int, count: int, generators: list[Tensor | None]):
+        self.loader, self.taken, self.count, self.generators = loader, taken, count, generators
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        middle, self.taken = self.taken, 0
+        if not middle:  # a loader draws a number when it starts
+            self._set_generators()
+        batches = itertools.islice(iter(self.loader), middle, self.count)
+        first = list(itertools.islice(batches, 1))
+        if middle:
+            self._set_generators()
+        return itertools.chain(first, batches)
+
+    def _set_generators(self) -> None:
+        for state, place in zip(self.generators, (torch, torch.cuda)):
+            if state is not None:
+                place.set_rng_state(state)
+        self.generators = []
+
+
+class AfterStep:
+    """Stands where recipes have their profiler, which they tell of every step."""
+
+    def __init__(self, step: Callable[[], None]):
+        self.step = step
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+    def __enter__(self) -> "AfterStep":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def last_step(folder: Path) -> int:
+    """The step whose state was saved whole last; 0 for none."""
+    steps = [int(name) for path in folder.glob("step_*") if (name := path.name[5:]).isdigit()]
+    return max(steps, default=0)
+
+
+def _barrier() -> None:
+    if distributed.is_initialized():
+        distributed.barrier()
+
+
+def _trained(model: Any) -> dict[str, Tensor]:
+    return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+
+
+def _optimizers(recipe: Any) -> list[Any]:
+    """The recipe's optimizer, or one a weight where it steps in the backward pass."""
+    if recipe._optimizer is not None:
+        return [recipe._optimizer]
+    return list(recipe._optim_ckpt_wrapper.optim_map.values())
+
+
+def _local(tensor: Tensor) -> Tensor:
+    """This process's part of a tensor; it shares its memory."""
+    return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
+
+
+def _weights(optimizer: Any) -> list[Tensor]:
+    return [weight for group in optimizer.param_groups for weight in group["params"]]
+
+
+def _optimizer_state(optimizer: Any) -> dict[str, Any]:
+    moments = [
+        {name: _local(value) for name, value in optimizer.state.get(weight, {}).items()}
+        for weight in _weights(optimizer)
+    ]
+    groups = [{key: group[key] for key in GROUP_KEYS if key in group} for group in optimizer.param_groups]
+    return {"moments": moments, "groups": groups}
+
+
+def _restore_optimizer(optimizer: Any, saved: dict[str, Any]) -> None:
+    for weight, moments in zip(_weights(optimizer), saved["moments"], strict=True):
+        for name, value in moments.items():
+            optimizer.state[weight][name] = _like(weight, value)
+    for group, values in zip(optimizer.param_groups, saved["groups"], strict=True):
+        group.update(values)
+
+
+def _like(weight: Tensor, value: Tensor) -> Tensor:
+    """`value` spread over processes as `weight` is; a count of steps (no dimension) is the same in all."""
+    if not isinstance(weight, DTensor) or value.dim() == 0:
+        return value
+    return DTensor.from_local(
+        value, weight.device_mesh, weight.placements, shape=weight.shape, stride=weight.stride()
+    )

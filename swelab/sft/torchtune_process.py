@@ -1,0 +1,84 @@
+"""A recipe of torchtune, found by its name, as each process of a training runs it.
+
+    [torchrun] -m swelab.sft.torchtune_process --recipe <torchtune's name> --config <file> --steps <folder>
+
+Beside what torchtune's own command does, the state is saved between steps and taken up
+(`swelab.sft.step_states`), weights are written once, after the last epoch, and what torchtune 0.6 asks of
+GPUs alone does nothing on a CPU.
+"""
+
+import argparse
+import runpy
+from pathlib import Path
+from typing import Any
+
+import torch
+import torchtune
+from omegaconf import DictConfig, OmegaConf
+from torchtune import config, training
+from torchtune.recipe_interfaces import FTRecipeInterface
+
+from swelab.sft.step_states import StepStates
+
+RECIPES = Path(torchtune.__file__).parent.parent / "recipes"
+
+
+def recipe_class(name: str) -> type:
+    """The class of torchtune's recipe `name`."""
+    found = runpy.run_path(str(RECIPES / f"{name}.py"), run_name="torchtune_recipe").values()
+    (only,) = (each for each in found if isinstance(each, type) and FTRecipeInterface in each.__mro__[1:])
+    return only
+
+
+def without_gpu() -> None:
+    """Lets recipes for several GPUs run where there is none."""
+    training.get_memory_stats = lambda device: {}
+    training.log_memory_stats = lambda stats: None
+    for name in ("empty_cache", "reset_peak_memory_stats"):
+        setattr(torch.cpu, name, lambda: None)
+
+
+def save_last_epoch_only(recipe: Any, last: int) -> None:
+    """Makes the recipe write weights after epoch `last` only: before it the state of a step is enough."""
+    owner = getattr(recipe, "_checkpoint_client", recipe)
+    save = owner.save_checkpoint
+
+    def save_last(*arguments: Any, epoch: int, **named: Any) -> None:
+        if epoch == last:
+            save(*arguments, epoch=epoch, **named)
+
+    owner.save_checkpoint = save_last
+
+
+def train(name: str, settings: DictConfig, states: StepStates) -> None:
+    """Trains by torchtune's recipe `name`, from the last saved step if there is one."""
+    cuda = torch.cuda.is_available()
+    if not cuda:
+        without_gpu()
+    # The full recipe does this itself.
+    if name.endswith("_distributed") and name != "full_finetune_distributed":
+        torch.distributed.init_process_group("cuda:nccl,cpu:gloo" if cuda else "gloo")
+    config.log_config(recipe_name=name, cfg=settings)
+    recipe = recipe_class(name)(cfg=settings)
+    recipe.setup(cfg=settings)
+    states.attach(recipe)
+    save_last_epoch_only(recipe, settings.epochs - 1)
+    recipe.train()
+    recipe.cleanup()
+
+
+def main() -> None:
+    """As each process is started."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--recipe", required=True, help="torchtune's name of a recipe")
+    parser.add_argument("--config", type=Path, required=True, help="its configuration, YAML")
+    parser.add_argument("--steps", type=Path, required=True, help="folder of the state between steps")
+    parser.add_argument("--every", type=int, default=0, help="steps between saves; 0 is at ends of epochs")
+    args = parser.parse_args()
+    settings = OmegaConf.load(args.config)
+    assert isinstance(settings, DictConfig)
+    train(args.recipe, settings, StepStates(args.steps, args.every))
+
+
+if __name__ == "__main__":
+    main()

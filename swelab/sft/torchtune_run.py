@@ -1,0 +1,125 @@
+"""A training by torchtune in processes of its own: started, followed, taken up after a kill."""
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+from swelab.console import Progress
+from swelab.records import Fault, Record, digest, sha256_file, write_json
+from swelab.sft.ranks import command, ranks_of, recipe_of, share
+from swelab.sft.torchtune_bridge import STEPS, torchtune_config, write_config
+from swelab.tether import Tethered, fault_line
+from swelab.weights import weight_files
+
+POLL_SECONDS = 0.5
+FINISHED = "finished.json"
+
+
+class TrainingError(Fault):
+    """The trainer ended without a checkpoint."""
+
+
+def run_torchtune(base: Path, dataset: Path, recipe: Record, steps: int, work: Path) -> Path:
+    """Trains in the folder `work`, `steps` a pass, and returns the folder of the last epoch's files.
+
+    A run that was killed goes on from the last step that it saved when base, dataset, settings and number of
+    processes are the same. Raises InputError, TrainingError when the trainer ends early.
+    """
+    train, ranks, name = recipe["train"], ranks_of(recipe), recipe_of(recipe)
+    output, log = work / "output", work / "train.log"
+    made_from = [name, ranks.total, train, sha256_file(dataset)]
+    key = digest(made_from + [sha256_file(path) for path in weight_files(base)])
+    final = output / f"epoch_{train['epochs'] - 1}"
+    if prepare(work, key) and final.is_dir():
+        return final
+    write_config(work / "config.yaml", configuration(base, dataset, output, recipe, steps))
+    states = ["--steps", str(work / "steps"), "--every", str(recipe["job"]["save_every_n_steps"])]
+    argv = command(ranks, name, ["--config", str(work / "config.yaml"), *states])
+    with open(log, "ab") as stream:
+        trainer = Tethered(lambda _: argv, env=_environment(work, train), log=stream)
+    try:
+        _follow(trainer, output / STEPS, train["epochs"] * steps)
+    finally:
+        trainer.stop(grace_seconds=0)
+    if trainer.poll() != 0 or not final.is_dir():
+        raise TrainingError(f"the trainer ended with status {trainer.poll()}: {fault_line(log)}; log: {log}")
+    write_json(work / FINISHED, key)
+    return final
+
+
+def _environment(work: Path, train: Record) -> dict[str, str]:
+    root = str(Path(__file__).resolve().parents[2])
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")])),
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": str(train["threads"]),
+        "GOMP_SPINCOUNT": "3000",  # longer spins (the default) are tenfold slower where cores are shared
+        "MKL_NUM_THREADS": str(train["threads"]),
+        "TOKENIZERS_PARALLELISM": "false",
+        "TQDM_DISABLE": "1",
+        "HF_HOME": str((work / "cache").resolve()),
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+    }
+
+
+def configuration(base: Path, dataset: Path, output: Path, recipe: Record, steps: int) -> Record:
+    """torchtune's configuration of one rank, with at most `steps` a pass. Raises InputError.
+
+    Without that bound ranks would fill an odd last step up with rows that they had.
+    """
+    config = torchtune_config(base, dataset, output, recipe["train"])
+    ranks = ranks_of(recipe)
+    bound = {"max_steps_per_epoch": steps if ranks.total > 1 else None}
+    return {**config, **share(recipe["train"], ranks), **bound}
+
+
+def prepare(work: Path, key: str) -> bool:
+    """Whether a run with the same key ended in `work`.
+
+    What another run left there is removed; of a run that was killed, the saved steps and their log stay.
+    """
+    if _read(work / "key.json") != key:
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        write_json(work / "key.json", key)
+    elif _read(work / FINISHED) == key:
+        return True
+    for folder in work.glob("output/epoch_*"):
+        shutil.rmtree(folder)
+    mend(work / "output" / STEPS)
+    return False
+
+
+def _read(path: Path) -> object:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def mend(log: Path) -> None:
+    """Cuts off a last line that a killed process left without its end."""
+    if log.is_file():
+        text = log.read_bytes()
+        os.truncate(log, text.rfind(b"\n") + 1)
+
+
+def _follow(trainer: Tethered, steps: Path, total: int) -> None:
+    """Shows progress by the trainer's own step log until it ends."""
+    progress = Progress(total, "train")
+    progress.skip(_lines(steps))
+    while trainer.poll() is None:
+        time.sleep(POLL_SECONDS)
+        for _ in range(progress.finished, min(_lines(steps), total)):
+            progress.done(True)
+    progress.close()
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.is_file() else 0

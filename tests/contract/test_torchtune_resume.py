@@ -1,0 +1,107 @@
+"""A training that is killed, at whatever point, ends like an unbroken one: loss by step, and weights."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from safetensors.numpy import load_file
+
+from swelab import recipes
+from swelab.records import write_jsonl
+from swelab.sft.ranks import ranks_of, recipe_of
+from swelab.sft.torchtune_bridge import STEPS, step_rows, write_config
+from swelab.sft.torchtune_run import configuration
+from tests.toy_checkpoint import conversations, make_checkpoint
+
+TRAIN = {
+    "epochs": 2,
+    "batch_size": 2,
+    "gradient_accumulation_steps": 2,
+    "lr": 0.01,
+    "warmup_steps": 2,
+    "threads": 1,
+}
+IN_BACKWARD = {
+    "batch_size": 4,
+    "gradient_accumulation_steps": 1,
+    "optimizer_in_bwd": True,
+    "clip_grad_norm": None,
+}
+RECIPES = {
+    "full": {"train": TRAIN},
+    "lora": {
+        "recipe": "lora_finetune_single_device",
+        # The adapters' random numbers go on where they were.
+        "train": {**TRAIN, "lora": {"rank": 4, "alpha": 8, "dropout": 0.1}},
+    },
+    "full on two ranks": {"train": TRAIN, "job": {"ranks": 2}},
+    "optimizer in backward": {"train": {**TRAIN, **IN_BACKWARD}, "job": {"ranks": 2}},
+    "dpo": {"recipe": "full_dpo_distributed", "train": {**TRAIN, "dpo": {"beta": 0.1}}},
+}
+STEPS_A_PASS = 4
+# 19 rows in steps of 4: the last 3 make no step. Killed at the first, middle and last steps of both passes.
+KILLS = [[1, "before"], [3, "writing"], [4, "saved"], [7, "before"]]
+
+
+def pairs(count):
+    """Pairs of conversations that differ in what the policy does."""
+    found = []
+    for row in conversations(count):
+        rejected = [dict(message) for message in row["messages"]]
+        rejected[2]["content"] = "```bash\nexit 1\n```"
+        sides = {"chosen_conversations": row["messages"], "rejected_conversations": rejected}
+        found.append({**sides, "instance_id": row["instance_id"]})
+    return found
+
+
+def plan(base, folder, recipe, kills):
+    """A training to be run in `folder`."""
+    dataset = base.parent / ("pairs.jsonl" if recipe["train"]["dpo"] else "rows.jsonl")
+    rows = pairs(19) if recipe["train"]["dpo"] else conversations(19)
+    rows[0].get("messages", [{}])[-1]["weight"] = 1  # not torchtune's reader, which takes a second to start
+    write_jsonl(dataset, rows)
+    folder.mkdir()
+    write_config(folder / "c.yaml", configuration(base, dataset, folder / "output", recipe, STEPS_A_PASS))
+    places = {"config": str(folder / "c.yaml"), "steps": str(folder / "steps")}
+    return {"recipe": recipe_of(recipe), "ranks": ranks_of(recipe).total, "kills": kills, **places}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Folder of all trainings, each `whole` and `broken`."""
+    folder = tmp_path_factory.mktemp("resume")
+    base = make_checkpoint(folder / "toy")
+    plans = []
+    for name, settings in RECIPES.items():
+        recipe = recipes.complete("sft", {"base": "toy", **settings}, name)
+        plans.append(plan(base, folder / f"{name} whole", recipe, []))
+        plans.append(plan(base, folder / f"{name} broken", recipe, KILLS if name == "full" else KILLS[1:3]))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.contract.broken_training"],
+        input="\n".join(map(json.dumps, plans)),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder
+
+
+def outcome(folder):
+    """Loss by step, and the weights."""
+    (weights,) = folder.glob("output/epoch_1/model-*.safetensors")
+    return [(row["step"], row["loss"]) for row in step_rows(folder / "output" / STEPS)], load_file(weights)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_killed_training_goes_on_as_if_nothing_had_been(name, trained):
+    whole, weights = outcome(trained / f"{name} whole")
+    broken, others = outcome(trained / f"{name} broken")
+    assert [step for step, _ in whole] == list(range(1, 9)) and whole[-1][1] < whole[0][1]
+    assert broken == [(step, pytest.approx(loss, rel=1e-6)) for step, loss in whole]
+    assert weights.keys() == others.keys()
+    for key in weights:
+        assert abs(weights[key] - others[key]).max() <= 1e-6 * abs(weights[key]).max(), key
+    assert [path.name for path in (trained / f"{name} broken" / "steps").iterdir()] == ["step_8"]
