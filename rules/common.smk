@@ -5,7 +5,7 @@ import sys
 from shlex import quote
 
 from swelab import recipes
-from swelab.experiment import is_published, load_experiment, weights_paths
+from swelab.experiment import base_manifest, is_published, load_experiment, weights_paths
 from swelab.experiment import training_subsets
 from swelab.journal import lock
 from swelab.records import Fault
@@ -129,14 +129,14 @@ def model_repo(wildcards):
 
 def sft_selection(wildcards):
     """What the dataset depends on: a changed learning rate does not select anew."""
-    return {key: sft_settings(wildcards)[key] for key in ("selection", "rows")}
+    return {key: sft_settings(wildcards)[key] for key in ("selection", "rows", "pairs")}
 
 
 def sft_training(wildcards):
     settings = sft_settings(wildcards)
-    others = ("selection", "rows", "sources", "job")
+    others = ("selection", "rows", "pairs", "sources", "job")
     return {key: settings[key] for key in settings if key not in others}
 
 
 def sft_base(wildcards):
-    return f"results/models/{sft_settings(wildcards)['base']}.json"
+    return base_manifest(sft_settings(wildcards))

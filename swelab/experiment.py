@@ -30,8 +30,7 @@ def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Record:
         check_policy(policy, configs)
     for subset in [*train, *benchmarks]:
         check_subset(subset, configs)
-    sft = recipes.named("sft", experiment["sft"], configs)
-    recipes.named("model", sft["base"], configs)
+    lineage(experiment["sft"], configs)
     for policy in experiment["compare"]:
         if policy not in experiment["policies"]:
             hint = recipes.nearest(policy, experiment["policies"])
@@ -40,6 +39,28 @@ def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Record:
     if both:
         raise InputError(f"subset {both[0]!r} is trained on and scored", path, "disjoint subsets")
     return {"name": name, **experiment}
+
+
+def lineage(sft: str, configs: Path = recipes.CONFIGS) -> list[str]:
+    """An SFT recipe and those below it, each starting from the next one's checkpoint, the last from a model.
+
+    Raises InputError: an unknown name, or a circle.
+    """
+    found = [sft]
+    while True:
+        kind, _, name = recipes.named("sft", found[-1], configs)["base"].rpartition(":")
+        if kind != "sft":
+            recipes.named("model", name, configs)
+            return found
+        if name in found:
+            raise InputError("starts from itself", recipes.path_of("sft", name, configs), "a model below it")
+        found.append(name)
+
+
+def base_manifest(sft: Record) -> str:
+    """Manifest beside the folder of what an SFT recipe starts from: a model, or another one's checkpoint."""
+    kind, _, name = sft["base"].rpartition(":")
+    return f"results/sft/{name}/checkpoint.json" if kind == "sft" else f"results/models/{name}.json"
 
 
 def training_runs(experiment: Record, sft: str, configs: Path = recipes.CONFIGS) -> list[tuple[str, str]]:
@@ -55,9 +76,10 @@ def training_subsets(experiment: Record, configs: Path = recipes.CONFIGS) -> lis
     Whatever part of an experiment names `subsets` trains on them: all but its benchmarks.
     """
     parts = [part for part in experiment.values() if isinstance(part, dict)]
-    named = [subset for part in parts for subset in part.get("subsets", [])]
-    runs = training_runs(experiment, experiment["sft"], configs)
-    return list(dict.fromkeys([*named, *(subset for _, subset in runs)]))
+    found = [subset for part in parts for subset in part.get("subsets", [])]
+    for sft in lineage(experiment["sft"], configs):
+        found += [subset for _, subset in training_runs(experiment, sft, configs)]
+    return list(dict.fromkeys(found))
 
 
 def subset_parents(subset: Record) -> list[str]:

@@ -1,0 +1,48 @@
+"""Pairs of a resolved and an unresolved trajectory of one task, with every trajectory left out counted."""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from swelab import recipes
+from swelab.console import run_script
+from swelab.provenance import manifest
+from swelab.records import read_checked, sha256_file, write_bytes, write_json, write_jsonl
+from swelab.sft.chat_template import ChatTemplate
+from swelab.sft.collect import style_of
+from swelab.sft.dataset import load_verdicts
+from swelab.sft.lengths import ChatTokenizer, stats, table
+from swelab.sft.preferences import build_pairs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trajectories", type=Path, nargs="+", required=True, help="shards, JSON Lines")
+    parser.add_argument("--grades", type=Path, nargs="+", required=True, help="shards, JSON Lines")
+    parser.add_argument("--base", type=Path, required=True, help="manifest beside the base model's folder")
+    parser.add_argument("--recipe", type=Path, required=True, help="configs/sft/<name>.yaml")
+    parser.add_argument("--dataset", type=Path, required=True, help="pairs, JSON Lines")
+    parser.add_argument("--manifest", type=Path, required=True, help="counts, drops by reason")
+    parser.add_argument("--lengths", type=Path, required=True, help="tokens of each pair's longer side")
+    parser.add_argument("--stats", type=Path, required=True, help="their token lengths: dataset.stats.json")
+    args = parser.parse_args()
+    recipe, base = recipes.load("sft", args.recipe), args.base.with_suffix("")
+    style = style_of(recipe)
+    template = ChatTemplate(base) if style and style.name == "tool" else None
+    grades = load_verdicts(args.grades)
+    rows = (row for _, row in read_checked(args.trajectories, "trajectory"))
+    args.dataset.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=args.dataset.parent) as spool:
+        pairs = build_pairs(rows, grades, recipe, ChatTokenizer(base), spool, style, template)
+        write_jsonl(args.dataset, pairs.rows(spool))
+    names = [name for name, _, _ in pairs.chosen]
+    write_bytes(args.lengths, table([(name, each, "kept") for name, each in zip(names, pairs.lengths())]))
+    told = stats(args.dataset, pairs.lengths(), recipe["selection"]["max_tokens"], "drop")
+    write_json(args.stats, told | {"sha256": sha256_file(args.dataset)})
+    inputs = [*args.trajectories, *args.grades, args.base]
+    used = {key: recipe[key] for key in ("selection", "rows", "pairs")}
+    write_json(args.manifest, manifest("build_sft_pairs", inputs, used, **pairs.facts()))
+
+
+if __name__ == "__main__":
+    run_script(main)
