@@ -30,6 +30,7 @@ include: "rules/images.smk"
 include: "rules/rollouts.smk"
 include: "rules/grading.smk"
 include: "rules/sft.smk"
+include: "rules/training.smk"
 include: "rules/scores.smk"
 
 

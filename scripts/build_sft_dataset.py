@@ -7,7 +7,7 @@ from pathlib import Path
 from swelab import recipes
 from swelab.console import run_script
 from swelab.provenance import manifest
-from swelab.records import read_checked, write_bytes, write_json, write_jsonl
+from swelab.records import read_checked, sha256_file, write_bytes, write_json, write_jsonl
 from swelab.sft.chat_template import ChatTemplate
 from swelab.sft.collect import style_of
 from swelab.sft.dataset import build_dataset, load_verdicts
@@ -38,7 +38,8 @@ def main() -> None:
     write_bytes(args.lengths, table(dataset.table()))
     limit, policy = selection["max_tokens"], selection["over_long"]
     if args.stats:
-        write_json(args.stats, stats(args.dataset, dataset.lengths(), limit, policy))
+        told = stats(args.dataset, dataset.lengths(), limit, policy)
+        write_json(args.stats, told | {"sha256": sha256_file(args.dataset)})
     facts = dataset.facts(limit)
     inputs = [*args.trajectories, *args.grades, args.base]
     used = selection | {"rows": recipe["rows"]}

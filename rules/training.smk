@@ -1,0 +1,75 @@
+"""What comes between training rows and a GPU: pairs for preference learning, and a look at everything first.
+
+in:  results/models/{model} or results/sft/{sft}/checkpoint, configs/sft/{sft}.yaml, rollouts and grades
+out: results/sft/{sft}/dataset.jsonl      for DPO: pairs of a resolved and an unresolved trajectory of one task
+     results/sft/{sft}/preflight.json     the estimate of memory and disk, when nothing was found at fault
+"""
+
+
+ruleorder: build_sft_pairs > build_sft_dataset
+
+
+rule build_sft_pairs:
+    input:
+        trajectories=training_shards("results/rollouts/{policy}/{subset}/{shard}.jsonl"),
+        grades=training_shards("results/grades/{policy}/{subset}/{shard}.jsonl"),
+        disjoint=f"results/disjoint/{EXPERIMENT['name']}.json",
+        base=sft_base,
+        recipe=ancient("configs/sft/{sft}.yaml"),
+    output:
+        dataset="results/sft/{sft}/dataset.jsonl",
+        manifest="results/sft/{sft}/dataset.manifest.json",
+        lengths="results/sft/{sft}/dataset.lengths.tsv",
+        stats="results/sft/{sft}/dataset.stats.json",
+    log:
+        "results/logs/build_sft_pairs/{sft}.log",
+    wildcard_constraints:
+        sft=those("sft", "recipe", "full_dpo_distributed"),
+    conda:
+        "../envs/workflow.yaml"
+    resources:
+        **ask(plain_job(mem_mb=4000, minutes=240)),
+    params:
+        selection=sft_selection,
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.build_sft_pairs \
+            --trajectories {input.trajectories:q} \
+            --grades {input.grades:q} \
+            --base {input.base:q} \
+            --recipe {input.recipe:q} \
+            --dataset {output.dataset:q} \
+            --manifest {output.manifest:q} \
+            --lengths {output.lengths:q} \
+            --stats {output.stats:q}
+        """
+
+
+rule preflight:
+    input:
+        dataset="results/sft/{sft}/dataset.jsonl",
+        stats="results/sft/{sft}/dataset.stats.json",
+        base=sft_base,
+        recipe=ancient("configs/sft/{sft}.yaml"),
+    output:
+        report="results/sft/{sft}/preflight.json",
+    log:
+        "results/logs/preflight/{sft}.log",
+    localrule: True
+    conda:
+        "../envs/workflow.yaml"
+    resources:
+        **ask(plain_job()),
+    params:
+        training=sft_training,
+        job=lambda wildcards: sft_settings(wildcards)["job"],
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.preflight \
+            --recipe {input.recipe:q} \
+            --base {input.base:q} \
+            --dataset {input.dataset:q} \
+            --stats {input.stats:q} \
+            --progress results/progress/train_sft/{wildcards.sft} \
+            --report {output.report:q}
+        """

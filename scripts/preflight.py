@@ -1,0 +1,50 @@
+"""Checks a training before a GPU is taken: one line for each fault, all of them at once."""
+
+import argparse
+from pathlib import Path
+
+from swelab import recipes
+from swelab.console import run_script
+from swelab.experiment import base_manifest
+from swelab.records import Fault, write_json
+from swelab.sft.memory import GIB
+from swelab.sft.preflight import Training, disk_bytes, faults, longest, memory
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--recipe", type=Path, required=True, help="configs/sft/<name>.yaml")
+    parser.add_argument("--base", type=Path, help="manifest beside the base model's folder")
+    parser.add_argument("--dataset", type=Path, help="rows, JSON Lines")
+    parser.add_argument("--stats", type=Path, help="their length statistics")
+    parser.add_argument("--progress", type=Path, help="folder that training works in")
+    parser.add_argument("--report", type=Path, help="what was found, JSON")
+    args = parser.parse_args()
+    recipe, name = recipes.load("sft", args.recipe), args.recipe.stem
+    made = Path("results/sft") / name
+    base = args.base or Path(base_manifest(recipe))
+    training = Training(
+        base.with_suffix(""),
+        args.dataset or made / "dataset.jsonl",
+        args.stats or made / "dataset.stats.json",
+        recipe,
+        args.progress or Path("results/progress/train_sft") / name,
+    )
+    found, needs = faults(training), memory(training)
+    if needs:
+        print(f"memory: about {needs.text()} at {longest(training)} tokens")
+        print(f"disk: {disk_bytes(training) / GIB:.1f} GiB")
+    for fault in found:
+        print(f"FIX  {fault}")
+    if found:
+        raise Fault(f"{len(found)} to fix before {name} can be trained; the lines above say what")
+    print(f"ok   {name} can be trained")
+    if args.report:
+        estimate = {key: round(value) for key, value in vars(needs).items()} if needs else {}
+        write_json(
+            args.report, {"recipe": name, "bytes_a_rank": estimate, "disk_bytes": disk_bytes(training)}
+        )
+
+
+if __name__ == "__main__":
+    run_script(main)
