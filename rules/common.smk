@@ -134,7 +134,7 @@ def sft_selection(wildcards):
 
 def sft_training(wildcards):
     settings = sft_settings(wildcards)
-    others = ("selection", "rows", "pairs", "sources", "job")
+    others = ("selection", "rows", "pairs", "sources", "job", "wandb")
     return {key: settings[key] for key in settings if key not in others}
 
 
