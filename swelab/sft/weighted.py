@@ -4,7 +4,6 @@ torchtune 0.6 reads the role and text of a message and nothing else: it would tr
 refuses answers of tools. Rows are read from their file one at a time.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from torchtune.modules.transforms import Transform
 from swelab.sft.chat_template import PlainRows
 from swelab.sft.lengths import is_trained
 from swelab.sft.preferences import SIDES
+from swelab.sft.token_rows import RowFile
 
 
 class WeightedMessages(Transform):
@@ -36,22 +36,13 @@ class ChatRows(Dataset):
     """The rows of a JSON Lines file, each as `transform` gives it."""
 
     def __init__(self, path: str, transform: Transform):
-        self.path, self.transform = path, transform
-        self.offsets = []
-        offset = 0
-        with open(path, "rb") as stream:
-            for text in stream:
-                if text.strip():
-                    self.offsets.append(offset)
-                offset += len(text)
+        self.rows, self.transform = RowFile(path), transform
 
     def __len__(self) -> int:
-        return len(self.offsets)
+        return len(self.rows)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        with open(self.path, "rb") as stream:
-            stream.seek(self.offsets[index])
-            return self.transform(json.loads(stream.readline()))
+        return self.transform(self.rows[index])
 
 
 def chat_dataset(tokenizer: Any, *, data_files: str, base: str, packed: bool = False) -> ChatRows:
