@@ -110,6 +110,9 @@ rule train_sft:
         checkpoint=directory("results/sft/{sft}/checkpoint"),
         manifest="results/sft/{sft}/checkpoint.json",
         loss="results/sft/{sft}/loss.jsonl",
+        metrics="results/sft/{sft}/metrics.tsv",
+        plot="results/sft/{sft}/training.svg",
+        tensorboard=directory("results/sft/{sft}/tensorboard"),
     log:
         "results/logs/train_sft/{sft}.log",
     benchmark:
@@ -131,5 +134,6 @@ rule train_sft:
             --progress results/progress/train_sft/{wildcards.sft} \
             --checkpoint {output.checkpoint:q} \
             --manifest {output.manifest:q} \
-            --loss {output.loss:q}
+            --loss {output.loss:q} \
+            --metrics {output.metrics:q}
         """

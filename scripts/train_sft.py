@@ -1,4 +1,4 @@
-"""Fine-tunes a base model on a dataset with torchtune's own recipe; checks the result before it counts."""
+"""Fine-tunes a base model on a dataset with torchtune or TRL; checks the result before it counts."""
 
 import argparse
 import time
@@ -7,6 +7,7 @@ from pathlib import Path
 from swelab import recipes
 from swelab.console import run_script
 from swelab.records import write_json, write_jsonl
+from swelab.sft.run_log import publish_log
 from swelab.sft.training import fine_tune
 
 
@@ -21,6 +22,8 @@ def main() -> None:
         "--manifest", type=Path, required=True, help="what the checkpoint is; nothing volatile"
     )
     parser.add_argument("--loss", type=Path, required=True, help="loss curve, JSON Lines")
+    told = "what each step did, tab-separated values; beside it training.svg and tensorboard/"
+    parser.add_argument("--metrics", type=Path, help=told)
     args = parser.parse_args()
     start = time.monotonic()
     recipe = recipes.load("sft", args.recipe)
@@ -28,6 +31,8 @@ def main() -> None:
         args.base.with_suffix(""), args.dataset, recipe, args.progress, args.checkpoint
     )
     write_jsonl(args.loss, loss)
+    if args.metrics:
+        publish_log(args.progress, args.recipe.stem, args.metrics)
     seconds = time.monotonic() - start
     write_json(args.manifest.with_name("train.log.json"), {"wall_seconds": round(seconds, 1)})
     write_json(args.manifest, manifest)

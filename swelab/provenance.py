@@ -10,6 +10,7 @@ from pathlib import Path
 from swelab.records import Record, sha256_file
 
 PACKAGES = (
+    "accelerate",
     "datasets",
     "litellm",
     "mini-swe-agent",
@@ -22,6 +23,7 @@ PACKAGES = (
     "torch",
     "torchtune",
     "transformers",
+    "trl",
 )
 STARTED = time.time()
 ROOT = Path(__file__).resolve().parent.parent

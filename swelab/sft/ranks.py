@@ -83,8 +83,16 @@ def _check_optimizer_in_bwd(kind: str, train: Record) -> None:
 
 def command(ranks: Ranks, recipe: str, arguments: list[str]) -> list[str]:
     """The command line that trains by torchtune's `recipe`. Raises InputError, SlurmError."""
-    script = ["-m", PROCESS, "--recipe", recipe, *arguments]
-    if ranks.total == 1 and not recipe.endswith("_distributed"):
+    alone = ranks.total == 1 and not recipe.endswith("_distributed")
+    return launch(ranks, ["-m", PROCESS, "--recipe", recipe, *arguments], alone)
+
+
+def launch(ranks: Ranks, script: list[str], alone: bool) -> list[str]:
+    """The command line that runs a module as every rank; alone: without torchrun.
+
+    Raises InputError, SlurmError.
+    """
+    if alone:
         return [sys.executable, *script]
     torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks.per_node}"]
     if ranks.nodes == 1:

@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from torchtune import config, training
 from torchtune.recipe_interfaces import FTRecipeInterface
 
+from swelab.sft.planned import over_plan
 from swelab.sft.step_states import StepStates
 
 RECIPES = Path(torchtune.__file__).parent.parent / "recipes"
@@ -59,7 +60,8 @@ def train(name: str, settings: DictConfig, states: StepStates) -> None:
     if name.endswith("_distributed") and name != "full_finetune_distributed":
         torch.distributed.init_process_group("cuda:nccl,cpu:gloo" if cuda else "gloo")
     config.log_config(recipe_name=name, cfg=settings)
-    recipe = recipe_class(name)(cfg=settings)
+    kind = recipe_class(name)
+    recipe = (over_plan(kind) if "plan" in settings.dataset else kind)(cfg=settings)
     recipe.setup(cfg=settings)
     states.attach(recipe)
     save_last_epoch_only(recipe, settings.epochs - 1)

@@ -1,4 +1,4 @@
-"""A training by torchtune in processes of its own: started, followed, taken up after a kill."""
+"""A training in processes of its own: started, followed, taken up after a kill."""
 
 import json
 import os
@@ -9,7 +9,10 @@ from pathlib import Path
 from swelab.console import Progress
 from swelab.records import Fault, Record, digest, sha256_file, write_json
 from swelab.sft.ranks import command, ranks_of, recipe_of, share
+from swelab.sft.run_plan import PLAN, PLANNED, RunPlan
+from swelab.sft.step_log import METRICS
 from swelab.sft.torchtune_bridge import STEPS, torchtune_config, write_config
+from swelab.sft.trl_bridge import trl_command
 from swelab.tether import Tethered, fault_line
 from swelab.weights import weight_files
 
@@ -21,32 +24,42 @@ class TrainingError(Fault):
     """The trainer ended without a checkpoint."""
 
 
-def run_torchtune(base: Path, dataset: Path, recipe: Record, steps: int, work: Path) -> Path:
-    """Trains in the folder `work`, `steps` a pass, and returns the folder of the last epoch's files.
+def run_trainer(base: Path, dataset: Path, recipe: Record, plan: RunPlan, work: Path) -> Path:
+    """Trains in the folder `work` as planned and returns the folder of the last epoch's files.
 
     A run that was killed goes on from the last step that it saved when base, dataset, settings and number of
     processes are the same. Raises InputError, TrainingError when the trainer ends early.
     """
-    train, ranks, name = recipe["train"], ranks_of(recipe), recipe_of(recipe)
+    train, ranks = recipe["train"], ranks_of(recipe)
     output, log = work / "output", work / "train.log"
-    made_from = [name, ranks.total, train, sha256_file(dataset)]
+    made_from = [recipe["trainer"], recipe_of(recipe), ranks.total, train, sha256_file(dataset)]
     key = digest(made_from + [sha256_file(path) for path in weight_files(base)])
     final = output / f"epoch_{train['epochs'] - 1}"
     if prepare(work, key) and final.is_dir():
         return final
-    write_config(work / "config.yaml", configuration(base, dataset, output, recipe, steps))
-    states = ["--steps", str(work / "steps"), "--every", str(recipe["job"]["save_every_n_steps"])]
-    argv = command(ranks, name, ["--config", str(work / "config.yaml"), *states])
+    plan.write(work, recipe)
+    argv = COMMANDS[recipe["trainer"]](base, dataset, recipe, plan, work)
     with open(log, "ab") as stream:
         trainer = Tethered(lambda _: argv, env=_environment(work, train), log=stream)
     try:
-        _follow(trainer, output / STEPS, train["epochs"] * steps)
+        _follow(trainer, output / STEPS, train["epochs"] * plan.steps_per_epoch)
     finally:
         trainer.stop(grace_seconds=0)
     if trainer.poll() != 0 or not final.is_dir():
         raise TrainingError(f"the trainer ended with status {trainer.poll()}: {fault_line(log)}; log: {log}")
     write_json(work / FINISHED, key)
     return final
+
+
+def torchtune_command(base: Path, dataset: Path, recipe: Record, plan: RunPlan, work: Path) -> list[str]:
+    """torchtune's command line, its configuration written. Raises InputError."""
+    write_config(work / "config.yaml", configuration(base, dataset, work, recipe, plan))
+    states = ["--steps", str(work / "steps"), "--every", str(recipe["job"]["save_every_n_steps"])]
+    return command(ranks_of(recipe), recipe_of(recipe), ["--config", str(work / "config.yaml"), *states])
+
+
+COMMANDS = {"torchtune": torchtune_command, "trl": trl_command}
+"""What starts each trainer, by the name that recipes give it."""
 
 
 def _environment(work: Path, train: Record) -> dict[str, str]:
@@ -68,15 +81,25 @@ def _environment(work: Path, train: Record) -> dict[str, str]:
     }
 
 
-def configuration(base: Path, dataset: Path, output: Path, recipe: Record, steps: int) -> Record:
-    """torchtune's configuration of one rank, with at most `steps` a pass. Raises InputError.
+def configuration(base: Path, dataset: Path, work: Path, recipe: Record, plan: RunPlan) -> Record:
+    """torchtune's configuration of one rank. Raises InputError.
 
-    Without that bound ranks would fill an odd last step up with rows that they had.
+    Without a bound on its steps ranks would fill an odd last one up with rows that they had.
     """
-    config = torchtune_config(base, dataset, output, recipe["train"])
+    config = torchtune_config(base, dataset, work / "output", recipe["train"])
     ranks = ranks_of(recipe)
-    bound = {"max_steps_per_epoch": steps if ranks.total > 1 else None}
-    return {**config, **share(recipe["train"], ranks), **bound}
+    bound = {"max_steps_per_epoch": plan.steps_per_epoch if ranks.total > 1 else None}
+    log = {"log_dir": str(work / "output"), "planned": str(work / PLANNED)}
+    config |= {"metric_logger": {"_component_": "swelab.sft.step_log.StepLog", **log}, **bound}
+    if not plan.batches or plan.batches.how == "plain":
+        return {**config, **share(recipe["train"], ranks)}
+    passes = {"plan": str(work / PLAN), "data_files": str(dataset), "base": str(base)}
+    return {
+        **config,
+        "dataset": passes,
+        "batch_size": plan.batches.largest,
+        "gradient_accumulation_steps": plan.batches.passes,
+    }
 
 
 def prepare(work: Path, key: str) -> bool:
@@ -92,7 +115,8 @@ def prepare(work: Path, key: str) -> bool:
         return True
     for folder in work.glob("output/epoch_*"):
         shutil.rmtree(folder)
-    mend(work / "output" / STEPS)
+    for name in (STEPS, METRICS):
+        mend(work / "output" / name)
     return False
 
 

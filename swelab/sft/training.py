@@ -11,11 +11,13 @@ from swelab.sft.chat_template import PlainRows
 from swelab.sft.lengths import ChatTokenizer, same_vocabulary
 from swelab.sft.preferences import sides_of
 from swelab.sft.ranks import ranks_of, recipe_of, share
+from swelab.sft.run_log import keep_log
+from swelab.sft.run_plan import plan_run
 from swelab.sft.torchtune_bridge import STEPS, base_model, step_rows, torchtune_config, write_config
-from swelab.sft.torchtune_run import run_torchtune
+from swelab.sft.torchtune_run import run_trainer
 from swelab.weights import check_weights, identity
 
-MAKERS = ("torch", "torchtune", "transformers", "tokenizers", "datasets")
+MAKERS = ("torch", "torchtune", "trl", "accelerate", "transformers", "tokenizers", "datasets")
 """Packages whose versions a checkpoint depends on."""
 
 
@@ -33,7 +35,8 @@ def fine_tune(
     train = recipe["train"]
     recipe_of(recipe), share(train, ranks_of(recipe))
     facts = check_inputs(base, dataset, train)
-    epoch = run_torchtune(base, dataset, recipe, facts["steps_per_epoch"], work)
+    plan = plan_run(base, dataset, recipe)
+    epoch = run_trainer(base, dataset, recipe, plan, work)
     loss = step_rows(work / "output" / STEPS)
     staged = stage(epoch, work / "checkpoint")
     config = torchtune_config(base, dataset, work / "output", train)
@@ -45,19 +48,21 @@ def fine_tune(
         shutil.rmtree(checkpoint)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(staged, checkpoint)
+    keep_log(work)
     for folder in ("output", "cache", "steps"):
         shutil.rmtree(work / folder, ignore_errors=True)
     manifest = {
         **identity(checkpoint),
         "base": {"name": base.name, "digest": identity(base)["digest"]},
         "dataset_sha256": sha256_file(dataset),
-        "recipe": {name: value for name, value in recipe.items() if name != "job"},
+        "recipe": {name: value for name, value in recipe.items() if name not in ("job", "wandb")},
         "device": config["device"],
         "dtype": config["dtype"],
         "epochs": train["epochs"],
         "steps": loss[-1]["step"],
         "final_loss": loss[-1]["loss"],
         **facts,
+        **plan.facts(),
         "packages": {name: version for name, version in packages().items() if name in MAKERS},
         "parity": parity,
     }

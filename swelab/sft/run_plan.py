@@ -1,0 +1,77 @@
+"""The plan of a training run with what is known of its steps before they run."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from swelab.records import InputError, Record, read_json, read_jsonl, write_json
+from swelab.sft.batches import Plan, plan_batches, write_plan
+from swelab.sft.chat_template import PlainRows
+from swelab.sft.lengths import ChatTokenizer
+from swelab.sft.metrics import planned_steps
+from swelab.sft.ranks import ranks_of
+from swelab.sft.step_log import check_wandb
+
+PLAN, PLANNED = "plan.json", "planned.json"
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """`batches` is None where the trainer's own loader deals pairs (DPO): nothing is known of its steps."""
+
+    batches: Plan | None
+    steps: list[Record]
+    steps_per_epoch: int
+
+    def write(self, work: Path, recipe: Record) -> None:
+        """plan.json and planned.json, for the processes that train."""
+        if self.batches:
+            write_plan(work / PLAN, self.batches)
+        told = {
+            "device": device_of(recipe["train"]),
+            "ranks": ranks_of(recipe).total,
+            "wandb": recipe["wandb"],
+        }
+        write_json(work / PLANNED, {"steps": self.steps, **told})
+
+    def facts(self) -> Record:
+        """What a manifest says of the plan."""
+        if not self.batches:
+            return {}
+        positions = sum(step["positions"] for step in self.steps)
+        return {
+            "batches": self.batches.how,
+            "steps_per_epoch": self.steps_per_epoch,
+            "rows_left_out_of_each_epoch": self.batches.left_out(),
+            "forward_passes_of_a_step": self.batches.passes * self.batches.ranks,
+            "padding_share": round(1 - sum(step["tokens"] for step in self.steps) / positions, 6),
+        }
+
+
+def plan_run(base: Path, dataset: Path, recipe: Record) -> RunPlan:
+    """The plan of an sft recipe's run on a dataset that was checked.
+
+    Raises InputError for what cannot be planned (`plan_batches`), for DPO that is packed or grouped, and
+    where Weights & Biases is asked for and cannot be told.
+    """
+    train, ranks = recipe["train"], ranks_of(recipe)
+    check_wandb(recipe["wandb"], os.environ)
+    if train.get("dpo"):
+        if train["packed"] or train["group_by_length"]:
+            raise InputError("train.dpo with packed or group_by_length", expected="neither: rows are pairs")
+        rows = sum(1 for _ in read_jsonl(dataset))
+        return RunPlan(None, [], rows // (train["batch_size"] * train["gradient_accumulation_steps"]))
+    tokenizer, plain = ChatTokenizer(base), PlainRows(base)
+    lengths = [tokenizer.measure(plain.of(row)) for row in read_jsonl(dataset)]
+    plan = plan_batches([length.tokens for length in lengths], train, ranks)
+    filled = recipe["trainer"] == "torchtune"
+    steps = planned_steps(plan, lengths, read_json(base / "config.json"), filled)
+    return RunPlan(plan, steps, plan.steps_per_epoch)
+
+
+def device_of(train: Record) -> str:
+    """ "cuda" or "cpu": where a recipe's `train` settings run on this machine."""
+    auto = "cuda" if torch.cuda.is_available() else "cpu"
+    return auto if train["device"] == "auto" else str(train["device"])

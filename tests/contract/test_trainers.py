@@ -1,0 +1,129 @@
+"""Two trainers over one plan: the same loss at each step, whatever the forward passes look like."""
+
+import math
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from swelab import recipes
+from swelab.records import read_json, write_jsonl
+from swelab.sft.metrics import read_metrics
+from swelab.sft.planned import torchtune_batch, trl_batch
+from swelab.sft.plots import plot
+from swelab.sft.run_plan import plan_run
+from swelab.sft.step_log import METRICS
+from swelab.sft.token_rows import TokenRows
+from swelab.sft.torchtune_run import COMMANDS
+from tests.toy_checkpoint import conversations, make_checkpoint
+
+TRAIN = {"epochs": 2, "batch_size": 4, "gradient_accumulation_steps": 2, "lr": 0.01, "warmup_steps": 2}
+HOW = {
+    "plain": {},
+    "grouped": {"group_by_length": True, "max_batch_tokens": 700},
+    "packed": {"packed": True, "max_seq_len": 480, "batch_size": 2, "gradient_accumulation_steps": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trainers")
+    make_checkpoint(folder / "toy")
+    write_jsonl(folder / "data.jsonl", varied(37))
+    return folder
+
+
+def varied(count):
+    rows = conversations(count)
+    for number, row in enumerate(rows):
+        row["messages"][1]["content"] += " again" * (number * 7 % 31)
+    return rows
+
+
+@pytest.fixture(scope="module")
+def curves(made):
+    """Metrics rows of a run by (trainer, how), each made once, in this process."""
+    known = {}
+
+    def curve(trainer, how):
+        if (trainer, how) not in known:
+            known[trainer, how] = run(made, trainer, how)
+        return known[trainer, how]
+
+    return curve
+
+
+def run(made, trainer, how):
+    settings = {"base": "toy", "trainer": trainer, "train": {**TRAIN, **HOW[how], "device": "cpu"}}
+    recipe = recipes.complete("sft", settings, "recipe")
+    work = made / f"{trainer}-{how}"
+    work.mkdir()
+    plan = plan_run(made / "toy", made / "data.jsonl", recipe)
+    plan.write(work, recipe)
+    COMMANDS[trainer](made / "toy", made / "data.jsonl", recipe, plan, work)
+    torch.manual_seed(0)
+    if trainer == "trl":
+        from swelab.sft.trl_worker import train
+
+        train(read_json(work / "config.json"))
+    else:
+        from swelab.sft.step_states import StepStates
+        from swelab.sft.torchtune_process import train
+
+        train(
+            "full_finetune_single_device", OmegaConf.load(work / "config.yaml"), StepStates(work / "steps", 0)
+        )
+    return read_metrics(work / "output" / METRICS)
+
+
+def same(one, other):
+    assert len(one) == len(other) >= 6
+    for mine, theirs in zip(one, other):
+        for name, near in (("loss", 2e-5), ("grad_norm", 1e-3), ("lr", 1e-9)):
+            assert mine[name] == pytest.approx(theirs[name], rel=near, abs=1e-9), (mine["step"], name)
+        assert mine["tokens"] == theirs["tokens"] and mine["trained_tokens"] == theirs["trained_tokens"]
+
+
+@pytest.mark.parametrize("how", ["plain", "packed"])
+def test_both_trainers_have_one_loss_curve(curves, how, made):
+    one, other = curves("torchtune", how), curves("trl", how)
+    same(one, other)
+    assert one[-1]["loss"] < 0.7 * one[0]["loss"]
+    figure = plot({"torchtune": one, "TRL": other})
+    assert figure.count("<title>torchtune</title>") == figure.count("<title>TRL</title>") >= 7
+
+
+@pytest.mark.parametrize("trainer", ["torchtune", "trl"])
+def test_batches_by_length_change_no_loss_and_pad_less(curves, trainer):
+    plain, grouped = curves(trainer, "plain"), curves(trainer, "grouped")
+    same(plain, grouped)
+    waste = [sum(row["padding_share"] * row["tokens"] for row in rows) for rows in (grouped, plain)]
+    assert waste[0] < 0.8 * waste[1]
+
+
+def test_rows_of_a_pack_do_not_see_each_other(made):
+    from transformers import AutoModelForCausalLM
+
+    rows = TokenRows(made / "data.jsonl", made / "toy")
+    samples = [rows[number] for number in (0, 2, 5)]
+    model = AutoModelForCausalLM.from_pretrained(made / "toy", attn_implementation="sdpa").eval()
+    batch = trl_batch([samples], packed=True, pad=0)
+    with torch.inference_mode():
+        # As in training: with a cache, positions are not looked at.
+        seen = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], use_cache=False)
+        alone = [model(input_ids=torch.tensor([sample["tokens"]])).logits[0] for sample in samples]
+    assert torch.allclose(seen.logits[0], torch.cat(alone), atol=1e-4)
+    mask = torchtune_batch([samples], fill=480, pad=0)["mask"][0]
+    first = len(samples[0]["tokens"])
+    assert mask.shape == (480, 480) and not mask[first:, :first].any() and not mask[:first, first:].any()
+
+
+def test_what_a_step_tells(curves):
+    rows = curves("torchtune", "plain")
+    assert all(math.isfinite(value) for row in rows for value in row.values())
+    assert [row["epoch"] for row in rows] == [0, 0, 0, 0, 1, 1, 1, 1]
+    for row in rows:
+        assert 0 < row["mfu"] < 1 and 0 < row["trained_share"] < 1 and 0 <= row["padding_share"] < 1
+        assert row["tokens_per_second"] == pytest.approx(row["tokens"] / row["seconds"])
+        assert row["rows"] == 8 and 100 < row["peak_memory_mib"] < 4000
+    assert rows[-1]["tokens_seen"] == sum(row["tokens"] for row in rows)

@@ -1,0 +1,126 @@
+"""What is told of training steps: FLOPs, tables, plots, TensorBoard's files, Weights & Biases."""
+
+import json
+import math
+import struct
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from tensorboardX.proto.event_pb2 import Event
+
+from swelab import recipes
+from swelab.records import InputError, write_json, write_jsonl
+from swelab.sft import step_log
+from swelab.sft.metrics import COLUMNS, read_metrics, read_table, row_flops, weights_multiplied
+from swelab.sft.plots import plot
+from swelab.sft.run_log import keep_log, publish_log
+from swelab.sft.run_plan import plan_run
+from swelab.sft.step_log import StepLog, check_wandb
+from tests.toy_checkpoint import conversations, make_checkpoint
+
+QWEN_7B = {
+    "hidden_size": 3584,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "vocab_size": 152064,
+}
+
+
+def test_flops_of_qwen2_7b():
+    # 7.07 G of its 7.62 G weights are multiplied: embeddings and biases are not.
+    assert weights_multiplied(QWEN_7B) == 7_070_285_824
+    one, eight = row_flops(QWEN_7B, 1), row_flops(QWEN_7B, 8192)
+    assert one == 6 * 7_070_285_824 + 6 * 28 * 3584
+    assert eight / (8192 * one) == pytest.approx(1 + 28 * 3584 * 8191 / 7_070_285_824, rel=1e-4)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of four steps as its trainer would log it, one of them twice."""
+    base = make_checkpoint(tmp_path / "toy")
+    write_jsonl(tmp_path / "data.jsonl", conversations(8))
+    settings = {"base": "toy", "train": {"epochs": 2, "batch_size": 4, "device": "cpu"}}
+    recipe = recipes.complete("sft", settings, "recipe")
+    plan = plan_run(base, tmp_path / "data.jsonl", recipe)
+    plan.write(tmp_path, recipe)
+    told = {"lr": 0.1, "grad_norm": 2.0}
+    first = StepLog(str(tmp_path / "output"), str(tmp_path / "planned.json"))
+    first.log_dict({"loss": 4.0, **told, "tokens_per_second_per_gpu": plan.steps[0]["trained_tokens"] / 2}, 1)
+    first.log_dict({"loss": 9.0, **told, "seconds": 1.0}, 2)
+    first.close()
+    again = StepLog(str(tmp_path / "output"), str(tmp_path / "planned.json"))
+    for step in (2, 3, 4):
+        again.log_dict({"loss": 4.0 / step, **told, "seconds": 0.5}, step)
+    again.close()
+    return tmp_path
+
+
+def scalars(folder):
+    """(step, tag, value) in TensorBoard's files: records of length, check sum, event, check sum."""
+    found = []
+    for path in sorted(folder.glob("events.*")):
+        data, at = path.read_bytes(), 0
+        while at < len(data):
+            (size,) = struct.unpack_from("<Q", data, at)
+            event = Event.FromString(data[at + 12 : at + 12 + size])
+            found += [(event.step, value.tag, value.simple_value) for value in event.summary.value]
+            at += size + 16
+    return found
+
+
+def test_a_log_becomes_a_table_a_plot_and_tensorboards_files(run):
+    keep_log(run)
+    publish_log(run, "F", run / "results" / "metrics.tsv")
+    rows = read_table(run / "results" / "metrics.tsv")
+    assert [(row["step"], row["epoch"], row["loss"]) for row in rows] == [
+        *((1, 0, 4), (2, 0, 2), (3, 1, pytest.approx(4 / 3, rel=1e-5)), (4, 1, 1)),
+    ]
+    assert list(rows[0]) == list(COLUMNS) and rows[0]["seconds"] == 2 and rows[1]["seconds"] == 0.5
+    assert rows[1]["tokens_per_second"] == pytest.approx(2 * rows[1]["tokens"], rel=1e-4)
+    figure = ElementTree.parse(run / "results" / "training.svg").getroot()
+    assert len(figure.findall(".//{*}polyline")) == 8
+    told = scalars(run / "results" / "tensorboard")
+    assert {(2, "train/loss", 9.0), (2, "train/loss", 2.0), (4, "train/loss", 1.0)} <= set(told)
+    assert {tag for _, tag, _ in told} >= {"train/mfu", "train/padding_share", "train/tokens_per_second"}
+    assert not (run / "output" / "metrics.jsonl").exists()
+
+
+def test_a_line_cut_short_is_left_out(run):
+    path = run / "output" / "metrics.jsonl"
+    path.write_bytes(path.read_bytes()[:-30])
+    assert [row["step"] for row in read_metrics(path)] == [1, 2, 3]
+
+
+def test_a_plot_bears_what_is_not_finite_and_names_with_markup():
+    rows = [{"step": n, "tokens_seen": n * 10, "loss": math.nan if n == 3 else 1.0} for n in range(1, 900)]
+    body = plot({"<a&b>": rows})
+    (line,) = ElementTree.fromstring(body).findall(".//{*}polyline")
+    points = line.attrib["points"].split()
+    assert len(points) == 300 and not any("nan" in point for point in points)
+
+
+def test_a_step_that_no_plan_knows_is_in_the_text_log(tmp_path):
+    write_json(tmp_path / "planned.json", {"steps": [], "device": "cpu", "ranks": 1, "wandb": ""})
+    log = StepLog(str(tmp_path), str(tmp_path / "planned.json"))
+    log.log_dict({"loss": 0.6, "rewards/margins": 0.1}, 1)
+    log.close()
+    assert (tmp_path / "steps.txt").read_text() == "Step 1 | loss:0.6 rewards/margins:0.1\n"
+
+
+def test_weights_and_biases_is_asked_before_training(monkeypatch):
+    check_wandb("", {})
+    monkeypatch.setitem(__import__("sys").modules, "wandb", None)
+    with pytest.raises(InputError, match="wandb: p, and no package wandb; expected pip install wandb"):
+        check_wandb("p", {"WANDB_API_KEY": "x"})
+    monkeypatch.setitem(__import__("sys").modules, "wandb", json)
+    with pytest.raises(InputError, match="and no key; expected WANDB_API_KEY"):
+        check_wandb("p", {})
+    check_wandb("p", {"WANDB_MODE": "offline"})
+
+
+def test_a_failing_service_does_not_end_a_training(monkeypatch, tmp_path, capfd):
+    monkeypatch.setitem(__import__("sys").modules, "wandb", json)  # it has no `init`
+    assert step_log.start_wandb("p", tmp_path) is None
+    assert "wandb: not told of this run: AttributeError" in capfd.readouterr().err
