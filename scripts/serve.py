@@ -1,57 +1,59 @@
-"""Serves a checkpoint by hand, OpenAI-compatible, until Ctrl-C."""
+"""Serves a checkpoint by hand, OpenAI-compatible, until Ctrl-C; see docs/serving.md."""
 
 import argparse
-import os
 import signal
-import time
 from pathlib import Path
 
 from swelab.console import run_script
-from swelab.models import ServingError
-from swelab.models.serving import serve
-from swelab.records import InputError
-from swelab.weights import check_weights
+from swelab.models.adapters import named_adapters
+from swelab.models.by_hand import CONTEXT, serve_by_hand, sglang_options
+from swelab.models.completion import longest_context
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--weights", "--checkpoint", type=Path, required=True, help="folder in Hugging Face layout")
+    add("--base", "--tokenizer", type=Path, help="base model's folder: completes what the checkpoint lacks")
+    add("--name", "--served-model-name", help="model name to show; the folder's name by default")
+    add("--lora", action="append", default=[], metavar="NAME=FOLDER", help="adapter, asked for as MODEL:NAME")
+    add("--tp", "--tp-size", type=int, default=1, help="GPUs that the weights are spread over")
+    add("--context-length", type=int, help=f"tokens; {CONTEXT} by default, if the model has so many")
+    add("--dtype", choices=["auto", "float32", "bfloat16", "float16"], default="auto", help="of the weights")
+    add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where it runs")
+    add("--port", type=int, help="a free one by default")
+    add("--host", default="127.0.0.1", help="address to listen on; only this machine by default")
+    add("--api-key-env", default="", help="environment variable with the access token; random by default")
+    add("--token", type=Path, default=Path("server.token"), help="file for the access token")
+    add("--log", type=Path, default=Path("server.log"), help="the server's own output")
+    add("--max-total-tokens", type=int, help="tokens in the cache; on a GPU all that fit by default")
+    add("--max-running-requests", type=int, default=32, help="requests at once")
+    add("--sglang-args", default="", help="further options of sglang, in one word")
+    return parser.parse_args()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--weights", type=Path, required=True, help="folder in Hugging Face layout")
-    parser.add_argument("--name", help="model name that requests give; the folder's name by default")
-    parser.add_argument("--port", type=int, help="of 127.0.0.1; a free one by default")
-    parser.add_argument("--token", type=Path, default=Path("server.token"), help="file for the access token")
-    parser.add_argument("--log", type=Path, default=Path("server.log"), help="the server's own output")
-    parser.add_argument("--max-total-tokens", type=int, default=65536, help="tokens in the cache")
-    parser.add_argument("--max-running-requests", type=int, default=32, help="requests at once")
-    args = parser.parse_args()
-    longest = check_weights(args.weights)["max_position_embeddings"]
+    args = options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with serve(
+    several = ("--tp-size", str(args.tp)) if args.tp != 1 else ()
+    serve_by_hand(
         args.weights,
         name=args.name or args.weights.resolve().name,
-        context_length=min(longest, args.max_total_tokens),
+        base=args.base,
+        adapters=named_adapters(args.lora),
+        context_length=args.context_length or longest_context(args.weights, args.base, CONTEXT),
         max_total_tokens=args.max_total_tokens,
         max_running_requests=args.max_running_requests,
+        host=args.host,
         port=args.port,
+        device=args.device,
+        dtype=args.dtype,
+        token=args.token,
+        key_env=args.api_key_env,
         log=args.log,
-    ) as endpoint:
-        try:
-            write_private(args.token, endpoint.api_key + "\n")
-            print(f"{endpoint.url} serves {endpoint.model}; its token is in {args.token}", flush=True)
-            while endpoint.alive():
-                time.sleep(0.5)
-            raise ServingError(f"the model server has ended; log: {args.log}")
-        except KeyboardInterrupt:
-            print("stopped", flush=True)
-        finally:
-            args.token.unlink(missing_ok=True)
-
-
-def write_private(path: Path, text: str) -> None:
-    try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
-            stream.write(text)
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", path, "a file for the token") from None
+        extra_args=[*several, *sglang_options(args.sglang_args)],
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """Checkpoint folders in Hugging Face layout: what must be there before anything is started on them."""
 
 import json
+import re
 import struct
 from pathlib import Path
 from typing import Any
 
 from swelab.records import InputError, Record, digest, read_json, sha256_file
 
+LAYER = re.compile(r"\.layers\.(\d+)\.")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
@@ -81,6 +83,20 @@ def header(path: Path) -> Record:
     if 8 + length + end != size:
         raise InputError(f"{size} bytes of {8 + length + end}", path, "a whole safetensors file")
     return found
+
+
+def check_shapes(folder: Path, config: Record, where: Path) -> None:
+    """Raises InputError when a config.json, that of `where`, is of another size than the weights."""
+    found = {name: tensor["shape"] for path in weight_files(folder) for name, tensor in header(path).items()}
+    layers = {int(number) for name in found for number in LAYER.findall(name)[:1]}
+    told = {"num_hidden_layers": len(layers)} if layers else {}
+    if shape := found.get("model.embed_tokens.weight"):
+        told |= dict(zip(("vocab_size", "hidden_size"), shape))
+    for field, size in told.items():
+        if config.get(field) != size:
+            raise InputError(
+                f"{field} is {config.get(field)}", where, f"{size}, as in the weights of {folder}"
+            )
 
 
 def identity(checkpoint: Path) -> Record:

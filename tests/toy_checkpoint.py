@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import numpy
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -47,6 +47,51 @@ def make_checkpoint(folder: Path, seed: int = 0) -> Path:
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": VOCAB - 1}))
     save_file(_weights(seed), folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def make_adapter(folder: Path, seed: int = 7, rank: int = 4) -> Path:
+    """Writes a LoRA adapter for the toy's attention, in PEFT's layout."""
+    folder.mkdir(parents=True, exist_ok=True)
+    random = numpy.random.default_rng(seed)
+    found = {}
+    narrow = DIM // HEADS * KV_HEADS
+    parts = {"q_proj": DIM, "k_proj": narrow, "v_proj": narrow, "o_proj": DIM}
+    for layer in range(LAYERS):
+        for part, width in parts.items():
+            name = f"base_model.model.model.layers.{layer}.self_attn.{part}"
+            found[f"{name}.lora_A.weight"] = random.normal(0, 0.3, (rank, DIM)).astype("float32")
+            found[f"{name}.lora_B.weight"] = random.normal(0, 0.3, (width, rank)).astype("float32")
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": "toy",
+        "r": rank,
+        "lora_alpha": 2 * rank,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "target_modules": list(parts),
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    save_file(found, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def merge_adapter(checkpoint: Path, adapter: Path, folder: Path) -> Path:
+    """Writes the toy with the adapter's product added to its weights: what serving both must equal."""
+    folder.mkdir(parents=True)
+    for path in checkpoint.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    weights, low = (
+        load_file(checkpoint / "model.safetensors"),
+        load_file(adapter / "adapter_model.safetensors"),
+    )
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    for name in [name for name in low if name.endswith("lora_A.weight")]:
+        own = name.removeprefix("base_model.model.").replace("lora_A.weight", "weight")
+        product = low[name.replace("lora_A", "lora_B")] @ low[name]
+        weights[own] = weights[own] + product * (config["lora_alpha"] / config["r"])
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 

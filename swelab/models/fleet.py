@@ -56,7 +56,7 @@ class Server(threading.Thread):
                     port = httpx.URL(endpoint.url).port
                     self.starts += 1
                     self._tell(endpoint, None)
-                    self._watch(endpoint)
+                    watch(endpoint, self.log, self._ending)
             except Exception as fault:
                 failures = 1 if time.monotonic() - began > STEADY_SECONDS else failures + 1
                 lasting = not self.starts or failures > RESTARTS or not isinstance(fault, Fault)
@@ -79,19 +79,6 @@ class Server(threading.Thread):
             self.endpoint, self.fault = endpoint, fault
             self._changed.notify_all()
 
-    def _watch(self, endpoint: Endpoint) -> None:
-        """Until `end`. Raises ServingError when the server has ended or is mute."""
-        mute, due = 0, time.monotonic() + CHECK_SECONDS
-        while not self._ending.wait(min(1.0, CHECK_SECONDS)):
-            if not endpoint.alive():
-                said = f": {fault_line(self.log)}" if self.log.is_file() else ""
-                raise ServingError(f"the model server has ended{said}")
-            if time.monotonic() >= due:
-                mute = 0 if generates(endpoint) else mute + 1
-                if mute >= MUTE_CHECKS:
-                    raise ServingError(f"the model server generated nothing in {mute} checks")
-                due = time.monotonic() + CHECK_SECONDS
-
     def up(self) -> bool:
         """Whether the server runs."""
         endpoint = self.endpoint
@@ -100,6 +87,20 @@ class Server(threading.Thread):
     def end(self) -> None:
         """Lets the server finish what it does, and ends it; `join` waits for that."""
         self._ending.set()
+
+
+def watch(endpoint: Endpoint, log: Path, ending: threading.Event) -> None:
+    """Until `ending`. Raises ServingError when the server has ended, or generates nothing any more."""
+    mute, due = 0, time.monotonic() + CHECK_SECONDS
+    while not ending.wait(min(1.0, CHECK_SECONDS)):
+        if not endpoint.alive():
+            said = f": {fault_line(log)}" if log.is_file() else ""
+            raise ServingError(f"the model server has ended{said}")
+        if time.monotonic() >= due:
+            mute = 0 if generates(endpoint) else mute + 1
+            if mute >= MUTE_CHECKS:
+                raise ServingError(f"the model server generated nothing in {mute} checks")
+            due = time.monotonic() + CHECK_SECONDS
 
 
 def generates(endpoint: Endpoint) -> bool:

@@ -23,7 +23,6 @@ from swelab.tether import fault_line
 
 STOP_SECONDS = 30.0
 POLL_SECONDS = 0.2
-PATHS = ("weights", "log")
 
 
 @contextmanager
@@ -56,7 +55,7 @@ def serve_on(node: Node, gpus: int, settings: Record, ending: Callable[[], bool]
 def _converse(step: subprocess.Popen, settings: Record, ending: Callable[[], bool]) -> Record:
     """Sends the settings, waits for the answer; {} when the step ends or we are to end."""
     assert step.stdin and step.stdout
-    sent = {name: str(value) if name in PATHS else value for name, value in settings.items()}
+    sent = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     with suppress(BrokenPipeError):
         step.stdin.write(json.dumps(sent).encode() + b"\n")
         step.stdin.flush()

@@ -17,13 +17,15 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from swelab.models import ServingError
+from swelab.models.adapters import adapter_flags, check_name
+from swelab.models.completion import completed
 from swelab.records import InputError
 from swelab.tether import Tethered, fault_line, tail
 from swelab.weights import check_weights
@@ -33,7 +35,9 @@ POLL_SECONDS = 0.1
 PORT_ATTEMPTS = 3
 PORT_TAKEN = re.compile(r"address already in use|port \S+ is (already )?in use|EADDRINUSE", re.IGNORECASE)
 
-CPU_FLAGS = ("--device", "cpu", "--attention-backend", "torch_native", "--dtype", "float32")
+CPU_FLAGS = ("--device", "cpu", "--attention-backend", "torch_native")
+CPU_CACHE = 65536
+"""Tokens in the cache of a server on a CPU where nothing else is said."""
 SETTINGS = {"random-seed": 0, "skip-server-warmup": True, "log-level": "warning"}
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
@@ -57,9 +61,11 @@ def serve(
     *,
     name: str,
     context_length: int,
-    max_total_tokens: int,
+    max_total_tokens: int | None,
     max_running_requests: int,
     log: Path,
+    base: str | Path | None = None,
+    adapters: Mapping[str, str] | None = None,
     host: str = "127.0.0.1",
     port: int | None = None,
     api_key: str | None = None,
@@ -73,42 +79,47 @@ def serve(
 ) -> Iterator[Endpoint]:
     """Serves the checkpoint folder `weights` (Hugging Face layout) while the block runs.
 
-    `context_length` is in tokens; `max_total_tokens` bounds the cache in tokens (without a bound
-    sglang takes most of the memory there is). `device` is auto, cpu or cuda. On CPU the dtype is
-    float32. `python` has sglang: SWELAB_SERVE_PYTHON, or else this interpreter. Must be entered from a
-    thread that outlives the block. `ending` tells that it is no longer worth waiting for; `drain_seconds`
+    `base`: folder of the model that completes what the checkpoint lacks; `adapters`: LoRA folders by name.
+    `context_length` is in tokens; `max_total_tokens` bounds the cache in tokens (without a bound sglang takes
+    most of the memory of a GPU; on a CPU there is always one). `device` is auto, cpu or cuda. On CPU dtype
+    auto is float32. `python` has sglang: SWELAB_SERVE_PYTHON, or else this interpreter. Must be entered from
+    a thread that outlives the block. `ending` tells that it is no longer worth waiting for; `drain_seconds`
     are given in the end to requests that run.
 
-    Raises InputError (unreadable weights, a context that the model does not have) before anything
-    starts, ServingError when the port is taken, the server ends, or is not ready in time.
+    Raises InputError before anything starts; ServingError: no port, the server ends or is not ready in time.
     """
-    config = _check_sizes(weights, context_length, max_total_tokens)
+    check_name(name)
     python = python or os.environ.get("SWELAB_SERVE_PYTHON", "") or sys.executable
     key = api_key or new_key()
-    settings = SETTINGS | {
-        "host": host,
-        "model-path": str(Path(weights).resolve()),
-        "served-model-name": name,
-        "api-key": key,
-        "context-length": context_length,
-        "max-total-tokens": max_total_tokens,
-        "max-running-requests": max_running_requests,
-    }
-    on_cpu = (find_device(python) if device == "auto" else device) == "cpu"
-    flags = [*(CPU_FLAGS if on_cpu else ("--dtype", dtype)), *extra_args]
-    environment = _environment(on_cpu, config, python)
-    server, url = _start(settings, flags, environment, port, python, log, startup_seconds, ending)
-    try:
-        yield Endpoint(f"{url}/v1", key, name, alive=lambda: server.poll() is None)
-    finally:
-        server.stop(drain_seconds)
+    with completed(weights, base) as folder:
+        config = _check_sizes(folder, context_length, max_total_tokens)
+        on_cpu = (find_device(python) if device == "auto" else device) == "cpu"
+        sizes = {"context-length": context_length, "max-running-requests": max_running_requests}
+        if bound := max_total_tokens or (max(CPU_CACHE, context_length) if on_cpu else None):
+            sizes["max-total-tokens"] = bound
+        names = {"host": host, "model-path": str(folder), "served-model-name": name, "api-key": key}
+        flags = [*device_flags(on_cpu, dtype), *adapter_flags(adapters or {}, on_cpu), *extra_args]
+        environment = _environment(on_cpu, config, python)
+        told = SETTINGS | names | sizes
+        server, url = _start(told, flags, environment, port, python, log, startup_seconds, ending)
+        try:
+            yield Endpoint(f"{url}/v1", key, name, alive=lambda: server.poll() is None)
+        finally:
+            server.stop(drain_seconds)
 
 
-def _check_sizes(weights: Path, context_length: int, max_total_tokens: int) -> dict:
+def device_flags(on_cpu: bool, dtype: str) -> list[str]:
+    """sglang's options for a device and the type of the weights: auto, float32, bfloat16 or float16."""
+    if on_cpu:
+        return [*CPU_FLAGS, "--dtype", "float32" if dtype == "auto" else dtype]
+    return ["--dtype", dtype]
+
+
+def _check_sizes(weights: Path, context_length: int, max_total_tokens: int | None) -> dict:
     """The checkpoint's config.json. Raises InputError."""
     config = check_weights(weights)
     longest = config.get("max_position_embeddings", context_length)
-    if max_total_tokens < context_length:
+    if max_total_tokens is not None and max_total_tokens < context_length:
         what = f"max_total_tokens {max_total_tokens}"
         raise InputError(what, weights, f"at least {context_length}, the context")
     if context_length > longest:

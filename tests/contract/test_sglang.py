@@ -1,7 +1,9 @@
 """The real server on a toy model: right answers, closed to others, gone when we are."""
 
+import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,10 +18,10 @@ import pytest
 from swelab.models import ContextLimit, ServingError
 from swelab.models.chat import ChatModel
 from swelab.models.fleet import serve_fleet
-from swelab.models.serving import serve
+from swelab.models.serving import Endpoint, serve
 from swelab.records import InputError
 from tests.contract.attacks import writers
-from tests.toy_checkpoint import CONTEXT, make_checkpoint
+from tests.toy_checkpoint import CONTEXT, make_adapter, make_checkpoint, merge_adapter
 
 ROOT = Path(__file__).resolve().parents[2]
 SCAFFOLD = {
@@ -47,16 +49,22 @@ with serve(folder / "toy", name="toy", log=folder / "server.log", **sizes) as en
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sglang")
-    make_checkpoint(folder / "toy")
+    toy = make_checkpoint(folder / "toy")
+    make_adapter(folder / "adapter")
+    (folder / "bare").mkdir()
+    (folder / "bare" / "model.safetensors").write_bytes((toy / "model.safetensors").read_bytes())
     return folder
 
 
 @pytest.fixture(scope="module")
 def endpoint(folder):
-    with serve(folder / "toy", name="toy", log=folder / "server.log", **SIZES) as endpoint:
+    """Weights without any file beside them, completed from the toy; and an adapter."""
+    lent = {"base": folder / "toy", "adapters": {"tuned": str(folder / "adapter")}}
+    with serve(folder / "bare", name="toy", log=folder / "server.log", **lent, **SIZES) as endpoint:
         yield endpoint
         assert endpoint.alive()
     assert not endpoint.alive() and not writers(folder / "server.log")
+    assert [path.name for path in (folder / "bare").iterdir()] == ["model.safetensors"]
 
 
 def wait_until(condition, seconds):
@@ -73,12 +81,29 @@ def ask(endpoint, content, **sampling):
 
 
 def test_greedy_answers_are_those_of_transformers(endpoint, folder):
+    check_against_transformers(endpoint, folder / "toy")
+
+
+def test_an_adapter_answers_as_weights_that_it_is_merged_into(endpoint, folder, tmp_path):
+    lent = dataclasses.replace(endpoint, model="toy:tuned")
+    merged = merge_adapter(folder / "toy", folder / "adapter", tmp_path / "merged")
+    check_against_transformers(lent, merged)
+    assert ask(lent, "f1 must return 1.")["content"] != ask(endpoint, "f1 must return 1.")["content"]
+
+
+def test_requests_may_name_another_model(endpoint):
+    """What is configured for a vendor's name works as it is."""
+    answer = ask(dataclasses.replace(endpoint, model="gpt-4o"), "f1 must return 1.")
+    assert answer["content"] == ask(endpoint, "f1 must return 1.")["content"]
+
+
+def check_against_transformers(endpoint, weights):
     import torch
     import transformers
 
     transformers.logging.set_verbosity_error()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "toy")
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "toy", dtype=torch.float32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(weights)
+    model = transformers.AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32)
     for number in range(4):
         content = f"f{number} must return {number}."
         history = [{"role": "system", "content": "Fix the bug."}, {"role": "user", "content": content}]
@@ -140,13 +165,33 @@ def test_a_refused_request_is_one_line(endpoint):
         ask(endpoint, "x", temperature=-1)
 
 
-def test_a_killed_server_ends_the_run(folder, tmp_path):
-    log = tmp_path / "log"
-    with serve(folder / "toy", name="toy", log=log, **SIZES) as endpoint:
-        (scheduler,) = [pid for pid, text in writers(log).items() if "scheduler" in text]
-        os.kill(scheduler, signal.SIGKILL)
-        with pytest.raises(ServingError, match="has ended"):
-            ask(endpoint, "x")
+def test_a_killed_server_ends_the_run_and_what_serves_by_hand(folder, tmp_path):
+    """One line and an exit code; the token is in a file of ours alone, and gone with the server."""
+    log, token = tmp_path / "log", tmp_path / "token"
+    command = ["-m", "scripts.serve", "--checkpoint", folder / "toy", "--token", token, "--log", log]
+    command += ["--served-model-name", "mine", "--api-key-env", "KEY", "--max-total-tokens", "4096"]
+    by_hand = subprocess.Popen(
+        [sys.executable, *map(str, command)],
+        cwd=ROOT,
+        env={**os.environ, "KEY": "hush-hush"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    url = re.fullmatch(
+        r"(http://127\.0\.0\.1:\d+/v1) serves mine; its token is in .*\n", by_hand.stdout.readline()
+    )[1]
+    assert token.read_text() == "hush-hush\n" and token.stat().st_mode & 0o077 == 0
+    endpoint = Endpoint(url, "hush-hush", "mine", alive=lambda: bool(writers(log)))
+    assert ask(endpoint, "x")["extra"]["usage"]["completion_tokens"]
+    assert not any("hush" in text for text in writers(log).values())
+    (scheduler,) = [pid for pid, text in writers(log).items() if "scheduler" in text]
+    os.kill(scheduler, signal.SIGKILL)
+    with pytest.raises(ServingError, match="has ended"):
+        ask(endpoint, "x")
+    said = by_hand.communicate(timeout=60)[1].splitlines()
+    assert by_hand.returncode == 2 and said[-1].startswith("error: the model server has ended"), said
+    assert not token.exists() and not writers(log) and "Traceback" not in "".join(said)
 
 
 @pytest.mark.parametrize("lid", ["namespace", "group"])

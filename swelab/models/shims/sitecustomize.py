@@ -8,6 +8,7 @@ only, a fork is safe; otherwise it spawns as before.
 import gc
 import multiprocessing
 import os
+import sys
 
 gc.disable()
 _set_start_method = multiprocessing.set_start_method
@@ -17,8 +18,25 @@ def set_start_method(method: str | None, force: bool = False) -> None:
     """`multiprocessing.set_start_method`, with fork for spawn where that is safe."""
     gc.enable()
     gc.freeze()
+    if "--lora-paths" in sys.argv:
+        unpin()
     single = len(os.listdir("/proc/self/task")) == 1
     _set_start_method("fork" if method == "spawn" and single else method, force=force)
+
+
+def unpin() -> None:
+    """Makes requests for pinned memory, which sglang's adapters make on a CPU too, ask for plain memory.
+
+    Pinning speeds up copies to a GPU; torch refuses it where there is none.
+    """
+    import torch
+
+    def plain(make):
+        return lambda *args, pin_memory=False, **options: make(*args, **options)
+
+    for name in ("tensor", "zeros", "ones", "empty", "full", "arange"):
+        setattr(torch, name, plain(getattr(torch, name)))
+    torch.Tensor.pin_memory = lambda tensor, *_, **__: tensor  # type: ignore[assignment,method-assign]
 
 
 multiprocessing.set_start_method = set_start_method

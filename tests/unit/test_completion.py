@@ -1,0 +1,192 @@
+"""What a checkpoint lacks comes from its base model, in a view; names and adapters that are refused."""
+
+import json
+import os
+
+import pytest
+
+from swelab.models.adapters import adapter_flags, check_name, named_adapters
+from swelab.models.by_hand import chosen_key, is_loopback, private_file, sglang_options
+from swelab.models.completion import completed, longest_context
+from swelab.records import InputError
+from tests.toy_checkpoint import make_adapter, make_checkpoint
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return make_checkpoint(tmp_path_factory.mktemp("base") / "toy")
+
+
+@pytest.fixture
+def checkpoint(base, tmp_path):
+    return make_checkpoint(tmp_path / "tuned", seed=1)
+
+
+def listing(folder):
+    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir()}
+
+
+def without(folder, *names):
+    for name in names:
+        (folder / name).unlink()
+    return folder
+
+
+def test_a_whole_checkpoint_is_served_as_it_is(checkpoint, base, capsys):
+    with completed(checkpoint, base) as folder:
+        assert folder == checkpoint
+    assert not capsys.readouterr().err
+
+
+def test_weights_alone_are_completed_and_not_written_to(checkpoint, base, capsys):
+    without(checkpoint, *(p.name for p in checkpoint.iterdir() if p.suffix != ".safetensors"))
+    before = listing(checkpoint)
+    with completed(checkpoint, base) as folder:
+        assert folder != checkpoint
+        for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
+            assert (folder / name).read_bytes() == (base / name).read_bytes()
+        assert (folder / "model.safetensors").resolve() == checkpoint / "model.safetensors"
+        assert "<|im_start|>" in (folder / "chat_template.jinja").read_text()
+    assert not folder.exists() and listing(checkpoint) == before
+    told = capsys.readouterr().err
+    assert len(told.splitlines()) == 1 and "config.json, generation_config.json" in told and str(base) in told
+
+
+def test_what_the_checkpoint_has_is_its_own(checkpoint, base):
+    (checkpoint / "generation_config.json").write_text('{"eos_token_id": 7}')
+    without(checkpoint, "config.json")
+    with completed(checkpoint, base) as folder:
+        assert json.loads((folder / "generation_config.json").read_text()) == {"eos_token_id": 7}
+        assert sorted(p.name for p in folder.iterdir() if not p.is_symlink()) == ["config.json"]
+
+
+def test_only_the_chat_template_is_missing(checkpoint, base):
+    path = checkpoint / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    template = settings.pop("chat_template")
+    path.write_text(json.dumps(settings))
+    with pytest.raises(InputError, match="no chat template; expected chat_template.jinja, or a base model"):
+        completed(checkpoint, None).__enter__()
+    with completed(checkpoint, base) as folder:
+        assert (folder / "chat_template.jinja").read_text() == template
+        assert json.loads((folder / "tokenizer_config.json").read_text()) == settings
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("hidden_size", 128), ("vocab_size", 321), ("num_hidden_layers", 3)]
+)
+def test_a_base_of_another_size_is_refused(checkpoint, tmp_path, field, value):
+    other = make_checkpoint(tmp_path / "other")
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {field: value}))
+    without(checkpoint, "config.json")
+    with pytest.raises(InputError, match=f"{field} is {value}; expected .*as in the weights of"):
+        completed(checkpoint, other).__enter__()
+
+
+def test_a_base_of_another_vocabulary_is_refused(checkpoint, tmp_path):
+    other = make_checkpoint(tmp_path / "other")
+    (other / "merges.txt").write_text("#version: 0.2\na b\n")
+    without(checkpoint, "tokenizer.json")
+    with pytest.raises(InputError, match=r"merges.txt: another vocabulary than that of"):
+        completed(checkpoint, other).__enter__()
+
+
+def test_what_neither_has_is_named(checkpoint, tmp_path, base):
+    other = make_checkpoint(tmp_path / "other")
+    without(other, "config.json")
+    without(checkpoint, "config.json")
+    with pytest.raises(InputError, match=r"tuned/config.json: no such file, nor in .*other; expected it, or"):
+        completed(checkpoint, other).__enter__()
+    with pytest.raises(InputError, match="nowhere: no such folder"):
+        completed(checkpoint, tmp_path / "nowhere").__enter__()
+
+
+def test_the_context_is_the_models_at_most(checkpoint, base):
+    assert longest_context(checkpoint, base, 32768) == 512
+    without(checkpoint, "config.json")
+    assert longest_context(checkpoint, base, 100) == 100
+    with pytest.raises(InputError, match="config.json: no such file"):
+        longest_context(checkpoint, None, 100)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gpt-4o", "openai/gpt-4o", "GPT4", "o3-mini", "claude-3-7-sonnet", "chatgpt-4o", "gemini-2.5-pro"],
+)
+def test_a_vendors_name_is_refused(name):
+    with pytest.raises(InputError, match="is a vendor's"):
+        check_name(name)
+
+
+@pytest.mark.parametrize("name", ["qwen2p5-coder-7b-sft-local", "gpt2-mine", "toy", "my/o3x", "opus"])
+def test_other_names_are_served(name):
+    check_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", "x:y", "-x"])
+def test_odd_names_are_refused(name):
+    with pytest.raises(InputError, match="not a model name"):
+        check_name(name)
+
+
+def test_adapters_are_checked_before_anything_starts(base, tmp_path):
+    folder = make_adapter(tmp_path / "adapter")
+    flags = adapter_flags({"tuned": str(folder)}, on_cpu=True)
+    assert flags == ["--lora-paths", f"tuned={folder}", "--lora-backend", "torch_native"]
+    assert adapter_flags({}, on_cpu=True) == [] and "torch_native" not in adapter_flags(
+        {"a": str(folder)}, False
+    )
+    weights = folder / "adapter_model.safetensors"
+    os.truncate(weights, weights.stat().st_size - 10)
+    with pytest.raises(InputError, match="a whole safetensors file"):
+        adapter_flags({"tuned": str(folder)}, on_cpu=True)
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(InputError, match="rank r is None"):
+        adapter_flags({"tuned": str(folder)}, on_cpu=True)
+    with pytest.raises(InputError, match=r"adapter_config.json: no such file"):
+        adapter_flags({"tuned": str(base)}, on_cpu=True)
+
+
+def test_adapters_on_the_command_line():
+    assert named_adapters(["a=x/y", "b=z"]) == {"a": "x/y", "b": "z"}
+    for wrong in (["a"], ["a="], ["a=x", "a=y"]):
+        with pytest.raises(InputError, match="expected name=folder"):
+            named_adapters(wrong)
+
+
+def test_a_key_that_can_be_guessed_is_for_this_machine_only(monkeypatch):
+    monkeypatch.setenv("API_KEY", "swesmith")
+    assert chosen_key("API_KEY", "127.0.0.1") == chosen_key("API_KEY", "localhost") == "swesmith"
+    with pytest.raises(InputError, match="listens on 0.0.0.0; expected at least 16") as error:
+        chosen_key("API_KEY", "0.0.0.0")
+    assert "swesmith" not in str(error.value)
+    monkeypatch.delenv("API_KEY")
+    assert len(chosen_key("API_KEY", "0.0.0.0")) >= 32 and chosen_key("", "::1") != chosen_key("", "::1")
+    assert is_loopback("::1") and not is_loopback("node7")
+
+
+def test_further_options_hold_no_secret():
+    assert sglang_options("--mem-fraction-static 0.8 --x 'a b'") == [
+        "--mem-fraction-static",
+        "0.8",
+        "--x",
+        "a b",
+    ]
+    for wrong in ("--api-key hush", "--api-key=hush", "--config x"):
+        with pytest.raises(InputError, match="expected --api-key-env") as error:
+            sglang_options(wrong)
+        assert "hush" not in str(error.value)
+    with pytest.raises(InputError, match="cannot be split"):
+        sglang_options("'")
+
+
+def test_the_token_file_is_private_and_goes(tmp_path):
+    path = tmp_path / "token"
+    path.write_text("old")
+    path.chmod(0o644)
+    with private_file(path, "hush\n"):
+        assert path.read_text() == "hush\n" and path.stat().st_mode & 0o077 == 0
+    assert not path.exists()
+    with pytest.raises(InputError, match="cannot be written"):
+        private_file(tmp_path / "no" / "token", "x").__enter__()
