@@ -45,6 +45,7 @@ MAY_USE = {
     "batch_rollouts": FOUNDATION
     | {"agents", "images", "models", "recorded", "rollouts", "sandbox", "tasks", "trajectory_files"},
     "sft": FOUNDATION | {"recorded", "sft", "tasks", "models", "trajectory_files"},
+    "service": FOUNDATION | {"service"},
     "probe": FOUNDATION | {"sandbox"},
     "scores": FOUNDATION | {"grading", "scores", "tasks"},
 }
@@ -60,6 +61,8 @@ BY_HAND = (
     "validate_len_stats",
     "compare",
     "merge_preds",
+    "run_evaluation",
+    "run_torchtune",
 )
 SHIPPED = [
     ROOT / line

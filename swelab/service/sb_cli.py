@@ -1,0 +1,137 @@
+"""sb-cli 0.1.5 as a process: its habits are dealt with here, and nowhere else.
+
+It reports predictions that it could not submit on standard output and exits with 0; it waits for a stalled
+service for ever; an existing report stays and the new one becomes `-1.json`; its tracebacks may show the key.
+So each call has a time limit, its output is read, reports go to an empty folder, and the key is taken out of
+whatever is shown. The key reaches it by the environment alone.
+"""
+
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from swelab.records import InputError, Record, read_json, shorten
+from swelab.service import Refused, ServiceError
+from swelab.tether import Tethered
+
+VERSION = "0.1.5"
+KEY = "SWEBENCH_API_KEY"
+POLL_SECONDS = 0.05
+NOT_SUBMITTED = re.compile(r"^Error submitting prediction for instance (\S+): (.*)$", re.MULTILINE)
+TAKEN = re.compile(r"(\d+) new predictions uploaded|Warning: (\d+) predictions already submitted")
+STATUS = re.compile(r"status code (\d{3}): (.*)")
+KEY_REFUSED, QUOTA = ("401", "403"), ("402",)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark at the service: one of its subset names, and a split (dev or test)."""
+
+    subset: str
+    split: str
+
+
+class SbCli:
+    """The program at `program`; what it says is written to `log`; a call takes `seconds` at most."""
+
+    def __init__(self, program: Path, seconds: float, log: IO[str]):
+        """Raises InputError: no such program, another version, no key in the environment."""
+        self.program, self.seconds, self.log = program.absolute(), seconds, log
+        self.key = os.environ.get(KEY, "")
+        if not self.key:
+            raise InputError(
+                f"${KEY} is not set", expected="the service's key (`sb-cli gen-api-key <e-mail>`)"
+            )
+        if not program.is_file():
+            raise InputError("no such program", program, f"sb-cli {VERSION}, which `make sb-cli` installs")
+        probe = "from importlib.metadata import version; print(version('sb-cli'))"
+        python = self.program.parent / "python"
+        found = subprocess.run([python, "-c", probe], capture_output=True, text=True).stdout.strip()
+        if found != VERSION:
+            raise InputError(f"sb-cli {found or '?'}", program, f"{VERSION}, which `make sb-cli` installs")
+
+    def quota(self, at: Benchmark) -> int | None:
+        """Runs left on a benchmark; None where the service does not say. Raises ServiceError, Refused."""
+        for line in self._call("get-quotas").splitlines():
+            cells = [cell.strip() for cell in re.split("[│|┃]", line) if cell.strip()]
+            if cells[:2] == [at.subset, at.split] and cells[2].isdigit():
+                return int(cells[2])
+        return None
+
+    def submit(
+        self, predictions: Path, at: Benchmark, run_id: str, ids: Sequence[str], whole: bool
+    ) -> dict[str, str]:
+        """Sends those of a file's predictions that `ids` names; why, by id, for those that were not taken.
+
+        `whole` says that these are all. Raises ServiceError when the program fails, or does not say what
+        became of each; Refused.
+        """
+        options = ["--predictions_path", str(predictions), "--run_id", run_id]
+        options += [] if whole else ["--instance_ids", ",".join(ids)]
+        later = ["--verify_submission", "0", "--wait_for_evaluation", "0", "--gen_report", "0"]
+        said = self._call("submit", at.subset, at.split, *options, *later)
+        failed = {match[1]: shorten(match[2]) for match in NOT_SUBMITTED.finditer(said)}
+        taken = sum(int(match[1] or match[2]) for match in TAKEN.finditer(said))
+        if taken + len(failed) != len(ids):
+            raise ServiceError(f"sb-cli speaks of {taken + len(failed)} predictions, {len(ids)} were sent")
+        return failed
+
+    def report(self, at: Benchmark, run_id: str) -> Record:
+        """The report of a run as it is now. Raises ServiceError, Refused."""
+        with tempfile.TemporaryDirectory(prefix="swelab-sb-cli-") as folder:
+            self._call("get-report", at.subset, at.split, run_id, "--overwrite", "1", "-o", folder)
+            path = Path(folder, f"{at.subset}__{at.split}__{run_id}.json")
+            if not path.is_file():
+                raise ServiceError(f"sb-cli wrote no report of run {run_id}")
+            record = read_json(path)
+        if not isinstance(record, dict):
+            raise ServiceError(f"the report of run {run_id} is a {type(record).__name__}")
+        return record
+
+    def _call(self, *arguments: str) -> str:
+        """What a command printed, without the key. Raises ServiceError, Refused."""
+        environment = {**os.environ, "COLUMNS": "100000", "NO_COLOR": "1", "TERM": "dumb"}
+        environment |= {"TYPER_STANDARD_TRACEBACK": "1", "_TYPER_STANDARD_TRACEBACK": "1"}
+        with tempfile.TemporaryFile() as output:
+            running = Tethered(lambda _: [str(self.program), *arguments], env=environment, log=output)
+            began = time.monotonic()
+            try:
+                while running.poll() is None and time.monotonic() < began + self.seconds:
+                    time.sleep(POLL_SECONDS)
+                status = running.poll()
+            finally:
+                running.stop(grace_seconds=0)
+            output.seek(0)
+            said = output.read().decode("utf-8", "replace").replace(self.key, "***").replace("\r", "\n")
+        with suppress(ValueError):
+            self.log.write(f"$ sb-cli {' '.join(arguments)}\n{said}\n")
+            self.log.flush()
+        if status is None:
+            raise ServiceError(f"sb-cli {arguments[0]} did not end in {self.seconds:g} s")
+        if status:
+            raise fault(arguments[0], said)
+        return said
+
+
+def fault(command: str, said: str) -> ServiceError:
+    """What made a command fail, from its output."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it printed nothing"]
+    if found := STATUS.search(said):
+        return told(found[1], found[2]) or ServiceError(f"sb-cli {command}: {found[0]}")
+    return ServiceError(f"sb-cli {command}: {shorten(lines[-1])}")
+
+
+def told(status: str, message: str) -> ServiceError | None:
+    """The fault of an answer that will stay the same; None for one that may pass."""
+    if status in KEY_REFUSED:
+        return Refused(f"the service refused the key in ${KEY} ({status}): {shorten(message)}")
+    if status in QUOTA:
+        return Refused(f"the service's quota is used up ({status}): {shorten(message)}")
+    return None

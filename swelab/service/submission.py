@@ -1,0 +1,183 @@
+"""Predictions to the service and its verdicts back: submitted once, waited for, held against what was sent.
+
+The id of a run is made from what is in it, for the service never judges an id's instance again: changed
+predictions are another run. What was sent is noted in `state.json` of the working folder, so that a killed
+run goes on where it was; one that the service has whole is never sent again.
+"""
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from swelab.records import InputError, Record, digest, write_json
+from swelab.service import Refused, ServiceError
+from swelab.service.sb_cli import STATUS, Benchmark, SbCli, told
+from swelab.service.verdicts import LOST_ROLLOUTS, patch_digest, pending, verdicts
+
+SUBSETS = {
+    "swe-bench_verified": "swe-bench_verified",
+    "swe-bench_lite": "swe-bench_lite",
+    "swe-bench_multimodal": "swe-bench-m",
+}
+"""The service's name of a published set, by the last part of its name on the hub, in lower case."""
+
+ATTEMPTS = 4
+SETTLING = 5
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Seconds between two looks at a run, and in all."""
+
+    poll: float
+    total: float
+
+
+def benchmark_of(recipe: Record, where: str | Path) -> Benchmark:
+    """The service's name of a subset recipe's benchmark. Raises InputError where it has none."""
+    name = recipe.get("dataset", "").rpartition("/")[2].lower()
+    subset = recipe.get("service") or SUBSETS.get(name, "")
+    if not subset:
+        expected = f"one of {', '.join(sorted(set(SUBSETS.values())))} as `service`"
+        raise InputError("a set that the service does not judge", where, expected)
+    return Benchmark(subset, recipe["split"])
+
+
+def sendable(predictions: Mapping[str, Record], ids: Sequence[str], policy: str) -> list[Record]:
+    """What is submitted: every prediction of `ids` whose rollout was not lost, sorted by id.
+
+    Raises InputError on a prediction of no task, and when nothing is left.
+    """
+    unknown = sorted(set(predictions) - set(ids))
+    if unknown:
+        raise InputError(f"{len(unknown)} predictions of no task, such as {unknown[0]}", policy)
+    kept = [predictions[name] for name in sorted(set(ids) & set(predictions))]
+    rows = [
+        {
+            "instance_id": row["instance_id"],
+            "model_name_or_path": policy,
+            "model_patch": row["model_patch"] or "",
+        }
+        for row in kept
+        if row.get("outcome", "submitted") not in LOST_ROLLOUTS
+    ]
+    if not rows:
+        raise InputError(f"none of {len(kept)} predictions can be submitted", policy, "rollouts that ended")
+    return rows
+
+
+def run_name(policy: str, at: Benchmark, rows: Sequence[Record]) -> str:
+    """The id of a run: the policy's name and a hash of all that is submitted, and to what."""
+    return f"{re.sub('[^A-Za-z0-9._-]', '-', policy)}-{digest([at.subset, at.split, rows])[:12]}"
+
+
+def judge(
+    rows: list[Record], at: Benchmark, policy: str, work: Path, program: SbCli, wait: Waiting
+) -> Record:
+    """Submits `rows` if that is not done, waits, and returns what the service says of each.
+
+    {"run_id", "subset", "split", "instances": {id: {"verdict", "patch_sha256", "empty"}}, "report"}. Raises
+    Refused (key, quota), ServiceError (faults, a report that cannot be), InputError.
+    """
+    run = run_name(policy, at, rows)
+    ids = [row["instance_id"] for row in rows]
+    state = Sent(work, run)
+    if not state.begun and program.quota(at) == 0:
+        raise Refused(f"no runs left on {at.subset} {at.split}: the service's quota is used up")
+    _submit(rows, ids, at, program, state, wait)
+    empty = {row["instance_id"]: not row["model_patch"].strip() for row in rows}
+    report, found = _await(lambda: program.report(at, run), empty, wait)
+    instances = {
+        row["instance_id"]: {
+            "verdict": found[row["instance_id"]],
+            "patch_sha256": patch_digest(row),
+            "empty": empty[row["instance_id"]],
+        }
+        for row in rows
+    }
+    return {"run_id": run, "subset": at.subset, "split": at.split, "instances": instances, "report": report}
+
+
+class Sent:
+    """What of a run the service has taken, kept in a folder over a kill."""
+
+    def __init__(self, work: Path, run: str):
+        self.path, self.run = work / "state.json", run
+        self.predictions = work / "predictions.json"
+        try:
+            state = json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            state = {}
+        known = isinstance(state, dict) and state.get("run_id") == run
+        self.begun = known
+        self.ids: set[str] = set(state.get("submitted", [])) if known else set()
+
+    def note(self, ids: Sequence[str] = ()) -> None:
+        """Writes down that `ids`, too, are with the service."""
+        self.begun = True
+        self.ids |= set(ids)
+        write_json(self.path, {"run_id": self.run, "submitted": sorted(self.ids)})
+
+
+def _submit(
+    rows: list[Record], ids: list[str], at: Benchmark, program: SbCli, state: Sent, wait: Waiting
+) -> None:
+    """Until the service has every prediction. Raises ServiceError after ATTEMPTS, Refused at once."""
+    failed: dict[str, str] = {}
+    for attempt in range(ATTEMPTS):
+        left = [name for name in ids if name not in state.ids]
+        if not left:
+            return
+        if attempt:
+            time.sleep(wait.poll * 2 ** (attempt - 1))
+        write_json(state.predictions, rows)
+        state.note()
+        try:
+            failed = program.submit(state.predictions, at, state.run, left, whole=left == ids)
+        except Refused:
+            raise
+        except ServiceError as error:
+            failed = dict.fromkeys(left, str(error))
+        state.note([name for name in left if name not in failed])
+        _refusal(failed)
+    if failed:
+        first, why = next(iter(failed.items()))
+        raise ServiceError(f"{len(failed)} of {len(ids)} predictions were not taken, such as {first}: {why}")
+
+
+def _refusal(failed: Mapping[str, str]) -> None:
+    for why in failed.values():
+        if (status := STATUS.search(why)) and (refused := told(*status.groups())):
+            raise refused
+
+
+def _await(
+    ask: Callable[[], Record], empty: Mapping[str, bool], wait: Waiting
+) -> tuple[Record, dict[str, str]]:
+    """The finished report and its verdicts. A fault is asked about again, SETTLING times in a row at most."""
+    deadline, faulty, left, last = time.monotonic() + wait.total, 0, len(empty), ""
+    while True:
+        try:
+            report = ask()
+            left, before = pending(report), left
+            if left != before:
+                print(f"{len(empty)} submitted, {left} pending", file=sys.stderr, flush=True)
+            if not left:
+                return report, verdicts(report, empty)
+            faulty, last = 0, ""
+        except Refused:
+            raise
+        except ServiceError as error:
+            last, faulty = str(error), faulty + 1
+            if faulty > SETTLING:
+                raise
+        if time.monotonic() + wait.poll > deadline:
+            break
+        time.sleep(wait.poll)
+    told = f"; last fault: {last}" if last else ""
+    what = f"not judged in {wait.total / 60:g} min: {left} of {len(empty)} pending"
+    raise ServiceError(f"{what}{told}; the same command waits on")

@@ -1,0 +1,105 @@
+"""SWE-bench's service as far as sb-cli knows it: POST /submit, GET /get-quotas, POST /get-report.
+
+A stand-in: its answers have the shapes that sb-cli 0.1.5 reads and that its reports were seen to have. What
+goes wrong is said by the attributes of a `Service`.
+"""
+
+import json
+import threading
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+KEY = "key-of-the-test"
+TOTAL = 500
+
+
+class Service:
+    """Runs by their id; every instance is judged when the report was asked for `looks` times."""
+
+    def __init__(self, resolved=(), looks=1, quota=3):
+        self.resolved, self.looks, self.quota = set(resolved), looks, quota
+        self.runs, self.asked, self.posts = {}, 0, []
+        self.statuses = {}  # path -> list of (status, message), one for each answer, the last for ever
+        self.refuse = {}  # instance id -> list of (status, message), one for each attempt
+        self.stall, self.stalled = set(), lambda: None
+        self.lock = threading.Lock()
+        self.change = lambda report: report
+
+    def answer(self, path, key, body):
+        """(status, answer) to a request."""
+        if path in self.stall:
+            self.stalled()
+            time.sleep(60)
+        if key != KEY:
+            return 401, {"message": "Invalid API key"}
+        if queue := self.statuses.get(path):
+            status, message = queue.pop(0) if len(queue) > 1 else queue[0]
+            if status != 200:
+                return status, message
+        if path == "/get-quotas":
+            return 200, {"remaining_quotas": {"swe-bench_verified": {"dev": 9, "test": self.quota}}}
+        if path == "/submit":
+            return self.submit(body)
+        return (200, self.report(body)) if path == "/get-report" else (404, {"message": "no such path"})
+
+    def submit(self, body):
+        row = body["prediction"]
+        with self.lock:
+            if refusals := self.refuse.get(row["instance_id"]):
+                status, message = refusals.pop(0)
+                return status, {"message": message}
+            run = self.runs.setdefault((body["subset"], body["split"], body["run_id"]), {})
+            launched = row["instance_id"] not in run
+            run.setdefault(row["instance_id"], row)
+            self.posts.append(row["instance_id"])
+        return 200, {"launched": launched, "instance_id": row["instance_id"]}
+
+    def report(self, body):
+        self.asked += 1
+        run = self.runs[(body["subset"], body["split"], body["run_id"])]
+        ids, done = sorted(run), self.asked > self.looks
+        judged = ids if done else ids[: len(ids) // 2]
+        lists = {
+            "submitted": ids,
+            "completed": judged,
+            "resolved": [name for name in judged if name in self.resolved],
+            "unresolved": [name for name in judged if name not in self.resolved],
+            "pending": [name for name in ids if name not in judged],
+            "error": [],
+            "failed": [],
+        }
+        report = {"total_instances": TOTAL, "schema_version": 2}
+        for name, found in lists.items():
+            report |= {f"{name}_instances": len(found), f"{name}_ids": found}
+        return {"report": self.change(report), "message": "report made"}
+
+
+@contextmanager
+def serving(service):
+    """The address of a `service` while the block runs."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self):
+            text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = json.loads(text) if text else {}
+            status, record = service.answer(self.path, self.headers.get("x-api-key"), body)
+            data = record.encode() if isinstance(record, str) else json.dumps(record).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST = answer
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
