@@ -6,7 +6,7 @@ RUN := .venv/bin/snakemake
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: all setup test check peer clean
+.PHONY: all setup test check peer sb-cli clean
 
 all: setup
 	$(RUN)
@@ -14,7 +14,7 @@ all: setup
 setup: .venv/.installed .venv-sandbox/.installed
 	@./envs/system.sh $(PYTHON) bwrap git patch
 
-test: setup
+test: setup sb-cli
 	@./envs/system.sh $(PYTHON) bwrap git patch chromium docker-registry dockerd faketime mmdebstrap munged slurmctld
 	.venv/bin/python -m pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder
 
@@ -44,6 +44,15 @@ peer: .venv-peer/.installed
 .venv-peer/.installed: envs/peer-swesmith.txt
 	$(PYTHON) -m venv .venv-peer
 	.venv-peer/bin/pip install -q -r envs/peer-swesmith.txt
+	@touch $@
+
+# The program that submits predictions to SWE-bench's service, apart from the rest, which needs a newer click.
+sb-cli: .venv-sb-cli/.installed
+
+.venv-sb-cli/.installed: envs/sb-cli.txt
+	@./envs/system.sh $(PYTHON) venv
+	$(PYTHON) -m venv .venv-sb-cli
+	.venv-sb-cli/bin/pip install -q --no-deps -r envs/sb-cli.txt
 	@touch $@
 
 clean:

@@ -1,7 +1,7 @@
 """Each prediction against its task's tests, in a fresh sandbox.
 
 in:  results/tasks/{subset}.json and .lock.json, results/images/{subset}.json of a published set,
-     results/rollouts/{policy}/{subset}/preds.json
+     results/rollouts/{policy}/{subset}/preds.json, results/grades/{policy}/{subset}/service.json if that judges
 out: results/grades/{policy}/{subset}/{shard}.jsonl   a verdict per instance
      results/grades/{policy}/{subset}/report.json     in SWE-bench's report schema
      results/regrades/{policy}/{subset}.json          kept runs judged anew; nothing is executed
@@ -17,6 +17,7 @@ rule grade:
         predictions=shard_predictions,
         images=subset_images,
         sandbox=sandbox_image,
+        service=service_run,
     output:
         grades="results/grades/{policy}/{subset}/{shard}.jsonl",
     log:
@@ -35,6 +36,7 @@ rule grade:
             --lock {input.lock:q} \
             --predictions {input.predictions:q} \
             --images {input.images:q} \
+            --service {input.service:q} \
             --repos-dir results/repos \
             --runs results/progress/runs \
             --policy {wildcards.policy:q} \

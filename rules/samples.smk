@@ -50,3 +50,10 @@ def training_shards(pattern):
         for policy, subset in training_runs(EXPERIMENT, names.sft)
         for path in shard_paths(pattern, policy, subset)
     ]
+
+
+def service_run(wildcards):
+    """Run at SWE-bench's service that a shard's verdicts are in, where that judges the subset."""
+    name = f"service{sample_suffix(sample_of(wildcards.shard))}.json"
+    run = f"results/grades/{wildcards.policy}/{wildcards.subset}/{name}"
+    return run if subset_settings(wildcards).get("scorer") == "sb-cli" else []

@@ -58,7 +58,7 @@ rule make_tasks:
         settings=lambda wildcards: {
             key: value
             for key, value in subset_settings(wildcards).items()
-            if key != "validate"
+            if key not in ("validate", "scorer", "service")
         },
     shell:
         r"""

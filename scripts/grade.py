@@ -6,7 +6,8 @@ from pathlib import Path
 from swelab.console import run_script
 from swelab.grading.shard import grade_shard
 from swelab.predictions import load_predictions
-from swelab.records import write_jsonl
+from swelab.records import read_json, write_jsonl
+from swelab.service.verdicts import service_grades
 from swelab.shards import belongs_to, numbered
 from swelab.tasks.locks import kept_tasks
 
@@ -20,6 +21,7 @@ def main() -> None:
     )
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
     parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")
+    parser.add_argument("--service", type=Path, nargs="?", help="run at SWE-bench's service: judges instead")
     parser.add_argument("--runs", type=Path, help="folder where runs are kept by content")
     parser.add_argument("--policy", required=True, help="name of the policy")
     parser.add_argument("--subset", required=True, help="name of the subset")
@@ -28,9 +30,16 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="sandboxes at once")
     parser.add_argument("--output", type=Path, required=True, help="grades, JSON Lines")
     args = parser.parse_args()
+    tasks = kept_tasks(args.tasks, args.lock, args.shard)
+    predictions = load_predictions(args.predictions, belongs_to(args.shard))
+    if args.service:
+        run = read_json(args.service)
+        rows = service_grades(tasks, predictions, run, args.policy, args.subset)
+        write_jsonl(args.output, numbered(rows, args.shard))
+        return
     rows = grade_shard(
-        kept_tasks(args.tasks, args.lock, args.shard),
-        load_predictions(args.predictions, belongs_to(args.shard)),
+        tasks,
+        predictions,
         policy=args.policy,
         subset=args.subset,
         shard=args.shard,

@@ -50,7 +50,11 @@ class Layout:
 
     def reports(self, policy: str, subset: str) -> list[Path]:
         """The grading reports of a policy's samples, in their order."""
-        pattern = (self.results / "grades/{policy}/{subset}/report{sample}.json").as_posix()
+        return self.samples("report", policy, subset)
+
+    def samples(self, name: str, policy: str, subset: str) -> list[Path]:
+        """The files `name` beside the grades of each sample of a policy."""
+        pattern = (self.results / f"grades/{{policy}}/{{subset}}/{name}{{sample}}.json").as_posix()
         return [Path(name) for name in sample_paths(pattern, policy, subset, self.configs)]
 
     def shards(self, stage: str, policy: str, subset: str) -> list[Path]:
@@ -111,6 +115,8 @@ class Layout:
             yield from self.shards("rollouts", policy, subset)
             yield from self.shards("grades", policy, subset)
             yield from self.reports(policy, subset)
+            if self.recipe("subset", subset).get("scorer") == "sb-cli":
+                yield from self.samples("service", policy, subset)
         yield from (self.sft / "dataset.jsonl", self.lengths, *self.losses.values())
 
     def recipe(self, kind: str, name: str) -> Record:

@@ -12,12 +12,13 @@ from tests.e2e.clone import command_on_slurm, make_clone
 
 PUBLISHED = "source: dataset\ndataset: some/set\nrevision: 0123456789012345678901234567890123456789\n"
 MODEL = "source: hub\nrepository: some/model\nrevision: 0123456789012345678901234567890123456789\n"
+JUDGED = PUBLISHED.replace("some/set", "SWE-bench/SWE-bench_Lite") + "scorer: sb-cli\n"
 HOSTED = "kind: hosted\nscaffold: demo\nmodel: some/model\napi_key_env: SOME_KEY\n"
 LARGE = "kind: checkpoint\nscaffold: demo\nweights: model:small\njob: {gpus: 4, cpus: 16, mem_mb: 9000}\n"
 TARGETS = (
     *("results/verified_score.json", "results/report.html", "results/cheats/small-forge.json"),
     *("results/regrades/small-base/small-heldout.json", "results/images/sandbox/image.json"),
-    "results/models/published.json",
+    *("results/models/published.json", "results/scores/small-base/judged.json"),
     *("results/exports/small-heldout/manifest.json", "results/difficulty/paid/published.jsonl"),
     "results/difficulty/difficulty/small-heldout.jsonl",
     *("results/rollouts/hosted/published/preds.json", "results/rollouts/large/small-heldout/preds.json"),
@@ -28,6 +29,7 @@ TARGETS = (
 def clone(tmp_path_factory):
     clone = make_clone(tmp_path_factory.mktemp("profile") / "swelab")
     (clone / "configs/subsets/published.yaml").write_text(PUBLISHED)
+    (clone / "configs/subsets/judged.yaml").write_text(JUDGED)
     (clone / "configs/policies/hosted.yaml").write_text(HOSTED)
     (clone / "configs/policies/large.yaml").write_text(LARGE)
     (clone / "configs/models/published.yaml").write_text(MODEL)

@@ -1,0 +1,36 @@
+"""A benchmark judged by SWE-bench's service in the place of tests run here (`scorer: sb-cli` in its recipe).
+
+in:  results/tasks/{subset}.json and .lock.json, results/rollouts/{policy}/{subset}/preds.json
+out: results/grades/{policy}/{subset}/service.json   the run at the service: its verdicts, and its report as it came
+A policy's further samples are service.s1.json and so on.
+"""
+
+
+rule submit_predictions:
+    input:
+        tasks="results/tasks/{subset}.json",
+        lock="results/tasks/{subset}.lock.json",
+        predictions="results/rollouts/{policy}/{subset}/preds{sample}.json",
+        recipe=ancient("configs/subsets/{subset}.yaml"),
+    output:
+        run="results/grades/{policy}/{subset}/service{sample}.json",
+    log:
+        "results/logs/submit_predictions/{policy}/{subset}{sample}.log",
+    wildcard_constraints:
+        subset=those("subset", "scorer", "sb-cli"),
+    localrule: FETCH_HERE
+    conda:
+        "../envs/workflow.yaml"
+    resources:
+        **ask(plain_job(mem_mb=2000, minutes=480)),
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.submit_predictions \
+            --tasks {input.tasks:q} \
+            --lock {input.lock:q} \
+            --predictions {input.predictions:q} \
+            --recipe {input.recipe:q} \
+            --policy {wildcards.policy:q} \
+            --progress results/progress/submit_predictions/{wildcards.policy}/{wildcards.subset}{wildcards.sample} \
+            --output {output.run:q}
+        """

@@ -1,0 +1,48 @@
+"""Has a policy's predictions judged by SWE-bench's service through sb-cli; goes on where it was killed."""
+
+import argparse
+import contextlib
+from pathlib import Path
+
+from swelab import recipes
+from swelab.console import run_script
+from swelab.journal import lock
+from swelab.predictions import load_predictions
+from swelab.records import write_json
+from swelab.service.sb_cli import SbCli
+from swelab.service.submission import Waiting, benchmark_of, judge, sendable
+from swelab.tasks.locks import read_kept
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
+    parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
+    parser.add_argument("--predictions", type=Path, required=True, help="JSON list or object, or JSON Lines")
+    parser.add_argument("--recipe", type=Path, required=True, help="configs/subsets/<name>.yaml")
+    parser.add_argument("--policy", required=True, help="name of the policy")
+    parser.add_argument("--sb-cli", type=Path, default=Path(".venv-sb-cli/bin/sb-cli"), help="the program")
+    parser.add_argument("--wait-minutes", type=float, default=240, help="for verdicts, at most")
+    parser.add_argument("--poll-seconds", type=float, default=30, help="between two looks at a run")
+    parser.add_argument("--call-seconds", type=float, default=900, help="of one call of sb-cli, at most")
+    parser.add_argument("--progress", type=Path, required=True, help="folder to work in, kept over a kill")
+    parser.add_argument("--output", type=Path, required=True, help="the run at the service, with its report")
+    args = parser.parse_args()
+    at = benchmark_of(recipes.load("subset", args.recipe), args.recipe)
+    ids = [task["instance_id"] for task in read_kept(args.tasks, args.lock)]
+    rows = sendable(load_predictions(args.predictions), ids, args.policy)
+    args.progress.mkdir(parents=True, exist_ok=True)
+    with (
+        contextlib.closing(lock(args.progress / "lock")),
+        open(args.progress / "sb-cli.log", "a", encoding="utf-8") as log,
+    ):
+        program = SbCli(args.sb_cli, args.call_seconds, log)
+        wait = Waiting(args.poll_seconds, args.wait_minutes * 60)
+        record = judge(rows, at, args.policy, args.progress, program, wait)
+    write_json(args.output, record)
+    resolved = sum(each["verdict"] == "resolved" for each in record["instances"].values())
+    print(f"run {record['run_id']} on {at.subset} {at.split}: {resolved}/{len(rows)} resolved")
+
+
+if __name__ == "__main__":
+    run_script(main)

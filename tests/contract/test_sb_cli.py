@@ -1,0 +1,167 @@
+"""The real sb-cli against a stand-in of its service: submitted, waited for, refused, taken up again."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from swelab.grading.report import build_report
+from swelab.records import read_jsonl
+from swelab.scores.score import score as scored
+from swelab.service import Refused, ServiceError, submission
+from swelab.service.sb_cli import Benchmark, SbCli
+from swelab.service.submission import Waiting, judge, sendable
+from swelab.tasks.rows import load_tasks
+from tests.conftest import run_python
+from tests.contract.sb_service import KEY, Service, serving
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(os.environ.get("SWELAB_SB_CLI") or ROOT / ".venv-sb-cli/bin/sb-cli")
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(
+        not PROGRAM.exists(), reason="sb-cli is not installed: `make sb-cli`, or $SWELAB_SB_CLI"
+    ),
+]
+AT = Benchmark("swe-bench_verified", "test")
+IDS = [f"a__b-{number}" for number in range(4)]
+PREDICTIONS = {
+    name: {"instance_id": name, "model_name_or_path": "p", "model_patch": f"diff {name}" if number else None}
+    for number, name in enumerate(IDS)
+}
+
+
+@pytest.fixture
+def attempt(tmp_path, monkeypatch):
+    """A function that judges PREDICTIONS at a service; `attempt.log` is what was said."""
+    monkeypatch.setenv("SWEBENCH_API_KEY", KEY)
+    monkeypatch.setattr(submission, "ATTEMPTS", 2)
+    monkeypatch.setattr(submission, "SETTLING", 1)
+
+    def judged(service, predictions=PREDICTIONS, total=60):
+        with serving(service) as address:
+            monkeypatch.setenv("SWEBENCH_API_URL", address)
+            judged.log = io.StringIO()
+            program = SbCli(PROGRAM, 60, judged.log)
+            service.stalled = lambda: setattr(program, "seconds", 0.5)
+            rows = sendable(predictions, IDS, "p")
+            return judge(rows, AT, "p", tmp_path, program, Waiting(0.05, total))
+
+    return judged
+
+
+def test_predictions_are_submitted_awaited_and_judged_once(attempt):
+    service = Service(resolved=[IDS[1]], looks=2)
+    record = attempt(service)
+    assert {name: each["verdict"] for name, each in record["instances"].items()} == {
+        IDS[0]: "unresolved", IDS[1]: "resolved", IDS[2]: "unresolved", IDS[3]: "unresolved",
+    }  # fmt: skip
+    assert sorted(service.posts) == IDS and service.asked == 3
+    assert service.runs[(AT.subset, AT.split, record["run_id"])][IDS[0]]["model_patch"] == ""
+    assert KEY not in attempt.log.getvalue() and "new predictions uploaded" in attempt.log.getvalue()
+    again = attempt(service)
+    assert again == record and sorted(service.posts) == IDS  # nothing is sent again
+    changed = {**PREDICTIONS, IDS[3]: {**PREDICTIONS[IDS[3]], "model_patch": "another"}}
+    other = attempt(service, changed)
+    assert other["run_id"] != record["run_id"] and len(service.posts) == 2 * len(IDS)
+
+
+def test_what_was_not_taken_is_sent_again_and_nothing_else(attempt):
+    service = Service(resolved=IDS[1:2])
+    service.refuse = {IDS[2]: [(500, "Internal server error")], IDS[3]: [(429, "Too many requests")]}
+    assert attempt(service)["instances"][IDS[1]]["verdict"] == "resolved"
+    assert sorted(service.posts) == IDS
+
+
+@pytest.mark.parametrize(
+    ("service", "fault", "words"),
+    [
+        ({"statuses": {"/get-quotas": [(401, {"message": "Invalid API key"})]}}, Refused, "refused the key"),
+        ({"quota": 0}, Refused, "no runs left on swe-bench_verified test"),
+        ({"refuse": {name: [(402, "quota")] * 9 for name in IDS}}, Refused, "quota is used up"),
+        ({"refuse": {IDS[2]: [(429, "slow down")] * 9}}, ServiceError, "1 of 4 predictions were not taken"),
+        ({"statuses": {"/submit": [(500, "<html>")]}}, ServiceError, "4 of 4 predictions were not taken"),
+        ({"statuses": {"/get-report": [(500, {"message": "boom"})]}}, ServiceError, "status code 500: boom"),
+        ({"stall": {"/get-report"}}, ServiceError, "4 of 4 pending; last fault: .*did not end in 0.5 s"),
+        ({"looks": 10**6}, ServiceError, "2 of 4 pending; the same command waits on"),
+        ({"change": lambda report: {}}, ServiceError, "sb-cli get-report: KeyError"),
+        ({"change": lambda r: other_ids(r)}, ServiceError, "instances that were not submitted: 4, such as x"),
+    ],
+    ids=lambda value: None if isinstance(value, type | dict) else value[:20],
+)
+def test_faults_of_the_service_are_one_line(attempt, service, fault, words):
+    failing = Service(resolved=IDS[1:2], quota=service.pop("quota", 3), looks=service.pop("looks", 1))
+    for name, value in service.items():
+        setattr(failing, name, value)
+    slow = failing.stall or failing.looks > 9
+    with pytest.raises(fault, match=words) as error:
+        attempt(failing, total=0 if slow else 60)
+    assert "\n" not in str(error.value) and KEY not in str(error.value)
+    assert KEY not in attempt.log.getvalue()
+
+
+def other_ids(report):
+    return json.loads(json.dumps(report).replace("a__b", "x__b"))
+
+
+def script(folder, address, **environment):
+    command = ["-m", "scripts.submit_predictions", "--tasks", folder / "tasks.json", "--policy", "p"]
+    command += ["--predictions", folder / "preds.json", "--recipe", folder / "verified.yaml"]
+    command += ["--sb-cli", PROGRAM, "--progress", folder / "work", "--output", folder / "run.json"]
+    told = {**os.environ, "SWEBENCH_API_KEY": KEY, "SWEBENCH_API_URL": address, **environment}
+    return subprocess.Popen(
+        [sys.executable, *map(str, [*command, "--poll-seconds", "0.1"])],
+        cwd=ROOT, env=told, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def files(tmp_path, task):
+    tasks = [{**task, "instance_id": name} for name in IDS]
+    (tmp_path / "tasks.json").write_text(json.dumps(tasks))
+    (tmp_path / "preds.json").write_text(json.dumps(PREDICTIONS))
+    recipe = {"source": "dataset", "dataset": "SWE-bench/SWE-bench_Verified", "split": "test"}
+    recipe |= {"revision": "0" * 40, "scorer": "sb-cli"}
+    (tmp_path / "verified.yaml").write_text(json.dumps(recipe))
+    return tmp_path
+
+
+def test_a_killed_run_is_taken_up_and_scored(files):
+    """Killed while it waits; then the same command, and the grades, report and score made from its record."""
+    service = Service(resolved=IDS[1:3], looks=10**6)
+    with serving(service) as address:
+        killed = script(files, address)
+        while service.asked < 1:
+            assert killed.poll() is None, killed.stderr.read()
+            time.sleep(0.05)
+        killed.send_signal(signal.SIGKILL)
+        killed.communicate()
+        assert not (files / "run.json").exists() and sorted(service.posts) == IDS
+        service.looks = service.asked
+        done = script(files, address)
+        said = done.communicate(timeout=60)
+    assert done.returncode == 0, said
+    assert "2/4 resolved" in said[0] and sorted(service.posts) == IDS
+    names = ["--tasks", files / "tasks.json", "--policy", "p", "--subset", "s"]
+    command = ["-m", "scripts.grade", *names, "--predictions", files / "preds.json", "--service"]
+    command += [files / "run.json", "--repos-dir", files, "--progress", files / "journal.jsonl"]
+    made = run_python(*command, "--output", files / "grades.jsonl")
+    assert made.returncode == 0, made.stderr
+    tasks = load_tasks(files / "tasks.json")
+    report = build_report(tasks, read_jsonl(files / "grades.jsonl"), "p", "s")
+    score = scored(tasks, report, "p", "s")
+    assert (score["resolved"], score["total"]) == (2, 4) and score["statuses"]["empty_patch"] == 1
+
+
+def test_without_a_key_or_the_program_nothing_is_sent(files):
+    told = script(files, "http://127.0.0.1:1", SWEBENCH_API_KEY="").communicate()[1]
+    assert told.startswith("error: $SWEBENCH_API_KEY is not set; expected")
+    (files / "preds.json").write_text(json.dumps({"x": {**PREDICTIONS[IDS[0]], "instance_id": "x"}}))
+    done = script(files, "http://127.0.0.1:1")
+    assert "1 predictions of no task, such as x" in done.communicate()[1] and done.returncode == 2
