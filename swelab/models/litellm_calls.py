@@ -2,6 +2,7 @@
 
 import logging
 import os
+import warnings
 from functools import cache
 from typing import Any
 
@@ -21,6 +22,8 @@ def quiet_litellm() -> Any:
     litellm.telemetry = False
     litellm.client_session = _client()
     logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
+    # A service that counts tokens in words is our business, not the terminal's.
+    warnings.filterwarnings("ignore", "Pydantic serializer warnings", UserWarning)
     return litellm
 
 

@@ -69,7 +69,7 @@ def spent(tmp_path):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_an_answer_costs_what_the_service_charges(service, opened, tmp_path, model):
+def test_an_answer_costs_what_the_service_charges(service, opened, tmp_path, model, capfd):
     _, begin = opened(model, sampling={"temperature": 0, "max_tokens": 50, "seed": 7})
     message = begin("one").query(ISSUE)
     assert message["extra"]["actions"] == [{"command": "date +%N"}]
@@ -79,6 +79,10 @@ def test_an_answer_costs_what_the_service_charges(service, opened, tmp_path, mod
     assert request["key"] == "secret-a" and request["body"]["max_tokens"] == 50
     assert "top_p" not in request["body"] and request["body"]["temperature"] == 0
     assert request["body"].get("seed") == (7 if model.startswith("openai") else None)
+    service.plan = lambda number, request: Fault(429, "slow") if number == 1 else None
+    begin("two").query(ISSUE)
+    said = capfd.readouterr()
+    assert said.out == "" and all("warning: seed" in line for line in said.err.splitlines())
 
 
 def test_what_a_model_does_not_take_is_told_and_stored(opened, capsys):
