@@ -19,6 +19,8 @@ from swelab.streams import Spool
 
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.S)
 _LABEL = re.compile(r"(?:(?:the )?(?:rating|difficulty|answer)(?: is)?:?\s*)?(.*)", re.I | re.S)
+MARKS = " \t\r\n*_`'\"#.!:"
+"""What may stand around a word: white space, marks of text formats, the end of a sentence."""
 _KINDS = ("hosted", "checkpoint")
 WHOLE = {"action_regex": r"\A(.*)\Z", "format_error_template": "", "cost_limit": 0}
 """In place of a scaffold: every answer is one whole, not one command."""
@@ -129,9 +131,9 @@ def rate(messages: list[dict[str, str]], model: Any, rater: Record) -> Record:
 
 def read_word(answer: str, words: Iterable[str]) -> str:
     """The word that an answer is, or "": a sentence that holds it may say its opposite."""
-    text = _THOUGHT.sub("", answer).strip(" \t\r\n*_`'\"#.!:")
+    text = _THOUGHT.sub("", answer).strip(MARKS)
     stripped = _LABEL.fullmatch(text)
-    bare = (stripped[1] if stripped else text).strip(" \t\r\n*_`'\"#.!:").lower()
+    bare = (stripped[1] if stripped else text).strip(MARKS).lower()
     return next((word for word in words if word.lower() == bare), "")
 
 

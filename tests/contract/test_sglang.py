@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from swelab import recipes
+from swelab.difficulty import MARKS, rate_tasks
 from swelab.models import ContextLimit, ServingError
 from swelab.models.chat import ChatModel
 from swelab.models.fleet import serve_fleet
@@ -163,6 +165,28 @@ def test_a_conversation_beyond_the_context_is_the_context_limit(endpoint):
 def test_a_refused_request_is_one_line(endpoint):
     with pytest.raises(InputError, match="refused"):
         ask(endpoint, "x", temperature=-1)
+
+
+def test_a_served_model_rates_tasks(endpoint, tmp_path, monkeypatch):
+    """Its words are nonsense: once they are made a rating, once not; another issue does not fit."""
+    monkeypatch.setenv("TOY_KEY", endpoint.api_key)
+    settings = {"kind": "checkpoint", "scaffold": "demo", "weights": "toy", "endpoint": endpoint.url}
+    settings |= {"api_key_env": "TOY_KEY", "sampling": {"max_tokens": 4}}
+    policy = recipes.complete("policy", settings, "it")
+    prompt = {"system_template": "Fix the bug.", "instance_template": "{{ problem_statement }}"}
+    tasks = [
+        {"instance_id": name, "problem_statement": text}
+        for name, text in (("short", "Rate it."), ("long", "x " * CONTEXT))
+    ]
+
+    def rate(*words):
+        rater = {"policy": "toy", **prompt, "ratings": dict.fromkeys(words, 5), "attempts": 2}
+        given = {"policy_name": "toy", "policy": policy, "progress": tmp_path / "j", "workers": 2}
+        return [(each["outcome"], each["rating"]) for each in rate_tasks(tasks, rater=rater, **given)]
+
+    said = ask(endpoint, "Rate it.", max_tokens=4)["content"].strip(MARKS)
+    assert rate(said, "none") == [("rated", 5), ("context_limit", None)]
+    assert rate("easy", "hard") == [("unreadable", None), ("context_limit", None)]
 
 
 def test_a_killed_server_ends_the_run_and_what_serves_by_hand(folder, tmp_path):
