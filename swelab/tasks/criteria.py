@@ -61,7 +61,7 @@ def _by_name(criteria: Record) -> Iterator[tuple[str, Test]]:
         languages = set(criteria["languages"])
         yield "languages", lambda row: language(row) in languages
     if criteria["difficulties"]:
-        difficulties = set(criteria["difficulties"])
+        difficulties = criteria["difficulties"]
         yield "difficulties", lambda row: row.get("difficulty") in difficulties
 
 

@@ -29,8 +29,10 @@ def repo_commit(task: Record) -> str:
 
 
 def change(task: Record) -> str:
-    """What stands for the bug of a task: its row's own hash, else the hash of the change that repairs it."""
-    return str(task.get("bug") or change_hash(task["patch"], backwards=is_bug(task)))
+    """What stands for the bug of a task: the hash in a row of ours, else that of what repairs it."""
+    if task.get("repo_recipe") and task.get("bug"):
+        return str(task["bug"])
+    return change_hash(task["patch"], backwards=is_bug(task))
 
 
 def change_hash(patch: str, backwards: bool = False) -> str:

@@ -27,10 +27,10 @@ def read_row(raw: Any, where: str, images: str = "swe-bench") -> Record:
     for name in LISTS:
         row[name] = _tests(row[name] or [], where, name)
     row["patch"] = row["patch"] or ""
-    for name in (*NAMES, "patch"):
-        if not isinstance(row[name], str):
-            raise InputError(f"field {name} is a {type(row[name]).__name__}", where, "a string")
     row["problem_statement"] = row.get("problem_statement") or ""
+    for name in (*NAMES, "patch", "problem_statement", "image_name", "image", "base_commit"):
+        if row.get(name) is not None and not isinstance(row[name], str):
+            raise InputError(f"field {name} is a {type(row[name]).__name__}", where, "a string")
     row["image_name"] = row.get("image_name") or row.get("image") or image_name(row["instance_id"], images)
     row.setdefault("source", "dataset")
     return row

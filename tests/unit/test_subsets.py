@@ -1,5 +1,6 @@
 """Subsets of published sets: criteria as data, order, what a benchmark takes out, real rows."""
 
+import contextlib
 import json
 import re
 import shutil
@@ -174,6 +175,37 @@ def test_a_benchmark_takes_its_rows_out_of_a_subset(tmp_path):
     kept, drops = make(rows, tmp_path, excluded=benchmark)
     assert [each["instance_id"] for each in kept] == [rows[3]["instance_id"]]
     assert drops == {"excluded_instance": 1, "excluded_repo_commit": 1, "excluded_patch": 1}
+
+
+ODD = [None, 0, 1.5, True, "", "x", [], [1], [None], {}, {"a": [1]}]
+FIELDS = (
+    "instance_id repo patch FAIL_TO_PASS PASS_TO_PASS problem_statement image_name image base_commit version "
+    "difficulty language test_patch metadata text bug function created_at repo_recipe"
+).split()
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_no_value_of_a_field_is_more_than_one_line(field, tmp_path):
+    """Whatever a file holds, a row becomes a task, is counted, or ends the rule with one line."""
+    criteria = {
+        "languages": ["python"],
+        "difficulties": ["a"],
+        "max_statement_chars": 9,
+        "max_patch_lines": 9,
+    }
+    for number, value in enumerate(ODD):
+        raw = row(number, difficulty="a", base_commit="1" * 40) | {field: value}
+        other = [row(99, base_commit="2" * 40)]
+        for wanted in ({}, criteria):
+            try:
+                made, drops = make([raw, row(50)], tmp_path, excluded=other, criteria=wanted)
+            except InputError as error:
+                assert "\n" not in str(error)
+                continue
+            assert len(made) + sum(drops.values()) == 2
+            write_json(tmp_path / "out.json", made)
+            with contextlib.suppress(InputError):
+                load_tasks(tmp_path / "out.json")
 
 
 def snippet(rows):
