@@ -6,7 +6,7 @@ RUN := .venv/bin/snakemake
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: all setup test check peer sb-cli clean
+.PHONY: all setup test check peer sb-cli swe-agent clean
 
 all: setup
 	$(RUN)
@@ -14,7 +14,7 @@ all: setup
 setup: .venv/.installed .venv-sandbox/.installed
 	@./envs/system.sh $(PYTHON) bwrap git patch
 
-test: setup sb-cli
+test: setup peer sb-cli
 	@./envs/system.sh $(PYTHON) bwrap git patch chromium docker-registry dockerd faketime mmdebstrap munged slurmctld
 	.venv/bin/python -m pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder
 
@@ -38,21 +38,25 @@ check: setup
 	.venv-sandbox/bin/pip install -q -r envs/sandbox.txt
 	@touch $@
 
-# Another program's environment, for the tests and benchmarks that run it beside ours; not part of the set-up.
+# Other programs, each in an environment of its own. The tests run them beside ours.
 peer: .venv-peer/.installed
-
-.venv-peer/.installed: envs/peer-swesmith.txt
-	$(PYTHON) -m venv .venv-peer
-	.venv-peer/bin/pip install -q -r envs/peer-swesmith.txt
-	@touch $@
-
-# The program that submits predictions to SWE-bench's service, apart from the rest, which needs a newer click.
 sb-cli: .venv-sb-cli/.installed
 
-.venv-sb-cli/.installed: envs/sb-cli.txt
+.venv-peer/.installed .venv-sb-cli/.installed: .venv-%/.installed: envs/%.txt
 	@./envs/system.sh $(PYTHON) venv
-	$(PYTHON) -m venv .venv-sb-cli
-	.venv-sb-cli/bin/pip install -q --no-deps -r envs/sb-cli.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/pip install -q --no-deps -r $<
+	@touch $@
+
+# SWE-agent is on no registry: SWE_AGENT is a checkout of its source (docs/swe-agent.md).
+swe-agent: .venv-swe-agent/.installed
+
+.venv-swe-agent/.installed: envs/swe-agent.txt
+	@test -f "$(SWE_AGENT)/sweagent/__init__.py" || \
+	    { echo "error: SWE_AGENT=$(SWE_AGENT) is no checkout of SWE-agent; expected one of version 1.1.0"; exit 2; }
+	$(PYTHON) -m venv .venv-swe-agent
+	.venv-swe-agent/bin/pip install -q --no-deps -r envs/swe-agent.txt
+	.venv-swe-agent/bin/pip install -q --no-deps --editable "$(SWE_AGENT)"
 	@touch $@
 
 clean:

@@ -4,7 +4,7 @@
 
 Needs a container engine ($DOCKER_HOST), the sandbox image ($SWELAB_SANDBOX_IMAGE or results/images/sandbox),
 forged tasks (results/tasks/forge-heldout.json) with their archives, and swesmith 0.0.9 in an environment
-of its own (envs/peer-swesmith.txt). All sides grade the same predictions on the same images of the same
+of its own (envs/peer.txt). All sides grade the same predictions on the same images of the same
 engine; four of five repair the bug, the fifth is honest and does not. Images are there beforehand on all
 sides; what preparing ours costs, once an image, is told. Prints a table, then a line for each ratio of
 instances a minute. Exit code 1 when a verdict differs.

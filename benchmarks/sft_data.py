@@ -4,7 +4,7 @@
 
 Writes as many trajectories as asked, of about 1.6 MB each as SWE-agent 1.1 leaves them (30 turns, each step
 with the conversation before it), all resolved, to a temporary folder (1.6 GB); swesmith 0.0.9 is in an
-environment of its own (envs/peer-swesmith.txt). Both sides find the files in the page cache, and are timed as
+environment of its own (envs/peer.txt). Both sides find the files in the page cache, and are timed as
 programs, imports included; sides take turns, and the best of the repeats counts. `compat` writes the same
 rows (compared), `whole` the conversations of resolved runs. Prints a table, then ratio_vs_swesmith=...;
 exit code 1 when a row differs.

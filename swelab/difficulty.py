@@ -3,15 +3,17 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import StrictUndefined, Template, TemplateError
 
+from swelab.experiment import PAYMENT
 from swelab.journal import Journal
 from swelab.models import ContextLimit, ModelLost
+from swelab.models.paid import PaidRun
 from swelab.models.policy import open_policy, weights_digest
 from swelab.records import Fault, InputError, Record, digest, shorten
 from swelab.shards import run_shard
@@ -38,29 +40,36 @@ def rate_tasks(
     """A record of difficulty for each task, in their order; the rows wait on disk.
 
     Tasks that the journal `progress` has rated are not asked again; those with another outcome are. Raises
-    InputError (a policy that answers nothing, a template, a refusal of the service), ServingError.
+    InputError (a policy that answers nothing, a template, a refusal of the service), ServingError,
+    BudgetSpent.
     """
     if policy["kind"] not in _KINDS:
         wanted = f"one that answers: {' or '.join(_KINDS)}"
         raise InputError(f"policy {policy_name} is {policy['kind']}", "rater recipe", wanted)
     spool, weights = Spool(), weights_digest(policy)
-    asked = {name: value for name, value in policy.items() if name not in ("shards", "job")}
+    others = ("shards", "samples", "job", *PAYMENT)
+    asked = {name: value for name, value in policy.items() if name not in others}
     settings = digest([rater, asked, weights])
     with Journal(progress) as journal:
         items = []
         for task in tasks:
             messages = prompt(task, rater)
             item = {"instance_id": task["instance_id"], "number": spool.add({"messages": messages})}
-            items.append((_fresh(journal, digest([settings, item["instance_id"], messages])), item))
+            key = _fresh(journal, digest([settings, item["instance_id"], messages]))
+            items.append((key, item | {"key": key}))
+        paid = PaidRun(progress.absolute().parent / "paid", lambda item: item["key"])
 
         @contextmanager
         def open_work() -> Iterator[Callable[[Record], Record]]:
             log = progress.with_suffix(".server.log")
-            with open_policy(policy, policy_name, WHOLE, log) as model_for:
-                yield lambda item: {
-                    "instance_id": item["instance_id"],
-                    **rate(spool.get(item["number"])["messages"], model_for(item), rater),
-                }
+            with open_policy(policy, policy_name, WHOLE, log, paid) as model_for:
+
+                def work(item: Record) -> Record:
+                    with closing(model_for(item)) as model:
+                        rated = rate(spool.get(item["number"])["messages"], model, rater)
+                    return {"instance_id": item["instance_id"], **rated}
+
+                yield work
 
         rated = run_shard(
             items,
@@ -71,7 +80,10 @@ def rate_tasks(
             is_lost=lambda record: record["outcome"] == "model_lost",
             is_good=lambda record: record["outcome"] == "rated",
         )
-        yield from ({name: record[name] for name in record if name != "key"} for record in rated)
+        for (key, _), record in zip(items, rated, strict=True):
+            if record["outcome"] != "model_lost":
+                paid.discard(key)
+            yield {name: record[name] for name in record if name != "key"}
 
 
 def _fresh(journal: Journal, key: str) -> str:
