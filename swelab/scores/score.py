@@ -89,7 +89,7 @@ def score(
         **(of_several_runs(verdicts) if len(reports) > 1 else {}),
         "detectable": detectable(verdicts),
         "repos": by_repo(verdicts, repos),
-        **({"usage": spent(usage, statuses["resolved"], size * len(reports))} if usage else {}),
+        **({"usage": spent(usage, statuses["resolved"])} if usage else {}),
         "instances": verdicts if len(reports) > 1 else {name: row[0] for name, row in verdicts.items()},
     }
     if gate := reports[0].get("validation"):
@@ -147,13 +147,16 @@ def by_repo(verdicts: Verdicts, repos: dict[str, str]) -> Record:
     return {repo: {"tasks": len(groups[repo]), **rate_of_runs(groups[repo])} for repo in sorted(groups)}
 
 
-def spent(usage: Sequence[Record], resolved: int, attempts: int) -> Record:
-    """Tokens and dollars of all attempts, and of each resolved one; null where some are not known."""
-    rows = [row for run in usage for row in run.values()]
+def spent(usage: Sequence[Record], resolved: int) -> Record:
+    """Tokens and dollars of all attempts, and of each resolved one; null where some are not known.
+
+    A task that was not recorded is no attempt: nobody knows what it took, or whether it was made.
+    """
+    rows = [row for run in usage for row in run.values() if row["calls"] or row["cost"] is not None]
     found: Record = {"attempts": len(rows)}
     for name in ("prompt_tokens", "completion_tokens", "cost"):
         values = [row[name] for row in rows if row[name] is not None]
-        found[name] = sum(values) if len(values) == attempts else None
+        found[name] = sum(values) if values and len(values) == len(rows) else None
         found[f"{name}_known"] = len(values)
     tokens = (found["prompt_tokens"], found["completion_tokens"])
     total = None if None in tokens else sum(tokens)

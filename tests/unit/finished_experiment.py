@@ -269,7 +269,11 @@ def write_run(
         if shard == 0 and subset.endswith("heldout"):
             rows[0]["messages"][1]["content"] = HOSTILE
             rows[0]["messages"][2:2] = [
-                {"role": "assistant", "content": f"{HOSTILE}\n```bash\necho '{HOSTILE}'\n```"},
+                {
+                    "role": "assistant",
+                    "content": f"{HOSTILE}\n```bash\necho '{HOSTILE}'\n```",
+                    "extra": {"usage": {"prompt_tokens": 9, "completion_tokens": 9}},
+                },
                 {"role": "user", "content": HOSTILE},
             ]
             rows[0]["model_patch"] = HOSTILE

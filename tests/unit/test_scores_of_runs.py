@@ -1,0 +1,268 @@
+"""Scores of several runs, every pair of policies, reports of others, and the page that shows them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from swelab.records import InputError, check, read_json, write_json
+from swelab.scores.evidence import gather
+from swelab.scores.foreign import on_one_benchmark, read_result
+from swelab.scores.layout import Layout
+from swelab.scores.paired import holm
+from swelab.scores.report import render
+from swelab.scores.score import score
+from swelab.scores.verified import compare, verify
+from tests.unit.finished_experiment import build
+from tests.unit.report_page import Page
+from tests.unit.test_scores import LOST, E, R, U, make_report, make_score, make_tasks
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def make_runs(rows: list[list[str]], policy: str = "base") -> dict:
+    """The score of runs whose verdicts are given by task."""
+    tasks = make_tasks(len(rows))
+    reports = []
+    for sample, statuses in enumerate(zip(*rows, strict=True)):
+        report = make_report(tasks, list(statuses), policy)
+        reports.append(report | ({"sample": sample} if sample else {}))
+    return score(tasks, reports, policy, "mini")
+
+
+ROWS = [[R, R, R], [R, U, E], [U, U, U], [R, LOST, U], [U, R, R]]
+
+
+def test_a_score_of_several_runs():
+    record = make_runs(ROWS)
+    assert (record["resolved"], record["total"], record["benchmark"]["size"]) == (7, 15, 5)
+    assert record["resolve_rate"] == pytest.approx(7 / 15)
+    assert record["infra_errors"] == 1 and record["without_infra_errors"]["total"] == 14
+    assert record["without_infra_errors"]["resolve_rate"] == 0.5
+    assert sum(record["statuses"].values()) == 15 and record["outcomes"] == {"submitted": 15}
+    assert [run["resolved"] for run in record["runs"]] == [3, 2, 2]
+    assert [run["infra_errors"] for run in record["runs"]] == [0, 1, 0]
+    assert record["spread"]["lowest"] == 0.4 and record["spread"]["highest"] == 0.6
+    assert record["spread"]["sd"] == pytest.approx(0.11547005)
+    within = (0 + 1 / 3 + 0 + 1 / 3 + 1 / 3) / 5
+    assert record["spread"]["expected_sd"] == pytest.approx((within / 5) ** 0.5)
+    assert record["pass_at"]["3"]["rate"] == 0.8 and record["pass_all"]["3"]["rate"] == 0.2
+    assert record["pass_at"]["1"]["rate"] == pytest.approx(7 / 15)
+    assert list(record["instances"].values()) == ROWS
+    assert set(record["detectable"]["runs"]) == {"1", "3", "5", "10"}
+    assert record["repos"]["swelab/o__r.00000000"]["tasks"] == 5
+
+
+def test_a_score_of_one_run_says_no_more_than_is_known():
+    record = make_score([R, U, U, LOST])
+    assert not {"runs", "spread", "pass_at", "pass_all", "usage"} & set(record)
+    assert record["instances"]["o__r.00000000.func_pm_op__00000000"] == R
+    (limits,) = record["detectable"]["runs"].values()
+    assert limits["same_tasks_hard"] is None and 0 < limits["unrelated"] <= 1
+    nothing = make_score([U] * 40)["detectable"]["runs"]["1"]
+    assert 0.05 < nothing["unrelated"] < 0.2  # not 0: a rate of 0 is not known to be 0
+
+
+def test_reports_of_runs_come_in_order():
+    tasks = make_tasks(2)
+    reports = [make_report(tasks, [R, U]), make_report(tasks, [R, R])]
+    with pytest.raises(InputError, match="sample 1: it is of sample 0; expected one report a sample"):
+        score(tasks, reports, "base", "mini")
+
+
+def spent(**changes) -> dict:
+    return {"calls": 2, "prompt_tokens": 100, "completion_tokens": 20, "cost": 0.5, **changes}
+
+
+@pytest.mark.parametrize(
+    ("odd", "tokens", "cost"),
+    [({}, 240 / 3, 1.0 / 3), ({"cost": None}, 240 / 3, None), ({"prompt_tokens": None}, None, 1.0 / 3)],
+)
+def test_tokens_and_cost_of_a_resolved_task(odd, tokens, cost):
+    tasks = make_tasks(4)
+    names = [task["instance_id"] for task in tasks]
+    usage = {name: spent(prompt_tokens=40, cost=0.25) for name in names} | {names[0]: spent(
+        prompt_tokens=40, cost=0.25) | odd}  # fmt: skip
+    record = score(tasks, make_report(tasks, [R, R, R, U]), "base", "mini", [usage])["usage"]
+    assert (record["tokens_per_resolved"], record["cost_per_resolved"]) == (tokens, cost)
+    assert record["cost_known"] == (3 if "cost" in odd else 4)
+    none = score(tasks, make_report(tasks, [U] * 4), "base", "mini", [usage])["usage"]
+    assert none["tokens_per_resolved"] is None and none["cost_per_resolved"] is None
+
+
+def test_runs_are_compared_by_task():
+    test = compare(make_runs(ROWS), make_runs([[R, R], [R, R], [U, U], [R, U], [LOST, LOST]], "sft"))
+    assert test["runs"] == {"from": 3, "to": 2} and test["excluded_infra_errors"] == 1
+    assert test["pairs"] == 4 and test["discordant"] == {"gained": 1, "lost": 0}
+    assert (test["both"], test["neither"]) == (2, 1)  # the lost attempt of the fourth task is left out
+    assert test["difference"] == pytest.approx((2 / 3) / 4) and test["p_value"] == 1
+    mixed = compare(make_score([R, U, U, U, U]), make_runs(ROWS, "sft"))
+    assert mixed["runs"] == {"from": 1, "to": 3} and mixed["pairs"] == 5
+    lost = compare(make_runs([[LOST, LOST]]), make_runs([[R, R]], "sft"))
+    assert lost["pairs"] == 0 and lost["p_value"] is None
+    with pytest.raises(InputError, match="only in the second"):
+        compare(make_runs([[R, R]]), make_runs([[R, R], [R, R]], "sft"))
+
+
+def test_every_two_of_several_policies_are_compared_with_holms_correction():
+    scores = [
+        make_score([R] * good + [U] * (30 - good), policy)
+        for policy, good in (("a", 5), ("b", 14), ("c", 18))
+    ]
+    record = verify(scores, ("a", "c"))
+    check({**record, "manifest": read_manifest()}, "verified_score", "test")
+    pairs = record["pairwise"]
+    assert [(test["from"], test["to"]) for test in pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert [test["p_adjusted"] for test in pairs] == holm([test["p_value"] for test in pairs])
+    assert record["comparison"]["p_value"] == pairs[1]["p_value"] < pairs[1]["p_adjusted"]
+    assert "pairwise" not in verify(scores[:2], ("a", "b"))
+
+
+def read_manifest() -> dict:
+    empty = {"packages": {}, "recipes": {}, "files": [], "missing": [], "stages": {}}
+    return {"rule": "r", "code": {"commit": "", "dirty": False}, "experiment": "e", **empty}
+
+
+def write(path: Path, content: dict) -> str:
+    write_json(path, content)
+    return path.name
+
+
+def said(folder: Path, *arguments: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "scripts.compare", *arguments]
+    done = subprocess.run(command, cwd=folder, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_script_says_in_a_sentence_whether_a_difference_is_noise(tmp_path):
+    few = write(tmp_path / "few.json", make_score([R] * 10 + [U] * 40, "few"))
+    more = write(tmp_path / "more.json", make_score([R] * 12 + [U] * 38, "more"))
+    many = write(tmp_path / "many.json", make_score([U] * 10 + [R] * 40, "many"))
+    code, text = said(tmp_path, few, more, many)
+    assert code == 0
+    assert (
+        "more resolves 4.0 points more than few on 50 tasks (1 run against 1 run): not told from noise."
+        in text
+    )
+    assert "many resolves 60.0 points more than few" in text and ": more than noise. 95% interval +" in text
+    assert "Holm's correction over 3 comparisons" in text
+    code, text = said(tmp_path, "--tasks", "500", "--rate", "0.3")
+    assert code == 0 and "  1 run each: 5.1 to 8.1 points\n" in text
+    code, text = said(tmp_path)
+    assert code == 2 and text.startswith("error: nothing to compare; expected results, or --tasks 500")
+
+
+def bench_report(resolved: int, size: int = 20, **changes) -> dict:
+    """As SWE-bench's harness writes it."""
+    ids = [f"astropy__astropy-{number}" for number in range(size)]
+    return {
+        "total_instances": size,
+        "submitted_instances": size,
+        "submitted_ids": ids,
+        "incomplete_ids": [],
+        "resolved_ids": ids[:resolved],
+        "unresolved_ids": ids[resolved:],
+        "schema_version": 2,
+        **changes,
+    }
+
+
+def results(*paths: Path) -> tuple[list[dict], list[str]]:
+    found = [read_result(path) for path in paths]
+    return found, on_one_benchmark(list(zip(paths, found, strict=True)))
+
+
+def test_reports_of_other_harnesses_can_be_compared(tmp_path):
+    full = bench_report(9, infra_failure_ids=["astropy__astropy-19"])
+    bare = {"resolved": bench_report(4)["resolved_ids"], "no_generation": ["astropy__astropy-7"]}
+    smith = {"ids_resolved": bench_report(6)["resolved_ids"], "ids_unresolved": [], "total": 20}
+    paths = [tmp_path / f"{name}.json" for name in ("full", "bare", "smith")]
+    for path, content in zip(paths, (full, bare, smith), strict=True):
+        write_json(path, content)
+    (first, second, third), notes = results(*paths)
+    assert first["instances"].keys() == second["instances"].keys() == third["instances"].keys()
+    assert len(notes) == 2 and "15 of 20 tasks are not named and count as not resolved" in notes[0]
+    test = compare(second, first)
+    assert test["discordant"] == {"gained": 5, "lost": 0} and test["excluded_infra_errors"] == 1
+    code, text = said(tmp_path, "bare.json", "smith.json")
+    assert code == 0 and "smith resolves 10.0 points more than bare on 20 tasks" in text
+
+
+def test_a_folder_holds_the_runs_of_a_policy(tmp_path):
+    for run, resolved in enumerate((5, 7, 6)):
+        write_json(tmp_path / f"ours/{run}.json", bench_report(resolved))
+    write_json(tmp_path / "theirs.json", bench_report(3))
+    code, text = said(tmp_path, "theirs.json", "ours")
+    assert code == 0 and "(3 runs against 1 run)" in text and "ours: 30.0% [" in text
+    assert "10 runs each: " in said(tmp_path, "ours")[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], "a list; expected a score or a report"),
+        ({}, "no list of resolved instances; expected one of resolved_ids"),
+        ({"resolved_ids": [1]}, "resolved_ids is no list of instance ids"),
+        (bench_report(3, total_instances=2), "names 20 instances of 2"),
+        (bench_report(3, size=21), "results on 20 and 21 tasks"),
+        ({"resolved_ids": ["other"], "total_instances": 20}, "does not have other and 0 more"),
+        ({"benchmark": {}, "instances": {}}, "a valid score"),
+    ],
+)
+def test_results_that_cannot_be_compared_are_one_line(tmp_path, content, message):
+    write_json(tmp_path / "good.json", bench_report(3))
+    write_json(tmp_path / "odd.json", content)
+    with pytest.raises(InputError, match=message):
+        results(tmp_path / "good.json", tmp_path / "odd.json")
+
+
+def test_results_without_a_size_or_of_two_task_sets_are_refused(tmp_path):
+    for name in "ab":
+        write_json(tmp_path / f"{name}.json", {"resolved": ["x"]})
+    with pytest.raises(InputError, match="no result says how many tasks there are"):
+        results(tmp_path / "a.json", tmp_path / "b.json")
+    write_json(tmp_path / "one.json", make_score([R, U]))
+    write_json(tmp_path / "two.json", make_score([R, U, U]))
+    with pytest.raises(InputError, match="different task sets"):
+        results(tmp_path / "one.json", tmp_path / "two.json")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no \\*.json"):
+        read_result(tmp_path / "empty")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> tuple[str, dict]:
+    root = tmp_path_factory.mktemp("runs")
+    build(root, train=12, heldout=24, samples={"sft": 3, "base": 2, "scripted": 2})
+    layout = Layout.of("demo", root / "results", root / "configs")
+    verified = root / "results/verified_score.json"
+    return render(gather(layout, verified, 100, 0)), read_json(verified)
+
+
+def test_the_page_shows_runs(page):
+    html, verified = page
+    text = " ".join(" ".join(Page(html).texts).split())
+    sft = verified["policies"]["sft"]
+    assert sft["total"] == 72 and f"{sft['resolved']} of 72 in 3 runs" in text
+    assert "attempts at train tasks" in text and "Paired permutation test, exact" in text
+    assert "attempted by base twice, by sft 3 times" in text and "drill-heldout 2 and 3 times" in text
+    for name in (
+        "Runs of the same tasks",
+        "Several attempts at a task",
+        "For planning",
+        "Tokens and cost of all",
+    ):
+        assert name in text, name
+    assert f"{100 * sft['pass_at']['3']['rate']:.1f}%" in text
+    assert f"{round(sft['usage']['tokens_per_resolved']):,}" in text
+
+
+def test_the_viewer_has_every_attempt(page):
+    data = json.loads(Page(page[0]).sources["script"][0])
+    (run,) = [each for each in data["runs"] if (each["policy"], each["subset"]) == ("sft", "drill-heldout")]
+    assert len(run["shown"]) == run["total"] == 72 and len({row["id"] for row in run["shown"]}) == 72
+    assert {row.get("sample", 0) for row in run["shown"]} == {0, 1, 2}
+    assert {row.get("task", row["id"]) for row in run["shown"]} <= set(data["tasks"]["drill-heldout"])
