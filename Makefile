@@ -45,7 +45,7 @@ sb-cli: .venv-sb-cli/.installed
 .venv-peer/.installed .venv-sb-cli/.installed: .venv-%/.installed: envs/%.txt
 	@./envs/system.sh $(PYTHON) venv
 	$(PYTHON) -m venv .venv-$*
-	.venv-$*/bin/pip install -q --no-deps -r $<
+	.venv-$*/bin/pip install -q --no-compile --no-deps -r $<
 	@touch $@
 
 # SWE-agent is on no registry: SWE_AGENT is a checkout of its source (docs/swe-agent.md).
