@@ -57,7 +57,6 @@ wildcard_constraints:
     repo=either("repo"),
     policy=either("policy"),
     model=either("model"),
-    rater=either("rater"),
     sft=either("sft"),
     shard=r"\d{3}of\d{3}(s[1-9]\d*)?",
     sample=r"(\.s[1-9]\d*)?",

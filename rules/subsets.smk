@@ -6,6 +6,10 @@ in:  `exclude` and `ratings` of configs/subsets, `policy` of configs/raters
 rater_settings = settings("rater")
 
 
+wildcard_constraints:
+    rater=either("rater"),
+
+
 def subset_excluded(wildcards):
     """Subsets whose tasks no row of a published set may share."""
     names = subset_settings(wildcards).get("exclude", [])
