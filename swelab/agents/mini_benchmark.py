@@ -10,7 +10,7 @@ from pathlib import Path
 from swelab import recipes
 from swelab.records import InputError, Record
 
-FILES = {"text": "swebench_backticks.yaml"}
+FILES = {"text": "swebench_backticks.yaml", "tool": "swebench.yaml"}
 ACTION = r"```mswea_bash_command\s*\n(.*?)\n```"
 """The default of the package's own text model."""
 WHOLE = 1 << 30
@@ -48,12 +48,17 @@ def benchmark_scaffold(scaffold: Record) -> Record:
         expected = "the benchmark configuration of mini-swe-agent 2.4"
         raise InputError(f"has no {error}", path, expected) from None
     complete = recipes.complete("scaffold", settings, path)
-    return complete | {
-        "wall_seconds": scaffold["wall_seconds"],
-        "environment": variables,
-        "prelude": PRELUDE,
-        "submission": "printed",
-    }
+    called = {"calls": "bash"} if scaffold["form"] == "tool" else {}
+    return (
+        complete
+        | called
+        | {
+            "wall_seconds": scaffold["wall_seconds"],
+            "environment": variables,
+            "prelude": PRELUDE,
+            "submission": "printed",
+        }
+    )
 
 
 def package_file(form: str) -> Path:

@@ -7,7 +7,7 @@ an overflow is ContextLimit; a refusal is the user's to mend. `hosted` has the m
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any
 
@@ -17,6 +17,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 from swelab.models import ContextLimit, ModelLost, ServingError
 from swelab.models.serving import Endpoint
 from swelab.models.text import TextModel
+from swelab.models.tool_calls import plain_calls, sent
 from swelab.records import InputError, Record, shorten
 
 ATTEMPTS = 7
@@ -36,6 +37,7 @@ class Answer:
     prompt_tokens: int
     completion_tokens: int
     cost: float = 0.0
+    tool_calls: list[Record] = field(default_factory=list)
 
 
 class ServedModel(TextModel):
@@ -61,7 +63,7 @@ class ServedModel(TextModel):
 
         Raises FormatError (not one command), ContextLimit, ModelLost, ServingError, InputError.
         """
-        history = [{"role": m["role"], "content": m["content"]} for m in messages if m["role"] != "exit"]
+        history = [sent(message) for message in messages if message["role"] != "exit"]
         answer = asdict(persist(lambda: self.ask(history), self.alive))
         usage = {name: answer.pop(name) for name in ("prompt_tokens", "completion_tokens")}
         return self.reply(answer.pop("content"), usage=usage, **answer)
@@ -84,7 +86,7 @@ class ChatModel(ServedModel):
 
     def ask(self, messages: list[dict[str, str]]) -> Answer:
         chat: Any = client(self.endpoint.url, self.endpoint.api_key).chat.completions
-        return read(chat.create(model=self.name, messages=messages, **self.sampling))
+        return read(chat.create(model=self.name, messages=messages, **self.sampling, **self.offered))
 
 
 @cache
@@ -107,6 +109,7 @@ def read(response: Any, cost: float = 0.0) -> Answer:
             prompt_tokens=usage.prompt_tokens if usage else 0,
             completion_tokens=usage.completion_tokens if usage else 0,
             cost=cost,
+            tool_calls=plain_calls(choice.message.tool_calls),
         )
     except (AttributeError, LookupError, TypeError):
         raise ModelLost(f"an answer in another form: {shorten(str(response))}") from None

@@ -1,5 +1,6 @@
 """Models that others host, through LiteLLM: paid calls, metered, within a budget, with keys in turn."""
 
+import json
 import random
 import sys
 import time
@@ -14,6 +15,7 @@ from swelab.models.meter import Bill, Meter
 from swelab.models.paid import PaidTurns
 from swelab.models.prices import Usage, read_usage
 from swelab.models.text import TextModel
+from swelab.models.tool_calls import plain_calls, sent
 from swelab.records import Fault, InputError, Record
 
 ATTEMPTS = 7
@@ -44,9 +46,7 @@ class Talk:
     def most(self, history: list[Record]) -> int:
         """At most so many tokens `history` has: those that the service counted, and a token a byte."""
         fresh = history[self.counted :]
-        return self.tokens + sum(
-            MESSAGE_TOKENS + len(each["content"].encode("utf-8", "replace")) for each in fresh
-        )
+        return self.tokens + sum(MESSAGE_TOKENS + _bytes(each) for each in fresh)
 
     def about(self, history: list[Record]) -> int:
         """About so many tokens `history` has: four bytes a token."""
@@ -63,7 +63,8 @@ class Service:
     """A hosted model as the threads of a process share it.
 
     An answer is {"content", "finish_reason", "usage" (None when the service told none), "cost" in dollars,
-    perhaps "cost_is"}. cache_last: how many last messages, beside the first, are marked for the prompt cache.
+    perhaps "cost_is", and "tool_calls" where tools are `offered`}. cache_last: how many last messages, beside
+    the first, are marked for the prompt cache.
     """
 
     model: str
@@ -72,6 +73,7 @@ class Service:
     meter: Meter
     api_base: str | None = None
     cache_last: int = 0
+    offered: Record = field(default_factory=dict)
     drops: dict[str, str] = field(default_factory=dict)
     spent: str = ""
 
@@ -147,20 +149,21 @@ class Service:
     def _ask(self, history: list[Record], key: Key) -> tuple[Record | CallFault, Usage | None]:
         messages = marked(history, self.cache_last) if self.cache_last else history
         try:
-            response = complete(self.model, messages, key.secret, self.api_base, self.sent)
+            response = complete(self.model, messages, key.secret, self.api_base, self.sent | self.offered)
         except Exception as error:  # LiteLLM raises what the libraries below it do, bare Exception too
             return read_fault(error, key.secret), None
         if not getattr(response, "choices", None):
             return CallFault(faults.UNSURE, "an answer without choices", charged=True), None
         choice, usage = response.choices[0], read_usage(response)
         content = choice.message.content or ""
-        if len(content) > self.sampling["max_tokens"] * TOKEN_BYTES + SPARE_BYTES:
+        calls = {"tool_calls": plain_calls(choice.message.tool_calls)} if self.offered else {}
+        if len(content) + len(json.dumps(calls)) > self.sampling["max_tokens"] * TOKEN_BYTES + SPARE_BYTES:
             text = (
                 f"an answer of {len(content)} characters to a limit of {self.sampling['max_tokens']} tokens"
             )
             return CallFault(faults.UNSURE, text, charged=True), None
         told = usage.record() if usage else None
-        return {"content": content, "finish_reason": str(choice.finish_reason), "usage": told}, usage
+        return {"content": content, "finish_reason": str(choice.finish_reason), "usage": told, **calls}, usage
 
     def _learn(self, admitted: Pass, fault: CallFault) -> None:
         """What a fault says of the key."""
@@ -170,6 +173,11 @@ class Service:
             self.keys.set_aside(admitted.key, f"is out of quota ({fault.text})")
         elif fault.kind == faults.BUSY:
             self.keys.slow(admitted, fault.wait)
+
+
+def _bytes(message: Record) -> int:
+    calls = message.get("tool_calls")
+    return len(message["content"].encode("utf-8", "replace")) + (len(json.dumps(calls)) if calls else 0)
 
 
 def ended(fault: CallFault) -> Fault:
@@ -191,7 +199,9 @@ def marked(history: list[Record], last: int) -> list[Record]:
     chosen = {0, *range(max(0, len(history) - last), len(history))}
     mark = {"cache_control": {"type": "ephemeral"}}
     return [
-        {**each, "content": [{"type": "text", "text": each["content"], **mark}]} if n in chosen else each
+        {**each, "content": [{"type": "text", "text": each["content"], **mark}]}
+        if n in chosen and each["content"]
+        else each
         for n, each in enumerate(history)
     ]
 
@@ -206,7 +216,8 @@ class HostedModel(TextModel):
         super().__init__(scaffold, service.model)
         if service.spent:
             raise BudgetSpent(service.spent)
-        self.service, self.turns, self.talk = service, turns(), Talk()
+        self.service, self.turns = service, turns()
+        self.talk = Talk(None, tokens=PROMPT_TOKENS + len(json.dumps(service.offered)))
         self._said: list[Record] = []
 
     def query(self, messages: list[dict], **_: object) -> dict:
@@ -215,7 +226,7 @@ class HostedModel(TextModel):
         Raises FormatError (not one command), and what `Service.answer` does.
         """
         said = [each for each in messages if each["role"] != "exit"]
-        history = [{"role": each["role"], "content": each["content"]} for each in said]
+        history = [sent(each) for each in said]
         answer = self.turns.answer(said)
         if answer is None:
             before = self.talk.waited
@@ -223,7 +234,7 @@ class HostedModel(TextModel):
             self.on_wait(self.talk.waited - before)
         else:
             self.talk.note(history, answer)
-        self._said = [*history, {"role": "assistant", "content": answer["content"]}]
+        self._said = [*history, sent({"role": "assistant", **answer})]
         told = {name: value for name, value in answer.items() if name != "content"}
         return self.reply(answer["content"], **told)
 

@@ -6,6 +6,7 @@ saw when they were given: a time in a test's output would otherwise make another
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from swelab.journal import Journal
 from swelab.records import Record, digest
@@ -59,8 +60,8 @@ def _split(messages: list[Record]) -> tuple[list[Record], list[Record]]:
     return messages[: last + 1], messages[last + 1 :]
 
 
-def _said(messages: list[Record]) -> list[tuple[str, str]]:
-    return [(each["role"], each["content"]) for each in messages]
+def _said(messages: list[Record]) -> list[list[Any]]:
+    return [[each["role"], each["content"], *each.get("tool_calls", [])] for each in messages]
 
 
 def _key(messages: list[Record]) -> str:

@@ -1,7 +1,7 @@
 """What every text-based model shares: parsing one command a turn, and showing what it printed."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 os.environ.setdefault("MSWEA_SILENT_STARTUP", "1")
@@ -12,6 +12,7 @@ from minisweagent.exceptions import FormatError  # noqa: E402
 from minisweagent.models.utils.actions_text import parse_regex_actions  # noqa: E402
 from pydantic import BaseModel  # noqa: E402
 
+from swelab.models.tool_calls import OFFERED, observations, parse_calls  # noqa: E402
 from swelab.records import Record  # noqa: E402
 
 
@@ -29,13 +30,21 @@ class TextModel:
         self.scaffold, self.name = scaffold, name
         self.config = Settings()
 
-    def reply(self, content: str, **extra: Any) -> dict:
-        """An assistant message with its one parsed command.
+    @property
+    def offered(self) -> Record:
+        """What a request holds beside messages and sampling: the tool, where turns call it."""
+        return OFFERED if self.scaffold.get("calls") else {}
 
-        Raises FormatError when there is not exactly one; both the malformed turn and the answer to
-        it stay in the conversation, so that roles alternate.
+    def reply(self, content: str, tool_calls: Sequence[Record] = (), **extra: Any) -> dict:
+        """An assistant message with its one parsed command, or the commands that it calls.
+
+        Raises FormatError when there is not exactly one, or none called; both the malformed turn and the
+        answer to it stay in the conversation, so that roles alternate. Of refused calls only the text stays:
+        a service wants each call answered.
         """
         message: dict[str, Any] = {"role": "assistant", "content": content, "extra": {"cost": 0.0, **extra}}
+        if self.scaffold.get("calls"):
+            return self._calling(message, list(tool_calls))
         try:
             actions = parse_regex_actions(
                 content,
@@ -48,13 +57,26 @@ class TextModel:
         message["extra"]["actions"] = actions
         return message
 
+    def _calling(self, message: dict, calls: list[Record]) -> dict:
+        reason = message["extra"].get("finish_reason", "")
+        try:
+            actions = parse_calls(calls, self.scaffold["format_error_template"], reason)
+        except FormatError as error:
+            message["extra"]["refused_calls"] = calls
+            raise FormatError(*([message] if message["content"] else []), *error.messages) from None
+        message["extra"]["actions"] = actions
+        return message | {"tool_calls": calls}
+
     def format_message(self, **message: Any) -> dict:
         return message
 
     def format_observation_messages(
         self, message: dict, outputs: list[dict], template_vars: dict | None = None
     ) -> list[dict]:
-        """One user message per output, its middle cut out beyond the scaffold's bound."""
+        """One message per output, its middle cut out beyond the scaffold's bound."""
+        if self.scaffold.get("calls"):
+            template = self.scaffold["observation_template"]
+            return observations(message, outputs, template, template_vars or {})
         template = Template(self.scaffold["observation_template"], undefined=StrictUndefined)
         return [
             {

@@ -31,6 +31,15 @@ def as_call(number, thought, name, arguments):
     return {"role": "assistant", "content": thought, "tool_calls": [call]}
 
 
+def as_calls(number, thought, name, arguments):
+    """Several calls in a turn: one for each line of the command."""
+    lines = arguments["command"].splitlines()
+    calls = [
+        as_call(f"{number}_{place}", thought, name, {"command": line}) for place, line in enumerate(lines)
+    ]
+    return calls[0] | {"tool_calls": [call["tool_calls"][0] for call in calls]}
+
+
 def as_xml(number, thought, name, arguments):
     inner = "".join(f"<parameter={key}>{value}</parameter>\n" for key, value in arguments.items())
     return {"role": "assistant", "content": f"{thought}\n\n<function={name}>\n{inner}</function>"}

@@ -7,10 +7,16 @@ from swelab import recipes
 from swelab.agents.mini_benchmark import benchmark_scaffold, package_file
 from swelab.models.chat import ChatModel
 from swelab.models.serving import Endpoint
+from swelab.models.tool_calls import parse_calls
 from swelab.records import InputError, check
 from swelab.rollouts import attempt
 from swelab.tasks.checkout import RepoStore, gold_patch
-from tests.contract.planned_model import KEY, as_block, planned_model
+from tests.contract.planned_model import KEY, as_block, as_calls, planned_model
+
+# isort: split
+# After ours, which keep it from greeting and from writing into the home folder.
+from minisweagent.exceptions import FormatError
+from minisweagent.models.utils.actions_toolcall import BASH_TOOL
 
 pytestmark = pytest.mark.real
 MARKER = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
@@ -23,11 +29,15 @@ COMMANDS = (
 )
 
 
-def rollout(task, repos_dir, backend, tmp_path, commands, **changes):
+FORMS = {"text": ("mini-swebench", as_block), "tool": ("mini-swebench-tool", as_calls)}
+
+
+def rollout(task, repos_dir, backend, tmp_path, commands, form="text", tool="bash", **changes):
     """The trajectory of a model that runs `commands`, one a turn, and the requests that it got."""
-    scaffold = benchmark_scaffold(recipes.named("scaffold", "mini-swebench")) | changes
-    plan = [("THOUGHT: so.", "bash", {"command": command}) for command in commands]
-    with planned_model(plan, as_block) as service:
+    recipe, written = FORMS[form]
+    scaffold = benchmark_scaffold(recipes.named("scaffold", recipe)) | changes
+    plan = [("THOUGHT: so.", tool, {"command": command}) for command in commands]
+    with planned_model(plan, written) as service:
         model = ChatModel(Endpoint(service.url, KEY, "planned"), scaffold, SAMPLING)
         store = RepoStore(repos_dir, tmp_path / "trees")
         record = attempt(task, lambda task: model, store, backend, scaffold, tmp_path)
@@ -35,8 +45,9 @@ def rollout(task, repos_dir, backend, tmp_path, commands, **changes):
     return record, service.requests
 
 
-def test_every_setting_of_the_package_is_accounted_for():
-    found = recipes.read_yaml(package_file("text"))
+@pytest.mark.parametrize("form", FORMS)
+def test_every_setting_of_the_package_is_accounted_for(form):
+    found = recipes.read_yaml(package_file(form))
     assert set(found) == {"agent", "environment", "model"}
     assert set(found["agent"]) == {"system_template", "instance_template", "step_limit", "cost_limit"}
     known = {"cwd", "timeout", "interpreter", "env", "environment_class"}
@@ -45,24 +56,29 @@ def test_every_setting_of_the_package_is_accounted_for():
     assert set(found["model"]) == model
     assert found["environment"]["cwd"] == "/testbed"
     assert found["environment"]["interpreter"] == ["bash", "-c"]
-    assert found["model"]["model_kwargs"] == {"drop_params": True}
-    scaffold = benchmark_scaffold(recipes.named("scaffold", "mini-swebench"))
+    several = {"parallel_tool_calls": True} if form == "tool" else {}
+    assert found["model"]["model_kwargs"] == {"drop_params": True} | several
+    scaffold = benchmark_scaffold(recipes.named("scaffold", FORMS[form][0]))
+    assert scaffold["environment"]["PAGER"] == "cat" and "BASH_ENV" not in scaffold["environment"]
     assert (scaffold["step_limit"], scaffold["cost_limit"]) == (250, 3)
     assert scaffold["limits"]["wall_seconds"] == 60 and scaffold["wall_seconds"] == 0
     for name in ("system_template", "instance_template"):
         assert scaffold[name] == found["agent"][name]
     for name in ("observation_template", "format_error_template"):
         assert scaffold[name] == found["model"][name]
-    shorter = benchmark_scaffold({"form": "text", "wall_seconds": 9, "step_limit": 3, "limits": {}})
+    shorter = benchmark_scaffold({"form": form, "wall_seconds": 9, "step_limit": 3, "limits": {}})
     assert shorter["step_limit"] == 3 and shorter["wall_seconds"] == 9
 
 
-def test_the_prompts_are_the_package_s_and_the_patch_is_what_was_printed(task, repos_dir, backend, tmp_path):
-    record, requests = rollout(task, repos_dir, backend, tmp_path, COMMANDS)
+@pytest.mark.parametrize("form", FORMS)
+def test_the_prompts_are_the_package_s_and_the_patch_is_what_was_printed(
+    form, task, repos_dir, backend, tmp_path
+):
+    record, requests = rollout(task, repos_dir, backend, tmp_path, COMMANDS, form)
     assert record["outcome"] == "submitted"
     store = RepoStore(repos_dir, tmp_path / "again")
     assert record["model_patch"] == gold_patch(store, task)  # neither patch.txt nor reproduce.py
-    found = recipes.read_yaml(package_file("text"))
+    found = recipes.read_yaml(package_file(form))
     first, second, _, seen = requests[1]["messages"]
     render = {"undefined": StrictUndefined}
     issue = Template(found["agent"]["instance_template"], **render).render(task=task["problem_statement"])
@@ -81,6 +97,40 @@ def test_a_turn_without_a_block_is_answered_in_the_package_s_words(task, repos_d
     assert record["outcome"] == "malformed" and len(requests) == 3
     said = requests[1]["messages"][-1]["content"]
     assert "found 0 actions" in said and "Expected exactly 1 action" in said
+
+
+def test_calls_of_the_tool_are_answered_each(task, repos_dir, backend, tmp_path):
+    commands = ["echo one\necho two; false", f"echo {MARKER}"]
+    record, requests = rollout(task, repos_dir, backend, tmp_path, commands, "tool")
+    assert record["outcome"] == "submitted"
+    assert requests[0]["tools"] == [BASH_TOOL] and requests[0]["parallel_tool_calls"] is True
+    turn, first, second = requests[1]["messages"][2:]
+    assert [call["id"] for call in turn["tool_calls"]] == ["call_0_0", "call_0_1"]
+    assert [(each["role"], each["tool_call_id"]) for each in (first, second)] == [
+        ("tool", "call_0_0"),
+        ("tool", "call_0_1"),
+    ]
+    assert "<returncode>0</returncode>" in first["content"] and "one" in first["content"]
+    assert "<returncode>1</returncode>" in second["content"] and "two" in second["content"]
+    assert record["messages"][2]["extra"]["actions"][1]["command"] == "echo two; false"
+
+
+def test_a_refused_call_is_answered_in_the_package_s_words(task, repos_dir, backend, tmp_path):
+    record, requests = rollout(task, repos_dir, backend, tmp_path, ["ls"], "tool", "frobnicate")
+    assert record["outcome"] == "malformed" and len(requests) == 3
+    turn, said = requests[1]["messages"][2:]
+    assert turn == {"role": "assistant", "content": "THOUGHT: so."}
+    assert said["role"] == "user" and "Unknown tool 'frobnicate'" in said["content"]
+    refused = record["messages"][2]["extra"]["refused_calls"]
+    assert refused[0]["function"]["name"] == "frobnicate"
+
+
+@pytest.mark.parametrize("arguments", ['{"command": 7}', '["ls"]', "{", None])
+def test_a_call_without_a_command_is_refused(arguments):
+    call = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": arguments}}
+    with pytest.raises(FormatError) as caught:
+        parse_calls([call], "{{error}}", "")
+    assert caught.value.messages[0]["role"] == "user" and caught.value.messages[0]["content"]
 
 
 def test_a_patch_that_was_not_kept_whole_is_none(task, repos_dir, backend, tmp_path):
