@@ -40,6 +40,7 @@ MINI_OUTCOMES = {
 }
 ROLES = {"system", "user", "assistant", "tool", "exit"}
 _OVERFLOW = re.compile(r"context (length|window)|longer than the model", re.I)
+KINDS = (("thought", str), ("action", str), ("tool_call_id", str), ("extra", dict))
 _AUTOSUBMITTED = re.compile(r"submitted \((\w+)\)")
 
 
@@ -152,10 +153,13 @@ def _message(message: Record) -> Record:
     if role == "assistant" and isinstance(content, str) and content.startswith("Exit due to "):
         return {"role": "exit", "content": content}
     found = {"role": role, "content": content}
-    found |= {name: message[name] for name in ("thought", "action", "tool_calls") if message.get(name)}
+    for name in ("thought", "action", "tool_calls"):
+        if value := message.get(name):
+            found[name] = value
     extra: Record = {}
-    if role == "assistant" and isinstance(message.get("action"), str) and message["action"].strip():
-        extra["actions"] = [{"command": message["action"]}]
+    action = message.get("action")
+    if role == "assistant" and isinstance(action, str) and action.strip():
+        extra["actions"] = [{"command": action}]
     if message.get("is_demo") or message.get("message_type") == "demonstration":
         extra["demonstration"] = True
     if role == "tool":
@@ -167,10 +171,12 @@ def _strange(message: Record) -> str:
     """What of a message is not as later stages read it, or ''."""
     if message["role"] not in ROLES:
         return f"the role {shorten(str(message['role']), 40)}"
-    for name, kind in (("thought", str), ("action", str), ("tool_call_id", str), ("extra", dict)):
-        if not isinstance(message.get(name), kind | None):
-            return f"a {name} that is a {type(message[name]).__name__}"
-    calls = message.get("tool_calls") or []
+    for name, kind in KINDS:
+        if (value := message.get(name)) is not None and not isinstance(value, kind):
+            return f"a {name} that is a {type(value).__name__}"
+    calls = message.get("tool_calls")
+    if not calls:
+        return ""
     functions = [call.get("function") if isinstance(call, dict) else None for call in calls]
     known = (str, type(None))
     if not isinstance(calls, list) or not all(
@@ -185,6 +191,8 @@ def _strange(message: Record) -> str:
 
 def _content(content: Any) -> Any:
     """Text of a content given in parts; what is not text alone stays as it is."""
+    if isinstance(content, str):
+        return content
     if isinstance(content, list) and all(isinstance(part, dict) and "text" in part for part in content):
         return "".join(part["text"] for part in content)
     return "" if content is None else content

@@ -32,7 +32,7 @@ def parse_xml(text: str) -> Action | None:
     if not found:
         return None
     arguments = {name: EDGES.sub("", value) for name, value in PARAMETER.findall(found[2])}
-    if not RANGE.fullmatch(arguments.get("view_range", "[1, 1]")):
+    if "view_range" in arguments and not RANGE.fullmatch(arguments["view_range"]):
         return None
     return Action(found[1].strip(), arguments, (text[: found.start()] + text[found.end() :]).strip())
 
@@ -56,6 +56,13 @@ def parse_ticks(text: str) -> tuple[str, str] | None:
 def argument_text(value: Any) -> str:
     """An argument as the student writes it: text as it is, all else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def is_plain(name: str, value: Any) -> bool:
+    """Whether the reader of an argument has what the writer had: text, a number, a range of lines."""
+    if name == "view_range" and isinstance(value, list):
+        return all(isinstance(number, int) for number in value)
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 def write_argument(name: str, value: Any, own_line: bool) -> str:

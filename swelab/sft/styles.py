@@ -14,8 +14,9 @@ from pathlib import Path
 
 from swelab.records import SCHEMAS, InputError, Record, read_json
 from swelab.sft.lengths import is_trained
-from swelab.sft.student import argument_text, parse_ticks, parse_xml, write_argument
+from swelab.sft.student import argument_text, is_plain, parse_ticks, parse_xml, write_argument
 from swelab.sft.turns import Call, Turn, turns_of
+from swelab.sft.view_range import complete
 from swelab.sft.written import OWN_LINES
 
 TOOLS = SCHEMAS.parent / "tools"
@@ -61,12 +62,15 @@ def write_conversation(trajectory: Record, style: Style) -> Conversation:
     if any(not isinstance(turn.said, str | None) for turn in turns):
         raise Unfit("not_plain_text")
     written = Conversation([])
+    tools = style.tools or _own_tools(trajectory["trajectory_format"])
     if style.name == "tool":
-        written.tools = style.tools or _own_tools(trajectory["trajectory_format"])
+        written.tools = tools
+    if style.name == "xml":
+        _complete_ranges(turns, written.notes)
     if style.system and turns[0].role != "system":
         turns.insert(0, Turn("system", ""))
     for turn in turns:
-        _add(written, turn, style)
+        _add(written, turn, style, tools)
     while written.messages and not is_trained(written.messages[-1]):
         written.messages.pop()
     if not written.messages:
@@ -93,14 +97,22 @@ def definitions(path: Path) -> list[Record]:
     raise InputError("not tool definitions", path, "a list of {type: function, function: {name, parameters}}")
 
 
-def _add(written: Conversation, turn: Turn, style: Style) -> None:
+def _complete_ranges(turns: list[Turn], notes: Counter[str]) -> None:
+    """Replaces the ends of files that the student's reader does not take, where the answer tells them."""
+    for turn, answer in zip(turns, turns[1:]):
+        if turn.role == "assistant" and (calls := complete(turn.calls, answer.said)):
+            turn.calls = calls
+            notes["view_range_completed"] += 1
+
+
+def _add(written: Conversation, turn: Turn, style: Style, tools: list[Record]) -> None:
     """Appends a turn; two of the user in a row become one, as chat formats alternate."""
     messages = written.messages
     last = messages[-1]["role"] if messages else ""
     if turn.role == "assistant":
         if last == "assistant":
             raise Unfit("two_turns_of_the_policy")
-        messages.append(_assistant(turn, style, written))
+        messages.append(_assistant(turn, style, written, tools))
     elif turn.role == "system":
         if messages:
             raise Unfit("system_prompt_inside")
@@ -126,8 +138,8 @@ def _answers(turn: Turn, messages: list[Record]) -> str:
     return turn.answers if turn.answers in waiting else "".join(waiting[done : done + 1])
 
 
-def _assistant(turn: Turn, style: Style, written: Conversation) -> Record:
-    message, fault = WRITERS[style.name](turn, written)
+def _assistant(turn: Turn, style: Style, written: Conversation, tools: list[Record]) -> Record:
+    message, fault = WRITERS[style.name](turn, len(written.messages), tools)
     fault = turn.fault or fault
     if fault and not turn.demonstration:
         if style.malformed_turns == "drop":
@@ -138,7 +150,7 @@ def _assistant(turn: Turn, style: Style, written: Conversation) -> Record:
     return message
 
 
-def _xml(turn: Turn, written: Conversation) -> tuple[Record, str]:
+def _xml(turn: Turn, number: int, tools: list[Record]) -> tuple[Record, str]:
     said, calls = (turn.said or "").strip(), turn.calls
     content = "\n\n".join([said, *map(_function, calls)]).strip()
     fault = ""
@@ -146,7 +158,8 @@ def _xml(turn: Turn, written: Conversation) -> tuple[Record, str]:
         read = parse_xml(content)
         wanted = {name: argument_text(value) for name, value in calls[0].arguments.items()}
         survives = read and (read.name, read.arguments, read.said) == (calls[0].name, wanted, said)
-        fault = "" if survives else "unreadable_call"
+        plain = all(is_plain(name, value) for name, value in calls[0].arguments.items())
+        fault = misuse(calls[0], tools) if survives and plain else "unreadable_call"
     elif calls:
         fault = "several_calls"
     return {"role": "assistant", "content": content}, fault
@@ -157,7 +170,7 @@ def _function(call: Call) -> str:
     return "\n".join([f"<function={call.name}>", *lines, "</function>"])
 
 
-def _ticks(turn: Turn, written: Conversation) -> tuple[Record, str]:
+def _ticks(turn: Turn, number: int, tools: list[Record]) -> tuple[Record, str]:
     said, action = (turn.said or "").strip(), (turn.action or _command(turn.calls)).strip("\n")
     content = f"{said}\n\n```\n{action}\n```".strip() if action else said
     read = parse_ticks(content)
@@ -172,16 +185,16 @@ def _command(calls: list[Call]) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _tool(turn: Turn, written: Conversation) -> tuple[Record, str]:
+def _tool(turn: Turn, number: int, tools: list[Record]) -> tuple[Record, str]:
     message: Record = {"role": "assistant", "content": (turn.said or "").strip()}
-    fault = next(filter(None, (_misuse(call, written.tools) for call in turn.calls)), "")
+    fault = next(filter(None, (misuse(call, tools) for call in turn.calls)), "")
     message["tool_calls"] = [
         {
-            "id": call.id or f"call_{len(written.messages)}_{number}",
+            "id": call.id or f"call_{number}_{place}",
             "type": "function",
             "function": {"name": call.name, "arguments": _json(call.arguments or {})},
         }
-        for number, call in enumerate(turn.calls)
+        for place, call in enumerate(turn.calls)
     ]
     if not turn.calls:
         del message["tool_calls"]
@@ -192,7 +205,7 @@ def _json(arguments: Record) -> str:
     return json.dumps(arguments, ensure_ascii=False)
 
 
-def _misuse(call: Call, tools: list[Record]) -> str:
+def misuse(call: Call, tools: list[Record]) -> str:
     """Why a call is not one that the definitions allow, or ''."""
     found = next((t["function"] for t in tools if t["function"]["name"] == call.name), None)
     if found is None:
@@ -202,7 +215,7 @@ def _misuse(call: Call, tools: list[Record]) -> str:
     return "" if wanted <= given <= known else "undefined_arguments"
 
 
-WRITERS: dict[str, Callable[[Turn, Conversation], tuple[Record, str]]] = {
+WRITERS: dict[str, Callable[[Turn, int, list[Record]], tuple[Record, str]]] = {
     "xml": _xml,
     "ticks": _ticks,
     "tool": _tool,

@@ -123,6 +123,12 @@ def test_every_text_survives_the_reader_of_xml():
         ("xml", acted("t", "bash", {"command": "echo '</function>'"}), "unreadable_call"),
         ("xml", acted("see <function=x>\n</function>", "bash", {"command": "ls"}), "unreadable_call"),
         ("xml", acted("t", "str_replace_editor", {"path": "a", "view_range": [1, -1]}), "unreadable_call"),
+        ("xml", acted("t", "str_replace_editor", {"command": "view", "path": None}), "unreadable_call"),
+        ("xml", acted("t", "str_replace_editor", {"command": "view", "path": True}), "unreadable_call"),
+        ("xml", acted("t", "bash", {"command": ["ls"]}), "unreadable_call"),
+        ("xml", acted("t", "oracle", {"command": "ls"}), "undefined_tool"),
+        ("xml", acted("t", "bash", {}), "undefined_arguments"),
+        ("xml", acted("t", "submit", {"now": "1"}), "undefined_arguments"),
         ("xml", acted("t", "bash", "{"), "bad_arguments"),
         ("xml", acted("t", "bash", "[1]"), "bad_arguments"),
         ("ticks", acted("t", "bash", {}, "cat <<E\n```\nE"), "unreadable_call"),
@@ -148,7 +154,8 @@ def test_a_turn_at_fault_is_dropped_masked_or_kept(record, style, turn, fault):
 @pytest.mark.parametrize(
     ("style", "turn"),
     [
-        ("xml", acted("t", "str_replace_editor", {"path": "a", "view_range": [1, 20], "n": 3})),
+        ("xml", acted("t", "str_replace_editor", {"command": "view", "path": "a", "view_range": [1, 20]})),
+        ("xml", acted("t", "str_replace_editor", {"command": "insert", "path": "a", "insert_line": 3})),
         ("xml", acted("`<function` \u2028", "bash", {"command": "\n\necho 'a\\n' <<E\n```\nE\n\n"})),
         ("ticks", acted("like\n```python\nx = 1\n```\nso", "bash", {}, "ls -l\n\n  pwd\n")),
         ("tool", acted("t", "bash", {"command": "</parameter>\n"})),
@@ -156,6 +163,37 @@ def test_a_turn_at_fault_is_dropped_masked_or_kept(record, style, turn, fault):
 )
 def test_a_strange_turn_that_survives(record, style, turn):
     assert not written(record(conversation(turn, seen("x"))), style).notes
+
+
+SHOWN = "OBSERVATION:\nHere's the result of running `cat -n` on /testbed/a.py:\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "first", "wanted"),
+    [
+        ("     7\tx = 1\n     8\t3\ty\n     9\t", 7, [7, 9]),
+        ("    99\ta\n   100\tb\n\n", 99, [99, 100]),
+        ("     7\tx\n     8", 7, [7, 8]),  # the end of an observation is stripped
+        ("     8\tx", 7, None),
+        ("     7\tx\n     9\ty", 7, None),
+        ("     7\tx\nmore", 7, None),
+        ("     7\tx<response clipped><NOTE>...", 7, None),
+        ("", 7, None),
+    ],
+)
+def test_the_end_of_a_file_becomes_a_number(record, lines, first, wanted):
+    """The reader of functions in XML takes no -1; the tool style's definitions do."""
+    arguments = {"command": "view", "path": "/testbed/a.py", "view_range": [first, -1]}
+    content = conversation(acted("t", "str_replace_editor", arguments), seen(SHOWN + lines))
+    if wanted:
+        found = written(record(content), "xml")
+        assert parse_xml(spoken(found)[0]).arguments["view_range"] == str(wanted)
+        assert found.notes == {"view_range_completed": 1}
+    else:
+        with pytest.raises(Unfit, match="unreadable_call"):
+            written(record(content), "xml")
+    call = written(record(content), "tool").messages[2]["tool_calls"][0]
+    assert json.loads(call["function"]["arguments"])["view_range"] == [first, -1]
 
 
 def test_what_cannot_be_a_row(record):
@@ -257,7 +295,7 @@ def test_real_trajectories(tmp_path, style):
             rows.append(written(read_recording(folder / f"real-{number}.traj"), style))
         except (Broken, Unfit) as fault:
             faults.append(str(fault))
-    if style == "tool":  # two were made with tools of an earlier program, which are not defined here
+    if style != "ticks":  # two were made with tools of an earlier program, which are not defined here
         assert len(rows) == 6 and sorted(faults) == ["undefined_tool"] * 2 + ["unfinished: exit status None"]
     else:
         assert len(rows) == 8 and faults == ["unfinished: exit status None"]
