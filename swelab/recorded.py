@@ -53,7 +53,7 @@ def read_recording(path: Path) -> Record:
             record = (_mini if path.name.endswith(MINI) else _swe_agent)(path, read_parts(path))
         for number, message in enumerate(record["messages"]):
             if fault := _strange(message):
-                raise Broken(f"message {number} has {fault}")
+                raise Broken(f"message of another shape: message {number} has {fault}")
     except (OSError, UnicodeDecodeError) as error:
         raise Broken(f"cannot be read: {shorten(str(error))}") from None
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
@@ -84,7 +84,7 @@ def _row(path: Path, row: Record) -> Record:
     """A row of a published set. How the run ended is not in it, nor, as a rule, the last submit."""
     name = path.name.removesuffix(ROW)
     if row["instance_id"] != name:
-        raise Broken(f"it is of {row['instance_id']}")
+        raise Broken(f"of another instance: it is of {row['instance_id']}")
     patch, spoken = _text(row.get("patch")), [m for m in row["messages"] if m["role"] == "assistant"]
     structured = any(message.get(key) for message in spoken for key in ("tool_calls", "action"))
     info = {
@@ -126,7 +126,7 @@ def _patch(path: Path, name: str, info: Record) -> tuple[str, str]:
     if prediction.is_file():
         found = json.loads(prediction.read_bytes())
         if found.get("instance_id", name) != name:
-            raise Broken(f"its .pred is of {found['instance_id']}")
+            raise Broken(f"of another instance: its .pred is of {found['instance_id']}")
         return _text(found.get("model_patch")), "pred"
     if patch.is_file():
         return patch.read_bytes().decode("utf-8", "surrogateescape"), "patch"
@@ -135,7 +135,7 @@ def _patch(path: Path, name: str, info: Record) -> tuple[str, str]:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str | None):
-        raise Broken(f"its patch is a {type(value).__name__}")
+        raise Broken(f"patch of another kind: its patch is a {type(value).__name__}")
     return value or ""
 
 
@@ -201,10 +201,10 @@ def _content(content: Any) -> Any:
 def _mini(path: Path, parts: Record) -> Record:
     name, info, messages = path.name.removesuffix(MINI), parts["info"], list(parts["messages"])
     if parts.get("instance_id", name) != name:
-        raise Broken(f"it is of {parts['instance_id']}")
+        raise Broken(f"of another instance: it is of {parts['instance_id']}")
     version = parts.get("trajectory_format") or MINI_1
     if version not in (MINI_1, MINI_2):
-        raise Broken(f"trajectory format {version!r}")
+        raise Broken(f"unknown format: trajectory format {version!r}")
     if version == MINI_1 and messages and messages[-1]["role"] == "user":
         messages[-1] = messages[-1] | {"role": "exit"}  # version 1 puts the submission there
     status = info.get("exit_status")

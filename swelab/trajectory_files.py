@@ -20,7 +20,7 @@ _ABSENT = msgspec.Raw(b"")
 
 
 class Broken(Exception):
-    """A recording that cannot be used; its text says why, on one line."""
+    """A recording that cannot be used; its text says why, on one line, up to a colon as it is counted."""
 
 
 class _Recording(msgspec.Struct):

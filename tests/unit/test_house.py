@@ -58,6 +58,7 @@ BY_HAND = (
     "pool",
     "doctor",
     "collect_trajs",
+    "combine_trajs",
     "validate_len_stats",
     "compare",
     "merge_preds",

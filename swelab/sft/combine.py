@@ -1,0 +1,108 @@
+"""Several files of rows as one, at most so many of an instance, drawn and shuffled by a seed.
+
+The draw is that of swesmith's combine_trajs: the same files, seed and bound give the same rows in the same
+order. That program asks which files it shall take; here they are given.
+"""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from swelab.records import InputError, Record, atomic, parse_line
+
+
+class Place(NamedTuple):
+    """Where a row stands: number of the file, first byte."""
+
+    file: int
+    offset: int
+
+
+def combine(
+    files: Sequence[Path], output: Path, per_instance: int, seed: int, resolved_only: bool = False
+) -> Record:
+    """Writes the rows to `output`; returns what combine_trajs tells in its metadata, and what was left out.
+
+    Only places of rows are held. Raises InputError: a file that cannot be read, a row that is none.
+    """
+    places, unresolved = _places(files, resolved_only)
+    draw = random.Random(seed)
+    chosen: list[Place] = []
+    bugs: Counter[str] = Counter()
+    repos: Counter[str] = Counter()
+    for name, found in places.items():
+        size = min(len(found), per_instance)
+        chosen += draw.sample(found, size)
+        bugs[_bug_type(name)] += size
+        repos[name.rsplit(".", 1)[0]] += size
+    draw.shuffle(chosen)
+    _write(files, chosen, output)
+    return {
+        "output_file": str(output),
+        "num_files": len(files),
+        "num_trajs": len(chosen),
+        "max_per_inst": per_instance,
+        "bug_types_dist": dict(bugs),
+        "seed": seed,
+        "files": [str(path) for path in files],
+        "repo_count": [f"{repo} | {count}" for repo, count in repos.most_common()],
+        "dropped": {
+            "over_per_instance": sum(map(len, places.values())) - len(chosen),
+            "unresolved": unresolved,
+        },
+    }
+
+
+def _bug_type(name: str) -> str:
+    kind = name.rsplit(".", 1)[-1].rsplit("_", 1)[0]
+    return "func_pm" if kind.startswith("func_pm") else kind
+
+
+def _open(path: Path) -> IO[bytes]:
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path) from None
+
+
+def _places(files: Sequence[Path], resolved_only: bool) -> tuple[dict[str, list[Place]], int]:
+    """Places of the rows by instance, in the order in which they are met; how many were not resolved."""
+    found: dict[str, list[Place]] = {}
+    unresolved = 0
+    for file, path in enumerate(files):
+        offset = 0
+        with _open(path) as stream:
+            for number, text in enumerate(stream, 1):
+                where = f"{path}, line {number}"
+                row = _row(text, where)
+                if row and resolved_only and row.get("resolved") is not True:
+                    unresolved += 1
+                elif row:
+                    if not isinstance(row.get("instance_id"), str):
+                        raise InputError("no text instance_id", where, "a training row")
+                    found.setdefault(row["instance_id"], []).append(Place(file, offset))
+                offset += len(text)
+    return found, unresolved
+
+
+def _row(text: bytes, where: str) -> Record:
+    """The row of a line, {} of a blank one."""
+    try:
+        return parse_line(text.decode(), where) if text.strip() else {}
+    except UnicodeDecodeError as error:
+        raise InputError(f"not UTF-8: {error.reason}", where) from None
+
+
+def _write(files: Sequence[Path], chosen: Sequence[Place], output: Path) -> None:
+    streams = [_open(path) for path in files]
+    try:
+        with atomic(output) as out:
+            for place in chosen:
+                streams[place.file].seek(place.offset)
+                out.write(json.dumps(json.loads(streams[place.file].readline())).encode() + b"\n")
+    finally:
+        for stream in streams:
+            stream.close()
