@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 import yaml
 
@@ -14,6 +16,7 @@ from swelab import recipes
 from swelab.hub import HubError, Repository
 from swelab.records import InputError, sha256_file
 from swelab.tasks.datasets_source import make_tasks
+from swelab.trajectory_files import recordings
 from swelab.weights import identity
 from tests.contract.hub import Hub, running
 from tests.toy_checkpoint import make_checkpoint
@@ -215,3 +218,37 @@ def test_a_published_set_is_fetched_and_read(hub, tmp_path):
     recipe = recipes.complete("subset", {**settings, "sha256": {name: "0" * 64}}, "subset")
     with pytest.raises(InputError, match=f"{name} has sha256"):
         make_tasks(recipe, tmp_path / "downloads")
+
+
+def test_a_published_set_of_trajectories_becomes_recordings(tmp_path, monkeypatch):
+    """In splits of several files, one of which is cut on its way."""
+    said = [{"role": "user", "content": "Fix it."}, {"role": "assistant", "content": "x" * 500}]
+    files = {}
+    for split in ("tool", "xml"):
+        for number in range(2):
+            rows = [
+                {"messages": json.dumps(said), "instance_id": f"{split}_{n}", "patch": "", "resolved": n < 6}
+                for n in range(8 * number, 8 * number + 8)
+            ]
+            table = pyarrow.Table.from_pylist(rows)
+            pyarrow.parquet.write_table(table, tmp_path / "part", compression="none", use_dictionary=False)
+            files[f"data/{split}-0000{number}-of-00002.parquet"] = (tmp_path / "part").read_bytes()
+    recipe = {"kind": "recorded", "dataset": "o/set", "revision": REVISION, "split": "tool"}
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump({**recipe, "resolved_only": True}))
+    command = [sys.executable, "-m", "scripts.unpack_trajectories", "--recipe", tmp_path / "p.yaml"]
+    command += ["--downloads", tmp_path, "--output", tmp_path / "p", "--manifest", tmp_path / "p.json"]
+    with running(Hub(REVISION, {("dataset", "o/set"): files}, cut_after=1000, cuts=1)) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert not hub.gets("data/xml-00000-of-00002.parquet")
+        assert hub.gets("data/tool-00000-of-00002.parquet") == ["", "bytes=1000-"]
+    assert sorted(recordings(tmp_path / "p")) == [f"tool_{number}" for number in range(6)]
+    told = json.loads((tmp_path / "p.json").read_text())
+    assert (told["trajectories"], told["dropped"]) == (6, {"not_resolved": 10})
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump({**recipe, "dataset": "o/none"}))
+    with running(Hub(REVISION, {})) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert recordings(tmp_path / "p"), "what was there stays"

@@ -69,6 +69,7 @@ def test_the_cluster_builds_it_by_default_and_plans_it_without_a_network(tmp_pat
         ("pull_images", "images"),
         ("build_sandbox_image", "images"),
         ("rollout_hosted", "rollouts"),
+        ("unpack_trajectories", "rollouts"),
     ],
 )
 def test_what_reaches_beyond_the_cluster_runs_on_the_login_node(rule, file):

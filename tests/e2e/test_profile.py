@@ -14,6 +14,7 @@ PUBLISHED = "source: dataset\ndataset: some/set\nrevision: 012345678901234567890
 MODEL = "source: hub\nrepository: some/model\nrevision: 0123456789012345678901234567890123456789\n"
 JUDGED = PUBLISHED.replace("some/set", "SWE-bench/SWE-bench_Lite") + "scorer: sb-cli\n"
 HOSTED = "kind: hosted\nscaffold: demo\nmodel: some/model\napi_key_env: SOME_KEY\n"
+ROWS = "kind: recorded\ndataset: some/set\nrevision: 0123456789012345678901234567890123456789\n"
 LARGE = "kind: checkpoint\nscaffold: demo\nweights: model:small\njob: {gpus: 4, cpus: 16, mem_mb: 9000}\n"
 TARGETS = (
     *("results/verified_score.json", "results/report.html", "results/cheats/small-forge.json"),
@@ -22,6 +23,7 @@ TARGETS = (
     *("results/exports/small-heldout/manifest.json", "results/difficulty/paid/published.jsonl"),
     "results/difficulty/difficulty/small-heldout.jsonl",
     *("results/rollouts/hosted/published/preds.json", "results/rollouts/large/small-heldout/preds.json"),
+    "results/rollouts/rows/published/preds.json",
 )
 
 
@@ -32,6 +34,7 @@ def clone(tmp_path_factory):
     (clone / "configs/subsets/judged.yaml").write_text(JUDGED)
     (clone / "configs/policies/hosted.yaml").write_text(HOSTED)
     (clone / "configs/policies/large.yaml").write_text(LARGE)
+    (clone / "configs/policies/rows.yaml").write_text(ROWS)
     (clone / "configs/models/published.yaml").write_text(MODEL)
     rater = (clone / "configs/raters/difficulty.yaml").read_text()
     (clone / "configs/raters/paid.yaml").write_text(rater.replace(": difficulty-rater", ": hosted"))
@@ -60,6 +63,7 @@ def test_only_a_site_whose_nodes_have_a_network_lets_rules_fetch_there(clone):
     rules = declared()
     fetching = {name for name, fetches in rules.items() if fetches}
     assert {"build_repo", "build_sandbox_image", "fetch_tasks", "pull_images", "rollout_hosted"} <= fetching
+    assert "unpack_trajectories" in fetching
     for network in (False, True):
         found = jobs(clone, network=network)
         assert {name for name, _, _ in found} == set(rules), "each rule is looked at"
