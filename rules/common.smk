@@ -5,7 +5,7 @@ import sys
 from shlex import quote
 
 from swelab import recipes
-from swelab.experiment import base_manifest, is_published, load_experiment, weights_paths
+from swelab.experiment import base_manifest, load_experiment, recordings_path, weights_paths
 from swelab.experiment import training_subsets
 from swelab.journal import lock
 from swelab.records import Fault
@@ -111,13 +111,6 @@ def scaffold_settings(wildcards):
 def policy_weights(wildcards):
     """Manifest of the weights that a policy is served from: its hash stands for them."""
     return weights_paths(policy_settings(wildcards))[1] or []
-
-
-def policy_recordings(wildcards):
-    """Manifest of the trajectories that a policy's published rows were unpacked to."""
-    policy = policy_settings(wildcards)
-    unpacked = policy["kind"] == "recorded" and is_published(policy)
-    return f"results/recordings/{wildcards.policy}.json" if unpacked else []
 
 
 def model_repo(wildcards):

@@ -18,7 +18,7 @@ rule rollout:
         policy=ancient("configs/policies/{policy}.yaml"),
         scaffold=scaffold_path,
         weights=policy_weights,
-        recordings=policy_recordings,
+        recordings=lambda wildcards: recordings_path(wildcards.policy) or [],
     output:
         trajectories="results/rollouts/{policy}/{subset}/{shard}.jsonl",
     log:

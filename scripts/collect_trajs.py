@@ -30,6 +30,7 @@ def options() -> argparse.Namespace:
     add("--system-prompt", type=Path, help="the student's: a SWE-agent configuration, or text")
     add("--tools", type=Path, help="tool definitions for the style tool")
     add("--malformed-turns", choices=["drop", "mask", "keep"], default="drop", help="see the SFT recipe")
+    add("--mask-failed-turns", action="store_true", help="leave out of the loss what was not carried out")
     return parser.parse_args()
 
 
@@ -42,7 +43,8 @@ def main() -> None:
         convert = partial(compat_line, args.traj_dir, args.eval_dir, args.style, system)
     else:
         tools = definitions(args.tools) if args.tools else []
-        style = Style(args.style, args.malformed_turns, system, tools)
+        failed = "mask" if args.mask_failed_turns else "learn"
+        style = Style(args.style, args.malformed_turns, system, tools, failed)
         convert = partial(whole_line, args.traj_dir, args.eval_dir, style)
     output = args.out_dir / f"{args.eval_dir.name}.{args.style}.jsonl"
     folders = folders_of(args.traj_dir)

@@ -148,6 +148,13 @@ def weights_paths(policy: Record) -> tuple[str, str]:
     return weights, ""
 
 
+def recordings_path(name: str, configs: Path = recipes.CONFIGS) -> str:
+    """Manifest of the trajectories that a policy's published rows were unpacked to; '' when it has none."""
+    policy = recipes.named("policy", name, configs)
+    unpacked = policy["kind"] == "recorded" and is_published(policy)
+    return f"results/recordings/{name}.json" if unpacked else ""
+
+
 def is_published(policy: Record) -> bool:
     """Whether a recorded policy's trajectories are rows of a published set, not a folder.
 

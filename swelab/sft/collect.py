@@ -113,7 +113,8 @@ def style_of(recipe: Record) -> Style | None:
     if rows["style"] == "text":
         return None
     system = system_prompt(Path(rows["system"])) if rows["system"] else ""
-    return Style(rows["style"], malformed, system, definitions(Path(rows["tools"])) if rows["tools"] else [])
+    tools = definitions(Path(rows["tools"])) if rows["tools"] else []
+    return Style(rows["style"], malformed, system, tools, recipe["selection"]["failed_turns"])
 
 
 def system_prompt(path: Path) -> str:

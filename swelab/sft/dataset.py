@@ -15,6 +15,7 @@ from typing import IO
 
 from swelab.records import InputError, Record, check, line, read_jsonl
 from swelab.sft.chat_template import ChatTemplate
+from swelab.sft.failures import failed_turns
 from swelab.sft.lengths import ChatTokenizer, Length, canonical, distribution, is_trained, teaches
 from swelab.sft.overlong import DROP, cut, exchanges, spans
 from swelab.sft.selection import FATE_GATES, KEPT, Candidate, Dropped, choose, unwanted
@@ -164,7 +165,7 @@ class RowWriter:
     def write(self, trajectory: Record) -> Candidate:
         """Raises Unfit: a conversation that cannot be trained on."""
         if self.style is None:
-            written = kept_text(trajectory["messages"], self.selection["malformed_turns"])
+            written = kept_text(trajectory["messages"], self.selection)
         else:
             written = write_conversation(trajectory, self.style)
         if not any(map(teaches, written.messages)):
@@ -230,24 +231,28 @@ def unnumbered(message: Record) -> Record:
     return rest | ({"tool_calls": calls} if calls else {})
 
 
-def kept_text(messages: list[Record], malformed_turns: str) -> Conversation:
+def kept_text(messages: list[Record], selection: Record) -> Conversation:
     """The conversation as the policy wrote it, in plain text. Raises Unfit with the reason."""
+    malformed = selection["malformed_turns"]
     turns = conversation(messages)
     if not turns:
         raise Unfit("no_assistant_turn")
     if any(turn["role"] not in ROLES or not isinstance(turn["content"], str) for turn in turns):
         raise Unfit("not_plain_text")
     refused = [n for n, m in enumerate(messages) if m.get("extra", {}).get("interrupt_type") == "FormatError"]
-    if refused and malformed_turns == "drop":
+    if refused and malformed == "drop":
         raise Unfit("malformed_turn")
     notes: Counter[str] = Counter()
-    if malformed_turns == "mask":
-        for number in refused:
-            if 0 < number <= len(turns) and turns[number - 1]["role"] == "assistant":
-                turns[number - 1]["weight"] = 0
-                notes["refused_masked"] += 1
-        while turns and not is_trained(turns[-1]):
-            turns.pop()
-        if not turns:
-            raise Unfit("nothing_to_learn")
+    masks = {"refused": [number - 1 for number in refused] if malformed == "mask" else []}
+    if selection.get("failed_turns") == "mask":
+        masks["failed"] = sorted(failed_turns(messages))
+    for reason, numbers in masks.items():
+        for number in numbers:
+            if 0 <= number < len(turns) and turns[number]["role"] == "assistant":
+                turns[number]["weight"] = 0
+                notes[f"{reason}_masked"] += 1
+    while turns and not is_trained(turns[-1]):
+        turns.pop()
+    if not turns:
+        raise Unfit("nothing_to_learn")
     return Conversation(turns, notes=notes)

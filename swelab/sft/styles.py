@@ -40,6 +40,7 @@ class Style:
     malformed_turns: str = "drop"
     system: str = ""
     tools: list[Record] = field(default_factory=list)
+    failed_turns: str = "learn"
 
 
 @dataclass
@@ -145,6 +146,9 @@ def _assistant(turn: Turn, style: Style, written: Conversation, tools: list[Reco
         if style.malformed_turns == "drop":
             raise Unfit("malformed_turn" if fault == "refused" else fault)
         written.notes[f"{fault}_{'masked' if style.malformed_turns == 'mask' else 'kept'}"] += 1
+    if turn.failed and style.failed_turns == "mask":
+        written.notes["failed_masked"] += 1
+        message["weight"] = 0
     if turn.demonstration or (fault and style.malformed_turns == "mask"):
         message["weight"] = 0
     return message

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swelab.records import Record
+from swelab.sft.failures import failed_turns
 from swelab.sft.student import parse_xml
 from swelab.sft.written import read_call, read_line
 
@@ -32,6 +33,7 @@ class Turn:
     """One message. `said` is without the action; `action` is the shell line that it came to, where known.
 
     fault: '', or why the program that recorded it refused the turn. demonstration: not the policy's own.
+    failed: its action was not carried out.
     """
 
     role: str
@@ -41,13 +43,14 @@ class Turn:
     answers: str = ""
     fault: str = ""
     demonstration: bool = False
+    failed: bool = False
 
 
 def turns_of(trajectory: Record) -> list[Turn]:
     """The turns of a trajectory up to the last of the policy, without its program's `exit` message."""
     read = READERS.get(trajectory["trajectory_format"], _mini)
     messages = [message for message in trajectory["messages"] if message["role"] != "exit"]
-    turns = []
+    turns, failed = [], failed_turns(messages)
     for number, message in enumerate(messages):
         if message["role"] != "assistant":
             said = message.get("content")
@@ -57,6 +60,7 @@ def turns_of(trajectory: Record) -> list[Turn]:
             refused = messages[number + 1 : number + 2]
             turns.append(read(message, bool(refused) and _is_refusal(refused[0])))
         turns[-1].demonstration = bool((message.get("extra") or {}).get("demonstration"))
+        turns[-1].failed = number in failed
     while turns and turns[-1].role != "assistant":
         turns.pop()
     return turns

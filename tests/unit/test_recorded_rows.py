@@ -92,7 +92,9 @@ def test_ticks(tmp_path):
         "Let me look.\n\n```\ncat pkg/a.py\n```",
         "Now the edit.\n\n```\nstr_replace_editor str_replace ...\n```",
     ]
-    assert [m["content"] for m in kept_text(found["messages"], "drop").messages][2].startswith("Let me look.")
+    assert [m["content"] for m in kept_text(found["messages"], {"malformed_turns": "drop"}).messages][
+        2
+    ].startswith("Let me look.")
 
 
 @pytest.mark.parametrize("text", ["x", "x\n", "\nx\n\n", "", "\n", "a\r\nb", "\u00e9\x00", "</function>"])

@@ -266,6 +266,50 @@ def test_a_masked_turn_in_plain_text(tmp_path, tokenizer):
     assert [m.get("weight") for m in found["messages"] if m["role"] == "assistant"] == [0, None, None]
 
 
+REFUSALS = [
+    ("No replacement was performed, old_str `x` did not appear verbatim in /a.", True),
+    ("OBSERVATION:\nThe path /a b does not exist. Please provide a valid path.", True),
+    ("OBSERVATION:\nInvalid `view_range`: [9, 2].", True),
+    ("bash: line 1: rgrep: command not found\n", True),
+    ("The command 'sleep\n999' was cancelled because it took more than 300 seconds.", True),
+    ("E   assert 1 == 2\n1 failed", False),
+    ("a.py: No replacement was performed", False),
+    ("The path is a directory name", False),
+]
+
+
+@pytest.mark.parametrize(("answer", "failed"), REFUSALS)
+@pytest.mark.parametrize("style", ["xml", "tool", None])
+def test_turns_that_were_not_carried_out_are_masked(tmp_path, base, tokenizer, style, answer, failed):
+    turns = [system(), asked(), acted("t", "bash", {"command": "x"}), seen(answer), *usual()[2:]]
+    row = recorded(tmp_path, trajectory(turns))
+    if style is None:
+        row["messages"] = [m | {"role": "user"} if m["role"] == "tool" else m for m in row["messages"]]
+
+    def weights(choice):
+        chosen = Style(style, failed_turns=choice) if style else None
+        built = build([row], tokenizer, chosen, ChatTemplate(base), failed_turns=choice)
+        (found,) = built.rows()
+        notes = built.facts(9)["notes"].get("failed_masked", 0)
+        return [m.get("weight", 1) for m in found["messages"] if m["role"] == "assistant"], notes
+
+    assert weights("learn") == ([1, 1, 1, 1], 0)
+    assert weights("mask") == (([0, 1, 1, 1], 1) if failed else ([1, 1, 1, 1], 0))
+
+
+def test_codes_of_mini_tell_what_was_not_carried_out(tmp_path, tokenizer):
+    row = recorded(tmp_path, mini_text())
+    for extra, failed in [
+        ({"returncode": 127}, True),
+        ({"exception_info": "timed out"}, True),
+        ({"returncode": 1}, False),
+        ({"returncode": 0, "exception_info": ""}, False),
+    ]:
+        row["messages"][3]["extra"] = extra
+        (found,) = build([row], tokenizer, failed_turns="mask").rows()
+        assert [m.get("weight", 1) for m in found["messages"][2::2]] == [1 - failed, 1]
+
+
 def test_tool_calls_are_measured_as_the_template_writes_them(tmp_path, base, tokenizer):
     built = build([recorded(tmp_path, trajectory())], tokenizer, Style("tool"), ChatTemplate(base))
     (row,), (length,) = built.rows(), built.lengths()

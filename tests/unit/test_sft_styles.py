@@ -267,7 +267,7 @@ def test_harmed_recordings_never_end_in_a_traceback(tmp_path):
                     record = read_recording(path)
                     check({**record, "policy": "p", "subset": "s"}, "trajectory", path)
                     if style == "text":
-                        kept_text(record["messages"], malformed)
+                        kept_text(record["messages"], {"malformed_turns": malformed, "failed_turns": "mask"})
                         continue
                     found = write_conversation(record, Style(style, malformed))
                     assert all(isinstance(message["content"], str) for message in found.messages)

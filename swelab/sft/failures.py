@@ -1,0 +1,48 @@
+"""Turns whose action was not carried out, by what answered them.
+
+A test that fails is no such turn: its command ran. What counts is what shell and editor say when they do
+nothing, in the words of SWE-agent's tools and of bash, or in the codes that mini-swe-agent keeps.
+"""
+
+import re
+from collections.abc import Sequence
+
+from swelab.records import Record
+
+NOT_RUN = (126, 127, -1)
+"""Exit codes: cannot be executed, not found, ended by its environment."""
+REFUSALS = (
+    r"No replacement was performed",
+    r"Invalid `\w+`",
+    r"Parameter `\w+` is required",
+    r"The `view_range` parameter is not",
+    r"The path .* (does not exist|is a directory and only)",
+    r"The parent directory .* does not exist",
+    r"File already exists at",
+    r"Unrecognized command",
+    r"No edit history found",
+    r"Ran into .* while trying to",
+    r"Your proposed edit has introduced new syntax error",
+    r"The command '(?s:.{0,20000}?)' was cancelled because it took more than",
+    r"(/bin/)?(bash|sh): .*(command not found|syntax error|No such file or directory|Permission denied)",
+)
+REFUSED = re.compile(rf"(OBSERVATION:\s*)?({'|'.join(REFUSALS)})")
+
+
+def failed_turns(messages: Sequence[Record]) -> set[int]:
+    """Numbers of the policy's messages whose action was not carried out."""
+    found = set()
+    last = -1
+    for number, message in enumerate(messages):
+        if message["role"] == "assistant":
+            last = number
+        elif last >= 0 and _says_so(message):
+            found.add(last)
+    return found
+
+
+def _says_so(message: Record) -> bool:
+    extra, content = message.get("extra") or {}, message.get("content")
+    if extra.get("exception_info") or extra.get("returncode") in NOT_RUN:
+        return True
+    return isinstance(content, str) and bool(REFUSED.match(content))
