@@ -50,12 +50,16 @@ class Layout:
 
     def reports(self, policy: str, subset: str) -> list[Path]:
         """The grading reports of a policy's samples, in their order."""
-        return self.samples("report", policy, subset)
+        return self.samples("grades", "report", policy, subset)
 
-    def samples(self, name: str, policy: str, subset: str) -> list[Path]:
-        """The files `name` beside the grades of each sample of a policy."""
-        pattern = (self.results / f"grades/{{policy}}/{{subset}}/{name}{{sample}}.json").as_posix()
+    def samples(self, stage: str, name: str, policy: str, subset: str) -> list[Path]:
+        """The files `name` of a stage (rollouts or grades) for each sample of a policy."""
+        pattern = (self.results / stage / f"{{policy}}/{{subset}}/{name}{{sample}}.json").as_posix()
         return [Path(name) for name in sample_paths(pattern, policy, subset, self.configs)]
+
+    def usage(self, policy: str, subset: str) -> list[Path]:
+        """Tokens and cost of the trajectories of a policy's samples."""
+        return self.samples("rollouts", "usage", policy, subset)
 
     def shards(self, stage: str, policy: str, subset: str) -> list[Path]:
         """Files of `stage` (rollouts or grades), all samples; those of another number of shards are stale."""
@@ -115,8 +119,9 @@ class Layout:
             yield from self.shards("rollouts", policy, subset)
             yield from self.shards("grades", policy, subset)
             yield from self.reports(policy, subset)
+            yield from self.usage(policy, subset)
             if self.recipe("subset", subset).get("scorer") == "sb-cli":
-                yield from self.samples("service", policy, subset)
+                yield from self.samples("grades", "service", policy, subset)
         yield from (self.sft / "dataset.jsonl", self.lengths, *self.losses.values())
 
     def recipe(self, kind: str, name: str) -> Record:

@@ -185,7 +185,8 @@ class RowWriter:
             tools = {"tools": written.tools} if written.tools else {}
             self.spool.write(line({"messages": messages, **row, **tools, **part}))
         digest = hashlib.sha256(canonical(map(unnumbered, written.messages)).encode()).hexdigest()
-        return Candidate(row["instance_id"], length.tokens, row["policy"], digest, length, tuple(rows))
+        named, sample = (row["instance_id"], length.tokens, row["policy"]), row.get("sample", 0)
+        return Candidate(*named, digest, length, tuple(rows), sample)
 
     def _pieces(self, written: Conversation) -> tuple[Length, list[tuple[list[Record], Length]]]:
         """The conversation's length, and its rows with theirs: itself, or what becomes of one too long."""

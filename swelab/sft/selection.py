@@ -28,6 +28,7 @@ class Candidate:
     digest: str
     length: Length = field(compare=False)
     rows: tuple[tuple[int, Length], ...] = field(compare=False)
+    sample: int = 0
 
 
 class Dropped:
@@ -100,7 +101,8 @@ def _rank(candidate: Candidate, selection: Record) -> tuple:
     if selection.get("choice", "shortest") == "shortest":
         return (candidate,)
     drawn = f"{selection['seed']} {candidate.instance_id} {candidate.digest}"
-    return candidate.instance_id, hashlib.sha256(drawn.encode()).hexdigest(), candidate.policy
+    drawn = hashlib.sha256(drawn.encode()).hexdigest()
+    return candidate.instance_id, drawn, candidate.policy, candidate.sample
 
 
 FATE_GATES = {"duplicate": "duplicates", "too_long": "length", "over_per_instance": "per_instance"}
