@@ -6,6 +6,7 @@ import itertools
 import json
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -14,9 +15,9 @@ from swelab.recorded import read_recording
 from swelab.records import InputError, check, read_json, write_json, write_jsonl
 from swelab.sft.chat_template import ChatTemplate
 from swelab.sft.dataset import build_dataset
-from swelab.sft.lengths import ChatTokenizer, stats
+from swelab.sft.lengths import ChatTokenizer, Length, stats
 from swelab.sft.overlong import exchanges, spans
-from swelab.sft.selection import edits_tests
+from swelab.sft.selection import Candidate, choose, edits_tests
 from swelab.sft.styles import Style
 from tests.toy_checkpoint import make_checkpoint
 from tests.unit.recorded_runs import (
@@ -137,6 +138,32 @@ def test_a_seeded_choice(tokenizer):
     assert len(first) == 3 and drawn(rows[::-1], choice="random", seed=1) == first
     assert {tuple(drawn(rows, choice="random", seed=seed)) for seed in range(5)} - {tuple(first)}
     assert len(drawn(rows)) == 3
+
+
+def candidate(instance, number):
+    length = Length(tokens=10 + number, assistant_tokens=5, turns=1)
+    digest = hashlib.sha256(f"{instance}{number}".encode()).hexdigest()
+    return Candidate(instance, length.tokens, f"p{number % 2}", digest, length, ((0, length), (9, length)))
+
+
+def test_at_most_k_of_an_instance_and_each_as_likely():
+    """Whatever their order, in whatever runs; rows that one conversation was split into count as one."""
+    pool = [candidate(name, number) for name in ("a", "b") for number in range(8)]
+    drawn = Counter()
+    for seed in range(400):
+        settings = selection(per_instance=3, choice="random", seed=seed)
+        fates = list(choose(pool[:: 1 if seed % 2 else -1], settings))
+        kept = [each for each, fate in fates if fate == "kept"]
+        assert Counter(each.instance_id for each in kept) == {"a": 3, "b": 3}
+        assert Counter(fate for _, fate in fates)["over_per_instance"] == 10
+        again = {each.digest for each, fate in choose(pool, settings) if fate == "kept"}
+        assert again == {each.digest for each in kept}
+        drawn.update((each.instance_id, each.tokens) for each in kept)
+    assert len(drawn) == 16 and all(110 < count < 190 for count in drawn.values()), drawn
+    shortest = [each.tokens for each, fate in choose(pool, selection(per_instance=3)) if fate == "kept"]
+    assert sorted(shortest) == [10, 10, 11, 11, 12, 12]
+    fewer = [fate for _, fate in choose(pool[:2], selection(per_instance=3, choice="random"))]
+    assert fewer == ["kept", "kept"]
 
 
 def test_spans():
