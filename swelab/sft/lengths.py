@@ -57,7 +57,11 @@ class ChatTokenizer:
         self.newline = len(self._encode(["\n"])[0])
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return [found.ids for found in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+        try:
+            found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        except TypeError:  # of a lone surrogate
+            raise InputError("a text holds half a character", expected="whole characters") from None
+        return [each.ids for each in found]
 
     def encode(self, messages: Sequence[Record]) -> tuple[list[int], list[bool]]:
         """Token ids of a conversation, and for each whether it is trained on.

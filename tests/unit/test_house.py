@@ -58,6 +58,7 @@ BY_HAND = (
     "pool",
     "doctor",
     "collect_trajs",
+    "measure_lengths",
     "combine_trajs",
     "validate_len_stats",
     "compare",

@@ -15,11 +15,11 @@ from swelab.recorded import read_recording
 from swelab.records import InputError, check, read_json, write_json, write_jsonl
 from swelab.sft.chat_template import ChatTemplate
 from swelab.sft.dataset import build_dataset
-from swelab.sft.lengths import ChatTokenizer, Length, stats
+from swelab.sft.lengths import ChatTokenizer, Length, check_stats, stats
 from swelab.sft.overlong import exchanges, spans
 from swelab.sft.selection import Candidate, choose, edits_tests
 from swelab.sft.styles import Style
-from tests.toy_checkpoint import make_checkpoint
+from tests.toy_checkpoint import conversations, make_checkpoint
 from tests.unit.recorded_runs import (
     PATCH,
     acted,
@@ -416,6 +416,29 @@ def test_stats_and_their_validator(tmp_path, tokenizer):
     data.rename(tmp_path / "other")
     code, out = validate()
     assert code == 2 and f"Data file not found: {data}" in out
+
+
+def test_lengths_of_rows_made_by_hand(base, tmp_path, tokenizer):
+    data, told = tmp_path / "run.xml.jsonl", tmp_path / "run.stats.json"
+    talks = [conversations(number + 1)[number]["messages"] for number in range(3)]
+    rows = [{"messages": talk, "instance_id": "a", "resolved": False} for talk in talks]
+
+    def measure(text):
+        data.write_text(text)
+        command = [sys.executable, "-m", "scripts.measure_lengths", "--data_file", data, "--base", base]
+        command += ["--stats_file", told, "--max_seq_len", "50"]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    done = measure("".join(json.dumps(row) + "\n" for row in rows))
+    assert done.returncode == 0, done.stderr
+    found = read_json(told)
+    total = sum(tokenizer.measure(talk).tokens for talk in talks)
+    assert (found["num_samples"], found["gt_50"], found["total"]) == (3, 3, total)
+    check_stats(data, told, 50)
+    half = json.dumps(rows[0]).replace('"content": "', '"content": "\\ud800')
+    for text, fault in [("{}", "field"), ("{", "not JSON"), (half, "half a character")]:
+        done = measure(text)
+        assert done.returncode == 2 and fault in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_the_script_writes_a_style(base, tmp_path):

@@ -1,0 +1,31 @@
+"""Token lengths of training rows made by hand: the statistics that `validate_len_stats` checks."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from swelab.console import run_script
+from swelab.records import check, read_jsonl, write_json
+from swelab.sft.chat_template import PlainRows
+from swelab.sft.lengths import ChatTokenizer, stats
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data_file", type=Path, required=True, help="training rows, JSON Lines")
+    parser.add_argument("--base", type=Path, required=True, help="folder of the model whose tokens count")
+    parser.add_argument("--stats_file", type=Path, required=True, help="statistics, JSON")
+    parser.add_argument("--max_seq_len", type=int, default=32768, help="tokens")
+    args = parser.parse_args()
+    tokenizer, plain, lengths = ChatTokenizer(args.base), PlainRows(args.base), []
+    for number, row in enumerate(read_jsonl(args.data_file), 1):
+        check(row | {"resolved": True}, "sft_row", f"{args.data_file}, row {number}")
+        lengths.append(tokenizer.measure(plain.of(row)))
+    told = stats(args.data_file, lengths, args.max_seq_len, "keep_truncate")
+    write_json(args.stats_file, told)
+    over = told[f"gt_{args.max_seq_len}"]
+    print(f"{len(lengths)} rows in {args.data_file}, {over} over {args.max_seq_len} tokens", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    run_script(main)
