@@ -1,4 +1,4 @@
-"""A training that is killed, at whatever point, ends like an unbroken one: loss by step, and weights."""
+"""torchtune's recipes by name: killed anywhere they end like unbroken ones, and they make what they should."""
 
 import json
 import os
@@ -6,13 +6,15 @@ import subprocess
 import sys
 
 import pytest
+from omegaconf import OmegaConf
 from safetensors.numpy import load_file
 
 from swelab import recipes
-from swelab.records import write_jsonl
+from swelab.records import read_json, write_jsonl
 from swelab.sft.ranks import ranks_of, recipe_of
 from swelab.sft.torchtune_bridge import STEPS, step_rows, write_config
 from swelab.sft.torchtune_run import configuration
+from swelab.sft.training import stage
 from tests.toy_checkpoint import conversations, make_checkpoint
 
 TRAIN = {
@@ -105,3 +107,47 @@ def test_a_killed_training_goes_on_as_if_nothing_had_been(name, trained):
     for key in weights:
         assert abs(weights[key] - others[key]).max() <= 1e-6 * abs(weights[key]).max(), key
     assert [path.name for path in (trained / f"{name} broken" / "steps").iterdir()] == ["step_8"]
+
+
+def test_an_adapter_on_the_base_is_the_merged_model(trained, tmp_path):
+    checkpoint = stage(trained / "lora whole" / "output" / "epoch_1", tmp_path / "checkpoint")
+    assert sorted(path.name for path in checkpoint.glob("*.safetensors")) == ["model.safetensors"]
+    adapter = load_file(checkpoint / "adapter" / "adapter_model.safetensors")
+    settings = read_json(checkpoint / "adapter" / "adapter_config.json")
+    base, merged = (load_file(each / "model.safetensors") for each in (trained / "toy", checkpoint))
+    scale, changed = settings["lora_alpha"] / settings["r"], 0
+    for name, weight in base.items():
+        part = f"base_model.model.{name.removesuffix('.weight')}"
+        if f"{part}.lora_A.weight" in adapter:
+            change = scale * adapter[f"{part}.lora_B.weight"] @ adapter[f"{part}.lora_A.weight"]
+            changed += abs(change).max() > 1e-4
+            weight = weight + change
+        assert abs(merged[name] - weight).max() < 1e-5, name
+    assert changed == 2 * 7 == len(adapter) / 2  # every projection of both layers
+    assert {"q_proj", "o_proj", "up_proj"} < set(settings["target_modules"])
+
+
+def test_preference_learning_widens_the_margin(trained):
+    rows = step_rows(trained / "dpo whole" / "output" / STEPS)
+    assert rows[0]["reward_margin"] == 0  # the reference is the start
+    assert rows[-1]["reward_margin"] > 1 and rows[-1]["reward_accuracy"] == 1
+    assert rows[-1]["chosen_log_prob"] - rows[-1]["rejected_log_prob"] > (
+        rows[0]["chosen_log_prob"] - rows[0]["rejected_log_prob"]
+    )
+
+
+def test_pairs_are_read_as_torchtunes_own_dataset_reads_them(trained):
+    from torchtune.datasets import preference_dataset
+
+    from swelab.sft.parity import _instantiate
+    from swelab.sft.weighted import pair_dataset
+
+    settings = OmegaConf.load(trained / "dpo whole" / "c.yaml")
+    tokenizer, data = _instantiate(settings.tokenizer), str(trained / "pairs.jsonl")
+    columns = {"chosen": "chosen_conversations", "rejected": "rejected_conversations"}
+    theirs = preference_dataset(
+        tokenizer, source="json", data_files=data, column_map=columns, cache_dir=str(trained / "cache")
+    )
+    ours = pair_dataset(tokenizer, data_files=data, base=str(trained / "toy"))
+    assert len(ours) == len(theirs) == 19
+    assert [ours[number] for number in range(19)] == [theirs[number] for number in range(19)]
