@@ -1,4 +1,4 @@
-"""torchtune's recipes by name: killed anywhere they end like unbroken ones, and they make what they should."""
+"""torchtune's recipes by name: killed anywhere they end like unbroken ones, and make what they should."""
 
 import json
 import os
