@@ -16,12 +16,14 @@ JUDGED = PUBLISHED.replace("some/set", "SWE-bench/SWE-bench_Lite") + "scorer: sb
 HOSTED = "kind: hosted\nscaffold: demo\nmodel: some/model\napi_key_env: SOME_KEY\n"
 ROWS = "kind: recorded\ndataset: some/set\nrevision: 0123456789012345678901234567890123456789\n"
 LARGE = "kind: checkpoint\nscaffold: demo\nweights: model:small\njob: {gpus: 4, cpus: 16, mem_mb: 9000}\n"
+PREFERENCES = "base: sft:small\nrecipe: full_dpo_distributed\ntrain: {dpo: {beta: 0.1}}\n"
 TARGETS = (
     *("results/verified_score.json", "results/report.html", "results/cheats/small-forge.json"),
     *("results/regrades/small-base/small-heldout.json", "results/images/sandbox/image.json"),
     *("results/models/published.json", "results/scores/small-base/judged.json"),
     *("results/exports/small-heldout/manifest.json", "results/difficulty/paid/published.jsonl"),
     "results/difficulty/difficulty/small-heldout.jsonl",
+    "results/sft/preferences/checkpoint.json",
     *("results/rollouts/hosted/published/preds.json", "results/rollouts/large/small-heldout/preds.json"),
     "results/rollouts/rows/published/preds.json",
 )
@@ -38,6 +40,7 @@ def clone(tmp_path_factory):
     (clone / "configs/models/published.yaml").write_text(MODEL)
     rater = (clone / "configs/raters/difficulty.yaml").read_text()
     (clone / "configs/raters/paid.yaml").write_text(rater.replace(": difficulty-rater", ": hosted"))
+    (clone / "configs/sft/preferences.yaml").write_text(PREFERENCES)
     return clone
 
 
