@@ -15,7 +15,7 @@ ENGINE = set(
     "test_cheats test_grading_faults test_grading_images test_images_engine test_pool_chaos "
     "test_pool_host test_pool_hostile test_pool_run test_sandbox_apptainer test_sandbox_deferred "
     "test_sandbox_ends test_sandbox_faults test_sandbox_hostile test_sandbox_images "
-    "test_sandbox_limits test_sandbox_state test_swe_agent".split()
+    "test_sandbox_limits test_sandbox_state test_swe_agent test_swe_agent_real".split()
 )
 FILES = {
     "calc/__init__.py": "",
