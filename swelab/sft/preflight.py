@@ -138,10 +138,13 @@ def _dataset(training: Training) -> Iterator[str]:
     need = train["batch_size"] * train["gradient_accumulation_steps"]
     if rows < need:
         yield str(InputError(f"{rows} rows", training.dataset, f"at least the {need} of one optimizer step"))
-    context = _config(training.base).get("max_position_embeddings", 0)
-    if stats.get("max", 0) > context > 0:
-        what = f"a row of {stats['max']} tokens"
-        yield str(InputError(what, training.dataset, f"at most the model's context of {context}"))
+    bounds = {"the model's context": _config(training.base).get("max_position_embeddings", 0)}
+    if train.get("packed"):
+        bounds["train.max_seq_len"] = train["max_seq_len"]
+    for name, bound in bounds.items():
+        if stats.get("max", 0) > bound > 0:
+            what = f"a row of {stats['max']} tokens"
+            yield str(InputError(what, training.dataset, f"at most {name} of {bound}"))
 
 
 def _disk(training: Training) -> Iterator[str]:
@@ -171,13 +174,17 @@ CHECKS = (_settings, _weights, _model, _tokenizer, _dataset, _disk, _memory)
 
 
 def memory(training: Training) -> Memory | None:
-    """The estimate for one rank at the longest row; None where model or settings are not fit for one."""
+    """The estimate for one rank at its largest forward pass; None where model or settings are not fit for one."""
     recipe, config = training.recipe, _config(training.base)
+    train, ranks = recipe["train"], ranks_of(recipe)
     try:
-        mine = share(recipe["train"], ranks_of(recipe))["batch_size"]
+        mine = share(train, ranks)["batch_size"]
         tokens = min(longest(training), config["max_position_embeddings"])
-        size = BYTES[_dtype(recipe)]
-        return estimate(config, recipe["train"], ranks_of(recipe).total, mine, tokens, size)
+        if train.get("packed"):
+            tokens = train["max_seq_len"]
+        elif train.get("group_by_length"):
+            mine, tokens = 1, max(tokens, train["max_batch_tokens"])
+        return estimate(config, train, ranks.total, mine, tokens, BYTES[_dtype(recipe)])
     except (InputError, KeyError):
         return None
 
