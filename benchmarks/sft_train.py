@@ -1,0 +1,217 @@
+"""Useful training tokens a second: the shipped setting (not packed, batch 1) beside ours, by torchtune.
+
+    python -m benchmarks.sft_train [--model small] [--rows 320] [--repeats 3] [--threads 2]
+    python -m benchmarks.sft_train --device cuda --model qwen2.5-7b --longest 8000 --repeats 1
+
+On a CPU ours is `group_by_length`: the same conversations in each step, dealt into forward passes by length;
+the losses of all steps are compared. On a GPU it is `packed`: packs of `--max-seq-len` tokens, as many in a
+step as hold the tokens of a shipped step; the losses are compared over the tokens seen. Models have random
+weights in the named shape, conversations are made with a long tail of lengths, eight of them make a shipped
+step. Both sides are whole trainings in processes of their own, on the same rows, and take turns; of each run
+the first steps are not timed, and the best of the repeats counts. Prints a table, then loss_difference=...,
+ratio_vs_shipped_total=... (all tokens a second), ratio_vs_shipped=... (those with loss) and, for the 7B,
+tokens_per_second=...; exit code 1 where the losses differ.
+"""
+
+import argparse
+import os
+import random
+import tempfile
+from pathlib import Path
+
+from benchmarks.random_weights import write_config, write_weights
+from swelab import recipes
+from swelab.console import run_script
+from swelab.records import Record, write_jsonl
+from swelab.sft.lengths import ChatTokenizer
+from swelab.sft.metrics import read_metrics
+from swelab.sft.run_plan import plan_run
+from swelab.sft.step_log import METRICS
+from swelab.sft.torchtune_run import run_trainer
+from tests.toy_checkpoint import make_checkpoint
+
+SHAPES = {
+    # The demo's model.
+    "small": {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "vocab_size": 704}
+    | {"num_attention_heads": 8, "num_key_value_heads": 4, "rope_theta": 500.0, "tie_word_embeddings": True},
+    "tiny": {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 320}
+    | {"num_attention_heads": 4, "num_key_value_heads": 2, "rope_theta": 500.0, "tie_word_embeddings": True},
+    "qwen2.5-7b": {"hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28}
+    | {"num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064}
+    | {"rope_theta": 1_000_000.0, "tie_word_embeddings": False},
+}
+MARKS = {"cpu": 1.5, "cuda": 2.5}
+STEP = 8
+"""Conversations of a step."""
+WARM_UP = 4
+"""Steps that are not timed."""
+MARK_7B = 9000
+ALIKE, ALIKE_PACKED = 1e-3, 0.1
+"""Largest relative difference of losses at equal tokens; packs make other steps."""
+ROW = "{:<22} {:>7} {:>9} {:>12} {:>14} {:>9} {:>7} {:>12}"
+
+
+class Side:
+    """One setting, and the metrics rows of its runs."""
+
+    def __init__(self, name: str, recipe: Record):
+        self.name, self.recipe, self.runs = name, recipe, list[list[Record]]()
+
+    def run(self, folder: Path) -> None:
+        """Trains once, from the model and the rows in `folder`."""
+        model, rows = folder / "model", folder / "data.jsonl"
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            plan = plan_run(model, rows, self.recipe)
+            run_trainer(model, rows, self.recipe, plan, Path(work) / "run")
+            self.runs.append(read_metrics(Path(work) / "run" / "output" / METRICS))
+
+    def timed(self, column: str) -> float:
+        """A column's sum over its seconds, of the run where that is most."""
+        return max(
+            sum(row[column] for row in rows[WARM_UP:]) / sum(row["seconds"] for row in rows[WARM_UP:])
+            for rows in self.runs
+        )
+
+    def show(self) -> None:
+        """A line of the table."""
+        rows = self.runs[0]
+        tokens, trained = self.timed("tokens"), self.timed("trained_tokens")
+        waste = 1 - sum(row["tokens"] for row in rows) / sum(
+            row["tokens"] / (1 - row["padding_share"]) for row in rows
+        )
+        timed = [row for rows in self.runs for row in rows[WARM_UP:] if row["mfu"] is not None]
+        seconds = sum(row["seconds"] for row in timed)
+        mfu = f"{sum(row['mfu'] * row['seconds'] for row in timed) / seconds:.1%}" if timed else "-"
+        memory = f"{max(row['peak_memory_mib'] for row in rows):,.0f} MiB"
+        times = f"{sum(row['seconds'] for row in rows):.1f} s"
+        cells = (len(rows), times, f"{tokens:,.0f}", f"{trained:,.0f}", f"{waste:.1%}", mfu, memory)
+        print(ROW.format(self.name, *cells), flush=True)
+
+
+def make_model(folder: Path, shape: str, context: int, device: str) -> Path:
+    """A checkpoint of random weights in a shape of SHAPES, in float32 for a CPU, else in bfloat16."""
+    make_checkpoint(folder)
+    (folder / "model.safetensors").unlink()
+    dtype = {"cpu": "float32", "cuda": "bfloat16"}[device]
+    changed = {**SHAPES[shape], "max_position_embeddings": context, "torch_dtype": dtype}
+    write_weights(folder, write_config(folder, changed))
+    return folder
+
+
+def rows_of(count: int, longest: int) -> list[Record]:
+    """Conversations whose lengths have a long tail: log-normal, a sixth of `longest` in the middle."""
+    chance = random.Random(0)
+    rows = []
+    for number in range(count):
+        left = min(longest, int(chance.lognormvariate(0, 0.7) * longest / 6))
+        messages = [{"role": "system", "content": "Fix the bug. Answer with one bash block."}]
+        while left > 0:
+            seen, said = chance.randint(20, 120), chance.randint(10, 60)
+            left -= seen + said + 30
+            messages.append({"role": "user", "content": "exit 0\n" + words(chance, seen)})
+            messages.append({"role": "assistant", "content": f"```bash\n{words(chance, said)}\n```"})
+        row = {"messages": messages, "instance_id": f"toy__a.{number:05d}", "policy": "made"}
+        rows.append({**row, "resolved": True})
+    return rows
+
+
+def words(chance: random.Random, count: int) -> str:
+    """About `count` tokens of the toy tokenizer."""
+    return "".join(chance.choice("0123456789") for _ in range(count))
+
+
+def settings_of(args: argparse.Namespace, tokens: float) -> tuple[Side, Side]:
+    """The shipped setting, and ours. tokens: of a row, on average."""
+    both: Record = {"device": args.device, "threads": args.threads, "epochs": args.epochs, "lr": args.lr}
+    if args.device == "cuda":
+        both |= {"compile": True, "activation_checkpointing": True, "clip_grad_norm": None}
+    shipped = {**both, "batch_size": 1, "gradient_accumulation_steps": STEP}
+    if args.packed:
+        packs = max(1, round(STEP * tokens / args.max_seq_len))
+        packed = {"packed": True, "max_seq_len": args.max_seq_len, "gradient_accumulation_steps": packs}
+        return side("shipped: batch 1", shipped), side("ours: packed", {**both, **packed})
+    grouped = {"group_by_length": True, "max_batch_tokens": args.max_batch_tokens}
+    return side("shipped: batch 1", shipped), side("ours: grouped", {**both, "batch_size": STEP, **grouped})
+
+
+def side(name: str, train: Record) -> Side:
+    """A side with these `train` settings."""
+    return Side(name, recipes.complete("sft", {"base": "made", "train": train}, "benchmark"))
+
+
+def loss_difference(one: list[Record], other: list[Record]) -> float:
+    """The largest relative difference of losses at the same number of tokens seen.
+
+    Where steps hold the same tokens, of each step; else of ten stretches of the run, averaged.
+    """
+    if [row["tokens_seen"] for row in one] == [row["tokens_seen"] for row in other]:
+        pairs = [(mine["loss"], theirs["loss"]) for mine, theirs in zip(one, other)]
+    else:
+        end = min(one[-1]["tokens_seen"], other[-1]["tokens_seen"])
+        pairs = list(zip(stretches(one, end), stretches(other, end)))
+    return max(abs(mine - theirs) / theirs for mine, theirs in pairs)
+
+
+def stretches(rows: list[Record], end: int, count: int = 10) -> list[float]:
+    """The loss per token with loss in equal stretches of the tokens seen up to `end`."""
+    sums = [[0.0, 0.0] for _ in range(count)]
+    for row in rows:
+        at = min(count - 1, int(count * (row["tokens_seen"] - row["tokens"] / 2) / end))
+        sums[at][0] += row["loss"] * row["trained_tokens"]
+        sums[at][1] += row["trained_tokens"]
+    return [total / weight for total, weight in sums if weight]
+
+
+def compare(args: argparse.Namespace, folder: Path) -> int:
+    """Runs both sides in turn and prints what they did; 1 where they do not learn alike."""
+    make_model(folder / "model", args.model, 4 * args.longest, args.device)
+    rows = rows_of(args.rows, args.longest)
+    write_jsonl(folder / "data.jsonl", rows)
+    measure = ChatTokenizer(folder / "model").measure
+    tokens = [measure(row["messages"]).tokens for row in rows]
+    told = f"{len(rows)} rows of {min(tokens)} to {max(tokens)} tokens, {sum(tokens)} together"
+    load = os.getloadavg()[0]
+    print(f"{args.model} on {args.device}: {told}; {STEP} rows a step; load {load:.1f}")
+    print(ROW.format("", "steps", "seconds", "tokens/s", "with loss/s", "padding", "MFU", "peak memory"))
+    shipped, ours = settings_of(args, sum(tokens) / len(tokens))
+    for _ in range(args.repeats):
+        for each in (shipped, ours):
+            each.run(folder)
+    shipped.show()
+    ours.show()
+    difference = loss_difference(ours.runs[0], shipped.runs[0])
+    ratios = [ours.timed(column) / shipped.timed(column) for column in ("tokens", "trained_tokens")]
+    print(f"load at the end {os.getloadavg()[0]:.1f}")
+    print(f"loss_difference={difference:.2e}")
+    print(f"ratio_vs_shipped_total={ratios[0]:.2f}")
+    print(f"ratio_vs_shipped={ratios[1]:.2f}  (mark: {MARKS[args.device]})")
+    if args.model == "qwen2.5-7b":
+        print(f"tokens_per_second={ours.timed('tokens'):.0f}  (mark: {MARK_7B})")
+    return int(difference > (ALIKE_PACKED if args.packed else ALIKE))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--model", choices=tuple(SHAPES), default="small")
+    parser.add_argument("--rows", type=int, default=320, help="conversations")
+    parser.add_argument("--longest", type=int, default=1024, help="tokens of the longest, about")
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--max-batch-tokens", type=int, default=2048, help="tokens of a forward pass, grouped"
+    )
+    parser.add_argument("--max-seq-len", type=int, default=8192, help="tokens of a pack")
+    parser.add_argument("--packed", action="store_true", help="packs; on a GPU this is what is measured")
+    args = parser.parse_args()
+    args.packed = args.packed or args.device == "cuda"
+    with tempfile.TemporaryDirectory() as name:
+        return compare(args, Path(name))
+
+
+if __name__ == "__main__":
+    run_script(main)
