@@ -67,11 +67,9 @@ class Plan:
 def plan_batches(lengths: Sequence[int], train: Record, ranks: Ranks) -> Plan:
     """The plan of a run over rows of these lengths (tokens) with a recipe's `train` settings.
 
-    Raises InputError: packed and grouped at once, a row longer than a pack, fewer rows or packs than a step
-    needs, a step that ranks cannot share.
+    Raises InputError: a row longer than a pack, fewer rows or packs than a step needs, a step that ranks
+    cannot share.
     """
-    if train["packed"] and train["group_by_length"]:
-        raise InputError("packed and group_by_length", expected="one of them")
     mine = share(train, ranks)
     passes, batch = mine["gradient_accumulation_steps"], mine["batch_size"]
     if train["packed"]:

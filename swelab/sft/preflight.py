@@ -13,6 +13,7 @@ from swelab.sft.chat_template import ChatTemplate
 from swelab.sft.lengths import ChatTokenizer, check_stats, same_vocabulary
 from swelab.sft.memory import BYTES, GIB, Memory, estimate, trained_weights, weights_of
 from swelab.sft.ranks import ranks_of, recipe_of, share
+from swelab.sft.settings import check_settings
 from swelab.weights import header, weight_paths
 
 ROOM = 1.1
@@ -47,7 +48,8 @@ def _lines(*checks: Callable[[], object]) -> Iterator[str]:
 def _settings(training: Training) -> Iterator[str]:
     recipe = training.recipe
     job, train = recipe["job"], recipe["train"]
-    yield from _lines(lambda: recipe_of(recipe), lambda: share(train, ranks_of(recipe)))
+    settings = (lambda: recipe_of(recipe), lambda: share(train, ranks_of(recipe)))
+    yield from _lines(*settings, lambda: check_settings(recipe))
     if train["device"] == "cuda" and not job["gpus"]:
         yield str(InputError("train.device is cuda, and job.gpus is 0", expected="GPUs to be asked for"))
 

@@ -1,18 +1,17 @@
 """The plan of a training run with what is known of its steps before they run."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from swelab.records import InputError, Record, read_json, read_jsonl, write_json
+from swelab.records import Record, read_json, read_jsonl, write_json
 from swelab.sft.batches import Plan, plan_batches, write_plan
 from swelab.sft.chat_template import PlainRows
 from swelab.sft.lengths import ChatTokenizer
 from swelab.sft.metrics import planned_steps
 from swelab.sft.ranks import ranks_of
-from swelab.sft.step_log import check_wandb
+from swelab.sft.settings import check_settings
 
 PLAN, PLANNED = "plan.json", "planned.json"
 
@@ -53,14 +52,11 @@ class RunPlan:
 def plan_run(base: Path, dataset: Path, recipe: Record) -> RunPlan:
     """The plan of an sft recipe's run on a dataset that was checked.
 
-    Raises InputError for what cannot be planned (`plan_batches`), for DPO that is packed or grouped, and
-    where Weights & Biases is asked for and cannot be told.
+    Raises InputError for what cannot be planned (`plan_batches`, `check_settings`).
     """
     train, ranks = recipe["train"], ranks_of(recipe)
-    check_wandb(recipe["wandb"], os.environ)
-    if train.get("dpo"):
-        if train["packed"] or train["group_by_length"]:
-            raise InputError("train.dpo with packed or group_by_length", expected="neither: rows are pairs")
+    check_settings(recipe)
+    if train["dpo"]:
         rows = sum(1 for _ in read_jsonl(dataset))
         return RunPlan(None, [], rows // (train["batch_size"] * train["gradient_accumulation_steps"]))
     tokenizer, plain = ChatTokenizer(base), PlainRows(base)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from tensorboardX import SummaryWriter
 
-from swelab.records import InputError, Record, read_json
+from swelab.records import Record, read_json
 from swelab.sft.metrics import metrics_row, peak_flops
 
 STEPS, METRICS, BOARD = "steps.txt", "metrics.jsonl", "tensorboard"
@@ -86,19 +86,6 @@ def peak_memory(device: str) -> float:
     if device == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-
-
-def check_wandb(project: str, env: Mapping[str, str]) -> None:
-    """Raises InputError where a recipe names a project and nothing can be sent to it."""
-    if not project:
-        return
-    try:
-        import wandb  # noqa: F401
-    except ImportError:
-        raise InputError(f"wandb: {project}, and no package wandb", expected="pip install wandb") from None
-    if not env.get("WANDB_API_KEY") and env.get("WANDB_MODE") not in ("offline", "disabled"):
-        told = "WANDB_API_KEY in the environment, or WANDB_MODE=offline"
-        raise InputError(f"wandb: {project}, and no key", expected=told)
 
 
 def start_wandb(project: str, folder: Path) -> Any:

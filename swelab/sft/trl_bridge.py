@@ -2,20 +2,16 @@
 
 from pathlib import Path
 
-from swelab.records import InputError, Record, write_json
+from swelab.records import Record, write_json
 from swelab.sft.ranks import launch, ranks_of
 from swelab.sft.run_plan import PLAN, PLANNED, RunPlan, device_of
 
 PROCESS = "swelab.sft.trl_worker"
-FULL = ("full_finetune_single_device", "full_finetune_distributed")
 
 
 def trl_command(base: Path, dataset: Path, recipe: Record, plan: RunPlan, work: Path) -> list[str]:
-    """TRL's command line, its configuration written. Raises InputError for what only torchtune does here."""
+    """TRL's command line, its configuration written. Raises InputError, SlurmError."""
     train, ranks = recipe["train"], ranks_of(recipe)
-    if recipe["recipe"] not in FULL or train.get("optimizer_in_bwd"):
-        told = "optimizer_in_bwd" if train.get("optimizer_in_bwd") else recipe["recipe"]
-        raise InputError(f"trainer trl with {told}", expected="full_finetune_..., or trainer: torchtune")
     device = device_of(train)
     config = {
         "output": str(work / "output"),
@@ -26,7 +22,7 @@ def trl_command(base: Path, dataset: Path, recipe: Record, plan: RunPlan, work: 
         "train": train,
         "device": device,
         "dtype": {"cpu": "fp32", "cuda": "bf16"}[device] if train["dtype"] == "auto" else train["dtype"],
-        "every": recipe["job"].get("save_every_n_steps", 0),
+        "every": recipe["job"]["save_every_n_steps"],
     }
     write_json(work / "config.json", config)
     return launch(ranks, ["-m", PROCESS, "--config", str(work / "config.json")], ranks.total == 1)

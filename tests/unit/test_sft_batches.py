@@ -71,7 +71,6 @@ def test_packs_are_full_and_hold_every_row_once():
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"packed": True, "group_by_length": True}, "packed and group_by_length; expected one"),
         (
             {"packed": True, "max_seq_len": 300},
             r"row \d+ has \d+ tokens; expected at most train.max_seq_len 300",

@@ -15,7 +15,8 @@ from swelab.sft.metrics import COLUMNS, read_metrics, read_table, row_flops, wei
 from swelab.sft.plots import plot
 from swelab.sft.run_log import keep_log, publish_log
 from swelab.sft.run_plan import plan_run
-from swelab.sft.step_log import StepLog, check_wandb
+from swelab.sft.settings import check_settings, check_wandb
+from swelab.sft.step_log import StepLog
 from tests.toy_checkpoint import conversations, make_checkpoint
 
 QWEN_7B = {
@@ -124,3 +125,18 @@ def test_a_failing_service_does_not_end_a_training(monkeypatch, tmp_path, capfd)
     monkeypatch.setitem(__import__("sys").modules, "wandb", json)  # it has no `init`
     assert step_log.start_wandb("p", tmp_path) is None
     assert "wandb: not told of this run: AttributeError" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("trainer", "settings", "told"),
+    [
+        ("torchtune", {"packed": True, "group_by_length": True}, "train.packed with group_by_length"),
+        ("torchtune", {"dpo": {}, "packed": True}, "train.dpo with packed or group_by_length"),
+        ("trl", {"lora": {}}, "trainer trl with train.lora; expected trainer: torchtune"),
+        ("trl", {"optimizer_in_bwd": True}, "trainer trl with train.optimizer_in_bwd"),
+    ],
+)
+def test_settings_that_exclude_each_other_are_refused(trainer, settings, told):
+    recipe = {"base": "toy", "trainer": trainer, "train": settings}
+    with pytest.raises(InputError, match=told):
+        check_settings(recipes.complete("sft", recipe, "recipe"))

@@ -1,0 +1,36 @@
+"""Settings of a training that cannot be together: known from the recipe alone, without torch."""
+
+import os
+from collections.abc import Mapping
+
+from swelab.records import InputError, Record
+
+
+def check_settings(recipe: Record) -> None:
+    """Raises InputError for settings that cannot be together, whatever the rows.
+
+    Packs with batches by length, either of them for pairs (DPO), what TRL is not asked to do here, Weights &
+    Biases without its package or a key.
+    """
+    train = recipe["train"]
+    check_wandb(recipe["wandb"], os.environ)
+    if train["packed"] and train["group_by_length"]:
+        raise InputError("train.packed with group_by_length", expected="one of them")
+    if train["dpo"] and (train["packed"] or train["group_by_length"]):
+        raise InputError("train.dpo with packed or group_by_length", expected="neither: rows are pairs")
+    if recipe["trainer"] == "trl" and (train["dpo"] or train["lora"] or train["optimizer_in_bwd"]):
+        told = next(name for name in ("dpo", "lora", "optimizer_in_bwd") if train[name])
+        raise InputError(f"trainer trl with train.{told}", expected="trainer: torchtune")
+
+
+def check_wandb(project: str, env: Mapping[str, str]) -> None:
+    """Raises InputError where a recipe names a project and nothing can be sent to it."""
+    if not project:
+        return
+    try:
+        import wandb  # noqa: F401
+    except ImportError:
+        raise InputError(f"wandb: {project}, and no package wandb", expected="pip install wandb") from None
+    if not env.get("WANDB_API_KEY") and env.get("WANDB_MODE") not in ("offline", "disabled"):
+        told = "WANDB_API_KEY in the environment, or WANDB_MODE=offline"
+        raise InputError(f"wandb: {project}, and no key", expected=told)
