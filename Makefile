@@ -6,7 +6,7 @@ RUN := .venv/bin/snakemake
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: all setup test check peer sb-cli swe-agent clean
+.PHONY: all setup test check peer sb-cli modal swe-agent clean
 
 all: setup
 	$(RUN)
@@ -38,11 +38,12 @@ check: setup
 	.venv-sandbox/bin/pip install -q -r envs/sandbox.txt
 	@touch $@
 
-# Other programs, each in an environment of its own. The tests run them beside ours.
+# Other programs, each in an environment of its own: a peer and SWE-bench's client, which tests run; Modal's.
 peer: .venv-peer/.installed
 sb-cli: .venv-sb-cli/.installed
+modal: .venv-modal/.installed
 
-.venv-peer/.installed .venv-sb-cli/.installed: .venv-%/.installed: envs/%.txt
+.venv-peer/.installed .venv-sb-cli/.installed .venv-modal/.installed: .venv-%/.installed: envs/%.txt
 	@./envs/system.sh $(PYTHON) venv
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/pip install -q --no-compile --no-deps -r $<

@@ -32,6 +32,7 @@ include: "rules/grading.smk"
 include: "rules/service.smk"
 include: "rules/sft.smk"
 include: "rules/training.smk"
+include: "rules/modal.smk"
 include: "rules/scores.smk"
 
 

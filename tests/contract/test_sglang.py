@@ -20,7 +20,7 @@ from swelab.difficulty import MARKS, rate_tasks
 from swelab.models import ContextLimit, ServingError
 from swelab.models.chat import ChatModel
 from swelab.models.fleet import serve_fleet
-from swelab.models.serving import Endpoint, serve
+from swelab.models.serving import Endpoint, free_port, serve
 from swelab.records import InputError
 from tests.contract.attacks import writers
 from tests.toy_checkpoint import CONTEXT, make_adapter, make_checkpoint, merge_adapter
@@ -190,21 +190,32 @@ def test_a_served_model_rates_tasks(endpoint, tmp_path, monkeypatch):
 
 
 def test_a_killed_server_ends_the_run_and_what_serves_by_hand(folder, tmp_path):
-    """One line and an exit code; the token is in a file of ours alone, and gone with the server."""
-    log, token = tmp_path / "log", tmp_path / "token"
-    command = ["-m", "scripts.serve", "--checkpoint", folder / "toy", "--token", token, "--log", log]
-    command += ["--served-model-name", "mine", "--api-key-env", "KEY", "--max-total-tokens", "4096"]
+    """By the name and the variables of SWE-smith's script: one line and an exit code, and no token left."""
+    log, token = tmp_path / "server.log", tmp_path / "server.token"
+    told = {
+        "MODEL_PATH": "bare",
+        "TOKENIZER_PATH": "toy",
+        "SERVED_MODEL_NAME": "mine",
+        "API_KEY": "hush-hush",
+    }
+    for name in ("bare", "toy"):
+        (tmp_path / name).symlink_to(folder / name)
     by_hand = subprocess.Popen(
-        [sys.executable, *map(str, command)],
-        cwd=ROOT,
-        env={**os.environ, "KEY": "hush-hush"},
+        [ROOT / "scripts/train.serve_sglang.local.sh"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            **told,
+            "PORT": str(free_port()),
+            "CONTEXT_LENGTH": "512",
+            "PYTHON_BIN": sys.executable,
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    url = re.fullmatch(
-        r"(http://127\.0\.0\.1:\d+/v1) serves mine; its token is in .*\n", by_hand.stdout.readline()
-    )[1]
+    told_url = r"(http://127\.0\.0\.1:\d+/v1) serves mine; its token is in server\.token\n"
+    url = re.fullmatch(told_url, by_hand.stdout.readline())[1]
     assert token.read_text() == "hush-hush\n" and token.stat().st_mode & 0o077 == 0
     endpoint = Endpoint(url, "hush-hush", "mine", alive=lambda: bool(writers(log)))
     assert ask(endpoint, "x")["extra"]["usage"]["completion_tokens"]
@@ -214,6 +225,8 @@ def test_a_killed_server_ends_the_run_and_what_serves_by_hand(folder, tmp_path):
     with pytest.raises(ServingError, match="has ended"):
         ask(endpoint, "x")
     said = by_hand.communicate(timeout=60)[1].splitlines()
+    assert said[0].startswith("train.serve_sglang.local.sh stands for the rule rollout: ")
+    assert said[1].startswith("bare lacks chat_template.jinja, config.json")
     assert by_hand.returncode == 2 and said[-1].startswith("error: the model server has ended"), said
     assert not token.exists() and not writers(log) and "Traceback" not in "".join(said)
 

@@ -24,6 +24,7 @@ TARGETS = (
     *("results/exports/small-heldout/manifest.json", "results/difficulty/paid/published.jsonl"),
     "results/difficulty/difficulty/small-heldout.jsonl",
     "results/sft/preferences/checkpoint.json",
+    "results/modal/small/checkpoint.json",
     *("results/rollouts/hosted/published/preds.json", "results/rollouts/large/small-heldout/preds.json"),
     "results/rollouts/rows/published/preds.json",
 )

@@ -1,0 +1,34 @@
+"""Fine-tuning on rented GPUs: no experiment asks for it; a policy takes `weights: results/modal/{sft}/checkpoint`.
+
+in:  what train_sft takes; Modal's client and a token of the user's (docs/modal.md)
+out: results/modal/{sft}/checkpoint/, checkpoint.json, loss.jsonl, as train_sft writes them
+"""
+
+
+rule train_on_modal:
+    input:
+        dataset="results/sft/{sft}/dataset.jsonl",
+        base=sft_base,
+        recipe=ancient("configs/sft/{sft}.yaml"),
+    output:
+        checkpoint=directory("results/modal/{sft}/checkpoint"),
+        manifest="results/modal/{sft}/checkpoint.json",
+        loss="results/modal/{sft}/loss.jsonl",
+    log:
+        "results/logs/train_on_modal/{sft}.log",
+    localrule: FETCH_HERE
+    conda:
+        "../envs/workflow.yaml"
+    resources:
+        **ask(plain_job(mem_mb=2000, minutes=1440)),
+    params:
+        training=sft_training,
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.train_on_modal \
+            --dataset {input.dataset:q} \
+            --base {input.base:q} \
+            --recipe {input.recipe:q} \
+            --log results/progress/train_on_modal/{wildcards.sft}.log \
+            --output "$(dirname {output.manifest:q})"
+        """

@@ -1,0 +1,59 @@
+"""Grades a predictions file against a subset file, with the options and the folder of SWE-smith's harness.
+
+In an experiment the rules grade and report_grades do this. Tasks that run in images want --images, the record
+that `python -m scripts.pull_images` writes.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from swelab.console import run_script
+from swelab.grading.by_hand import Places, evaluate, gold_predictions, subset_tasks
+from swelab.grading.run_reports import run_folder, run_report
+from swelab.predictions import load_predictions
+from swelab.records import Fault, write_json
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("-d", "--dataset_path", type=Path, required=True, help="subset: JSON list, JSON Lines or Parquet")
+    add("-p", "--predictions_path", default="gold", help="JSON object or list, JSON Lines; or gold")
+    add("--run_id", required=True, help="folder under --logs")
+    add("-w", "--workers", "--max_workers", type=int, default=4, help="sandboxes at once")
+    add("-t", "--timeout", type=int, help="seconds of a task's tests; as its row says by default")
+    add("-i", "--instance_ids", nargs="*", default=[], help="ids or shell patterns")
+    add("--redo_existing", action="store_true", help="run again what was run")
+    add("--report_only", action="store_true", help="only the run's report, from those of the instances")
+    add("--logs", type=Path, default=Path("logs/run_evaluation"), help="folder of the runs")
+    add("--images", type=Path, help="record of pulled images")
+    add("--repos-dir", type=Path, default=Path("results/repos"), help="folder of repository archives")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = options()
+    folder = run_folder(args.logs, args.run_id)
+    tasks = subset_tasks(args.dataset_path, args.instance_ids, args.timeout)
+    gold = args.predictions_path == "gold"
+    predictions = gold_predictions(tasks, args.repos_dir) if gold else load_predictions(args.predictions_path)
+    names = {task["instance_id"] for task in tasks}
+    if args.instance_ids:
+        predictions = {name: row for name, row in predictions.items() if name in names}
+    if args.report_only:
+        record = run_report(folder, predictions, set(predictions) - names)
+        write_json(folder / "report.json", record)
+    else:
+        if args.redo_existing:
+            (folder / "journal.jsonl").unlink(missing_ok=True)
+        places = Places(args.repos_dir, args.images, None)
+        record = evaluate(tasks, predictions, folder, places, max(1, args.workers))
+    print(f"{record['resolved']} of {record['total']} resolved; {folder / 'report.json'}", file=sys.stderr)
+    if record["ids_lost"]:
+        raise Fault(f"{len(record['ids_lost'])} predictions have no verdict, such as {record['ids_lost'][0]}")
+
+
+if __name__ == "__main__":
+    run_script(main)

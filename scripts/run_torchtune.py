@@ -1,0 +1,39 @@
+"""Fine-tunes with a torchtune configuration as it is, after checks; in an experiment train_sft does."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from swelab.console import run_script
+from swelab.records import InputError
+from swelab.sft.lengths import check_stats
+from swelab.sft.torchtune_file import data_file, faults, read_torchtune, run_torchtune_file
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", type=Path, required=True, help="torchtune configuration, YAML")
+    parser.add_argument("--gpus", type=int, default=1, help="processes, with a GPU each")
+    parser.add_argument("--stats", help="length statistics to hold the rows against; none where empty")
+    parser.add_argument("--max-seq-len", type=int, default=32768, help="tokens, for the statistics")
+    parser.add_argument("--check", action="store_true", help="check only")
+    args = parser.parse_args()
+    config = read_torchtune(args.config)
+    found = faults(config)
+    for fault in found[:-1]:
+        print(f"fault: {fault}", file=sys.stderr)
+    if found:
+        raise InputError(f"{found[-1]} ({len(found)} faults)", args.config)
+    if args.stats:
+        over, rows, policy = check_stats(data_file(config), Path(args.stats), args.max_seq_len)
+        print(f"{over} of {rows} rows are longer than {args.max_seq_len} tokens ({policy})", flush=True)
+    if args.gpus < 1:
+        raise InputError(f"--gpus {args.gpus}", expected="at least 1")
+    print(f"{args.config}: paths and weights are there; {args.gpus} processes", flush=True)
+    if not args.check:
+        run_torchtune_file(config, args.config, args.gpus, dict(os.environ))
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,1 @@
+train_prepare_sft_local.sh

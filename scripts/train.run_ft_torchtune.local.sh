@@ -1,0 +1,1 @@
+train_run_ft_torchtune_local.sh

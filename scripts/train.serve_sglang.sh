@@ -1,0 +1,1 @@
+train_serve_sglang_local.sh

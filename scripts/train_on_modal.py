@@ -1,0 +1,38 @@
+"""Fine-tunes at Modal as train_sft does here; with --config, a torchtune file with paths of the volume."""
+
+import argparse
+import os
+from pathlib import Path
+
+from swelab import recipes
+from swelab.console import run_script
+from swelab.records import InputError
+from swelab.sft.on_modal import Modal, find_modal, train_on_modal, tune_on_modal
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dataset", type=Path, help="rows, JSON Lines")
+    parser.add_argument("--base", type=Path, help="manifest beside the base model's folder")
+    parser.add_argument("--recipe", type=Path, help="configs/sft/<name>.yaml")
+    parser.add_argument("--config", type=Path, help="torchtune configuration, instead of the three above")
+    parser.add_argument("--volume", default="swelab", help="Modal volume")
+    parser.add_argument("--gpus", type=int, help="GPUs; those of the recipe's job by default, or 2")
+    parser.add_argument("--modal", default="", help="Modal's client")
+    parser.add_argument("--log", type=Path, default=Path("modal.log"), help="what the client says")
+    parser.add_argument("--output", type=Path, help="folder for checkpoint/, checkpoint.json and loss.jsonl")
+    args = parser.parse_args()
+    if args.config:
+        gpus = args.gpus or int(os.environ.get("N_GPUS") or 2)
+        tune_on_modal(Modal(find_modal(args.modal), args.volume, gpus, args.log), args.config)
+        return
+    if not (args.dataset and args.base and args.recipe and args.output):
+        raise InputError("not all of --dataset --base --recipe --output", expected="them, or --config")
+    recipe = recipes.load("sft", args.recipe)
+    gpus = args.gpus or recipe["job"]["gpus"] or 1
+    modal = Modal(find_modal(args.modal), args.volume, gpus, args.log)
+    train_on_modal(modal, args.recipe.stem, args.dataset, args.base, args.recipe, recipe, args.output)
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,70 @@
+"""A run's folder as SWE-smith's harness leaves it: a report for each instance, and one for the run.
+
+`<run>/<id>/report.json` and `patch.diff`, `<run>/report.json`; what the grader could not judge has no report
+there, as with that harness, and is named in the run's report beside its two lists.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from swelab.records import InputError, Record, read_json, write_bytes, write_json
+from swelab.tasks.checkout import encode_patch
+
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@=-]*")
+NEVER = ("FAIL_TO_FAIL", "PASS_TO_FAIL")
+
+
+def run_folder(logs: Path, run_id: str) -> Path:
+    """The folder of a run. Raises InputError on an id that is no folder's name."""
+    if not RUN_ID.fullmatch(run_id):
+        raise InputError("not a run id", repr(run_id), "letters, digits and . _ + @ = -")
+    return logs / run_id
+
+
+def instance_report(grade: Record, prediction: Record, seconds: int) -> Record | None:
+    """The harness's report of an instance from our grade; None where there is no verdict on the patch."""
+    if grade["status"] == "infra_error":
+        return None
+    if grade["status"] == "timeout":
+        return {"timed_out": True, "timeout": seconds, "model_name_or_path": prediction["model_name_or_path"]}
+    report: Record = {"patch_exists": prediction["model_patch"] is not None, "resolved": grade["resolved"]}
+    if tests := grade.get("tests_status"):
+        report["tests_status"] = {**tests, **{name: {"success": [], "failure": []} for name in NEVER}}
+    report["model_name_or_path"] = prediction["model_name_or_path"]
+    return report | {"status": grade["status"], "reason": grade.get("reason", "")}
+
+
+def write_instance(folder: Path, report: Record | None, patch: str | None) -> None:
+    """Writes an instance's report and patch; removes the report of an earlier run that no longer holds."""
+    if report is None:
+        (folder / "report.json").unlink(missing_ok=True)
+    if patch:
+        write_bytes(folder / "patch.diff", encode_patch(patch))
+    else:
+        (folder / "patch.diff").unlink(missing_ok=True)
+    if report is not None:
+        write_json(folder / "report.json", report)
+
+
+def run_report(folder: Path, predictions: Mapping[str, Record], unknown: Iterable[str]) -> Record:
+    """The report of a run over its predictions, from the reports of its instances.
+
+    {"resolved", "unresolved", "total", "ids_resolved", "ids_unresolved"} as the harness writes it; `ids_lost`
+    have no verdict, `ids_unknown` no task.
+    """
+    ids: dict[str, list[str]] = {"ids_resolved": [], "ids_unresolved": [], "ids_lost": []}
+    strangers = sorted(unknown)
+    for name in sorted(set(predictions) - set(strangers)):
+        path = folder / name / "report.json"
+        if not path.is_file():
+            ids["ids_lost"].append(name)
+        else:
+            ids["ids_resolved" if read_json(path).get("resolved") else "ids_unresolved"].append(name)
+    return {
+        "resolved": len(ids["ids_resolved"]),
+        "unresolved": len(ids["ids_unresolved"]),
+        "total": len(predictions),
+        **ids,
+        "ids_unknown": strangers,
+    }
