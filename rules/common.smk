@@ -5,8 +5,8 @@ import sys
 from shlex import quote
 
 from swelab import recipes
-from swelab.experiment import base_manifest, load_experiment, recordings_path, weights_paths
-from swelab.experiment import training_subsets
+from swelab.experiment import base_manifest, load_experiment, recordings_path
+from swelab.experiment import training_subsets, weights_manifests
 from swelab.journal import lock
 from swelab.records import Fault
 from swelab.site import check_site, shell_setup, submission
@@ -109,8 +109,8 @@ def scaffold_settings(wildcards):
 
 
 def policy_weights(wildcards):
-    """Manifest of the weights that a policy is served from: its hash stands for them."""
-    return weights_paths(policy_settings(wildcards))[1] or []
+    """Manifests of what a policy is served from: their hashes stand for it."""
+    return weights_manifests(policy_settings(wildcards))
 
 
 def model_repo(wildcards):

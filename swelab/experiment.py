@@ -130,17 +130,26 @@ def check_policy(name: str, configs: Path = recipes.CONFIGS) -> None:
         scaffold = recipes.named("scaffold", policy["scaffold"], configs)
         if "config" in scaffold:
             recipes.read_yaml(scaffold["config"])
-    kind, _, weights = policy.get("weights", "").partition(":")
-    if kind in ("sft", "model") and weights:
-        recipes.named(kind, weights, configs)
+    for key in ("weights", "base"):
+        kind, _, weights = policy.get(key, "").partition(":")
+        if kind in ("sft", "model") and weights:
+            recipes.named(kind, weights, configs)
 
 
 def weights_paths(policy: Record) -> tuple[str, str]:
     """Folder and manifest of a checkpoint policy's weights; ('', '') when it has none or a site serves it."""
-    weights = policy.get("weights", "")
+    return ("", "") if policy.get("endpoint") else folder_of(policy.get("weights", ""))
+
+
+def weights_manifests(policy: Record) -> list[str]:
+    """Manifests that the rollouts of a checkpoint policy wait for: of its weights, and of its base model."""
+    base = "" if policy.get("endpoint") else policy.get("base", "")
+    return [path for path in (weights_paths(policy)[1], folder_of(base)[1]) if path]
+
+
+def folder_of(weights: str) -> tuple[str, str]:
+    """Folder and manifest of `sft:<name>`, `model:<name>` or a folder, which has no manifest."""
     kind, _, name = weights.partition(":")
-    if not weights or policy.get("endpoint"):
-        return "", ""
     if kind == "sft" and name:
         return f"results/sft/{name}/checkpoint", f"results/sft/{name}/checkpoint.json"
     if kind == "model" and name:

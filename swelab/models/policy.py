@@ -4,9 +4,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from swelab.experiment import key_variables, weights_paths
+from swelab.experiment import folder_of, key_variables, weights_paths
 from swelab.models.chat import ChatModel
 from swelab.models.fleet import serve_fleet
 from swelab.models.hosted import HostedModel, Service
@@ -24,6 +25,9 @@ from swelab.records import InputError, Record, digest, read_json, sha256_file
 
 STARTUP_SECONDS = 1800
 """For large weights on a slow disk; a server that ends while it starts is seen at once."""
+
+ADAPTER = "adapter"
+"""The name under which a policy's adapter is served beside its weights."""
 
 ModelFor = Callable[[Record], TextModel]
 
@@ -50,8 +54,27 @@ def same_again(policy: Record) -> str:
 def weights_digest(policy: Record) -> str:
     """What stands for a policy's weights in the key of a rollout: '' for a policy without weights of ours.
 
-    Raises InputError when the weights, or the manifest beside them, are not there.
+    An adapter and the files of a base model belong to it. Raises InputError when the weights, or the manifest
+    beside them, are not there.
     """
+    weights = _own_digest(policy)
+    beside = [folder_of(policy.get("base", ""))[0], policy.get("adapter", "")]
+    if not weights or not any(beside):
+        return weights
+    hashes = [
+        {path.name: sha256_file(path) for path in sorted(Path(folder).iterdir()) if is_beside(path)}
+        for folder in beside
+        if folder and Path(folder).is_dir()
+    ]
+    return digest([weights, hashes])
+
+
+def is_beside(path: Path) -> bool:
+    """Whether a file of a base model or an adapter decides how weights are served; its weights do not."""
+    return path.is_file() and (path.suffix in (".json", ".jinja", ".txt") or path.name.startswith("adapter_"))
+
+
+def _own_digest(policy: Record) -> str:
     folder, manifest = weights_paths(policy)
     if manifest:
         return read_json(manifest)["digest"]
@@ -94,17 +117,21 @@ def open_endpoint(policy: Record, name: str, log: Path) -> Iterator[Endpoint]:
         key = os.environ.get(policy.get("api_key_env", ""), "")
         yield Endpoint(url=policy["endpoint"], api_key=key, model=name)
     else:
+        adapter, base = policy.get("adapter"), folder_of(policy.get("base", ""))[0]
         with serve_fleet(
             Path(weights_paths(policy)[0]),
             name=name,
+            base=base or None,
+            adapters={ADAPTER: adapter} if adapter else {},
+            dtype=policy.get("dtype", "auto"),
             job=policy["job"],
             context_length=policy["context_length"],
             max_total_tokens=policy["max_total_tokens"],
             max_running_requests=policy["max_running_requests"],
             startup_seconds=STARTUP_SECONDS,
             log=log,
-        ) as endpoint:
-            yield endpoint
+        ) as served:
+            yield replace(served, model=f"{name}:{ADAPTER}") if adapter else served
 
 
 @contextmanager

@@ -176,7 +176,7 @@ CHECKS = (_settings, _weights, _model, _tokenizer, _dataset, _disk, _memory)
 
 
 def memory(training: Training) -> Memory | None:
-    """The estimate for one rank at its largest forward pass; None where model or settings are not fit for one."""
+    """The estimate for one rank at its largest forward pass; None where model or settings allow none."""
     recipe, config = training.recipe, _config(training.base)
     train, ranks = recipe["train"], ranks_of(recipe)
     try:

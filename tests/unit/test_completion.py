@@ -2,12 +2,15 @@
 
 import json
 import os
+from contextlib import contextmanager
 
 import pytest
 
+from swelab.models import policy as policies
 from swelab.models.adapters import adapter_flags, check_name, named_adapters
 from swelab.models.by_hand import chosen_key, is_loopback, private_file, sglang_options
 from swelab.models.completion import completed, longest_context
+from swelab.models.serving import Endpoint
 from swelab.records import InputError
 from tests.toy_checkpoint import make_adapter, make_checkpoint
 
@@ -190,3 +193,36 @@ def test_the_token_file_is_private_and_goes(tmp_path):
     assert not path.exists()
     with pytest.raises(InputError, match="cannot be written"):
         private_file(tmp_path / "no" / "token", "x").__enter__()
+
+
+def test_a_policy_is_served_with_its_base_and_its_adapter(checkpoint, base, tmp_path, monkeypatch):
+    adapter, told = make_adapter(tmp_path / "adapter"), {}
+    sizes = {"context_length": 512, "max_total_tokens": 512, "max_running_requests": 1}
+    plain = {"kind": "checkpoint", "weights": str(checkpoint), "job": {}, "sampling": {}, **sizes}
+    asked = {**plain, "base": str(base), "adapter": str(adapter), "dtype": "bfloat16"}
+
+    @contextmanager
+    def serve_fleet(folder, **settings):
+        told.update(settings, folder=folder)
+        yield Endpoint("http://127.0.0.1:1/v1", "key", settings["name"])
+
+    monkeypatch.setattr(policies, "serve_fleet", serve_fleet)
+    monkeypatch.setattr(policies, "ChatModel", lambda endpoint, *_: endpoint.model)
+    with policies.open_policy(asked, "mine", {}, tmp_path / "log") as model_for:
+        assert model_for({}) == "mine:adapter" and told["folder"] == checkpoint
+    assert (told["base"], told["adapters"], told["dtype"]) == (
+        str(base),
+        {"adapter": str(adapter)},
+        "bfloat16",
+    )
+    with policies.open_policy(plain, "mine", {}, tmp_path / "log") as model_for:
+        assert model_for({}) == "mine" and (told["base"], told["adapters"], told["dtype"]) == (
+            None,
+            {},
+            "auto",
+        )
+    keys = [policies.weights_digest(each) for each in (plain, asked)]
+    make_adapter(adapter, seed=8)
+    keys.append(policies.weights_digest(asked))
+    (base / "model.safetensors").touch()
+    assert policies.weights_digest(asked) == keys[2] and len(set(keys)) == 3
