@@ -70,7 +70,7 @@ def weights_digest(policy: Record) -> str:
 
 
 def is_beside(path: Path) -> bool:
-    """Whether a file of a base model or an adapter decides how weights are served; its weights do not."""
+    """Whether a file of a base model or an adapter decides how weights are served; other weights do not."""
     return path.is_file() and (path.suffix in (".json", ".jinja", ".txt") or path.name.startswith("adapter_"))
 
 

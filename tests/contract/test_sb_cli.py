@@ -56,7 +56,7 @@ def attempt(tmp_path, monkeypatch):
     return judged
 
 
-def test_predictions_are_submitted_awaited_and_judged_once(attempt):
+def test_predictions_are_submitted_awaited_and_judged_once(attempt, tmp_path):
     service = Service(resolved=[IDS[1]], looks=2)
     record = attempt(service)
     assert {name: each["verdict"] for name, each in record["instances"].items()} == {
@@ -67,9 +67,13 @@ def test_predictions_are_submitted_awaited_and_judged_once(attempt):
     assert KEY not in attempt.log.getvalue() and "new predictions uploaded" in attempt.log.getvalue()
     again = attempt(service)
     assert again == record and sorted(service.posts) == IDS  # nothing is sent again
+    (tmp_path / "state.json").write_text(json.dumps({"run_id": record["run_id"], "submitted": IDS[:1]}))
+    service.quota = 0  # what was begun goes on; the service has it already and says so
+    assert attempt(service) == record and sorted(service.posts) == sorted(IDS + IDS[1:])
+    service.quota, service.posts = 1, []
     changed = {**PREDICTIONS, IDS[3]: {**PREDICTIONS[IDS[3]], "model_patch": "another"}}
     other = attempt(service, changed)
-    assert other["run_id"] != record["run_id"] and len(service.posts) == 2 * len(IDS)
+    assert other["run_id"] != record["run_id"] and sorted(service.posts) == IDS
 
 
 def test_what_was_not_taken_is_sent_again_and_nothing_else(attempt):
