@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from swelab.records import Fault, InputError, Record
-from swelab.sft.ranks import DISTRIBUTED
+from swelab.sft.ranks import Ranks, command
 from swelab.tether import Tethered
 from swelab.weights import check_safetensors
 
@@ -131,7 +131,7 @@ def tune_command(config: Record, path: Path, processes: int) -> list[str]:
         return [*tune, *where, "full_finetune_distributed", "--config", str(path)]
     if processes == 1:
         return [*tune, "full_finetune_single_device", "--config", str(path)]
-    return [*tune, *where, str(DISTRIBUTED), "--config", str(path)]
+    return command(Ranks(1, processes, 0, 1), "full_finetune_distributed", ["--config", str(path)])
 
 
 def run_torchtune_file(config: Record, path: Path, processes: int, environment: dict[str, str]) -> None:

@@ -1,10 +1,9 @@
 """A recipe of torchtune, found by its name, as each process of a training runs it.
 
-    [torchrun] -m swelab.sft.torchtune_process --recipe <torchtune's name> --config <file> --steps <folder>
+    [torchrun] -m swelab.sft.torchtune_process --recipe <torchtune's name> --config <file> [--steps <folder>]
 
-Beside what torchtune's own command does, the state is saved between steps and taken up
-(`swelab.sft.step_states`), weights are written once, after the last epoch, and what torchtune 0.6 asks of
-GPUs alone does nothing on a CPU.
+What torchtune 0.6 asks of GPUs alone does nothing on a CPU. With --steps, the state is saved between steps and
+taken up (`swelab.sft.step_states`), and weights are written once, after the last epoch.
 """
 
 import argparse
@@ -51,7 +50,7 @@ def save_last_epoch_only(recipe: Any, last: int) -> None:
     owner.save_checkpoint = save_last
 
 
-def train(name: str, settings: DictConfig, states: StepStates) -> None:
+def train(name: str, settings: DictConfig, states: StepStates | None) -> None:
     """Trains by torchtune's recipe `name`, from the last saved step if there is one."""
     cuda = torch.cuda.is_available()
     if not cuda:
@@ -63,8 +62,9 @@ def train(name: str, settings: DictConfig, states: StepStates) -> None:
     kind = recipe_class(name)
     recipe = (over_plan(kind) if "plan" in settings.dataset else kind)(cfg=settings)
     recipe.setup(cfg=settings)
-    states.attach(recipe)
-    save_last_epoch_only(recipe, settings.epochs - 1)
+    if states:
+        states.attach(recipe)
+        save_last_epoch_only(recipe, settings.epochs - 1)
     recipe.train()
     recipe.cleanup()
 
@@ -74,12 +74,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recipe", required=True, help="torchtune's name of a recipe")
     parser.add_argument("--config", type=Path, required=True, help="its configuration, YAML")
-    parser.add_argument("--steps", type=Path, required=True, help="folder of the state between steps")
+    parser.add_argument("--steps", type=Path, help="folder of the state between steps")
     parser.add_argument("--every", type=int, default=0, help="steps between saves; 0 is at ends of epochs")
     args = parser.parse_args()
     settings = OmegaConf.load(args.config)
     assert isinstance(settings, DictConfig)
-    train(args.recipe, settings, StepStates(args.steps, args.every))
+    train(args.recipe, settings, StepStates(args.steps, args.every) if args.steps else None)
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def test_it_is_run_as_the_original_runs_it(tmp_path, config):
         *("--nnodes", "1", "--nproc_per_node", "2", "full_finetune_distributed", "--config", str(path)),
     ]
     assert "full_finetune_single_device" in tune_command({"device": "cpu"}, path, 1)
-    assert tune_command({"device": "cpu"}, path, 2)[-3].endswith("distributed.py")
+    assert "--nproc-per-node=2" in tune_command({"device": "cpu"}, path, 2)
 
 
 def test_several_files_have_no_statistics():
