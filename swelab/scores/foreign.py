@@ -38,18 +38,23 @@ def read_result(path: Path) -> Record:
     if not files:
         raise InputError("no *.json", path, "a report a run")
     runs = [_one(each) for each in files]
+    if len({(run["hash"], run["size"]) for run in runs}) > 1:
+        raise InputError("its runs are of different benchmarks", path, "one benchmark")
     names = sorted(known_ids(runs))
-    instances: Record = {}
+    instances: Record = {name: [] for name in names}
     for file, run in zip(files, runs, strict=True):
         if any(isinstance(status, list) for status in run["instances"].values()):
             raise InputError("a score of several runs", file, "one run a file")
         for name in names:
-            instances.setdefault(name, []).append(run["instances"].get(name, "unresolved"))
-    whole = {"hash": runs[0]["hash"], "named": runs[0]["named"], "size": runs[0]["size"]}
-    if any({name: run[name] for name in whole} != whole for run in runs):
-        raise InputError("its runs are of different benchmarks", path, "one benchmark")
-    single = {name: row[0] for name, row in instances.items()}
-    return {**whole, "policy": path.name, "instances": instances if len(runs) > 1 else single}
+            instances[name].append(run["instances"].get(name, "unresolved"))
+    policies = {run["policy"] for run in runs}
+    return {
+        "policy": policies.pop() if len(policies) == 1 else path.name,
+        "hash": runs[0]["hash"],
+        "named": all(run["named"] for run in runs),
+        "size": runs[0]["size"],
+        "instances": instances if len(runs) > 1 else {name: row[0] for name, row in instances.items()},
+    }
 
 
 def known_ids(results: Iterable[Record]) -> set[str]:

@@ -1,5 +1,6 @@
 """Scores and comparisons as sentences, for a person at a terminal."""
 
+import re
 from collections.abc import Sequence
 
 from swelab.records import Record
@@ -44,7 +45,7 @@ def verdict(test: Record, tests: int = 1) -> str:
         return f"{second} and {first}: no task was graded on both sides"
     gap, (low, high) = 100 * test["difference"], (100 * limit for limit in test["interval"])
     p = test["p_adjusted"] if tests > 1 else test["p_value"]
-    name = test["methods"]["test"].partition(",")[0]
+    name = re.split("[,(]", test["methods"]["test"])[0].strip()
     corrected = f", with Holm's correction over {tests} comparisons" if tests > 1 else ""
     more = f"{abs(gap):.1f} points {'more' if gap > 0 else 'less'} than" if round(gap, 1) else "as much as"
     count = test.get("runs", {"from": 1, "to": 1})

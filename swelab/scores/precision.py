@@ -175,7 +175,7 @@ def costs(evidence: Evidence) -> str:
                 *("n/a" if value is None else f"{round(value):,}" for value in tokens),
                 *("n/a" if value is None else f"${value:,.2f}" for value in dollars),
             ])  # fmt: skip
-    head = ["Run", "Attempts", "Tokens sent", "Written", "Per resolved", "Cost", "Per resolved"]
+    head = ["Run", "Attempts", "Tokens sent", "Written", "Tokens per resolved", "Cost", "Cost per resolved"]
     told = table(head, rows, "Tokens and cost of all attempts, and for each resolved one") if rows else ""
     return told and told + note(
         "Tokens sent count at every call, cached or not. n/a: not recorded for every attempt, no known "

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.compare import compare as told
+from scripts.compare import plan
 from swelab.records import InputError, check, read_json, write_json
 from swelab.scores.evidence import gather
 from swelab.scores.foreign import on_one_benchmark, read_result
@@ -149,8 +151,7 @@ def test_the_script_says_in_a_sentence_whether_a_difference_is_noise(tmp_path):
     )
     assert "many resolves 60.0 points more than few" in text and ": more than noise. 95% interval +" in text
     assert "Holm's correction over 3 comparisons" in text
-    code, text = said(tmp_path, "--tasks", "500", "--rate", "0.3")
-    assert code == 0 and "  1 run each: 5.1 to 8.1 points\n" in text
+    assert plan(500, 0.3, 0.4)[1] == "  1 run each: 5.1 to 8.1 points"
     code, text = said(tmp_path)
     assert code == 2 and text.startswith("error: nothing to compare; expected results, or --tasks 500")
 
@@ -187,17 +188,31 @@ def test_reports_of_other_harnesses_can_be_compared(tmp_path):
     assert len(notes) == 2 and "15 of 20 tasks are not named and count as not resolved" in notes[0]
     test = compare(second, first)
     assert test["discordant"] == {"gained": 5, "lost": 0} and test["excluded_infra_errors"] == 1
-    code, text = said(tmp_path, "bare.json", "smith.json")
-    assert code == 0 and "smith resolves 10.0 points more than bare on 20 tasks" in text
+    assert any("smith resolves 10.0 points more than bare on 20 tasks" in each for each in told(paths[1:]))
 
 
 def test_a_folder_holds_the_runs_of_a_policy(tmp_path):
     for run, resolved in enumerate((5, 7, 6)):
         write_json(tmp_path / f"ours/{run}.json", bench_report(resolved))
     write_json(tmp_path / "theirs.json", bench_report(3))
-    code, text = said(tmp_path, "theirs.json", "ours")
-    assert code == 0 and "(3 runs against 1 run)" in text and "ours: 30.0% [" in text
-    assert "10 runs each: " in said(tmp_path, "ours")[1]
+    text = "\n".join(told([tmp_path / "theirs.json", tmp_path / "ours"]))
+    assert "(3 runs against 1 run)" in text and "ours: 30.0% [" in text and "(paired permutation)" in text
+    assert "10 runs each: " in "\n".join(told([tmp_path / "ours"]))
+    write_json(tmp_path / "ours/9.json", bench_report(3, size=21))
+    with pytest.raises(InputError, match="its runs are of different benchmarks"):
+        read_result(tmp_path / "ours")
+
+
+def test_a_folder_of_our_reports_is_called_as_their_policy(tmp_path):
+    tasks = make_tasks(3)
+    for sample, statuses in enumerate(([R, U, U], [R, R, LOST])):
+        report = make_report(tasks, statuses, "mine")
+        write_json(tmp_path / f"drill/report.s{sample}.json", report)
+    found = read_result(tmp_path / "drill")
+    assert found["policy"] == "mine" and found["instances"]["o__r.00000000.func_pm_op__00000002"] == [U, LOST]
+    write_json(tmp_path / "drill/z.json", make_runs(ROWS[:3], "mine"))
+    with pytest.raises(InputError, match="z.json: a score of several runs"):
+        read_result(tmp_path / "drill")
 
 
 @pytest.mark.parametrize(
