@@ -16,7 +16,6 @@ END = 1 << 18
 """Bytes of a file that are read first, from its end."""
 STEPS = re.compile(rb'\{\n  ("environment": "[^"\n]*",\n  )?"trajectory": \[\n    \{\n')
 STEPS_WITHIN = 1 << 10
-_ABSENT = msgspec.Raw(b"")
 
 
 class Broken(Exception):
@@ -24,12 +23,12 @@ class Broken(Exception):
 
 
 class _Recording(msgspec.Struct):
-    history: msgspec.Raw = _ABSENT
-    messages: msgspec.Raw = _ABSENT
-    info: msgspec.Raw = _ABSENT
-    replay_config: msgspec.Raw = _ABSENT
-    trajectory_format: msgspec.Raw = _ABSENT
-    instance_id: msgspec.Raw = _ABSENT
+    history: Any = msgspec.UNSET
+    messages: Any = msgspec.UNSET
+    info: Any = msgspec.UNSET
+    replay_config: Any = msgspec.UNSET
+    trajectory_format: Any = msgspec.UNSET
+    instance_id: Any = msgspec.UNSET
 
 
 _DECODER = msgspec.json.Decoder(_Recording)
@@ -101,8 +100,8 @@ def read_parts(path: Path) -> Record:
 def _decoded(data: bytes) -> Record:
     check_utf8(data)
     found = _DECODER.decode(data)
-    raw = {name: getattr(found, name) for name in _Recording.__struct_fields__}
-    return {name: parse(part) for name, part in raw.items() if part is not _ABSENT}
+    parts = {name: getattr(found, name) for name in _Recording.__struct_fields__}
+    return {name: part for name, part in parts.items() if part is not msgspec.UNSET}
 
 
 def parse(part: msgspec.Raw) -> Any:

@@ -11,6 +11,7 @@ import pytest
 
 from swelab.recorded import read_recording
 from swelab.records import InputError, check
+from swelab.sft.compat import STYLES
 from swelab.sft.dataset import kept_text
 from swelab.sft.student import parse_ticks, parse_xml, write_argument
 from swelab.sft.styles import Style, Unfit, definitions, write_conversation
@@ -240,6 +241,17 @@ def test_a_refused_turn_of_mini(record):
     assert written(record(content), "xml", malformed_turns="mask").notes == {"refused_masked": 1}
 
 
+def row_of_tools():
+    """A row of a published set as SWE-agent had its messages."""
+    return {"messages": usual()[:-2], "instance_id": "a", "patch": PATCH, "resolved": True, "model": "m"}
+
+
+def row_of_text():
+    """A row of a published set in the style xml."""
+    row = row_of_tools()
+    return {**row, "messages": STYLES["xml"](row["messages"], SYSTEM)}
+
+
 def test_harmed_recordings_never_end_in_a_traceback(tmp_path):
     """Values anywhere in a recording are replaced by others: it is refused, unfit, or a row."""
     draw = random.Random(7)
@@ -252,14 +264,16 @@ def test_harmed_recordings_never_end_in_a_traceback(tmp_path):
             if isinstance(node[key], dict | list):
                 yield from places(node[key])
 
-    for number in range(300):
-        make = (trajectory, mini, mini_text)[number % 3]
+    makes = (trajectory, mini, mini_text, row_of_tools, row_of_text)
+    for number in range(400):
+        make = makes[number % len(makes)]
         content = json.loads(json.dumps(make()))
         for _ in range(draw.randint(1, 2)):
             node, key = draw.choice([place for place in places(content) if place[1] != "trajectory"])
             node[key] = draw.choice(values)
-        ending = "traj" if make is trajectory else "traj.json"
-        path = tmp_path / f"a.{ending}"
+        path = (
+            tmp_path / f"a.{'traj' if make is trajectory else 'traj.json' if number % 5 < 3 else 'row.json'}"
+        )
         path.write_text(json.dumps(content))
         for style in ("text", "xml", "ticks", "tool"):
             for malformed in ("drop", "mask"):
@@ -269,7 +283,7 @@ def test_harmed_recordings_never_end_in_a_traceback(tmp_path):
                     if style == "text":
                         kept_text(record["messages"], {"malformed_turns": malformed, "failed_turns": "mask"})
                         continue
-                    found = write_conversation(record, Style(style, malformed))
+                    found = write_conversation(record, Style(style, malformed, failed_turns="mask"))
                     assert all(isinstance(message["content"], str) for message in found.messages)
                     ends["row"] += 1
                 except (Broken, Unfit) as fault:
