@@ -33,7 +33,11 @@ class Training:
 
 def faults(training: Training) -> list[str]:
     """One line for each fault; [] when all is well."""
-    return [fault for check in CHECKS for fault in check(training)]
+    checks, found = CHECKS, []
+    if not training.base.is_dir():
+        found.append(str(InputError("no such folder", training.base, "a checkpoint in Hugging Face layout")))
+        checks = tuple(check for check in CHECKS if check not in OF_THE_BASE)
+    return found + [fault for check in checks for fault in check(training)]
 
 
 def _lines(*checks: Callable[[], object]) -> Iterator[str]:
@@ -101,12 +105,12 @@ def _model(training: Training) -> Iterator[str]:
 def _tokenizer(training: Training) -> Iterator[str]:
     """The tokenizer is ChatML, of one vocabulary in its two forms, and no larger than the embedding."""
     base = training.base
-    yield from _lines(lambda: same_vocabulary(base))
     try:
         tokenizer, config = ChatTokenizer(base), read_json(base / "config.json")
     except InputError as error:
         yield str(error)
         return
+    yield from _lines(lambda: same_vocabulary(base))
     largest = max(read_json(base / "tokenizer.json")["model"]["vocab"].values(), default=0)
     largest = max(largest, *tokenizer.special_tokens.values())
     if largest >= config.get("vocab_size", 0):
@@ -172,6 +176,7 @@ def _memory(training: Training) -> Iterator[str]:
         yield str(InputError(what, "memory", f"at most job.mem_mb = {job['mem_mb']} MB"))
 
 
+OF_THE_BASE = (_weights, _model, _tokenizer)
 CHECKS = (_settings, _weights, _model, _tokenizer, _dataset, _disk, _memory)
 
 

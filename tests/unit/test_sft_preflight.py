@@ -86,7 +86,8 @@ def a_tensor_elsewhere(folder):
 
 
 HARMS = {
-    "no model": (lambda f: shutil.rmtree(f / "toy"), "no weights"),
+    "no model": (lambda f: shutil.rmtree(f / "toy"), "toy: no such folder"),
+    "no weights": (lambda f: (f / "toy/model.safetensors").unlink(), "no weights"),
     "no config": (lambda f: (f / "toy/config.json").unlink(), "config.json: no such file"),
     "a shard cut off": (lambda f: os.truncate(f / "toy/model.safetensors", 100_000), "100000 bytes of"),
     "a shard missing": (two_shards, "model-00002-of-00002.safetensors: no such file"),
