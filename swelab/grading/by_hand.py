@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from swelab import recipes
 from swelab.grading.patches import reversed_patch
 from swelab.grading.run_reports import instance_report, run_report, write_instance
 from swelab.grading.shard import grade_shard
@@ -31,9 +32,7 @@ def subset_tasks(path: Path, globs: Sequence[str], seconds: int | None) -> list[
     """
     if not path.is_file():
         raise InputError("no such file", path, "a subset: JSON list, JSON Lines or Parquet")
-    criteria = {"id_pattern": "", "min_fail_to_pass": 1, "max_fail_to_pass": 0, "repos": []}
-    recipe = {"path": str(path), "split": "", "criteria": criteria, "limit": 0, "seed": 0}
-    rows, _ = make_tasks(recipe)
+    rows, _ = make_tasks(recipes.complete("subset", {"source": "dataset", "path": str(path)}, path))
     found = [
         dict(row) for row in rows if not globs or any(fnmatch.fnmatch(row["instance_id"], g) for g in globs)
     ]
