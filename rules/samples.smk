@@ -10,9 +10,7 @@ from swelab.shards import sample_of, sample_suffix
 def rollout_settings(wildcards):
     """What a rollout depends on: how its policy is paid for changes no result, nor do further samples."""
     settings = policy_settings(wildcards)
-    return {
-        key: settings[key] for key in settings if key not in ("samples", *PAYMENT)
-    }
+    return {key: settings[key] for key in settings if key not in ("samples", *PAYMENT)}
 
 
 def shards(pattern):

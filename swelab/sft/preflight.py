@@ -33,10 +33,10 @@ class Training:
 
 def faults(training: Training) -> list[str]:
     """One line for each fault; [] when all is well."""
-    checks, found = CHECKS, []
+    checks, found = list(CHECKS), []
     if not training.base.is_dir():
         found.append(str(InputError("no such folder", training.base, "a checkpoint in Hugging Face layout")))
-        checks = tuple(check for check in CHECKS if check not in OF_THE_BASE)
+        checks = [check for check in CHECKS if check not in OF_THE_BASE]
     return found + [fault for check in checks for fault in check(training)]
 
 

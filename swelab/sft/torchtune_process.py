@@ -2,8 +2,8 @@
 
     [torchrun] -m swelab.sft.torchtune_process --recipe <torchtune's name> --config <file> [--steps <folder>]
 
-What torchtune 0.6 asks of GPUs alone does nothing on a CPU. With --steps, the state is saved between steps and
-taken up (`swelab.sft.step_states`), and weights are written once, after the last epoch.
+What torchtune 0.6 asks of GPUs alone does nothing on a CPU. With --steps, the state is saved between steps,
+and taken up (`swelab.sft.step_states`), and weights are written once, after the last epoch.
 """
 
 import argparse
