@@ -43,10 +43,11 @@ def main() -> None:
     record = verify(scores, ("p0", "p1"))
     done = time.monotonic()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    found = sum(test["p_adjusted"] < 0.05 for test in record["pairwise"])
+    tests = record.get("pairwise", [record["comparison"]])
+    found = sum(test.get("p_adjusted", test["p_value"]) < 0.05 for test in tests)
     print(f"{args.policies} policies x {args.runs} runs x {args.tasks} tasks")
     print(f"scores_seconds={scored - start:.2f} verified_seconds={done - scored:.2f} memory_mb={memory:.0f}")
-    print(f"{found} of {len(record['pairwise'])} pairs differ by more than noise after Holm's correction")
+    print(f"{found} of {len(tests)} pairs differ by more than noise after Holm's correction")
 
 
 def report(tasks: list[dict], chances: list[float], policy: str, sample: int, rng: random.Random) -> dict:
