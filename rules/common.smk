@@ -5,7 +5,7 @@ import sys
 from shlex import quote
 
 from swelab import recipes
-from swelab.experiment import base_manifest, load_experiment, recordings_path
+from swelab.experiment import base_manifest, load_experiment, recordings_path, scaffold_of
 from swelab.experiment import training_subsets, weights_manifests
 from swelab.journal import lock
 from swelab.records import Fault
@@ -101,11 +101,7 @@ def scaffold_path(wildcards):
 
 
 def scaffold_settings(wildcards):
-    """The policy's scaffold, with what stands in the configuration that it names."""
-    scaffold = policy_settings(wildcards).get("scaffold")
-    settings = recipes.named("scaffold", scaffold) if scaffold else {}
-    named = settings.get("config")
-    return settings | {"config": recipes.read_yaml(named)} if named else settings
+    return scaffold_of(policy_settings(wildcards))
 
 
 def policy_weights(wildcards):

@@ -126,14 +126,22 @@ def check_policy(name: str, configs: Path = recipes.CONFIGS) -> None:
     policy = recipes.named("policy", name, configs)
     if policy["kind"] == "recorded":
         is_published(policy)
-    else:
-        scaffold = recipes.named("scaffold", policy["scaffold"], configs)
-        if "config" in scaffold:
-            recipes.read_yaml(scaffold["config"])
+    scaffold_of(policy, configs)
     for key in ("weights", "base"):
         kind, _, weights = policy.get(key, "").partition(":")
         if kind in ("sft", "model") and weights:
             recipes.named(kind, weights, configs)
+
+
+def scaffold_of(policy: Record, configs: Path = recipes.CONFIGS) -> Record:
+    """A policy's scaffold, with what stands in the configuration that it names; {} of a recorded policy.
+
+    Raises InputError: no such scaffold or configuration.
+    """
+    name = policy.get("scaffold")
+    settings = recipes.named("scaffold", name, configs) if name else {}
+    named = settings.get("config")
+    return settings | {"config": recipes.read_yaml(named)} if named else settings
 
 
 def weights_paths(policy: Record) -> tuple[str, str]:
