@@ -20,7 +20,7 @@ from benchmarks.workflow_world import HELDOUT, make_world
 from tests.e2e.clone import ROOT
 
 TARGET = "results/report.html"
-UNCOUNTED = {"build_repo", "make_base_model", "train_sft"}
+UNCOUNTED = {"build_repo", "make_base_model", "preflight", "train_sft"}
 """Stages whose work does not grow with the number of instances."""
 
 

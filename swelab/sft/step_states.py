@@ -82,9 +82,9 @@ class StepStates:
         found = last_step(self.folder)
         if not found:
             return []
-        device = self.recipe._device
         path = self.folder / f"step_{found}" / f"{self.rank}.pt"
-        state = torch.load(path, map_location=device, weights_only=True)
+        # Mapped, not read: a GPU that holds the model has no room for a second one.
+        state = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
         weights = _trained(self.recipe._model)
         if weights.keys() != state["weights"].keys():
             raise RuntimeError(f"{path} is the state of another model")
@@ -96,7 +96,7 @@ class StepStates:
         for key in SCHEDULE_KEYS:
             setattr(self.recipe._lr_scheduler, key, state["schedule"][key])
         self.recipe.global_step = self.saved = state["step"]
-        return [None if each is None else each.cpu() for each in state["generators"]]
+        return [None if each is None else each.clone() for each in state["generators"]]
 
 
 class Batches:
@@ -198,6 +198,7 @@ def _restore_optimizer(optimizer: Any, saved: dict[str, Any]) -> None:
 
 def _like(weight: Tensor, value: Tensor) -> Tensor:
     """`value` spread over processes as `weight` is; a count of steps (no dimension) is the same in all."""
+    value = value.to(weight.device, copy=True)
     if not isinstance(weight, DTensor) or value.dim() == 0:
         return value
     return DTensor.from_local(

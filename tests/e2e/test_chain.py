@@ -55,6 +55,7 @@ def test_a_learning_rate_re_runs_training_and_what_follows(chain):
     plan = planned(chain)
     path.write_text(kept)
     assert set(plan) == {
+        "preflight",
         "train_sft",
         "rollout",
         "collect_predictions",
