@@ -35,7 +35,7 @@ class StepLog:
         self.text = open(self.folder / STEPS, "a", encoding="utf-8")
         self.rows = open(self.folder / METRICS, "a", encoding="utf-8")
         self.board: SummaryWriter | None = None
-        self.wandb = start_wandb(facts["wandb"], self.folder) if facts["wandb"] else None
+        self.wandb = start_wandb(facts["wandb"], self.folder.parent) if facts["wandb"] else None
 
     def log_config(self, config: Any) -> None:
         """torchtune's whole configuration; it is a file already."""
@@ -89,7 +89,10 @@ def peak_memory(device: str) -> float:
 
 
 def start_wandb(project: str, folder: Path) -> Any:
-    """A run at Weights & Biases; None, with a line in the log, where it does not start: training goes on."""
+    """A run at Weights & Biases, its files in `folder`/wandb.
+
+    None, with a line in the log, where it does not start: training goes on.
+    """
     try:
         import wandb
 
