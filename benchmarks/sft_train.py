@@ -7,8 +7,8 @@ On a CPU ours is `group_by_length`: the same conversations in each step, dealt i
 the losses of all steps are compared. On a GPU it is `packed`: packs of `--max-seq-len` tokens, as many in a
 step as hold the tokens of a shipped step; the losses are compared over the tokens seen. Models have random
 weights in the named shape, conversations are made with a long tail of lengths, eight of them make a shipped
-step. Both sides are whole trainings in processes of their own, on the same rows, and take turns; of each run
-the first steps are not timed, and the best of the repeats counts. Prints a table, then loss_difference=...,
+step. Both sides are whole trainings in processes of their own, on the same rows, and take turns; the first
+steps are not timed, and of each other step the fastest run counts. Prints a table, then loss_difference=...,
 ratio_vs_shipped_total=... (all tokens a second), ratio_vs_shipped=... (those with loss) and, for the 7B,
 tokens_per_second=...; exit code 1 where the losses differ.
 """
@@ -66,11 +66,9 @@ class Side:
             self.runs.append(read_metrics(Path(work) / "run" / "output" / METRICS))
 
     def timed(self, column: str) -> float:
-        """A column's sum over its seconds, of the run where that is most."""
-        return max(
-            sum(row[column] for row in rows[WARM_UP:]) / sum(row["seconds"] for row in rows[WARM_UP:])
-            for rows in self.runs
-        )
+        """A column's sum over the seconds it took; of each step the fastest run counts."""
+        seconds = sum(min(row["seconds"] for row in step) for step in list(zip(*self.runs))[WARM_UP:])
+        return sum(row[column] for row in self.runs[0][WARM_UP:]) / seconds
 
     def show(self) -> None:
         """A line of the table."""
