@@ -14,7 +14,7 @@ from swelab.experiment import PAYMENT
 from swelab.journal import Journal
 from swelab.models import ContextLimit, ModelLost
 from swelab.models.paid import PaidRun
-from swelab.models.policy import open_policy, weights_digest
+from swelab.models.policy import ModelFor, open_policy, weights_digest
 from swelab.records import Fault, InputError, Record, digest, shorten
 from swelab.shards import run_shard
 from swelab.streams import Spool
@@ -49,27 +49,21 @@ def rate_tasks(
     spool, weights = Spool(), weights_digest(policy)
     others = ("shards", "samples", "job", *PAYMENT)
     asked = {name: value for name, value in policy.items() if name not in others}
+    paid = PaidRun(progress.absolute().parent / "paid", lambda item: item["key"])
     settings = digest([rater, asked, weights])
     with Journal(progress) as journal:
         items = []
         for task in tasks:
             messages = prompt(task, rater)
-            item = {"instance_id": task["instance_id"], "number": spool.add({"messages": messages})}
-            key = _fresh(journal, digest([settings, item["instance_id"], messages]))
-            items.append((key, item | {"key": key}))
-        paid = PaidRun(progress.absolute().parent / "paid", lambda item: item["key"])
+            key = _fresh(journal, digest([settings, task["instance_id"], messages]))
+            number = spool.add({"messages": messages})
+            items.append((key, {"instance_id": task["instance_id"], "number": number, "key": key}))
 
         @contextmanager
         def open_work() -> Iterator[Callable[[Record], Record]]:
             log = progress.with_suffix(".server.log")
             with open_policy(policy, policy_name, WHOLE, log, paid) as model_for:
-
-                def work(item: Record) -> Record:
-                    with closing(model_for(item)) as model:
-                        rated = rate(spool.get(item["number"])["messages"], model, rater)
-                    return {"instance_id": item["instance_id"], **rated}
-
-                yield work
+                yield lambda item: _rated(item, spool, model_for, rater)
 
         rated = run_shard(
             items,
@@ -80,10 +74,15 @@ def rate_tasks(
             is_lost=lambda record: record["outcome"] == "model_lost",
             is_good=lambda record: record["outcome"] == "rated",
         )
-        for (key, _), record in zip(items, rated, strict=True):
-            if record["outcome"] != "model_lost":
-                paid.discard(key)
-            yield {name: record[name] for name in record if name != "key"}
+        for record in rated:
+            paid.discard(record.pop("key"))
+            yield record
+
+
+def _rated(item: Record, spool: Spool, model_for: ModelFor, rater: Record) -> Record:
+    with closing(model_for(item)) as model:
+        found = rate(spool.get(item["number"])["messages"], model, rater)
+    return {"instance_id": item["instance_id"], **found}
 
 
 def _fresh(journal: Journal, key: str) -> str:

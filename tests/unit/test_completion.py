@@ -208,7 +208,7 @@ def test_a_policy_is_served_with_its_base_and_its_adapter(checkpoint, base, tmp_
 
     monkeypatch.setattr(policies, "serve_fleet", serve_fleet)
     monkeypatch.setattr(policies, "ChatModel", lambda endpoint, *_: endpoint.model)
-    with policies.open_policy(asked, "mine", {}, tmp_path / "log") as model_for:
+    with policies.open_policy(asked, "mine", {}, tmp_path / "log", None) as model_for:
         assert model_for({}) == "mine:adapter" and told["folder"] == checkpoint
     assert (told["base"], told["adapters"], told["dtype"]) == (
         str(base),

@@ -10,7 +10,7 @@ import yaml
 from scripts import rate_difficulty
 from swelab import recipes, workers
 from swelab.difficulty import Ratings, rate_tasks, read_word
-from swelab.models import chat
+from swelab.models import BudgetSpent, chat
 from swelab.records import Fault, InputError, check, read_jsonl, write_json
 from swelab.tasks.criteria import read_ratings
 from tests.unit.test_chat import answer, fault
@@ -191,6 +191,29 @@ def test_a_policy_that_answers_nothing_and_a_template_that_is_none(service, tmp_
         )
     with pytest.raises(InputError, match="template: 'pach' is undefined"):
         rate(service, tmp_path, [task(1, "ALPHA")], rater=RATER | {"instance_template": "{{ pach }}"})
+
+
+def test_a_hosted_rater_keeps_to_its_budget(service, tmp_path, monkeypatch):
+    monkeypatch.setenv("SOME_KEY", "secret")
+    settings = {"kind": "hosted", "scaffold": "swe", "model": "openai/toy", "api_key_env": "SOME_KEY"}
+    settings |= {"api_base": f"http://127.0.0.1:{service.server_port}/v1", "sampling": {"max_tokens": 16}}
+    settings |= {"price": {"input": 1.0, "output": 1.0}}
+
+    def run(budget):
+        policy = recipes.complete("policy", settings | {"budget_dollars": budget}, "it")
+        given = {"rater": RATER, "policy_name": "p", "policy": policy, "workers": 2}
+        return list(rate_tasks(iter(tasks), progress=tmp_path / "r/journal.jsonl", **given))
+
+    tasks = [task(1, "ALPHA"), task(2, "BETA")]
+    service.script = {"ALPHA": [answer("easy")], "BETA": [answer("?"), answer("hard")]}
+    with pytest.raises(BudgetSpent):
+        run(0.000001)
+    assert not service.asked
+    records = run(1.0)
+    assert [(record["rating"], record["attempts"]) for record in records] == [(1, 1), (9, 2)]
+    assert records[1]["usage"] == {"prompt_tokens": 14, "completion_tokens": 6}
+    assert records[1]["cost"] == pytest.approx(20e-6)
+    assert run(1.0) == records and len(service.asked) == 3  # a rating is paid for once
 
 
 @pytest.mark.parametrize(
