@@ -54,7 +54,8 @@ def read_fault(error: BaseException, secret: str | None) -> CallFault:
     else:
         # No HTTP fault at all is an answer of status 200 that LiteLLM cannot read.
         kind, wait, text, charged = UNSURE, None, _deepest(error) or str(error), True
-    text = text or type(error).__name__
+    # What a stranger says goes to a terminal.
+    text = "".join(each if each.isprintable() else " " for each in text or type(error).__name__)
     return CallFault(kind, shorten(text.replace(secret, "(the key)") if secret else text), charged, wait)
 
 

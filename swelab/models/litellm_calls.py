@@ -52,9 +52,13 @@ def provider(model: str) -> tuple[str, str]:
     return service, name
 
 
-def price_table() -> Any:
-    """LiteLLM's prices by model name, as they were packed with it."""
-    return quiet_litellm().model_cost
+def listed_price(model: str) -> Record:
+    """What LiteLLM's table, as it was packed, has of a model at the service that it names; {} for nothing."""
+    litellm = quiet_litellm()
+    try:
+        return litellm.model_cost[litellm.get_model_info(model)["key"]]
+    except Exception:  # LiteLLM raises bare Exception for an unknown model
+        return {}
 
 
 def dropped(model: str, sampling: Record) -> dict[str, str]:

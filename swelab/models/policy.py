@@ -13,7 +13,7 @@ from swelab.models.fleet import serve_fleet
 from swelab.models.hosted import HostedModel, Service
 from swelab.models.keys import SEPARATOR, KeyRing, read_keys
 from swelab.models.ledger import Ledger, told
-from swelab.models.litellm_calls import price_table
+from swelab.models.litellm_calls import listed_price
 from swelab.models.meter import Meter
 from swelab.models.paid import PaidRun
 from swelab.models.prices import price_of
@@ -141,7 +141,7 @@ def open_service(policy: Record, name: str, scaffold: Record, paid: PaidRun) -> 
     Raises InputError (keys, model, a limit without a price), BudgetSpent.
     """
     keys = KeyRing(read_keys(key_variables(policy)), policy.get("rates", {}))
-    price = price_of(policy["model"], policy.get("price"), price_table())
+    price = price_of(policy.get("price"), listed_price(policy["model"]))
     ledger = Ledger(paid.ledger, policy.get("budget_dollars"), f"of policy {name}")
     try:
         meter = Meter(ledger, price, policy["model"], scaffold.get("cost_limit", 0))

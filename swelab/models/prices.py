@@ -92,18 +92,15 @@ def nano(dollars: float) -> int:
     return -int(-exact // 1) if abs(exact - round(exact)) > 1e-3 else round(exact)
 
 
-def price_of(model: str, recipe: Record | None, table: Mapping[str, Any]) -> Price | None:
-    """The price of a LiteLLM model name; None when neither the recipe nor the table knows one.
+def price_of(recipe: Record | None, listed: Mapping[str, Any]) -> Price | None:
+    """The price that a recipe gives, or else the one that is listed; None when neither tells one.
 
-    `recipe` is in dollars per million tokens: input, output, cached_input, cache_write. A price of nothing at
-    all is an unknown one.
+    recipe: dollars per million tokens: input, output, cached_input, cache_write. listed: the model's entry in
+    LiteLLM's table, where a price of nothing at all is an unknown one.
     """
     if recipe:
-        rates = {RECIPE_KEYS[name]: value / 1e6 for name, value in recipe.items()}
-    else:
-        entry = table.get(model) or table.get(model.partition("/")[2]) or {}
-        rates = {name: value for name, value in entry.items() if isinstance(value, int | float)}
-        rates = {name: value for name, value in rates.items() if name.partition("_above_")[0] in KNOWN}
+        return Price({RECIPE_KEYS[name]: value / 1e6 for name, value in recipe.items()})
+    rates = {name: value for name, value in listed.items() if name.partition("_above_")[0] in KNOWN}
     return Price(rates) if rates.get(INPUT) or rates.get(OUTPUT) else None
 
 
