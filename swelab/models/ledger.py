@@ -158,7 +158,7 @@ class Ledger:
     def settle(self, call: str, amount: int, how: str) -> None:
         """Closes an admitted call with what it cost, in nanodollars."""
         with self._locked():
-            self._write({"call": call, "how": how, "nanodollars": amount})
+            self._write({"call": call, "how": how, "nanodollars": amount, "at": round(time.time(), 3)})
 
     def note_unpriced(self) -> None:
         """Counts a call whose cost nobody knows."""

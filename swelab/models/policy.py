@@ -155,7 +155,9 @@ def open_service(policy: Record, name: str, scaffold: Record, paid: PaidRun) -> 
             OFFERED if scaffold.get("calls") else {},
         )
         meter.check(policy["sampling"]["max_tokens"])
-        yield service
-        print(f"{name}: {told(ledger.account())}", file=sys.stderr, flush=True)
+        try:
+            yield service
+        finally:
+            print(f"{name}: {told(ledger.account())}", file=sys.stderr, flush=True)
     finally:
         ledger.close()

@@ -18,6 +18,10 @@ from swelab.models.prices import Usage, price_of
 from swelab.records import InputError, read_jsonl
 from tests.contract.hosted_service import PRICE, Fault, Odd, Service
 
+# isort: split
+# After ours, which keep it from greeting and from writing into the home folder.
+from minisweagent.exceptions import FormatError
+
 SCAFFOLD = {
     "action_regex": r"```bash\n(.*?)\n```",
     "format_error_template": "One block.",
@@ -382,6 +386,31 @@ def test_fifty_threads_never_exceed_a_budget(service, opened, tmp_path):
     assert 0.8 * budget < service.charged <= budget
     account = spent(tmp_path)
     assert account.spent <= budget * 1e9 and account.spent == pytest.approx(service.charged * 1e9, abs=2000)
+
+
+def test_a_malformed_turn_is_paid_once_too(service, opened):
+    service.speak = lambda turn, history: "no block" if turn == 0 else "```bash\nls\n```"
+    _, begin = opened()
+    for _ in range(2):
+        model = begin("one")
+        with pytest.raises(FormatError) as error:
+            model.query(ISSUE)
+        model.query([*ISSUE, *error.value.messages])
+        model.close()
+        assert len(service.requests) == 2
+
+
+def test_an_answer_is_kept_before_its_bill_is_closed(service, opened, tmp_path, monkeypatch):
+    _, begin = opened()
+
+    def full(*_):
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
+        patch.setattr(Ledger, "settle", full)
+        begin("one").query(ISSUE)
+    assert begin("one").query(ISSUE)["extra"]["cost"] > 0
+    assert len(service.requests) == 1 and len(spent(tmp_path).open) == 1
 
 
 def test_paid_turns_are_not_paid_again(service, opened, tmp_path):
