@@ -29,6 +29,7 @@ TOO_LONG = re.compile(OVERFLOW.pattern + r"|(prompt|input) is too long", re.I)
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 GATEWAYS = (408, 502, 504, 520, 522, 524)
 """Answers of something between us and the service, which may have charged all the same."""
+NO_KEY = re.compile(r"missing (credentials|\w+ api key)", re.I)
 SHOWN_BYTES = 1 << 16
 
 
@@ -49,6 +50,8 @@ def read_fault(error: BaseException, secret: str | None) -> CallFault:
     if response is not None:
         kind, wait, text = _judge(*response), wanted_wait(response[1]), _said(response[2])
         charged = kind == UNSURE
+    elif kind := _before(error):
+        wait, text, charged = None, _deepest(error), False
     elif any(isinstance(each, NOT_SENT) for each in _chain(error)):
         kind, wait, text, charged = PASSING, None, f"no connection: {_deepest(error)}", False
     else:
@@ -57,6 +60,13 @@ def read_fault(error: BaseException, secret: str | None) -> CallFault:
     # What a stranger says goes to a terminal.
     text = "".join(each if each.isprintable() else " " for each in text or type(error).__name__)
     return CallFault(kind, shorten(text.replace(secret, "(the key)") if secret else text), charged, wait)
+
+
+def _before(error: BaseException) -> str:
+    """The kind of fault that LiteLLM, or a library below it, found before it sent anything; or ''."""
+    if any(NO_KEY.search(str(each)) for each in _chain(error)):
+        return KEY
+    return WRONG if any(type(each).__name__ == "UnsupportedParamsError" for each in _chain(error)) else ""
 
 
 def _judge(status: int, headers: Mapping[str, str], body: str) -> str:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from swelab.models import BudgetSpent, ContextLimit, ModelLost, faults
 from swelab.models.faults import CallFault, read_fault
@@ -24,8 +25,8 @@ UNSURE_ATTEMPTS = 3
 BUSY_SECONDS = 1800
 """A service that is too busy for so long is lost."""
 LONGEST_WAIT_SECONDS = 30
-MESSAGE_TOKENS, PROMPT_TOKENS = 16, 64
-"""At most, around a message and around all: no tokenizer makes more tokens of a text than it has bytes."""
+MESSAGE_TOKENS, PROMPT_TOKENS, TOOLS_TOKENS = 16, 64, 1024
+"""At most, around a message, around all, and to explain tools; a text has no more tokens than bytes."""
 TOKEN_BYTES, SPARE_BYTES = 256, 1 << 16
 """An answer is at most so long: for each token that it may have, and beside."""
 
@@ -34,10 +35,11 @@ Keep = Callable[[Record], None]
 
 @dataclass
 class Talk:
-    """What a service knows of one conversation: its key, the tokens that its first messages were, and the
-    seconds for which it waited: for leave to send, or in vain.
+    """What a service knows of one conversation: what each request holds beside messages (tools), its key, the
+    tokens that its first messages were, and the seconds for which it waited: for leave to send, or in vain.
     """
 
+    offered: Record = field(default_factory=dict)
     key: Key | None = None
     counted: int = 0
     tokens: int = PROMPT_TOKENS
@@ -45,8 +47,9 @@ class Talk:
 
     def most(self, history: list[Record]) -> int:
         """At most so many tokens `history` has: those that the service counted, and a token a byte."""
+        tools = size_of(self.offered) + TOOLS_TOKENS if self.offered and not self.counted else 0
         fresh = history[self.counted :]
-        return self.tokens + sum(MESSAGE_TOKENS + _bytes(each) for each in fresh)
+        return self.tokens + tools + sum(MESSAGE_TOKENS + sum(map(size_of, each.values())) for each in fresh)
 
     def about(self, history: list[Record]) -> int:
         """About so many tokens `history` has: four bytes a token."""
@@ -63,8 +66,7 @@ class Service:
     """A hosted model as the threads of a process share it.
 
     An answer is {"content", "finish_reason", "usage" (None when the service told none), "cost" in dollars,
-    perhaps "cost_is", and "tool_calls" where tools are `offered`}. cache_last: how many last messages, beside
-    the first, are marked for the prompt cache.
+    perhaps "cost_is"}. cache_last: how many last messages, beside the first, are marked for the prompt cache.
     """
 
     model: str
@@ -73,7 +75,6 @@ class Service:
     meter: Meter
     api_base: str | None = None
     cache_last: int = 0
-    offered: Record = field(default_factory=dict)
     drops: dict[str, str] = field(default_factory=dict)
     spent: str = ""
 
@@ -124,7 +125,7 @@ class Service:
         try:
             with self._admit(talk.most(history)) as bill:
                 began = time.monotonic()
-                found, usage = self._ask(history, admitted.key)
+                found, usage = self._ask(history, talk.offered, admitted.key)
                 if isinstance(found, CallFault):
                     self._learn(admitted, found)
                     if not found.charged:
@@ -146,24 +147,22 @@ class Service:
             self.spent = str(error)
             raise
 
-    def _ask(self, history: list[Record], key: Key) -> tuple[Record | CallFault, Usage | None]:
+    def _ask(
+        self, history: list[Record], offered: Record, key: Key
+    ) -> tuple[Record | CallFault, Usage | None]:
         messages = marked(history, self.cache_last) if self.cache_last else history
         try:
-            response = complete(self.model, messages, key.secret, self.api_base, self.sent | self.offered)
+            response = complete(self.model, messages, key.secret, self.api_base, self.sent | offered)
         except Exception as error:  # LiteLLM raises what the libraries below it do, bare Exception too
             return read_fault(error, key.secret), None
         if not getattr(response, "choices", None):
             return CallFault(faults.UNSURE, "an answer without choices", charged=True), None
-        choice, usage = response.choices[0], read_usage(response)
-        content = choice.message.content or ""
-        calls = {"tool_calls": plain_calls(choice.message.tool_calls)} if self.offered else {}
-        if len(content) + len(json.dumps(calls)) > self.sampling["max_tokens"] * TOKEN_BYTES + SPARE_BYTES:
-            text = (
-                f"an answer of {len(content)} characters to a limit of {self.sampling['max_tokens']} tokens"
-            )
+        found, usage = said(response.choices[0]), read_usage(response)
+        size, most = size_of(found), self.sampling["max_tokens"]
+        if size > most * TOKEN_BYTES + SPARE_BYTES:
+            text = f"an answer of {size} bytes to a limit of {most} tokens"
             return CallFault(faults.UNSURE, text, charged=True), None
-        told = usage.record() if usage else None
-        return {"content": content, "finish_reason": str(choice.finish_reason), "usage": told, **calls}, usage
+        return found | {"usage": usage.record() if usage else None}, usage
 
     def _learn(self, admitted: Pass, fault: CallFault) -> None:
         """What a fault says of the key."""
@@ -175,9 +174,17 @@ class Service:
             self.keys.slow(admitted, fault.wait)
 
 
-def _bytes(message: Record) -> int:
-    calls = message.get("tool_calls")
-    return len(message["content"].encode("utf-8", "replace")) + (len(json.dumps(calls)) if calls else 0)
+def said(choice: Any) -> Record:
+    """The text of an answer, why it ended, and the tools that it calls, if any."""
+    calls = plain_calls(choice.message.tool_calls)
+    found = {"content": choice.message.content or "", "finish_reason": str(choice.finish_reason)}
+    return found | ({"tool_calls": calls} if calls else {})
+
+
+def size_of(value: Any) -> int:
+    """Bytes of a text, or of a record as JSON."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return len(text.encode("utf-8", "replace"))
 
 
 def ended(fault: CallFault) -> Fault:
@@ -200,7 +207,7 @@ def marked(history: list[Record], last: int) -> list[Record]:
     mark = {"cache_control": {"type": "ephemeral"}}
     return [
         {**each, "content": [{"type": "text", "text": each["content"], **mark}]}
-        if n in chosen and each["content"]
+        if n in chosen and each.get("content")
         else each
         for n, each in enumerate(history)
     ]
@@ -216,25 +223,25 @@ class HostedModel(TextModel):
         super().__init__(scaffold, service.model)
         if service.spent:
             raise BudgetSpent(service.spent)
-        self.service, self.turns = service, turns()
-        self.talk = Talk(None, tokens=PROMPT_TOKENS + len(json.dumps(service.offered)))
-        self._said: list[Record] = []
+        self.service, self.talk = service, Talk(self.offered)
+        self.turns, self._said = turns(), list[Record]()
 
     def query(self, messages: list[dict], **_: object) -> dict:
         """The next assistant message; `extra` holds its command, tokens, finish reason and cost.
 
         Raises FormatError (not one command), and what `Service.answer` does.
         """
-        said = [each for each in messages if each["role"] != "exit"]
-        history = [sent(each) for each in said]
-        answer = self.turns.answer(said)
+        so_far = [each for each in messages if each["role"] != "exit"]
+        history = [sent(each) for each in so_far]
+        answer = self.turns.answer(so_far)
         if answer is None:
             before = self.talk.waited
-            answer = self.service.answer(history, self.talk, lambda found: self.turns.add(said, found))
+            answer = self.service.answer(history, self.talk, lambda found: self.turns.add(so_far, found))
             self.on_wait(self.talk.waited - before)
         else:
             self.talk.note(history, answer)
-        self._said = [*history, sent({"role": "assistant", **answer})]
+        calls = {"tool_calls": answer["tool_calls"]} if "tool_calls" in answer else {}
+        self._said = [*history, {"role": "assistant", "content": answer["content"], **calls}]
         told = {name: value for name, value in answer.items() if name != "content"}
         return self.reply(answer["content"], **told)
 

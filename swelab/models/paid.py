@@ -6,9 +6,9 @@ saw when they were given: a time in a test's output would otherwise make another
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from swelab.journal import Journal
+from swelab.models.tool_calls import sent
 from swelab.records import Record, digest
 
 
@@ -16,8 +16,8 @@ class PaidTurns:
     """The turns at `path`, a journal. `replayed` counts those given again, `kept` what was then seen
     otherwise than in the new run.
 
-    A line's key stands for the conversation before it, up to and with the last answer. Raises InputError when
-    another process holds the conversation.
+    A line holds the answer to the conversation that its key stands for, or what was seen after one that ends
+    with an answer. Raises InputError when another process holds the conversation.
     """
 
     def __init__(self, path: Path):
@@ -26,12 +26,9 @@ class PaidTurns:
 
     def answer(self, messages: list[Record]) -> Record | None:
         """The answer that was paid for this conversation; None when there is none."""
-        before, seen = _split(messages)
-        line = self._find(before)
-        if line is None or _said(line["seen"]) != _said(seen):
-            return None
-        self.replayed += 1
-        return line["answer"]
+        line = self._find(messages)
+        self.replayed += line is not None
+        return line and line["answer"]
 
     def seen(self, before: list[Record], fresh: list[Record]) -> list[Record]:
         """What was seen after `before`, up to an answer, when the next turn was paid; `fresh` without one."""
@@ -43,25 +40,23 @@ class PaidTurns:
 
     def add(self, messages: list[Record], answer: Record) -> None:
         """Keeps a paid answer, on disk when this returns."""
-        before, seen = _split(messages)
-        self._journal.append({"key": _key(before), "seen": seen, "answer": answer})
+        last = max((n for n, each in enumerate(messages) if each["role"] == "assistant"), default=-1)
+        before = messages[: last + 1]
+        lines: list[Record] = [{"key": _key(messages), "answer": answer}]
+        if before and self._find(before) is None:
+            lines.append({"key": _key(before), "seen": messages[last + 1 :]})
+        self._journal.append(*lines)
 
-    def _find(self, before: list[Record]) -> Record | None:
-        key = _key(before)
+    def _find(self, messages: list[Record]) -> Record | None:
+        key = _key(messages)
         return self._journal.get(key) if key in self._journal else None
 
     def close(self) -> None:
         self._journal.close()
 
 
-def _split(messages: list[Record]) -> tuple[list[Record], list[Record]]:
-    """A conversation up to and with its last answer, and what came then."""
-    last = max((n for n, each in enumerate(messages) if each["role"] == "assistant"), default=-1)
-    return messages[: last + 1], messages[last + 1 :]
-
-
-def _said(messages: list[Record]) -> list[list[Any]]:
-    return [[each["role"], each["content"], *each.get("tool_calls", [])] for each in messages]
+def _said(messages: list[Record]) -> list[Record]:
+    return [sent(message) for message in messages]
 
 
 def _key(messages: list[Record]) -> str:

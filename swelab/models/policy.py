@@ -20,7 +20,6 @@ from swelab.models.prices import price_of
 from swelab.models.scripted import ScriptedModel
 from swelab.models.serving import Endpoint
 from swelab.models.text import TextModel
-from swelab.models.tool_calls import OFFERED
 from swelab.records import InputError, Record, digest, read_json, sha256_file
 
 STARTUP_SECONDS = 1800
@@ -152,7 +151,6 @@ def open_service(policy: Record, name: str, scaffold: Record, paid: PaidRun) -> 
             meter,
             policy.get("api_base"),
             policy.get("cache_last_messages", 0),
-            OFFERED if scaffold.get("calls") else {},
         )
         meter.check(policy["sampling"]["max_tokens"])
         try:

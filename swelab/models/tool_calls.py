@@ -66,4 +66,4 @@ def observations(message: Record, outputs: list[Record], template: str, variable
 def sent(message: Record) -> Record:
     """A message as a service takes it."""
     kept = ("role", "content", "tool_calls", "tool_call_id")
-    return {name: message[name] for name in kept if name in message}
+    return {name: message[name] for name in kept if message.get(name) is not None}

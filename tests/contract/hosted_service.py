@@ -18,8 +18,8 @@ def tokens(text):
 
 
 def text_of(message):
-    content = message["content"]
-    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
 class Fault:
@@ -53,6 +53,7 @@ class Service:
         self.plan, self.speak, self.seconds = plan, speak, seconds
         self.requests, self.charged, self.under_way, self.most_at_once = [], 0, 0, 0
         self.lock = threading.Lock()
+        self.calls = lambda turn: None
         service = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -129,9 +130,13 @@ class Service:
         history = [*([{"content": body["system"]}] if body.get("system") else []), *body["messages"]]
         prompt = sum(tokens(text_of(each)) + 4 for each in history)
         content = self.speak(sum(each.get("role") == "assistant" for each in history), history)
+        call = self.calls(sum(each.get("role") == "assistant" for each in history))
         counts = {"prompt": prompt, "completion": min(tokens(content), body.get("max_tokens", 10**6))}
         counts["cached"] = self.cached(history, prompt)
         choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
+        if call:
+            told = {"name": call["name"], "arguments": json.dumps(call["arguments"])}
+            choice["message"]["tool_calls"] = [{"id": call["id"], "type": "function", "function": told}]
         fresh = prompt - counts["cached"]
         counts["written"] = fresh if not openai and "cache_control" in json.dumps(body) else 0
         usage = {"prompt_tokens": prompt, "completion_tokens": counts["completion"]}
@@ -143,6 +148,10 @@ class Service:
         head = {"id": "x", "model": body["model"]}
         ended = {"stop_reason": "end_turn", "stop_sequence": None, "usage": told}
         parts = [{"type": "text", "text": content}]
+        if call:
+            parts += [
+                {"type": "tool_use", "id": call["id"], "name": call["name"], "input": call["arguments"]}
+            ]
         return {
             "counts": counts,
             "openai": head | {"object": "chat.completion", "created": 1, "choices": [choice], "usage": usage},

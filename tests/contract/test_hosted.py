@@ -10,7 +10,7 @@ import pytest
 
 from swelab import recipes
 from swelab.models import BudgetSpent, ContextLimit, ModelLost, faults, hosted, keys, litellm_calls, wire
-from swelab.models.hosted import HostedModel
+from swelab.models.hosted import HostedModel, Talk
 from swelab.models.ledger import Ledger
 from swelab.models.paid import PaidRun
 from swelab.models.policy import open_service
@@ -413,6 +413,34 @@ def test_an_answer_is_kept_before_its_bill_is_closed(service, opened, tmp_path, 
     assert len(service.requests) == 1 and len(spent(tmp_path).open) == 1
 
 
+TOOLS = {"tools": [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_tools_are_offered_called_and_answered(service, opened, tmp_path, model):
+    service.calls = lambda turn: {"id": f"call-{turn}", "name": "bash", "arguments": {"command": "ls"}}
+    found, _ = opened(model, cache_last_messages=2)
+    talk, kept = Talk(TOOLS), []
+    first = found.answer(ISSUE, talk, kept.append)
+    (call,) = first["tool_calls"]
+    assert call["id"] == "call-0" and json.loads(call["function"]["arguments"]) == {"command": "ls"}
+    turn = {"role": "assistant", "content": first["content"], "tool_calls": first["tool_calls"]}
+    history = [*ISSUE, turn, {"role": "tool", "tool_call_id": "call-0", "content": "a.txt"}]
+    assert found.answer(history, talk, kept.append)["tool_calls"][0]["id"] == "call-1"
+    second = service.requests[1]["body"]
+    assert "a.txt" in json.dumps(second["messages"]) and "call-0" in json.dumps(second["messages"])
+    assert second["tools"] and spent(tmp_path).unsure_calls == 0
+
+
+def test_a_service_without_any_key_is_one_line(opened, monkeypatch):
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    for model in MODELS:
+        _, begin = opened(model, api_key_env=None)
+        with pytest.raises(InputError, match="no key is left: the service's own key was refused"):
+            begin(model.partition("/")[0]).query(ISSUE)
+
+
 def test_paid_turns_are_not_paid_again(service, opened, tmp_path):
     _, begin = opened()
     model = begin("one")
@@ -434,5 +462,5 @@ def test_paid_turns_are_not_paid_again(service, opened, tmp_path):
     assert again.serialize()["info"]["resumed"] == {"paid_turns": 2, "kept_observations": 1}
     again.query([*ISSUE, first, *kept, second, {"role": "user", "content": "new"}])
     assert len(service.requests) == asked + 1
-    assert len(list(read_jsonl(tmp_path / "paid/turns/one.jsonl"))) == 3
+    assert len(list(read_jsonl(tmp_path / "paid/turns/one.jsonl"))) == 5  # and what was seen before two
     again.close()

@@ -70,7 +70,7 @@ def test_two_jobs_share_a_budget_lose_one_to_a_kill_and_go_on_without_paying_twi
     vendor, folder = world
     run = start(folder, BUDGET, *SHARDS)
     pids = dict(run.stdout.readline().split() for _ in SHARDS)
-    assert vendor.hanging.wait(30)
+    assert vendor.hanging.wait(120)
     os.kill(int(pids[SHARDS[1]]), signal.SIGKILL)
     vendor.over.set()
     ends = json.loads(run.stdout.readline())
