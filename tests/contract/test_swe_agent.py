@@ -164,20 +164,29 @@ def test_what_no_further_try_can_mend_is_one_line(place, monkeypatch, mode, word
     assert "\n" not in str(caught.value) and len(starts(place)) <= 1
 
 
-def test_bad_input_by_the_script(place, monkeypatch):
-    def fault(*, policy="student.yaml", **variables):
-        words = ["--tasks", place / "tasks.json", "--repos-dir", place, "--images", place / "images.json"]
-        words += ["--policy", place / policy, "--scaffold", place / "scaffold.yaml", "--subset", "s"]
-        words += ["--progress", place / "p.jsonl", "--output", place / "out.jsonl"]
-        done = run_python("-m", "scripts.rollout", *words, env=os.environ | variables)
-        assert done.returncode == 2 and not (place / "out.jsonl").exists(), done.stderr
-        return done.stderr.strip().splitlines()[-1]
+def test_a_program_that_is_not_there_by_the_script(place):
+    words = ["--tasks", place / "tasks.json", "--repos-dir", place, "--images", place / "images.json"]
+    words += ["--policy", place / "student.yaml", "--scaffold", place / "scaffold.yaml", "--subset", "s"]
+    words += ["--progress", place / "p.jsonl", "--output", place / "out.jsonl"]
+    told = os.environ | {"SWELAB_SWEAGENT": "/none/sweagent"}
+    done = run_python("-m", "scripts.rollout", *words, env=told)
+    assert done.returncode == 2 and not (place / "out.jsonl").exists(), done.stderr
+    wanted = "error: /none/sweagent: no such program; expected SWE-agent 1.1.0 (make swe-agent"
+    assert done.stderr.strip().splitlines()[-1].startswith(wanted)
 
-    assert "error: /none/sweagent: no such program; expected SWE-agent 1.1.0 (make swe-agent" in fault(
-        SWELAB_SWEAGENT="/none/sweagent"
-    )
-    (place / "script.yaml").write_text("{kind: scripted, scaffold: x}")
-    assert "a policy of kind scripted with a scaffold of SWE-agent" in fault(policy="script.yaml")
+
+def test_policies_and_tasks_that_swe_agent_cannot_take(place, monkeypatch):
+    write_json(place / "student.yaml", {"kind": "scripted", "scaffold": "x"})
+    with pytest.raises(InputError, match="a policy of kind scripted with a scaffold of SWE-agent"):
+        roll_out(place, monkeypatch)
+    write_json(place / "student.yaml", {"kind": "hosted", "scaffold": "x", "model": "openai/gpt-4o"})
+    rows = read_json(place / "tasks.json")
+    write_json(place / "tasks.json", [rows[0] | {"repo_recipe": "calc"}])
+    with pytest.raises(InputError, match="this task has no image of its own; expected a task of a published"):
+        roll_out(place, monkeypatch)
+    (place / "mine.yaml").write_text("instances: {}\n")
+    with pytest.raises(InputError, match="no section agent; expected a configuration of SWE-agent"):
+        roll_out(place, monkeypatch, config=str(place / "mine.yaml"))
 
 
 def test_a_killed_run_leaves_no_process_and_loses_nothing_that_was_finished(place, monkeypatch):
