@@ -7,7 +7,8 @@ import sys
 import pytest
 import yaml
 
-from swelab.records import InputError, read_jsonl, write_jsonl
+from swelab.records import InputError, read_jsonl, write_json, write_jsonl
+from swelab.sft.lengths import ChatTokenizer, stats
 from swelab.sft.ranks import Ranks, share
 from tests.contract.slurm import needed_cluster
 from tests.e2e.clone import command_on_slurm, make_clone
@@ -21,10 +22,13 @@ JOBS = {"alone": {}, "two": {"nodes": 2, "ranks": 2}}
 def clone(tmp_path):
     """A clone with a base model and a dataset that no rule needs to make."""
     clone = make_clone(tmp_path / "swelab")
-    make_checkpoint(clone / "results/models/toy")
+    base = make_checkpoint(clone / "results/models/toy")
+    lengths = [ChatTokenizer(base).measure(row["messages"]) for row in conversations(38)]
     (clone / "results/models/toy.json").write_text("{}")
     for name, job in JOBS.items():
         write_jsonl(clone / f"results/sft/{name}/dataset.jsonl", conversations(38))
+        told = stats(f"results/sft/{name}/dataset.jsonl", lengths, 32768, "drop")
+        write_json(clone / f"results/sft/{name}/dataset.stats.json", told)
         recipe = {"base": "toy", "selection": {}, "train": TRAIN, "job": {**job, "mem_mb": 6000}}
         (clone / f"configs/sft/{name}.yaml").write_text(yaml.safe_dump(recipe))
     note_environment(clone)
@@ -46,7 +50,7 @@ def note_environment(clone):
 @pytest.mark.real
 def test_two_nodes_with_two_ranks_each_train_as_one_process_does(clone):
     targets = [f"results/sft/{name}/loss.jsonl" for name in JOBS]
-    run = command_on_slurm("--retries=0", "--allowed-rules", "train_sft", "--", *targets)
+    run = command_on_slurm("--retries=0", "--allowed-rules", "preflight", "train_sft", "--", *targets)
     with needed_cluster() as cluster:
         done = subprocess.run(
             run, cwd=clone, env={**os.environ, **cluster.env}, capture_output=True, text=True
