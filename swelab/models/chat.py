@@ -15,9 +15,10 @@ import openai
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from swelab.models import ContextLimit, ModelLost, ServingError
+from swelab.models.paid import sent
 from swelab.models.serving import Endpoint
 from swelab.models.text import TextModel
-from swelab.models.tool_calls import plain_calls, sent
+from swelab.models.tool_calls import plain_calls
 from swelab.records import InputError, Record, shorten
 
 ATTEMPTS = 7

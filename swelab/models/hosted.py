@@ -13,10 +13,10 @@ from swelab.models.faults import CallFault, read_fault
 from swelab.models.keys import Key, KeyRing, Pass
 from swelab.models.litellm_calls import complete, dropped
 from swelab.models.meter import Bill, Meter
-from swelab.models.paid import PaidTurns
+from swelab.models.paid import PaidTurns, sent
 from swelab.models.prices import Usage, read_usage
 from swelab.models.text import TextModel
-from swelab.models.tool_calls import plain_calls, sent
+from swelab.models.tool_calls import plain_calls
 from swelab.records import Fault, InputError, Record
 
 ATTEMPTS = 7

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from swelab.journal import Journal
-from swelab.models.tool_calls import sent
 from swelab.records import Record, digest
 
 
@@ -53,6 +52,12 @@ class PaidTurns:
 
     def close(self) -> None:
         self._journal.close()
+
+
+def sent(message: Record) -> Record:
+    """A message as a service takes it."""
+    kept = ("role", "content", "tool_calls", "tool_call_id")
+    return {name: message[name] for name in kept if message.get(name) is not None}
 
 
 def _said(messages: list[Record]) -> list[Record]:

@@ -1,7 +1,6 @@
 """From a policy recipe to models: one per rollout, all behind mini-swe-agent's Model protocol."""
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,13 +9,10 @@ from pathlib import Path
 from swelab.experiment import folder_of, key_variables, weights_paths
 from swelab.models.chat import ChatModel
 from swelab.models.fleet import serve_fleet
-from swelab.models.hosted import HostedModel, Service
-from swelab.models.keys import SEPARATOR, KeyRing, read_keys
-from swelab.models.ledger import Ledger, told
-from swelab.models.litellm_calls import listed_price
-from swelab.models.meter import Meter
+from swelab.models.hosted import HostedModel
+from swelab.models.hosting import open_service
+from swelab.models.keys import SEPARATOR, read_keys
 from swelab.models.paid import PaidRun
-from swelab.models.prices import price_of
 from swelab.models.scripted import ScriptedModel
 from swelab.models.serving import Endpoint
 from swelab.models.text import TextModel
@@ -131,31 +127,3 @@ def open_endpoint(policy: Record, name: str, log: Path) -> Iterator[Endpoint]:
             log=log,
         ) as served:
             yield replace(served, model=f"{name}:{ADAPTER}") if adapter else served
-
-
-@contextmanager
-def open_service(policy: Record, name: str, scaffold: Record, paid: PaidRun) -> Iterator[Service]:
-    """The service of a hosted policy; says at the end what the run has cost by then.
-
-    Raises InputError (keys, model, a limit without a price), BudgetSpent.
-    """
-    keys = KeyRing(read_keys(key_variables(policy)), policy.get("rates", {}))
-    price = price_of(policy.get("price"), listed_price(policy["model"]))
-    ledger = Ledger(paid.ledger, policy.get("budget_dollars"), f"of policy {name}")
-    try:
-        meter = Meter(ledger, price, policy["model"], scaffold.get("cost_limit", 0))
-        service = Service(
-            policy["model"],
-            policy["sampling"],
-            keys,
-            meter,
-            policy.get("api_base"),
-            policy.get("cache_last_messages", 0),
-        )
-        meter.check(policy["sampling"]["max_tokens"])
-        try:
-            yield service
-        finally:
-            print(f"{name}: {told(ledger.account())}", file=sys.stderr, flush=True)
-    finally:
-        ledger.close()

@@ -61,9 +61,3 @@ def observations(message: Record, outputs: list[Record], template: str, variable
         }
         for action, output in zip(actions, seen, strict=True)
     ]
-
-
-def sent(message: Record) -> Record:
-    """A message as a service takes it."""
-    kept = ("role", "content", "tool_calls", "tool_call_id")
-    return {name: message[name] for name in kept if message.get(name) is not None}

@@ -11,9 +11,9 @@ import pytest
 from swelab import recipes
 from swelab.models import BudgetSpent, ContextLimit, ModelLost, faults, hosted, keys, litellm_calls, wire
 from swelab.models.hosted import HostedModel, Talk
+from swelab.models.hosting import open_service
 from swelab.models.ledger import Ledger
 from swelab.models.paid import PaidRun
-from swelab.models.policy import open_service
 from swelab.models.prices import Usage, price_of
 from swelab.records import InputError, read_jsonl
 from tests.contract.hosted_service import PRICE, Fault, Odd, Service
