@@ -1,14 +1,18 @@
 """Two trainers over one plan: the same loss at each step, whatever the forward passes look like."""
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from omegaconf import OmegaConf
 
 from swelab import recipes
-from swelab.records import read_json, write_jsonl
-from swelab.sft.metrics import read_metrics
+from swelab.records import read_json, read_jsonl, write_jsonl
+from swelab.sft.metrics import read_metrics, read_table
 from swelab.sft.planned import torchtune_batch, trl_batch
 from swelab.sft.plots import plot
 from swelab.sft.run_plan import plan_run
@@ -17,6 +21,7 @@ from swelab.sft.token_rows import TokenRows
 from swelab.sft.torchtune_run import COMMANDS
 from tests.toy_checkpoint import conversations, make_checkpoint
 
+ROOT = Path(__file__).resolve().parents[2]
 TRAIN = {"epochs": 2, "batch_size": 4, "gradient_accumulation_steps": 2, "lr": 0.01, "warmup_steps": 2}
 HOW = {
     "plain": {},
@@ -127,3 +132,30 @@ def test_what_a_step_tells(curves):
         assert row["tokens_per_second"] == pytest.approx(row["tokens"] / row["seconds"])
         assert row["rows"] == 8 and 100 < row["peak_memory_mib"] < 4000
     assert rows[-1]["tokens_seen"] == sum(row["tokens"] for row in rows)
+
+
+def test_the_stage_trains_with_trl_and_leaves_what_the_rule_declares(made):
+    recipe = {"base": "toy", "trainer": "trl", "train": {**TRAIN, "epochs": 1, "threads": 1, "device": "cpu"}}
+    (made / "F.yaml").write_text(yaml.safe_dump(recipe))
+    (made / "toy.json").write_text("{}")
+    out = made / "stage"
+    command = [
+        *(sys.executable, "-m", "scripts.train_sft", "--dataset", made / "data.jsonl"),
+        *("--base", made / "toy.json", "--recipe", made / "F.yaml", "--progress", made / "progress"),
+        *("--checkpoint", out / "checkpoint", "--manifest", out / "checkpoint.json"),
+        *("--loss", out / "loss.jsonl", "--metrics", out / "metrics.tsv"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    manifest, loss = read_json(out / "checkpoint.json"), list(read_jsonl(out / "loss.jsonl"))
+    assert manifest["recipe"]["trainer"] == "trl" and {"trl", "accelerate"} <= manifest["packages"].keys()
+    assert manifest["parity"]["max_logit_difference"] < 1e-4 and manifest["batches"] == "plain"
+    assert [row["step"] for row in loss] == [1, 2, 3, 4] and loss[0].keys() >= {"lr", "tokens_per_second"}
+    assert [row["loss"] for row in read_table(out / "metrics.tsv")] == pytest.approx(
+        [row["loss"] for row in loss], rel=1e-4
+    )
+    assert list((out / "tensorboard").glob("events.*")) and (out / "training.svg").stat().st_size > 1000
+    assert {path.name for path in (out / "checkpoint").iterdir()} == {
+        *("config.json", "config.yaml", "generation_config.json", "model.safetensors"),
+        *("merges.txt", "vocab.json", "tokenizer.json", "tokenizer_config.json"),
+    }
