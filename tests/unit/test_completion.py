@@ -215,7 +215,7 @@ def test_a_policy_is_served_with_its_base_and_its_adapter(checkpoint, base, tmp_
         {"adapter": str(adapter)},
         "bfloat16",
     )
-    with policies.open_policy(plain, "mine", {}, tmp_path / "log") as model_for:
+    with policies.open_policy(plain, "mine", {}, tmp_path / "log", None) as model_for:
         assert model_for({}) == "mine" and (told["base"], told["adapters"], told["dtype"]) == (
             None,
             {},
