@@ -34,6 +34,7 @@ from swelab.tasks.images import task_images
 from swelab.trajectory_files import Broken
 
 ATTEMPTS = 3
+UNHEEDED = ("budget_dollars", "rates", "price", "cache_last_messages")
 BATCH = "swelab.batch"
 """Label of a batch's containers: they are the engine's children, and outlive a program that is killed."""
 _log = logging.getLogger(__name__)
@@ -60,9 +61,9 @@ def roll_out_batch(
     if policy["kind"] not in ("hosted", "checkpoint"):
         what = f"a policy of kind {policy['kind']} with a scaffold of SWE-agent"
         raise InputError(what, f"policy {policy_name}", "kind hosted or checkpoint")
-    if policy.get("budget_dollars"):
-        what = "budget_dollars with a scaffold of SWE-agent, which pays by itself"
-        raise InputError(what, f"policy {policy_name}", "cost limits in SWE-agent's configuration")
+    if unheeded := [name for name in UNHEEDED if name in policy]:
+        what = f"{', '.join(unheeded)}: SWE-agent calls the service itself and does not know them"
+        raise InputError(what, f"policy {policy_name}", "cost_limit in the scaffold, dollars an instance")
     mine, scaffold = in_shard(tasks, shard), swe_agent.with_configuration(scaffold)
     if ours := [task["instance_id"] for task in mine if task.get("repo_recipe")]:
         raise InputError("this task has no image of its own", ours[0], "a task of a published set")
