@@ -103,7 +103,7 @@ rule build_sft_dataset:
 rule train_sft:
     input:
         dataset="results/sft/{sft}/dataset.jsonl",
-        preflight=ancient("results/sft/{sft}/preflight.json"),
+        preflight="results/sft/{sft}/preflight.json",
         base=sft_base,
         recipe=ancient("configs/sft/{sft}.yaml"),
     output:

@@ -62,7 +62,6 @@ rule preflight:
         **ask(plain_job()),
     params:
         training=sft_training,
-        job=lambda wildcards: sft_settings(wildcards)["job"],
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.preflight \
