@@ -48,7 +48,7 @@ def rater_policy_path(wildcards):
 
 def rater_weights(wildcards):
     """Manifest of the weights that a rater is served from."""
-    return weights_paths(rater_policy(wildcards))[1] or []
+    return weights_manifests(rater_policy(wildcards))
 
 
 def rater_workers(wildcards):
