@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 from swelab import recipes
 from swelab.records import read_json, write_jsonl
 from swelab.sft.ranks import ranks_of, recipe_of
+from swelab.sft.run_plan import plan_run
 from swelab.sft.torchtune_bridge import STEPS, step_rows, write_config
 from swelab.sft.torchtune_run import configuration
 from swelab.sft.training import stage
@@ -42,7 +43,6 @@ RECIPES = {
     "optimizer in backward": {"train": {**TRAIN, **IN_BACKWARD}, "job": {"ranks": 2}},
     "dpo": {"recipe": "full_dpo_distributed", "train": {**TRAIN, "dpo": {"beta": 0.1}}},
 }
-STEPS_A_PASS = 4
 # 19 rows in steps of 4: the last 3 make no step. Killed at the first, middle and last steps of both passes.
 KILLS = [[1, "before"], [3, "writing"], [4, "saved"], [7, "before"]]
 
@@ -65,7 +65,9 @@ def plan(base, folder, recipe, kills):
     rows[0].get("messages", [{}])[-1]["weight"] = 1  # not torchtune's reader, which takes a second to start
     write_jsonl(dataset, rows)
     folder.mkdir()
-    write_config(folder / "c.yaml", configuration(base, dataset, folder / "output", recipe, STEPS_A_PASS))
+    run = plan_run(base, dataset, recipe)
+    run.write(folder, recipe)
+    write_config(folder / "c.yaml", configuration(base, dataset, folder, recipe, run))
     places = {"config": str(folder / "c.yaml"), "steps": str(folder / "steps")}
     return {"recipe": recipe_of(recipe), "ranks": ranks_of(recipe).total, "kills": kills, **places}
 
