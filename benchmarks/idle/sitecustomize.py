@@ -137,12 +137,20 @@ def fine_tune(_base, _dataset, _recipe, _work, checkpoint):
     return {"digest": "0" * 64}, []
 
 
+def publish_log(_work, _name, metrics):
+    """The log of a training without steps."""
+    metrics.write_text("step\n")
+    metrics.with_name("training.svg").write_text("<svg/>")
+    metrics.with_name("tensorboard").mkdir(exist_ok=True)
+
+
 class Training:
     """Stands for the modules that would import torch."""
 
     World = staticmethod(lambda *_: None)
     make_base_model = staticmethod(make_tokenizer)
     fine_tune = staticmethod(fine_tune)
+    publish_log = staticmethod(publish_log)
 
 
 def peak_bytes():
@@ -168,6 +176,6 @@ def report(log, start):
 
 if os.environ.get("SWELAB_IDLE_LOG"):
     sys.meta_path.insert(0, Finder)
-    for module in ("training", "base_model", "base_corpus"):
+    for module in ("training", "base_model", "base_corpus", "run_log"):
         sys.modules[f"swelab.sft.{module}"] = Training
     atexit.register(report, os.environ["SWELAB_IDLE_LOG"], time.time())
