@@ -52,7 +52,7 @@ def write_rows(path: Path, name: str, count: int, seed: int) -> None:
 def row(name: str, number: int, draw: random.Random) -> dict:
     """One task row: a bug of one line, one to three tests to repair, 5 to 1,000 (median 40) to keep."""
     image = number % IMAGES
-    repo = f"owner{image}__package{image}.{image:08x}"
+    repo = f"{name}{image}__package{image}.{image:08x}"
     keep = max(5, min(1000, round(draw.lognormvariate(3.7, 1))))
     tests = [f"tests/test_module_{n % 7}.py::TestBehaviour{n % 13}::test_case_{n}" for n in range(keep + 3)]
     fails = draw.randint(1, 3)
