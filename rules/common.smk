@@ -5,7 +5,12 @@ import sys
 from shlex import quote
 
 from swelab import recipes
-from swelab.experiment import base_manifest, load_experiment, recordings_path, scaffold_of
+from swelab.experiment import (
+    base_manifest,
+    load_experiment,
+    recordings_path,
+    scaffold_of,
+)
 from swelab.experiment import training_subsets, weights_manifests
 from swelab.journal import lock
 from swelab.records import Fault
