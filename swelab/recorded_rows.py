@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from swelab.hub import Repository
-from swelab.records import InputError, Record, read_jsonl, write_bytes
-from swelab.streams import list_items
+from swelab.records import InputError, Record, write_bytes
+from swelab.row_files import FORMATS, published_files, read_rows
 from swelab.trajectory_files import ROW
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
 """An instance id that may be a file's name."""
-FORMATS = (".jsonl", ".json", ".parquet")
+AT_ONCE = 32
+"""Rows held of a file: they are of hundreds of kilobytes."""
 
 
 def unpack(policy: Record, downloads: Path, output: Path) -> Record:
@@ -71,10 +71,7 @@ def _unfit(row: Any, resolved_only: bool) -> str:
 
 def _rows(policy: Record, downloads: Path) -> Iterator[Any]:
     if policy.get("dataset"):
-        repository = Repository(policy["dataset"], policy["revision"], "dataset")
-        folder = downloads / policy["dataset"].replace("/", "--") / policy["revision"]
-        patterns = policy["files"] or [f"data/{policy['split']}-*.parquet"]
-        files = [folder / name for name in repository.fetch(folder, patterns, policy["sha256"])]
+        files = published_files(policy, downloads)
     else:
         path = Path(policy["path"])
         files = (
@@ -83,25 +80,4 @@ def _rows(policy: Record, downloads: Path) -> Iterator[Any]:
         if not files:
             raise InputError("holds no rows", path, f"files that end in {', '.join(FORMATS)}")
     for file in files:
-        yield from _read(file)
-
-
-def _read(path: Path) -> Iterator[Any]:
-    if path.suffix == ".jsonl":
-        return read_jsonl(path)
-    if path.suffix == ".parquet":
-        return _parquet(path)
-    return (row for _, row in list_items(path))
-
-
-def _parquet(path: Path) -> Iterator[Any]:
-    """Rows of a Parquet file, a few at a time: they are of hundreds of kilobytes."""
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=32):
-                yield from batch.to_pylist()
-    except (OSError, pyarrow.ArrowException) as error:
-        raise InputError(f"cannot be read: {error}", path, "a Parquet file") from None
+        yield from read_rows(file, AT_ONCE)

@@ -6,15 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from swelab.hub import Repository
-from swelab.records import InputError, Record, read_jsonl
-from swelab.streams import Picked, Spool, list_items
+from swelab.records import InputError, Record
+from swelab.row_files import published_files, read_rows
+from swelab.streams import Picked, Spool
 from swelab.tasks.criteria import Criteria
 from swelab.tasks.identity import Identities
 from swelab.tasks.published_rows import lacks, read_row
 from swelab.tasks.sampling import drawn
 
 DOWNLOADS = Path("results/downloads/datasets")
+AT_ONCE = 256
+"""Rows held of a file: a published set is larger than what is kept of it."""
 
 
 def make_tasks(
@@ -60,43 +62,12 @@ def make_tasks(
 
 def _rows(recipe: Record, downloads: Path) -> Iterator[Any]:
     if path := recipe.get("path"):
-        yield from _local(Path(path))
+        yield from read_rows(Path(path), AT_ONCE)
     elif not recipe.get("dataset"):
         raise InputError("neither path nor dataset", "subset recipe", "where the rows come from")
     elif not recipe.get("revision"):
         wanted = "`revision`: its commit of 40 digits, as the set's page lists it under Files and versions"
         raise InputError(f"{recipe['dataset']} without revision", "subset recipe", wanted)
     else:
-        for file in _published(recipe, downloads):
-            yield from _local(file)
-
-
-def _published(recipe: Record, downloads: Path) -> list[Path]:
-    """The files of a published set, fetched as far as they are not there yet."""
-    repository = Repository(recipe["dataset"], recipe["revision"], "dataset")
-    folder = downloads / recipe["dataset"].replace("/", "--") / recipe["revision"]
-    patterns = recipe["files"] or [f"data/{recipe['split']}-*.parquet"]
-    return [folder / name for name in repository.fetch(folder, patterns, recipe["sha256"])]
-
-
-def _local(path: Path) -> Iterator[Any]:
-    if path.suffix == ".jsonl":
-        return read_jsonl(path)
-    if path.suffix == ".parquet":
-        return _parquet(path)
-    return (row for _, row in list_items(path))
-
-
-def _parquet(path: Path) -> Iterator[Any]:
-    """Rows of a Parquet file, some at a time: a published set is larger than what is kept of it."""
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            times = [column.name for column in file.schema_arrow if pyarrow.types.is_temporal(column.type)]
-            for batch in file.iter_batches(batch_size=256):
-                for row in batch.to_pylist():
-                    yield row | {name: row[name] and row[name].isoformat() for name in times}
-    except (OSError, pyarrow.ArrowException) as error:
-        raise InputError(f"cannot be read: {error}", path, "a Parquet file") from None
+        for file in published_files(recipe, downloads):
+            yield from read_rows(file, AT_ONCE)

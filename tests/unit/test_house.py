@@ -26,6 +26,7 @@ FOUNDATION = {
     "site",
     "slurm",
     "hub",
+    "row_files",
 }
 MAY_USE = {
     "tasks": FOUNDATION | {"tasks", "images", "sandbox"},
@@ -39,7 +40,7 @@ MAY_USE = {
     "recorded": {"records", "trajectory_files"},
     "difficulty": FOUNDATION | {"models"},
     "exports": FOUNDATION | {"grading", "images", "tasks"},
-    "recorded_rows": {"hub", "records", "streams", "trajectory_files"},
+    "recorded_rows": {"records", "row_files", "trajectory_files"},
     "rollouts": FOUNDATION
     | {"agents", "images", "models", "recorded", "sandbox", "tasks", "trajectory_files"},
     "batch_rollouts": FOUNDATION
