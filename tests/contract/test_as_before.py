@@ -83,7 +83,7 @@ def test_a_torchtune_configuration_is_run_as_it_is(tmp_path):
     stats.write_text(json.dumps({"file": str(tmp_path / "data.jsonl"), "num_samples": 7, "gt_32768": 0}))
     wrong = {"CONFIG_PATH": path, "LEN_STATS_FILE": stats}
     done = run_script("train.run_ft_torchtune.local.sh", cwd=tmp_path, **wrong)
-    assert done.returncode == 2 and "num_samples is 7" in done.stderr.splitlines()[-1]
+    assert done.returncode == 2 and "num_samples = 7" in done.stderr.splitlines()[-1]
 
 
 def test_the_shipped_configuration_says_what_it_wants(tmp_path):
@@ -114,7 +114,7 @@ def test_trajectories_become_rows(tmp_path):
     again = run_script(
         "train.prepare_sft.local.sh", run, reports, cwd=tmp_path, STATS_FILE=tmp_path / "stats.json"
     )
-    assert again.returncode == 2 and "num_samples is" in again.stderr.splitlines()[-1]
+    assert again.returncode == 2 and "num_samples = " in again.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)

@@ -95,6 +95,11 @@ def test_a_row_with_an_image_is_pulled_looked_through_and_rolled_out(smith, tmp_
     assert "return a - b" in seen and "return a + b" not in seen and "1 commits" in seen
 
 
+class Planned(DeterministicModel):
+    def close(self):
+        pass
+
+
 def attempt(tmp_path, task):
     """A rollout of a model that looks for the clean code, writes a note and submits."""
     scaffold = recipes.named("scaffold", "demo")
@@ -103,7 +108,7 @@ def attempt(tmp_path, task):
         "grep -r 'a +' .; echo note > notes.txt",
         f"echo {scaffold['submit_marker']}",
     )
-    model = DeterministicModel(outputs=[make_output("", [{"command": command}]) for command in commands])
+    model = Planned(outputs=[make_output("", [{"command": command}]) for command in commands])
     images = task_images([task], tmp_path / "images/s.json")
     return rollouts.attempt(task, lambda task: model, None, open_backend(), scaffold, tmp_path, images)
 
