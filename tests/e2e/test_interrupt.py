@@ -88,6 +88,8 @@ def test_a_killed_run_ends_where_an_uninterrupted_one_does(chain, tmp_path):
         == json.loads((chain / weights).read_text())["digest"]
     )
     for path in (clone / "results/progress").rglob("*.jsonl"):
+        if "train_sft" in path.parts:
+            continue  # what each step of a training did
         keys = [json.loads(line)["key"] for line in path.read_text().splitlines()]
         assert len(keys) == len(set(keys)), f"{path.name}: something was done twice"
     assert not list((clone / "results").rglob("*.part"))
