@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FIRST = ("test_demo", "engine", "test_chain", "test_slurm", "test_interrupt", "test_fleet", "test_ranks")
+FIRST = ("test_demo", "engine", "chain", "test_slurm", "test_memory", "test_fleet", "test_ranks")
+CHAIN = {"test_chain", "test_interrupt"}
 ENGINE = set(
     "test_cheats test_grading_faults test_grading_images test_images_engine test_pool_chaos "
     "test_pool_host test_pool_hostile test_pool_run test_sandbox_apptainer test_sandbox_deferred "
@@ -109,7 +110,7 @@ class _AtOnce:
 def _group(nodeid):
     """Tests of one group share what is slow to start, so one process runs them all."""
     stem = Path(nodeid.partition("::")[0]).stem
-    return "engine" if stem in ENGINE else stem
+    return "engine" if stem in ENGINE else "chain" if stem in CHAIN else stem
 
 
 def pytest_collection_modifyitems(items):

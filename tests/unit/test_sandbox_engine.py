@@ -30,13 +30,16 @@ def _frame(stream, data):
 
 
 def _asked(answer, words=(b"echo",), given=None, due=5.0, pieces=0):
-    """What Talk makes of an answer, and the request that it sent; `answer` is called with the nonce."""
+    """What Talk makes of an answer, and the request that it sent; `answer` is called with the nonce.
+
+    `given` is input that ends with b"3".
+    """
     ours, theirs = socket.socketpair()
     seen = []
 
     def serve():
         request = b""
-        while request.count(b"\n") < 1 + len(words) or (given is not None and not request.endswith(b"0\n")):
+        while request.count(b"\n") < 1 + len(words) or (given and not request.endswith(b"\n30\n")):
             request += theirs.recv(1 << 16)
         seen.append(request)
         data = answer(request.split()[0])
