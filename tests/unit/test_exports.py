@@ -12,8 +12,9 @@ from swelab.images.names import parse
 from swelab.records import InputError, write_json
 from swelab.tasks.datasets_source import make_tasks
 from swelab.tasks.rows import load_tasks
+from tests.at_hand import DATA, needs_rows
 from tests.unit.test_forge_datasets import row
-from tests.unit.test_subsets import REAL, patch, real, real_rows
+from tests.unit.test_subsets import patch, real_rows
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -116,12 +117,12 @@ def test_the_reference_harness_reads_rows_and_gold(tmp_path):
     }
 
 
-@real
+@needs_rows
 def test_a_real_prompt_file_comes_out_as_it_went_in(tmp_path):
     raw = real_rows("swe_gym_subset20.jsonl")
     recipe = recipes.complete(
         "subset",
-        {"source": "dataset", "path": str(REAL / "swe_gym_subset20.jsonl"), "order": "published"},
+        {"source": "dataset", "path": str(DATA / "swe_gym_subset20.jsonl"), "order": "published"},
         "it",
     )
     tasks = list(make_tasks(recipe)[0])

@@ -1,8 +1,6 @@
 """Published sets as task rows: criteria, schemas of two benchmarks, broken rows."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 import yaml
@@ -11,8 +9,8 @@ from swelab import recipes
 from swelab.records import InputError, write_json
 from swelab.tasks.datasets_source import make_tasks
 from swelab.tasks.rows import load_tasks
+from tests.at_hand import DATA, needs_rows
 
-REAL = Path(os.environ.get("SWELAB_REAL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 """Folder with published SWE-bench rows (swebench_*.json); its tests skip without it."""
 
 
@@ -155,14 +153,12 @@ def test_tasks_whose_answers_are_private_are_counted(make):
     assert len(kept) == 1 and drops == {"empty_FAIL_TO_PASS": 2, "empty_patch": 1}
 
 
-@pytest.mark.skipif(
-    not list(REAL.glob("swebench_*.json")), reason=f"no real rows (swebench_*.json) in {REAL.name}"
-)
+@needs_rows
 @pytest.mark.parametrize(
     ("name", "expected"), [("swebench_lite5.json", {}), ("swebench_dev_easy5.json", {"repeated_row": 1})]
 )
 def test_real_rows(name, expected, tmp_path, make):
-    rows, drops = make((REAL / name).read_text())
+    rows, drops = make((DATA / name).read_text())
     assert drops == expected
     assert len(rows) == 5 - sum(drops.values())
     write_json(tmp_path / "out.json", rows)

@@ -1,19 +1,16 @@
 """Rows of every format, real ones where they lie, as run specifications."""
 
 import json
-import os
 import shlex
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from swelab.grading.patches import refusal, reversed_patch, touched_paths
 from swelab.grading.spec import instrumented, read_spec
 from swelab.records import InputError
+from tests.at_hand import DATA, needs_rows
 
-DATA = Path(os.environ.get("SWELAB_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
-real = pytest.mark.skipif(not DATA.is_dir(), reason=f"no real rows at {DATA} (SWELAB_DATA names them)")
 TEST_PATCH = "--- a/tests/test_a.py\n+++ b/tests/test_a.py\n@@ -1 +1 @@\n-a\n+b\n"
 FIX = "--- a/pkg/a.py\n+++ b/pkg/a.py\n@@ -1 +1 @@\n-a\n+b\n"
 ROW = {
@@ -57,7 +54,7 @@ def test_older_rows_of_swebench():
         read_spec(ROW | {"repo": "a/b"})
 
 
-@real
+@needs_rows
 def test_rows_of_swe_gym_without_a_script_run_what_their_script_runs():
     told = {"getmoto/moto": 0, "python/mypy": 0}
     for row in rows("swe_gym_subset20.jsonl"):
@@ -111,7 +108,7 @@ def test_forged_rows(task):
         read_spec(task | {"PASS_TO_PASS": "x"})
 
 
-@real
+@needs_rows
 @pytest.mark.parametrize("name", ["swebench_lite5.json", "swebench_dev_easy5.json"])
 def test_real_rows_of_swebench(name):
     for row in rows(name):
@@ -123,7 +120,7 @@ def test_real_rows_of_swebench(name):
         assert touched_paths(reversed_patch(spec.gold)) == touched_paths(spec.gold)
 
 
-@real
+@needs_rows
 def test_real_rows_of_swegym():
     for row in rows("swe_gym_subset20.jsonl"):
         spec = read_spec(row)

@@ -1,17 +1,16 @@
 """Trajectories of other programs as a policy: every format, and every way in which a recording can be bad."""
 
 import json
-import os
 import subprocess
 import sys
 import tracemalloc
-from pathlib import Path
 
 import pytest
 
 from swelab.recorded import import_recordings, read_recording
 from swelab.records import InputError, check, read_json, read_jsonl, sha256_file
 from swelab.trajectory_files import Broken, recordings
+from tests.at_hand import ROOT, TRAJECTORIES, needs_trajectories
 from tests.unit.recorded_runs import (
     PATCH,
     acted,
@@ -23,9 +22,6 @@ from tests.unit.recorded_runs import (
     write_mini,
     write_run,
 )
-
-ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("SWELAB_DATA", ROOT.parent / "shared" / "data")) / "sweagent_trajs"
 
 
 def read(folder):
@@ -302,10 +298,10 @@ def test_a_folder_of_nothing_is_refused_on_one_line(tmp_path, task, folder, faul
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"no real trajectories at {DATA} (SWELAB_DATA names them)")
+@needs_trajectories
 def test_real_trajectories(tmp_path):
     taken, refused = [], []
-    for number, path in enumerate(sorted(DATA.glob("*.traj"))):
+    for number, path in enumerate(sorted(TRAJECTORIES.glob("*.traj"))):
         folder = write_run(tmp_path, f"real-{number}", path.read_bytes(), patch=None)
         try:
             taken.append(read(folder))

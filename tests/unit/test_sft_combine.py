@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import random
 import subprocess
 import sys
@@ -13,9 +12,9 @@ import pytest
 
 from swelab.records import InputError
 from swelab.sft.combine import combine
+from tests.at_hand import PEER, needs_peer
 
 ROOT = Path(__file__).resolve().parents[2]
-PEER = Path(os.environ.get("SWELAB_PEER_PYTHON", ROOT / ".venv-peer" / "bin" / "python"))
 WROTE = "6007f367a4318b383f05cec35dc26e04f5903bdb8b8e8fd9cdc59de113de9239"
 """SHA-256 of what combine_trajs of swesmith 0.0.9 makes of `files` with three of an instance and seed 24."""
 
@@ -58,7 +57,7 @@ def test_rows_and_their_order_are_those_that_the_peer_once_wrote(files, tmp_path
     assert max(counts.values()) == 3 and len(counts) == 40
 
 
-@pytest.mark.skipif(not PEER.is_file(), reason=f"no swesmith 0.0.9 at {PEER}: `make peer` installs it")
+@needs_peer
 def test_rows_and_their_order_are_those_of_the_peer(files, tmp_path):
     """The module that draws its picture of the counts is not in the peer's environment, and not needed."""
     code = (

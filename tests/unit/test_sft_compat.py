@@ -14,6 +14,7 @@ import pytest
 
 from swelab.sft.collect import compat_line, convert_all, folders_of, system_prompt, write_lines
 from swelab.sft.compat import LIMIT_NOTES, read_messages
+from tests.at_hand import PEER, ROOT, TRAJECTORIES, needs_peer, needs_trajectories
 from tests.unit.recorded_runs import (
     PATCH,
     acted,
@@ -28,13 +29,9 @@ from tests.unit.recorded_runs import (
     write_run,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("SWELAB_DATA", ROOT.parent / "shared" / "data")) / "sweagent_trajs"
-PEER = Path(os.environ.get("SWELAB_PEER_PYTHON", ROOT / ".venv-peer" / "bin" / "python"))
 GOLDEN = Path(__file__).with_name("collect_trajs.json")
 PROMPT = "agent:\n  templates:\n    system_template: |-\n      A stub prompt.\n      Its second line.\n"
 STYLES = ("xml", "ticks", "tool")
-peer = pytest.mark.skipif(not PEER.is_file(), reason=f"no swesmith 0.0.9 at {PEER}: `make peer` installs it")
 
 
 def turn(message, **changes):
@@ -174,7 +171,7 @@ def lines_of(root, trajs, reports, monkeypatch):
     return found
 
 
-@peer
+@needs_peer
 def test_every_line_is_that_of_the_peer(runs, monkeypatch):
     trajs, reports = runs
     theirs = reference(trajs.parent, trajs, reports)
@@ -195,11 +192,11 @@ def test_every_line_is_what_the_peer_once_wrote(runs, monkeypatch, end):
     assert {style: sorted(lines) for style, lines in found.items()} == golden
 
 
-@peer
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"no real trajectories at {DATA} (SWELAB_DATA names them)")
+@needs_peer
+@needs_trajectories
 def test_real_trajectories_are_as_the_peer_writes_them(tmp_path, monkeypatch):
     trajs, reports = tmp_path / "trajs", tmp_path / "eval"
-    for number, path in enumerate(sorted(DATA.glob("*.traj"))):
+    for number, path in enumerate(sorted(TRAJECTORIES.glob("*.traj"))):
         name = f"real-{number}"
         (trajs / name).mkdir(parents=True)
         shutil.copy(path, trajs / name / f"{name}.traj")

@@ -2,10 +2,8 @@
 
 import itertools
 import json
-import os
 import random
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -16,6 +14,7 @@ from swelab.sft.dataset import kept_text
 from swelab.sft.student import parse_ticks, parse_xml, write_argument
 from swelab.sft.styles import Style, Unfit, definitions, write_conversation
 from swelab.trajectory_files import Broken
+from tests.at_hand import TRAJECTORIES, needs_trajectories
 from tests.unit.recorded_runs import (
     PATCH,
     SYSTEM,
@@ -31,9 +30,6 @@ from tests.unit.recorded_runs import (
     write_mini,
     write_run,
 )
-
-ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("SWELAB_DATA", ROOT.parent / "shared" / "data")) / "sweagent_trajs"
 
 
 @pytest.fixture
@@ -299,11 +295,11 @@ def test_tool_definitions_are_checked(tmp_path, text):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"no real trajectories at {DATA} (SWELAB_DATA names them)")
+@needs_trajectories
 @pytest.mark.parametrize("style", ["xml", "ticks", "tool"])
 def test_real_trajectories(tmp_path, style):
     rows, faults = [], []
-    for number, path in enumerate(sorted(DATA.glob("*.traj"))):
+    for number, path in enumerate(sorted(TRAJECTORIES.glob("*.traj"))):
         folder = write_run(tmp_path, f"real-{number}", path.read_bytes(), patch=None)
         try:
             rows.append(written(read_recording(folder / f"real-{number}.traj"), style))

@@ -17,9 +17,8 @@ from swelab.tasks.criteria import read_ratings
 from swelab.tasks.datasets_source import make_tasks
 from swelab.tasks.patch_text import file_changes, language, patch_size
 from swelab.tasks.rows import load_tasks
-from tests.unit.test_forge_datasets import REAL, row
-
-real = pytest.mark.skipif(not REAL.is_dir(), reason=f"no real rows: no folder {REAL.name}")
+from tests.at_hand import DATA, needs_rows
+from tests.unit.test_forge_datasets import row
 
 
 def make(rows, tmp_path, excluded=(), ratings=None, **settings):
@@ -36,7 +35,7 @@ def patch(path="m.py", removed=1, added=1):
 
 
 def real_rows(name):
-    text = (REAL / name).read_text()
+    text = (DATA / name).read_text()
     return json.loads(text) if name.endswith(".json") else [json.loads(line) for line in text.splitlines()]
 
 
@@ -237,7 +236,7 @@ def test_subset0_is_what_the_guide_selects(tmp_path):
     assert len(wanted) == 8 and sum(drops.values()) == len(rows) - 8
 
 
-@real
+@needs_rows
 def test_subset0_keeps_none_of_the_real_issues(tmp_path):
     rows = real_rows("swebench_lite5.json")
     assert snippet(rows) == []
@@ -246,7 +245,7 @@ def test_subset0_keeps_none_of_the_real_issues(tmp_path):
         make(rows, tmp_path, criteria=criteria)
 
 
-@real
+@needs_rows
 def test_real_prompt_rows_of_swe_gym_become_tasks(tmp_path):
     raw = real_rows("swe_gym_subset20.jsonl")
     kept, drops = make(raw, tmp_path, order="published")
@@ -263,7 +262,7 @@ def test_real_prompt_rows_of_swe_gym_become_tasks(tmp_path):
     assert 0 < len(short) < len(kept) and drops["max_patch_lines"] > 0
 
 
-@real
+@needs_rows
 def test_real_issues_are_taken_out_by_each_other(tmp_path):
     lite, gym = real_rows("swebench_lite5.json"), real_rows("swe_gym_subset20.jsonl")
     _, drops = make(lite[1:] + gym, tmp_path, excluded=[{**each, "instance_id": "x"} for each in lite])
