@@ -240,8 +240,7 @@ class HostedModel(TextModel):
             self.on_wait(self.talk.waited - before)
         else:
             self.talk.note(history, answer)
-        calls = {"tool_calls": answer["tool_calls"]} if "tool_calls" in answer else {}
-        self._said = [*history, {"role": "assistant", "content": answer["content"], **calls}]
+        self._said = [*history, sent({"role": "assistant", **answer})]
         told = {name: value for name, value in answer.items() if name != "content"}
         return self.reply(answer["content"], **told)
 
