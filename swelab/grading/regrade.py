@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from swelab.grading.archive import run_key
 from swelab.grading.grade import judged
-from swelab.grading.shard import LOST_ROLLOUTS, Bench, lost
+from swelab.grading.shard import Bench, lost
 from swelab.grading.spec import read_spec
-from swelab.records import Record
+from swelab.records import LOST_ROLLOUTS, Record
 from swelab.streams import Picked, Spool
 
 

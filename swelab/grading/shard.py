@@ -10,14 +10,12 @@ from swelab.grading.archive import Archive, run_key
 from swelab.grading.grade import grade_key, judged, run_patch
 from swelab.grading.spec import read_spec
 from swelab.journal import Journal
-from swelab.records import InputError, Record, check
+from swelab.records import LOST_ROLLOUTS, InputError, Record, check
 from swelab.sandbox import Backend, Image, Limits, open_backend
 from swelab.sandbox.deferred import Deferred
 from swelab.shards import in_shard, run_shard, sample_of
 from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.images import task_images
-
-LOST_ROLLOUTS = ("sandbox_lost", "model_lost", "not_recorded")
 
 
 @dataclass

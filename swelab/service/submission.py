@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from swelab.records import InputError, Record, digest, write_json
+from swelab.records import LOST_ROLLOUTS, InputError, Record, digest, write_json
 from swelab.service import Refused, ServiceError
 from swelab.service.sb_cli import STATUS, Benchmark, SbCli, told
-from swelab.service.verdicts import LOST_ROLLOUTS, patch_digest, pending, verdicts
+from swelab.service.verdicts import patch_digest, pending, verdicts
 
 SUBSETS = {
     "swe-bench_verified": "swe-bench_verified",

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from swelab.records import InputError, Record, check, shorten
+from swelab.records import LOST_ROLLOUTS, InputError, Record, check, shorten
 from swelab.service import ServiceError
 
 STATUS = {
@@ -22,7 +22,6 @@ REASON = {
     "failed": "the service lost its evaluation",
 }
 COUNTED = (*STATUS, "submitted", "completed", "pending")
-LOST_ROLLOUTS = ("sandbox_lost", "model_lost", "not_recorded")
 
 
 def patch_digest(prediction: Record) -> str:

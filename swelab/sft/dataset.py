@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from swelab.records import InputError, Record, check, line, read_jsonl
+from swelab.records import LOST_ROLLOUTS, InputError, Record, check, line, read_jsonl
 from swelab.sft.chat_template import ChatTemplate
 from swelab.sft.failures import failed_turns
 from swelab.sft.lengths import ChatTokenizer, Length, canonical, distribution, is_trained, teaches
@@ -23,7 +23,6 @@ from swelab.sft.styles import Conversation, Style, Unfit, write_conversation
 from swelab.shards import attempt_name
 from swelab.tasks.checkout import encode_patch
 
-LOST = ("sandbox_lost", "model_lost", "not_recorded")
 ROLES = ("system", "user", "assistant")
 
 Verdicts = Mapping[tuple[str, str, str], Record]
@@ -107,7 +106,7 @@ def build_dataset(
     count = 0
     for trajectory in trajectories:
         count += 1
-        lost = trajectory["outcome"] in LOST
+        lost = trajectory["outcome"] in LOST_ROLLOUTS
         if reason := verdict(trajectory, grades):
             dropped.add("rollout" if lost else "grade", reason)
         elif reason := unwanted(trajectory, selection):
@@ -127,7 +126,7 @@ def build_dataset(
 
 def verdict(trajectory: Record, grades: Verdicts) -> str:
     """Why a trajectory is not resolved: its loss, or the status of its grade; '' when it is."""
-    if trajectory["outcome"] in LOST:
+    if trajectory["outcome"] in LOST_ROLLOUTS:
         return trajectory["outcome"]
     name = attempt_name(trajectory)
     policy, subset = trajectory["policy"], trajectory["subset"]

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from swelab.records import Record, read_jsonl
+from swelab.records import LOST_ROLLOUTS, Record, read_jsonl
 from swelab.sft.chat_template import ChatTemplate
-from swelab.sft.dataset import LOST, RowWriter, Verdicts, verdict
+from swelab.sft.dataset import RowWriter, Verdicts, verdict
 from swelab.sft.lengths import ChatTokenizer, Length, canonical
 from swelab.sft.overlong import DROP
 from swelab.sft.selection import Candidate, unwanted
@@ -110,7 +110,7 @@ def build_pairs(
 def _side(trajectory: Record, grades: Verdicts, writer: RowWriter) -> Side:
     """The trajectory as a side of pairs. Raises Unfit with the reason why it cannot be one."""
     status = verdict(trajectory, grades)
-    if trajectory["outcome"] in LOST or (status and status not in FAILED):
+    if trajectory["outcome"] in LOST_ROLLOUTS or (status and status not in FAILED):
         raise Unfit(status)
     if reason := unwanted(trajectory, writer.selection):
         raise Unfit(reason)
