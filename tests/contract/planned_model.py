@@ -1,9 +1,9 @@
 """A chat service with a fixed plan: its answer depends on how many turns a conversation has had."""
 
 import json
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.json_service import json_service
 
 KEY = "planned-key-8d1f"
 EDIT = {
@@ -70,30 +70,14 @@ def answer(body, plan, form):
 @contextmanager
 def planned_model(plan=PLAN, form=None):
     """The address of a running service; `requests` of it are the bodies that it got."""
+    requests = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            server.requests.append(body)
-            if self.headers["Authorization"] != f"Bearer {KEY}":
-                status, reply = 401, {"error": {"message": "wrong key", "type": "auth", "code": 401}}
-            else:
-                status, reply = answer(body, plan, form)
-            data = json.dumps(reply).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def reply(_, headers, body):
+        requests.append(body)
+        if headers["Authorization"] != f"Bearer {KEY}":
+            return 401, {"error": {"message": "wrong key", "type": "auth", "code": 401}}
+        return answer(body, plan, form)
 
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.requests, server.url = [], f"http://127.0.0.1:{server.server_address[1]}/v1"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with json_service(reply) as server:
+        server.requests, server.url = requests, f"{server.url}/v1"
+        yield server

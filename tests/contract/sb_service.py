@@ -4,11 +4,11 @@ A stand-in: its answers have the shapes that sb-cli 0.1.5 reads and that its rep
 goes wrong is said by the attributes of a `Service`.
 """
 
-import json
 import threading
 import time
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.json_service import json_service
 
 KEY = "key-of-the-test"
 TOTAL = 500
@@ -79,27 +79,9 @@ class Service:
 def serving(service):
     """The address of a `service` while the block runs."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self):
-            text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            body = json.loads(text) if text else {}
-            status, record = service.answer(self.path, self.headers.get("x-api-key"), body)
-            data = record.encode() if isinstance(record, str) else json.dumps(record).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def reply(path, headers, body):
+        status, record = service.answer(path, headers.get("x-api-key"), body or {})
+        return status, record.encode() if isinstance(record, str) else record
 
-        do_GET = do_POST = answer
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with json_service(reply) as server:
+        yield server.url

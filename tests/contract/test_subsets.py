@@ -3,8 +3,6 @@
 import json
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import yaml
@@ -12,6 +10,7 @@ import yaml
 from swelab.records import read_json, read_jsonl
 from tests.contract import hub as hubs
 from tests.e2e.clone import copy_repository
+from tests.json_service import json_service
 from tests.unit.test_chat import answer
 from tests.unit.test_forge_datasets import row
 from tests.unit.test_subsets import patch
@@ -20,30 +19,17 @@ pytestmark = pytest.mark.real
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
-class Rater(BaseHTTPRequestHandler):
+def rating(_, headers, body):
     """Says hard to issues with the word deep, nonsense to those with the word odd, else easy."""
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        issue = body["messages"][1]["content"]
-        _, reply = answer("hard" if "deep" in issue else "well..." if "odd" in issue else "easy")
-        data = json.dumps(reply).encode()
-        self.send_response(200 if self.headers["Authorization"] == "Bearer secret" else 401)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_):
-        pass
+    issue = body["messages"][1]["content"]
+    _, reply = answer("hard" if "deep" in issue else "well..." if "odd" in issue else "easy")
+    return 200 if headers["Authorization"] == "Bearer secret" else 401, reply
 
 
 @pytest.fixture
 def rater():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Rater)
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with json_service(rating) as server:
+        yield server.url
 
 
 def lines(rows):

@@ -1,8 +1,6 @@
 """Chat models against a real HTTP service that answers, stumbles, refuses and goes away."""
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -10,6 +8,7 @@ from swelab.models import ContextLimit, ModelLost, ServingError, chat
 from swelab.models.chat import ChatModel
 from swelab.models.serving import Endpoint, free_port
 from swelab.records import InputError
+from tests.json_service import json_service
 
 # isort: split
 # After ours, which keep it from greeting and from writing into the home folder.
@@ -52,30 +51,17 @@ def service(monkeypatch):
     """A service whose `script` is the list of answers to come; `requests` are those it got."""
     monkeypatch.setattr(chat, "LONGEST_WAIT_SECONDS", 0.01)
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            server.requests.append((self.path, self.headers["Authorization"], body))
-            status, reply = server.script.pop(0) if server.script else answer("```bash\nls\n```")
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self.wfile.write(json.dumps(reply).encode())
+    def reply(path, headers, body):
+        server.requests.append((path, headers["Authorization"], body))
+        return server.script.pop(0) if server.script else answer("```bash\nls\n```")
 
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.script, server.requests = [], []
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with json_service(reply) as server:
+        server.script, server.requests = [], []
+        yield server
 
 
 def model(service, **endpoint):
-    url = f"http://127.0.0.1:{service.server_port}"
-    return ChatModel(Endpoint(url, "key", "toy", **endpoint), SCAFFOLD, SAMPLING)
+    return ChatModel(Endpoint(service.url, "key", "toy", **endpoint), SCAFFOLD, SAMPLING)
 
 
 def test_an_answer_is_a_message_without_time_or_address(service):

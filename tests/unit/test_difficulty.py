@@ -2,7 +2,6 @@
 
 import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import yaml
@@ -13,6 +12,7 @@ from swelab.difficulty import Ratings, rate_tasks, read_word
 from swelab.models import BudgetSpent, chat
 from swelab.records import Fault, InputError, check, read_jsonl, write_json
 from swelab.tasks.criteria import read_ratings
+from tests.json_service import json_service
 from tests.unit.test_chat import answer, fault
 from tests.unit.test_forge_datasets import row
 
@@ -25,34 +25,17 @@ def service(monkeypatch):
     monkeypatch.setattr(chat, "LONGEST_WAIT_SECONDS", 0.01)
     monkeypatch.setattr(workers, "RETRY_SECONDS", (0.01,))
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            issue = body["messages"][1]["content"]
-            with lock:
-                server.asked.append(body)
-                word = next(word for word in server.script if word in issue)
-                status, reply = server.script[word].pop(0)
-            if status == 0:  # the connection goes
-                self.close_connection = True
-                return
-            data = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_):
-            pass
-
     lock = threading.Lock()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.script, server.asked = {}, []
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+
+    def reply(_path, _headers, body):
+        issue = body["messages"][1]["content"]
+        with lock:
+            server.asked.append(body)
+            return server.script[next(word for word in server.script if word in issue)].pop(0)
+
+    with json_service(reply) as server:
+        server.script, server.asked = {}, []
+        yield server
 
 
 def task(number, word):
@@ -61,7 +44,7 @@ def task(number, word):
 
 def policy(service, **changes):
     settings = {"kind": "checkpoint", "scaffold": "swe", "weights": "none"}
-    settings |= {"endpoint": f"http://127.0.0.1:{service.server_port}", **changes}
+    settings |= {"endpoint": service.url, **changes}
     return recipes.complete("policy", settings, "it")
 
 
@@ -196,7 +179,7 @@ def test_a_policy_that_answers_nothing_and_a_template_that_is_none(service, tmp_
 def test_a_hosted_rater_keeps_to_its_budget(service, tmp_path, monkeypatch):
     monkeypatch.setenv("SOME_KEY", "secret")
     settings = {"kind": "hosted", "scaffold": "swe", "model": "openai/toy", "api_key_env": "SOME_KEY"}
-    settings |= {"api_base": f"http://127.0.0.1:{service.server_port}/v1", "sampling": {"max_tokens": 16}}
+    settings |= {"api_base": f"{service.url}/v1", "sampling": {"max_tokens": 16}}
     settings |= {"price": {"input": 1.0, "output": 1.0}}
 
     def run(budget):
