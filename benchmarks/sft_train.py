@@ -28,6 +28,7 @@ from swelab.sft.metrics import read_metrics
 from swelab.sft.run_plan import plan_run
 from swelab.sft.step_log import METRICS
 from swelab.sft.torchtune_run import run_trainer
+from swelab.sft.training import check_inputs
 from tests.toy_checkpoint import make_checkpoint
 
 SHAPES = {
@@ -61,7 +62,7 @@ class Side:
         """Trains once, from the model and the rows in `folder`."""
         model, rows = folder / "model", folder / "data.jsonl"
         with tempfile.TemporaryDirectory(dir=folder) as work:
-            plan = plan_run(model, rows, self.recipe)
+            plan = plan_run(model, self.recipe, check_inputs(model, rows, self.recipe["train"]))
             run_trainer(model, rows, self.recipe, plan, Path(work) / "run")
             self.runs.append(read_metrics(Path(work) / "run" / "output" / METRICS))
 

@@ -1,14 +1,14 @@
 """The plan of a training run with what is known of its steps before they run."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from swelab.records import Record, read_json, read_jsonl, write_json
+from swelab.records import Record, read_json, write_json
 from swelab.sft.batches import Plan, plan_batches, write_plan
-from swelab.sft.chat_template import PlainRows
-from swelab.sft.lengths import ChatTokenizer
+from swelab.sft.lengths import Length
 from swelab.sft.metrics import planned_steps
 from swelab.sft.ranks import ranks_of
 from swelab.sft.settings import check_settings
@@ -49,18 +49,16 @@ class RunPlan:
         }
 
 
-def plan_run(base: Path, dataset: Path, recipe: Record) -> RunPlan:
-    """The plan of an sft recipe's run on a dataset that was checked.
+def plan_run(base: Path, recipe: Record, lengths: Sequence[Length]) -> RunPlan:
+    """The plan of an sft recipe's run on conversations of these lengths (`check_inputs`), two of each pair.
 
     Raises InputError for what cannot be planned (`plan_batches`, `check_settings`).
     """
     train, ranks = recipe["train"], ranks_of(recipe)
     check_settings(recipe)
     if train["dpo"]:
-        rows = sum(1 for _ in read_jsonl(dataset))
-        return RunPlan(None, [], rows // (train["batch_size"] * train["gradient_accumulation_steps"]))
-    tokenizer, plain = ChatTokenizer(base), PlainRows(base)
-    lengths = [tokenizer.measure(plain.of(row)) for row in read_jsonl(dataset)]
+        pairs = len(lengths) // 2
+        return RunPlan(None, [], pairs // (train["batch_size"] * train["gradient_accumulation_steps"]))
     plan = plan_batches([length.tokens for length in lengths], train, ranks)
     filled = recipe["trainer"] == "torchtune"
     steps = planned_steps(plan, lengths, read_json(base / "config.json"), filled)

@@ -2,13 +2,14 @@
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from swelab.provenance import packages
 from swelab.records import InputError, Record, check, read_jsonl, sha256_file
 from swelab.sft.adapter import write_adapter
 from swelab.sft.chat_template import PlainRows
-from swelab.sft.lengths import ChatTokenizer, same_vocabulary
+from swelab.sft.lengths import ChatTokenizer, Length, same_vocabulary
 from swelab.sft.preferences import sides_of
 from swelab.sft.ranks import ranks_of, recipe_of, share
 from swelab.sft.run_log import keep_log
@@ -34,8 +35,8 @@ def fine_tune(
 
     train = recipe["train"]
     recipe_of(recipe), share(train, ranks_of(recipe))
-    facts = check_inputs(base, dataset, train)
-    plan = plan_run(base, dataset, recipe)
+    lengths = check_inputs(base, dataset, train)
+    plan = plan_run(base, recipe, lengths)
     epoch = run_trainer(base, dataset, recipe, plan, work)
     loss = step_rows(work / "output" / STEPS)
     staged = stage(epoch, work / "checkpoint")
@@ -61,7 +62,7 @@ def fine_tune(
         "epochs": train["epochs"],
         "steps": loss[-1]["step"],
         "final_loss": loss[-1]["loss"],
-        **facts,
+        **facts(lengths, train),
         **plan.facts(),
         "packages": {name: version for name, version in packages().items() if name in MAKERS},
         "parity": parity,
@@ -69,8 +70,8 @@ def fine_tune(
     return manifest, loss
 
 
-def check_inputs(base: Path, dataset: Path, train: Record) -> Record:
-    """Facts of a training run, after base model and dataset were found fit for it.
+def check_inputs(base: Path, dataset: Path, train: Record) -> list[Length]:
+    """The lengths of a dataset's conversations, two of each pair, all found fit, as the base was.
 
     Raises InputError before anything starts: unreadable or cut-off weights, a vocabulary that
     differs between its two forms, a malformed row, a conversation longer than the model's context,
@@ -95,6 +96,13 @@ def check_inputs(base: Path, dataset: Path, train: Record) -> Record:
     need = train["batch_size"] * train["gradient_accumulation_steps"]
     if rows < need:
         raise InputError(f"{rows} rows", dataset, f"at least the {need} of one optimizer step")
+    return lengths
+
+
+def facts(lengths: Sequence[Length], train: Record) -> Record:
+    """What a manifest says of a run over conversations of these lengths."""
+    rows = len(lengths) // (2 if train.get("dpo") else 1)
+    need = train["batch_size"] * train["gradient_accumulation_steps"]
     return {
         "rows": rows,
         "rows_left_out_of_each_epoch": rows % need,

@@ -15,7 +15,7 @@ from swelab.sft.ranks import ranks_of, recipe_of
 from swelab.sft.run_plan import plan_run
 from swelab.sft.torchtune_bridge import STEPS, step_rows, write_config
 from swelab.sft.torchtune_run import configuration
-from swelab.sft.training import stage
+from swelab.sft.training import check_inputs, stage
 from tests.toy_checkpoint import conversations, make_checkpoint
 
 TRAIN = {
@@ -65,7 +65,7 @@ def plan(base, folder, recipe, kills):
     rows[0].get("messages", [{}])[-1]["weight"] = 1  # not torchtune's reader, which takes a second to start
     write_jsonl(dataset, rows)
     folder.mkdir()
-    run = plan_run(base, dataset, recipe)
+    run = plan_run(base, recipe, check_inputs(base, dataset, recipe["train"]))
     run.write(folder, recipe)
     write_config(folder / "c.yaml", configuration(base, dataset, folder, recipe, run))
     places = {"config": str(folder / "c.yaml"), "steps": str(folder / "steps")}

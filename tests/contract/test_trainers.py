@@ -19,6 +19,7 @@ from swelab.sft.run_plan import plan_run
 from swelab.sft.step_log import METRICS
 from swelab.sft.token_rows import TokenRows
 from swelab.sft.torchtune_run import COMMANDS
+from swelab.sft.training import check_inputs
 from tests.toy_checkpoint import conversations, make_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,7 +64,8 @@ def run(made, trainer, how):
     recipe = recipes.complete("sft", settings, "recipe")
     work = made / f"{trainer}-{how}"
     work.mkdir()
-    plan = plan_run(made / "toy", made / "data.jsonl", recipe)
+    lengths = check_inputs(made / "toy", made / "data.jsonl", recipe["train"])
+    plan = plan_run(made / "toy", recipe, lengths)
     plan.write(work, recipe)
     COMMANDS[trainer](made / "toy", made / "data.jsonl", recipe, plan, work)
     torch.manual_seed(0)

@@ -17,6 +17,7 @@ from swelab.sft.run_log import keep_log, publish_log
 from swelab.sft.run_plan import plan_run
 from swelab.sft.settings import check_settings, check_wandb
 from swelab.sft.step_log import StepLog
+from swelab.sft.training import check_inputs
 from tests.toy_checkpoint import conversations, make_checkpoint
 
 QWEN_7B = {
@@ -44,7 +45,7 @@ def run(tmp_path):
     write_jsonl(tmp_path / "data.jsonl", conversations(8))
     settings = {"base": "toy", "train": {"epochs": 2, "batch_size": 4, "device": "cpu"}}
     recipe = recipes.complete("sft", settings, "recipe")
-    plan = plan_run(base, tmp_path / "data.jsonl", recipe)
+    plan = plan_run(base, recipe, check_inputs(base, tmp_path / "data.jsonl", recipe["train"]))
     plan.write(tmp_path, recipe)
     told = {"lr": 0.1, "grad_norm": 2.0}
     first = StepLog(str(tmp_path / "output"), str(tmp_path / "planned.json"))

@@ -11,7 +11,7 @@ from swelab.records import InputError, read_json, write_jsonl
 from swelab.sft.lengths import ChatTokenizer
 from swelab.sft.torchtune_bridge import STEPS, step_rows, torchtune_config
 from swelab.sft.torchtune_run import FINISHED, prepare
-from swelab.sft.training import check_inputs, identity, stage
+from swelab.sft.training import check_inputs, facts, identity, stage
 from tests.toy_checkpoint import conversations, make_checkpoint
 
 
@@ -31,11 +31,13 @@ def train(**settings):
 
 
 def test_facts_of_a_run(base, dataset):
-    facts = check_inputs(base, dataset, train(batch_size=4, epochs=3))
-    assert facts["rows"] == 10 and facts["steps_per_epoch"] == 2 and facts["rows_left_out_of_each_epoch"] == 2
+    settings = train(batch_size=4, epochs=3)
     lengths = [ChatTokenizer(base).measure(row["messages"]) for row in conversations(10)]
-    assert facts["tokens"] == 3 * sum(length.tokens for length in lengths)
-    assert facts["assistant_tokens"] == 3 * sum(length.assistant_tokens for length in lengths)
+    assert check_inputs(base, dataset, settings) == lengths
+    told = facts(lengths, settings)
+    assert told["rows"] == 10 and told["steps_per_epoch"] == 2 and told["rows_left_out_of_each_epoch"] == 2
+    assert told["tokens"] == 3 * sum(length.tokens for length in lengths)
+    assert told["assistant_tokens"] == 3 * sum(length.assistant_tokens for length in lengths)
 
 
 def no_assistant(rows):
