@@ -1,28 +1,32 @@
 """Useful training tokens a second: the shipped setting (not packed, batch 1) beside ours, by torchtune.
 
     python -m benchmarks.sft_train [--model small] [--rows 320] [--repeats 3] [--threads 2]
+    python -m benchmarks.sft_train --base results/models/tiny --dataset results/sft/demo/dataset.jsonl
     python -m benchmarks.sft_train --device cuda --model qwen2.5-7b --longest 8000 --repeats 1
 
-On a CPU ours is `group_by_length`: the same conversations in each step, dealt into forward passes by length;
-the losses of all steps are compared. On a GPU it is `packed`: packs of `--max-seq-len` tokens, as many in a
-step as hold the tokens of a shipped step; the losses are compared over the tokens seen. Models have random
-weights in the named shape, conversations are made with a long tail of lengths, eight of them make a shipped
-step. Both sides are whole trainings in processes of their own, on the same rows, and take turns; the first
-steps are not timed, and of each other step the fastest run counts. Prints a table, then loss_difference=...,
-ratio_vs_shipped_total=... (all tokens a second), ratio_vs_shipped=... (those with loss) and, for the 7B,
-tokens_per_second=...; exit code 1 where the losses differ.
+On a CPU ours is `group_by_length` on as many ranks of one thread as the shipped setting has threads, without
+activation checkpointing: the same conversations in each step, dealt into forward passes by length; the losses
+of all steps are compared. The shipped setting is run as it is, with checkpointing, and without. On a GPU ours
+is `packed`: packs of `--max-seq-len` tokens, as many in a step as hold the tokens of a shipped step; losses
+are compared over the tokens seen. Models have random weights in the named shape, conversations are made with
+a long tail of lengths, or both are those of an experiment; eight conversations make a shipped step. All sides
+are whole trainings in processes of their own, on the same rows, and take turns; the first steps are not
+timed, and of each other step the fastest run counts. Prints a table, then loss_difference=...,
+ratio_vs_shipped_total=... (all tokens a second), ratio_vs_shipped=... (those with loss), on a CPU
+ratio_without_checkpointing=... and, for the 7B, tokens_per_second=...; exit code 1 where the losses differ.
 """
 
 import argparse
 import os
 import random
+import shutil
 import tempfile
 from pathlib import Path
 
 from benchmarks.random_weights import write_config, write_weights
 from swelab import recipes
 from swelab.console import run_script
-from swelab.records import Record, write_jsonl
+from swelab.records import Record, read_jsonl, write_jsonl
 from swelab.sft.lengths import ChatTokenizer
 from swelab.sft.metrics import read_metrics
 from swelab.sft.run_plan import plan_run
@@ -119,23 +123,30 @@ def words(chance: random.Random, count: int) -> str:
     return "".join(chance.choice("0123456789") for _ in range(count))
 
 
-def settings_of(args: argparse.Namespace, tokens: float) -> tuple[Side, Side]:
-    """The shipped setting, and ours. tokens: of a row, on average."""
-    both: Record = {"device": args.device, "threads": args.threads, "epochs": args.epochs, "lr": args.lr}
+def settings_of(args: argparse.Namespace, tokens: float) -> list[Side]:
+    """Ours, the shipped setting, and on a CPU that without checkpointing. tokens: of a row, on average."""
+    both: Record = {"device": args.device, "epochs": args.epochs, "lr": args.lr}
+    shipped = {**both, "threads": args.threads, "batch_size": 1, "gradient_accumulation_steps": STEP}
+    kept = {"activation_checkpointing": True}
     if args.device == "cuda":
-        both |= {"compile": True, "activation_checkpointing": True, "clip_grad_norm": None}
-    shipped = {**both, "batch_size": 1, "gradient_accumulation_steps": STEP}
+        kept |= {"compile": True, "clip_grad_norm": None}
     if args.packed:
         packs = max(1, round(STEP * tokens / args.max_seq_len))
         packed = {"packed": True, "max_seq_len": args.max_seq_len, "gradient_accumulation_steps": packs}
-        return side("shipped: batch 1", shipped), side("ours: packed", {**both, **packed})
-    grouped = {"group_by_length": True, "max_batch_tokens": args.max_batch_tokens}
-    return side("shipped: batch 1", shipped), side("ours: grouped", {**both, "batch_size": STEP, **grouped})
+        ours = {**both, **kept, **packed, "threads": args.threads}
+        return [side("ours: packed", ours), side("shipped: batch 1", {**shipped, **kept})]
+    grouped = {"group_by_length": True, "max_batch_tokens": args.max_batch_tokens, "threads": 1}
+    return [
+        side("ours: grouped", {**both, "batch_size": STEP, **grouped}, args.threads),
+        side("shipped: batch 1", {**shipped, **kept}),
+        side("the same, all kept", shipped),
+    ]
 
 
-def side(name: str, train: Record) -> Side:
+def side(name: str, train: Record, ranks: int = 1) -> Side:
     """A side with these `train` settings."""
-    return Side(name, recipes.complete("sft", {"base": "made", "train": train}, "benchmark"))
+    settings = {"base": "made", "train": train, "job": {"ranks": ranks}}
+    return Side(name, recipes.complete("sft", settings, "benchmark"))
 
 
 def loss_difference(one: list[Record], other: list[Record]) -> float:
@@ -162,31 +173,43 @@ def stretches(rows: list[Record], end: int, count: int = 10) -> list[float]:
 
 
 def compare(args: argparse.Namespace, folder: Path) -> int:
-    """Runs both sides in turn and prints what they did; 1 where they do not learn alike."""
-    make_model(folder / "model", args.model, 4 * args.longest, args.device)
-    rows = rows_of(args.rows, args.longest)
-    write_jsonl(folder / "data.jsonl", rows)
+    """Runs all sides in turn and prints what they did; 1 where they do not learn alike."""
+    inputs(args, folder)
+    rows = list(read_jsonl(folder / "data.jsonl"))
     measure = ChatTokenizer(folder / "model").measure
     tokens = [measure(row["messages"]).tokens for row in rows]
     told = f"{len(rows)} rows of {min(tokens)} to {max(tokens)} tokens, {sum(tokens)} together"
     load = os.getloadavg()[0]
-    print(f"{args.model} on {args.device}: {told}; {STEP} rows a step; load {load:.1f}")
+    print(f"{args.base or args.model} on {args.device}: {told}; {STEP} rows a step; load {load:.1f}")
     print(ROW.format("", "steps", "seconds", "tokens/s", "with loss/s", "padding", "MFU", "peak memory"))
-    shipped, ours = settings_of(args, sum(tokens) / len(tokens))
+    sides = settings_of(args, sum(tokens) / len(tokens))
     for _ in range(args.repeats):
-        for each in (shipped, ours):
+        for each in sides:
             each.run(folder)
-    shipped.show()
-    ours.show()
-    difference = loss_difference(ours.runs[0], shipped.runs[0])
+    for each in sides:
+        each.show()
+    ours, shipped, *kept = sides
+    difference = max(loss_difference(ours.runs[0], other.runs[0]) for other in sides[1:])
     ratios = [ours.timed(column) / shipped.timed(column) for column in ("tokens", "trained_tokens")]
     print(f"load at the end {os.getloadavg()[0]:.1f}")
     print(f"loss_difference={difference:.2e}")
     print(f"ratio_vs_shipped_total={ratios[0]:.2f}")
     print(f"ratio_vs_shipped={ratios[1]:.2f}  (mark: {MARKS[args.device]})")
+    for other in kept:
+        print(f"ratio_without_checkpointing={ours.timed('tokens') / other.timed('tokens'):.2f}")
     if args.model == "qwen2.5-7b":
         print(f"tokens_per_second={ours.timed('tokens'):.0f}  (mark: {MARK_7B})")
     return int(difference > (ALIKE_PACKED if args.packed else ALIKE))
+
+
+def inputs(args: argparse.Namespace, folder: Path) -> None:
+    """The model and the rows of an experiment, or made ones, as `model` and `data.jsonl` in `folder`."""
+    if args.base:
+        shutil.copytree(args.base, folder / "model")
+        shutil.copyfile(args.dataset, folder / "data.jsonl")
+        return
+    make_model(folder / "model", args.model, 4 * args.longest, args.device)
+    write_jsonl(folder / "data.jsonl", rows_of(args.rows, args.longest))
 
 
 def main() -> int:
@@ -195,6 +218,8 @@ def main() -> int:
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--model", choices=tuple(SHAPES), default="small")
+    parser.add_argument("--base", type=Path, help="a model's folder, in place of a made one")
+    parser.add_argument("--dataset", type=Path, help="rows for it")
     parser.add_argument("--rows", type=int, default=320, help="conversations")
     parser.add_argument("--longest", type=int, default=1024, help="tokens of the longest, about")
     parser.add_argument("--epochs", type=int, default=1)
@@ -208,6 +233,8 @@ def main() -> int:
     parser.add_argument("--packed", action="store_true", help="packs; on a GPU this is what is measured")
     args = parser.parse_args()
     args.packed = args.packed or args.device == "cuda"
+    if bool(args.base) != bool(args.dataset):
+        parser.error("--base and --dataset go together")
     with tempfile.TemporaryDirectory() as name:
         return compare(args, Path(name))
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 
 from swelab.records import InputError, Record, read_json, write_bytes
+from swelab.sft.grouping import Cost, deal, padded_tokens
 from swelab.sft.ranks import Ranks, share
 
 Batch = list[int]
@@ -64,9 +65,10 @@ class Plan:
         return max(lengths[row] for row in batch) * len(batch)
 
 
-def plan_batches(lengths: Sequence[int], train: Record, ranks: Ranks) -> Plan:
+def plan_batches(lengths: Sequence[int], train: Record, ranks: Ranks, cost: Cost = padded_tokens) -> Plan:
     """The plan of a run over rows of these lengths (tokens) with a recipe's `train` settings.
 
+    cost: what a forward pass takes, for rows that are grouped.
     Raises InputError: a row longer than a pack, fewer rows or packs than a step needs, a step that ranks
     cannot share.
     """
@@ -85,7 +87,7 @@ def plan_batches(lengths: Sequence[int], train: Record, ranks: Ranks) -> Plan:
     how = "plain"
     if train["group_by_length"]:
         how = "grouped"
-        epochs, passes = _grouped(epochs, lengths, train["max_batch_tokens"], ranks.total)
+        epochs, passes = _grouped(epochs, lengths, train["max_batch_tokens"], ranks.total, cost)
     flat = [[batch for step in epoch for batch in step] for epoch in epochs]
     return Plan(how, ranks.total, passes, flat, train["max_seq_len"], len(lengths))
 
@@ -106,40 +108,13 @@ def _plain(order: Sequence[int], step: int, ranks: int, passes: int, batch: int)
 
 
 def _grouped(
-    epochs: list[list[list[Batch]]], lengths: Sequence[int], bound: int, ranks: int
+    epochs: list[list[list[Batch]]], lengths: Sequence[int], bound: int, ranks: int, cost: Cost
 ) -> tuple[list[list[list[Batch]]], int]:
     """Steps with their rows dealt anew, and the passes of a rank, which are as many in every step."""
     steps = [[row for batch in step for row in batch] for epoch in epochs for step in epoch]
-    fitted = [_fit(rows, lengths, bound) for rows in steps]
-    passes = max(-(-len(groups) // ranks) for groups in fitted)
-    dealt = iter([_split(groups, passes * ranks, lengths) for groups in fitted])
-    return [[next(dealt) for _ in epoch] for epoch in epochs], passes
-
-
-def _fit(rows: Sequence[int], lengths: Sequence[int], bound: int) -> list[Batch]:
-    """Rows, longest first, in batches whose padded size is within the bound."""
-    groups: list[Batch] = []
-    for row in sorted(rows, key=lambda row: (-lengths[row], row)):
-        if groups and lengths[groups[-1][0]] * (len(groups[-1]) + 1) <= bound:
-            groups[-1].append(row)
-        else:
-            groups.append([row])
-    return groups
-
-
-def _split(groups: list[Batch], count: int, lengths: Sequence[int]) -> list[Batch]:
-    """`count` batches, the largest first: ranks that wait for each other get batches of a size."""
-
-    def size(group: Batch) -> int:
-        return lengths[group[0]] * len(group)
-
-    groups = list(groups)
-    while len(groups) < count:
-        largest = max((group for group in groups if len(group) > 1), key=size)
-        middle = len(largest) // 2
-        groups.remove(largest)
-        groups += [largest[:middle], largest[middle:]]
-    return sorted(groups, key=size, reverse=True)
+    dealt, passes = deal(steps, lengths, bound, ranks, cost)
+    each = iter(dealt)
+    return [[next(each) for _ in epoch] for epoch in epochs], passes
 
 
 def _packed(lengths: Sequence[int], train: Record, ranks: Ranks, passes: int) -> Plan:

@@ -21,6 +21,7 @@ import torch
 
 from swelab.records import Record, write_bytes
 from swelab.sft.batches import Plan
+from swelab.sft.grouping import Cost
 from swelab.sft.lengths import Length
 
 COLUMNS = (
@@ -31,6 +32,9 @@ COLUMNS = (
 PEAKS = {"H200": 989.5e12, "H100": 989.5e12, "B200": 2250e12, "A100": 312e12, "L40S": 362e12}
 """FLOP/s of GPUs in bf16, dense, as their data sheets say (SXM where forms differ)."""
 MATRIX, TRIES = 1024, 5
+LAYER_FLOPS = {"cpu": 1e8, "cuda": 2e11}
+"""What could be computed while a layer's operations are started, forward and backward (measured: 2 to 3 ms on
+one core; taken for a GPU: half a millisecond)."""
 
 
 def weights_multiplied(config: Mapping[str, Any]) -> int:
@@ -42,12 +46,18 @@ def weights_multiplied(config: Mapping[str, Any]) -> int:
     return config["num_hidden_layers"] * layer + hidden * config["vocab_size"]
 
 
-def row_flops(config: Mapping[str, Any], tokens: int) -> int:
-    """FLOPs that training on a row of so many tokens takes, forward and backward."""
+def row_flops(config: Mapping[str, Any], tokens: Any) -> Any:
+    """FLOPs that training on a row of so many tokens takes, forward and backward; or on rows, of an array."""
     heads = config["num_attention_heads"]
     width = heads * (config.get("head_dim") or config["hidden_size"] // heads)
     attention = 6 * config["num_hidden_layers"] * width * tokens**2
     return 6 * weights_multiplied(config) * tokens + attention
+
+
+def pass_cost(config: Mapping[str, Any], device: str) -> Cost:
+    """What a forward and backward pass of so many rows takes, padded to so many tokens, in FLOPs."""
+    fixed = LAYER_FLOPS[device] * config["num_hidden_layers"]
+    return lambda rows, tokens: fixed + rows * row_flops(config, tokens)
 
 
 def planned_steps(

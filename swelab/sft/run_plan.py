@@ -9,7 +9,7 @@ import torch
 from swelab.records import Record, read_json, write_json
 from swelab.sft.batches import Plan, plan_batches, write_plan
 from swelab.sft.lengths import Length
-from swelab.sft.metrics import planned_steps
+from swelab.sft.metrics import pass_cost, planned_steps
 from swelab.sft.ranks import ranks_of
 from swelab.sft.settings import check_settings
 
@@ -59,9 +59,10 @@ def plan_run(base: Path, recipe: Record, lengths: Sequence[Length]) -> RunPlan:
     if train["dpo"]:
         pairs = len(lengths) // 2
         return RunPlan(None, [], pairs // (train["batch_size"] * train["gradient_accumulation_steps"]))
-    plan = plan_batches([length.tokens for length in lengths], train, ranks)
-    filled = recipe["trainer"] == "torchtune"
-    steps = planned_steps(plan, lengths, read_json(base / "config.json"), filled)
+    config = read_json(base / "config.json")
+    cost = pass_cost(config, device_of(train))
+    plan = plan_batches([length.tokens for length in lengths], train, ranks, cost)
+    steps = planned_steps(plan, lengths, config, fixed=recipe["trainer"] == "torchtune")
     return RunPlan(plan, steps, plan.steps_per_epoch)
 
 
