@@ -10,6 +10,7 @@ from swelab.grading.patches import reversed_patch
 from swelab.images.names import image_name, is_file, parse
 from swelab.records import InputError, Record, atomic, line, read_json
 from swelab.tasks.history import is_bug
+from swelab.tasks.published_rows import is_private
 
 LISTS = ("instance_ids.txt", "docker_images.txt")
 ROWS = ("evaluation.jsonl", "gold.jsonl", "slime.jsonl", "miles.jsonl")
@@ -48,7 +49,7 @@ def export(
                 files["docker_images.txt"].write(f"{image}\n".encode())
             for file, form in forms.items():
                 if (row := form(task)) is None:
-                    left_out[f"{file}: binary patch"] += 1
+                    left_out[f"{file}: {'private answers' if is_private(task) else 'binary patch'}"] += 1
                     continue
                 files[file].write(line(row))
                 counts[file] += 1
@@ -85,7 +86,9 @@ def evaluation_row(task: Record) -> Record:
 
 
 def gold_prediction(task: Record) -> Record | None:
-    """The repair as a prediction; None where it cannot be written, because the row holds a binary bug."""
+    """The repair as a prediction; None for a binary bug, and where answers are private."""
+    if is_private(task):
+        return None
     try:
         patch = reversed_patch(task["patch"]) if is_bug(task) else task["patch"]
     except ValueError:

@@ -27,6 +27,7 @@ from swelab.sandbox import Limits, SandboxError
 from swelab.shards import run_shard
 from swelab.streams import Outline
 from swelab.tasks.checkout import encode_patch, git, gold_patch
+from swelab.tasks.published_rows import is_private
 
 VERSION = 1
 """Part of every key: raised when the same task could get another verdict."""
@@ -46,18 +47,20 @@ def validate(
     """The lock of `tasks` (schema `lock`). settings: the recipe's `validate`; finished runs are journalled.
 
     Tasks are taken BLOCK at a time: of the others only the verdicts are held, and runs are shared inside a
-    block. refused: why tasks are not even tried, by instance id; they are broken.
+    block. refused: why tasks are not even tried, by instance id; they are broken. Those whose answers are
+    private are kept as they are.
 
     Raises InputError (unusable tasks, none kept), Fault when runs were lost to infrastructure again and
     again.
     """
     outline = Outline()
     parts: dict[str, list[Record]] = {"kept": [], "flaky": [], "broken": []}
-    rows = map(outline.add, tasks)
+    rows, private = map(outline.add, tasks), 0
     while block := list(islice(rows, BLOCK)):
-        seen = _seen(
-            [task for task in block if task["instance_id"] not in refused], settings, bench, journal, workers
-        )
+        usable = [task for task in block if task["instance_id"] not in refused]
+        tried = [task for task in usable if not is_private(task)]
+        private += len(usable) - len(tried)
+        seen = _seen(tried, settings, bench, journal, workers)
         for task in block:
             part, row = _judge(task, seen.get(task["instance_id"], {}), bench, refused)
             parts[part].append(row)
@@ -67,7 +70,7 @@ def validate(
             f"no task is valid; {first['instance_id']}: {first['reason']}", expected="gold patches that work"
         )
     facts = {"tasks_digest": outline.digest, "total": len(outline.ids), "settings": settings}
-    return facts | parts
+    return facts | parts | ({"private": private} if private else {})
 
 
 def _seen(
@@ -209,6 +212,8 @@ def _judge(
     name = {"instance_id": task["instance_id"]}
     if why := refused.get(task["instance_id"]):
         return "broken", name | {"reason": why, "gold_resolved": 0}
+    if is_private(task):
+        return "kept", name | {"task": digest(task), "place": bench.place(task), "seconds": 0.0}
     part, reason, resolved = _sentence(results)
     if part != "kept":
         return part, name | {"reason": reason, "gold_resolved": resolved}

@@ -73,14 +73,16 @@ def read_grades(grades: Iterable[Record], known: set[str], subset: str) -> tuple
 def validation(lock: Record) -> Record:
     """What a report says of the gate that its tasks passed: counts, and the ids that were left out."""
     dropped = [*lock["flaky"], *lock["broken"]]
-    runs, kept = lock["settings"]["gold_runs"], len(lock["kept"])
+    runs, kept, private = lock["settings"]["gold_runs"], len(lock["kept"]), lock.get("private", 0)
+    valid = kept - private
     counts = [row["gold_resolved"] for row in dropped]
     return {
         "gold_runs": runs,
-        "gold_tasks": lock["total"],
-        "gold_resolved_each_time": kept + sum(count == runs for count in counts),
-        "gold_runs_resolved": kept * runs + sum(counts),
+        "gold_tasks": lock["total"] - private,
+        "gold_resolved_each_time": valid + sum(count == runs for count in counts),
+        "gold_runs_resolved": valid * runs + sum(counts),
         "kept": kept,
+        **({"private": private} if private else {}),
         "flaky": len(lock["flaky"]),
         "broken": len(lock["broken"]),
         "flaky_ids": [row["instance_id"] for row in lock["flaky"]],

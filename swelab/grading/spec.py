@@ -13,6 +13,7 @@ from swelab.grading.logs import DEFAULT_PARSER, OFFICIAL_END, VERBOSE_PARSER
 from swelab.grading.patches import touched_paths
 from swelab.grading.protected import is_protected
 from swelab.records import InputError, Record
+from swelab.tasks.published_rows import is_private
 
 DEFAULT_TIMEOUT = 600
 EVAL_TIMEOUT = 1800
@@ -139,6 +140,10 @@ class RunSpec:
 
 def read_spec(task: Record) -> RunSpec:
     """The run specification of a task row. Raises InputError when the row does not say how to test."""
+    if is_private(task):
+        raise InputError(
+            "its tests are private", task["instance_id"], "`scorer: sb-cli` in the subset's recipe"
+        )
     if not all(isinstance(task.get(name), list) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")):
         task = {**task, **{name: _tests(task, name) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}}
     if task.get("test_cmd"):

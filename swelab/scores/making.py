@@ -118,7 +118,8 @@ def training_gates(evidence: Evidence) -> Iterator[list[str]]:
         if subset in evidence.gates:
             told = evidence.gates[subset]["figures"]
             reasons = {f"{kind}: {meaning}": told[kind] for kind, meaning in validation.KINDS.items()}
-            yield gate(f"Validating {escape(subset)}", told["gold_tasks"], told["kept"], reasons)
+            entered = told["gold_tasks"] + told.get("private", 0)
+            yield gate(f"Validating {escape(subset)}", entered, told["kept"], reasons)
     for run in evidence.expert_runs:
         name, ends = run_name(evidence, run), run.report.get("outcomes", {})
         others = {outcome: count for outcome, count in ends.items() if outcome != "submitted"}

@@ -17,6 +17,7 @@ GATE_FIELDS = (
     "gold_resolved_each_time",
     "gold_runs_resolved",
     "kept",
+    "private",
     "flaky",
     "broken",
 )
@@ -93,7 +94,7 @@ def score(
         "instances": verdicts if len(reports) > 1 else {name: row[0] for name, row in verdicts.items()},
     }
     if gate := reports[0].get("validation"):
-        record["validation"] = {name: gate[name] for name in GATE_FIELDS}
+        record["validation"] = {name: gate[name] for name in GATE_FIELDS if name in gate}
     check(record, "score", f"score of {policy} on {subset}")
     return record
 

@@ -20,9 +20,14 @@ def sentence(evidence: Evidence, subset: str) -> str:
     if gate is None:
         return note("The tasks were not validated: there is no lock of them.", warns=True)
     told = gate["figures"]
+    private = told.get("private", 0)
+    unseen = f"{private:,} tasks were not validated, as their answers are private. " if private else ""
+    if not told["gold_tasks"]:
+        return note(unseen.strip())
     return note(
-        f"Validation: {told['kept']:,} of {told['gold_tasks']:,} tasks valid; gold patches resolved "
-        f"{gold(told)} runs ({told['gold_runs']:,} each); {told['flaky']:,} flaky, {told['broken']:,} broken"
+        f"{unseen}Validation: {told['kept'] - private:,} of {told['gold_tasks']:,} tasks valid; "
+        f"gold patches resolved {gold(told)} runs ({told['gold_runs']:,} each); "
+        f"{told['flaky']:,} flaky, {told['broken']:,} broken"
         f"{' (left out)' if told['flaky'] + told['broken'] else ''}."
     )
 
@@ -38,8 +43,9 @@ def overview(evidence: Evidence) -> str:
     for subset in evidence.layout.subsets:
         if subset in evidence.gates:
             told = evidence.gates[subset]["figures"]
-            counts = (f"{told[name]:,}" for name in ("gold_tasks", "kept", "flaky", "broken"))
-            rows.append([escape(subset), *counts, gold(told)])
+            valid = told["kept"] - told.get("private", 0)
+            counts = (told["gold_tasks"], valid, told["flaky"], told["broken"])
+            rows.append([escape(subset), *(f"{count:,}" for count in counts), gold(told)])
         else:
             rows.append([escape(subset), *["not validated"] * 5])
     head = ["Subset", "Tasks", "Valid", "Flaky", "Broken", "Gold runs resolved"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from swelab.records import InputError, Record, check, read_jsonl
 from swelab.tasks.patch_text import language, patch_size
+from swelab.tasks.published_rows import is_private
 
 Test = Callable[[Record], bool]
 
@@ -18,6 +19,8 @@ MEASURES: dict[str, Callable[[Record], int]] = {
     "patch_files": lambda row: patch_size(row["patch"])[1],
 }
 """What `min_...` and `max_...` bound: tests, characters of the issue, lines added and removed, files."""
+OF_ANSWERS = ("fail_to_pass", "patch_lines", "patch_files")
+"""What nobody knows of a task whose answers are private: no bound is held against it."""
 
 
 class Criteria:
@@ -79,11 +82,15 @@ def _by_bound(criteria: Record) -> Iterator[tuple[str, Test]]:
 
 
 def _at_least(name: str, least: int, row: Record) -> bool:
-    return MEASURES[name](row) >= least
+    return _unknown(name, row) or MEASURES[name](row) >= least
 
 
 def _at_most(name: str, most: int, row: Record) -> bool:
-    return MEASURES[name](row) <= most
+    return _unknown(name, row) or MEASURES[name](row) <= most
+
+
+def _unknown(name: str, row: Record) -> bool:
+    return name in OF_ANSWERS and is_private(row)
 
 
 def _by_rating(criteria: Record, ratings: Mapping[str, int] | None) -> Iterator[tuple[str, Test]]:

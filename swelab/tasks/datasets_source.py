@@ -29,9 +29,10 @@ def make_tasks(
 
     A row is dropped for the first reason that holds. Rows keep all their keys; lists written as JSON strings
     become lists. With a larger limit the first rows are the same. A row means what its publisher says:
-    SWE-smith's `patch` is the bug, SWE-bench's is the fix. `downloads` keeps the files of published sets.
-    excluded: tasks whose instance, repository at a commit, or change no row may share. ratings: difficulty by
-    instance. Raises InputError naming the file, the row and the field; HubError.
+    SWE-smith's `patch` is the bug, SWE-bench's is the fix. A row without patch or tests is dropped, unless
+    the recipe's answers are private: then it says so of itself. `downloads` keeps the files of published
+    sets. excluded: tasks whose instance, repository at a commit, or change no row may share. ratings:
+    difficulty by instance. Raises InputError naming the file, the row and the field; HubError.
     """
     where = recipe.get("path") or f"{recipe.get('dataset')}, split {recipe['split']}"
     criteria, others = Criteria(recipe["criteria"], ratings), Identities.of(excluded)
@@ -42,7 +43,10 @@ def make_tasks(
     for number, raw in enumerate(_rows(recipe, downloads)):
         row = read_row(raw, f"{where}, row {number}", recipe["images"])
         name = row["instance_id"]
-        reason = lacks(row) or criteria.miss(row) or others.shares(row)
+        missing = lacks(row)
+        if missing and recipe["answers"] == "private":
+            missing, row["answers"] = "", "private"
+        reason = missing or criteria.miss(row) or others.shares(row)
         if reason:
             drops[reason] += 1
         elif name not in kept:

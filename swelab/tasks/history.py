@@ -29,7 +29,9 @@ class HistoryRefused(Fault):
 
 def is_bug(task: Record) -> bool:
     """Whether the row's patch makes the bug (SWE-smith) and does not repair it (SWE-bench, SWE-Gym)."""
-    return not any(task.get(name) for name in ("test_patch", "eval_script", "version"))
+    return bool(task["patch"]) and not any(
+        task.get(name) for name in ("test_patch", "eval_script", "version")
+    )
 
 
 def patched_files(task: Record) -> list[str]:

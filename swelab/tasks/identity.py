@@ -29,10 +29,10 @@ def repo_commit(task: Record) -> str:
 
 
 def change(task: Record) -> str:
-    """What stands for the bug of a task: the hash in a row of ours, else that of what repairs it."""
+    """What stands for the bug of a task: the hash in a row of ours, else that of what repairs it; or ""."""
     if task.get("repo_recipe") and task.get("bug"):
         return str(task["bug"])
-    return change_hash(task["patch"], backwards=is_bug(task))
+    return change_hash(task["patch"], backwards=is_bug(task)) if task["patch"] else ""
 
 
 def change_hash(patch: str, backwards: bool = False) -> str:
@@ -74,6 +74,7 @@ class Identities:
             found.repo_commit.add(repo_commit(task))
             found.patch.add(change(task))
         found.repo_commit.discard("")
+        found.patch.discard("")
         return found
 
     def shares(self, task: Record) -> str:

@@ -36,8 +36,13 @@ def read_row(raw: Any, where: str, images: str = "swe-bench") -> Record:
     return row
 
 
+def is_private(task: Record) -> bool:
+    """Whether a task's patch and tests were not published: it can be attempted, not judged here."""
+    return task.get("answers") == "private"
+
+
 def lacks(row: Record) -> str:
-    """The reason for which a row can be no task: sets whose answers are private publish them empty; or ""."""
+    """What a row has not that a task needs: sets whose answers are private publish them empty; or ""."""
     return next((f"empty_{name}" for name in ("patch", "FAIL_TO_PASS") if not row[name]), "")
 
 

@@ -11,12 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from swelab.grading.report import build_report
-from swelab.records import read_jsonl
+from swelab import recipes
+from swelab.grading.gate import validate
+from swelab.grading.report import build_report, validation
+from swelab.grading.shard import Bench
+from swelab.grading.spec import read_spec
+from swelab.journal import Journal
+from swelab.records import InputError, check, read_jsonl, write_json
 from swelab.scores.score import score as scored
 from swelab.service import Refused, ServiceError, submission
 from swelab.service.sb_cli import Benchmark, SbCli
 from swelab.service.submission import Waiting, judge, sendable
+from swelab.tasks.checkout import RepoStore
+from swelab.tasks.datasets_source import make_tasks
 from swelab.tasks.rows import load_tasks
 from tests.conftest import run_python
 from tests.contract.sb_service import KEY, Service, serving
@@ -114,10 +121,11 @@ def other_ids(report):
     return json.loads(json.dumps(report).replace("a__b", "x__b"))
 
 
-def script(folder, address, **environment):
+def script(folder, address, lock=None, **environment):
     command = ["-m", "scripts.submit_predictions", "--tasks", folder / "tasks.json", "--policy", "p"]
     command += ["--predictions", folder / "preds.json", "--recipe", folder / "verified.yaml"]
     command += ["--sb-cli", PROGRAM, "--progress", folder / "work", "--output", folder / "run.json"]
+    command += ["--lock", lock] if lock else []
     told = {**os.environ, "SWEBENCH_API_KEY": KEY, "SWEBENCH_API_URL": address, **environment}
     return subprocess.Popen(
         [sys.executable, *map(str, [*command, "--poll-seconds", "0.1"])],
@@ -136,6 +144,57 @@ def files(tmp_path, task):
     return tmp_path
 
 
+def graded(files, *more):
+    """The grades that `scripts.grade` makes from the record of a run."""
+    names = ["--tasks", files / "tasks.json", "--policy", "p", "--subset", "s", *more]
+    command = ["-m", "scripts.grade", *names, "--predictions", files / "preds.json", "--service"]
+    command += [files / "run.json", "--repos-dir", files, "--progress", files / "journal.jsonl"]
+    made = run_python(*command, "--output", files / "grades.jsonl")
+    assert made.returncode == 0, made.stderr
+    return list(read_jsonl(files / "grades.jsonl"))
+
+
+class Pulled:
+    """An image that was pulled, as far as its digest goes."""
+
+    digest = "sha256:" + "a" * 64
+
+
+def test_tasks_whose_answers_are_private_are_scored(files):
+    """From published rows without patch and tests to a score; nothing of it runs in a sandbox."""
+    published = {"repo": "a/b", "patch": "", "test_patch": "", "problem_statement": "Broken.", "version": "1"}
+    rows = [{**published, "instance_id": name, "FAIL_TO_PASS": "[]", "PASS_TO_PASS": "[]"} for name in IDS]
+    write_json(files / "rows.json", rows)
+    settings = {"source": "dataset", "path": str(files / "rows.json"), "answers": "private"}
+    recipe = recipes.complete("subset", {**settings, "scorer": "sb-cli", "service": "swe-bench-m"}, "it")
+    write_json(files / "tasks.json", list(make_tasks(recipe)[0]))
+    write_json(files / "verified.yaml", recipe)
+    tasks = load_tasks(files / "tasks.json")
+    bench = Bench(RepoStore(files, files), None, dict.fromkeys(IDS, Pulled()))
+    with Journal(files / "validation.jsonl") as journal:
+        lock = validate(
+            tasks, recipe["validate"], bench, journal, 1, {IDS[3]: "its image could not be pulled"}
+        )
+    check(lock, "lock", "test")
+    write_json(files / "lock.json", lock)
+    assert (len(lock["kept"]), len(lock["broken"]), lock["private"]) == (3, 1, 3)
+    write_json(files / "preds.json", {name: PREDICTIONS[name] for name in IDS[:3]})
+    with serving(Service(resolved=IDS[1:2])) as address:
+        done = script(files, address, lock=files / "lock.json")
+        assert done.wait(60) == 0, done.stderr.read()
+    grades = graded(files, "--lock", files / "lock.json")
+    kept = [task for task in tasks if task["instance_id"] != IDS[3]]
+    report = build_report(kept, grades, "p", "s") | {"validation": validation(lock)}
+    check(report, "report", "test")
+    score = scored(kept, report, "p", "s")
+    assert (score["resolved"], score["total"]) == (1, 3)
+    told = score["validation"]
+    assert (told["gold_tasks"], told["kept"], told["private"], told["broken"]) == (1, 3, 3, 1)
+    assert told["gold_runs_resolved"] == 0
+    with pytest.raises(InputError, match="its tests are private; expected `scorer: sb-cli`"):
+        read_spec(tasks[0])
+
+
 def test_a_killed_run_is_taken_up_and_scored(files):
     """Killed while it waits; then the same command, and the grades, report and score made from its record."""
     service = Service(resolved=IDS[1:3], looks=10**6)
@@ -152,13 +211,8 @@ def test_a_killed_run_is_taken_up_and_scored(files):
         said = done.communicate(timeout=60)
     assert done.returncode == 0, said
     assert "2/4 resolved" in said[0] and sorted(service.posts) == IDS
-    names = ["--tasks", files / "tasks.json", "--policy", "p", "--subset", "s"]
-    command = ["-m", "scripts.grade", *names, "--predictions", files / "preds.json", "--service"]
-    command += [files / "run.json", "--repos-dir", files, "--progress", files / "journal.jsonl"]
-    made = run_python(*command, "--output", files / "grades.jsonl")
-    assert made.returncode == 0, made.stderr
     tasks = load_tasks(files / "tasks.json")
-    report = build_report(tasks, read_jsonl(files / "grades.jsonl"), "p", "s")
+    report = build_report(tasks, graded(files), "p", "s")
     score = scored(tasks, report, "p", "s")
     assert (score["resolved"], score["total"]) == (2, 4) and score["statuses"]["empty_patch"] == 1
 

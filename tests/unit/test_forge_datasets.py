@@ -6,12 +6,12 @@ import pytest
 import yaml
 
 from swelab import recipes
+from swelab.exports import gold_prediction
 from swelab.records import InputError, write_json
 from swelab.tasks.datasets_source import make_tasks
+from swelab.tasks.identity import Identities
 from swelab.tasks.rows import load_tasks
 from tests.at_hand import DATA, needs_rows
-
-"""Folder with published SWE-bench rows (swebench_*.json); its tests skip without it."""
 
 
 def row(number: int, kind: str = "pr_7", tests: int = 2, **changes) -> dict:
@@ -151,6 +151,25 @@ def test_tasks_whose_answers_are_private_are_counted(make):
     rows = [row(1), row(2, FAIL_TO_PASS=[]), row(3, FAIL_TO_PASS=None, PASS_TO_PASS=None), row(4, patch=None)]
     kept, drops = make(rows)
     assert len(kept) == 1 and drops == {"empty_FAIL_TO_PASS": 2, "empty_patch": 1}
+
+
+def test_tasks_whose_answers_are_private_are_kept_where_a_service_judges(make, tmp_path):
+    rows = [row(1), row(2, FAIL_TO_PASS="[]"), row(3, patch=None), row(4, "lm_modify__", patch="")]
+    bounds = {"max_patch_lines": 1, "max_patch_files": 1, "id_pattern": "pr_"}
+    kept, drops = make(rows, answers="private", scorer="sb-cli", criteria=bounds)
+    assert [each.get("answers") for each in kept] == ["private", "private"]
+    assert drops == {"id_pattern": 1, "max_patch_lines": 1}  # of row 1 the patch is known
+    write_json(tmp_path / "out.json", kept)
+    assert load_tasks(tmp_path / "out.json") == kept
+    shared = Identities.of(kept)
+    assert not shared.shares(row(9, patch="", repo="a/b"))
+    assert shared.shares(row(3)) == "excluded_instance"
+    assert [gold_prediction(each) for each in kept] == [None, None]
+    with pytest.raises(InputError, match="scorer"):
+        make(rows, answers="private")
+    write_json(tmp_path / "out.json", [{**row(5), "patch": ""}])
+    with pytest.raises(InputError, match="row 0 .*patch"):
+        load_tasks(tmp_path / "out.json")
 
 
 @needs_rows

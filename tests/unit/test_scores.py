@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from swelab.grading.report import build_report, validation
 from swelab.records import InputError, check, digest, read_json, write_json
 from swelab.scores.score import score
+from swelab.scores.validation import sentence
 from swelab.scores.verified import compare, load_score, verify
 from tests.unit.finished_experiment import make_lock
 
@@ -228,6 +230,22 @@ def test_scripts_say_in_one_line_what_is_wrong(workplace):
 
 def dropped(task: dict, reason: str, resolved: int) -> dict:
     return {"instance_id": task["instance_id"], "reason": reason, "gold_resolved": resolved}
+
+
+def test_tasks_whose_answers_are_private_are_told_apart_from_valid_ones():
+    tasks = make_tasks(6)
+    told = validation({**make_lock(tasks, [], [dropped(tasks[0], "timeout", 0)]), "private": 3})
+    assert (told["gold_tasks"], told["kept"], told["private"]) == (3, 5, 3)
+    assert (told["gold_runs_resolved"], told["gold_resolved_each_time"]) == (2 * 3, 2)
+    said = sentence(SimpleNamespace(gates={"mini": {"figures": told}}), "mini")
+    assert "3 tasks were not validated, as their answers are private. Validation: 2 of 3 tasks valid;" in said
+    alone = validation({**make_lock(tasks, [], []), "private": 6})
+    said = sentence(SimpleNamespace(gates={"mini": {"figures": alone}}), "mini")
+    assert "6 tasks were not validated" in said and "Validation:" not in said
+    for policy in ("base", "sft"):
+        report = make_report(tasks, [R, U] * 3, policy) | {"validation": alone}
+        check(report, "report", "test")
+        assert score(tasks, report, policy, "mini")["validation"]["private"] == 6
 
 
 def test_the_figures_of_validation_go_from_the_lock_into_the_verified_score():
