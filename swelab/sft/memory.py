@@ -79,7 +79,10 @@ def trained_weights(config: Record, train: Record) -> int:
 
 
 def estimate(config: Record, train: Record, ranks: int, batch: int, tokens: int, size: int) -> Memory:
-    """Memory of one of `ranks` that runs `batch` conversations of `tokens` at once, `size` bytes a number."""
+    """Memory of one of `ranks` that share the weights and run `batch` conversations of `tokens` each at once.
+
+    size: bytes a number.
+    """
     every, trained = weights_of(config), trained_weights(config, train)
     layer, dpo = layer_weights(config), bool(train["dpo"])
     # Embedding and output are gathered as one piece with what no layer holds.

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset, Sampler
 from swelab.records import Record
 from swelab.sft.batches import Plan, read_plan
 from swelab.sft.token_rows import IGNORED, TokenRows
+from swelab.sft.trained_tokens import TrainedTokensLoss
 
 Sample = dict[str, list[int]]
 """{"tokens", "labels"} of a row."""
@@ -112,6 +113,11 @@ def over_plan(kind: type) -> type:
     base: Any = kind
 
     class OverPlan(base):
+        def setup(self, cfg: Any) -> None:
+            super().setup(cfg)
+            if isinstance(self._loss_fn, TrainedTokensLoss):
+                self._loss_fn.take_over(self._model)
+
         def _setup_data(self, cfg_dataset: Any, *_: Any, **__: Any) -> StatefulDataLoader:
             dataset = planned_passes(**cfg_dataset, rank=getattr(self, "dp_rank", 0))
             plan, pad = dataset.plan, self._tokenizer.pad_id

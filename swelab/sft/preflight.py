@@ -191,7 +191,8 @@ def memory(training: Training) -> Memory | None:
             tokens = train["max_seq_len"]
         elif train.get("group_by_length"):
             mine, tokens = 1, max(tokens, train["max_batch_tokens"])
-        return estimate(config, train, ranks.total, mine, tokens, BYTES[_dtype(recipe)])
+        shares = ranks.total if train["sharded"] else 1
+        return estimate(config, train, shares, mine, tokens, BYTES[_dtype(recipe)])
     except (InputError, KeyError):
         return None
 

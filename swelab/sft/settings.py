@@ -9,8 +9,8 @@ from swelab.records import InputError, Record
 def check_settings(recipe: Record) -> None:
     """Raises InputError for settings that cannot be together, whatever the rows.
 
-    Packs with batches by length, either of them for pairs (DPO), what TRL is not asked to do here, Weights &
-    Biases without its package or a key.
+    Packs with batches by length, either of them for pairs (DPO), what TRL is not asked to do here, weights
+    that are not sharded where only sharding is known, Weights & Biases without its package or a key.
     """
     train = recipe["train"]
     check_wandb(recipe["wandb"], os.environ)
@@ -21,6 +21,10 @@ def check_settings(recipe: Record) -> None:
     if recipe["trainer"] == "trl" and (train["dpo"] or train["lora"] or train["optimizer_in_bwd"]):
         told = next(name for name in ("dpo", "lora", "optimizer_in_bwd") if train[name])
         raise InputError(f"trainer trl with train.{told}", expected="trainer: torchtune")
+    full = recipe["recipe"].startswith("full_finetune") and not train["optimizer_in_bwd"]
+    if not train["sharded"] and (recipe["trainer"] != "torchtune" or not full):
+        expected = "trainer: torchtune, recipe: full_finetune_..., no optimizer_in_bwd"
+        raise InputError("train.sharded is false", expected=expected)
 
 
 def check_wandb(project: str, env: Mapping[str, str]) -> None:

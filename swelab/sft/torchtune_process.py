@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torchtune
 from omegaconf import DictConfig, OmegaConf
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torchtune import config, training
 from torchtune.recipe_interfaces import FTRecipeInterface
 
@@ -38,6 +39,26 @@ def without_gpu() -> None:
         setattr(torch.cpu, name, lambda: None)
 
 
+def whole_on_each_rank() -> None:
+    """Lets torchtune's distributed recipe leave all weights with every process.
+
+    It sums a loss over tokens, has FSDP average gradients in each pass, and scales them before a step: here
+    they are averaged then, once a step.
+    """
+    training.shard_model = lambda **_: None
+    training.scale_grads = average_and_scale
+
+
+def average_and_scale(model: torch.nn.Module, scaler: torch.Tensor) -> None:
+    """Every gradient becomes the mean over processes, times `scaler`."""
+    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    together = _flatten_dense_tensors(gradients)
+    torch.distributed.all_reduce(together)
+    together *= scaler / torch.distributed.get_world_size()
+    for gradient, mean in zip(gradients, _unflatten_dense_tensors(together, gradients), strict=True):
+        gradient.copy_(mean)
+
+
 def save_last_epoch_only(recipe: Any, last: int) -> None:
     """Makes the recipe write weights after epoch `last` only: before it the state of a step is enough."""
     owner = getattr(recipe, "_checkpoint_client", recipe)
@@ -58,6 +79,8 @@ def train(name: str, settings: DictConfig, states: StepStates | None) -> None:
     # The full recipe does this itself.
     if name.endswith("_distributed") and name != "full_finetune_distributed":
         torch.distributed.init_process_group("cuda:nccl,cpu:gloo" if cuda else "gloo")
+    if name.endswith("_distributed") and not settings.get("sharded", True):
+        whole_on_each_rank()
     config.log_config(recipe_name=name, cfg=settings)
     kind = recipe_class(name)
     recipe = (over_plan(kind) if "plan" in settings.dataset else kind)(cfg=settings)

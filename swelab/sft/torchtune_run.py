@@ -96,12 +96,15 @@ def configuration(base: Path, dataset: Path, work: Path, recipe: Record, plan: R
     bound = {"max_steps_per_epoch": plan.steps_per_epoch if ranks.total > 1 else None}
     log = {"log_dir": str(work / "output"), "planned": str(work / PLANNED)}
     config |= {"metric_logger": {"_component_": "swelab.sft.step_log.StepLog", **log}, **bound}
+    config["sharded"] = recipe["train"]["sharded"]
     if not plan.batches or plan.batches.how == "plain":
         return {**config, **share(recipe["train"], ranks)}
     passes = {"plan": str(work / PLAN), "data_files": str(dataset), "base": str(base)}
     if config["device"] == "cpu" and config["dtype"] == "fp32":
         # Chunks save a float32 copy of the logits: here these are float32, and chunks a fifth of the speed.
-        config["loss"] = {"_component_": "torch.nn.CrossEntropyLoss"}
+        whole = ranks.total == 1 or not recipe["train"]["sharded"]
+        own = "swelab.sft.trained_tokens.TrainedTokensLoss"
+        config["loss"] = {"_component_": own if whole else "torch.nn.CrossEntropyLoss"}
     return {
         **config,
         "dataset": passes,

@@ -32,6 +32,7 @@ IN_BACKWARD = {
     "optimizer_in_bwd": True,
     "clip_grad_norm": None,
 }
+WHOLE = {"sharded": False, "group_by_length": True}
 RECIPES = {
     "full": {"train": TRAIN},
     "lora": {
@@ -40,6 +41,7 @@ RECIPES = {
         "train": {**TRAIN, "lora": {"rank": 4, "alpha": 8, "dropout": 0.1}},
     },
     "full on two ranks": {"train": TRAIN, "job": {"ranks": 2}},
+    "all weights on two ranks": {"train": {**TRAIN, **WHOLE}, "job": {"ranks": 2}},
     "optimizer in backward": {"train": {**TRAIN, **IN_BACKWARD}, "job": {"ranks": 2}},
     "dpo": {"recipe": "full_dpo_distributed", "train": {**TRAIN, "dpo": {"beta": 0.1}}},
 }
@@ -109,6 +111,12 @@ def test_a_killed_training_goes_on_as_if_nothing_had_been(name, trained):
     for key in weights:
         assert abs(weights[key] - others[key]).max() <= 1e-6 * abs(weights[key]).max(), key
     assert [path.name for path in (trained / f"{name} broken" / "steps").iterdir()] == ["step_8"]
+
+
+@pytest.mark.parametrize("name", ["full on two ranks", "all weights on two ranks"])
+def test_ranks_learn_what_one_process_does(name, trained):
+    one, two = outcome(trained / "full whole")[0], outcome(trained / f"{name} whole")[0]
+    assert two == [(step, pytest.approx(loss, rel=1e-4)) for step, loss in one]
 
 
 def test_an_adapter_on_the_base_is_the_merged_model(trained, tmp_path):

@@ -133,6 +133,8 @@ def test_a_failing_service_does_not_end_a_training(monkeypatch, tmp_path, capfd)
     [
         ("torchtune", {"packed": True, "group_by_length": True}, "train.packed with group_by_length"),
         ("torchtune", {"dpo": {}, "packed": True}, "train.dpo with packed or group_by_length"),
+        ("trl", {"sharded": False}, "train.sharded is false; expected trainer: torchtune"),
+        ("torchtune", {"sharded": False, "optimizer_in_bwd": True}, "train.sharded is false; expected"),
         ("trl", {"lora": {}}, "trainer trl with train.lora; expected trainer: torchtune"),
         ("trl", {"optimizer_in_bwd": True}, "trainer trl with train.optimizer_in_bwd"),
     ],
