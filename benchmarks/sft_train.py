@@ -4,16 +4,17 @@
     python -m benchmarks.sft_train --base results/models/tiny --dataset results/sft/demo/dataset.jsonl
     python -m benchmarks.sft_train --device cuda --model qwen2.5-7b --longest 8000 --repeats 1
 
-On a CPU ours is `group_by_length` on as many ranks of one thread as the shipped setting has threads, without
-activation checkpointing: the same conversations in each step, dealt into forward passes by length; the losses
-of all steps are compared. The shipped setting is run as it is, with checkpointing, and without. On a GPU ours
-is `packed`: packs of `--max-seq-len` tokens, as many in a step as hold the tokens of a shipped step; losses
-are compared over the tokens seen. Models have random weights in the named shape, conversations are made with
-a long tail of lengths, or both are those of an experiment; eight conversations make a shipped step. All sides
-are whole trainings in processes of their own, on the same rows, and take turns; the first steps are not
-timed, and of each other step the fastest run counts. Prints a table, then loss_difference=...,
-ratio_vs_shipped_total=... (all tokens a second), ratio_vs_shipped=... (those with loss), on a CPU
-ratio_without_checkpointing=... and, for the 7B, tokens_per_second=...; exit code 1 where the losses differ.
+On a CPU ours is `group_by_length` on as many ranks of one thread as the shipped setting has threads, with all
+weights on each (`sharded: false`) and without activation checkpointing: the same conversations in each step,
+dealt into forward passes by length; losses of all steps are compared. The shipped setting is run as it is,
+with checkpointing, and without. On a GPU ours is `packed`: packs of `--max-seq-len` tokens, as many in a step
+as hold the tokens of a shipped step; losses are compared over the tokens seen. Models have random weights in
+the named shape, conversations are made with a long tail of lengths, or both are those of an experiment; eight
+conversations make a shipped step. All sides are whole trainings in processes of their own, on the same rows,
+and take turns; the first steps are not timed, and of each other step the fastest run counts. Prints a table,
+then loss_difference=..., ratio_vs_shipped_total=... (all tokens a second), ratio_vs_shipped=... (those with
+loss), on a CPU ratio_without_checkpointing=... and, for the 7B, tokens_per_second=...; exit code 1 where the
+losses differ.
 """
 
 import argparse
@@ -135,9 +136,10 @@ def settings_of(args: argparse.Namespace, tokens: float) -> list[Side]:
         packed = {"packed": True, "max_seq_len": args.max_seq_len, "gradient_accumulation_steps": packs}
         ours = {**both, **kept, **packed, "threads": args.threads}
         return [side("ours: packed", ours), side("shipped: batch 1", {**shipped, **kept})]
-    grouped = {"group_by_length": True, "max_batch_tokens": args.max_batch_tokens, "threads": 1}
+    grouped = {"group_by_length": True, "max_batch_tokens": args.max_batch_tokens}
+    alone = {"threads": 1, "sharded": False}
     return [
-        side("ours: grouped", {**both, "batch_size": STEP, **grouped}, args.threads),
+        side("ours: grouped", {**both, "batch_size": STEP, **grouped, **alone}, args.threads),
         side("shipped: batch 1", {**shipped, **kept}),
         side("the same, all kept", shipped),
     ]
