@@ -5,38 +5,27 @@ what it lost (a container, the model) is tried again in a further batch, and the
 """
 
 import logging
-import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from swelab.agents import swe_agent
 from swelab.agents.mini import LOST
-from swelab.agents.swe_agent_program import AgentFailed, find_program, hopeless, run_batch, stopped
+from swelab.agents.swe_agent_program import AgentFailed, hopeless, stopped
+from swelab.batch_runner import Runner
 from swelab.console import Progress
 from swelab.journal import Journal
-from swelab.models.policy import open_endpoint, weights_digest
-from swelab.models.serving import Endpoint
+from swelab.models import BudgetSpent
+from swelab.models.policy import weights_digest
 from swelab.recorded import read_recording
 from swelab.records import InputError, Record, read_json, shorten, write_json
 from swelab.rollouts import lost, rollout_key
-from swelab.sandbox import Image
-from swelab.sandbox.docker_engine import Engine
-from swelab.sandbox.docker_images import find
-from swelab.sandbox.owner import labels
-from swelab.sandbox.reap import reap
 from swelab.shards import in_shard, now
-from swelab.tasks.history import start_command, start_files
 from swelab.tasks.images import task_images
 from swelab.trajectory_files import Broken
 
 ATTEMPTS = 3
-UNHEEDED = ("budget_dollars", "rates", "price", "cache_last_messages")
-BATCH = "swelab.batch"
-"""Label of a batch's containers: they are the engine's children, and outlive a program that is killed."""
 _log = logging.getLogger(__name__)
 
 
@@ -56,14 +45,12 @@ def roll_out_batch(
 
     SWE-agent's files lie beside the journal `progress`, in `<shard>.swe-agent/`. Raises InputError (a policy
     that is no model, tasks without an image, no program or another version, a refusal by the service),
-    BackendMissing (no engine), ImageMissing, ServingError, AgentFailed (nothing finished).
+    BackendMissing (no engine), ImageMissing, ServingError, AgentFailed (nothing finished), BudgetSpent after
+    what still had room in it.
     """
     if policy["kind"] not in ("hosted", "checkpoint"):
         what = f"a policy of kind {policy['kind']} with a scaffold of SWE-agent"
         raise InputError(what, f"policy {policy_name}", "kind hosted or checkpoint")
-    if unheeded := [name for name in UNHEEDED if name in policy]:
-        what = f"{', '.join(unheeded)}: SWE-agent calls the service itself and does not know them"
-        raise InputError(what, f"policy {policy_name}", "cost_limit in the scaffold, dollars an instance")
     mine, scaffold = in_shard(tasks, shard), swe_agent.with_configuration(scaffold)
     if ours := [task["instance_id"] for task in mine if task.get("repo_recipe")]:
         raise InputError("this task has no image of its own", ours[0], "a task of a published set")
@@ -76,10 +63,15 @@ def roll_out_batch(
         batch = _Batch(progress.with_suffix(".swe-agent"), keys, journal, len(mine), policy_name, subset)
         batch.prepare(batch.left(mine))
         if todo := batch.left(mine):
-            runner = _Runner(policy_name, policy, scaffold, images, progress, workers)
-            with runner.opened() as run:
+            runner = Runner(policy_name, policy, scaffold, images, progress, workers)
+            with runner.opened() as (run, batch.spent):
                 _attempt(run, batch, todo)
         batch.progress.close()
+        if waiting := batch.left(mine) if batch.spent() else []:
+            raise BudgetSpent(
+                f"{batch.spent()}; {len(waiting)} of {len(mine)} rollouts of this shard are left: raise"
+                f" budget_dollars of policy {policy_name} and run the same command; what is finished is kept"
+            )
         for task in mine:
             record = journal.get(keys[task["instance_id"]])
             yield {name: value for name, value in record.items() if name != "journalled"}
@@ -107,6 +99,8 @@ def _attempt(
         if reason := stopped(batch.folder):
             raise InputError(f"SWE-agent broke the batch off: {reason}", batch.folder / "run_batch.log")
         todo = batch.left(todo)
+        if batch.spent():
+            return
         if not todo or (fault and len(todo) == before and not batch.reasons):
             break
     if fault and todo and len(todo) == before and not batch.reasons:
@@ -124,6 +118,7 @@ class _Batch:
         self.mark = {"policy": policy, "subset": subset}
         self.progress = Progress(count, f"rollout {policy} {subset}")
         self.reasons: dict[str, str] = {}
+        self.spent: Callable[[], str] = lambda: ""
         finished = [key for key in keys.values() if self._finished(key)]
         good = sum(journal.get(key)["outcome"] == "submitted" for key in finished)
         self.progress.skip(len(finished), good)
@@ -167,7 +162,7 @@ class _Batch:
                 continue
             if record["outcome"] in LOST:
                 self.reasons[name] = f"{record['info'].get('exit_status')}: {_last(record)}"
-                if why := hopeless(_last(record)):
+                if not self.spent() and (why := hopeless(_last(record))):
                     raise InputError(why, path)
                 continue
             self.reasons.pop(name, None)
@@ -205,73 +200,3 @@ def _uncaught(folder: Path, name: str) -> str:
         return ""
     said = [line for line in text.splitlines() if "Error" in line or "REFUSED" in line]
     return shorten(said[-1]) if said else ""
-
-
-@dataclass(frozen=True)
-class _Runner:
-    """How one policy's batches are run."""
-
-    policy_name: str
-    policy: Record
-    scaffold: Record
-    images: Mapping[str, Image]
-    progress: Path
-    workers: int
-
-    @contextmanager
-    def opened(self) -> Iterator[Callable[[list[Record], Callable[[], None]], None]]:
-        """A function that runs a batch of tasks; a checkpoint is served for as long as the block lasts."""
-        program, engine = find_program(), Engine()
-        reap(engine)
-        hosted = self.policy["kind"] == "hosted"
-        folder = self.progress.with_suffix(".swe-agent").absolute()
-        folder.mkdir(parents=True, exist_ok=True)
-        with open_endpoint(self.policy, self.policy_name, self.progress.with_suffix(".server.log")) as served:
-            if hosted:
-                model = swe_agent.hosted_model(self.policy, self.scaffold)
-            else:
-                model = swe_agent.served_model(served, self.policy, self.scaffold)
-                registry = folder.with_name(f"{folder.name}.prices.json")
-                write_json(registry, swe_agent.prices(served))
-                model["litellm_model_registry"] = str(registry)
-            yield lambda tasks, done: self._run(program, engine, folder, model, served, tasks, done)
-
-    def _run(
-        self,
-        program: str,
-        engine: Engine,
-        folder: Path,
-        model: Record,
-        served: Endpoint,
-        tasks: list[Record],
-        done: Callable[[], None],
-    ) -> None:
-        marks = labels() | {BATCH: secrets.token_hex(8)}
-        instances = []
-        for task in tasks:
-            image = self.images[task["instance_id"]]
-            start = (start_command(task, "{folder}"), start_files(task))
-            found = find(engine, image)["Id"]
-            instances.append(swe_agent.instance(task, found, image.workdir, start, self.scaffold, marks))
-        config = swe_agent.write_run(folder, self.scaffold, model, instances, self.workers)
-        try:
-            run_batch(
-                program,
-                config,
-                folder,
-                secrets={swe_agent.KEY_VARIABLE: served.api_key, "DOCKER_HOST": engine.address},
-                stall_seconds=self.scaffold["stall_seconds"],
-                alive=served.alive,
-                done=done,
-                log=folder.with_name(f"{folder.name}.log"),
-            )
-        finally:
-            _clear(engine, marks[BATCH])
-
-
-def _clear(engine: Engine, batch: str) -> None:
-    """Removes the containers that a batch has left."""
-    with engine.asked("listing containers"):
-        found = engine.api.containers(all=True, filters={"label": f"{BATCH}={batch}"})
-    for container in found:
-        engine.remove(container["Id"])

@@ -2,7 +2,7 @@
 
 Its prompts and tools stand in a configuration file of its own kind, whose section `agent` is used. Model,
 limits and instances come from us: a policy is the same whichever scaffold it acts in. No secret is in what is
-written; the key goes by a variable of the environment.
+written; a token for the model's address goes by a variable of the environment.
 """
 
 import base64
@@ -38,21 +38,17 @@ def with_configuration(scaffold: Record) -> Record:
     return scaffold | {"config": {name: part for name, part in section.items() if name not in NOT_OURS}}
 
 
-def hosted_model(policy: Record, scaffold: Record) -> Record:
-    """Section `agent.model` for a service that LiteLLM knows by the model's name."""
-    sampling, known = policy["sampling"], {}
-    if policy.get("api_base"):
-        known["api_base"] = policy["api_base"]
-    if policy.get("api_key_env"):
-        known["api_key"] = f"${KEY_VARIABLE}"
-    return known | {
-        "name": policy["model"],
+def hosted_model(endpoint: Endpoint, policy: Record, scaffold: Record) -> Record:
+    """Section `agent.model` for a hosted model behind a gateway of ours, which knows key and sampling."""
+    return {
+        "name": f"openai/{endpoint.model}",
+        "api_base": endpoint.url,
+        "api_key": f"${KEY_VARIABLE}",
         "per_instance_cost_limit": scaffold["cost_limit"],
-        "max_output_tokens": sampling["max_tokens"],
-        **_asked(sampling, scaffold),
-        # Some services refuse a temperature beside a nucleus, or a seed.
-        "top_p": sampling["top_p"] if sampling["top_p"] < 1 else None,
-        "completion_kwargs": _completion(sampling) | {"drop_params": True},
+        "max_output_tokens": policy["sampling"]["max_tokens"],
+        **_asked(policy["sampling"], scaffold),
+        "top_p": None,
+        "completion_kwargs": {},
     }
 
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from swelab.experiment import key_variables
 from swelab.models.hosted import Service
@@ -10,20 +11,21 @@ from swelab.models.keys import KeyRing, read_keys
 from swelab.models.ledger import Ledger, told
 from swelab.models.litellm_calls import listed_price
 from swelab.models.meter import Meter
-from swelab.models.paid import PaidRun
 from swelab.models.prices import price_of
 from swelab.records import Record
 
 
 @contextmanager
-def open_service(policy: Record, name: str, scaffold: Record, paid: PaidRun) -> Iterator[Service]:
-    """The service of a hosted policy; says at the end what the run has cost by then.
+def open_service(policy: Record, name: str, scaffold: Record, entries: Path) -> Iterator[Service]:
+    """The service of a hosted policy, whose ledger is the file `entries`.
+
+    Says at the end what the run has cost by then.
 
     Raises InputError (keys, model, a limit without a price), BudgetSpent.
     """
     keys = KeyRing(read_keys(key_variables(policy)), policy.get("rates", {}))
     price = price_of(policy.get("price"), listed_price(policy["model"]))
-    ledger = Ledger(paid.ledger, policy.get("budget_dollars"), f"of policy {name}")
+    ledger = Ledger(entries, policy.get("budget_dollars"), f"of policy {name}")
     try:
         meter = Meter(ledger, price, policy["model"], scaffold.get("cost_limit", 0))
         service = Service(

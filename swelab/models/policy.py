@@ -6,12 +6,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from swelab.experiment import folder_of, key_variables, weights_paths
+from swelab.experiment import folder_of, weights_paths
 from swelab.models.chat import ChatModel
 from swelab.models.fleet import serve_fleet
 from swelab.models.hosted import HostedModel
 from swelab.models.hosting import open_service
-from swelab.models.keys import SEPARATOR, read_keys
 from swelab.models.paid import PaidRun
 from swelab.models.scripted import ScriptedModel
 from swelab.models.serving import Endpoint
@@ -91,7 +90,7 @@ def open_policy(policy: Record, name: str, scaffold: Record, log: Path, paid: Pa
     if policy["kind"] == "scripted":
         yield lambda task: ScriptedModel(task, policy, scaffold)
     elif policy["kind"] == "hosted":
-        with open_service(policy, name, scaffold, paid) as service:
+        with open_service(policy, name, scaffold, paid.ledger) as service:
             yield lambda task: HostedModel(service, scaffold, lambda: paid.turns(task))
     else:
         with open_endpoint(policy, name, log) as endpoint:
@@ -102,13 +101,10 @@ def open_policy(policy: Record, name: str, scaffold: Record, log: Path, paid: Pa
 def open_endpoint(policy: Record, name: str, log: Path) -> Iterator[Endpoint]:
     """The service that a policy's model answers at, for a program that asks it by itself.
 
-    A checkpoint is served as in `open_policy`; a hosted model's address may be '', which LiteLLM then knows.
-    Raises InputError (its key is not set), ServingError.
+    A checkpoint is served as in `open_policy`; of a hosted model see `swelab.models.gateway`. Raises
+    InputError, ServingError.
     """
-    if policy["kind"] == "hosted":
-        key = SEPARATOR.join(key.secret or "" for key in read_keys(key_variables(policy)))
-        yield Endpoint(url=policy.get("api_base", ""), api_key=key, model=policy["model"])
-    elif policy.get("endpoint"):
+    if policy.get("endpoint"):
         key = os.environ.get(policy.get("api_key_env", ""), "")
         yield Endpoint(url=policy["endpoint"], api_key=key, model=name)
     else:

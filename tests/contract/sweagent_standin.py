@@ -16,18 +16,22 @@ broken       an environment without a module
 version      is of another version
 dumb         does not say a version
 settings     refuses its configuration
+asks         each instance asks the model twice, and ends in an error where it is refused
 """
 
 import json
 import os
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 MODE = os.environ.get("STANDIN", "")
 STATUS = {"lost": "exit_environment_error", "once": "exit_environment_error", "refused": "exit_error"}
-STATUS |= {"broken": "exit_error", "unpriced": "exit_error"}
+STATUS |= {"broken": "exit_error", "unpriced": "exit_error", "asks": "exit_error"}
 WORD = {"refused": "Exit due to unknown error: litellm.AuthenticationError: wrong key"}
+WORD |= {"asks": "Exit due to unknown error: litellm.APIError: no room"}
 WORD |= {"broken": "Exit due to unknown error: No module named 'mcp'"}
 WORD |= {"unpriced": "Exit due to unknown error: Error calculating cost: This model isn't mapped yet."}
 USUAL = "Exit due to environment error: the container is gone"
@@ -86,6 +90,20 @@ def run(instance, folder, status, first):
     return True
 
 
+def refused(model, text):
+    """Whether the model's service refuses one of two calls."""
+    key = os.environ[model["api_key"].removeprefix("$")]
+    body = json.dumps({"messages": [{"role": "user", "content": text}] * 2, "temperature": 2}).encode()
+    for _ in range(2):
+        call = urllib.request.Request(f"{model['api_base']}/chat/completions", body)
+        call.add_header("Authorization", f"Bearer {key}")
+        try:
+            urllib.request.urlopen(call).read()
+        except urllib.error.HTTPError:
+            return True
+    return False
+
+
 def begin(instance, folder):
     """A trajectory as it is between two steps."""
     name = instance["problem_statement"]["id"]
@@ -110,8 +128,11 @@ def run_batch(config):
     before = list(Path(folder).glob("*/*.trace.log"))
     for number, instance in enumerate(instances):
         losing = MODE in STATUS and (number == 0 or MODE in WORD) and not (MODE == "once" and before)
-        run(instance, folder, STATUS[MODE] if losing else "submitted", number == 0)
         name = instance["problem_statement"]["id"]
+        if MODE == "asks":
+            made = (folder / name / f"{name}.traj").exists()
+            losing = not made and refused(config["agent"]["model"], name)
+        run(instance, folder, STATUS[MODE] if losing else "submitted", number == 0)
         (folder / name / f"{name}.trace.log").write_text("")
         if MODE == "killed" and len(instances) > 1:
             begin(instances[1], folder)

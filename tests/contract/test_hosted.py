@@ -55,7 +55,7 @@ def opened(service, tmp_path):
         policy |= {"price": PRICE, "api_base": base, **settings}
         policy = recipes.complete("policy", {k: v for k, v in policy.items() if v is not None}, "policy")
         paid = PaidRun(tmp_path / "paid", lambda task: task["instance_id"])
-        manager = open_service(policy, "expert", SCAFFOLD, paid)
+        manager = open_service(policy, "expert", SCAFFOLD, paid.ledger)
         stack.append(manager)
         found = manager.__enter__()
         return found, lambda name: HostedModel(found, SCAFFOLD, lambda: paid.turns({"instance_id": name}))

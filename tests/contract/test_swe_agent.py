@@ -12,10 +12,12 @@ import pytest
 from swelab import recipes
 from swelab.agents.swe_agent_program import AgentFailed
 from swelab.batch_rollouts import roll_out_batch
+from swelab.models import BudgetSpent
 from swelab.records import InputError, check, read_json, write_json
 from swelab.tasks.locks import kept_tasks
 from tests.conftest import ROOT, run_python
 from tests.contract.attacks import processes_with, until
+from tests.contract.hosted_service import PRICE, Service
 from tests.contract.planned_model import KEY
 from tests.unit.recorded_runs import PATCH
 
@@ -173,6 +175,55 @@ def test_a_program_that_is_not_there_by_the_script(place):
     assert done.returncode == 2 and not (place / "out.jsonl").exists(), done.stderr
     wanted = "error: /none/sweagent: no such program; expected SWE-agent 1.1.0 (make swe-agent"
     assert done.stderr.strip().splitlines()[-1].startswith(wanted)
+
+
+@pytest.fixture
+def service():
+    service = Service()
+    yield service
+    service.close()
+
+
+def expert(place, service, **settings):
+    """A hosted policy, whose key SWE-agent is not told."""
+    policy = {"kind": "hosted", "scaffold": "x", "model": "openai/toy", "api_key_env": "K", "price": PRICE}
+    sampling = {"max_tokens": 500, "temperature": 0.5}
+    settings = {"api_base": f"{service.url}/v1", "sampling": sampling, **settings}
+    write_json(place / "student.yaml", policy | settings)
+
+
+def test_a_hosted_model_stands_behind_a_gateway(place, monkeypatch, service):
+    expert(place, service)
+    rows = roll_out(place, monkeypatch, "asks", cost_limit=2, stall_seconds=60)
+    assert outcomes(rows) == ["submitted"] * 3 and len(service.requests) == 6
+    told = starts(place)[0]
+    assert told["key"] and told["key"] != KEY
+    assert {request["key"] for request in service.requests} == {KEY}
+    assert {request["body"]["temperature"] for request in service.requests} == {0.5}
+    model = read_json(told["argv"][3])["agent"]["model"]
+    assert model["name"] == "openai/student" and model["api_base"].startswith("http://127.0.0.1:")
+    assert model["per_instance_cost_limit"] == 2
+    price = read_json(model["litellm_model_registry"])["openai/student"]
+    assert price["input_cost_per_token"] == PRICE["input"] / 1e6
+    holders = [path for path in (place / "progress").rglob("*") if path.is_file()]
+    assert holders and not [path for path in holders if KEY.encode() in path.read_bytes()]
+
+
+def test_a_budget_ends_a_batch_and_a_higher_one_goes_on(place, monkeypatch, service):
+    service.speak = lambda turn, history: "word " * 1000  # each answer costs as much as it may, 0.5 cents
+    expert(place, service, budget_dollars=0.018)
+    with pytest.raises(
+        BudgetSpent, match="2 of 3 rollouts of this shard are left: raise budget_dollars of p"
+    ):
+        roll_out(place, monkeypatch, "asks", stall_seconds=60)
+    assert len(service.requests) == 3 and 0.015 < service.charged <= 0.018
+    expert(place, service, budget_dollars=0.018)
+    with pytest.raises(BudgetSpent, match="the budget of .* has no room"):
+        roll_out(place, monkeypatch, "asks", stall_seconds=60)
+    assert len(service.requests) == 3
+    expert(place, service, budget_dollars=10)
+    assert outcomes(roll_out(place, monkeypatch, "asks", stall_seconds=60)) == ["submitted"] * 3
+    assert len(service.requests) == 7  # what was finished is not asked for again
 
 
 def test_policies_and_tasks_that_swe_agent_cannot_take(place, monkeypatch):

@@ -12,6 +12,7 @@ import pytest
 from swelab import recipes
 from swelab.batch_rollouts import roll_out_batch
 from swelab.grading.grade import grade
+from swelab.models import BudgetSpent
 from swelab.records import InputError, check, write_json
 from swelab.sandbox import Image, Limits, open_backend
 from swelab.tasks.checkout import RepoStore
@@ -102,10 +103,22 @@ def test_a_full_context_and_a_call_limit_are_told_apart(batch):
     assert {record["outcome"] for record in endless} == {"cost_limit"}  # SWE-agent's word for both limits
 
 
-def test_a_wrong_key_is_one_line(batch, monkeypatch):
+@pytest.mark.parametrize("form", ["generate", "infer"])
+def test_a_wrong_key_is_one_line(form, batch, monkeypatch):
     monkeypatch.setenv("K", "wrong")
     with (
         planned_model() as service,
-        pytest.raises(InputError, match=r"the model service refused: .*wrong key"),
+        pytest.raises(InputError, match=r"the model service refused: .*(wrong key|no key is left)"),
     ):
-        batch("infer", policy("infer", service.url))
+        batch(form, policy(form, service.url))
+
+
+def test_a_budget_ends_a_batch_and_a_higher_one_goes_on(batch, engine):
+    price = {"input": 1, "output": 1000}  # an answer costs a cent, and may cost 51
+    with planned_model() as service:
+        with pytest.raises(BudgetSpent, match="1 of 2 rollouts of this shard are left"):
+            batch("generate", policy("generate", service.url, price=price, budget_dollars=0.56))
+        assert 0 < len(service.requests) < 6 and not engine.containers()
+        _, found = batch("generate", policy("generate", service.url, price=price, budget_dollars=5))
+    assert [record["outcome"] for record in found] == ["submitted"] * 2
+    assert all(record["info"]["model_stats"]["instance_cost"] > 0.02 for record in found)

@@ -44,7 +44,8 @@ MAY_USE = {
     "rollouts": FOUNDATION
     | {"agents", "images", "models", "recorded", "sandbox", "tasks", "trajectory_files"},
     "batch_rollouts": FOUNDATION
-    | {"agents", "images", "models", "recorded", "rollouts", "sandbox", "tasks", "trajectory_files"},
+    | {"agents", "batch_runner", "models", "recorded", "rollouts", "tasks", "trajectory_files"},
+    "batch_runner": FOUNDATION | {"agents", "models", "sandbox", "tasks"},
     "sft": FOUNDATION | {"recorded", "sft", "tasks", "models", "trajectory_files"},
     "service": FOUNDATION | {"service"},
     "probe": FOUNDATION | {"sandbox"},
