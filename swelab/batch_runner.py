@@ -8,6 +8,7 @@ from pathlib import Path
 
 from swelab.agents import swe_agent
 from swelab.agents.swe_agent_program import find_program, run_batch
+from swelab.experiment import key_variables
 from swelab.models import ServingError
 from swelab.models.gateway import listed_as, open_gateway
 from swelab.models.hosting import open_service
@@ -101,6 +102,7 @@ class Runner:
                 config,
                 folder,
                 secrets={swe_agent.KEY_VARIABLE: served.api_key, "DOCKER_HOST": engine.address},
+                hidden=key_variables(self.policy),
                 stall_seconds=self.scaffold["stall_seconds"],
                 alive=served.alive,
                 done=done,

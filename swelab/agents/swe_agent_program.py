@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from swelab.models import ServingError
@@ -70,6 +70,7 @@ def run_batch(
     folder: Path,
     *,
     secrets: dict[str, str],
+    hidden: Collection[str],
     stall_seconds: float,
     alive: Callable[[], bool],
     done: Callable[[], None],
@@ -77,15 +78,16 @@ def run_batch(
 ) -> None:
     """Runs `sweagent run-batch` on a configuration; its output goes to `log`, what it leaves to `folder`.
 
-    `secrets` are variables of its environment. `done` is called now and then. It is ended, with all processes
-    that it started, when we are, when the model server is not `alive`, or when nothing below `folder` changes
-    for `stall_seconds`. Raises AgentFailed, ServingError.
+    `secrets` are variables of its environment, `hidden` those of ours that it does not get. `done` is called
+    now and then. It is ended, with all processes that it started, when we are, when the model server is not
+    `alive`, or when nothing below `folder` changes for `stall_seconds`. Raises
+    AgentFailed, ServingError.
     """
     with open(log, "ab") as stream:
         start = stream.tell()
         process = Tethered(
             lambda scratch: [program, "run-batch", "--config", str(config)],
-            env=_environment() | secrets,
+            env={k: v for k, v in _environment().items() if k not in hidden} | secrets,
             log=stream,
         )
         try:

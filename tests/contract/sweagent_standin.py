@@ -153,6 +153,7 @@ def main():
     assert sys.argv[1:3] == ["run-batch", "--config"] and len(sys.argv) == 4, sys.argv
     if told := os.environ.get("STANDIN_TOLD"):
         facts = {"argv": sys.argv, "key": os.environ.get("SWELAB_SWEAGENT_KEY"), "mode": MODE}
+        facts["values"] = list(os.environ.values())
         with open(told, "a") as stream:
             stream.write(json.dumps(facts) + "\n")
     run_batch(json.loads(Path(sys.argv[3]).read_text()))
