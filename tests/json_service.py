@@ -36,6 +36,13 @@ def json_service(answer):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     server.url = f"http://127.0.0.1:{server.server_port}"
+    with running(server):
+        yield server
+
+
+@contextmanager
+def running(server):
+    """The server while the block runs, in a thread of its own; closed after it."""
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:

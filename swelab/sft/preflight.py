@@ -12,7 +12,7 @@ from swelab.records import InputError, Record, read_json, sha256_file
 from swelab.sft.chat_template import ChatTemplate
 from swelab.sft.lengths import ChatTokenizer, check_stats, same_vocabulary
 from swelab.sft.memory import BYTES, GIB, Memory, estimate, trained_weights, weights_of
-from swelab.sft.ranks import ranks_of, recipe_of, share
+from swelab.sft.ranks import ranks_of, recipe_of, share, sharing
 from swelab.sft.settings import check_settings
 from swelab.weights import header, weight_paths
 
@@ -191,8 +191,7 @@ def memory(training: Training) -> Memory | None:
             tokens = train["max_seq_len"]
         elif train.get("group_by_length"):
             mine, tokens = 1, max(tokens, train["max_batch_tokens"])
-        shares = ranks.total if train["sharded"] else 1
-        return estimate(config, train, shares, mine, tokens, BYTES[_dtype(recipe)])
+        return estimate(config, train, sharing(recipe), mine, tokens, BYTES[_dtype(recipe)])
     except (InputError, KeyError):
         return None
 

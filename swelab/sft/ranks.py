@@ -38,6 +38,11 @@ def ranks_of(recipe: Record) -> Ranks:
     return Ranks(job["nodes"], job["gpus"] or job["ranks"], job["gpus"], recipe["train"]["threads"])
 
 
+def sharing(recipe: Record) -> int:
+    """How many processes share the weights among them; 1 where each holds all."""
+    return ranks_of(recipe).total if recipe["train"]["sharded"] else 1
+
+
 def share(train: Record, ranks: Ranks) -> Record:
     """{"batch_size", "gradient_accumulation_steps"} of one rank: all together make the recipe's steps.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from swelab.console import Progress
 from swelab.records import Fault, Record, digest, sha256_file, write_json
-from swelab.sft.ranks import command, ranks_of, recipe_of, share
+from swelab.sft.ranks import command, ranks_of, recipe_of, share, sharing
 from swelab.sft.run_plan import PLAN, PLANNED, RunPlan, device_of
 from swelab.sft.step_log import METRICS
 from swelab.sft.torchtune_bridge import STEPS, torchtune_config, write_config
@@ -102,9 +102,8 @@ def configuration(base: Path, dataset: Path, work: Path, recipe: Record, plan: R
     passes = {"plan": str(work / PLAN), "data_files": str(dataset), "base": str(base)}
     if config["device"] == "cpu" and config["dtype"] == "fp32":
         # Chunks save a float32 copy of the logits: here these are float32, and chunks a fifth of the speed.
-        whole = ranks.total == 1 or not recipe["train"]["sharded"]
         own = "swelab.sft.trained_tokens.TrainedTokensLoss"
-        config["loss"] = {"_component_": own if whole else "torch.nn.CrossEntropyLoss"}
+        config["loss"] = {"_component_": own if sharing(recipe) == 1 else "torch.nn.CrossEntropyLoss"}
     return {
         **config,
         "dataset": passes,

@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import tarfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from pathlib import Path
 import httpx
 
 from swelab.models.serving import free_port
+from tests.json_service import running
 
 PROGRAM = "docker-registry"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -208,11 +208,5 @@ def faulty_proxy(hub: str, fault: Fault) -> Iterator[ThreadingHTTPServer]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
     server.hub, server.fault, server.requests = hub, fault, []  # type: ignore[attr-defined]
     server.host = f"127.0.0.1:{server.server_address[1]}"  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with running(server):
         yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
