@@ -16,11 +16,10 @@ from swelab.agents.swe_agent_program import AgentFailed, hopeless, stopped
 from swelab.batch_runner import Runner
 from swelab.console import Progress
 from swelab.journal import Journal
-from swelab.models import BudgetSpent
 from swelab.models.policy import weights_digest
 from swelab.recorded import read_recording
 from swelab.records import InputError, Record, read_json, shorten, write_json
-from swelab.rollouts import lost, rollout_key
+from swelab.rollouts import lost, out_of_budget, rollout_key
 from swelab.shards import in_shard, now
 from swelab.tasks.images import task_images
 from swelab.trajectory_files import Broken
@@ -68,10 +67,7 @@ def roll_out_batch(
                 _attempt(run, batch, todo)
         batch.progress.close()
         if waiting := batch.left(mine) if batch.spent() else []:
-            raise BudgetSpent(
-                f"{batch.spent()}; {len(waiting)} of {len(mine)} rollouts of this shard are left: raise"
-                f" budget_dollars of policy {policy_name} and run the same command; what is finished is kept"
-            )
+            raise out_of_budget(batch.spent(), len(waiting), len(mine), policy_name, "finished")
         for task in mine:
             record = journal.get(keys[task["instance_id"]])
             yield {name: value for name, value in record.items() if name != "journalled"}

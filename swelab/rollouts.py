@@ -99,10 +99,15 @@ def final(
             paid.discard(key)
         yield row
     if reasons:
-        raise BudgetSpent(
-            f"{reasons[0]}; {len(reasons)} of {len(keyed)} rollouts of this shard are left: raise"
-            f" budget_dollars of policy {place.policy_name} and run the same command; what is paid is kept"
-        )
+        raise out_of_budget(reasons[0], len(reasons), len(keyed), place.policy_name, "paid")
+
+
+def out_of_budget(reason: str, left: int, total: int, policy: str, kept: str) -> BudgetSpent:
+    """What ends a shard of which so many rollouts wait for a higher budget; kept: what is not done again."""
+    return BudgetSpent(
+        f"{reason}; {left} of {total} rollouts of this shard are left: raise budget_dollars"
+        f" of policy {policy} and run the same command; what is {kept} is kept"
+    )
 
 
 @dataclass(frozen=True)
