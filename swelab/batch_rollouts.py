@@ -86,7 +86,7 @@ def _attempt(
         if attempt:
             batch.prepare(todo)
         try:
-            run(todo, partial(batch.take, todo))
+            run(todo, partial(batch.take, todo, running=True))
         except AgentFailed as failure:
             fault = failure
             _log.warning("%s", failure)
@@ -144,8 +144,11 @@ class _Batch:
             (self.folder / name).unlink(missing_ok=True)
         write_json(self._kept, kept | {task["instance_id"]: self.keys[task["instance_id"]] for task in tasks})
 
-    def take(self, tasks: list[Record]) -> None:
-        """Journals every one of `tasks` that has ended, and notes why others were lost."""
+    def take(self, tasks: list[Record], running: bool = False) -> None:
+        """Journals every one of `tasks` that has ended, and notes why others were lost.
+
+        While SWE-agent is `running`, one has ended when its prediction, which is written last, is there.
+        """
         for task in self.left(tasks):
             name = task["instance_id"]
             path = self.folder / name / f"{name}.traj"
@@ -160,6 +163,8 @@ class _Batch:
                 self.reasons[name] = f"{record['info'].get('exit_status')}: {_last(record)}"
                 if not self.spent() and (why := hopeless(_last(record))):
                     raise InputError(why, path)
+                continue
+            if running and not path.with_suffix(".pred").exists():
                 continue
             self.reasons.pop(name, None)
             self._write(record)

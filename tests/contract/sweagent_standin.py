@@ -6,6 +6,7 @@ half         ends with status 1 after the first instance that it finishes
 killed       the same, and leaves a second one begun
 empty        ends well and leaves nothing
 truncated    the first trajectory is cut off, as by a full disk, and ends with status 1
+slow         takes its time between a trajectory's end and its prediction
 stuck        finishes one instance, then does nothing
 lost         the first instance loses its container, each time
 once         loses a container in its first run only
@@ -83,6 +84,7 @@ def run(instance, folder, status, first):
         path.write_text(text[: len(text) // 2])
         sys.exit(1)
     path.write_text(text)
+    time.sleep(1.5 if MODE == "slow" else 0)
     pred = {"model_name_or_path": folder.name, "instance_id": name, "model_patch": patch}
     (place / f"{name}.pred").write_text(json.dumps(pred))
     if patch:

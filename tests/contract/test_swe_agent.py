@@ -132,6 +132,11 @@ def test_a_batch_that_ends_early_goes_on(place, monkeypatch, mode):
     assert len(starts(place)) == 3  # one instance each
 
 
+def test_what_has_no_prediction_yet_is_not_taken_while_the_batch_runs(place, monkeypatch):
+    rows = roll_out(place, monkeypatch, "slow")  # it is looked at every half second
+    assert [rows[name]["info"]["patch_from"] for name in NAMES] == ["pred"] * 3
+
+
 def test_lost_containers_are_tried_again_and_counted_apart(place, monkeypatch):
     assert outcomes(roll_out(place, monkeypatch, "once")) == ["submitted"] * 3
     assert len(starts(place)) == 2
