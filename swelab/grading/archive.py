@@ -10,7 +10,7 @@ from pathlib import Path
 
 from swelab.records import Record, digest, write_bytes
 
-RUN_VERSION = 2
+RUN_VERSION = 3
 """Raised when the same patch could leave other evidence."""
 
 

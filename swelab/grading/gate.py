@@ -29,7 +29,7 @@ from swelab.streams import Outline
 from swelab.tasks.checkout import encode_patch, git, gold_patch
 from swelab.tasks.published_rows import is_private
 
-VERSION = 1
+VERSION = 2
 """Part of every key: raised when the same task could get another verdict."""
 
 BLOCK = 2000

@@ -22,7 +22,7 @@ from swelab.records import InputError, Record, digest
 from swelab.sandbox import Backend, Image, Limits, Sandbox, SandboxError
 from swelab.tasks.checkout import RepoStore, encode_patch, git
 
-VERSION = 3
+VERSION = 4
 """Part of every grade's key: raised when the same patch could get another verdict."""
 
 CHECKS = frozenset({"audit", "guard", "echo"})

@@ -19,6 +19,10 @@ from swelab.records import InputError, Record  # noqa: E402
 DEFAULT_PARSER = "parse_log_pytest"
 VERBOSE_PARSER = "parse_log_pytest_verbose"
 """Lines of `pytest --verbose`: the test's id first, then its status."""
+UNITTEST_PARSER = "parse_log_unittest_verbose"
+"""Lines of `unittest --verbose`: what names the test, three dots, its status; then the list of failures."""
+GO_PARSER = "parse_log_go_verbose"
+"""Lines of `go test -v`, of tests within tests too, and of packages that were not built."""
 
 GROUPS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 PASSED = frozenset({"PASSED"})
@@ -32,6 +36,15 @@ SUITE_RAN = re.compile(
 _STATUSES = ("FAILED", "PASSED", "SKIPPED", "ERROR", "XFAIL")
 _SKIPPED_COUNT = re.compile(r"^\[\d+\]$")
 _VERBOSE_LINE = re.compile(r"(\S+)\s+(FAILED|PASSED|SKIPPED|ERROR|XFAIL)\b")
+_LINES = {
+    UNITTEST_PARSER: re.compile(
+        r"(?P<test>.+?) \.\.\. (?P<status>ok|FAIL|ERROR|skipped)\b|(?P<worse>FAIL|ERROR): (?P<named>\S+ \S+)"
+    ),
+    GO_PARSER: re.compile(
+        r"--- (?P<status>PASS|FAIL|SKIP): (?P<test>\S+)|(?P<worse>FAIL)[:\s]\s*(?P<named>\S+)"
+    ),
+}
+_MEANS = {"ok": "PASSED", "PASS": "PASSED", "FAIL": "FAILED", "SKIP": "SKIPPED", "skipped": "SKIPPED"}
 
 
 def statuses(log: str, parser: str = DEFAULT_PARSER) -> dict[str, str]:
@@ -39,11 +52,23 @@ def statuses(log: str, parser: str = DEFAULT_PARSER) -> dict[str, str]:
     if parser == VERBOSE_PARSER:
         found = (_VERBOSE_LINE.match(line) for line in log.split("\n"))
         return {match[1]: match[2] for match in found if match}
+    if parser in _LINES:
+        return _by_lines(log, _LINES[parser])
     if parser == DEFAULT_PARSER:
         return _pytest_statuses(log)
     if parser not in PARSER_REGISTRY:
         raise InputError(f"unknown log parser {parser!r}", expected="one of swebench's parsers")
     return PARSER_REGISTRY[parser](log, None)
+
+
+def _by_lines(log: str, pattern: re.Pattern[str]) -> dict[str, str]:
+    """Of tests with one id, as Go has them in several packages, one that failed speaks for all."""
+    found: dict[str, str] = {}
+    for match in filter(None, (pattern.match(line.strip()) for line in log.split("\n"))):
+        test, word = match["test"] or match["named"], match["status"] or match["worse"]
+        if found.get(test) not in ("FAILED", "ERROR"):
+            found[test] = _MEANS.get(word, word)
+    return found
 
 
 def _pytest_statuses(log: str) -> dict[str, str]:

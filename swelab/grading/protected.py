@@ -34,7 +34,7 @@ RUNNER_FILES = (
         "phpunit.xml*",
         ".rspec",
     ),
-    *("test_*.py", "*_test.py", "runtests.py", "activate", "activate.*"),
+    *("test_*.py", "*_test.py", "*_test.go", "testdata", "go.work", "runtests.py", "activate", "activate.*"),
 )
 """Names that count in any folder."""
 

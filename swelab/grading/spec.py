@@ -9,7 +9,8 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from swelab.grading.logs import DEFAULT_PARSER, OFFICIAL_END, VERBOSE_PARSER
+from swelab.grading import smith
+from swelab.grading.logs import DEFAULT_PARSER, OFFICIAL_END
 from swelab.grading.patches import touched_paths
 from swelab.grading.protected import is_protected
 from swelab.records import InputError, Record
@@ -19,8 +20,6 @@ DEFAULT_TIMEOUT = 600
 EVAL_TIMEOUT = 1800
 _PYTEST = re.compile(r"(?:^|[\s/(])(?:py\.test|pytest)(?=[\s)]|$)")
 _HERE_DOCUMENT = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n.*?^\1$", re.M | re.S)
-_ACTIVATE = "source /opt/miniconda3/bin/activate && conda activate testbed"
-_SMITH_TESTS = "pytest --disable-warnings --color=no --tb=no --verbose"
 _DJANGO = "./tests/runtests.py --verbosity 2 --settings=test_sqlite --parallel 1"
 _SYMPY = "PYTHONWARNINGS='ignore::UserWarning,ignore::SyntaxWarning' bin/test -C --verbose"
 _PYDANTIC = "pytest -rA --tb=short -vv -o console_output_style=classic --no-header"
@@ -209,7 +208,7 @@ def _of_version(task: Record) -> RunSpec:
     words = " ".join(shlex.quote(name) for name in files)
     return RunSpec(
         **_common(task),
-        test_cmd=f"{_ACTIVATE} && {command} {words}",
+        test_cmd=f"{smith.ACTIVATE} && {command} {words}",
         test_patch=task["test_patch"],
         parser=parser,
         seconds=task.get("test_timeout", EVAL_TIMEOUT),
@@ -218,10 +217,12 @@ def _of_version(task: Record) -> RunSpec:
 
 def _of_smith(task: Record) -> RunSpec:
     """SWE-smith's rows: the patch is the bug; the branch's first commit has it, the second hides tests."""
+    command, parser = smith.command(task)
     return RunSpec(
-        **_common(task),
-        test_cmd=f"{_ACTIVATE} && {_SMITH_TESTS}",
-        parser=VERBOSE_PARSER,
+        **_common(task | smith.tests_of(task)),
+        test_cmd=command,
+        test_files=smith.test_files(task),
+        parser=parser,
         gold_reversed=True,
         setup=_branch(task),
         seconds=task.get("test_timeout", DEFAULT_TIMEOUT),

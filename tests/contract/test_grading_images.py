@@ -8,6 +8,7 @@ import pytest
 from swelab.grading.gate import validate
 from swelab.grading.grade import grade
 from swelab.grading.shard import Bench
+from swelab.grading.spec import read_spec
 from swelab.journal import Journal
 from swelab.sandbox import Image, Limits, open_backend
 from swelab.tasks.checkout import RepoStore
@@ -37,6 +38,22 @@ git apply -v - <<'EOF_9'
 {end}git checkout HEAD tests/test_core.py
 """
 START, END = ": '>>>>> Start Test Output'\n", ": '>>>>> End Test Output'\n"
+UNITTEST = """import unittest
+
+from calc.core import add, last
+
+
+class TestCore(unittest.TestCase):
+    def test_add(self):
+        self.assertEqual(add(2, 3), 5)
+
+    def test_last(self):
+        self.assertEqual(last([1, 2]), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
+"""
 LISTED = {
     "FAIL_TO_PASS": ["tests/test_core.py::test_add", "tests/test_core.py::test_more"],
     "PASS_TO_PASS": ["tests/test_core.py::test_last"],
@@ -79,6 +96,7 @@ def lab(image, tmp_path_factory):
         if name != "conftest.py":
             (tree / name).parent.mkdir(exist_ok=True)
             (tree / name).write_text(text)
+    (tree / "test.py").write_text(UNITTEST)
     git(tree, "init", "-q", "-b", "main")
     commit(tree, "clean")
     (tree / "calc/core.py").write_text(FILES["calc/core.py"].replace("a + b", "a - b"))
@@ -103,11 +121,17 @@ def rows():
     one = {"FAIL_TO_PASS": LISTED["FAIL_TO_PASS"][:1], "PASS_TO_PASS": LISTED["PASS_TO_PASS"]}
     new = {"instance_id": "o__calc-2", "log_parser": "parse_log_pytest", "eval_type": "pass_and_fail"}
     new["eval_script"] = script(True)
+    smith = base | one | {"instance_id": "o__calc.1.x__1", "patch": BUG}
+    outside = {group: [f"../dev/{test}" for test in tests] for group, tests in one.items()}
+    names = {group: tests[0].rpartition("::")[2] for group, tests in one.items()}
+    by_unittest = {group: [f"{name} (__main__.TestCore.{name})"] for group, name in names.items()}
     return {
         "older": bench | {"instance_id": "o__calc-1"},
         "newer": bench | new,
         "gym": bench | {"instance_id": "o__calc-3", "eval_script": script(False).replace("-uxo", "-exo")},
-        "smith": base | one | {"instance_id": "o__calc.1.x__1", "patch": BUG},
+        "smith": smith,
+        "smith of mido": smith | outside | {"repo": "swesmith/mido__mido.a0158ff9"},
+        "smith of slugify": smith | by_unittest | {"repo": "swesmith/un33k__python-slugify.872b3750"},
     }  # fmt: skip
 
 
@@ -138,13 +162,14 @@ def test_each_format(name, ground, store, tmp_path):
     assert told(FIX) == ("resolved", "")
     assert told(FIX.replace("a + b", "a * b"))[0] == "unresolved"
     assert told(CHEAT)[0] == "unresolved"
-    assert told(PRETENDS)[0] == "tampered" and "cannot hold" in told(PRETENDS)[1]
+    if read_spec(row).by_pytest:
+        assert told(PRETENDS)[0] == "tampered" and "cannot hold" in told(PRETENDS)[1]
     assert told(FIX + "--- /dev/null\n+++ b/../x\n@@ -0,0 +1 @@\n+x\n")[0] == "tampered"
     assert told("nonsense")[0] == "apply_failed"
 
 
 def test_rows_in_images_are_validated(ground, store, tmp_path):
-    tasks, (backend, lab) = list(rows().values()), ground
+    tasks, (backend, lab) = [row for name, row in rows().items() if " of " not in name], ground
     bench = Bench(store, backend, {task["instance_id"]: lab for task in tasks})
     with Journal(tmp_path / "j.jsonl") as journal:
         lock = validate(tasks, {"gold_runs": 2, "together": False}, bench, journal, 2)
