@@ -6,15 +6,13 @@ Facts of swesmith 0.0.9's profiles; a test holds both together, profile by profi
 import re
 import shlex
 
-from swelab.grading.logs import DEFAULT_PARSER, GO_PARSER, UNITTEST_PARSER, VERBOSE_PARSER
+from swelab.grading.logs import DEFAULT_PARSER, GO_PARSER, GROUPS, UNITTEST_PARSER, VERBOSE_PARSER
 from swelab.records import InputError, Record
 from swelab.tasks.patch_text import language
 
 ACTIVATE = "source /opt/miniconda3/bin/activate && conda activate testbed"
-GROUPS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 _TESTS = "pytest --disable-warnings --color=no --tb=no --verbose"
 _GPXPY = "pytest test.py --verbose --color=no --tb=no --disable-warnings"
-_UV_TESTS = "/root/.local/bin/uv run pytest --disable-warnings --color=no --tb=no --verbose"
 
 OWN = {
     "tkrajina/gpxpy": (f"{ACTIVATE} && {_GPXPY}", VERBOSE_PARSER),
@@ -23,7 +21,7 @@ OWN = {
     "paramiko/paramiko": (f"{ACTIVATE} && pytest -rA --color=no --disable-warnings", DEFAULT_PARSER),
     "un33k/python-slugify": (f"{ACTIVATE} && python test.py --verbose", UNITTEST_PARSER),
     "tornadoweb/tornado": (f"{ACTIVATE} && python -m tornado.test --verbose", UNITTEST_PARSER),
-    "pydantic/pydantic": (_UV_TESTS, VERBOSE_PARSER),
+    "pydantic/pydantic": (f"/root/.local/bin/uv run {_TESTS}", VERBOSE_PARSER),
     "python/mypy": (f"{ACTIVATE} && pytest --color=no -rA -k", DEFAULT_PARSER),
 }
 """Repositories with a command of their own, in lower case: it, and the parser of its log."""
@@ -47,7 +45,7 @@ def repository(task: Record) -> str:
     return re.sub(r"\.[0-9a-f]{8}$", "", mirror).replace("__", "/").lower()
 
 
-def tests_of(task: Record) -> Record:
+def listed_tests(task: Record) -> Record:
     """The listed tests by group, named as the command names them: mido's stand as if below /dev."""
     return {group: [test.removeprefix(_OUTSIDE) for test in task[group]] for group in GROUPS}
 
@@ -68,7 +66,7 @@ def command(task: Record) -> tuple[str, str]:
 
     Raises InputError: the tests are neither of Python nor of Go.
     """
-    name, listed = repository(task), [test for tests in tests_of(task).values() for test in tests]
+    name, listed = repository(task), [test for tests in listed_tests(task).values() for test in tests]
     if name in OWN:
         line, parser = OWN[name]
         if line.endswith(" -k"):  # the cases lie in data files: they are chosen by name

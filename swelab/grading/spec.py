@@ -219,7 +219,7 @@ def _of_smith(task: Record) -> RunSpec:
     """SWE-smith's rows: the patch is the bug; the branch's first commit has it, the second hides tests."""
     command, parser = smith.command(task)
     return RunSpec(
-        **_common(task | smith.tests_of(task)),
+        **_common(task | smith.listed_tests(task)),
         test_cmd=command,
         test_files=smith.test_files(task),
         parser=parser,

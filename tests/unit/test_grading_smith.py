@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from swelab.grading.logs import statuses
-from swelab.grading.smith import BY_FILE, OWN, command, repository, tests_of
+from swelab.grading.smith import BY_FILE, OWN, command, listed_tests, repository
 from swelab.grading.spec import read_spec
 from swelab.records import InputError
 from tests.at_hand import PEER, needs_peer
@@ -130,7 +130,7 @@ def test_a_repository_is_found_without_its_name():
     assert repository(unnamed) == "scrapy/scrapy" == repository(row("Scrapy__scrapy.35212ec5"))
     assert command(unnamed)[0].endswith(" tests/b.py tests/a.py")
     listed = {"FAIL_TO_PASS": ["../dev/tests/t.py::t"], "PASS_TO_PASS": []}
-    assert tests_of(listed)["FAIL_TO_PASS"] == ["tests/t.py::t"]
+    assert listed_tests(listed)["FAIL_TO_PASS"] == ["tests/t.py::t"]
     assert read_spec(row("mido__mido.a0158ff9", listed)).listed == ["tests/t.py::t"]
 
 
