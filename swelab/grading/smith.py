@@ -5,6 +5,7 @@ Facts of swesmith 0.0.9's profiles; a test holds both together, profile by profi
 
 import re
 import shlex
+from collections.abc import Iterable
 
 from swelab.grading.logs import DEFAULT_PARSER, GO_PARSER, GROUPS, UNITTEST_PARSER, VERBOSE_PARSER
 from swelab.records import InputError, Record
@@ -61,16 +62,21 @@ def test_files(task: Record) -> tuple[str, ...]:
     return tuple(files)
 
 
+def cases(listed: Iterable[str]) -> str:
+    """The names of tests as an expression for `pytest -k`."""
+    return " or ".join(dict.fromkeys(test.rpartition("::")[2] for test in listed))
+
+
 def command(task: Record) -> tuple[str, str]:
     """Bash that runs a row's tests, and the name of its log's parser.
 
     Raises InputError: the tests are neither of Python nor of Go.
     """
-    name, listed = repository(task), [test for tests in listed_tests(task).values() for test in tests]
+    name, listed = repository(task), [test for group in GROUPS for test in task[group]]
     if name in OWN:
         line, parser = OWN[name]
         if line.endswith(" -k"):  # the cases lie in data files: they are chosen by name
-            line += " " + shlex.quote(" or ".join(dict.fromkeys(t.rpartition("::")[2] for t in listed)))
+            line += " " + shlex.quote(cases(listed))
         return line, parser
     spoken = language(task)
     if spoken == "go":

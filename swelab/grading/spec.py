@@ -203,8 +203,7 @@ def _of_version(task: Record) -> RunSpec:
     if task["repo"] == "django/django":
         files = [path.removeprefix("tests/").removesuffix(".py").replace("/", ".") for path in files]
     if command.endswith(" -k"):  # mypy's cases lie in data files: its tests are chosen by name
-        names = [test.rpartition("::")[2] for test in (*task["FAIL_TO_PASS"], *task["PASS_TO_PASS"])]
-        files = [" or ".join(dict.fromkeys(names))]
+        files = [smith.cases((*task["FAIL_TO_PASS"], *task["PASS_TO_PASS"]))]
     words = " ".join(shlex.quote(name) for name in files)
     return RunSpec(
         **_common(task),
@@ -217,9 +216,10 @@ def _of_version(task: Record) -> RunSpec:
 
 def _of_smith(task: Record) -> RunSpec:
     """SWE-smith's rows: the patch is the bug; the branch's first commit has it, the second hides tests."""
+    task = task | smith.listed_tests(task)
     command, parser = smith.command(task)
     return RunSpec(
-        **_common(task | smith.listed_tests(task)),
+        **_common(task),
         test_cmd=command,
         test_files=smith.test_files(task),
         parser=parser,

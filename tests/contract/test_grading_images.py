@@ -8,7 +8,6 @@ import pytest
 from swelab.grading.gate import validate
 from swelab.grading.grade import grade
 from swelab.grading.shard import Bench
-from swelab.grading.spec import read_spec
 from swelab.journal import Journal
 from swelab.sandbox import Image, Limits, open_backend
 from swelab.tasks.checkout import RepoStore
@@ -162,7 +161,7 @@ def test_each_format(name, ground, store, tmp_path):
     assert told(FIX) == ("resolved", "")
     assert told(FIX.replace("a + b", "a * b"))[0] == "unresolved"
     assert told(CHEAT)[0] == "unresolved"
-    if read_spec(row).by_pytest:
+    if name != "smith of slugify":  # unittest runs its tests, and nothing watches there
         assert told(PRETENDS)[0] == "tampered" and "cannot hold" in told(PRETENDS)[1]
     assert told(FIX + "--- /dev/null\n+++ b/../x\n@@ -0,0 +1 @@\n+x\n")[0] == "tampered"
     assert told("nonsense")[0] == "apply_failed"

@@ -49,6 +49,7 @@ FAIL\tgithub.com/o/calc\t0.012s
 FAIL\tgithub.com/o/calc/broken [build failed]
 ok  \tgithub.com/o/calc/sub\t0.003s
 """
+LOGS = {"pytest": PYTEST, "reported": REPORTED, "unittest": UNITTEST, "go": GO}
 GO_BUG = "--- a/calc.go\n+++ b/calc.go\n@@ -1 +1 @@\n-\treturn a + b\n+\treturn a - b\n"
 ASK = """
 import json, sys
@@ -74,7 +75,7 @@ def row(name, listed=LISTED, patch=BUG):
 @pytest.fixture(scope="module")
 def profiles():
     """(of Go, command, statuses by log) of each of the peer's profiles, by the row's `repo`."""
-    given = {"listed": LISTED, "pytest": PYTEST, "reported": REPORTED, "unittest": UNITTEST, "go": GO}
+    given = {"listed": LISTED, **LOGS}
     done = subprocess.run([PEER, "-c", ASK], input=json.dumps(given), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -100,13 +101,16 @@ def test_every_profile_is_run_as_the_peer_does(profiles):
 
 @needs_peer
 def test_every_log_is_read_as_the_peer_does(profiles):
-    forms = {"parse_log_go_verbose": GO, "parse_log_pytest_verbose": PYTEST, "parse_log_pytest": REPORTED}
-    names = {GO: "go", PYTEST: "pytest", REPORTED: "reported"}
+    forms = {
+        "parse_log_go_verbose": "go",
+        "parse_log_pytest_verbose": "pytest",
+        "parse_log_pytest": "reported",
+    }
     otherwise = []
     for repo, (go, _, read) in profiles.items():
         parser = command(row(repo.rpartition("/")[2], patch=GO_BUG if go else BUG))[1]
-        if log := forms.get(parser):
-            otherwise += [repo.rpartition("__")[2]] * (statuses(log, parser) != read[names[log]])
+        if form := forms.get(parser):
+            otherwise += [repo.rpartition("__")[2]] * (statuses(LOGS[form], parser) != read[form])
         else:
             passed = {test for test, word in read["unittest"].items() if word == "PASSED"}
             assert {t for t, word in statuses(UNITTEST, parser).items() if word == "PASSED"} == passed
