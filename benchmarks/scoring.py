@@ -14,7 +14,7 @@ import time
 from swelab.console import run_script
 from swelab.grading.report import build_report
 from swelab.scores.score import score
-from swelab.scores.verified import verify
+from swelab.scores.verified import score_experiment
 
 LOST = 0.01
 
@@ -40,7 +40,7 @@ def main() -> None:
     start = time.monotonic()
     scores = [score(tasks, runs, name, "mini") for name, runs in reports.items()]
     scored = time.monotonic()
-    record = verify(scores, ("p0", "p1"))
+    record = score_experiment(scores, ("p0", "p1"))
     done = time.monotonic()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     tests = record.get("pairwise", [record["comparison"]])

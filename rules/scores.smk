@@ -34,7 +34,7 @@ rule score:
         """
 
 
-rule verify_score:
+rule score_experiment:
     input:
         scores=expand(
             "results/scores/{policy}/{subset}.json", subset=BENCHMARKS, policy=POLICIES
@@ -45,7 +45,7 @@ rule verify_score:
     output:
         score="results/verified_score.json",
     log:
-        "results/logs/verify_score/all.log",
+        "results/logs/score_experiment/all.log",
     localrule: True
     conda:
         "../envs/workflow.yaml"
@@ -54,7 +54,7 @@ rule verify_score:
         names=EXPERIMENT,
     shell:
         r"""
-        SWELAB_LOG={log:q} python -m scripts.verify_score \
+        SWELAB_LOG={log:q} python -m scripts.score_experiment \
             --experiment {params.experiment:q} \
             --scores {input.scores:q} \
             --output {output.score:q}

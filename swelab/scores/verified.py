@@ -146,7 +146,7 @@ def all_pairs(policies: Sequence[Record]) -> list[Record]:
     return found
 
 
-def verify(scores: Sequence[Record], comparison: tuple[str, str], benchmark: str = "") -> Record:
+def score_experiment(scores: Sequence[Record], comparison: tuple[str, str], benchmark: str = "") -> Record:
     """The verified score without its manifest, from score records of all policies and benchmarks.
 
     `benchmark` names the headline (default: the first score's); the others follow in order.
@@ -212,7 +212,7 @@ def trail(layout: Layout, scores: Iterable[Path], further: Iterable[Path] = ()) 
         if not path.is_file():
             raise InputError("no such file", path)
     return {
-        **manifest("verify_score", []),
+        **manifest("score_experiment", []),
         "experiment": layout.experiment["name"],
         "recipes": layout.recipes(),
         "files": [

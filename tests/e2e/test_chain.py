@@ -62,7 +62,7 @@ def test_a_learning_rate_re_runs_training_and_what_follows(chain):
         "grade",
         "report_grades",
         "score",
-        "verify_score",
+        "score_experiment",
         "report",
         "all",
     } - {"all"}
@@ -76,7 +76,7 @@ def test_further_samples_cost_only_themselves(chain):
     plan = planned(chain)
     path.write_text(kept)
     each = dict.fromkeys(("rollout", "collect_predictions", "grade", "report_grades"), 2)
-    assert plan == each | dict.fromkeys(("score", "verify_score", "report"), 1)
+    assert plan == each | dict.fromkeys(("score", "score_experiment", "report"), 1)
 
 
 def test_one_more_task_costs_one_more_rollout_and_grade(chain):

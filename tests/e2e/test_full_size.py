@@ -53,7 +53,8 @@ def test_the_cluster_builds_it_by_default_and_plans_it_without_a_network(tmp_pat
     text = plan(clone, "--profile", "slurm")
     found = jobs(text)
     assert {"fetch_model", "fetch_tasks", "pull_images", "rollout_hosted", "rollout"} < set(found)
-    assert {"validate_tasks", "grade", "build_sft_dataset", "train_sft", "score", "verify_score"} < set(found)
+    stages = {"validate_tasks", "grade", "build_sft_dataset", "train_sft", "score", "score_experiment"}
+    assert stages < set(found)
     assert found["total"][0] < 300
     assert "slurm_partition=gpu, cpus_per_task=64, gpu=8, nodes=1" in found["train_sft"][1]
     assert "slurm_partition=gpu, cpus_per_task=16, gpu=2, nodes=1" in found["rollout"][1]

@@ -7,7 +7,7 @@ TRAJECTORY = 2_000_000
 FEW, MANY = 24, 72
 STAGES = set(
     "make_tasks pull_images validate_tasks check_disjoint rollout collect_predictions grade report_grades "
-    "regrade score verify_score build_sft_dataset report".split()
+    "regrade score score_experiment build_sft_dataset report".split()
 )
 
 

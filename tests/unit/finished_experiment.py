@@ -18,7 +18,7 @@ from swelab.grading.report import build_report, validation
 from swelab.records import check, digest, write_json, write_jsonl
 from swelab.scores.layout import Layout
 from swelab.scores.score import score
-from swelab.scores.verified import trail, verify
+from swelab.scores.verified import score_experiment, trail
 from swelab.usage import usage_of
 
 CONFIGS = {
@@ -380,7 +380,7 @@ def write_verified(root: Path, scores: list[Path]) -> None:
     here = Path.cwd()
     os.chdir(root)
     try:
-        record = verify([json.loads(path.read_text()) for path in scores], ("base", "sft"))
+        record = score_experiment([json.loads(path.read_text()) for path in scores], ("base", "sft"))
         record["manifest"] = trail(Layout.of("demo"), [path.relative_to(root) for path in scores])
         check(record, "verified_score", "made up")
         write_json("results/verified_score.json", record)

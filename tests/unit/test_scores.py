@@ -12,7 +12,7 @@ from swelab.grading.report import build_report, validation
 from swelab.records import InputError, check, digest, read_json, write_json
 from swelab.scores.score import score
 from swelab.scores.validation import sentence
-from swelab.scores.verified import compare, load_score, verify
+from swelab.scores.verified import compare, load_score, score_experiment
 from tests.unit.finished_experiment import make_lock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,13 +119,13 @@ def test_compare_with_no_pair_left():
 def test_verify_refuses_scores_that_cannot_be_compared():
     base, sft = make_score([R, U]), make_score([R, R], "sft")
     with pytest.raises(InputError, match="given twice"):
-        verify([base, base], ("base", "sft"))
+        score_experiment([base, base], ("base", "sft"))
     with pytest.raises(InputError, match=r"no score of policy 'stf' \(did you mean 'sft'"):
-        verify([base, sft], ("base", "stf"))
+        score_experiment([base, sft], ("base", "stf"))
     with pytest.raises(InputError, match="scored on 3 tasks"):
-        verify([base, make_score([R, R, R], "sft")], ("base", "sft"))
+        score_experiment([base, make_score([R, R, R], "sft")], ("base", "sft"))
     with pytest.raises(InputError, match=r"no score on benchmark 'minj' \(did you mean 'mini'"):
-        verify([base, sft], ("base", "sft"), "minj")
+        score_experiment([base, sft], ("base", "sft"), "minj")
 
 
 def test_compare_names_unpaired_ids():
@@ -189,7 +189,7 @@ def test_scripts_write_a_verified_score_that_is_the_same_twice(workplace):
     records = []
     for name in ("one", "two"):
         done = run(
-            workplace, "scripts.verify_score", "--experiment", "trial", "--scores", *paths, "--benchmark",
+            workplace, "scripts.score_experiment", "--experiment", "trial", "--scores", *paths, "--benchmark",
             "drill", "--compare", "base", "sft", "--output", f"{name}.json",
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -220,7 +220,7 @@ def test_scripts_write_a_verified_score_that_is_the_same_twice(workplace):
 def test_scripts_say_in_one_line_what_is_wrong(workplace):
     paths = write_scores(workplace)
     done = run(
-        workplace, "scripts.verify_score", "--experiment", "trial", "--scores", paths[0],
+        workplace, "scripts.score_experiment", "--experiment", "trial", "--scores", paths[0],
         "--benchmark", "drill", "--output", "x.json",
     )  # fmt: skip
     assert done.returncode == 2
@@ -261,10 +261,10 @@ def test_the_figures_of_validation_go_from_the_lock_into_the_verified_score():
         report = make_report(tasks[3:], [R, U, R], policy) | {"validation": told}
         check(report, "report", "test")
         scores.append(score(tasks[3:], report, policy, "mini"))
-    record = verify(scores, ("base", "sft"))
+    record = score_experiment(scores, ("base", "sft"))
     assert record["validation"] == {key: told[key] for key in told if not key.endswith("_ids")}
     scores[1]["validation"] = scores[1]["validation"] | {"gold_runs": 9}
     with pytest.raises(InputError, match="sft was scored after another validation"):
-        verify(scores, ("base", "sft"))
+        score_experiment(scores, ("base", "sft"))
     with pytest.raises(InputError, match="validation kept 9 tasks.*3, as many as there are"):
         score(tasks[3:], report | {"validation": told | {"kept": 9}}, "sft", "mini")

@@ -16,7 +16,7 @@ from swelab.scores.layout import Layout
 from swelab.scores.paired import holm
 from swelab.scores.report import render
 from swelab.scores.score import score
-from swelab.scores.verified import compare, verify
+from swelab.scores.verified import compare, score_experiment
 from tests.unit.finished_experiment import build
 from tests.unit.report_page import Page
 from tests.unit.test_scores import LOST, E, R, U, make_report, make_score, make_tasks
@@ -113,13 +113,13 @@ def test_every_two_of_several_policies_are_compared_with_holms_correction():
         make_score([R] * good + [U] * (30 - good), policy)
         for policy, good in (("a", 5), ("b", 14), ("c", 18))
     ]
-    record = verify(scores, ("a", "c"))
+    record = score_experiment(scores, ("a", "c"))
     check({**record, "manifest": read_manifest()}, "verified_score", "test")
     pairs = record["pairwise"]
     assert [(test["from"], test["to"]) for test in pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
     assert [test["p_adjusted"] for test in pairs] == holm([test["p_value"] for test in pairs])
     assert record["comparison"]["p_value"] == pairs[1]["p_value"] < pairs[1]["p_adjusted"]
-    assert "pairwise" not in verify(scores[:2], ("a", "b"))
+    assert "pairwise" not in score_experiment(scores[:2], ("a", "b"))
 
 
 def read_manifest() -> dict:

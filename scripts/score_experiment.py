@@ -6,7 +6,7 @@ from pathlib import Path
 from swelab.console import run_script
 from swelab.records import check, write_json
 from swelab.scores.layout import Layout
-from swelab.scores.verified import load_score, trail, verify
+from swelab.scores.verified import load_score, score_experiment, trail
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
     layout = Layout.of(args.experiment, args.results)
     compared = tuple(args.compare or layout.experiment["compare"])
     scores = [load_score(path) for path in args.scores]
-    record = verify(scores, compared, args.benchmark or layout.benchmarks[0])
+    record = score_experiment(scores, compared, args.benchmark or layout.benchmarks[0])
     record["manifest"] = trail(layout, args.scores, args.manifests)
     check(record, "verified_score", args.output)
     write_json(args.output, record)
