@@ -12,6 +12,7 @@ from swelab.experiment import (
     scaffold_of,
 )
 from swelab.experiment import training_subsets, weights_manifests
+from swelab.grading import versions
 from swelab.journal import lock
 from swelab.records import Fault
 from swelab.site import check_site, shell_setup, submission
@@ -29,6 +30,7 @@ EXPERT = EXPERIMENT["expert"]
 BENCHMARKS = EXPERIMENT["benchmarks"]
 POLICIES = EXPERIMENT["policies"]
 WORKERS = SETTINGS["workers"]
+GRADER = [versions.RUN, versions.GRADER, versions.GATE]
 HELD = []
 
 # Jobs run this very Python, activated or not; their sandboxes are of this backend and see this toolbox.

@@ -100,6 +100,7 @@ rule validate_tasks:
         **ask(plain_job(cpus=WORKERS, **SANDBOXES)),
     params:
         settings=lambda wildcards: subset_settings(wildcards)["validate"],
+        grader=GRADER,
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.validate_tasks \

@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 
+from swelab.grading import versions
 from swelab.grading.batches import Batch, gold_batches, rounds
 from swelab.grading.grade import fresh_sandbox, judged, run_patch
 from swelab.grading.logs import GROUPS, statuses
@@ -28,9 +29,6 @@ from swelab.shards import run_shard
 from swelab.streams import Outline
 from swelab.tasks.checkout import encode_patch, git, gold_patch
 from swelab.tasks.published_rows import is_private
-
-VERSION = 2
-"""Part of every key: raised when the same task could get another verdict."""
 
 BLOCK = 2000
 """Tasks that are held at once."""
@@ -118,7 +116,8 @@ def _jobs(tasks: list[Record], settings: Record, bench: Bench) -> Iterator[Recor
 def _key(job: Record, bench: Bench) -> str:
     batch: Batch = job["batch"]
     places = [bench.place(task) for task in batch.tasks]
-    return digest(["validate", VERSION, job["kind"], job["number"], batch.row, batch.tasks, places])
+    grader = [versions.RUN, versions.GRADER, versions.GATE]
+    return digest(["validate", grader, job["kind"], job["number"], batch.row, batch.tasks, places])
 
 
 def _work(job: Record, bench: Bench) -> Record:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from swelab.grading import patches
+from swelab.grading import patches, versions
 from swelab.grading.echo import complaint
 from swelab.grading.evidence import faults, verdict
 from swelab.grading.run import PatchRun
@@ -21,9 +21,6 @@ from swelab.grading.spec import RunSpec, read_spec
 from swelab.records import InputError, Record, digest
 from swelab.sandbox import Backend, Image, Limits, Sandbox, SandboxError
 from swelab.tasks.checkout import RepoStore, encode_patch, git
-
-VERSION = 4
-"""Part of every grade's key: raised when the same patch could get another verdict."""
 
 CHECKS = frozenset({"audit", "guard", "echo"})
 """What may be left out to see what the rest is worth: the audit of the patch's code, the guarded run, the
@@ -35,7 +32,7 @@ IN_IMAGES = {"memory_bytes": 8 << 30, "processes": 512, "disk_bytes": 20 << 30, 
 
 def grade_key(task: Record, patch: str, outcome: str, place: str) -> str:
     """Hash of all that a grade depends on: task, patch, digest of repository archive or image, grader."""
-    return digest([VERSION, task, patch, outcome, place])
+    return digest([versions.GRADER, task, patch, outcome, place])
 
 
 def grade(

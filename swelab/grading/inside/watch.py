@@ -185,22 +185,22 @@ class Powers:
             return
         self.busy.add(get_ident())
         try:
+            frame = sys._getframe().f_back  # None: the interpreter's own doing, before and after all code
             if event in WRITES:
-                self.written(event, arguments)
+                self.written(event, arguments, frame)
                 return
-            name = self.files.get(sys._getframe(1).f_code.co_filename)
+            name = self.files.get(frame.f_code.co_filename) if frame else None
             if event in DEEP:
-                name = self.behind()
+                name = self.behind(frame)
             special = event in ("object.__setattr__", "object.__getattr__")
             if name and not (special and "__code__" not in map(str, arguments[1:2])):
                 self.found.add(name + " " + event)
         finally:
             self.busy.discard(get_ident())
 
-    def behind(self):
-        """The patched file on whose behalf something is done, if it is neither a test nor the runner that
-        asks for it."""
-        frame = sys._getframe(2)  # type: types.FrameType | None
+    def behind(self, frame):
+        """The patched file on whose behalf `frame` does something, if it is neither a test nor the runner
+        that asks for it."""
         while frame is not None:
             path = frame.f_code.co_filename
             if path in self.files:
@@ -210,14 +210,14 @@ class Powers:
             frame = frame.f_back
         return None
 
-    def written(self, event, arguments):
+    def written(self, event, arguments, frame):
         """Notes a change to a test's file or to a conftest.py by anyone, and that patched code reads a
         test's file."""
         reads = event == "open" and not (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC)
         for argument in arguments[:2]:
             if isinstance(argument, (str, bytes)):
                 path = os.path.abspath(os.fsdecode(argument))
-                name = self.behind() if reads and path in self.tests else None
+                name = self.behind(frame) if reads and path in self.tests else None
                 if name:
                     self.found.add(name + " reads_tests")
                 if reads:

@@ -1,0 +1,37 @@
+"""The guard does not depend on how a task starts its tests: gold patches are resolved, empty ones never."""
+
+import pytest
+
+from swelab.grading.cheats.suite import check_cheats, verify
+from swelab.grading.grade import judged, run_patch
+from swelab.grading.spec import read_spec
+from swelab.sandbox import Limits
+from swelab.tasks.checkout import RepoStore, gold_patch
+
+pytestmark = pytest.mark.real
+STARTS = [
+    "python -m pytest -rA",
+    "pytest -rA",
+    "py.test -rA",
+    "pytest --no-header -rA --tb=no -p no:cacheprovider tests",
+]
+
+
+def told(task, patch, store, backend):
+    run = run_patch(task, patch, store, backend, Limits(), allow_empty=True)
+    grade = judged(read_spec(task), patch, run)
+    return grade["status"], grade["reason"]
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_gold_is_resolved_and_the_bug_is_not(task, repos_dir, tmp_path, backend, start):
+    task, store = task | {"test_cmd": start}, RepoStore(repos_dir, tmp_path)
+    assert told(task, gold_patch(store, task), store, backend) == ("resolved", "")
+    why = "1 tests do not pass, such as tests/test_core.py::test_add"
+    assert told(task, "", store, backend) == ("unresolved", why)
+
+
+def test_no_cheat_is_resolved_where_the_console_script_starts_the_tests(task, repos_dir, tmp_path, backend):
+    started = task | {"test_cmd": "pytest -rA --tb=no -q -p no:cacheprovider"}
+    summary = check_cheats([started], RepoStore(repos_dir, tmp_path), backend)
+    verify(summary)
