@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from swelab.job_runs import note_run
 from swelab.records import Fault
 
 
@@ -32,11 +33,26 @@ class Tee:
 def run_script(main: Callable[[], int | None]) -> None:
     """Runs a script's `main` and exits: 0, or 2 after one line that says what is wrong.
 
-    Where SWELAB_LOG names a file, all that goes to standard error is written there too.
+    Where SWELAB_LOG names a file, all that goes to standard error is written there too, and the run is
+    noted next to it.
     """
+    log = os.environ.get("SWELAB_LOG", "")
+    code: object = 1
     try:
-        if os.environ.get("SWELAB_LOG"):
-            sys.stderr = Tee(sys.stderr, open(os.environ["SWELAB_LOG"], "w", encoding="utf-8"))
+        _run(main, log)
+    except SystemExit as end:
+        code = end.code
+        raise
+    finally:
+        if log:
+            note_run(log, code if isinstance(code, int) else 1)
+
+
+def _run(main: Callable[[], int | None], log: str) -> None:
+    """`run_script` without its note."""
+    try:
+        if log:
+            sys.stderr = Tee(sys.stderr, open(log, "w", encoding="utf-8"))
         sys.exit(main() or 0)
     except KeyboardInterrupt:
         fail("interrupted", 130)

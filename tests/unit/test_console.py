@@ -4,10 +4,12 @@ import errno
 import io
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 import pytest
 
 from swelab.console import Progress, clock, run_script
+from swelab.job_runs import read_runs
 from swelab.records import InputError
 
 
@@ -78,3 +80,20 @@ def test_the_log_repeats_standard_error(tmp_path):
         [sys.executable, "-c", code], env={"SWELAB_LOG": str(log)}, capture_output=True, text=True
     )
     assert done.returncode == 2 and done.stderr == log.read_text() == "error: no\n"
+
+
+def test_every_run_of_a_job_is_noted_next_to_its_log(tmp_path):
+    log = tmp_path / "grade" / "p" / "s" / "000of001.log"
+    log.parent.mkdir(parents=True)
+    for ending in ("fail('no')", "None", "1 / 0"):
+        code = f"from swelab.console import run_script, fail; run_script(lambda: {ending})"
+        subprocess.run([sys.executable, "-c", code], env={"SWELAB_LOG": str(log)}, capture_output=True)
+    with log.with_name("000of001.runs.jsonl").open("a") as file:
+        file.write('{"started": "20')
+    found = list(read_runs(tmp_path))
+    assert [(rule, names) for rule, names, _ in found] == [("grade", ["p", "s", "000of001"])] * 3
+    assert [run["code"] for *_, run in found] == [2, 0, 1]
+    for *_, run in found:
+        age = datetime.now(UTC) - datetime.fromisoformat(run["started"])
+        assert 0 <= age.total_seconds() < 300 and 0 <= run["seconds"] < 300 and run["cpu_seconds"] > 0
+        assert run["machine"]["cpus"] >= 1 and run["machine"]["memory_gib"] >= 1

@@ -13,6 +13,7 @@ FOUNDATION = {
     "recipes",
     "journal",
     "console",
+    "job_runs",
     "provenance",
     "ray_workers",
     "shards",
