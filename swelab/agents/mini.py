@@ -6,6 +6,7 @@ the end (never from what the model prints), and typed outcomes.
 """
 
 import os
+import time
 
 os.environ.setdefault("MSWEA_SILENT_STARTUP", "1")
 os.environ.setdefault("MSWEA_GLOBAL_CONFIG_DIR", os.path.dirname(os.path.abspath(__file__)))
@@ -50,11 +51,16 @@ class SandboxEnvironment:
         self.config = Settings()
 
     def execute(self, action: dict, cwd: str = "") -> dict:
-        """Runs one command: {"output", "returncode", "exception_info"}. Raises Submitted, SandboxError."""
+        """Runs one command: {"output", "returncode", "exception_info", "seconds"}.
+
+        Raises Submitted, SandboxError.
+        """
         command, variables = action["command"], self.scaffold.get("environment")
         if prelude := self.scaffold.get("prelude"):
             command = f"{prelude}\n{command}"
+        began = time.monotonic()
         result = self.sandbox.exec(command, env=variables, limits=self.limits)
+        seconds = round(time.monotonic() - began, 3)
         output = result.output.decode("utf-8", "replace")
         if (
             result.returncode == 0
@@ -66,7 +72,12 @@ class SandboxEnvironment:
             raise Submitted({"role": "exit", "content": "", "extra": extra})
         stopped = result.limit not in ("", "output")
         bound = f"the command was stopped at its {result.limit} limit" if stopped else ""
-        return {"output": output, "returncode": result.returncode, "exception_info": bound}
+        return {
+            "output": output,
+            "returncode": result.returncode,
+            "exception_info": bound,
+            "seconds": seconds,
+        }
 
     @staticmethod
     def printed(result: ExecResult) -> str:

@@ -6,6 +6,7 @@ an overflow is ContextLimit; a refusal is the user's to mend. `hosted` has the m
 
 import json
 import re
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -60,12 +61,14 @@ class ServedModel(TextModel):
         return True
 
     def query(self, messages: list[dict], **_: object) -> dict:
-        """The next assistant message; `extra` holds its command, tokens, finish reason and cost.
+        """The next assistant message; `extra` holds its command, tokens, finish reason, cost and seconds.
 
         Raises FormatError (not one command), ContextLimit, ModelLost, ServingError, InputError.
         """
         history = [sent(message) for message in messages if message["role"] != "exit"]
+        began = time.monotonic()
         answer = asdict(persist(lambda: self.ask(history), self.alive))
+        answer["seconds"] = round(time.monotonic() - began, 3)
         usage = {name: answer.pop(name) for name in ("prompt_tokens", "completion_tokens")}
         return self.reply(answer.pop("content"), usage=usage, **answer)
 

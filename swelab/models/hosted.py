@@ -107,7 +107,7 @@ class Service:
                 continue
             found = self._call(history, talk, admitted, keep)
             if not isinstance(found, CallFault):
-                talk.waited += time.monotonic() - began - found.pop("seconds")
+                talk.waited += time.monotonic() - began - found["seconds"]
                 return found
             if found.kind in (faults.KEY, faults.QUOTA):
                 continue
@@ -131,10 +131,11 @@ class Service:
                     if not found.charged:
                         bill.refuse()
                     return found
-                answer = found | bill.pay(usage)
+                seconds = round(time.monotonic() - began, 3)
+                answer = found | bill.pay(usage) | {"seconds": seconds}
                 keep(answer)
             talk.note(history, answer)
-            return answer | {"seconds": time.monotonic() - began}
+            return answer
         finally:
             used = answer and answer["usage"] or {}
             tokens = used.get("prompt_tokens", admitted.tokens) + used.get("completion_tokens", 0)
@@ -227,7 +228,7 @@ class HostedModel(TextModel):
         self.turns, self._said = turns(), list[Record]()
 
     def query(self, messages: list[dict], **_: object) -> dict:
-        """The next assistant message; `extra` holds its command, tokens, finish reason and cost.
+        """The next assistant message; `extra` holds its command, tokens, finish reason, cost and seconds.
 
         Raises FormatError (not one command), and what `Service.answer` does.
         """

@@ -102,7 +102,12 @@ def quote(text: str) -> str:
 
 
 class ScriptedModel(TextModel):
-    """mini-swe-agent's Model protocol, played by the script for one task."""
+    """mini-swe-agent's Model protocol, played by the script for one task.
+
+    Its messages hold no times: the same script on the same task gives the same bytes.
+    """
+
+    timed = False
 
     def __init__(self, task: Record, policy: Record, scaffold: Record):
         super().__init__(scaffold, name="scripted policy")

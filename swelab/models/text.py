@@ -12,7 +12,7 @@ from minisweagent.exceptions import FormatError  # noqa: E402
 from minisweagent.models.utils.actions_text import parse_regex_actions  # noqa: E402
 from pydantic import BaseModel  # noqa: E402
 
-from swelab.models.tool_calls import OFFERED, observations, parse_calls  # noqa: E402
+from swelab.models.tool_calls import OFFERED, facts_of, observations, parse_calls  # noqa: E402
 from swelab.records import Record  # noqa: E402
 
 
@@ -23,8 +23,10 @@ class Settings(BaseModel):
 class TextModel:
     """The part of mini-swe-agent's Model protocol that does not depend on who answers.
 
-    Messages carry no time stamps, so that the same turns give the same bytes.
+    Messages carry no time stamps; where `timed`, they carry how long a command took.
     """
+
+    timed = True
 
     def __init__(self, scaffold: Record, name: str):
         self.scaffold, self.name = scaffold, name
@@ -76,7 +78,7 @@ class TextModel:
         """One message per output, its middle cut out beyond the scaffold's bound."""
         if self.scaffold.get("calls"):
             template = self.scaffold["observation_template"]
-            return observations(message, outputs, template, template_vars or {})
+            return observations(message, outputs, template, template_vars or {}, self.timed)
         template = Template(self.scaffold["observation_template"], undefined=StrictUndefined)
         return [
             {
@@ -88,7 +90,7 @@ class TextModel:
                         "output": cut(output["output"], self.scaffold["max_observation_chars"]),
                     },
                 ),
-                "extra": {"returncode": output["returncode"], "exception_info": output["exception_info"]},
+                "extra": facts_of(output, self.timed),
             }
             for output in outputs
         ]

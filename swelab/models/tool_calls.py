@@ -47,7 +47,15 @@ def parse_calls(calls: list[Record], template: str, finish_reason: str) -> list[
     return actions
 
 
-def observations(message: Record, outputs: list[Record], template: str, variables: Record) -> list[Record]:
+def facts_of(output: Record, timed: bool) -> Record:
+    """What a message keeps of a command's output besides its text; its seconds only where `timed`."""
+    names = ("returncode", "exception_info", *(("seconds",) if timed else ()))
+    return {name: output[name] for name in names if name in output}
+
+
+def observations(
+    message: Record, outputs: list[Record], template: str, variables: Record, timed: bool = True
+) -> list[Record]:
     """A message of the role tool for every call of a turn."""
     actions = message["extra"]["actions"]
     seen = [*outputs, *[_NOT_RUN] * (len(actions) - len(outputs))]
@@ -57,7 +65,7 @@ def observations(message: Record, outputs: list[Record], template: str, variable
             "role": "tool",
             "tool_call_id": action["tool_call_id"],
             "content": rendered.render(**variables, output=output),
-            "extra": {"returncode": output["returncode"], "exception_info": output["exception_info"]},
+            "extra": facts_of(output, timed),
         }
         for action, output in zip(actions, seen, strict=True)
     ]

@@ -64,13 +64,14 @@ def model(service, **endpoint):
     return ChatModel(Endpoint(service.url, "key", "toy", **endpoint), SCAFFOLD, SAMPLING)
 
 
-def test_an_answer_is_a_message_without_time_or_address(service):
+def test_an_answer_is_a_message_with_its_seconds_but_no_date_or_address(service):
     history = [
         *ISSUE,
         {"role": "assistant", "content": "a", "extra": {"x": 1}},
         {"role": "user", "content": "b"},
     ]
     message = model(service).query(history)
+    assert 0 < message["extra"].pop("seconds") < 60
     assert message == {
         "role": "assistant",
         "content": "```bash\nls\n```",
