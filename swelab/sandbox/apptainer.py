@@ -45,15 +45,19 @@ _OWN = Path("/")  # stands for the image's own repository
 _TARGET = "/mnt"  # where the repository of an image is copied to
 
 
-def command_line(image: Path, folder: Path, user: UserId | None, repository: str = WORKDIR) -> list[str]:
+def command_line(
+    image: Path, folder: Path, user: UserId | None, repository: str = WORKDIR, own: str = WORKDIR
+) -> list[str]:
     """apptainer's arguments before the command.
 
-    `folder` has the private files of one sandbox; its testbed/ is seen at `repository`.
+    `folder` has the private files of one sandbox; its testbed/ is seen at `repository`, and at `own` in place
+    of what the image has there.
     """
     rights = ["--userns", "--no-privs"]
     if user:
         rights = [f"--security=uid:{user.value}", f"--security=gid:{user.value}", "--drop-caps=all"]
-    binds = [(folder / "testbed", repository, "rw"), (folder / "tmp", "/tmp", "rw")]
+    places = [repository] if image_root.covered(own) else [repository, own]
+    binds = [*((folder / "testbed", place, "rw") for place in places), (folder / "tmp", "/tmp", "rw")]
     binds += [(folder / "home", rootfs.HOME, "rw")]
     binds += [(folder / "etc" / name, f"/etc/{name}", "ro") for name in _ETC]
     arguments = ["exec", *_ALONE, *rights]
@@ -119,7 +123,7 @@ class ApptainerSandbox(BubblewrapSandbox):
             self._copy_own()
         else:
             copy_tree(tree, folder / "testbed", self._owner if self._user else None)
-        self._arguments = command_line(self._path, folder, self._user)
+        self._arguments = command_line(self._path, folder, self._user, own=self._image.workdir)
         self._meter = DiskMeter(folder)
 
     def _copy_own(self) -> None:

@@ -90,7 +90,9 @@ class BubblewrapSandbox(Closing):
         if self._root is None or image is None:
             raise ValueError("a sandbox needs a tree or an image")
         if self._root.workdir is None:
-            raise ImageMissing(f"image {image.name} ({image.digest}) has no folder {image.workdir}")
+            raise ImageMissing(
+                f"image {image.name} ({image.digest}) has no folder {image.workdir} of its own"
+            )
         return self._root.workdir
 
     def _fill(self, tree: Path) -> None:

@@ -47,7 +47,8 @@ _FILE_CODE, _CPU_CODE = 128 + 25, 128 + 24
 _OURS = Limits(wall_seconds=600, cpu_seconds=600)  # for what we run in a sandbox ourselves
 _SAID_BYTES = 4096
 _FULL = ("No space left on device", "Wrote only")  # as tar and cp say it
-_COPY = b"cd /.swelab/testbed || exit 3; exec cp -dR --preserve=mode,timestamps -- . /testbed"
+_REPOSITORY = "/.swelab/repository"  # of docker_prepare.sh
+_COPY = b"[[ -d testbed ]] || exit 3; exec cp -dR --preserve=mode,timestamps -- testbed/. /testbed"
 _UNPACK = b"exec tar -xpf - -C /testbed --no-same-owner --delay-directory-restore"
 _log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class DockerSandbox(Closing):
         self._running = 0
         self._state = threading.Condition()
         self._environment = ENVIRONMENT | {"PATH": DEFAULT_PATH} | image.environment | {"HOME": HOME}
-        self._lanes = [self._new_lane({})]
+        self._lanes = [self._new_lane({}, _REPOSITORY if source == REPOSITORY else "")]
         self._free = list(self._lanes)
         try:
             if isinstance(source, Path):
@@ -77,8 +78,9 @@ class DockerSandbox(Closing):
             self.close()
             raise
 
-    def _new_lane(self, volumes: dict[str, str]) -> Lane:
-        return Lane(self._backend.engine, self._image, self._backend.profile, self._limits, volumes)
+    def _new_lane(self, volumes: dict[str, str], start: str = "") -> Lane:
+        backend = self._backend
+        return Lane(backend.engine, self._image, backend.profile, self._limits, volumes, start)
 
     def _copy(self) -> None:
         answer, said = self._run([_COPY, b"bash"])

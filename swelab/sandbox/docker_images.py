@@ -1,7 +1,8 @@
 """Images as an engine has them, and the ones made from them that sandboxes start from.
 
 A prepared image is its original with the sandbox's user, mount points, and a copy of the repository that
-belongs to this user. It is made once for each image and engine and found again by its tag.
+belongs to this user, in a folder that is closed to it. It is made once for each image and engine and found
+again by its tag.
 """
 
 import hashlib

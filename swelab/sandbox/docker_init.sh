@@ -6,9 +6,13 @@
 # after a line with its length, and, if INPUT is 1, chunks for its stdin, each after its length, up to a 0.
 #
 # It forks nothing while a command runs: the command may have taken every process the container is allowed.
+#
+# The first command starts in the folder SANDBOX_START, if there is one. It lies in a folder that is closed to the
+# user of the sandbox: only who starts there reaches the image's repository.
 
 LC_ALL=C
 exec 3<&0 </dev/null
+[[ ! $SANDBOX_START ]] || cd "$SANDBOX_START"
 exec {told}<> <(:) {idle}<> <(:)
 chmod 622 /proc/self/fd/1 # the user of the sandbox may open /dev/stdout
 cgroup=/sys/fs/cgroup
@@ -148,6 +152,7 @@ while read -r -u 3 nonce input wall most_cpu most_memory most_disk count; do
     until alone; do
         read -r -t 0.002 -u "$idle"
     done
+    cd /
     read_memory
     ((killed == killed_before)) || limit=${limit:-memory}
     until printf '%s %d %s\n' "$nonce" "$code" "${limit:--}"; do

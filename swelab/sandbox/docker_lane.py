@@ -24,16 +24,25 @@ class Lane:
     """Started when made. Raises SandboxLost, ImageMissing, OSError."""
 
     def __init__(
-        self, engine: Engine, image: Prepared, profile: str, limits: Limits, volumes: dict[str, str]
+        self,
+        engine: Engine,
+        image: Prepared,
+        profile: str,
+        limits: Limits,
+        volumes: dict[str, str],
+        start: str = "",
     ) -> None:
-        """`volumes`: folder -> name of a volume of another lane that it shares; none for the first lane."""
+        """`volumes`: folder -> name of a volume of another lane that it shares; none for the first lane.
+
+        start: the folder that its first command starts in; see docker_init.sh.
+        """
         self.engine = engine
         self._memory, self._processes = _memory(limits), limits.processes
         self._files = _memory(limits) - limits.memory_bytes
         self._name = secrets.token_hex(16)
         mounts = _mounts(limits, volumes, labels() | {_LANE: self._name})
         host = _host(limits, profile) | {"Mounts": mounts}
-        self.id = engine.create(image.id, _settings(), host)
+        self.id = engine.create(image.id, _settings(start), host)
         try:
             self._wire = engine.attach(self.id)
             self._talk = Talk(self._wire)
@@ -99,14 +108,14 @@ def _memory(limits: Limits) -> int:
     return limits.memory_bytes + limits.disk_bytes + limits.shm_bytes
 
 
-def _settings() -> dict:
+def _settings(start: str) -> dict:
     return {
         "Entrypoint": ["/bin/bash", "--norc", "--noprofile", "-c", _SCRIPT],
         "Cmd": [],
         "User": "0:0",
         "WorkingDir": "/",
         "Hostname": "sandbox",
-        "Env": [f"SANDBOX_UID={UID}", *NEUTRAL],
+        "Env": [f"SANDBOX_UID={UID}", f"SANDBOX_START={start}", *NEUTRAL],
         "OpenStdin": True,
         "StdinOnce": True,  # our end of the connection is its end: the container ends with its caller
         "AttachStdin": True,

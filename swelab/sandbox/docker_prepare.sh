@@ -1,12 +1,13 @@
 # Run once for each image, as root in a container of it: what it leaves becomes the image of the sandboxes.
-# $1: uid of the sandbox's user; $2: folder of the image that /testbed is a copy of.
+# $1: uid of the sandbox's user; $2: folder of the image that /testbed is a copy of; $3: git's settings.
 set -eu
 LC_ALL=C
-for tool in setpriv tar head stat chmod cp mv mkdir cat; do
+for tool in setpriv tar head stat chmod cp ln mv rm mkdir cat; do
     type -P "$tool" >/dev/null || { echo "the image has no program $tool" >&2; exit 3; }
 done
 [[ ! -L /testbed && ! -L /home && ! -L /tmp ]] || { echo "/testbed, /home or /tmp of the image is a link" >&2; exit 3; }
-mkdir -p /testbed /tmp /home/agent /.swelab
+mkdir -p /testbed /tmp /home/agent /.swelab/repository
+chmod 700 /.swelab # its repository is not scrubbed: see docker_init.sh
 for file in passwd group; do
     line="agent:x:$1:$1:agent:/home/agent:/bin/bash"
     [[ $file == passwd ]] || line="agent:x:$1:"
@@ -16,7 +17,13 @@ for file in passwd group; do
 done
 [[ -e /etc/gitconfig ]] || printf '%s' "$3" >/etc/gitconfig
 if [[ -d $2 ]]; then
-    mkdir /.swelab/testbed
-    cp -dR --preserve=mode,timestamps -- "$2/." /.swelab/testbed
-    chown -Rh "$1:$1" /.swelab/testbed
+    mkdir /.swelab/repository/testbed
+    cp -dR --preserve=mode,timestamps -- "$2/." /.swelab/repository/testbed
+    chown -Rh "$1:$1" /.swelab/repository/testbed
+    real=$(cd -P -- "$2" && pwd)
+    case $real in
+        /testbed | /testbed/*) ;; # mounted over
+        / | /home) echo "the image's working directory is $real" >&2; exit 3 ;;
+        *) rm -rf -- "$real" && ln -s /testbed "$real" ;; # what was installed in place finds its files
+    esac
 fi

@@ -94,11 +94,21 @@ def image_mounts(root: ImageRoot, folder: Path, shm_bytes: int) -> list[str]:
     arguments += ["--perms", "1777", "--size", str(shm_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     for name, place in (("testbed", WORKDIR), ("tmp", "/tmp"), ("home", HOME)):
         arguments += ["--bind", str(folder / name), place]
+    if root.workdir and (own := f"/{root.workdir.relative_to(root.folder)}") and not covered(own):
+        arguments += ["--bind", str(folder / "testbed"), own]  # in place of what the image has there
     return [*arguments, "--remount-ro", "/"]
+
+
+def covered(path: str) -> bool:
+    """Whether a sandbox shows none of what the image has at `path`."""
+    private = (WORKDIR, "/tmp", HOME, "/etc", "/dev", "/proc", "/sys")
+    return any(PurePosixPath(path).is_relative_to(place) for place in private)
 
 
 def _repository(folder: Path, workdir: str) -> Path | None:
     found = inside(folder, workdir)
+    if found in (folder, folder / "home"):  # nothing can lie in place of that
+        return None
     return found if found and found.is_dir() and not found.is_symlink() else None
 
 

@@ -17,7 +17,7 @@ LIMITS = Limits(
     cpu_seconds=900,
     memory_bytes=8 << 30,
     file_bytes=16 << 30,
-    disk_bytes=64 << 30,
+    disk_bytes=32 << 30,  # what a host of the pool allows
     output_bytes=1 << 20,
 )
 _PATH = re.compile(r"^(?:---|\+\+\+) (?:[ab]/)(.+?)(?:\t.*)?$", re.M)

@@ -29,6 +29,7 @@ PROGRAMS = (
         "ls",
     ),
     *("cat", "readlink", "mktemp", "cp", "wc", "env", "sleep", "head", "tail", "true", "setpriv"),
+    *("chmod", "chown", "ln", "stat", "tar"),
 )
 
 
