@@ -108,6 +108,7 @@ rule validate_tasks:
             --recipe {input.recipe:q} \
             --images {input.images:q} \
             --repos-dir results/repos \
+            --runs results/progress/runs \
             --progress results/progress/validate_tasks/{wildcards.subset}.jsonl \
             --workers {resources.cpus_per_task} \
             --output {output.lock:q}

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from swelab.console import run_script
-from swelab.grading.by_hand import Places, evaluate, gold_predictions, subset_tasks
+from swelab.grading.by_hand import Places, evaluate, forget, gold_predictions, subset_tasks
 from swelab.grading.run_reports import run_folder, run_report
 from swelab.predictions import load_predictions
 from swelab.records import Fault, write_json
@@ -47,8 +47,8 @@ def main() -> None:
         write_json(folder / "report.json", record)
     else:
         if args.redo_existing:
-            (folder / "journal.jsonl").unlink(missing_ok=True)
-        places = Places(args.repos_dir, args.images, None)
+            forget(folder)
+        places = Places(args.repos_dir, args.images)
         record = evaluate(tasks, predictions, folder, places, max(1, args.workers))
     print(f"{record['resolved']} of {record['total']} resolved; {folder / 'report.json'}", file=sys.stderr)
     if record["ids_lost"]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from swelab import recipes
 from swelab.console import run_script
+from swelab.grading.archive import Archive
 from swelab.grading.gate import validate
 from swelab.grading.shard import Bench
 from swelab.journal import Journal
@@ -22,6 +23,7 @@ def main() -> None:
     parser.add_argument("--recipe", type=Path, required=True, help="subset recipe")
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
     parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")
+    parser.add_argument("--runs", type=Path, help="folder where runs and their logs are kept")
     parser.add_argument("--progress", type=Path, required=True, help="journal")
     parser.add_argument("--workers", type=int, default=2, help="sandboxes at once")
     parser.add_argument("--output", type=Path, required=True, help="the lock, JSON")
@@ -31,7 +33,7 @@ def main() -> None:
     unusable = refused(places, args.images)
     images = task_images([task for task in places if task["instance_id"] not in unusable], args.images)
     with Journal(args.progress) as journal, scratch_folder() as scratch:
-        bench = Bench(RepoStore(args.repos_dir, scratch), open_backend(), images)
+        bench = Bench(RepoStore(args.repos_dir, scratch), open_backend(), images, Archive(args.runs))
         lock = validate(read_tasks(args.tasks), settings, bench, journal, args.workers, unusable)
     check(lock, "lock", args.output)
     write_json(args.output, lock)

@@ -1,7 +1,8 @@
-"""Evidence of runs, kept by content: a patch that was run on a task is not run again, by whomever it is.
+"""Evidence and test logs of runs, kept by content: a patch that was run on a task is not run again.
 
-One compressed file a run, named by the hash of all that the run depends on; a verdict can be made from it
-anew when the way of judging changes. Safe for several graders at once; a damaged file counts as absent.
+One compressed file a run, named by the hash of all that it depends on: `<first two digits>/<rest>.json.z`.
+A verdict can be made from it anew when the way of judging changes; `scripts.show` prints it. Safe for several
+graders at once; a damaged file counts as absent.
 """
 
 import json
@@ -25,20 +26,27 @@ class Archive:
         self.folder = folder
 
     def get(self, key: str) -> Record | None:
-        """The evidence kept under a key, or None."""
+        """The evidence kept under a key, or None. A run that was lost to infrastructure is no evidence."""
+        run = self.look(key)
+        return run if run and run["ended"] != "infra_error" else None
+
+    def look(self, key: str) -> Record | None:
+        """What is kept of a run, evidence or not; None where nothing is, or where it cannot be read."""
         if self.folder is None:
             return None
         try:
-            return json.loads(zlib.decompress(self._path(key).read_bytes()))
+            return json.loads(zlib.decompress(self.path(key).read_bytes()))
         except (FileNotFoundError, zlib.error, ValueError):
             return None
 
     def put(self, key: str, run: Record) -> None:
-        """Keeps a run's evidence. What was lost to infrastructure is no evidence and is not kept."""
-        if self.folder is not None and run["ended"] != "infra_error":
-            data = zlib.compress(json.dumps(run).encode("utf-8", "backslashreplace"), 6)
-            write_bytes(self._path(key), data, durable=False)
+        """Keeps what a run left. A run that was lost to infrastructure never takes another one's place."""
+        if self.folder is None or (run["ended"] == "infra_error" and self.path(key).exists()):
+            return
+        data = zlib.compress(json.dumps(run).encode("utf-8", "backslashreplace"), 6)
+        write_bytes(self.path(key), data, durable=False)
 
-    def _path(self, key: str) -> Path:
+    def path(self, key: str) -> Path:
+        """The file of a run."""
         assert self.folder is not None
         return self.folder / key[:2] / f"{key[2:]}.json.z"

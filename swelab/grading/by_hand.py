@@ -1,12 +1,14 @@
 """Predictions graded against a subset file outside the workflow, in the grader that the workflow uses."""
 
 import fnmatch
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from swelab import recipes
+from swelab.grading.archive import Archive
 from swelab.grading.patches import reversed_patch
 from swelab.grading.run_reports import instance_report, run_report, write_instance
 from swelab.grading.shard import grade_shard
@@ -18,11 +20,10 @@ from swelab.tasks.datasets_source import make_tasks
 
 @dataclass(frozen=True)
 class Places:
-    """Repository archives, the record of pulled images, and where runs are kept by content."""
+    """Repository archives, and the record of pulled images."""
 
     repos: Path
     images: Path | None
-    runs: Path | None
 
 
 def subset_tasks(path: Path, globs: Sequence[str], seconds: int | None) -> list[Record]:
@@ -61,12 +62,19 @@ def gold_predictions(tasks: Sequence[Record], repos: Path) -> dict[str, Record]:
     return found
 
 
+def forget(folder: Path) -> None:
+    """Removes what a run of before holds, so that everything is run again."""
+    (folder / "journal.jsonl").unlink(missing_ok=True)
+    shutil.rmtree(folder / "runs", ignore_errors=True)
+
+
 def evaluate(
     tasks: Sequence[Record], predictions: dict[str, Record], folder: Path, places: Places, workers: int
 ) -> Record:
     """Grades predictions into `folder` and returns the run's report, which is written there too.
 
-    Predictions of no task are named and left out. Raises InputError.
+    `folder/runs` keeps what each run left, by content. Predictions of no task are named and left out. Raises
+    InputError.
     """
     known = {task["instance_id"]: task for task in tasks}
     strangers = sorted(set(predictions) - set(known))
@@ -75,6 +83,7 @@ def evaluate(
     mine = {name: row for name, row in predictions.items() if name in known}
     if not mine:
         raise InputError(f"none of {len(predictions)} predictions is of a task of the subset", folder.name)
+    archive = Archive(folder / "runs")
     grades = grade_shard(
         [known[name] for name in sorted(mine)],
         mine,
@@ -85,14 +94,15 @@ def evaluate(
         progress=folder / "journal.jsonl",
         workers=workers,
         images_path=places.images,
-        runs_dir=places.runs,
+        runs_dir=archive.folder,
     )
     for grade in grades:
         name = grade["instance_id"]
         report = instance_report(grade, mine[name], read_spec(known[name]).seconds)
         if report is None:
             print(f"{name}: no verdict: {grade.get('reason', '')}", file=sys.stderr)
-        write_instance(folder / name, report, mine[name]["model_patch"])
+        log = (archive.look(grade.get("run", "")) or {}).get("log", "")
+        write_instance(folder / name, report, mine[name]["model_patch"], log)
     record = run_report(folder, predictions, strangers)
     write_json(folder / "report.json", record)
     return record

@@ -80,7 +80,7 @@ def _seen(
     """
     jobs = list(_jobs(tasks, settings, bench))
     results = run_shard(
-        [(_key(job, bench), job) for job in jobs],
+        [(key_of(job, bench), job) for job in jobs],
         lambda: nullcontext(lambda job: _work(job, bench)),
         journal,
         workers=workers,
@@ -113,7 +113,8 @@ def _jobs(tasks: list[Record], settings: Record, bench: Bench) -> Iterator[Recor
         yield {"kind": "reversed", "batch": Batch.of(task), "number": 0}
 
 
-def _key(job: Record, bench: Bench) -> str:
+def key_of(job: Record, bench: Bench) -> str:
+    """What a run of the gate is journalled and kept under."""
     batch: Batch = job["batch"]
     places = [bench.place(task) for task in batch.tasks]
     grader = [versions.RUN, versions.GRADER, versions.GATE]
@@ -121,16 +122,21 @@ def _key(job: Record, bench: Bench) -> str:
 
 
 def _work(job: Record, bench: Bench) -> Record:
-    """{"status", "reason", "passed": test ids, "seconds", "lost": why nothing can be said, or ""}."""
+    """{"status", "reason", "passed": test ids, "seconds", "lost": why nothing can be said, or "", "kind",
+    "instances": the tasks that it tells about}; the run's evidence goes to the archive."""
     batch: Batch = job["batch"]
     try:
         if job["kind"] == "base":
-            return _base(batch, bench)
-        if job["kind"] == "reversed":
-            return _reversed(batch.tasks[0], bench)
-        return _graded(batch.row, _gold(batch.row, bench), bench)
+            result, run = _base(batch, bench)
+        elif job["kind"] == "reversed":
+            result, run = _reversed(batch.tasks[0], bench)
+        else:
+            result, run = _graded(batch.row, _gold(batch.row, bench), bench)
     except SandboxError as error:
-        return _told("infra_error", str(error), [], 0.0)
+        result, run = _told("infra_error", str(error), [], 0.0), {}
+    if run:
+        bench.archive.put(key_of(job, bench), run)
+    return result | {"kind": job["kind"], "instances": [task["instance_id"] for task in batch.tasks]}
 
 
 def _told(status: str, reason: str, passed: list[str], seconds: float) -> Record:
@@ -145,17 +151,18 @@ def _gold(task: Record, bench: Bench) -> str:
     return reversed_patch(spec.gold) if spec.gold_reversed else spec.gold
 
 
-def _graded(task: Record, patch: str, bench: Bench) -> Record:
+def _graded(task: Record, patch: str, bench: Bench) -> tuple[Record, Record]:
+    """(what the gate is told, the run's evidence) of a patch that is graded like a prediction."""
     image = bench.images.get(task["instance_id"])
     assert bench.backend is not None
     run = run_patch(task, patch, bench.store, bench.backend, Limits(), image=image, allow_empty=True)
     record = judged(read_spec(task), patch, run)
     tests = record.get("tests_status", {})
     passed = [test for group in tests.values() for test in group["success"]]
-    return _told(record["status"], record["reason"], passed, record["seconds"])
+    return _told(record["status"], record["reason"], passed, record["seconds"]), run | {"patch": patch}
 
 
-def _base(batch: Batch, bench: Bench) -> Record:
+def _base(batch: Batch, bench: Bench) -> tuple[Record, Record]:
     """The tests on the code with the bug, as an empty patch leaves it."""
     task = batch.row
     if task["instance_id"] in bench.images:
@@ -165,18 +172,20 @@ def _base(batch: Batch, bench: Bench) -> Record:
     with fresh_sandbox(spec, task, bench.store, bench.backend, Limits(), None, batch.tasks[1:]) as sandbox:
         bounds = Limits(wall_seconds=spec.seconds, cpu_seconds=2 * spec.seconds, output_bytes=LOG_BYTES)
         result = sandbox.exec(spec.test_cmd, limits=bounds)
-    status = statuses(result.output.decode("utf-8", "replace"), spec.parser)
+    log, seconds = result.output.decode("utf-8", "replace"), round(result.seconds, 3)
+    status = statuses(log, spec.parser)
     passed = [test for test in spec.listed if status.get(test) in ("PASSED", "XFAIL")]
-    return _told("ran", result.limit, passed, round(result.seconds, 3))
+    run = {"ended": "ran", "reason": result.limit, "log": log, "code": result.returncode, "seconds": seconds}
+    return _told("ran", result.limit, passed, seconds), run | {"patch": ""}
 
 
-def _reversed(task: Record, bench: Bench) -> Record:
+def _reversed(task: Record, bench: Bench) -> tuple[Record, Record]:
     """The gold patch's reverse: on most tasks it does not even apply, which is tried before a sandbox
     starts."""
     spec = read_spec(task)
     patch = spec.gold if spec.gold_reversed else reversed_patch(spec.gold)
     if task["instance_id"] not in bench.images and not _applies_again(task, encode_patch(patch), bench):
-        return _told("apply_failed", "", [], 0.0)
+        return _told("apply_failed", "", [], 0.0), {}
     return _graded(task, patch, bench)
 
 

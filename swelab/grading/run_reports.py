@@ -1,7 +1,7 @@
 """A run's folder as SWE-smith's harness leaves it: a report for each instance, and one for the run.
 
-`<run>/<id>/report.json` and `patch.diff`, `<run>/report.json`; what the grader could not judge has no report
-there, as with that harness, and is named in the run's report beside its two lists.
+`<run>/<id>/report.json`, `patch.diff` and `test_output.txt`, `<run>/report.json`; what the grader could not
+judge has no report there, as with that harness, and is named in the run's report beside its two lists.
 """
 
 import re
@@ -35,14 +35,18 @@ def instance_report(grade: Record, prediction: Record, seconds: int) -> Record |
     return report | {"status": grade["status"], "reason": grade.get("reason", "")}
 
 
-def write_instance(folder: Path, report: Record | None, patch: str | None) -> None:
-    """Writes an instance's report and patch; removes the report of an earlier run that no longer holds."""
+def write_instance(folder: Path, report: Record | None, patch: str | None, log: str) -> None:
+    """Writes an instance's report, patch and test log; removes those of an earlier run."""
     if report is None:
         (folder / "report.json").unlink(missing_ok=True)
-    if patch:
-        write_bytes(folder / "patch.diff", encode_patch(patch))
-    else:
-        (folder / "patch.diff").unlink(missing_ok=True)
+    for name, data in (
+        ("patch.diff", encode_patch(patch or "")),
+        ("test_output.txt", log.encode("utf-8", "backslashreplace")),
+    ):
+        if data:
+            write_bytes(folder / name, data)
+        else:
+            (folder / name).unlink(missing_ok=True)
     if report is not None:
         write_json(folder / "report.json", report)
 

@@ -32,15 +32,19 @@ class Bench:
         image = self.images.get(task["instance_id"])
         return image.digest if image else self.store.digest(task)
 
+    def key(self, task: Record, patch: str) -> str:
+        """What a run of a patch on a task is kept under. Raises InputError (no such archive or image)."""
+        return run_key(task, patch, self.place(task))
+
     def run(self, task: Record, patch: str) -> Record:
         """Evidence of a patch on a task, from the archive when it is there. Raises InputError."""
-        key = run_key(task, patch, self.place(task))
+        key = self.key(task, patch)
         run = self.archive.get(key)
         if run is None:
             assert self.backend is not None, "a bench without sandboxes runs nothing"
             image = self.images.get(task["instance_id"])
             run = run_patch(task, patch, self.store, self.backend, Limits(), image=image)
-            self.archive.put(key, run)
+            self.archive.put(key, run | {"patch": patch})
         return run
 
 
@@ -154,6 +158,8 @@ def grade_prediction(task: Record, prediction: Record, bench: Bench) -> Record:
     else:
         patch = prediction["model_patch"] or ""
         record = judged(read_spec(task), patch, bench.run(task, patch))
+        if bench.archive.folder:
+            record["run"] = bench.key(task, patch)
     record["outcome"] = outcome
     check(record, "grade", f"grade of {task['instance_id']}")
     return record

@@ -163,6 +163,9 @@ def test_a_predictions_file_is_graded_into_the_originals_folder(tmp_path, repos_
     one = json.loads((folder / task["instance_id"] / "report.json").read_text())
     assert one["resolved"] and one["patch_exists"] and one["tests_status"]["FAIL_TO_PASS"]["success"]
     assert (folder / task["instance_id"] / "patch.diff").read_text() == fix
+    log = (folder / task["instance_id"] / "test_output.txt").read_text()
+    assert f"PASSED {task['FAIL_TO_PASS'][0]}" in log
+    assert not (folder / other["instance_id"] / "test_output.txt").exists(), "an empty patch is not run"
     (folder / "report.json").unlink()
     assert run_python(*command, "--report_only").returncode == 0
     assert json.loads((folder / "report.json").read_text()) == report

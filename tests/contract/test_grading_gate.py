@@ -1,6 +1,7 @@
 """Which tasks are kept, why others are not, and that what was run once is not run again."""
 
 import io
+import json
 import tarfile
 
 import pytest
@@ -150,6 +151,41 @@ def test_validation_is_resumed_and_never_takes_a_loss_for_a_verdict(task, bench,
     assert lock_of([task], lost, tmp_path) == lock
     with pytest.raises(Exception, match="validation runs were lost to infrastructure, such as: .*no sandbox"):
         lock_of([task], lost, tmp_path, "fresh")
+
+
+def test_every_run_of_the_gate_leaves_its_log(task, bench, tmp_path):
+    core = task | {"test_cmd": f"{task['test_cmd']} tests/test_core.py", "test_files": ["tests/test_core.py"]}
+    other = sub_task(task)
+    lock_of([core, other], bench, tmp_path, together=True)
+    rows = [json.loads(line) for line in (tmp_path / "j.jsonl").read_text().splitlines()]
+    for each in (core, other):
+        seen = [row for row in rows if each["instance_id"] in row["instances"]]
+        kept = {kind: [bench.archive.look(row["key"]) for row in seen if row["kind"] == kind]
+                for kind in ("gold", "base", "reversed")}  # fmt: skip
+        assert len(kept["gold"]) == 2 and len(kept["base"]) == 1
+        test = each["FAIL_TO_PASS"][0]
+        assert all(f"PASSED {test}" in run["log"] for run in kept["gold"])
+        assert f"FAILED {test}" in kept["base"][0]["log"] and kept["base"][0]["code"] == 1
+        assert kept["reversed"] == [None], "the bug cannot be made twice: nothing was run"
+
+
+def test_a_grade_names_the_run_that_decided(task, bench):
+    gold = gold_patch(bench.store, task)
+    prediction = {"instance_id": task["instance_id"], "model_patch": gold}
+    grade = grade_prediction(task, prediction, bench)
+    run = bench.archive.look(grade["run"])
+    assert run["patch"] == gold and f"PASSED {task['FAIL_TO_PASS'][0]}" in run["log"]
+    unkept = grade_prediction(task, prediction, Bench(bench.store, bench.backend))
+    assert "run" not in unkept and unkept["status"] == "resolved"
+
+
+def test_what_a_lost_run_left_can_be_looked_at_and_is_no_evidence(bench):
+    key, lost = "cd" * 32, {"ended": "infra_error", "reason": "no disk", "log": "half a"}
+    bench.archive.put(key, lost)
+    assert bench.archive.look(key) == lost and bench.archive.get(key) is None
+    bench.archive.put(key, {"ended": "ran", "log": "whole"})
+    bench.archive.put(key, lost)
+    assert bench.archive.get(key)["log"] == "whole", "a loss takes no verdict's place"
 
 
 def test_the_lock_says_what_is_worked_on(task, bench, tmp_path):

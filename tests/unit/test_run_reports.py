@@ -27,15 +27,16 @@ def test_an_instances_report_has_the_harnesss_shape():
 
 
 def test_a_verdict_that_no_longer_holds_leaves_no_report(tmp_path):
-    write_instance(tmp_path / "x", {"resolved": True}, "diff\n")
+    write_instance(tmp_path / "x", {"resolved": True}, "diff\n", "log \udcff")
     assert (tmp_path / "x/patch.diff").read_text() == "diff\n"
-    write_instance(tmp_path / "x", None, None)
+    assert (tmp_path / "x/test_output.txt").read_text() == "log \\udcff"
+    write_instance(tmp_path / "x", None, None, "")
     assert not list((tmp_path / "x").iterdir())
 
 
 def test_the_runs_report_counts_what_was_lost_and_what_is_unknown(tmp_path):
-    write_instance(tmp_path / "a", {"resolved": True}, "d")
-    write_instance(tmp_path / "b", {"timed_out": True, "timeout": 90}, "d")
+    write_instance(tmp_path / "a", {"resolved": True}, "d", "")
+    write_instance(tmp_path / "b", {"timed_out": True, "timeout": 90}, "d", "")
     found = run_report(tmp_path, {name: prediction() for name in "abcd"}, ["d"])
     assert found == {
         "resolved": 1, "unresolved": 1, "total": 4, "ids_resolved": ["a"], "ids_unresolved": ["b"],
