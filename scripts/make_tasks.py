@@ -9,7 +9,7 @@ from swelab.provenance import manifest
 from swelab.records import sha256_file, write_json
 from swelab.sandbox import open_backend
 from swelab.streams import write_list
-from swelab.tasks.rows import read_tasks
+from swelab.tasks.rows import checked
 from swelab.tasks.sources import archives, make_tasks
 
 
@@ -36,9 +36,7 @@ def main() -> None:
     tasks, drops = make_tasks(
         recipe, args.repos_dir, args.progress, args.workers, open_backend, statuses, **given
     )
-    kept = write_list(args.output, tasks)
-    for _ in read_tasks(args.output):
-        pass
+    kept = write_list(args.output, checked(enumerate(tasks), args.output))
     tars = archives(recipe, args.repos_dir)
     facts = {
         "requested": recipe.get("limit", 0),

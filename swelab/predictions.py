@@ -1,11 +1,10 @@
 """Predictions in the SWE-bench format: what was submitted for each instance."""
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from swelab.records import InputError, Record, check, read_json, read_jsonl, read_text
+from swelab.records import InputError, Record, check, check_text, decoder, read_json, read_jsonl, read_text
 from swelab.streams import Spool, Wanted, object_items
 
 
@@ -25,6 +24,7 @@ def read_predictions(path: str | Path, wanted: Wanted | None = None) -> Iterator
     for number, row in enumerate(_rows(path, wanted)):
         check(row, "prediction", f"{path}, prediction {number}")
         name = row["instance_id"]
+        check_text(row, f"{path}, prediction {number}")
         if name in seen:
             raise InputError(f"{name} is predicted twice", path, "one prediction each")
         seen.add(name)
@@ -55,9 +55,11 @@ def _one_key_a_line(path: str | Path) -> bool:
 
 def _held(path: str | Path) -> list[Any]:
     text = read_text(path)
+    if not text.strip():
+        raise InputError("the file is empty", path, "predictions; {} where there are none")
     try:
-        content: Any = json.loads(text)
-    except json.JSONDecodeError:
+        content: Any = decoder.decode(text)
+    except (ValueError, RecursionError):
         content = list(read_jsonl(path))
     if isinstance(content, dict) and "instance_id" not in content:
         for key, row in content.items():
@@ -136,6 +138,7 @@ def _prediction(path: Path) -> Record:
     """One `.pred`; a patch that is null becomes '', as in SWE-agent's own merge."""
     row = read_json(path)
     check(row, "prediction", path)
+    check_text(row, path)
     if row["instance_id"] != path.stem:
         raise InputError(f"it is of {row['instance_id']}", path, "the instance that it is named after")
     return row | {"model_patch": row["model_patch"] or ""}

@@ -6,7 +6,10 @@ stand in `configs/schemas/<kind>.json`. Unknown keys are refused with the neares
 
 import copy
 import difflib
+import json
+import math
 import os
+import re
 from collections.abc import Collection
 from functools import cache
 from pathlib import Path
@@ -17,6 +20,8 @@ import yaml
 from swelab.records import InputError, Record, check, read_text, validator
 
 CONFIGS = Path("configs")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""A recipe's name: it becomes part of paths, of commands and of a regular expression."""
 FOLDERS = {
     "experiment": "experiments",
     "subset": "subsets",
@@ -29,13 +34,18 @@ FOLDERS = {
 }
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """A safe YAML loader that refuses a key given twice (YAML keeps the last, in silence)."""
+class _Loader(yaml.SafeLoader):
+    """A safe YAML loader that refuses a key given twice (YAML keeps the last, in silence), and reads
+    `1e-4` as a number, as YAML 1.2 does."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if isinstance(key, (list, dict)):
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"a {type(key).__name__} as a key", key_node.start_mark
+                )
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"key {key!r} is given twice", key_node.start_mark
@@ -44,14 +54,27 @@ class _UniqueKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"),
+    list("-+.0123456789"),
+)
+
+
 def read_yaml(path: str | Path) -> Any:
     """A YAML file. Raises InputError with the line of a fault."""
     try:
-        return yaml.load(read_text(path), Loader=_UniqueKeys)
+        found = yaml.load(read_text(path), Loader=_Loader)
+        json.dumps(found, default=str, skipkeys=True)  # refuses a value that holds itself
+        return found
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{path}, line {mark.line + 1}" if mark else str(path)
         raise InputError(f"not YAML: {error.problem}", where) from None
+    except (yaml.YAMLError, ValueError) as error:  # a control character, a date or a number that cannot be
+        raise InputError(f"not YAML: {error}", path) from None
+    except RecursionError:
+        raise InputError("brackets nested too deeply", path, "a recipe of a few levels") from None
 
 
 def load(kind: str, path: str | Path) -> Record:
@@ -80,6 +103,7 @@ def _loaded(kind: str, path: str, version: tuple[int, ...]) -> Record:
 def complete(kind: str, settings: Record, where: str | Path) -> Record:
     """`settings` checked against the schema of `kind`, defaults filled in. Raises InputError."""
     schema = validator(kind).schema
+    _refuse_infinite(settings, where, "")
     _refuse_unknown(settings, schema, schema, str(where), "")
     check(settings, kind, where, _branch(settings, schema, schema))
     return _fill(copy.deepcopy(dict(settings)), schema, schema)
@@ -91,8 +115,15 @@ def named(kind: str, name: str, configs: Path = CONFIGS) -> Record:
 
 
 def names(kind: str, configs: Path = CONFIGS) -> list[str]:
-    """Names of the recipes of `kind`, sorted."""
-    return sorted(path.stem for path in (configs / FOLDERS[kind]).glob("*.yaml"))
+    """Names of the recipes of `kind`, sorted. Raises InputError on a file whose name cannot be one."""
+    found = []
+    for path in (configs / FOLDERS[kind]).glob("[!.]*.yaml"):
+        if not NAME.fullmatch(path.stem):
+            raise InputError(
+                f"{path.stem!r} cannot name a recipe", path, "letters, digits, and . _ - between them"
+            )
+        found.append(path.stem)
+    return sorted(found)
 
 
 def names_with(kind: str, key: str, values: Collection[str], configs: Path = CONFIGS) -> list[str]:
@@ -150,6 +181,15 @@ def _refuse_unknown(value: Any, schema: Record, root: Record, path: str, field: 
             _refuse_unknown(item, _resolve(known[key], root), root, path, f"{field}{key}.")
         elif schema.get("additionalProperties") is False:
             raise InputError(f"unknown key {field}{key}{nearest(str(key), list(known))}", path)
+
+
+def _refuse_infinite(value: Any, where: str | Path, field: str) -> None:
+    """Raises InputError naming a number that is NaN or infinite: no bound of a schema refuses NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"field {field}: {value}", where, "a finite number")
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inside:
+        _refuse_infinite(item, where, f"{field}.{key}" if field else str(key))
 
 
 def _fill(value: Any, schema: Record, root: Record) -> Any:

@@ -74,6 +74,20 @@ def check(record: Any, kind: str, where: str | Path, schema: Record | None = Non
         raise InputError(f"field {field}: {shorten(error.message)}", where, f"a valid {kind}")
 
 
+def check_text(record: Mapping[str, Any], where: str | Path) -> None:
+    """Raises InputError naming the first field whose text no file can hold.
+
+    Bytes of a patch that are not UTF-8 travel as the lone surrogates U+DC80 to U+DCFF. Other lone surrogates
+    stand for nothing.
+    """
+    for name, value in record.items():
+        try:
+            value.encode("utf-8", "surrogateescape") if isinstance(value, str) else None
+        except UnicodeEncodeError as error:
+            what = f"field {name} holds half a character, \\u{ord(value[error.start]):04x}, at {error.start}"
+            raise InputError(what, where, "text that can be written as UTF-8") from None
+
+
 def _is_accepted(record: Any, kind: str) -> bool:
     import fastjsonschema
 
@@ -90,28 +104,73 @@ def shorten(text: str, limit: int = 200) -> str:
     return text if len(text) <= limit else f"{text[: limit // 2]} ... {text[-limit // 2 :]}"
 
 
+def not_text(path: str | Path, error: UnicodeDecodeError) -> InputError:
+    """The error to raise for a file that is not UTF-8; it names a binary format by the file's first bytes."""
+    with open(path, "rb") as stream:
+        start = stream.read(8)
+    kind = next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), "")
+    what = f"not UTF-8 text but {kind}" if kind else f"not UTF-8: {error.reason} at byte {error.start}"
+    return InputError(what, path, "UTF-8 text; unpack it first" if "compressed" in kind else "UTF-8 text")
+
+
+_MAGIC = {
+    b"\x1f\x8b": "a gzip-compressed file",
+    b"\x28\xb5\x2f\xfd": "a zstd-compressed file",
+    b"PK\x03\x04": "a zip-compressed file",
+    b"PAR1": "a Parquet file",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+
+
 def read_text(path: str | Path) -> str:
-    """A UTF-8 text file. Raises InputError when it is missing, unreadable or not UTF-8."""
+    """A UTF-8 text file, without its byte order mark. Raises InputError when it is missing, unreadable or not
+    UTF-8."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise InputError("no such file", path) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read: {error}", path) from None
+    except UnicodeDecodeError as error:
+        raise not_text(path, error) from None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path) from None
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"the constant {word}")
+
+
+decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+"""Reads JSON as its standard has it: without NaN and Infinity, which Python's own reader takes."""
+
+
+def not_json(error: ValueError | RecursionError) -> str:
+    """What is wrong with a text, from the error that `decoder` raised."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON: {error.msg}"
+    if isinstance(error, RecursionError):
+        return "not usable JSON: brackets nested too deeply (beyond about 1,000)"
+    if "digits" in str(error):
+        return "not usable JSON: an integer of more than 4,300 digits"
+    return f"not JSON: {error}"
 
 
 def read_json(path: str | Path) -> Any:
     """One JSON document. Raises InputError with the line of the first fault."""
+    text = read_text(path)
+    if not text.strip():
+        raise InputError("the file is empty", path, "a JSON document")
     try:
-        return json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise InputError(f"not JSON: {error.msg}", f"{path}, line {error.lineno}") from None
+        return decoder.decode(text)
+    except (ValueError, RecursionError) as error:
+        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise InputError(not_json(error), f"{path}{line}") from None
 
 
 def read_jsonl(path: str | Path) -> Iterator[Record]:
     """The objects of a JSON Lines file, one at a time. Raises InputError with the line of a fault."""
     try:
-        stream = open(path, encoding="utf-8")
+        stream = open(path, encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path) from None
     with stream:
@@ -122,7 +181,7 @@ def read_jsonl(path: str | Path) -> Iterator[Record]:
             except StopIteration:
                 return
             except UnicodeDecodeError as error:
-                raise InputError(f"not UTF-8: {error.reason}", path) from None
+                raise not_text(path, error) from None
             if line.strip():
                 yield parse_line(line, f"{path}, line {number}")
 
@@ -138,10 +197,10 @@ def read_checked(paths: Iterable[str | Path], kind: str) -> Iterator[tuple[str |
 def parse_line(line: str, where: str) -> Record:
     """One line of JSON Lines as an object. Raises InputError."""
     try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
+        record = decoder.decode(line)
+    except (ValueError, RecursionError) as error:
         cut = "" if line.endswith("\n") else " (the line is cut short)"
-        raise InputError(f"not JSON: {error.msg}{cut}", where, "one JSON object a line") from None
+        raise InputError(f"{not_json(error)}{cut}", where, "one JSON object a line") from None
     if not isinstance(record, dict):
         raise InputError(f"a {type(record).__name__}", where, "one JSON object a line")
     return record

@@ -37,9 +37,32 @@ def _parquet(path: Path, at_once: int) -> Iterator[Any]:
 
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            times = [column.name for column in file.schema_arrow if pyarrow.types.is_temporal(column.type)]
+            times = _columns(file.schema_arrow, path)
             for batch in file.iter_batches(batch_size=at_once):
                 for row in batch.to_pylist():
-                    yield row | {name: row[name] and row[name].isoformat() for name in times}
+                    times_as_text = {name: row[name] and row[name].isoformat() for name in times}
+                    yield {name: _present(value) for name, value in (row | times_as_text).items()}
     except (OSError, pyarrow.ArrowException) as error:
         raise InputError(f"cannot be read: {error}", path, "a Parquet file") from None
+
+
+def _columns(schema: Any, path: Path) -> list[str]:
+    """Names of the columns that hold times. Raises InputError for a column that JSON cannot hold."""
+    from pyarrow import types
+
+    for column in schema:
+        kinds = [column.type]
+        while kinds:
+            kind = kinds.pop()
+            inner = [kind.field(number).type for number in range(kind.num_fields)]
+            kinds += [kind.value_type] if types.is_dictionary(kind) else inner
+            nested_time = types.is_temporal(kind) and kind is not column.type
+            if types.is_decimal(kind) or "binary" in str(kind) or types.is_duration(kind) or nested_time:
+                expected = "text, numbers, booleans, times, and lists and structs of them"
+                raise InputError(f"column {column.name} holds {kind}", path, expected)
+    return [column.name for column in schema if types.is_temporal(column.type)]
+
+
+def _present(value: Any) -> Any:
+    """The value; None for NaN, by which pandas writes what is missing."""
+    return None if isinstance(value, float) and value != value else value

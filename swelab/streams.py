@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from swelab.records import InputError, Record, atomic, line
+from swelab.records import InputError, Record, atomic, decoder, line, not_json, not_text
 
 CHUNK = 1 << 20
 """Characters read at once; an element that is longer is read in growing pieces."""
@@ -34,9 +34,9 @@ class _Text:
 
     def __init__(self, path: str | Path):
         self.path, self.text, self.at, self.line, self.ended = path, "", 0, 1, False
-        self._decode = json.JSONDecoder().raw_decode
+        self._decode = decoder.raw_decode
         try:
-            self._stream = open(path, encoding="utf-8")
+            self._stream = open(path, encoding="utf-8-sig")
         except FileNotFoundError:
             raise InputError("no such file", path) from None
         except OSError as error:
@@ -53,14 +53,16 @@ class _Text:
         rest = self.text[self.at :]
         try:
             read = self._stream.read(max(CHUNK, len(rest)))
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"cannot be read: {error}", self.path) from None
+        except UnicodeDecodeError as error:
+            raise not_text(self.path, error) from None
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}", self.path) from None
         self.text, self.at, self.ended = rest + read, 0, not read
         return bool(read)
 
     def fault(self, what: str, at: int | None = None) -> InputError:
         number = self.line + self.text.count("\n", 0, self.at if at is None else at)
-        return InputError(f"not JSON: {what}", f"{self.path}, line {number}")
+        return InputError(what, f"{self.path}, line {number}")
 
     def peek(self) -> str:
         """The next character that is no white space; "" at the end."""
@@ -74,7 +76,7 @@ class _Text:
         """The next character, which must be one of `characters`."""
         found = self.peek()
         if not found or found not in characters:
-            raise self.fault(f"expected {what}")
+            raise self.fault(f"not JSON: expected {what}")
         self.at += 1
         return found
 
@@ -86,10 +88,12 @@ class _Text:
                 found, end = self._decode(self.text, self.at)
             except json.JSONDecodeError as error:
                 cut = error.msg.startswith("Unterminated") or error.pos + 16 > len(self.text)
-                fault = self.fault(error.msg, error.pos)
+                fault = self.fault(not_json(error), error.pos)
                 if not cut or not self._more():
                     raise fault from None
                 continue
+            except (ValueError, RecursionError) as error:
+                raise self.fault(not_json(error)) from None
             if end < len(self.text) or not self._more():
                 self.at = end
                 return found
@@ -116,7 +120,7 @@ def list_items(path: str | Path, wanted: Wanted | None = None) -> Iterator[tuple
     """
     with _Text(path) as text:
         if text.peek() != "[":
-            raise InputError(f"a {_kind(text)}", path, "a JSON list")
+            raise InputError(_kind(text), path, "a JSON list")
         text.take("[", "a list")
         number = 0
         while text.peek() != "]":
@@ -130,7 +134,7 @@ def list_items(path: str | Path, wanted: Wanted | None = None) -> Iterator[tuple
             number += 1
         text.take("]", "the end")
         if text.peek():
-            raise text.fault("extra data")
+            raise text.fault("not JSON: extra data")
 
 
 def _unwanted(text: _Text, wanted: Wanted) -> bool:
@@ -141,7 +145,7 @@ def _unwanted(text: _Text, wanted: Wanted) -> bool:
 
 
 def _kind(text: _Text) -> str:
-    return type(text.value()).__name__
+    return f"a {type(text.value()).__name__}" if text.peek() else "an empty file"
 
 
 def object_items(path: str | Path, wanted: Wanted | None = None) -> Iterator[tuple[str, Any]]:
@@ -151,14 +155,14 @@ def object_items(path: str | Path, wanted: Wanted | None = None) -> Iterator[tup
     """
     with _Text(path) as text:
         if text.peek() != "{":
-            raise InputError(f"a {_kind(text)}", path, "a JSON object")
+            raise InputError(_kind(text), path, "a JSON object")
         text.take("{", "an object")
         first = True
         while text.peek() != "}":
             if not first:
                 text.take(",", "',' or '}'")
             if text.peek() != '"':
-                raise text.fault("expected a key")
+                raise text.fault("not JSON: expected a key")
             key = text.value()
             text.take(":", "':'")
             text.peek()
@@ -169,7 +173,7 @@ def object_items(path: str | Path, wanted: Wanted | None = None) -> Iterator[tup
             first = False
         text.take("}", "the end")
         if text.peek():
-            raise text.fault("extra data")
+            raise text.fault("not JSON: extra data")
 
 
 def write_list(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> int:

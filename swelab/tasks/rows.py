@@ -1,9 +1,10 @@
 """Task rows of a subset, read one at a time: 50,000 of them are some hundred megabytes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
-from swelab.records import InputError, Record, check
+from swelab.records import InputError, Record, check, check_text, shorten
 from swelab.streams import Wanted, list_items
 
 
@@ -13,12 +14,18 @@ def read_tasks(path: str | Path, wanted: Wanted | None = None) -> Iterator[Recor
     Only those whose instance id is wanted are checked and given; the others are passed over. Raises
     InputError on a row that lacks a field, has no FAIL_TO_PASS, or repeats an instance_id.
     """
+    return checked(list_items(path, wanted), path)
+
+
+def checked(rows: Iterable[tuple[int, Any]], path: str | Path) -> Iterator[Record]:
+    """The rows of (number, row) pairs, each checked as it passes. Raises InputError as `read_tasks`."""
     seen: dict[str, int] = {}
-    for number, row in list_items(path, wanted):
+    for number, row in rows:
         where = f"{path}, row {number}"
         if isinstance(row, dict) and "instance_id" in row:
-            where += f" ({row['instance_id']})"
+            where += f" ({shorten(str(row['instance_id']))})"
         check(row, "task", where)
+        check_text(row, where)
         first = seen.setdefault(row["instance_id"], number)
         if first != number:
             raise InputError(f"instance_id is that of row {first} too", where, "unique ids")

@@ -69,7 +69,7 @@ def test_missing_and_broken_json(tmp_path):
     path.write_text('{"a": 1,\n oops}')
     assert "line 2" in fault(read_json, path)
     path.write_bytes(b"\xff\xfe\x00")
-    assert "cannot be read" in fault(read_json, path)
+    assert "UTF-16" in fault(read_json, path)
 
 
 def test_truncated_jsonl_line_is_named(tmp_path):

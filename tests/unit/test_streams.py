@@ -85,7 +85,7 @@ def test_few_rows(tmp_path, found):
         (list_items, '[\n{"a": 1}\n{"a": 2}]', "line 3"),
         (list_items, '[\n{"a": 1},', "line 2"),
         (list_items, "[1] 2", "extra data"),
-        (list_items, "", "line 1"),
+        (list_items, "", "an empty file"),
         (object_items, "[1]", "a list; expected a JSON object"),
         (object_items, '{"a": 1,\n b: 2}', "line 2"),
     ],

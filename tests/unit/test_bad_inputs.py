@@ -1,0 +1,234 @@
+"""Bad inputs, each answered by one line: what is wrong, where, what was expected; nothing is written."""
+
+import gzip
+import importlib
+import json
+import sys
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from swelab import recipes
+from swelab.console import run_script
+from swelab.records import InputError
+
+ROW = {
+    "instance_id": "own__calc-1",
+    "repo": "own/calc",
+    "patch": "--- a/calc.py\n+++ b/calc.py\n@@ -1 +1 @@\n-a\n+b\n",
+    "problem_statement": "add is wrong",
+    "FAIL_TO_PASS": ["t.py::test_add"],
+    "PASS_TO_PASS": [],
+    "image_name": "own/calc",
+}
+PREDICTION = {"instance_id": "own__calc-1", "model_name_or_path": "p", "model_patch": "x"}
+TRAJECTORY = {
+    "instance_id": "own__calc-1",
+    "policy": "p",
+    "subset": "s",
+    "outcome": "submitted",
+    "model_patch": "",
+    "messages": [],
+    "info": {},
+    "trajectory_format": "mini-swe-agent-1.1",
+}
+
+
+def without(row, name):
+    return {key: value for key, value in row.items() if key != name}
+
+
+def rows(**change):
+    return json.dumps([ROW | change])
+
+
+def predictions(**change):
+    return json.dumps([PREDICTION | change])
+
+
+def sft(text):
+    return f"base: tiny\ntrain:\n  {text}\n"
+
+
+SFT = [  # the text of an SFT recipe, what the line says
+    (sft("lr: .nan"), ["field train.lr: nan", "a finite number"]),
+    (sft("lr: .inf"), ["field train.lr: inf", "a finite number"]),
+    (sft("lr: -1e-4"), ["train.lr", "-0.0001 is less than"]),
+    (sft("lr: fast"), ["train.lr", "'fast' is not of type 'number'"]),
+    (sft("learning_rate: 0.1"), ["unknown key train.learning_rate"]),
+    (sft("ephocs: 3"), ["unknown key train.ephocs (did you mean 'epochs'?)"]),
+    (sft("epochs: 3\n  epochs: 4"), ["line 4", "'epochs' is given twice"]),
+    (sft("epochs: 0"), ["train.epochs", "minimum of 1"]),
+    (sft("epochs: 2.5"), ["train.epochs", "not of type 'integer'"]),
+    (sft("epochs: " + "9" * 5000), ["4300"]),
+    (sft("betas: [0.9, .nan]"), ["field train.betas.1: nan"]),
+    ("base: tiny\ntrain: [1]\n", ["field train", "is not of type 'object'"]),
+    ("- base\n", ["a list", "a mapping of sft settings"]),
+    ("", ["a NoneType", "a mapping of sft settings"]),
+    ("base: tiny\n\ttrain: {}\n", ["line 2", "not YAML"]),
+    ("base: tiny\nnote: \x07\n", ["not YAML", "special characters"]),
+    ("base: 2026-13-45\n", ["not YAML", "month"]),
+    ("? [a, b]\n: 1\n", ["line 1", "a list as a key"]),
+    ("base: " + "[" * 10_000, ["nested too deeply"]),
+    ("base: &x [*x]\n", ["Circular reference"]),
+    ("base: tiny\n".encode("utf-16"), ["UTF-16", "UTF-8 text"]),
+]
+TASKS = [  # the subset's rows as a file, its name, what the line says
+    ("[" + "1" * 5000 + "]", "rows.json", ["line 1", "more than 4,300 digits"]),
+    ("[" * 10_000, "rows.json", ["nested too deeply"]),
+    ('{"a":' * 10_000, "rows.jsonl", ["line 1", "nested too deeply"]),
+    (rows(difficulty=float("nan")), "rows.json", ["line 1", "the constant NaN"]),
+    (json.dumps(ROW | {"n": float("inf")}), "rows.jsonl", ["line 1", "the constant Infinity"]),
+    ("", "rows.json", ["an empty file", "a JSON list"]),
+    ("", "rows.jsonl", ["no row meets the criteria"]),
+    (gzip.compress(rows().encode()), "rows.json", ["gzip-compressed", "unpack it first"]),
+    (gzip.compress(rows().encode()), "rows.jsonl", ["gzip-compressed", "unpack it first"]),
+    (b"PAR1 cut short", "rows.parquet", ["a Parquet file"]),
+    (rows(eval_type="zzz"), "rows.json", ["row 0 (own__calc-1)", "eval_type", "'zzz' is not one of"]),
+    (rows(FAIL_TO_PASS="[1"), "rows.json", ["FAIL_TO_PASS is no JSON list"]),
+    (rows(FAIL_TO_PASS=["t", 1]), "rows.json", ["FAIL_TO_PASS is no list of strings"]),
+    (rows(patch=5), "rows.json", ["field patch is a int"]),
+    (rows(test_patch=["a"]), "rows.json", ["test_patch", "is not of type"]),
+    (rows(instance_id="../../x"), "rows.json", ["instance_id", "does not match"]),
+    (rows(problem_statement="a\ud800b"), "rows.json", ["problem_statement", "\\ud800"]),
+    (json.dumps([without(ROW, "repo")]), "rows.json", ["field repo is missing"]),
+    (json.dumps([ROW, ROW | {"patch": "other"}]), "rows.json", ["own__calc-1", "unique ids"]),
+    ("instance_id,patch\na,b\n", "rows.json", ["line 1", "not JSON"]),
+    (rows()[:-2], "rows.json", ["line 1", "not JSON"]),
+]
+PREDICTIONS = [  # a file of predictions, what the line says
+    ("", ["the file is empty"]),
+    ("[1, 2]", ["prediction 0", "is not of type 'object'"]),
+    (predictions(model_patch=7), ["prediction 0", "model_patch", "7 is not of type"]),
+    (json.dumps([without(PREDICTION, "model_patch")]), ["'model_patch' is a required property"]),
+    (predictions(model_patch="a\ud800"), ["prediction 0", "model_patch", "\\ud800"]),
+    (json.dumps([PREDICTION, PREDICTION]), ["own__calc-1 is predicted twice"]),
+    (json.dumps({"other": PREDICTION}), ["key other holds the prediction of own__calc-1"]),
+    (predictions(score=float("nan")), ["NaN"]),
+    (gzip.compress(predictions().encode()), ["gzip-compressed"]),
+]
+
+
+@pytest.fixture
+def refuse(tmp_path, monkeypatch, capsys):
+    """Runs a script with bad input: exit code 2, one line with these words, and no file more than before."""
+
+    def run(script, *arguments, words):
+        before = sorted(tmp_path.rglob("*"))
+        monkeypatch.setattr(sys, "argv", [script, *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            run_script(importlib.import_module(f"scripts.{script}").main)
+        told = [text for text in capsys.readouterr().err.splitlines() if text]
+        assert ended.value.code == 2 and len(told) == 1 and told[0].startswith("error: "), told
+        for word in words:
+            assert word in told[0]
+        assert len(told[0]) < 600
+        journals = {path for path in tmp_path.rglob("*") if path.stat().st_size == 0 or path.is_dir()}
+        assert set(tmp_path.rglob("*")) - set(before) <= journals
+
+    return run
+
+
+def write(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
+    return path
+
+
+@pytest.mark.parametrize("text, words", SFT)
+def test_recipes(refuse, tmp_path, text, words):
+    recipe = write(tmp_path / "recipe.yaml", text)
+    for name in ("dataset", "progress", "checkpoint", "manifest", "loss"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+    options = [f"--{name}={tmp_path / name}" for name in ("progress", "checkpoint", "manifest", "loss")]
+    given = ["--dataset", tmp_path / "none.jsonl", "--base", tmp_path / "none.json", "--recipe", recipe]
+    refuse("train_sft", *given, *options, words=["recipe.yaml", *words])
+
+
+@pytest.mark.parametrize("content, name, words", TASKS)
+def test_rows_of_tasks(refuse, tmp_path, content, name, words):
+    path = write(tmp_path / name, content)
+    make_tasks(refuse, tmp_path, path, words)
+
+
+def make_tasks(refuse, tmp_path, path, words):
+    recipe = write(tmp_path / "mine.yaml", f"source: dataset\npath: {path}\n")
+    options = [f"--{name}={tmp_path / name}" for name in ("repos-dir", "progress", "output", "manifest")]
+    refuse("make_tasks", "--recipe", recipe, *options, words=words)
+
+
+@pytest.mark.parametrize(
+    "values, words",
+    [
+        (pyarrow.array([b"\xff\x00"]), ["column more holds binary", "text, numbers"]),
+        (pyarrow.array([[b"\xff"]]), ["column more holds list", "binary"]),
+        (pyarrow.array(["1.5"]).cast(pyarrow.decimal128(10, 2)), ["column more holds decimal128(10, 2)"]),
+    ],
+)
+def test_columns_of_parquet(refuse, tmp_path, values, words):
+    columns = {name: pyarrow.array([value]) for name, value in ROW.items() if name != "PASS_TO_PASS"}
+    columns["PASS_TO_PASS"] = pyarrow.array(["[]"])
+    path = tmp_path / "rows.parquet"
+    pyarrow.parquet.write_table(pyarrow.table(columns | {"more": values}), path)
+    make_tasks(refuse, tmp_path, path, ["rows.parquet", *words])
+
+
+@pytest.mark.parametrize("content, words", PREDICTIONS)
+def test_predictions(refuse, tmp_path, content, words):
+    tasks = write(tmp_path / "tasks.json", rows(test_cmd="pytest", repo_recipe="calc"))
+    path = write(tmp_path / "preds.json", content)
+    given = ["--tasks", tasks, "--predictions", path, "--repos-dir", tmp_path, "--policy", "p"]
+    options = ["--subset", "s", "--progress", tmp_path / "journal", "--output", tmp_path / "grades.jsonl"]
+    refuse("grade", *given, *options, words=["preds.json", *words])
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (json.dumps(TRAJECTORY | {"outcome": "won"}), ["outcome", "'won' is not one of"]),
+        (json.dumps(TRAJECTORY | {"messages": {}}), ["messages", "is not of type 'array'"]),
+        (json.dumps(TRAJECTORY)[:-9], ["line 1", "cut short"]),
+        (json.dumps([TRAJECTORY]), ["line 1", "a list"]),
+        (json.dumps(TRAJECTORY | {"info": {"cost": float("nan")}}), ["line 1", "NaN"]),
+        ("", ["1 tasks without a trajectory"]),
+    ],
+)
+def test_trajectories(refuse, tmp_path, content, words):
+    tasks = write(tmp_path / "tasks.json", rows())
+    path = write(tmp_path / "rollouts.jsonl", content)
+    refuse(
+        "collect_predictions", "--tasks", tasks, "--trajectories", path, "--output", tmp_path / "out.json",
+        words=words,
+    )  # fmt: skip
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path):
+    from swelab.predictions import load_predictions
+    from swelab.tasks.rows import load_tasks
+
+    for text, read in ((rows(), load_tasks), (predictions(), load_predictions)):
+        assert len(read(write(tmp_path / "x.json", b"\xef\xbb\xbf" + text.encode()))) == 1
+
+
+@pytest.mark.parametrize(
+    "text, value", [("1e-4", 1e-4), ("2E5", 2e5), ("1.e3", 1e3), (".5e0", 0.5), ("3", 3), ("1e-4x", "1e-4x")]
+)
+def test_numbers_with_an_exponent(tmp_path, text, value):
+    assert recipes.read_yaml(write(tmp_path / "x.yaml", f"lr: {text}\n")) == {"lr": value}
+
+
+def test_what_pandas_writes_for_nothing(tmp_path):
+    from swelab.row_files import read_rows
+
+    table = pyarrow.table({"instance_id": ["a"], "hints": [float("nan")], "n": [1.5]})
+    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
+    assert list(read_rows(tmp_path / "rows.parquet", 8)) == [{"instance_id": "a", "hints": None, "n": 1.5}]
+
+
+@pytest.mark.parametrize("name", ["my set", "a+b", "-x", "ü"])
+def test_names_of_recipes(tmp_path, name):
+    folder = tmp_path / "subsets"
+    folder.mkdir()
+    (folder / f"{name}.yaml").write_text("source: drill\n")
+    with pytest.raises(InputError, match="cannot name a recipe; expected letters"):
+        recipes.names("subset", tmp_path)
