@@ -34,6 +34,7 @@ include: "rules/sft.smk"
 include: "rules/training.smk"
 include: "rules/modal.smk"
 include: "rules/scores.smk"
+include: "rules/targets.smk"
 
 
 onstart:

@@ -1,6 +1,7 @@
 """Names, paths and settings shared by every stage. No rules, no heavy imports."""
 
 import os
+import re
 import sys
 from shlex import quote
 
@@ -20,6 +21,8 @@ from swelab.site import check_site, shell_setup, submission
 try:
     SETTINGS = recipes.complete("config", config, "configs/config.yaml")
     EXPERIMENT = load_experiment(SETTINGS["experiment"])
+    for kind in recipes.FOLDERS:
+        recipes.names(kind)
     if SITE := SETTINGS.get("site"):
         check_site(SITE, EXPERIMENT)
 except Fault as fault:
@@ -55,7 +58,7 @@ def hold_results():
 
 def either(kind):
     """Regular expression of the recipes that are there."""
-    return "|".join(recipes.names(kind)) or "(?!)"
+    return "|".join(map(re.escape, recipes.names(kind))) or "(?!)"
 
 
 wildcard_constraints:
