@@ -5,19 +5,13 @@ from pathlib import Path
 
 from swelab import recipes
 from swelab.console import run_script
+from swelab.grading.logs import statuses
 from swelab.provenance import manifest
 from swelab.records import sha256_file, write_json
 from swelab.sandbox import open_backend
 from swelab.streams import write_list
 from swelab.tasks.rows import checked
 from swelab.tasks.sources import archives, make_tasks
-
-
-def statuses(log: str, parser: str) -> dict[str, str]:
-    """Status by test id; swebench is imported when the first log is there, it takes a second."""
-    from swelab.grading import logs
-
-    return logs.statuses(log, parser)
 
 
 def main() -> None:

@@ -4,18 +4,14 @@ The parsers are swebench's (its registry, pinned in `envs/`), and one of ours fo
 counts as the log is ours: only the text between two marker lines that carry a nonce of this very run.
 """
 
-import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-for _name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
-    os.environ.setdefault(_name, "1")
+from swelab.grading.parsers import registry
+from swelab.records import InputError, Record
 
-from swebench.harness.log_parsers import PARSER_REGISTRY  # noqa: E402
-
-from swelab.records import InputError, Record  # noqa: E402
-
+PARSER_REGISTRY = registry()
 DEFAULT_PARSER = "parse_log_pytest"
 VERBOSE_PARSER = "parse_log_pytest_verbose"
 """Lines of `pytest --verbose`: the test's id first, then its status."""
