@@ -74,7 +74,8 @@ def _group(task: Record, bench: "Bench", together: bool) -> str:
     if together:
         command = command[: _tail(command, task)]
     place = bench.place(task)
-    return digest([place, command, task.get("log_parser"), [] if together else task.get("test_files")])
+    files = [] if together else sorted(task.get("test_files", ()))
+    return digest([place, command, task.get("log_parser"), files])
 
 
 def _tail(command: list[str], task: Record) -> int:

@@ -4,6 +4,8 @@ A verdict is journalled under the hash of all it depends on, so a killed run goe
 and a larger subset validates only what is new.
 """
 
+import io
+import tarfile
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -11,7 +13,7 @@ from pathlib import Path
 
 from swelab.journal import Journal
 from swelab.records import InputError, Record, digest
-from swelab.sandbox import Backend, Limits, SandboxLost
+from swelab.sandbox import Backend, Limits, Sandbox, SandboxLost
 from swelab.tasks.forge.candidates import Candidate, rejects
 from swelab.tasks.forge.source import Source
 
@@ -26,6 +28,10 @@ SPARE_SECONDS = 5
 ATTEMPTS = 3
 WIDE = {"COLUMNS": "1000"}
 """pytest cuts the reason of a failure to the terminal's width; the confirming run shows it whole."""
+COMPILING = {"PYTHONDONTWRITEBYTECODE": ""}
+PACK = "find . -name '*-pytest-*.pyc' -print0 2>/dev/null | tar -c --null -T - 2>/dev/null"
+"""Test files as pytest has rewritten them, which takes as long as running them. Ordinary bytecode stays out:
+it would stand for a mutated file that was written in the same second."""
 
 Statuses = Callable[[str, str], dict[str, str]]
 """(log, parser name) -> status by test id; `swelab.grading.logs.statuses`."""
@@ -36,7 +42,8 @@ class Repository:
     """A clean tree with what its recipe says about tests.
 
     passed: ids that pass in both clean runs, in the log's order. unstable: ids left out because they
-    do not, or because the log parser cuts them. seconds: wall time of the slower clean run.
+    do not, or because the log parser cuts them. seconds: wall time of the slower clean run. compiled: a tar
+    of the rewritten test files, b"" where there is none.
     """
 
     name: str
@@ -47,6 +54,7 @@ class Repository:
     passed: list[str] = field(default_factory=list)
     unstable: int = 0
     seconds: float = 0.0
+    compiled: bytes = b""
 
     def key(self, *parts: object) -> str:
         tests = [self.recipe[name] for name in ("test_cmd", "log_parser")]
@@ -87,7 +95,7 @@ class Validator:
         """Fills in what two clean runs of a repository say. Raises InputError when no test passes."""
         key = repo.key("clean")
         if key not in self.journal:
-            runs = list(self._pool.map(lambda _: self._run(repo, None, CLEAN_SECONDS), range(2)))
+            runs = list(self._pool.map(lambda _: self._run(repo, None, CLEAN_SECONDS, COMPILING), range(2)))
             self.journal.append({"key": key, "repo": repo.name, **_compare_clean(runs)})
         record = self.journal.get(key)
         repo.passed, repo.unstable, repo.seconds = (record[k] for k in ("passed", "unstable", "seconds"))
@@ -150,8 +158,11 @@ class Validator:
             try:
                 with self.backend.start(repo.tree, limits=limits) as sandbox:
                     if change:
+                        _spare_rewriting(sandbox, repo.compiled)
                         sandbox.put(*change)
                     result = sandbox.exec(repo.recipe["test_cmd"], env=env, limits=limits)
+                    if not change:
+                        repo.compiled = _plain_tar(sandbox.exec(PACK, limits=limits).output)
                 break
             except SandboxLost:
                 if attempt + 1 == ATTEMPTS:
@@ -160,6 +171,22 @@ class Validator:
         status = self.statuses(log, repo.recipe["log_parser"])
         ended = "timeout" if result.timed_out or result.limit == "cpu" else "limit" if result.limit else ""
         return Run(status, result.returncode, ended, result.seconds, log)
+
+
+def _plain_tar(data: bytes) -> bytes:
+    """`data` where it is a tar that holds something, else b""."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+            return data if tar.getnames() else b""
+    except tarfile.TarError:
+        return b""
+
+
+def _spare_rewriting(sandbox: Sandbox, compiled: bytes) -> None:
+    """Puts the rewritten test files in their places; pytest takes one only with the file it was made of."""
+    if compiled:
+        sandbox.put("/tmp/compiled.tar", compiled)
+        sandbox.exec("tar -xf /tmp/compiled.tar; rm /tmp/compiled.tar")
 
 
 def _compare_clean(runs: list[Run]) -> Record:
