@@ -8,8 +8,7 @@ from typing import Any
 
 from swelab.grading.patches import reversed_patch
 from swelab.images.names import image_name, is_file, parse
-from swelab.records import InputError, Record, atomic, line, read_json
-from swelab.tasks.history import is_bug
+from swelab.records import InputError, Record, atomic, is_bug, line, read_json
 from swelab.tasks.published_rows import is_private
 
 LISTS = ("instance_ids.txt", "docker_images.txt")

@@ -12,7 +12,7 @@ from unidiff import PatchSet
 
 from swelab.models.sed import substitution
 from swelab.models.text import TextModel
-from swelab.records import InputError, Record, digest
+from swelab.records import InputError, Record, digest, is_bug
 
 TEST = "python -m pytest -qq"
 QUIET = " --tb=no -p no:cacheprovider"
@@ -44,13 +44,20 @@ class Edit:
 
 
 def gold_edit(task: Record) -> Edit:
-    """The smallest block of lines that undoes the task's bug. Raises InputError (several hunks)."""
-    files = PatchSet(task["patch"])
-    if len(files) != 1 or len(files[0]) != 1:
-        raise InputError("the bug spans several places", task["instance_id"], "a bug in one hunk")
-    hunk = files[0][0]
-    clean = [line.value.rstrip("\n") for line in hunk if not line.is_added]
-    buggy = [line.value.rstrip("\n") for line in hunk if not line.is_removed]
+    """The smallest block of lines that repairs the first place that the task's patch names.
+
+    Where the row's patch is the bug (SWE-smith), it is undone; where it is the fix (SWE-bench), it is made.
+    Raises InputError (no hunk).
+    """
+    hunks = [(file.path, hunk) for file in PatchSet(task["patch"]) for hunk in file]
+    if not hunks:
+        raise InputError("the patch changes no text", task["instance_id"], "a patch with a hunk")
+    path, hunk = hunks[0]
+    source = [line.value.rstrip("\n") for line in hunk if not line.is_added]
+    target = [line.value.rstrip("\n") for line in hunk if not line.is_removed]
+    clean, buggy, start = source, target, hunk.target_start
+    if not is_bug(task):
+        clean, buggy, start = target, source, hunk.source_start
     lead = 0
     while lead < min(len(clean), len(buggy)) and clean[lead] == buggy[lead]:
         lead += 1
@@ -58,11 +65,23 @@ def gold_edit(task: Record) -> Edit:
     while tail < min(len(clean), len(buggy)) - lead and clean[-1 - tail] == buggy[-1 - tail]:
         tail += 1
     return Edit(
-        files[0].path,
-        hunk.target_start + lead,
+        path,
+        start + lead,
         buggy[lead : len(buggy) - tail],
         clean[lead : len(clean) - tail],
     )
+
+
+def gold_command(task: Record) -> str:
+    """One shell command that repairs the task: an edit of its one place, else its whole patch."""
+    patch = task["patch"]
+    files = PatchSet(patch)
+    one = len(files) == 1 and files[0].is_modified_file and len(files[0]) == 1
+    if one and "\n\\ No newline" not in patch:
+        return edit_command(gold_edit(task))
+    end = f"END_{digest(patch)[:12]}"
+    way = "-R " if is_bug(task) else ""
+    return f"git apply --whitespace=nowarn {way}- <<'{end}'\n{patch.removesuffix(chr(10))}\n{end}"
 
 
 def edit_command(edit: Edit) -> str:
@@ -128,10 +147,10 @@ class ScriptedModel(TextModel):
         if turn == 0:
             return self._look(edit)
         if turn == 1:
-            found = all(line in seen for line in edit.before)
+            found = "function" not in self.task or all(line in seen for line in edit.before)
             if self.gives_up or not found:
                 return submit
-            return wrong_command(edit) if self.errs else edit_command(edit)
+            return wrong_command(edit) if self.errs else gold_command(self.task)
         if turn == 2:
             return self._test()
         return submit

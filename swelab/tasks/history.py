@@ -7,7 +7,7 @@ import re
 import secrets
 from pathlib import Path
 
-from swelab.records import Fault, Record, shorten
+from swelab.records import Fault, Record, is_bug, shorten
 from swelab.sandbox import Limits, Sandbox, SandboxLost
 from swelab.tasks.checkout import encode_patch
 
@@ -25,13 +25,6 @@ _PATH = re.compile(r"^(?:---|\+\+\+) (?:[ab]/)(.+?)(?:\t.*)?$", re.M)
 
 class HistoryRefused(Fault):
     """A repository from which what came later cannot be taken, or whose start is not the task's."""
-
-
-def is_bug(task: Record) -> bool:
-    """Whether the row's patch makes the bug (SWE-smith) and does not repair it (SWE-bench, SWE-Gym)."""
-    return bool(task["patch"]) and not any(
-        task.get(name) for name in ("test_patch", "eval_script", "version")
-    )
 
 
 def patched_files(task: Record) -> list[str]:

@@ -5,8 +5,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from swelab.records import Record
-from swelab.tasks.history import is_bug
+from swelab.records import Record, is_bug
 from swelab.tasks.patch_text import file_changes
 
 _MIRROR = re.compile(r"[^/]+/(.+?)__(.+)\.([0-9a-f]{8})")

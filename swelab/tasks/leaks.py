@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from swelab.records import Record, shorten
+from swelab.records import Record, is_bug, shorten
 from swelab.sandbox import WORKDIR, Backend, Image, Limits, PathRefused, Sandbox, SandboxLost
 from swelab.tasks.checkout import encode_patch, git
-from swelab.tasks.history import HistoryRefused, is_bug, patched_files, prepare
+from swelab.tasks.history import HistoryRefused, patched_files, prepare
 
 _AGAIN = f"-type d -samefile {WORKDIR} ! -path {WORKDIR}"  # the image's own name for it
 _LIST = f"find / \\( -path /proc -o -path /sys -o -path /dev -o {_AGAIN} \\) -prune -o -type f -print0"

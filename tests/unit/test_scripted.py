@@ -1,7 +1,16 @@
 """The script on rows that are not ours: published sets name neither function nor test command."""
 
+import subprocess
+
+from unidiff import PatchSet
+
 from swelab import recipes
-from swelab.models.scripted import ScriptedModel
+from swelab.models.scripted import ScriptedModel, gold_command
+from swelab.records import is_bug
+from swelab.row_files import read_rows
+from swelab.tasks.published_rows import read_row
+from tests.at_hand import DATA, needs_rows
+from tests.conftest import BUG
 
 
 def test_a_published_row_is_played(task):
@@ -21,3 +30,58 @@ def test_a_published_row_is_played(task):
         "python -m pytest -qq --tb=no -p no:cacheprovider tests/test_core.py",
         f"echo {scaffold['submit_marker']}",
     ]
+
+
+def edits(row, tree):
+    """What the script's second turn leaves of a row, run on `tree`."""
+    subprocess.run(["bash", "-ec", gold_command(row)], cwd=tree, check=True)
+
+
+def published():
+    """Real rows of SWE-bench and SWE-Gym, whose `patch` is the fix."""
+    for name in ("swebench_dev_easy5.json", "swebench_lite5.json", "swe_gym_subset20.jsonl"):
+        for row in read_rows(DATA / name, 64):
+            yield read_row(row, name)
+
+
+def before_and_after(patch, tree):
+    """Writes the files that a patch changes as far as it tells them; returns their text after it."""
+    after = {}
+    for file in PatchSet(patch):
+        old, new = [], []
+        for hunk in file:
+            old += [""] * (hunk.source_start - 1 - len(old))
+            new += [""] * (hunk.target_start - 1 - len(new))
+            old += [line.value for line in hunk if not line.is_added]
+            new += [line.value for line in hunk if not line.is_removed]
+        path = tree / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not file.is_added_file:
+            path.write_text("".join(line or "\n" for line in old))
+        after[path] = "".join(line or "\n" for line in new)
+    return after
+
+
+@needs_rows
+def test_the_gold_is_submitted_of_rows_whose_patch_is_the_fix(tmp_path):
+    rows = list(published())
+    assert len(rows) == 30 and not any(is_bug(row) for row in rows)
+    assert len({len(PatchSet(row["patch"])) for row in rows}) > 1, "rows that change several files too"
+    for row in rows:
+        tree = tmp_path / row["instance_id"]
+        after = before_and_after(row["patch"], tree)
+        edits(row, tree)
+        assert {path: path.read_text() for path in after} == after, row["instance_id"]
+
+
+def test_the_gold_is_submitted_of_rows_whose_patch_is_the_bug(task, tmp_path):
+    two = BUG + BUG.replace("core.py", "more.py")
+    for patch in (BUG, two):
+        row = {"instance_id": "x", "patch": patch}
+        tree = tmp_path / f"t{len(patch)}"
+        after = before_and_after(patch, tree)
+        clean = {path: path.read_text() for path in after}
+        for path, text in after.items():
+            path.write_text(text)
+        edits(row, tree)
+        assert is_bug(row) and {path: path.read_text() for path in clean} == clean
