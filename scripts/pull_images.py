@@ -8,19 +8,21 @@ from pathlib import Path
 
 from swelab.console import run_script
 from swelab.images.names import images_of
-from swelab.images.pull import Pulling, open_puller, pull_images
+from swelab.images.pull import Pulling, open_puller, pull_images, tell_failed
 from swelab.images.registry import Registry
 from swelab.images.transport import Transport
 from swelab.journal import Journal
-from swelab.records import Fault, Record, check, write_json
+from swelab.predictions import load_predictions
+from swelab.records import Record, check, write_json
 from swelab.sandbox import Image, open_backend
+from swelab.tasks.datasets_source import file_rows
 from swelab.tasks.leaks import check_image
-from swelab.tasks.rows import read_tasks
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
+    parser.add_argument("--tasks", type=Path, required=True, help="subset: JSON list, JSON Lines or Parquet")
+    parser.add_argument("--predictions", type=Path, help="only images of tasks that are predicted there")
     parser.add_argument("--store", type=Path, required=True, help="folder of unpacked images")
     parser.add_argument("--prefix", default="", help="mirror put before names: host[:port][/folder]")
     parser.add_argument("--architecture", default="amd64", help="platform: linux on this")
@@ -29,16 +31,13 @@ def main() -> None:
     parser.add_argument("--may-fail", type=int, default=0, help="how many images may be missing in the end")
     parser.add_argument("--output", type=Path, required=True, help="images JSON, in the store's folder")
     args = parser.parse_args()
-    tasks = images_of(read_tasks(args.tasks))
-    record: Record = {"images": {}, "failed": {}, "counts": {"named": 0}}
-    if tasks:
-        record = pull(args, tasks)
+    predicted = load_predictions(args.predictions) if args.predictions else None
+    rows = file_rows(args.tasks)
+    tasks = images_of(row for row in rows if predicted is None or row["instance_id"] in predicted)
+    none: Record = {"images": {}, "failed": {}, "counts": {"named": 0}}
+    record = pull(args, tasks) if tasks else none
     check(record, "images", args.output)
-    for name, failure in record["failed"].items():
-        print(f"not pulled: {name}: {failure['error']}", file=sys.stderr)
-    if len(record["failed"]) > args.may_fail:
-        first = next(iter(record["failed"].values()))["error"]
-        raise Fault(f"{len(record['failed'])} of {len(tasks)} images could not be had; the first: {first}")
+    tell_failed(record, args.may_fail)
     write_json(args.output, record)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from swelab import recipes
 from swelab.grading.archive import Archive
 from swelab.grading.patches import reversed_patch
 from swelab.grading.run_reports import instance_report, run_report, write_instance
@@ -15,7 +14,7 @@ from swelab.grading.shard import grade_shard
 from swelab.grading.spec import read_spec
 from swelab.records import InputError, Record, write_json
 from swelab.tasks.checkout import RepoStore, gold_patch, scratch_folder
-from swelab.tasks.datasets_source import make_tasks
+from swelab.tasks.datasets_source import file_rows
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,7 @@ def subset_tasks(path: Path, globs: Sequence[str], seconds: int | None) -> list[
 
     `seconds`: time of a task's tests, in place of what its row says. Raises InputError.
     """
-    if not path.is_file():
-        raise InputError("no such file", path, "a subset: JSON list, JSON Lines or Parquet")
-    rows, _ = make_tasks(recipes.complete("subset", {"source": "dataset", "path": str(path)}, path))
+    rows = file_rows(path)
     found = [
         dict(row) for row in rows if not globs or any(fnmatch.fnmatch(row["instance_id"], g) for g in globs)
     ]

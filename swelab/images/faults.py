@@ -33,6 +33,10 @@ class RegistryDown(ImageError):
     reason = "registry_down"
 
 
+class RegistryUnreachable(RegistryDown):
+    """No request to that host was ever answered: no other image of it will come either."""
+
+
 class ImageBroken(ImageError):
     """What the registry sent is not the image: wrong bytes, or a layer that no image may have."""
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from swelab.console import Progress
 from swelab.images.apptainer import Sifs, file_record
 from swelab.images.engine import Engine
-from swelab.images.faults import ImageError
+from swelab.images.faults import ImageError, RegistryUnreachable
 from swelab.images.names import Name, behind, is_file, parse
 from swelab.images.registry import Registry
 from swelab.images.store import Store
@@ -114,11 +114,17 @@ class Pulling:
 
 
 def pull_images(names: list[str], pulling: Pulling, workers: int) -> Record:
-    """The record of all images (schema `images`): pulled, failed with reasons, counts."""
+    """The record of all images (schema `images`): pulled, failed with reasons, counts.
+
+    Raises RegistryUnreachable at the first image of a registry that has answered no request at all.
+    """
     images: dict[str, Record] = {}
     failed: dict[str, Record] = {}
     progress = Progress(len(names), "pull images")
     for name, found in _in_parallel(names, pulling.one, workers):
+        if isinstance(found, RegistryUnreachable):
+            progress.close()
+            raise RegistryUnreachable(f"{found}; none of its images can be pulled (network? image_prefix?)")
         if isinstance(found, Fault):
             reason = found.reason if isinstance(found, ImageError) else "failed"
             failed[name] = {"reason": reason, "error": str(found)}
@@ -131,6 +137,16 @@ def pull_images(names: list[str], pulling: Pulling, workers: int) -> Record:
     counts["leaking"] = sum(1 for image in images.values() if image["leaks"])
     ordered = {name: images[name] for name in names if name in images}
     return {"images": ordered, "failed": dict(sorted(failed.items())), "counts": dict(sorted(counts.items()))}
+
+
+def tell_failed(record: Record, most: int) -> None:
+    """A line on stderr for each image that could not be had. Raises Fault where they are more than `most`."""
+    failed = record["failed"]
+    for name, failure in failed.items():
+        print(f"not pulled: {name}: {failure['error']}", file=sys.stderr)
+    if len(failed) > most:
+        first, named = next(iter(failed.values()))["error"], record["counts"]["named"]
+        raise Fault(f"{len(failed)} of {named} images could not be had; the first: {first}")
 
 
 def _in_parallel(

@@ -20,6 +20,7 @@ from swelab.images.faults import (
     ImageUnknown,
     RateLimited,
     RegistryDown,
+    RegistryUnreachable,
 )
 from swelab.images.names import Name
 from swelab.records import shorten
@@ -29,6 +30,7 @@ _LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?")
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 _TIMEOUT = httpx.Timeout(60, connect=20)
 _LONGEST_PAUSE = 60.0
+_NEVER_ANSWERED = 15.0  # patience for a host that nobody has heard of yet
 _LONGEST_WISH = 3600.0
 
 
@@ -58,6 +60,7 @@ class Transport:
         self.patience, self.rate_patience, self.say = patience, rate_patience, say
         self._client = httpx.Client(timeout=_TIMEOUT, follow_redirects=False)
         self._tokens: dict[tuple[str, str], str] = {}
+        self._heard: set[str] = set()  # hosts that have answered
         self._hold: dict[str, float] = {}  # host: when (time.monotonic) it lets us ask again
         self._lock = threading.Lock()
 
@@ -77,7 +80,10 @@ class Transport:
                     started, pause = time.monotonic(), 1.0
                 wait = max(again.after, pause * random.uniform(0.5, 1.0))
                 limited = isinstance(again.fault, RateLimited)
-                if time.monotonic() + wait - started > (self.rate_patience if limited else self.patience):
+                patience = self.rate_patience if limited else self.patience
+                if isinstance(again.fault, RegistryUnreachable):
+                    patience = min(patience, _NEVER_ANSWERED)
+                if time.monotonic() + wait - started > patience:
                     raise again.fault from None
                 if limited:
                     self._hold_host(name.host, wait)
@@ -117,6 +123,7 @@ class Transport:
         try:
             for _ in range(6):
                 with self._client.stream("GET", url, headers=headers) as response:
+                    self._heard.add(httpx.URL(url).netloc.decode())
                     if not response.is_redirect or response.next_request is None:
                         yield response
                         return
@@ -126,7 +133,9 @@ class Transport:
                 url = str(target)
         except (httpx.TransportError, httpx.InvalidURL) as error:
             said = shorten(str(error)) or type(error).__name__
-            raise Again(RegistryDown(f"image {name}: {name.host} does not answer: {said}")) from None
+            host = httpx.URL(url).netloc.decode() if not isinstance(error, httpx.InvalidURL) else url
+            kind = RegistryDown if host in self._heard else RegistryUnreachable
+            raise Again(kind(f"image {name}: {host} does not answer: {said}")) from None
         raise RegistryDown(f"image {name}: {name.host} redirects without end")
 
     def _authorize(self, name: Name, challenge: str) -> str:

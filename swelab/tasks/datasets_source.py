@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from swelab import recipes
 from swelab.records import InputError, Record
 from swelab.row_files import published_files, read_rows
 from swelab.streams import Picked, Spool
@@ -44,7 +45,7 @@ def make_tasks(
         row = read_row(raw, f"{where}, row {number}", recipe["images"])
         name = row["instance_id"]
         missing = lacks(row)
-        if missing and recipe["answers"] == "private":
+        if missing and "private" in (recipe["answers"], row.get("answers")):
             missing, row["answers"] = "", "private"
         reason = missing or criteria.miss(row) or others.shares(row)
         if reason:
@@ -62,6 +63,17 @@ def make_tasks(
     if len(order) > limit:
         drops["over_limit"] = len(order) - limit
     return Picked(spool, order[:limit]), dict(sorted(drops.items()))
+
+
+def file_rows(path: Path) -> Sequence[Record]:
+    """All rows of a subset file by hand: JSON list, JSON Lines or Parquet, ours or a published one.
+
+    They wait on disk. Raises InputError.
+    """
+    if not path.is_file():
+        raise InputError("no such file", path, "a subset: JSON list, JSON Lines or Parquet")
+    rows, _ = make_tasks(recipes.complete("subset", {"source": "dataset", "path": str(path)}, path))
+    return rows
 
 
 def _rows(recipe: Record, downloads: Path) -> Iterator[Any]:

@@ -20,6 +20,7 @@ from swelab.images.faults import (
     NoRoom,
     RateLimited,
     RegistryDown,
+    RegistryUnreachable,
 )
 from swelab.images.names import behind, parse
 from swelab.images.registry import Registry
@@ -160,6 +161,8 @@ def test_a_registry_that_fails_for_a_while_is_asked_again(hub, tmp_path):
 def test_nobody_there_and_nothing_there(hub, tmp_path):
     with pytest.raises(RegistryDown, match="does not answer"):
         pull(store(tmp_path, patience=0.1), "127.0.0.1:9")
+    with pytest.raises(RegistryUnreachable, match="127.0.0.1:9 does not answer"):
+        pull(store(tmp_path), "127.0.0.1:9")
     with pytest.raises(ImageUnknown, match="manifests/absent"):
         pull(store(tmp_path), hub.host, tag="absent")
 

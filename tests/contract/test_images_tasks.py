@@ -2,8 +2,13 @@
 
 import json
 import os
+import re
 import subprocess
+import time
+from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 from minisweagent.models.test_models import DeterministicModel, make_output
 
@@ -62,13 +67,15 @@ def row(image, name=NAME):
 
 
 def pull(tmp_path, rows, *options):
-    write_json(tmp_path / "tasks.json", rows)
+    path = rows if isinstance(rows, Path) else tmp_path / "tasks.json"
+    if path is not rows:
+        write_json(path, rows)
     return run_python(
         *(
             "-m",
             "scripts.pull_images",
             "--tasks",
-            tmp_path / "tasks.json",
+            path,
             "--store",
             os.path.relpath(tmp_path / "images", ROOT),
         ),
@@ -134,6 +141,34 @@ def test_images_that_cannot_be_had_are_counted_and_named(smith, tmp_path, hub):
         task_images(rows, tmp_path / "images/s.json")
     with pytest.raises(InputError, match="this task runs in an image"):
         task_images(rows, None)
+
+
+def test_a_dozen_images_of_a_registry_that_nobody_reaches_fail_at_the_first(smith, tmp_path):
+    started = time.monotonic()
+    rows = [row(f"127.0.0.1:9/lab/i{number}", f"t{number}") for number in range(12)]
+    done = pull(tmp_path, [row(smith[0]), *rows], "--may-fail", "12")
+    assert done.returncode == 2 and not (tmp_path / "images/s.json").exists()
+    last = done.stderr.strip().splitlines()[-1]
+    assert re.match(r"error: image 127.0.0.1:9/lab/i\d+:latest: 127.0.0.1:9 does not answer: .*refused", last)
+    assert "none of its images can be pulled" in last and last.count("lab/") == 1
+    assert time.monotonic() - started < 100  # one image alone was waited for two minutes
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl", "parquet"])
+def test_rows_are_read_as_run_evaluation_reads_them(smith, tmp_path, form):
+    tests = {"FAIL_TO_PASS": '["test_calc.py::test_add"]', "PASS_TO_PASS": "[]"}
+    rows = [row(smith[0]) | tests, row("127.0.0.1:9/none", "other") | tests]
+    path = tmp_path / f"rows.{form}"
+    if form == "parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    else:
+        text = json.dumps(rows) if form == "json" else "".join(json.dumps(each) + "\n" for each in rows)
+        path.write_text(text)
+    prediction = {"instance_id": NAME, "model_name_or_path": "m", "model_patch": ""}
+    (tmp_path / "preds.jsonl").write_text(json.dumps(prediction) + "\n")
+    done = pull(tmp_path, path, "--predictions", tmp_path / "preds.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert list(load_images(tmp_path / "images/s.json")) == [smith[0]]
 
 
 def test_a_mirror_is_asked_and_the_row_keeps_its_name(smith, tmp_path, hub):
