@@ -65,6 +65,7 @@ BY_HAND = (
     "compare",
     "merge_preds",
     "run_evaluation",
+    "show",
     "run_torchtune",
 )
 SHIPPED = [

@@ -1,0 +1,168 @@
+"""An attempt as text for a person: task, patch, tests, what decided, the log, how to run it again."""
+
+import os
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+
+from swelab.grading import logs
+from swelab.grading.kept import Attempt
+from swelab.grading.logs import GROUPS
+from swelab.grading.spec import read_spec
+from swelab.records import Record
+
+MOST_LINES = 60
+"""Lines of a log's end that are shown beside everything else."""
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+MOST_TESTS = 20
+"""Passed tests that are named."""
+
+
+def listing(name: str, attempts: Sequence[Attempt]) -> str:
+    """What there is of an instance, a line each, with the command that shows it."""
+    rows = [f"{len(attempts)} runs of {name}; to see one of them:", ""]
+    for attempt in attempts:
+        rows += [f"{attempt.name}: {_verdict(attempt.row)}", f"    {attempt.command}"]
+    return "\n".join(rows)
+
+
+def shown(
+    attempt: Attempt, task: Record | None, patch: str | None, run: Record | None, place: str, bold: bool
+) -> str:
+    """All about one attempt. run: what is kept of it, in the file `place`; bold: headings for a terminal."""
+    found = ((title, plain(text)) for title, text in _parts(attempt, task, patch, run, place))
+    return "\n".join(
+        f"{_bold(title) if bold else title}\n{textwrap.indent(text.rstrip(), '    ', lambda line: True)}\n"
+        for title, text in found
+    )
+
+
+def plain(text: str) -> str:
+    """`text` without characters that steer a terminal: tests and patches are not to be trusted."""
+    return _CONTROLS.sub("?", text.replace("\r\n", "\n").encode("utf-8", "replace").decode())
+
+
+def _bold(title: str) -> str:
+    return title if os.environ.get("NO_COLOR") else f"\x1b[1m{title}\x1b[0m"
+
+
+def _parts(
+    attempt: Attempt, task: Record | None, patch: str | None, run: Record | None, place: str
+) -> Iterator[tuple[str, str]]:
+    """(title, text) of each part."""
+    row = attempt.row
+    yield row["instance_id"], f"{attempt.name}\n{_verdict(row)}"
+    yield "Task", _task(task) if task else "its row is not there"
+    if patch is None:
+        yield "Patch", "not kept"
+    else:
+        yield "Patch", patch or "empty"
+    yield "Tests", "\n".join(_tests(row, task, run))
+    yield "What decided", "\n".join(_evidence(row, run))
+    yield f"Test log{f' ({place})' if run else ''}", _tail((run or {}).get("log", ""))
+    again = f"{attempt.command} --run"
+    own = f" '{task['test_cmd']}'" if task and task.get("test_cmd") else " 'a command of yours'"
+    yield (
+        "Run it again, in a fresh sandbox of the same kind",
+        f"{again}\n{again}{own}\n"
+        "The first grades it anew and changes no file. The second runs a command on the patched code.",
+    )
+
+
+def _verdict(row: Record) -> str:
+    told = row["status"] + (f": {row['reason']}" if row.get("reason") else "")
+    outcome = row.get("outcome", "submitted")
+    return told if outcome == "submitted" else f"{told} (the rollout ended as {outcome})"
+
+
+def _task(task: Record) -> str:
+    spec = read_spec(task)
+    rows = [
+        f"repository: {task.get('repo', '')}",
+        f"tests to repair: {len(spec.fail_to_pass)}; tests that must still pass: {len(spec.pass_to_pass)}",
+        f"test command: {spec.test_cmd or 'an eval script'}",
+        "",
+        task.get("problem_statement") or "no problem statement",
+    ]
+    return "\n".join(rows)
+
+
+def _tests(row: Record, task: Record | None, run: Record | None) -> Iterator[str]:
+    """A line a test, those that do not pass first, with what the log and the observer say of it."""
+    groups = row.get("tests_status") or _passed_or_not(row, task)
+    if not groups:
+        yield "no verdict on single tests"
+        return
+    told = _told(task, run)
+    for group, parts in groups.items():
+        good, bad = parts["success"], parts["failure"]
+        yield f"{group}: {len(good)} of {len(good) + len(bad)} pass"
+        yield from (f"  not passed  {test}{told(test)}" for test in bad)
+        yield from (f"  passed      {test}" for test in good[:MOST_TESTS])
+        if len(good) > MOST_TESTS:
+            yield f"  passed      and {len(good) - MOST_TESTS} more"
+
+
+def _passed_or_not(row: Record, task: Record | None) -> Record:
+    """The same of a run of the gate, which notes passed tests only."""
+    if not task or row.get("status") not in ("resolved", "unresolved", "ran"):
+        return {}
+    passed, groups = set(row["passed"]), {}
+    for group in GROUPS:
+        tests = task[group]
+        groups[group] = {
+            "success": [test for test in tests if test in passed],
+            "failure": [test for test in tests if test not in passed],
+        }
+    return groups
+
+
+def _told(task: Record | None, run: Record | None) -> Callable[[str], str]:
+    """Function from a test id to what log and observer say of it."""
+    if not task or not run or "log" not in run:
+        return lambda test: ""
+    found = logs.Results(logs.statuses(logs.official_part(run["log"]), read_spec(task).parser))
+    seen = (run.get("observed") or {}).get("outcomes", {})
+
+    def told(test: str) -> str:
+        said = f"log: {', '.join(sorted(found.of(test))) or 'nothing'}"
+        return f" ({said}; observer: {seen.get(test, 'nothing')})" if run.get("observed") else f" ({said})"
+
+    return told
+
+
+def _evidence(row: Record, run: Record | None) -> Iterator[str]:
+    """The verdict's reason, and each channel of the run."""
+    yield f"verdict: {_verdict(row)}"
+    if run is None:
+        yield "no run is kept: it was never started, or it was kept by an older version"
+        return
+    if run["ended"] != "ran":
+        yield f"the run ended as {run['ended']}: {run['reason'] or 'nothing was run'}"
+    yield from (f"the patch's code: {finding}" for finding in run.get("findings", ()))
+    if "code" in run:
+        limit = f" (limit met: {run['limit']})" if run.get("limit") else ""
+        yield f"exit code of the tests: {run['code']}{limit}"
+    if "guarded" in run:
+        sealed = run["sealed"] if run["guarded"] else "none, as pytest does not run these tests"
+        yield f"observer's record: {sealed}"
+    if seen := run.get("observed"):
+        yield from (f"the runner was changed: {change}" for change in seen["changed"])
+        yield from (f"the patched code used a reserved power: {power}" for power in seen["powers"])
+        for wanted, tests in run["canaries"].items():
+            told = sorted({str(seen["outcomes"].get(test)) for test in tests})
+            why = " (which alone makes the exit code 1)" if told == ["failed"] else ""
+            yield f"tests of ours that must be {wanted}: {', '.join(told)}{why}"
+    if run.get("echo"):
+        yield f"the second run, with spoiled tests: {run['echo']}"
+
+
+def _tail(log: str) -> str:
+    lines = log.splitlines()
+    if not lines:
+        return "none: no test was run"
+    if len(lines) <= MOST_LINES:
+        return "\n".join(lines)
+    left = len(lines) - MOST_LINES
+    return "\n".join([f"({left} lines before these; --log prints all)", *lines[-MOST_LINES:]])

@@ -1,0 +1,70 @@
+"""A patch run again by hand, in a fresh sandbox of the kind that graded it; nothing that is kept changes."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from swelab import recipes
+from swelab.grading.grade import IN_IMAGES, fresh_sandbox, judged, run_patch
+from swelab.grading.run import LOG_BYTES
+from swelab.grading.shard import Bench
+from swelab.grading.spec import read_spec
+from swelab.records import Fault, Record
+from swelab.sandbox import ExecResult, Limits, Sandbox, open_backend
+from swelab.tasks.checkout import RepoStore, encode_patch, scratch_folder
+from swelab.tasks.images import task_images
+
+_PATCH, _TESTS = "/tmp/swelab.patch", "/tmp/swelab.tests"
+
+
+@contextmanager
+def open_bench(task: Record, repos: Path, images: Path) -> Iterator[Bench]:
+    """A bench for one task, with the sandboxes that configs/config.yaml names.
+
+    Raises InputError (no archive, no image), SandboxError (no such backend).
+    """
+    settings = recipes.load("config", Path("configs/config.yaml"))
+    for name in ("backend", "toolbox"):
+        os.environ.setdefault(f"SWELAB_{name.upper()}", settings[name])
+    known = task_images([task], images if images.is_file() else None, refuse_leaks=False)
+    with scratch_folder() as scratch:
+        yield Bench(RepoStore(repos, scratch), open_backend(), known)
+
+
+def run_again(task: Record, patch: str, bench: Bench) -> tuple[Record, Record]:
+    """(grade, evidence) of a patch that is run anew. An empty patch's tests are run too."""
+    assert bench.backend is not None
+    image = bench.images.get(task["instance_id"])
+    run = run_patch(task, patch, bench.store, bench.backend, Limits(), image=image, allow_empty=True)
+    return judged(read_spec(task), patch, run), run
+
+
+def run_command(task: Record, patch: str, bench: Bench, command: str) -> ExecResult:
+    """A command on the patched code, with the task's own tests in place.
+
+    Raises Fault (the patch does not apply), SandboxError, OSError.
+    """
+    spec, image = read_spec(task), bench.images.get(task["instance_id"])
+    limits = Limits()
+    if image:
+        limits = replace(limits, **{k: max(v, getattr(limits, k)) for k, v in IN_IMAGES.items()})
+    bounds = replace(limits, wall_seconds=spec.seconds, cpu_seconds=2 * spec.seconds, output_bytes=LOG_BYTES)
+    assert bench.backend is not None
+    with fresh_sandbox(spec, task, bench.store, bench.backend, limits, image) as sandbox:
+        if spec.setup:
+            sandbox.exec("\n".join(spec.setup), limits=bounds)
+        _apply(sandbox, _PATCH, patch)
+        _apply(sandbox, _TESTS, spec.tests_diff)
+        return sandbox.exec(command, limits=bounds)
+
+
+def _apply(sandbox: Sandbox, name: str, patch: str) -> None:
+    if not patch.strip():
+        return
+    sandbox.put(name, encode_patch(patch))
+    ways = (f"git apply --whitespace=nowarn {name}", f"patch --batch --forward --fuzz=5 -p1 -i {name}")
+    done = sandbox.exec(" || ".join(ways))
+    if done.returncode:
+        raise Fault(f"the patch does not apply: {done.output.decode('utf-8', 'replace')[:400]}")

@@ -1,0 +1,104 @@
+"""What `scripts.show` does: picks the attempt that is meant, prints it, or runs it again."""
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from swelab.grading import kept
+from swelab.grading.archive import Archive
+from swelab.grading.attempt_text import listing, plain, shown
+from swelab.grading.kept import Attempt
+from swelab.grading.replay import open_bench, run_again, run_command
+from swelab.records import InputError, Record
+from swelab.tasks.checkout import encode_patch
+
+
+def show(options: argparse.Namespace) -> int:
+    """Prints what the options of `scripts.show` ask for; the exit code. Raises InputError."""
+    name = kept.full_name(options.results, options.tasks, options.instance)
+    attempts = _attempts(options, name)
+    if len(attempts) > 1:
+        _print(listing(name, attempts))
+        return 0
+    (attempt,) = attempts
+    archive = Archive((options.logs or options.results / "progress") / "runs")
+    task = kept.task_of(options.results, options.tasks, attempt)
+    if options.run is not None:
+        patch = kept.patch_of(options.results, attempt, archive.look(attempt.run) if attempt.run else None)
+        return _again(options, attempt, task, patch)
+    run = kept.kept_run(archive, attempt)
+    if options.raw:
+        print(json.dumps({"grade": attempt.row, "run": run}, indent=2))
+    elif options.log:
+        _print((run or {}).get("log", ""))
+    else:
+        place = str(archive.path(attempt.run)) if run else ""
+        bold = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        patch = kept.patch_of(options.results, attempt, run)
+        _print(shown(attempt, task, patch, run, place, bold), steered=bold)
+    return 0
+
+
+def _attempts(options: argparse.Namespace, name: str) -> list[Attempt]:
+    """Those that the options leave: one, or several to choose from. Raises InputError when none is left."""
+    results = options.results
+    if options.validation:
+        found = [
+            each
+            for each in kept.validated(results, name, options.subset)
+            if (each.row["kind"], each.number) == (options.validation, options.number)
+        ]
+    elif options.logs:
+        found = list(kept.by_hand(options.logs, name))
+    else:
+        found = [
+            each
+            for each in kept.graded(results, name, options.policy, options.subset)
+            if options.sample in (None, each.sample)
+        ]
+        if options.policy == "*":
+            found += kept.validated(results, name, options.subset)
+    if not found:
+        raise InputError("nothing was graded or validated that is asked for", name, "a finished job before")
+    given = (("results", Path("results")), ("logs", None), ("tasks", None), ("images", None))
+    more = [
+        (f"--{flag}", str(getattr(options, flag))) for flag, usual in given if getattr(options, flag) != usual
+    ]
+    return [replace(each, more=sum(more, ())) for each in found]
+
+
+def _again(options: argparse.Namespace, attempt: Attempt, task: Record | None, patch: str | None) -> int:
+    """Runs the attempt again and prints what came of it: 0, 1 with another verdict, or the command's code."""
+    name = attempt.row["instance_id"]
+    if task is None:
+        raise InputError("its task is not there", name, f"{attempt.subset}.json, or --tasks")
+    if patch is None:
+        raise InputError("its patch is not there", name, "the predictions of its policy")
+    images = options.images or options.results / "images" / f"{attempt.subset}.json"
+    with open_bench(task, options.results / "repos", images) as bench:
+        if options.run:
+            result = run_command(task, patch, bench, options.run)
+            _print(result.output.decode("utf-8", "replace"))
+            limit = f", limit met: {result.limit}" if result.limit else ""
+            print(f"exit code {result.returncode} after {result.seconds:.1f} s{limit}", file=sys.stderr)
+            return result.returncode
+        grade, run = run_again(task, patch, bench)
+    _print(run.get("log", ""))
+    before, now = attempt.row["status"], grade["status"]
+    print(f"{now}{': ' if grade['reason'] else ''}{grade['reason']}", file=sys.stderr)
+    # An empty patch is graded without its tests, and the gate's run of the bug has no grade.
+    if before in (now, "empty_patch", "ran"):
+        return 0
+    print(f"the verdict was {before}", file=sys.stderr)
+    return 1
+
+
+def _print(text: str, steered: bool = False) -> None:
+    """Prints a text whose bytes are whoever's; a terminal gets no characters that steer it."""
+    if not steered and sys.stdout.isatty():
+        text = plain(text)
+    sys.stdout.buffer.write(encode_patch(text if text.endswith("\n") else text + "\n"))
+    sys.stdout.flush()
