@@ -18,6 +18,7 @@ rule grade:
         images=subset_images,
         sandbox=sandbox_image,
         service=service_run,
+        policy=ancient("configs/policies/{policy}.yaml"),
     output:
         grades="results/grades/{policy}/{subset}/{shard}.jsonl",
     log:
@@ -40,6 +41,7 @@ rule grade:
             --repos-dir results/repos \
             --runs results/progress/runs \
             --policy {wildcards.policy:q} \
+            --recipe {input.policy:q} \
             --subset {wildcards.subset:q} \
             --shard {wildcards.shard:q} \
             --progress results/progress/grade/{wildcards.policy}/{wildcards.subset}/{wildcards.shard}.jsonl \

@@ -3,14 +3,14 @@
 in:  `shards` and `samples` of configs/policies/{policy}.yaml
 """
 
-from swelab.experiment import PAYMENT, sample_paths, shard_paths, training_runs
+from swelab.experiment import NO_RESULT, sample_paths, shard_paths, training_runs
 from swelab.shards import sample_of, sample_suffix
 
 
 def rollout_settings(wildcards):
-    """What a rollout depends on: how its policy is paid for changes no result, nor do further samples."""
+    """What a rollout depends on."""
     settings = policy_settings(wildcards)
-    return {key: settings[key] for key in settings if key not in ("samples", *PAYMENT)}
+    return {key: settings[key] for key in settings if key not in NO_RESULT}
 
 
 def shards(pattern):

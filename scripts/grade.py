@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from swelab import recipes
 from swelab.console import run_script
 from swelab.grading.shard import grade_shard
 from swelab.predictions import load_predictions
@@ -16,14 +17,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
     parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
-    parser.add_argument(
-        "--predictions", type=Path, required=True, help="JSON list, JSON object or JSON Lines"
-    )
+    parser.add_argument("--predictions", type=Path, required=True, help="JSON (list, object) or JSON Lines")
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
     parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")
     parser.add_argument("--service", type=Path, nargs="?", help="run at SWE-bench's service: judges instead")
     parser.add_argument("--runs", type=Path, help="folder where runs are kept by content")
     parser.add_argument("--policy", required=True, help="name of the policy")
+    parser.add_argument("--recipe", type=Path, help="its recipe: max_lost, the grades that may be lost")
     parser.add_argument("--subset", required=True, help="name of the subset")
     parser.add_argument("--shard", default="000of001", help="<number>of<count>, with s<sample> behind it")
     parser.add_argument("--progress", type=Path, required=True, help="journal")
@@ -37,6 +37,7 @@ def main() -> None:
         rows = service_grades(tasks, predictions, run, args.policy, args.subset)
         write_jsonl(args.output, numbered(rows, args.shard))
         return
+    settings = recipes.load("policy", args.recipe) if args.recipe else {}
     rows = grade_shard(
         tasks,
         predictions,
@@ -48,6 +49,7 @@ def main() -> None:
         workers=args.workers,
         images_path=args.images,
         runs_dir=args.runs,
+        max_lost=settings.get("max_lost", 0),
     )
     write_jsonl(args.output, numbered(rows, args.shard))
 

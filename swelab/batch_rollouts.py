@@ -16,10 +16,11 @@ from swelab.agents.swe_agent_program import AgentFailed, hopeless, stopped
 from swelab.batch_runner import Runner
 from swelab.console import Progress
 from swelab.journal import Journal
+from swelab.losses import Losses
 from swelab.models.policy import weights_digest
 from swelab.recorded import read_recording
 from swelab.records import InputError, Record, read_json, shorten, write_json
-from swelab.rollouts import lost, out_of_budget, rollout_key
+from swelab.rollouts import lost, out_of_budget, rollout_key, rollout_losses
 from swelab.shards import in_shard, now
 from swelab.tasks.images import task_images
 from swelab.trajectory_files import Broken
@@ -45,7 +46,7 @@ def roll_out_batch(
     SWE-agent's files lie beside the journal `progress`, in `<shard>.swe-agent/`. Raises InputError (a policy
     that is no model, tasks without an image, no program or another version, a refusal by the service),
     BackendMissing (no engine), ImageMissing, ServingError, AgentFailed (nothing finished), BudgetSpent after
-    what still had room in it.
+    what still had room in it, ShardLost (more was lost than the policy's `max_lost`).
     """
     if policy["kind"] not in ("hosted", "checkpoint"):
         what = f"a policy of kind {policy['kind']} with a scaffold of SWE-agent"
@@ -68,6 +69,7 @@ def roll_out_batch(
         batch.progress.close()
         if waiting := batch.left(mine) if batch.spent() else []:
             raise out_of_budget(batch.spent(), len(waiting), len(mine), policy_name, "finished")
+        batch.check(mine, rollout_losses(policy, policy_name))
         for task in mine:
             record = journal.get(keys[task["instance_id"]])
             yield {name: value for name, value in record.items() if name != "journalled"}
@@ -176,10 +178,18 @@ class _Batch:
             path = self.folder / name / f"{name}.traj"
             try:
                 record = read_recording(path)
+                record["info"].setdefault("reason", self.reasons.get(name) or why)
             except (Broken, OSError):
                 reason = self.reasons.get(name) or _uncaught(self.folder, name) or why
                 record = lost(task, f"SWE-agent left no finished trajectory: {reason or 'no reason given'}")
             self._write(record)
+
+    def check(self, tasks: list[Record], losses: Losses) -> None:
+        """Raises ShardLost when more of `tasks`, which are all journalled, are lost than may be."""
+        for task in tasks:
+            record = self.journal.get(self.keys[task["instance_id"]])
+            losses.note(record, record["outcome"] in LOST)
+        losses.check(len(tasks))
 
     def _write(self, record: Record) -> None:
         key = self.keys[record["instance_id"]]

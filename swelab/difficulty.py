@@ -10,8 +10,9 @@ from typing import Any
 
 from jinja2 import StrictUndefined, Template, TemplateError
 
-from swelab.experiment import PAYMENT
+from swelab.experiment import NO_RESULT, service_of
 from swelab.journal import Journal
+from swelab.losses import Losses
 from swelab.models import ContextLimit, ModelLost
 from swelab.models.paid import PaidRun
 from swelab.models.policy import ModelFor, open_policy, weights_digest
@@ -41,13 +42,13 @@ def rate_tasks(
 
     Tasks that the journal `progress` has rated are not asked again; those with another outcome are. Raises
     InputError (a policy that answers nothing, a template, a refusal of the service), ServingError,
-    BudgetSpent.
+    BudgetSpent, ShardLost (more ratings were lost than the policy's `max_lost`).
     """
     if policy["kind"] not in _KINDS:
         wanted = f"one that answers: {' or '.join(_KINDS)}"
         raise InputError(f"policy {policy_name} is {policy['kind']}", "rater recipe", wanted)
     spool, weights = Spool(), weights_digest(policy)
-    others = ("shards", "samples", "job", *PAYMENT)
+    others = ("shards", "job", *NO_RESULT)
     asked = {name: value for name, value in policy.items() if name not in others}
     paid = PaidRun(progress.absolute().parent / "paid", lambda item: item["key"])
     settings = digest([rater, asked, weights])
@@ -73,10 +74,18 @@ def rate_tasks(
             label=f"rate_difficulty {policy_name}",
             is_lost=lambda record: record["outcome"] == "model_lost",
             is_good=lambda record: record["outcome"] == "rated",
+            losses=rating_losses(policy, policy_name),
         )
         for record in rated:
             paid.discard(record.pop("key"))
             yield record
+
+
+def rating_losses(policy: Record, name: str) -> Losses:
+    """How many ratings may be lost, and the words for it: which service, and what it said."""
+    words = f"model_lost at {service_of(policy)}"
+    most = policy.get("max_lost", 0)
+    return Losses(most, lambda record: f"{words}: {record['answer']}", name, "ratings")
 
 
 def _rated(item: Record, spool: Spool, model_for: ModelFor, rater: Record) -> Record:

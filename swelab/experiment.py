@@ -6,14 +6,24 @@ from swelab import recipes
 from swelab.records import InputError, Record
 from swelab.shards import sample_suffix, shard_names
 
-PAYMENT = ("api_key_env", "budget_dollars", "cache_last_messages", "price", "rates")
-"""Settings of a policy that say how it is paid for: they change no result, and re-run nothing."""
+NO_RESULT = ("api_key_env", "budget_dollars", "cache_last_messages", "max_lost", "price", "rates", "samples")
+"""Settings of a policy that change no result, such as how it is paid for: they re-run nothing."""
 
 
 def key_variables(policy: Record) -> list[str]:
     """The environment variables that hold a policy's keys."""
     named = policy.get("api_key_env") or []
     return [named] if isinstance(named, str) else list(named)
+
+
+def service_of(policy: Record) -> str:
+    """The service that a policy's model answers at, in words; '' for a policy without a model."""
+    if policy["kind"] == "hosted":
+        base = policy.get("api_base")
+        return f"{policy['model']} at {base}" if base else policy["model"]
+    if policy["kind"] == "checkpoint":
+        return policy.get("endpoint") or f"the server of {policy['weights']}"
+    return ""
 
 
 def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Record:

@@ -12,7 +12,6 @@ import pickle
 import socket
 import sys
 import time
-from collections import deque
 from collections.abc import Generator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -166,9 +165,8 @@ class _Spread:
 
     def run(self, todo: Todo) -> Generator[list[Done], None, None]:
         """See `RayWorkers.run`."""
-        waiting = deque(todo)
-        while waiting or self.running:
-            self._hand_out(waiting)
+        while todo or self.running:
+            self._hand_out(todo)
             ready, _ = self.ray.wait(list(self.running), num_returns=1)
             more, _ = self.ray.wait(list(self.running), num_returns=len(self.running), timeout=0)
             done = []
@@ -177,11 +175,11 @@ class _Spread:
                 if found := self._take(reference, seat, key, item):
                     done.append(found)
                 else:
-                    waiting.appendleft((key, item))
+                    todo.appendleft((key, item))
             if done:
                 yield done
 
-    def _hand_out(self, waiting: deque[tuple[str, Record]]) -> None:
+    def _hand_out(self, waiting: Todo) -> None:
         while waiting:
             seat = max((seat for seat in self.seats if seat.room), key=lambda seat: seat.room, default=None)
             if seat is None:

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from swelab.agents.mini import LOST, PAUSED, run_rollout
-from swelab.experiment import PAYMENT, key_variables
+from swelab.experiment import NO_RESULT, key_variables, service_of
 from swelab.journal import Journal
+from swelab.losses import Losses
 from swelab.models import BudgetSpent
 from swelab.models.paid import PaidRun
 from swelab.models.policy import ModelFor, open_policy, weights_digest
@@ -28,8 +29,8 @@ EXIT_STATUS = {"sandbox_lost": "SandboxLost", "budget_spent": "BudgetSpent"}
 
 
 def rollout_key(task: Record, policy: Record, scaffold: Record, weights: str, repo: str) -> str:
-    """Hash of all that a rollout depends on; `shards`, `samples`, `job` and payment change no result."""
-    others = ("shards", "samples", "job", *PAYMENT)
+    """Hash of all that a rollout depends on; `shards`, `job` and NO_RESULT change none."""
+    others = ("shards", "job", *NO_RESULT)
     policy = {name: value for name, value in policy.items() if name not in others}
     return digest([task, policy, scaffold, weights, repo])
 
@@ -51,8 +52,8 @@ def roll_out(
 
     images_path: record of the images that tasks without a repository archive run in. What a hosted model is
     paid is kept beside the journal `progress`, in `paid/`. Raises InputError (bad tasks, weights, archives,
-    images missing or telling answers), BackendMissing, ServingError; BudgetSpent, at the latest after the
-    last record.
+    images missing or telling answers), BackendMissing, ServingError; ShardLost (more rollouts were lost than
+    the policy's `max_lost`); BudgetSpent, at the latest after the last record.
     """
     images = task_images(mine := in_shard(tasks, shard), images_path)
     backend = open_backend()
@@ -80,6 +81,7 @@ def roll_out(
             is_good=lambda record: record["outcome"] == "submitted",
             place=place,
             is_paused=place.is_paused,
+            losses=rollout_losses(policy, policy_name),
         )
         yield from final(keyed, rows, place, paid)
 
@@ -100,6 +102,16 @@ def final(
         yield row
     if reasons:
         raise out_of_budget(reasons[0], len(reasons), len(keyed), place.policy_name, "paid")
+
+
+def rollout_losses(policy: Record, name: str) -> Losses:
+    """What a shard of a policy's rollouts may lose, and the words for it: which service, and what it said."""
+
+    def told(record: Record) -> str:
+        where = f" at {service_of(policy)}" if record["outcome"] == "model_lost" else ""
+        return f"{record['outcome']}{where}: {record['info'].get('reason') or 'no reason given'}"
+
+    return Losses(policy.get("max_lost", 0), told, name, "rollouts")
 
 
 def out_of_budget(reason: str, left: int, total: int, policy: str, kept: str) -> BudgetSpent:

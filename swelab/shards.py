@@ -11,11 +11,13 @@ import hashlib
 import os
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 
 from swelab.console import Progress
 from swelab.journal import Journal
+from swelab.losses import Losses
 from swelab.ray_workers import Place, RayWorkers
 from swelab.records import InputError, Record
 from swelab.timings import Timings
@@ -87,40 +89,43 @@ def run_shard(
     is_good: Callable[[Record], bool],
     place: Place | None = None,
     is_paused: Callable[[Record], bool] = lambda record: False,
+    losses: Losses | None = None,
 ) -> Iterator[Record]:
     """Works through `items` (pairs of journal key and instance) and yields one record each, in order.
 
-    `open_work` gives the function that turns an instance into a record; it is entered only when
-    the journal lacks something, so that no model server starts for nothing. Instances that took long
-    before are begun first. Records for which `is_lost` holds (infrastructure losses) are tried again after
-    each of RETRY_SECONDS, journalled, and taken up anew by a later run; those for which `is_paused` holds are
-    not tried again before that. An exception ends the run, after the instances in flight, whose records are
-    journalled too.
-
+    `open_work` gives the function from an instance to its record; it is entered only when the journal lacks
+    something, so that no model server starts for nothing. Instances that took long before are begun first.
+    Records for which `is_lost` holds (infrastructure losses) are tried again after each of RETRY_SECONDS,
+    journalled, and taken up anew by a later run; those for which `is_paused` holds are not tried again before
+    that. An exception ends the run, after the instances in flight, whose records are journalled too.
     With a `place` and $SWELAB_EXECUTOR "ray", instances are spread over a Ray cluster; `open_work` is then
-    not entered here.
+    not entered here. Raises ShardLost before the first record when more are lost than `losses` allows; once
+    nothing but losses comes, no further instance is begun.
     """
     progress = Progress(len(items), label)
-    finished = {}
-    for key, _ in items:
-        if key in journal and not (is_lost(record := journal.get(key)) or is_paused(record)):
-            finished[key] = is_good(record)
+    kept = ((key, journal.get(key)) for key, _ in items if key in journal)
+    finished = {key: is_good(record) for key, record in kept if not (is_lost(record) or is_paused(record))}
     progress.skip(len(finished), sum(finished.values()))
     todo = [(key, item) for key, item in items if key not in finished]
+    losses = losses or Losses()
     if todo:
         with Timings(journal.path) as timings, ExitStack() as stack:
-            ordered = timings.longest_first(todo)
+            waiting = deque(timings.longest_first(todo))
             if place and os.environ.get("SWELAB_EXECUTOR") == "ray":
-                batches = RayWorkers(workers).run(ordered, place)
+                batches = RayWorkers(workers).run(waiting, place)
             else:
-                batches = Threads(workers).run(ordered, stack.enter_context(open_work()), is_lost)
+                batches = Threads(workers).run(waiting, stack.enter_context(open_work()), is_lost)
             stack.enter_context(closing(batches))
             for done in batches:
                 journal.append(*({**each.record, "key": each.key, "journalled": now()} for each in done))
                 timings.note(done)
-                for each in done:
-                    progress.done(is_good(each.record))
+                for record in (each.record for each in done):
+                    progress.done(is_good(record))
+                    losses.note(record, is_lost(record))
+                if losses.hopeless(workers):
+                    waiting.clear()
     progress.close()
+    losses.check(len(items))
     for key, _ in items:
         yield {name: value for name, value in journal.get(key).items() if name != "journalled"}
 

@@ -5,7 +5,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from swelab.records import Record
@@ -14,7 +14,8 @@ RETRY_SECONDS = (1, 4, 16)
 """Waits before an instance that was lost to its infrastructure is tried again."""
 
 Work = Callable[[Record], Record]
-Todo = Sequence[tuple[str, Record]]
+Todo = deque[tuple[str, Record]]
+"""Instances in the order in which they are begun. Workers take them out; what is removed is not begun."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ AHEAD = 8
 class _Queue:
     """What threads and their consumer share. `done` is bounded: slow writing holds the threads up."""
 
-    waiting: deque[tuple[str, Record]]
+    waiting: Todo
     done: queue.Queue[Done | BaseException | None]
     stop: threading.Event = field(default_factory=threading.Event)
     drained: float = 0.0
@@ -96,7 +97,7 @@ class Threads:
 
         What `work` raises is raised here, after the instances in flight came.
         """
-        shared = _Queue(deque(todo), queue.Queue(self.count + AHEAD))
+        shared = _Queue(todo, queue.Queue(self.count + AHEAD))
         left, fault = 0, None
         try:
             for _ in range(min(self.count, len(todo))):

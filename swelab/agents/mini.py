@@ -131,16 +131,19 @@ def run_rollout(task: Record, model, sandbox: Sandbox, base: str, scaffold: Reco
             outcome = "cost_limit"
     except ContextLimit:
         outcome = "context_limit"
-    except ModelLost:
-        outcome = "model_lost"
-    except SandboxError:
-        outcome = "sandbox_lost"
-    except BudgetSpent as error:
-        outcome, reason = "budget_spent", str(error)
+    except (ModelLost, SandboxError, BudgetSpent) as error:
+        outcome, reason = ended_by(error), str(error)
     record = trajectory(task, agent, outcome)
     if reason:
         record["info"]["reason"] = reason
     return record
+
+
+def ended_by(error: Exception) -> str:
+    """The outcome of a rollout that what it runs on has ended."""
+    if isinstance(error, BudgetSpent):
+        return "budget_spent"
+    return "model_lost" if isinstance(error, ModelLost) else "sandbox_lost"
 
 
 def trajectory(task: Record, agent: DefaultAgent, outcome: str) -> Record:

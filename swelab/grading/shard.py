@@ -10,6 +10,7 @@ from swelab.grading.archive import Archive, run_key
 from swelab.grading.grade import grade_key, judged, run_patch
 from swelab.grading.spec import read_spec
 from swelab.journal import Journal
+from swelab.losses import Losses
 from swelab.records import LOST_ROLLOUTS, InputError, Record, check
 from swelab.sandbox import Backend, Image, Limits, open_backend
 from swelab.sandbox.deferred import Deferred
@@ -60,13 +61,14 @@ def grade_shard(
     workers: int,
     images_path: Path | None = None,
     runs_dir: Path | None = None,
+    max_lost: int = 0,
 ) -> Iterator[Record]:
     """Grade records of the shard's tasks that have a prediction, in the tasks' order.
 
     A rollout that was lost to its infrastructure is graded infra_error: there is no patch to judge.
     images_path: record of the images that tasks without a repository archive run in; runs_dir: where runs
     are kept. Raises InputError on a prediction for no task, on unusable tasks, and when another grader is
-    at work on this shard.
+    at work on this shard; ShardLost when more than `max_lost` gradings were lost to infrastructure.
     """
     _check_predictions(tasks, predictions, subset, sample_of(shard))
     predicted = [task for task in in_shard(tasks, shard) if task["instance_id"] in predictions]
@@ -91,6 +93,7 @@ def grade_shard(
             is_lost=place.is_lost,
             is_good=lambda record: record["resolved"],
             place=place,
+            losses=Losses(max_lost, lambda record: record["reason"], policy, "grades"),
         )
 
 

@@ -60,6 +60,11 @@ class ServedModel(TextModel):
         """Whether a server that we started still runs; True where others run it."""
         return True
 
+    @property
+    def address(self) -> str:
+        """Where the service is, for the line of a refusal."""
+        return self.name
+
     def query(self, messages: list[dict], **_: object) -> dict:
         """The next assistant message; `extra` holds its command, tokens, finish reason, cost and seconds.
 
@@ -67,7 +72,7 @@ class ServedModel(TextModel):
         """
         history = [sent(message) for message in messages if message["role"] != "exit"]
         began = time.monotonic()
-        answer = asdict(persist(lambda: self.ask(history), self.alive))
+        answer = asdict(persist(lambda: self.ask(history), self.alive, self.address))
         answer["seconds"] = round(time.monotonic() - began, 3)
         usage = {name: answer.pop(name) for name in ("prompt_tokens", "completion_tokens")}
         return self.reply(answer.pop("content"), usage=usage, **answer)
@@ -87,6 +92,10 @@ class ChatModel(ServedModel):
 
     def alive(self) -> bool:
         return self.endpoint.alive()
+
+    @property
+    def address(self) -> str:
+        return self.endpoint.url
 
     def ask(self, messages: list[dict[str, str]]) -> Answer:
         chat: Any = client(self.endpoint.url, self.endpoint.api_key).chat.completions
@@ -119,7 +128,7 @@ def read(response: Any, cost: float = 0.0) -> Answer:
         raise ModelLost(f"an answer in another form: {shorten(str(response))}") from None
 
 
-def persist(ask: Callable[[], Answer], alive: Callable[[], bool]) -> Answer:
+def persist(ask: Callable[[], Answer], alive: Callable[[], bool], address: str) -> Answer:
     """The answer to `ask`, which is repeated while its fault may pass and the server is `alive`.
 
     Raises ServingError (our server has ended), ModelLost (all attempts failed), ContextLimit,
@@ -136,12 +145,12 @@ def persist(ask: Callable[[], Answer], alive: Callable[[], bool]) -> Answer:
     except (openai.OpenAIError, json.JSONDecodeError) as error:
         text = shorten(_reason(error))
         if not alive():
-            raise ServingError(f"the model server has ended: {text}") from None
+            raise ServingError(f"the model server at {address} has ended: {text}") from None
         if is_passing(error):
             raise ModelLost(f"no answer in {ATTEMPTS} attempts: {text}") from None
         if OVERFLOW.search(str(error)):
             raise ContextLimit(text) from None
-        raise InputError(f"the model service refused: {text}") from None
+        raise InputError(f"the model service refused: {text}", address) from None
 
 
 def _reason(error: Exception) -> str:

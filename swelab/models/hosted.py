@@ -115,7 +115,7 @@ class Service:
                 continue
             left[found.kind] = left.get(found.kind, 1) - 1
             if not left[found.kind]:
-                raise ended(found)
+                raise ended(found, self.keys.service)
             longest = min(LONGEST_WAIT_SECONDS, 0.5 * 2 ** (ATTEMPTS - left[found.kind]))
             time.sleep(random.uniform(0, longest))
 
@@ -188,12 +188,12 @@ def size_of(value: Any) -> int:
     return len(text.encode("utf-8", "replace"))
 
 
-def ended(fault: CallFault) -> Fault:
+def ended(fault: CallFault, address: str) -> Fault:
     """The exception of a call that is not tried again."""
     if fault.kind == faults.OVERFLOWED:
         return ContextLimit(fault.text)
     if fault.kind == faults.WRONG:
-        return InputError(f"the model service refused: {fault.text}")
+        return InputError(f"the model service refused: {fault.text}", address)
     if fault.kind == faults.FILTERED:
         return ModelLost(f"the model service does not answer this: {fault.text}")
     if fault.kind == faults.BUSY:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from swelab.experiment import key_variables
+from swelab.experiment import key_variables, service_of
 from swelab.models.hosted import Service
 from swelab.models.keys import KeyRing, read_keys
 from swelab.models.ledger import Ledger, told
@@ -23,7 +23,7 @@ def open_service(policy: Record, name: str, scaffold: Record, entries: Path) -> 
 
     Raises InputError (keys, model, a limit without a price), BudgetSpent.
     """
-    keys = KeyRing(read_keys(key_variables(policy)), policy.get("rates", {}))
+    keys = KeyRing(read_keys(key_variables(policy)), policy.get("rates", {}), service=service_of(policy))
     price = price_of(policy.get("price"), listed_price(policy["model"]))
     ledger = Ledger(entries, policy.get("budget_dollars"), f"of policy {name}")
     try:

@@ -78,11 +78,13 @@ class KeyRing:
     """Keys shared by the threads of a process.
 
     rates: requests_per_minute and tokens_per_minute of each key, where known: requests are spaced evenly.
+    service: what the keys are for, in words.
     """
 
     keys: list[Key]
     rates: Record = field(default_factory=dict)
     warn: Callable[[str], object] = lambda text: print(text, file=sys.stderr, flush=True)
+    service: str = ""
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _next: int = 0
 
@@ -100,7 +102,9 @@ class KeyRing:
                 if not key.aside:
                     return key
         gone = "; ".join(f"{key.name} {key.aside}" for key in self.keys)
-        raise InputError(f"no key is left: {gone}", expected="a key with quota; what is paid for is kept")
+        raise InputError(
+            f"no key is left: {gone}", self.service, "a key with quota; what is paid for is kept"
+        )
 
     def enter(self, key: Key, tokens: int) -> Pass | None:
         """Waits until a request of about so many tokens may be sent; None when the key went out of use."""

@@ -49,7 +49,7 @@ def say(turn, history):
 class Service:
     """`plan(number, request)` gives a Fault, an Odd, or None for a proper answer; numbers begin at 0."""
 
-    def __init__(self, plan=lambda number, request: None, speak=say, seconds=0.0):
+    def __init__(self, plan=lambda number, request: None, speak=say, seconds=0.0, port=0):
         self.plan, self.speak, self.seconds = plan, speak, seconds
         self.requests, self.charged, self.under_way, self.most_at_once = [], 0, 0, 0
         self.lock = threading.Lock()
@@ -72,7 +72,7 @@ class Service:
             def handle_error(self, *_):
                 """Clients that are killed are part of the tests."""
 
-        self.server = Server(("127.0.0.1", 0), Handler)
+        self.server = Server(("127.0.0.1", port), Handler)
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     @property

@@ -12,6 +12,7 @@ import pytest
 from swelab import recipes
 from swelab.agents.swe_agent_program import AgentFailed
 from swelab.batch_rollouts import roll_out_batch
+from swelab.losses import ShardLost
 from swelab.models import BudgetSpent
 from swelab.records import InputError, check, read_json, write_json
 from swelab.tasks.locks import kept_tasks
@@ -59,14 +60,14 @@ def place(engine, image, tmp_path, monkeypatch):
     return tmp_path
 
 
-def roll_out(place, monkeypatch, mode="", **settings):
+def roll_out(place, monkeypatch, mode="", max_lost=0, **settings):
     """The shard's trajectories by name, from a program that behaves as `mode` says."""
     monkeypatch.setenv("STANDIN", mode)
     scaffold = recipes.load("scaffold", place / "scaffold.yaml")
     rows = roll_out_batch(
         kept_tasks(place / "tasks.json", None, "000of001"),
         policy_name="student",
-        policy=recipes.load("policy", place / "student.yaml"),
+        policy=recipes.load("policy", place / "student.yaml") | {"max_lost": max_lost},
         scaffold=scaffold | settings,
         subset="s",
         shard="000of001",
@@ -140,15 +141,18 @@ def test_what_has_no_prediction_yet_is_not_taken_while_the_batch_runs(place, mon
 def test_lost_containers_are_tried_again_and_counted_apart(place, monkeypatch):
     assert outcomes(roll_out(place, monkeypatch, "once")) == ["submitted"] * 3
     assert len(starts(place)) == 2
-    rows = roll_out(place, monkeypatch, "lost", call_limit=9)
+    with pytest.raises(ShardLost, match=f"^1 of 3 instances .*; first {NAMES[0]}: sandbox_lost: .*max_lost"):
+        roll_out(place, monkeypatch, "lost", call_limit=9)
+    assert len(starts(place)) == 5
+    rows = roll_out(place, monkeypatch, "lost", max_lost=1, call_limit=9)  # the lost one alone is tried
     assert outcomes(rows) == ["sandbox_lost", "submitted", "submitted"]
-    assert rows[NAMES[0]]["model_patch"] == "" and len(starts(place)) == 5
+    assert rows[NAMES[0]]["model_patch"] == "" and len(starts(place)) == 8
     assert outcomes(roll_out(place, monkeypatch, call_limit=9)) == ["submitted"] * 3  # by a later run
 
 
 @pytest.mark.parametrize("mode, reason", [("empty", "no reason given"), ("truncated", "not JSON")])
 def test_what_is_not_there_is_lost_with_its_reason(place, monkeypatch, mode, reason):
-    rows = roll_out(place, monkeypatch, mode)
+    rows = roll_out(place, monkeypatch, mode, max_lost=3)
     assert outcomes(rows) == ["sandbox_lost"] * 3 and reason in rows[NAMES[0]]["info"]["reason"]
     assert outcomes(roll_out(place, monkeypatch)) == ["submitted"] * 3
 

@@ -9,6 +9,7 @@ import yaml
 from scripts import rate_difficulty
 from swelab import recipes, workers
 from swelab.difficulty import Ratings, rate_tasks, read_word
+from swelab.losses import ShardLost
 from swelab.models import BudgetSpent, chat
 from swelab.records import Fault, InputError, check, read_jsonl, write_json
 from swelab.tasks.criteria import read_ratings
@@ -138,7 +139,12 @@ def test_losses_are_typed(service, tmp_path):
         "DELTA": [(200, {"choices": ["x"]}), (200, [])],
     }
     tasks = [task(number, word) for number, word in enumerate(service.script)]
-    records, facts = rate(service, tmp_path, tasks)
+    lost = "^2 of 4 instances .*; first .*: model_lost at http://.*: (an|no) answer"
+    with pytest.raises(ShardLost, match=lost):
+        rate(service, tmp_path, tasks)
+    service.script["BETA"] = [fault(500, "down")] * 100
+    service.script["DELTA"] = [(200, {"choices": ["x"]}), (200, [])]
+    records, facts = rate(service, tmp_path, tasks, max_lost=2)
     outcomes = [record["outcome"] for record in records]
     assert outcomes == ["context_limit", "model_lost", "rated", "model_lost"]
     assert "another form" in records[3]["answer"] or "without choices" in records[3]["answer"]

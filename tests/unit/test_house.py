@@ -10,6 +10,7 @@ FOUNDATION = {
     "records",
     "recipes",
     "journal",
+    "losses",
     "console",
     "job_runs",
     "provenance",

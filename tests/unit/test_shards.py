@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import deque
 from contextlib import nullcontext
 
 import pytest
@@ -152,7 +153,7 @@ def test_slow_writing_holds_the_work_up(tmp_path):
         begun.append(item)
         return {**item, "status": "done"}
 
-    batches = workers.Threads(3).run(items(90), work, lambda record: False)
+    batches = workers.Threads(3).run(deque(items(90)), work, lambda record: False)
     next(batches)
     time.sleep(0.2)
     assert len(begun) <= 3 + 2 * (3 + workers.AHEAD) + 1  # in threads, in the queue, taken out of it

@@ -1,0 +1,52 @@
+"""What a shard loses to infrastructure: so much may stay lost, more fails the shard."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from swelab.records import Fault, Record
+
+STREAK = 4
+"""So many losses in a row, and no fewer than one a worker: further instances would be lost too."""
+
+
+class ShardLost(Fault):
+    """More instances of a shard were lost to infrastructure than may be."""
+
+
+@dataclass
+class Losses:
+    """The losses of one shard, of which `most` may be.
+
+    told: why an instance was lost, from its record; policy: whose recipe sets `most`; kept: what finished
+    instances are, in words.
+    """
+
+    most: float = math.inf
+    told: Callable[[Record], str] = str
+    policy: str = ""
+    kept: str = "instances"
+    count: int = 0
+    first: str = ""
+    _streak: int = field(default=0, repr=False)
+
+    def note(self, record: Record, is_lost: bool) -> None:
+        """Counts a finished instance."""
+        self._streak = self._streak + 1 if is_lost else 0
+        self.count += is_lost
+        if is_lost and not self.first:
+            self.first = f"{record['instance_id']}: {self.told(record)}"
+
+    def hopeless(self, workers: int) -> bool:
+        """Whether the shard fails in any case, and further instances would be lost too."""
+        return self.count > self.most and self._streak >= max(STREAK, workers)
+
+    def check(self, total: int) -> None:
+        """Raises ShardLost when too many of `total` instances were lost."""
+        if self.count > self.most:
+            counts = f"{self.count} of {total} instances of this shard were lost to infrastructure"
+            allowed = f"policy {self.policy} allows {self.most} (max_lost)"
+            raise ShardLost(
+                f"{counts}; first {self.first}; {allowed}: mend this and run the same command;"
+                f" finished {self.kept} are kept"
+            )
