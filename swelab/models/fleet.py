@@ -20,6 +20,7 @@ from swelab.models import ServingError
 from swelab.models.replica import serve_on
 from swelab.models.router import Router
 from swelab.models.serving import Endpoint, new_key, serve
+from swelab.proxies import bypass
 from swelab.records import Fault, InputError, Record
 from swelab.tether import fault_line
 
@@ -193,6 +194,7 @@ def starts(weights: Path, job: Record, log: Path, settings: Record) -> list[tupl
         raise InputError(f"{job['gpus']} GPUs for {job['servers']} servers of a node", expected="a multiple")
     each = job["gpus"] // job["servers"]
     nodes = slurm.job_nodes() if job["nodes"] > 1 else [slurm.Node("", "127.0.0.1")]
+    bypass(*(node.address for node in nodes))
     if len(nodes) < job["nodes"]:
         raise InputError(f"job.nodes is {job['nodes']}, this SLURM job has {len(nodes)}")
     found: list[tuple[Start, Path]] = []

@@ -26,6 +26,7 @@ from typing import IO
 from swelab.models import ServingError
 from swelab.models.adapters import adapter_flags, check_name
 from swelab.models.completion import completed
+from swelab.proxies import bypass
 from swelab.records import InputError
 from swelab.tether import Tethered, fault_line, tail
 from swelab.weights import check_weights
@@ -89,6 +90,7 @@ def serve(
     Raises InputError before anything starts; ServingError: no port, the server ends or is not ready in time.
     """
     check_name(name)
+    bypass(host)
     python = python or os.environ.get("SWELAB_SERVE_PYTHON", "") or sys.executable
     key = api_key or new_key()
     with completed(weights, base) as folder:

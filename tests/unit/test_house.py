@@ -11,6 +11,7 @@ FOUNDATION = {
     "recipes",
     "journal",
     "losses",
+    "proxies",
     "console",
     "job_runs",
     "provenance",

@@ -1,0 +1,97 @@
+"""Proxies in the environment that answer nothing: what lies on this machine is reached all the same."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from swelab import proxies
+from swelab.models.serving import free_port
+from tests.contract.hosted_service import PRICE, Service
+from tests.json_service import json_service
+
+pytestmark = pytest.mark.real
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+ASK = """
+import json, os, sys, urllib.request
+from swelab.models.chat import ChatModel
+from swelab.models.fleet import generates
+from swelab.models.gateway import open_gateway
+from swelab.models.hosted import Talk
+from swelab.models.hosting import open_service
+from swelab.models.serving import Endpoint, _answers
+from swelab.sandbox.docker_engine import Engine
+from pathlib import Path
+url, folder = sys.argv[1], Path(sys.argv[2])
+model = Endpoint(f"{url}/v1", "k", "toy")
+scaffold = {"action_regex": "(.*)", "format_error_template": "", "cost_limit": 0}
+history = [{"role": "user", "content": "hello"}]
+sampling = {"temperature": 0, "top_p": 1, "max_tokens": 50, "seed": 0}
+policy = {"kind": "hosted", "model": "openai/toy", "api_base": model.url, "api_key_env": "TOY_KEY"}
+policy |= {"sampling": sampling, "price": json.loads(sys.argv[3])}
+said = {"chat": ChatModel(model, scaffold, sampling).ask(history).content}
+with open_service(policy, "p", scaffold, folder / "ledger") as service:
+    said["litellm"] = service.answer(history, Talk(), lambda answer: None)["content"]
+    with open_gateway(service, "p") as gateway:
+        said["gateway"] = ChatModel(gateway, scaffold, {}).ask(history).content
+said["probe"], said["generates"] = _answers(sys.argv[4]), generates(Endpoint(sys.argv[4], "k", "toy"))
+os.environ["DOCKER_HOST"] = sys.argv[4].replace("http:", "tcp:")
+said["engine"] = Engine().answers()
+print(json.dumps(said))
+"""
+
+
+def environment(**more):
+    dead = f"http://127.0.0.1:{free_port()}"
+    kept = {name: value for name, value in os.environ.items() if name.lower() != "no_proxy"}
+    return kept | dict.fromkeys(PROXIES, dead) | {"TOY_KEY": "secret"} | more
+
+
+def test_every_client_of_ours_goes_around_a_dead_proxy(tmp_path):
+    service = Service()
+    with json_service(lambda path, headers, body: (200, b"OK")) as plain:
+        arguments = [service.url, str(tmp_path), json.dumps(PRICE), plain.url]
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", ASK, *arguments],
+                env=environment(),
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+        finally:
+            service.close()
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    turns = {name: said.pop(name)[:7] for name in ("chat", "litellm", "gateway")}
+    assert turns == dict.fromkeys(turns, "Turn 0.")
+    assert said == {"probe": True, "generates": True, "engine": True}
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ({}, "localhost,127.0.0.1,::1"),
+        ({"no_proxy": "corp.example, 10.0.0.7"}, "corp.example,10.0.0.7,localhost,127.0.0.1,::1"),
+        ({"NO_PROXY": "corp.example"}, "corp.example,localhost,127.0.0.1,::1"),
+        ({"no_proxy": "a", "NO_PROXY": "b"}, "a,b,localhost,127.0.0.1,::1"),
+        ({"NO_PROXY": "*"}, "*"),
+    ],
+)
+def test_what_was_listed_stays(monkeypatch, before, after):
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, before.get(name, ""))
+    proxies.bypass(*proxies.LOOPBACK)
+    proxies.bypass(*proxies.LOOPBACK)
+    assert os.environ["no_proxy"] == os.environ["NO_PROXY"] == after
+
+
+def test_children_of_a_script_inherit_it():
+    child = "import os; print(os.environ['no_proxy'])"
+    code = f"import subprocess, sys, swelab; subprocess.run([sys.executable, '-c', {child!r}], check=True)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(no_proxy="x"), capture_output=True, text=True
+    )
+    assert done.stdout == "x,localhost,127.0.0.1,::1\n", done.stderr
