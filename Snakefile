@@ -38,6 +38,7 @@ include: "rules/targets.smk"
 
 
 onstart:
+    require_keys()
     hold_results()
 
 

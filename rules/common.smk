@@ -8,6 +8,7 @@ from shlex import quote
 from swelab import recipes
 from swelab.experiment import (
     base_manifest,
+    check_keys,
     load_experiment,
     recordings_path,
     scaffold_of,

@@ -1,14 +1,14 @@
-"""Refuses a command whose target no rule makes. Included last: it looks at all rules.
+"""What a command names, held against the rules: targets, forced rules, keys. Included last: it looks at all rules.
 
-in:  the command line
-out: nothing, or one line that names the nearest target
+in:  the command line, the environment
+out: nothing, or one line that names the nearest target, or the key that is missing
 """
 
 import contextlib
 import io
 
 from snakemake.cli import parse_args
-from swelab.targets import check_targets
+from swelab.targets import check_targets, with_variants
 
 
 def refuse_unknown_targets():
@@ -25,3 +25,39 @@ def refuse_unknown_targets():
 
 
 refuse_unknown_targets()
+
+
+def name_variants():
+    """Begins the command anew with all rules of a stage that it names: --forcerun rollout means rollout_hosted too.
+
+    Snakemake has read its options before it reads rules.
+    """
+    if not workflow.is_main_process or os.path.basename(sys.argv[0]) != "snakemake":
+        return
+    words = with_variants(sys.argv[1:], workflow.rules)
+    if words != sys.argv[1:]:
+        os.execv(sys.executable, [sys.executable, sys.argv[0], *words])
+
+
+name_variants()
+
+
+def acting_policy(job):
+    """(name, recipe) of the policy whose model a job asks; None for other jobs."""
+    names = dict(job.wildcards.items())
+    if job.rule.name.startswith("rate_difficulty"):
+        names = {"policy": rater_settings(job.wildcards)["policy"]}
+    elif not job.rule.name.startswith("rollout"):
+        return None
+    return names["policy"], recipes.named("policy", names["policy"])
+
+
+def require_keys():
+    """Ends with one line when a planned job needs a key that is not in the environment."""
+    try:
+        for job in workflow.dag.needrun_jobs():
+            if acting := acting_policy(job):
+                check_keys(*acting)
+    except Fault as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        sys.exit(2)

@@ -1,5 +1,6 @@
 """An experiment with every recipe that it names, loaded and checked against one another."""
 
+import os
 from pathlib import Path
 
 from swelab import recipes
@@ -14,6 +15,14 @@ def key_variables(policy: Record) -> list[str]:
     """The environment variables that hold a policy's keys."""
     named = policy.get("api_key_env") or []
     return [named] if isinstance(named, str) else list(named)
+
+
+def check_keys(name: str, policy: Record) -> None:
+    """Raises InputError when a variable that a policy's key is to be in is not set."""
+    for variable in key_variables(policy):
+        if not os.environ.get(variable, "").strip(" :"):
+            what = f"api_key_env: the environment variable {variable} is not set"
+            raise InputError(what, f"policy {name}", f"the key of {service_of(policy)} in it")
 
 
 def service_of(policy: Record) -> str:

@@ -35,6 +35,29 @@ def check_targets(targets: Iterable[str], rules: Sequence[Any]) -> None:
             raise InputError(f"no rule makes it{hint}", f"target {target}", "a path of results/README.md")
 
 
+NAMING = ("--forcerun", "-R", "--until", "-U", "--omit-from", "-O")
+"""Options of Snakemake after which rules are named."""
+
+
+def with_variants(words: Sequence[str], rules: Iterable[Any]) -> list[str]:
+    """A command line whose NAMING options name, after each rule, its variants: later rules of the same files.
+
+    rules: Snakemake's, in the order of their definition, with `name` and `output`.
+    """
+    variants: dict[str, list[str]] = {}
+    for rule in rules:
+        made = _bare(str(rule.output[0])) if rule.output else rule.name
+        variants.setdefault(made, []).append(rule.name)
+    others = {names[0]: names[1:] for names in variants.values()}
+    found, naming = list[str](), False
+    for word in words:
+        option, _, value = word.partition("=")
+        naming = option in NAMING if word.startswith("-") else naming
+        found += [option, value] if naming and value else [word]
+        found += [each for each in others.get(found[-1], ()) if naming and each not in words]
+    return found if len(found) > len(words) else list(words)
+
+
 def _unknown_recipe(target: str, patterns: Sequence[str]) -> str:
     """Which part of a target is no recipe, where the rest of it has the shape of an output."""
     for pattern in sorted(
