@@ -90,7 +90,6 @@ def serve(
     Raises InputError before anything starts; ServingError: no port, the server ends or is not ready in time.
     """
     check_name(name)
-    bypass(host)
     python = python or os.environ.get("SWELAB_SERVE_PYTHON", "") or sys.executable
     key = api_key or new_key()
     with completed(weights, base) as folder:
@@ -101,7 +100,7 @@ def serve(
             sizes["max-total-tokens"] = bound
         names = {"host": host, "model-path": str(folder), "served-model-name": name, "api-key": key}
         flags = [*device_flags(on_cpu, dtype), *adapter_flags(adapters or {}, on_cpu), *extra_args]
-        environment = _environment(on_cpu, config, python)
+        environment = _environment(host, on_cpu, config, python)
         told = SETTINGS | names | sizes
         server, url = _start(told, flags, environment, port, python, log, startup_seconds, ending)
         try:
@@ -138,7 +137,8 @@ def find_device(python: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else "cpu"
 
 
-def _environment(on_cpu: bool, config: dict, python: str) -> dict[str, str]:
+def _environment(host: str, on_cpu: bool, config: dict, python: str) -> dict[str, str]:
+    bypass(host)
     environment = {**os.environ, **OFFLINE, "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false"}
     if on_cpu:
         path = [str(SHIMS), *filter(None, [os.environ.get("PYTHONPATH", "")])]
