@@ -36,6 +36,7 @@ check: setup
 	@./envs/system.sh $(PYTHON) venv
 	$(PYTHON) -m venv .venv-sandbox
 	.venv-sandbox/bin/pip install -q -r envs/sandbox.txt
+	@echo /testbed/.swelab/site-packages >"$$(echo .venv-sandbox/lib/python3.*/site-packages)/swelab_task.pth"
 	@touch $@
 
 # Other programs, each in an environment of its own: a peer and SWE-bench's client, which tests run; Modal's.

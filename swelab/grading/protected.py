@@ -58,6 +58,8 @@ SHADOWABLE = RUNNERS | frozenset(sys.stdlib_module_names) - {"test", "this", "an
 real ones."""
 
 TEST_FOLDERS = frozenset({"tests", "test", "testing", "t", "spec", "specs", "__tests__"})
+INSTALLED = ".swelab"
+"""Folder of the repository that holds what the task's tests need."""
 METADATA = (".git/hooks", ".git/info", ".git/config.worktree", ".git/config")
 
 
@@ -72,6 +74,8 @@ def is_protected(path: str, test_files: Iterable[str]) -> bool:
     pure = PurePosixPath(path)
     names = [pure.name, *(parent.name for parent in pure.parents if parent.name)]
     if any(PurePosixPath(name).match(pattern) for name in names for pattern in RUNNER_FILES):
+        return True
+    if pure.parts[:1] == (INSTALLED,):
         return True
     if len(pure.parts) == 1 and any(pure.match(pattern) for pattern in ROOT_FILES):
         return True
@@ -156,7 +160,9 @@ def _expression(test_files: list[str]) -> str:
     parts = [f"-name {shlex.quote(name)}" for name in RUNNER_FILES]
     parts += [f"-path {shlex.quote(f'*/{name}/*')}" for name in RUNNER_FILES if name.endswith("-info")]
     parts += [f"-path './{name}' ! -path './*/*'" for name in ROOT_FILES]
-    parts += [f"-path {shlex.quote(f'./{_literal(name)}/*')}" for name in test_folders(test_files)]
+    parts += [
+        f"-path {shlex.quote(f'./{_literal(name)}/*')}" for name in (INSTALLED, *test_folders(test_files))
+    ]
     parts += [f"-path {shlex.quote(f'./{_literal(name)}')}" for name in test_files]
     return " -o ".join(parts)
 

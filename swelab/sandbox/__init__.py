@@ -44,6 +44,7 @@ __all__ = [
     "SandboxLost",
     "Timeout",
     "open_backend",
+    "toolbox_path",
 ]
 
 BACKENDS = ("bubblewrap", "docker", "apptainer", "remote")
@@ -71,4 +72,9 @@ def open_backend(name: str | None = None, *, toolbox: Path | None = None) -> Bac
         return RemoteBackend()
     if name != "bubblewrap":
         raise BackendMissing(f"no sandbox backend is called {name!r}; there are: {', '.join(BACKENDS)}")
-    return BubblewrapBackend(toolbox or Path(os.environ.get("SWELAB_TOOLBOX") or _DEFAULT_TOOLBOX))
+    return BubblewrapBackend(toolbox or toolbox_path())
+
+
+def toolbox_path() -> Path:
+    """The venv that sandboxes see: $SWELAB_TOOLBOX, else .venv-sandbox in the repository's root."""
+    return Path(os.environ.get("SWELAB_TOOLBOX") or _DEFAULT_TOOLBOX)

@@ -57,7 +57,12 @@ class Observer:
         self.listed, self.watched = set(plan["listed"]), set(plan["watched"])
         self.outcomes, self.raised, self.codes, self.marked, self.changed = {}, {}, {}, [], set()
         self.hooks = self.config = None
-        elsewhere = [entry for entry in sys.path if not os.path.abspath(entry).startswith(plan["root"])]
+        installed = os.path.join(plan["root"], ".swelab", "")
+        elsewhere = [
+            entry
+            for entry in map(os.path.abspath, sys.path)
+            if not entry.startswith(plan["root"]) or entry.startswith(installed)
+        ]
         for name in plan["new"]:
             if importlib.machinery.PathFinder.find_spec(name, elsewhere) is not None:
                 self.changed.add("an installed module has the name of a new one, " + name)

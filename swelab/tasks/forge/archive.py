@@ -6,7 +6,9 @@ import tarfile
 from pathlib import Path
 
 from swelab.records import InputError, Record
+from swelab.sandbox import toolbox_path
 from swelab.tasks.forge.fetch import fetch_archive
+from swelab.tasks.forge.own_repository import Files, install, read_commit
 
 LICENCE_MARKS = {
     "MIT": "permission is hereby granted, free of charge, to any person obtaining a copy",
@@ -19,11 +21,14 @@ MAX_UNPACKED = 256 << 20
 
 
 def build_repo(recipe: Record, cache_dir: Path) -> bytes:
-    """Tar of the clean checkout of a `pypi` repository recipe; the same recipe gives the same bytes.
+    """Tar of the clean checkout of a `pypi` or `git` repository recipe.
 
-    Raises InputError: see `fetch_archive`, `read_members`; or the licence file does not carry the
+    The same recipe gives the same bytes, if its install command installs the same packages. Raises
+    InputError: see `fetch_archive`, `read_members`, `own_repository`; or the licence file does not carry the
     licence that the recipe names.
     """
+    if recipe["source"] == "git":
+        return write_tar(_own(recipe))
     files = read_members(fetch_archive(recipe, Path(cache_dir)), recipe["file"])
     text = files.get(recipe["licence_file"], (b"", False))[0].decode("utf-8", "replace")
     if LICENCE_MARKS[recipe["licence"]] not in " ".join(text.lower().split()):
@@ -32,13 +37,34 @@ def build_repo(recipe: Record, cache_dir: Path) -> bytes:
     return write_tar({path: file for path, file in files.items() if not _left_out(path, recipe["exclude"])})
 
 
-def read_members(data: bytes, name: str) -> dict[str, tuple[bytes, bool]]:
+def _own(recipe: Record) -> Files:
+    files = read_commit(recipe)
+    for kind in ("targets", "tests"):
+        if not any(fnmatch.fnmatchcase(path, each) for path in files for each in recipe[kind]):
+            where = f"{recipe['repository']} at {recipe['commit']}"
+            raise InputError(f"{kind}: no file matches {recipe[kind]}", where, f"such as {_some(files)}")
+    files |= install(recipe, files, toolbox_path())
+    size = sum(len(content) for content, _ in files.values())
+    if size > MAX_UNPACKED:
+        what = f"checkout and installed packages are {size >> 20} MiB"
+        raise InputError(
+            what, recipe["repository"], f"at most {MAX_UNPACKED >> 20} MiB, copied for each sandbox"
+        )
+    return files
+
+
+def _some(files: Files) -> str:
+    """Some Python files of a repository, for a message."""
+    return ", ".join([path for path in sorted(files) if path.endswith(".py")][:5]) or "one with Python files"
+
+
+def read_members(data: bytes, name: str) -> Files:
     """Files of a source archive, (bytes, executable) by path without the top folder.
 
     Raises InputError on a broken archive, a link or device, a path that leaves the folder, or more
     than `MAX_UNPACKED` bytes.
     """
-    files: dict[str, tuple[bytes, bool]] = {}
+    files: Files = {}
     total = 0
     try:
         with tarfile.open(fileobj=io.BytesIO(data)) as tar:
@@ -56,7 +82,7 @@ def read_members(data: bytes, name: str) -> dict[str, tuple[bytes, bool]]:
     return files
 
 
-def write_tar(files: dict[str, tuple[bytes, bool]]) -> bytes:
+def write_tar(files: Files) -> bytes:
     """A tar whose bytes depend on `files` alone: sorted, no owner, no time."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:

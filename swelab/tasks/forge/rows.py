@@ -74,8 +74,8 @@ def make_tasks(
 def open_repository(name: str, archive: Path, scratch: Path, configs: Path) -> Repository:
     """A repository archive unpacked under `scratch`, with its recipe. Raises InputError."""
     settings, where = recipes.named("repo", name, configs), recipes.path_of("repo", name, configs)
-    if settings["source"] != "pypi":
-        raise InputError(f"its source is {settings['source']!r}", where, "pypi")
+    if settings["source"] not in ("pypi", "git"):
+        raise InputError(f"its source is {settings['source']!r}", where, "pypi or git")
     tree = RepoStore(archive.parent, scratch).clean_tree({"instance_id": name, "repo_recipe": archive.stem})
     sources = read_sources(tree, settings["targets"])
     if not sources:
@@ -138,7 +138,8 @@ def task_row(repo: Repository, bug: Candidate, verdict: Record) -> Record:
     """A row in SWE-smith's schema with ours beside it."""
     settings, broken = repo.recipe, verdict["broken"]
     failing = set(broken)
-    mirror = f"{settings['owner']}__{settings['package']}.{settings['sha256'][:8]}"
+    package, content = settings.get("package", repo.name), settings.get("sha256") or settings["commit"]
+    mirror = f"{settings['owner']}__{package}.{content[:8]}"
     return {
         "instance_id": f"{mirror}.func_pm_{bug.op}__{bug.bug[:8]}",
         "repo": f"swelab/{mirror}",

@@ -5,14 +5,15 @@ and a larger subset validates only what is new.
 """
 
 import io
+import sys
 import tarfile
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from swelab.journal import Journal
-from swelab.records import InputError, Record, digest
+from swelab.records import InputError, Record, digest, shorten
 from swelab.sandbox import Backend, Limits, Sandbox, SandboxLost
 from swelab.tasks.forge.candidates import Candidate, rejects
 from swelab.tasks.forge.source import Source
@@ -100,8 +101,17 @@ class Validator:
         record = self.journal.get(key)
         repo.passed, repo.unstable, repo.seconds = (record[k] for k in ("passed", "unstable", "seconds"))
         if not repo.passed:
-            fault = f"no test passes on the clean code: {record['tail']}"
-            raise InputError(fault, repo.name, repo.recipe["test_cmd"])
+            fault = f"no test passes on the clean code: {self._why(repo) or record['tail']}"
+            raise InputError(fault, repo.name, f"passing tests from: {repo.recipe['test_cmd']}")
+        told = f"{len(repo.passed)} tests pass on the clean code, {repo.unstable} do not or are unsteady"
+        print(f"{repo.name}: {told}; {repo.seconds:.1f} s a run", file=sys.stderr)
+
+    def _why(self, repo: Repository) -> str:
+        """pytest's own words on why the tests fail on the clean code."""
+        told = {**repo.recipe, "test_cmd": repo.recipe["test_cmd"].replace("--tb=no", "--tb=short")}
+        log = self._run(replace(repo, recipe=told), None, CLEAN_SECONDS, WIDE).log
+        lines = dict.fromkeys(line[1:].strip() for line in log.splitlines() if line.startswith("E  "))
+        return shorten("; ".join(lines), 300)
 
     def known(self, repo: Repository, candidate: Candidate, most: int) -> bool:
         """Whether a verdict is in the journal."""
