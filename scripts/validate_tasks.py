@@ -37,7 +37,7 @@ def main() -> None:
         lock = validate(read_tasks(args.tasks), settings, bench, journal, args.workers, unusable)
     check(lock, "lock", args.output)
     write_json(args.output, lock)
-    counts = {part: len(lock[part]) for part in ("kept", "flaky", "broken")}
+    counts = {part: len(lock[part]) for part in ("kept", "flaky", "broken", "unjudged") if part in lock}
     print(f"{len(places)} tasks: {counts}", file=sys.stderr)
 
 

@@ -42,7 +42,8 @@ def validate(
     workers: int,
     refused: Mapping[str, str] = MappingProxyType({}),
 ) -> Record:
-    """The lock of `tasks` (schema `lock`). settings: the recipe's `validate`; finished runs are journalled.
+    """The lock of `tasks` (schema `lock`); in it are unjudged those with which the guard itself fails.
+    settings: the recipe's `validate`; finished runs are journalled.
 
     Tasks are taken BLOCK at a time: of the others only the verdicts are held, and runs are shared inside a
     block. refused: why tasks are not even tried, by instance id; they are broken. Those whose answers are
@@ -52,7 +53,7 @@ def validate(
     again.
     """
     outline = Outline()
-    parts: dict[str, list[Record]] = {"kept": [], "flaky": [], "broken": []}
+    parts: dict[str, list[Record]] = {"kept": [], "flaky": [], "broken": [], "unjudged": []}
     rows, private = map(outline.add, tasks), 0
     while block := list(islice(rows, BLOCK)):
         usable = [task for task in block if task["instance_id"] not in refused]
@@ -63,11 +64,13 @@ def validate(
             part, row = _judge(task, seen.get(task["instance_id"], {}), bench, refused)
             parts[part].append(row)
     if not parts["kept"] and outline.ids:
-        first = (parts["broken"] + parts["flaky"])[0]
+        first = (parts["unjudged"] + parts["broken"] + parts["flaky"])[0]
         raise InputError(
             f"no task is valid; {first['instance_id']}: {first['reason']}", expected="gold patches that work"
         )
     facts = {"tasks_digest": outline.digest, "total": len(outline.ids), "settings": settings}
+    if not parts["unjudged"]:
+        del parts["unjudged"]
     return facts | parts | ({"private": private} if private else {})
 
 
@@ -123,7 +126,8 @@ def key_of(job: Record, bench: Bench) -> str:
 
 def _work(job: Record, bench: Bench) -> Record:
     """{"status", "reason", "passed": test ids, "seconds", "lost": why nothing can be said, or "", "kind",
-    "instances": the tasks that it tells about}; the run's evidence goes to the archive."""
+    "instances": the tasks that it tells about}; "unjudged": why nothing could be said if it were run again.
+    The run's evidence goes to the archive."""
     batch: Batch = job["batch"]
     try:
         if job["kind"] == "base":
@@ -159,7 +163,10 @@ def _graded(task: Record, patch: str, bench: Bench) -> tuple[Record, Record]:
     record = judged(read_spec(task), patch, run)
     tests = record.get("tests_status", {})
     passed = [test for group in tests.values() for test in group["success"]]
-    return _told(record["status"], record["reason"], passed, record["seconds"]), run | {"patch": patch}
+    told = _told(record["status"], record["reason"], passed, record["seconds"])
+    if fault := run.get("guard_fault"):
+        told |= {"lost": "", "unjudged": f"the guard itself failed: {fault}"}
+    return told, run | {"patch": patch}
 
 
 def _base(batch: Batch, bench: Bench) -> tuple[Record, Record]:
@@ -209,7 +216,7 @@ def _applies_again(task: Record, patch: bytes, bench: Bench) -> bool:
 def _brief(task: Record, result: Record) -> Record:
     """A run's result as one of its tasks needs it: how many of its tests do not pass, and the first."""
     missing = _missing([test for group in GROUPS for test in task[group]], result)
-    told = {name: result[name] for name in ("status", "reason", "seconds")}
+    told = {name: result[name] for name in ("status", "reason", "seconds", "unjudged") if name in result}
     return told | {"missing": len(missing), "first": missing[0] if missing else ""}
 
 
@@ -230,9 +237,11 @@ def _judge(
 
 
 def _sentence(results: dict[str, list[Record]]) -> tuple[str, str, int]:
-    """("kept" | "flaky" | "broken", reason, gold runs that resolved the task)."""
+    """("kept" | "flaky" | "broken" | "unjudged", reason, gold runs that resolved the task)."""
     golds = results["gold"]
     good = sum(not result["missing"] for result in golds)
+    if why := next((run["unjudged"] for runs in results.values() for run in runs if "unjudged" in run), ""):
+        return "unjudged", why, good
     if good < len(golds):
         result = next(result for result in golds if result["missing"])
         why = f"{result['missing']} tests do not pass, such as {result['first']}"

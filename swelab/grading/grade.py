@@ -81,8 +81,9 @@ def run_patch(
     """Runs a patch's tests and returns the evidence: all that a verdict is made from.
 
     {"ended": "ran", or the status that it ended with; "reason"; "findings" of the audit; "dynamic": what asks
-    for a second look; "echo": its complaint; "guarded", "log", "code", "timed_out", "limit", "sealed",
-    "observed", "canaries" of the run; "seconds"}. Raises InputError (unusable task).
+    for a second look; "echo": its complaint; "guard_fault": an error of the guard's own code; "guarded",
+    "log", "code", "timed_out", "limit", "sealed", "observed", "canaries" of the run;
+    "seconds"}. Raises InputError (unusable task).
     """
     start = time.monotonic()
     spec = read_spec(task)
@@ -100,7 +101,7 @@ def run_patch(
             run |= PatchRun(spec, patch, sandbox, limits, checks).evidence()
         if wants_echo(spec, run, checks):
             with fresh_sandbox(spec, task, store, backend, limits, image) as sandbox:
-                run["echo"] = echo(PatchRun(spec, patch, sandbox, limits, frozenset({"guard"}), spoil=True))
+                run |= echo(PatchRun(spec, patch, sandbox, limits, frozenset({"guard"}), spoil=True))
     except (SandboxError, OSError, MemoryError) as error:
         run |= {"ended": "infra_error", "reason": f"{type(error).__name__}: {error}"}
     return run | {"seconds": round(time.monotonic() - start, 3)}
@@ -146,12 +147,15 @@ def wants_echo(spec: RunSpec, run: Record, checks: frozenset[str]) -> bool:
     return bool(run.get("observed")) and verdict(spec, run)[0] == "resolved"
 
 
-def echo(again: PatchRun) -> str:
-    """What the run with spoiled tests says against a patch, or "". Raises SandboxError, OSError."""
+def echo(again: PatchRun) -> Record:
+    """{"echo": what the run with spoiled tests says against a patch, or ""}, or how that run ended where
+    the guard failed in it. Raises SandboxError, OSError."""
     run = again.evidence()
     if not again.wanted:
-        return ""
+        return {"echo": ""}
+    if run.get("guard_fault"):
+        return {name: run[name] for name in ("ended", "reason", "guard_fault", "log")}
     if run.get("ended", "ran") != "ran" or not run.get("observed"):
-        return "the run with spoiled tests left no record"
+        return {"echo": "the run with spoiled tests left no record"}
     fault = next(faults(run, run["observed"], {}), "")
-    return fault or complaint(again.wanted, run["observed"]["outcomes"])
+    return {"echo": fault or complaint(again.wanted, run["observed"]["outcomes"])}

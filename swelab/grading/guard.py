@@ -89,7 +89,7 @@ class Guard:
         around which the runner is looked over; only: test files to which the run is narrowed, with the text
         that they are given.
         """
-        sources = self.canaries()[0]
+        sources, wanted = self.canaries()
         plan = {
             "key": self.key,
             "root": self.root,
@@ -102,17 +102,20 @@ class Guard:
             "tests": [*tests, *sources],
             "canaries": list(sources),
             "names": [PurePosixPath(name).name for name in sources],
+            "functions": [test.split("::")[1] for test in sum(wanted.values(), []) if test.count("::") == 1],
             "only": only is not None,
             "files": only or {},
         }
         code = resources.files(inside)
-        watch = f"watch_{self.nonce}"
-        observer = (code / "observer.py").read_text().replace("swelab.grading.inside.watch", watch)
-        startup = (code / "startup.py").read_text().replace("@OBSERVER@", self.observer)
+        parts = {name: f"{name}_{self.nonce}" for name in ("observer", "watch", "sealed")}
+        texts = {part: (code / f"{name}.py").read_text() for name, part in parts.items()}
+        startup = (code / "startup.py").read_text()
+        for name, part in parts.items():
+            texts[self.observer] = texts[self.observer].replace(f"swelab.grading.inside.{name}", part)
+            startup = startup.replace(f"@{name.upper()}@", part)
         return {
             "sitecustomize.py": startup.encode(),
-            f"{self.observer}.py": observer.encode(),
-            f"{watch}.py": (code / "watch.py").read_bytes(),
+            **{f"{part}.py": text.encode() for part, text in texts.items()},
             "plan.json": json.dumps(plan).encode(),
             **{f"tree/{path}": source.encode() for path, source in sources.items()},
         }
@@ -130,6 +133,7 @@ class Guard:
             options = shlex.quote(f"-p {self.observer} --junitxml={folder}/junit.xml")
             start += f"tar -c -C {folder}/tree . | tar -x || exit 92\n"
             start += f"export PYTHONPATH={folder}${{PYTHONPATH:+:$PYTHONPATH}} PYTEST_ADDOPTS={options}\n"
+            start += f"export PYTEST_PLUGINS={self.observer}\n"
         start += f"rm -rf $G $R {folder}/run.tar {folder}/tree\nunset G R\n"
         return start + wrap(test_command, self.nonce)
 

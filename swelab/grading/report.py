@@ -72,7 +72,8 @@ def read_grades(grades: Iterable[Record], known: set[str], subset: str) -> tuple
 
 def validation(lock: Record) -> Record:
     """What a report says of the gate that its tasks passed: counts, and the ids that were left out."""
-    dropped = [*lock["flaky"], *lock["broken"]]
+    unjudged = lock.get("unjudged", [])
+    dropped = [*lock["flaky"], *lock["broken"], *unjudged]
     runs, kept, private = lock["settings"]["gold_runs"], len(lock["kept"]), lock.get("private", 0)
     valid = kept - private
     counts = [row["gold_resolved"] for row in dropped]
@@ -85,6 +86,7 @@ def validation(lock: Record) -> Record:
         **({"private": private} if private else {}),
         "flaky": len(lock["flaky"]),
         "broken": len(lock["broken"]),
+        **({"unjudged": len(unjudged)} if unjudged else {}),
         "flaky_ids": [row["instance_id"] for row in lock["flaky"]],
         "broken_ids": [row["instance_id"] for row in lock["broken"]],
     }

@@ -101,7 +101,7 @@ class PatchRun:
                 return found | {"findings": findings}
         self.guard.new = protected.new_modules(changed, files["tops"])
         run: Record = found | self._run(changed, remove, tests)
-        if seen := run.get("observed"):
+        if (seen := run.get("observed")) and "powers" in seen:
             seen["powers"] = [power for power in seen["powers"] if not self._excused(power, before)]
         return run
 
@@ -225,7 +225,8 @@ class PatchRun:
             "sealed": "absent",
             "observed": None,
         }
-        return run | (self._record() if guarded and code is not None else {})
+        run |= self._record() if guarded and code is not None else {}
+        return run | guard_fault(run)
 
     def _record(self) -> Record:
         try:
@@ -246,6 +247,22 @@ class PatchRun:
             return bool(self.sandbox.get(f"{self.guard.folder}/plan.json", RECORD_BYTES))
         except (FileNotFoundError, PathRefused):
             return False
+
+
+def guard_fault(run: Record) -> Record:
+    """What the guard's own errors make of a run: nothing is said about the patch, unless a file of it was
+    at work when they came; "guard_fault" is the first of them, and tracebacks are put behind the log."""
+    faults = (run["observed"] or {}).get("faults")
+    if not faults:
+        return {}
+    error = faults[0]["error"]
+    text = "\n".join(each["traceback"] for each in faults)
+    told = {"guard_fault": error, "log": f"{run['log']}\nThe guard itself failed:\n{text}"}
+    patched = next((each["patched"] for each in faults if each["patched"]), "")
+    if patched:
+        reason = f"the guard failed while {patched} was at work: {error}"
+        return told | {"ended": "unresolved", "reason": reason}
+    return told | {"ended": "infra_error", "reason": f"the guard itself failed: {error}"}
 
 
 def _texts(tar: bytes) -> dict[str, str]:

@@ -115,7 +115,7 @@ def gather_gate(evidence: Evidence, subset: str) -> Path | None:
     if not present(file, evidence):
         return None
     lock = read_lock(file)
-    named = {part: lock[part][:DROPPED] for part in ("flaky", "broken")}
+    named = {part: lock.get(part, [])[:DROPPED] for part in ("flaky", "broken", "unjudged")}
     evidence.gates[subset] = {"figures": validation(lock), **named}
     return file
 

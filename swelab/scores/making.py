@@ -117,7 +117,7 @@ def training_gates(evidence: Evidence) -> Iterator[list[str]]:
             yield gate(f"Making {escape(subset)}", entered, told["kept"], reasons)
         if subset in evidence.gates:
             told = evidence.gates[subset]["figures"]
-            reasons = {f"{kind}: {meaning}": told[kind] for kind, meaning in validation.KINDS.items()}
+            reasons = {f"{kind}: {meaning}": told.get(kind, 0) for kind, meaning in validation.KINDS.items()}
             entered = told["gold_tasks"] + told.get("private", 0)
             yield gate(f"Validating {escape(subset)}", entered, told["kept"], reasons)
     for run in evidence.expert_runs:

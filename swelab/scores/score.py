@@ -20,6 +20,7 @@ GATE_FIELDS = (
     "private",
     "flaky",
     "broken",
+    "unjudged",
 )
 LOST = "infra_error"
 PLANNED_RUNS = (1, 3, 5, 10)

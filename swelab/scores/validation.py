@@ -11,6 +11,7 @@ REASON_CHARACTERS = 300
 KINDS = {
     "flaky": "gold patch resolved in some runs only",
     "broken": "cannot be graded rightly",
+    "unjudged": "the grader itself failed, which says nothing about the task",
 }
 
 
@@ -24,11 +25,13 @@ def sentence(evidence: Evidence, subset: str) -> str:
     unseen = f"{private:,} tasks were not validated, as their answers are private. " if private else ""
     if not told["gold_tasks"]:
         return note(unseen.strip())
+    count = told.get("unjudged", 0)
+    unjudged = f", {count:,} unjudged ({KINDS['unjudged']})" if count else ""
     return note(
         f"{unseen}Validation: {told['kept'] - private:,} of {told['gold_tasks']:,} tasks valid; "
         f"gold patches resolved {gold(told)} runs ({told['gold_runs']:,} each); "
-        f"{told['flaky']:,} flaky, {told['broken']:,} broken"
-        f"{' (left out)' if told['flaky'] + told['broken'] else ''}."
+        f"{told['flaky']:,} flaky, {told['broken']:,} broken{unjudged}"
+        f"{' (left out)' if told['flaky'] + told['broken'] + count else ''}."
     )
 
 
@@ -62,7 +65,7 @@ def dropped(evidence: Evidence) -> str:
     parts = ""
     for subset, gate in evidence.gates.items():
         for kind in KINDS:
-            count = gate["figures"][kind]
+            count = gate["figures"].get(kind, 0)
             if not count:
                 continue
             listed = "".join(

@@ -11,6 +11,9 @@ from swelab.shards import belongs_to
 from swelab.streams import Wanted
 from swelab.tasks.rows import read_tasks
 
+LEFT_OUT = ("flaky", "broken", "unjudged")
+"""Parts of a lock whose tasks are not worked on."""
+
 
 def kept_tasks(tasks: str | Path, lock: str | Path | None, shard: str | None = None) -> list[Record]:
     """The rows of a subset, or of a shard of it, that its lock keeps, in their order; see `read_kept`."""
@@ -42,7 +45,7 @@ def _names(lock: str | Path, wanted: Wanted | None) -> tuple[dict[str, str], set
     """Hash of its row by kept instance, and the instances left out, as far as they are wanted."""
     record = read_lock(lock)
     kept = {row["instance_id"]: row["task"] for row in record["kept"]}
-    left_out = {row["instance_id"] for part in ("flaky", "broken") for row in record[part]}
+    left_out = {row["instance_id"] for part in LEFT_OUT for row in record.get(part, [])}
     if wanted is not None:
         kept = {name: value for name, value in kept.items() if wanted(name)}
     return kept, left_out - set(kept)

@@ -6,53 +6,27 @@ of that key: each test's outcome, what the test function itself raised, whether 
 changed, and which reserved powers the patched files used.
 """
 
-import hashlib
 import importlib.machinery
-import importlib.util
-import json
 import os
 import random
 import sys
 
 import pytest
 
+import swelab.grading.inside.sealed as sealed
 import swelab.grading.inside.watch as watch
 from swelab.grading.inside.watch import WATCHED, Integrity, Powers
-
-
-def own_copy(name):
-    """A module of the standard library loaded once more, for nobody else to change."""
-    spec = importlib.util.find_spec(name)
-    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
-    spec.loader.exec_module(module)  # type: ignore[union-attr]
-    return module
-
-
-ENCODE, SEAL, DIGEST = own_copy("json.encoder").JSONEncoder().encode, own_copy("hmac").new, hashlib.sha256
-HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-def claim():
-    """The plan of the run, which goes with the first reading; None in every later process."""
-    path = os.path.join(HERE, "plan.json")
-    try:
-        with open(path) as stream:
-            plan = json.load(stream)
-        os.unlink(path)
-    except (OSError, ValueError):
-        return None
-    return plan
 
 
 class Observer:
     """The plugin of the watched process."""
 
-    def __init__(self, plan):
-        self.plan, self.key = plan, bytes.fromhex(plan["key"])
+    def __init__(self, plan, faults):
+        self.plan, self.faults = plan, faults
         self.integrity = Integrity()
-        for label, module in (("observer", sys.modules[__name__]), ("watch", watch)):
+        for label, module in (("observer", sys.modules[__name__]), ("watch", watch), ("sealed", sealed)):
             self.integrity.add(label, vars(module), own=module.__name__)
-        self.powers = Powers(plan["root"], plan["changed"], plan["tests"])
+        self.powers = Powers(plan["root"], plan["tests"], faults)
         self.draw = random.Random(plan["seed"])
         self.listed, self.watched = set(plan["listed"]), set(plan["watched"])
         self.outcomes, self.raised, self.codes, self.marked, self.changed = {}, {}, {}, [], set()
@@ -72,30 +46,51 @@ class Observer:
         """Adds the canaries to what is collected; with `only`, nothing but those files is, with other
         text."""
         self.config = config
-        os.environ.pop("PYTEST_ADDOPTS", None)  # runs of pytest inside tests are not this one
-        if self.plan["only"]:
-            with self.powers.unheard():
-                for name, text in self.plan["files"].items():
-                    place = os.path.join(self.plan["root"], name)
-                    with open(place, "w", encoding="utf-8", errors="replace") as file:
-                        file.write(text)
-            config.args[:] = [os.path.join(self.plan["root"], name) for name in self.plan["files"]]
-        config.args.extend(os.path.join(self.plan["root"], name) for name in self.plan["canaries"])
+        for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
+            os.environ.pop(name, None)  # runs of pytest inside tests are not this one
+        with self.faults:
+            if self.plan["only"]:
+                with self.powers.unheard():
+                    self.spoil()
+                config.args[:] = [os.path.join(self.plan["root"], name) for name in self.plan["files"]]
+            self.add_canaries(config)
+
+    def spoil(self):
+        """Gives test files the text that the plan has for them."""
+        for name, text in self.plan["files"].items():
+            compile(text, name, "exec")
+            place = os.path.join(self.plan["root"], name)
+            with open(place, "w", encoding="utf-8", errors="replace") as file:
+                file.write(text)
+
+    def add_canaries(self, config):
+        """Has the canaries collected: those of folders that are collected anyway by their names, as
+        pytest 8 collects nothing else of a folder of which a file is named too."""
+        folders = [os.path.abspath(each.partition("::")[0]) for each in config.args]
+        folders = [folder for folder in folders if os.path.isdir(folder)]
+        for name in self.plan["canaries"]:
+            path = os.path.join(self.plan["root"], name)
+            if not any(path.startswith(os.path.join(folder, "")) for folder in folders):
+                config.args.append(path)
+        config.getini("python_files").extend(self.plan["names"])
+        config.getini("python_functions").extend(self.plan["functions"])
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items):
         """Deals the canaries among the modules of the real tests, whatever others do to the list."""
-        canaries = {item.nodeid: item for item in items if self.is_canary(item)}
-        items[:] = [item for item in items if item.nodeid not in canaries]
+        with self.faults:
+            canaries = {item.nodeid: item for item in items if self.is_canary(item)}
+            items[:] = [item for item in items if item.nodeid not in canaries]
         yield
-        items[:] = [item for item in items if item.nodeid not in canaries]
-        if self.plan["only"]:
-            items[:] = [item for item in items if item.nodeid in self.listed]
-        edges = [n for n in range(1, len(items)) if module_of(items[n]) != module_of(items[n - 1])]
-        places = [0, *edges, len(items)]
-        for place, name in sorted(((self.draw.choice(places), name) for name in canaries), reverse=True):
-            items.insert(place, canaries[name])
-        self.remember(items)
+        with self.faults:
+            items[:] = [item for item in items if item.nodeid not in canaries]
+            if self.plan["only"]:
+                items[:] = [item for item in items if item.nodeid in self.listed]
+            edges = [n for n in range(1, len(items)) if module_of(items[n]) != module_of(items[n - 1])]
+            places = [0, *edges, len(items)]
+            for place, name in sorted(((self.draw.choice(places), name) for name in canaries), reverse=True):
+                items.insert(place, canaries[name])
+            self.remember(items)
 
     def remember(self, items):
         """Takes up what the tests are, before the first of them runs."""
@@ -117,18 +112,19 @@ class Observer:
     @pytest.hookimpl(hookwrapper=True, trylast=True)
     def pytest_runtest_call(self, item):
         """Innermost around the test itself: what it raised, before anyone else can look at it."""
-        close = item.nodeid in self.watched or self.is_canary(item)
-        if close:
-            self.look(False)
-            if "runtest" in vars(item) or self.codes.get(item.nodeid) is not code_of(item):
-                self.changed.add("the function of " + item.nodeid)
+        with self.faults:
+            if item.nodeid in self.watched or self.is_canary(item):
+                self.look(False)
+                if "runtest" in vars(item) or self.codes.get(item.nodeid) is not code_of(item):
+                    self.changed.add("the function of " + item.nodeid)
         outcome = yield
-        info = outcome.excinfo
-        self.raised.pop(item.nodeid, None)
-        if info is not None:
-            self.raised[item.nodeid] = getattr(info[0], "__name__", "?")
-        if item.nodeid in self.watched:
-            self.look(False, tests=False)
+        with self.faults:
+            info = outcome.excinfo
+            self.raised.pop(item.nodeid, None)
+            if info is not None:
+                self.raised[item.nodeid] = getattr(info[0], "__name__", "?")
+            if item.nodeid in self.watched:
+                self.look(False, tests=False)
 
     def look(self, everything, tests=True):
         """Notes what of the runner's code is different; a test module may change itself while a test
@@ -139,7 +135,7 @@ class Observer:
         plain = {"outcomes": dict, "raised": dict, "codes": dict, "changed": set, "marked": list}
         found += ["observer." + name for name, kind in plain.items() if type(vars(self)[name]) is not kind]
         found += ["pytest.hook." + name for name in self.strange_hooks()]
-        known = (*WATCHED, "builtins", "observer", "watch")
+        known = (*WATCHED, "builtins", "observer", "watch", "sealed")
         self.changed.update(name for name in found if tests or name.split(".")[0] in known)
 
     def strange_hooks(self):
@@ -155,6 +151,11 @@ class Observer:
 
     def pytest_runtest_logreport(self, report):
         """The outcome of a test from the reports on its three phases."""
+        with self.faults:
+            self.take(report)
+
+    def take(self, report):
+        """Takes up what a report says."""
         before = "" if report.when == "setup" else self.outcomes.get(report.nodeid, "")
         if report.failed:
             now = "failed" if report.when == "call" else "error"
@@ -170,8 +171,14 @@ class Observer:
     def pytest_sessionfinish(self, session):
         """Writes what was seen, under a seal, after every other plugin had its turn."""
         yield
-        self.look(True)
-        record = {
+        with self.faults:
+            self.look(True)
+            self.faults.write(self.record(session))
+
+    def record(self, session):
+        """What was seen of a run that has ended."""
+        return {
+            "faults": self.faults.told,
             "exit": int(session.exitstatus),
             "stopped": bool(session.shouldstop or getattr(session, "shouldfail", False)),
             "outcomes": self.outcomes,
@@ -181,10 +188,6 @@ class Observer:
             "powers": sorted(self.powers.found),
             "junit": junit_text(self.config),
         }
-        body = ENCODE(record).encode("utf-8", "backslashreplace")
-        seal = SEAL(self.key, body, DIGEST).hexdigest().encode()
-        with open(self.plan["record"], "wb") as stream:
-            stream.write(seal + b"\n" + body)
 
 
 def hook_functions(config):
@@ -218,8 +221,16 @@ def junit_text(config):
         return None
 
 
-PLAN = claim()
-OBSERVER = Observer(PLAN) if PLAN else None
+def start():
+    """The observer of this process where the run's plan is its to take; else None."""
+    plan = sealed.claim()
+    if plan is None:
+        return None
+    with sealed.Faults(plan) as faults:
+        return Observer(plan, faults)
+
+
+OBSERVER = start()
 
 
 def pytest_configure(config):
@@ -228,5 +239,9 @@ def pytest_configure(config):
         config.pluginmanager.register(OBSERVER, "swelab-observer")
         if OBSERVER.config is None:
             OBSERVER.pytest_configure(config)
-        for name in (__name__, watch.__name__):  # not to be found by looking through the modules
+        for name in (
+            __name__,
+            watch.__name__,
+            sealed.__name__,
+        ):  # not to be found by looking through the modules
             sys.modules.pop(name, None)

@@ -11,15 +11,8 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OBSERVER = "@OBSERVER@"
-
-
-def command_words():
-    """This process's command line as text."""
-    try:
-        with open("/proc/self/cmdline", "rb") as stream:
-            return [os.fsdecode(word) for word in stream.read().split(b"\0")]
-    except OSError:
-        return []
+SEALED = "@SEALED@"
+RUNNERS = ("pytest", "py.test")
 
 
 def own_customization():
@@ -32,28 +25,57 @@ def own_customization():
         sys.modules["sitecustomize"] = guards
 
 
+def starts_runner(words):
+    """Whether a Python's command line starts pytest, as a script or by -m; `pip install pytest` does not."""
+    for place in range(1, len(words)):
+        if os.path.basename(words[place]) in RUNNERS:
+            before = [n for n in range(1, place) if words[n - 1] not in ("-W", "-X")]
+            return words[place - 1] == "-m" or all(words[n].startswith("-") for n in before)
+    return False
+
+
 def load_runner():
-    """Imports the runner and the observer from their own places; the observer's folder leaves the path
-    again."""
-    for name in ("unittest", "unittest.case", "traceback", "pytest"):
-        importlib.import_module(name)
-    for name in importlib.import_module("_pytest.config").default_plugins:
+    """Imports the runner from its own place; False where that cannot be."""
+    try:
+        for name in ("unittest", "unittest.case", "traceback", "pytest"):
+            importlib.import_module(name)
+        plugins = importlib.import_module("_pytest.config").default_plugins
+    except Exception:  # whoever starts it will meet the same
+        return False
+    for name in plugins:
         try:
             importlib.import_module("_pytest." + name)
         except Exception:  # a part that cannot be imported here is not used either
             continue
-    sys.path.insert(0, HERE)
+    return True
+
+
+def load_observer(sealed):
+    """Imports the observer; why it cannot be is written down as the guard's own error."""
     try:
         importlib.import_module(OBSERVER)
-    finally:
-        sys.path.remove(HERE)
+    except Exception as error:
+        sealed.note_at_start(error)
+        raise
 
 
-own_customization()
-if any(os.path.basename(word) in ("pytest", "py.test") for word in command_words()):
-    try:
-        load_runner()
-    except ImportError:
+def start():
+    """Looks at what this process is; the guard's folder stays on the path where the observer may yet be
+    asked for."""
+    own_customization()
+    sys.path.insert(0, HERE)
+    sealed = importlib.import_module(SEALED)
+    words = sealed.command_words()
+    early = starts_runner(words) and not sealed.ASIDE.intersection(words)
+    sys.path.remove(HERE)
+    if early and load_runner():
+        sys.path.insert(0, HERE)
+        try:
+            load_observer(sealed)
+        finally:
+            sys.path.remove(HERE)
+    else:
         sys.path.append(HERE)
-else:
-    sys.path.append(HERE)
+
+
+start()

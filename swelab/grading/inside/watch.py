@@ -9,6 +9,8 @@ from _thread import get_ident
 from contextlib import contextmanager
 
 WATCHED = ("_pytest", "pytest", "pluggy", "unittest", "xdist")
+ENCODING = sys.getfilesystemencoding()
+EXHAUSTED = (RecursionError, MemoryError)
 OFTEN_PATCHED = {
     "open",
     "input",
@@ -29,15 +31,40 @@ EVENTS = frozenset(
 )
 WRITES = frozenset("open os.rename os.remove os.link os.symlink os.truncate os.chmod".split())
 HEARD = EVENTS | WRITES
+ATTRIBUTES = ("object.__setattr__", "object.__getattr__")
 DEEP = frozenset(
     "gc.get_objects gc.get_referrers gc.get_referents sys.settrace sys.setprofile sys.addaudithook "
     "subprocess.Popen os.system".split()
 )
 """Of these whoever is behind the call counts, not only who makes it."""
 
-OWN_CHANGES = {"_pytest.config.Config._getini_unknown_type"}  # pytest's legacypath plugin replaces it
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type, staticmethod, classmethod, property)
 differ, code_of, each, some = operator.is_not, operator.attrgetter("__code__"), map, any
+
+
+def plain(value):
+    """Whether a value is text that nobody has taught anything."""
+    return type(value) is str
+
+
+def absolute(path):
+    """The absolute path that an argument names: its real characters, whatever its class says of them."""
+    text = str.__str__(path) if isinstance(path, str) else bytes.decode(path, ENCODING, "surrogateescape")
+    try:
+        return os.path.abspath(text)
+    except OSError:  # of a folder that is gone
+        return text
+
+
+def innermost(error):
+    """The file of the code that raised an error."""
+    step = error.__traceback__
+    while step.tb_next is not None:
+        step = step.tb_next
+    return step.tb_frame.f_code.co_filename
+
+
+HERE = absolute.__code__.co_filename
 
 
 class Held:
@@ -77,6 +104,7 @@ class Integrity:
             if name.split(".")[0] in WATCHED and isinstance(module, types.ModuleType):
                 self.add(name, vars(module))
         self.stdlib = self.entries_of_the_stdlib()
+        self.legacy = dict(vars(sys.modules.get("_pytest.legacypath", types)))
         known = frozenset(vars(builtins))
         self.shadows = [(name, scope, known - set(scope)) for name, scope in self.scopes]
 
@@ -140,11 +168,21 @@ class Integrity:
                     found.append(label)
         return found
 
+    def by_the_runner(self, label, new):
+        """Whether pytest itself has put `new` there: its legacypath plugin replaces a method by its own
+        function {class}_{method}. That function is known as an object, from before any code of the
+        repository; its code is watched as all of the runner's is."""
+        name = "_".join(label.split(".")[-2:])
+        return isinstance(new, types.FunctionType) and self.legacy.get(name) is new
+
     def changed(self, everything):
         """Labels of what is different now; builtins, which tests patch for a while, only with
         `everything`."""
         found = [
-            label for held in self.held.values() for label, _ in held.changed() if label not in OWN_CHANGES
+            label
+            for held in self.held.values()
+            for label, new in held.changed()
+            if not self.by_the_runner(label, new)
         ]
         if some(each(differ, each(code_of, self.functions), self.codes)):
             now = each(code_of, self.functions)
@@ -163,10 +201,10 @@ class Powers:
     """Uses of reserved powers (frames, the collector, processes, ...) by files that the patch changed, and
     changes that anyone makes to the tests' files."""
 
-    def __init__(self, root, files, tests):
-        self.files = {os.path.join(root, name): name for name in files}
+    def __init__(self, root, tests, faults):
+        self.files, self.faults, self.busy = faults.files, faults, faults.busy
         self.tests = {os.path.join(root, name) for name in tests}
-        self.found, self.busy = set(), set()  # type: set[str], set[int]
+        self.found = set()  # type: set[str]
         if hasattr(sys, "addaudithook"):
             sys.addaudithook(self.heard)
 
@@ -185,18 +223,25 @@ class Powers:
             return
         self.busy.add(get_ident())
         try:
-            frame = sys._getframe().f_back  # None: the interpreter's own doing, before and after all code
-            if event in WRITES:
-                self.written(event, arguments, frame)
-                return
-            name = self.files.get(frame.f_code.co_filename) if frame else None
-            if event in DEEP:
-                name = self.behind(frame)
-            special = event in ("object.__setattr__", "object.__getattr__")
-            if name and not (special and "__code__" not in map(str, arguments[1:2])):
-                self.found.add(name + " " + event)
+            self.weigh(event, arguments, sys._getframe().f_back)
+        except Exception as error:
+            # A handler of a signal may have raised here, and names may be objects that raise: not ours.
+            if not isinstance(error, EXHAUSTED) and innermost(error) == HERE:
+                self.faults.note(error)
+            raise
         finally:
             self.busy.discard(get_ident())
+
+    def weigh(self, event, arguments, frame):
+        """One audit event that `frame` caused; None: the interpreter itself, before and after all code."""
+        if event in WRITES:
+            self.written(event, arguments, frame)
+            return
+        name = self.files.get(frame.f_code.co_filename) if frame else None
+        if event in DEEP:
+            name = self.behind(frame)
+        if name and (event not in ATTRIBUTES or "__code__" in filter(plain, arguments[1:2])):
+            self.found.add(name + " " + event)
 
     def behind(self, frame):
         """The patched file on whose behalf `frame` does something, if it is neither a test nor the runner
@@ -205,7 +250,8 @@ class Powers:
             path = frame.f_code.co_filename
             if path in self.files:
                 return self.files[path]
-            if path in self.tests or str(frame.f_globals.get("__name__")).split(".")[0] in WATCHED:
+            module = dict.get(frame.f_globals, "__name__")
+            if path in self.tests or (type(module) is str and module.split(".")[0] in WATCHED):
                 return None
             frame = frame.f_back
         return None
@@ -213,10 +259,11 @@ class Powers:
     def written(self, event, arguments, frame):
         """Notes a change to a test's file or to a conftest.py by anyone, and that patched code reads a
         test's file."""
-        reads = event == "open" and not (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC)
+        flags = [each for each in arguments[2:3] if type(each) is int]
+        reads = event == "open" and not any(each & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC) for each in flags)
         for argument in arguments[:2]:
             if isinstance(argument, (str, bytes)):
-                path = os.path.abspath(os.fsdecode(argument))
+                path = absolute(argument)
                 name = self.behind(frame) if reads and path in self.tests else None
                 if name:
                     self.found.add(name + " reads_tests")
