@@ -6,8 +6,12 @@ PATH=$PATH:/usr/sbin:/sbin # where dockerd is
 python=$1
 shift
 
-if [ -z "$python" ] || ! "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then
-    echo "error: ${python:-no python3 found}: expected Python 3.11 (set PYTHON=/path/to/python3.11)" >&2
+if [ -z "$python" ]; then
+    echo "error: no python3 found: expected Python 3.11 (install it, or set PYTHON=/path/to/python3.11)" >&2
+    exit 2
+fi
+if ! "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then
+    echo "error: $python: expected Python 3.11 (set PYTHON=/path/to/python3.11)" >&2
     exit 2
 fi
 
@@ -22,14 +26,31 @@ for program in "$@"; do
         *) command -v "$program" >/dev/null || missing="$missing $program" ;;
     esac
 done
-[ -n "$missing" ] || exit 0
 
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+if [ -n "$missing" ]; then
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        echo "error: missing on this machine:$missing; ask the administrator to run: apt-get install$missing" >&2
+        exit 2
+    fi
     export DEBIAN_FRONTEND=noninteractive
     apt-get update -qq
     # shellcheck disable=SC2086
     apt-get install -y -qq --no-install-recommends $missing >/dev/null
-else
-    echo "error: missing on this machine:$missing; ask the administrator to run: apt-get install$missing" >&2
+fi
+
+# A bubblewrap that is there may still be forbidden to do its work: said now, before anything large is fetched.
+case " $* " in *" bwrap "*) ;; *) exit 0 ;; esac
+[ "$(id -u)" = 0 ] && user= || user="--unshare-user"
+# shellcheck disable=SC2086
+if ! said=$(bwrap $user --unshare-pid --unshare-net --ro-bind / / --proc /proc --dev /dev true 2>&1); then
+    echo "error: bubblewrap does not work here: $said" >&2
+    for forbidding in kernel/unprivileged_userns_clone=0 user/max_user_namespaces=0 \
+        kernel/apparmor_restrict_unprivileged_userns=1; do
+        name=${forbidding%=*}
+        if [ "$(cat "/proc/sys/$name" 2>/dev/null)" = "${forbidding#*=}" ]; then
+            echo "error: sysctl $(echo "$name" | tr / .) is ${forbidding#*=}, which forbids user namespaces" >&2
+        fi
+    done
+    echo "error: ask the administrator to allow it, or set backend: docker in configs/config.yaml" >&2
     exit 2
 fi

@@ -1,0 +1,19 @@
+#!/bin/sh
+# Usage: help.sh   What `make` builds and which variables it takes.
+cat <<'TEXT'
+make              set-up, then the demo experiment: results/verified_score.json and results/report.html
+make setup        only the set-up: .venv and .venv-sandbox; again it does only what is missing
+make test         set-up, then all tests (as root: their Debian packages too)
+make check        linters, type checker, format of the rules
+make peer         SWE-smith's own library in .venv-peer, for tests that compare with it
+make sb-cli       SWE-bench's service client in .venv-sb-cli (docs/scoring-service.md)
+make modal        Modal's client in .venv-modal (docs/modal.md)
+make swe-agent SWE_AGENT=checkout    SWE-agent in .venv-swe-agent (docs/swe-agent.md)
+make clean        removes all results
+
+PYTHON=/path/to/python3.11    the Python to build environments with; default: python3.11 of the PATH
+TORCH=cpu, TORCH=cuda         which build of torch; default: cuda where nvidia-smi lists a GPU, else cpu
+
+.venv/bin/python -m scripts.doctor       looks at this machine and says what to do about what is missing
+.venv/bin/snakemake -n                   what a run would do, and why; without -n it is done
+TEXT
