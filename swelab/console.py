@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import sys
 import threading
 import time
@@ -61,6 +62,11 @@ def _run(main: Callable[[], int | None], log: str) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except (
+        shutil.Error
+    ) as error:  # of a whole tree that could not be copied: the first file's fault is enough
+        faults = error.args[0]
+        fail(str(faults[0][-1] if isinstance(faults, list) else faults))
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             fail(f"{error.filename or 'the output folder'}: disk full; expected room to write")

@@ -25,7 +25,7 @@ from swelab.sandbox.protocol import (
     ImageMissing,
     Limits,
 )
-from swelab.sandbox.scratch import UserId, copy_tree, prune, scratch_base, spare_uids
+from swelab.sandbox.scratch import UserId, copy_tree, prune, runnable_base, spare_uids
 from swelab.sandbox.watch import DiskMeter
 
 _ALONE = (
@@ -160,7 +160,7 @@ class ApptainerBackend(BubblewrapBackend):
         if program is None:
             raise BackendMissing("no program `apptainer` on this machine")
         self.uids = spare_uids()
-        self.base = scratch_base()
+        self.base = runnable_base()
         self.prepare(program)
         prune(self.base)
 

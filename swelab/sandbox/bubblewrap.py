@@ -33,12 +33,13 @@ from swelab.sandbox.scratch import (
     ScratchFolder,
     UserId,
     copy_tree,
+    is_full,
     prune,
-    scratch_base,
+    runnable_base,
     spare_uids,
 )
 from swelab.sandbox.seccomp import filter_program
-from swelab.sandbox.watch import DiskMeter, Watch
+from swelab.sandbox.watch import DiskMeter, Watch, disk_bytes
 
 _CPU_CODE, _FILE_CODE, _KILL_CODE = 128 + 24, 128 + 25, 128 + 9  # SIGXCPU, SIGXFSZ, SIGKILL
 _ISOLATION = (
@@ -162,6 +163,7 @@ class BubblewrapSandbox(Closing):
         limit = self._follow(launch, limits, kept, started + limits.wall_seconds)
         code = launch.end()
         seconds = time.monotonic() - started
+        self._check_room(limits)
         kept.add(launch.rest_of_output())
         if limit == "closed":
             raise SandboxLost("the sandbox was closed while a command ran")
@@ -195,6 +197,11 @@ class BubblewrapSandbox(Closing):
                 if limit:
                     launch.kill()
                     return limit
+
+    def _check_room(self, limits: Limits) -> None:
+        """Raises SandboxLost where others on this machine left the command no room to write."""
+        if is_full(self.folder) and 2 * disk_bytes(self.folder) < limits.disk_bytes:
+            raise SandboxLost(f"No space left on device: scratch folder {self._backend.base} is full")
 
     def put(self, path: str, data: bytes) -> None:
         """Write a file; see `protocol.Sandbox.put`."""
@@ -239,7 +246,7 @@ class BubblewrapBackend:
             raise BackendMissing("no program `setpriv` (package util-linux), needed to leave root")
         self.toolbox = rootfs.read_toolbox(toolbox)
         self.filter = filter_program()
-        self.base = scratch_base()
+        self.base = runnable_base()
         self.prepare(bwrap)
         prune(self.base)
         self._probe()

@@ -13,12 +13,13 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from swelab.sandbox.protocol import SandboxLost
+from swelab.sandbox.protocol import BackendMissing, SandboxLost
 
 PREFIX = "swelab-sandbox-"
 UID_SLOTS = 4096
 MEMORY = "/dev/shm"
 MEMORY_BYTES = 4 << 30
+FULL_BYTES = 16 << 10
 _COPY = ("cp", "-dR", "--preserve=mode,timestamps", "--reflink=auto", "--")
 
 
@@ -33,6 +34,17 @@ def scratch_base() -> Path:
     return path
 
 
+def runnable_base() -> Path:
+    """As `scratch_base`, for copies that programs run from. Raises BackendMissing where none may."""
+    base = scratch_base()
+    if os.statvfs(base).f_flag & os.ST_NOEXEC:
+        raise BackendMissing(
+            f"scratch folder {base} is mounted noexec: no program of a task would start there; "
+            "set SWELAB_SCRATCH to a folder that programs may run from"
+        )
+    return base
+
+
 def _roomy(folder: str) -> bool:
     """Whether programs can be written to and run from `folder`, and MEMORY_BYTES are free there."""
     try:
@@ -41,6 +53,12 @@ def _roomy(folder: str) -> bool:
         return False
     free = facts.f_bavail * facts.f_frsize >= MEMORY_BYTES
     return free and not facts.f_flag & os.ST_NOEXEC and os.access(folder, os.W_OK | os.X_OK)
+
+
+def is_full(folder: Path) -> bool:
+    """Whether the file system of `folder` has no room for one more small file."""
+    facts = os.statvfs(folder)
+    return facts.f_bavail * facts.f_frsize < FULL_BYTES or bool(facts.f_files and not facts.f_favail)
 
 
 class ScratchFolder:

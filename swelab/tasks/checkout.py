@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from swelab.records import InputError, Record, sha256_file, shorten
-from swelab.sandbox.scratch import ScratchFolder, scratch_base
+from swelab.sandbox.scratch import ScratchFolder, copy_tree, is_full, scratch_base
 
 GIT_ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -49,9 +49,15 @@ def git(tree: Path, *arguments: str, data: bytes | None = None) -> subprocess.Co
 
 def _done(tree: Path, *arguments: str) -> None:
     """As `git`, but raises OSError when it fails."""
-    done = git(tree, *arguments)
+    _check(git(tree, *arguments), tree)
+
+
+def _check(done: subprocess.CompletedProcess[bytes], tree: Path) -> None:
+    """Raises OSError when git failed, with its number when the disk is full."""
     if done.returncode:
-        raise OSError(f"git {arguments[0]} in {tree}: {shorten(done.stderr.decode(errors='replace'))}")
+        fault = shorten(done.stderr.decode(errors="replace"))
+        full = os.strerror(errno.ENOSPC) in fault or is_full(tree)
+        raise OSError(errno.ENOSPC if full else errno.EIO, f"git in {tree} failed: {fault}", str(tree))
 
 
 @contextmanager
@@ -91,14 +97,16 @@ class RepoStore:
         The same task gives the same commit hash. Raises InputError when the bug's patch does not apply.
         """
         clean = self.clean_tree(task)
-        shutil.copytree(clean, destination, symlinks=True)
+        destination.mkdir(parents=True)
+        copy_tree(clean, destination, None)
         applied = git(destination, "apply", "--whitespace=nowarn", "-", data=encode_patch(task["patch"]))
         if applied.returncode:
             fault = shorten(applied.stderr.decode(errors="replace"))
-            if "No space left on device" in fault:
+            if os.strerror(errno.ENOSPC) in fault or is_full(destination):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(destination))
             raise InputError(f"the bug's patch does not apply: {fault}", task["instance_id"], "a git patch")
-        shutil.copytree(self._empty_repository(), destination / ".git")
+        (destination / ".git").mkdir()
+        copy_tree(self._empty_repository(), destination / ".git", None)
         for arguments in (["add", "-A", "-f"], ["commit", "-q", "-m", "base"]):
             _done(destination, *arguments)
 
@@ -177,5 +185,7 @@ def gold_patch(store: RepoStore, task: Record) -> str:
     with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
         tree = Path(scratch) / "tree"
         store.checkout(task, tree)
-        git(tree, "apply", "-R", "--whitespace=nowarn", "-", data=encode_patch(task["patch"]))
-        return decode_patch(git(tree, "diff", "--binary", "HEAD").stdout)
+        _check(git(tree, "apply", "-R", "--whitespace=nowarn", "-", data=encode_patch(task["patch"])), tree)
+        diff = git(tree, "diff", "--binary", "HEAD")
+        _check(diff, tree)
+        return decode_patch(diff.stdout)

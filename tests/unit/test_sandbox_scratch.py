@@ -8,11 +8,12 @@ import tempfile
 
 import pytest
 
-from swelab.sandbox import scratch
+from swelab.sandbox import open_backend, scratch
 from swelab.sandbox.protocol import BackendMissing, Limits, SandboxLost
 from swelab.sandbox.rootfs import read_toolbox
-from swelab.sandbox.scratch import PREFIX, ScratchFolder, UserId, copy_tree, prune, remove_tree
+from swelab.sandbox.scratch import PREFIX, ScratchFolder, UserId, copy_tree, prune, remove_tree, runnable_base
 from swelab.sandbox.watch import DiskMeter, disk_bytes, process_tree, usage
+from swelab.tasks.checkout import RepoStore
 
 
 def test_only_folders_without_a_living_owner_are_pruned(tmp_path):
@@ -101,6 +102,62 @@ def test_a_full_disk_is_an_os_error_that_says_so(tmp_path):
         assert caught.value.errno == errno.ENOSPC
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_scratch_folder_that_runs_no_programs_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("SWELAB_SCRATCH", str(tmp_path))
+    assert runnable_base() == tmp_path
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m,noexec", "none", str(tmp_path)], check=True)
+    try:
+        with pytest.raises(BackendMissing, match=f"{tmp_path} is mounted noexec.* set SWELAB_SCRATCH"):
+            open_backend("bubblewrap")
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A scratch folder with 4 MiB of room."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+@pytest.mark.real
+def test_a_command_that_others_leave_no_room_is_lost_not_failed(small, monkeypatch, tmp_path):
+    monkeypatch.setenv("SWELAB_SCRATCH", str(small))
+    (tmp_path / "tree").mkdir()
+    with open_backend("bubblewrap").start(tmp_path / "tree") as sandbox:
+        assert sandbox.exec("echo x > file").returncode == 0
+        subprocess.run(
+            ["dd", "if=/dev/zero", f"of={small}/others", "bs=64k"], capture_output=True, check=False
+        )
+        with pytest.raises(SandboxLost, match=f"No space left on device: scratch folder {small} is full"):
+            sandbox.exec("seq 100000 > more; true")
+        (small / "others").unlink()
+        assert sandbox.exec("seq 100000 > more").returncode == 0
+        own = Limits(disk_bytes=4 << 20)  # what a command fills itself is its own doing
+        assert sandbox.exec("cat /dev/zero > more", limits=own).returncode != 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_checkout_without_room_says_that_the_disk_is_full(small, repos_dir, task):
+    store = RepoStore(repos_dir, small / "trees")
+    store.clean_tree(task)
+    for kib in (0, 8, 40, 100):  # what gives way: the copy, the patch, the repository, the commit
+        subprocess.run(
+            ["dd", "if=/dev/zero", f"of={small}/others", "bs=4k"], capture_output=True, check=False
+        )
+        os.truncate(small / "others", os.path.getsize(small / "others") - (kib << 10))
+        with pytest.raises(OSError) as caught:
+            for number in range(9):
+                store.checkout(task, small / f"{kib}-{number}")
+        assert caught.value.errno == errno.ENOSPC and len(str(caught.value)) < 400
+        (small / "others").unlink()
 
 
 def test_trees_of_any_depth_and_mode_are_removed(tmp_path):
