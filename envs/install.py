@@ -7,7 +7,6 @@ installs at a time: it holds FOLDER.lock. Exit code 2 and one line when it canno
 
 import argparse
 import fcntl
-import getpass
 import hashlib
 import json
 import os
@@ -18,14 +17,13 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 ANSWERS_SECONDS = 8
-SIZES_GB = {"cpu": 3.7, "cuda": 6.9}
-MINUTES = {"cpu": "3 minutes", "cuda": "6 minutes"}
+SIZES_GB = {"cpu": 3.9, "cuda": 7.2}
+MINUTES = {"cpu": "3 minutes", "cuda": "6 to 15 minutes"}
 PLACES = ("target", "prefix", "root", "python", "constraint", "requirement", "no-deps", "dry-run", "editable")
 """What a pip.conf may not set: packages would go elsewhere, or others would come."""
 KEPT = set(
@@ -86,7 +84,9 @@ def install(args: argparse.Namespace) -> None:
             old.get(key, new[key]) != new[key] for key in ("folder", "python", "torch")
         ):
             remove(args.folder)
-            announce(args.folder, new["torch"])
+            if args.torch:
+                other = "cpu" if new["torch"] == "cuda" else "cuda"
+                announce(args.folder, new["torch"], f" (make TORCH={other} for the other build)")
         try:
             stamp.unlink(missing_ok=True)
             fill(args, new["torch"])
@@ -147,32 +147,19 @@ def take(holder, folder: Path) -> None:
         print(f"waiting: {who} installs {folder}; Ctrl-C ends the waiting", file=sys.stderr, flush=True)
         fcntl.flock(holder, fcntl.LOCK_EX)
     holder.truncate(0)
-    holder.write(
-        f"process {os.getpid()} of {account()} on {os.uname().nodename}, since {time.strftime('%H:%M')},"
-    )
+    here = f"process {os.getpid()} of user {os.getuid()} on {os.uname().nodename}"
+    holder.write(f"{here}, since {time.strftime('%H:%M')},")
     holder.flush()
 
 
-def account() -> str:
-    """The user's name, or number where there is no account."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"user {os.getuid()}"
-
-
-def announce(folder: Path, torch: str) -> None:
+def announce(folder: Path, torch: str, hint: str = "") -> None:
     """Says what is about to be fetched. Raises Failed where there is no room for it."""
-    if not torch:
-        return
-    free = shutil.disk_usage(folder.absolute().parent).free / 1e9
-    why = {"cpu": "make TORCH=cuda takes the CUDA build", "cuda": "make TORCH=cpu takes the small build"}
-    text = f"installing into {folder}: torch for {torch.upper()} ({why[torch]})"
-    print(f"{text}, {SIZES_GB[torch]} GB, about {MINUTES[torch]} ({free:.0f} GB are free)", flush=True)
-    if free < SIZES_GB[torch]:
-        raise Failed(
-            f"{folder.absolute().parent}: {free:.1f} GB are free; expected {SIZES_GB[torch]} or more"
-        )
+    size, place = SIZES_GB[torch], folder.absolute().parent
+    free = shutil.disk_usage(place).free / 1e9
+    text = f"installing into {folder}: torch for {torch.upper()}{hint}, {size} GB, about {MINUTES[torch]}"
+    print(f"{text} ({free:.0f} GB are free)", flush=True)
+    if free < size:
+        raise Failed(f"{place}: {free:.1f} GB are free; expected {size} or more")
 
 
 def remove(folder: Path) -> None:
@@ -254,11 +241,8 @@ def install_torch(pip: Pip, file: Path, kind: str, index: str) -> None:
         if missing and answers(f"{index}/torch/"):
             missing = pip.install("--no-deps", "--index-url", index, exact, quiet=True)
         if missing:
-            print(
-                f"pip's index has no CPU build of torch, nor has {index}; the CUDA build comes instead: "
-                f"{SIZES_GB['cuda']} GB, about {MINUTES['cuda']}",
-                flush=True,
-            )
+            print(f"neither pip's index nor {index} has a CPU build: the CUDA build comes instead")
+            announce(pip.folder, "cuda")
         pip.install("-r", str(file))
     cuda = run(
         [str(pip.folder / "bin/python"), "-c", "import torch; print(torch.version.cuda or '')"], "no torch"

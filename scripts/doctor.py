@@ -1,28 +1,54 @@
-"""Checks configs/site.yaml against the cluster it describes, from a login node; says what to fix."""
+"""Looks at this machine, and on a login node at the cluster of configs/site.yaml; says what to fix."""
 
 import argparse
+import sys
 from pathlib import Path
 
-from swelab.console import run_script
-from swelab.doctor import examine
-from swelab.records import Fault
-from swelab.site import SITE_FILE
+try:
+    from swelab import recipes
+    from swelab.checkup import look
+    from swelab.console import run_script
+    from swelab.doctor import at_cluster, examine
+    from swelab.experiment import load_experiment
+    from swelab.site import SITE_FILE
+except ModuleNotFoundError as error:
+    fix = "run make setup, then .venv/bin/python -m scripts.doctor"
+    sys.exit(f"error: no package {error.name} in {sys.prefix}; {fix}")
 
 
-def main() -> None:
+def main() -> int:
+    """0: all that is required is here; 1: some is missing, and the lines say what to do."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--site", type=Path, default=SITE_FILE, help="site file")
+    parser.add_argument("--site", type=Path, help=f"site file; default {SITE_FILE} where SLURM answers")
     parser.add_argument(
-        "--experiment", default="", help="look at this experiment's needs, not the file's own"
+        "--experiment", default="", help="look at this experiment's needs, not the settings' own"
     )
     parser.add_argument("--wait", type=int, default=120, help="seconds to wait for a free node")
     args = parser.parse_args()
-    faults = 0
-    for finding in examine(args.site, args.wait, args.experiment):
-        faults += not finding.good
-        print(f"{'ok ' if finding.good else 'FIX'}  {finding.text}", flush=True)
+    cluster = args.site is not None or at_cluster(SITE_FILE)
+    site_file = args.site or SITE_FILE
+    settings_file = site_file if cluster else Path("configs/config.yaml")
+    settings = recipes.load("config", settings_file)
+    plan = load_experiment(args.experiment or settings["experiment"])
+    print(f"This machine, for experiment {plan['name']}:", flush=True)
+    faults = tell(look(settings, plan, sandboxes=not cluster))
+    if cluster:
+        print(f"The cluster of {site_file}:", flush=True)
+        faults += tell(examine(site_file, args.wait, args.experiment))
+    else:
+        print(f"No SLURM controller answers here: {SITE_FILE} was not looked at (--site asks for it).")
     if faults:
-        raise Fault(f"{faults} to fix in {args.site} or on the cluster; the lines above say how")
+        print(f"error: {faults} to fix; the lines that begin with FIX say how", file=sys.stderr)
+    return min(faults, 1)
+
+
+def tell(findings) -> int:
+    """Prints findings as they come; how many are to fix."""
+    faults = 0
+    for finding in findings:
+        print(f"{finding.mark}  {finding.text}", flush=True)
+        faults += finding.mark == "FIX"
+    return faults
 
 
 if __name__ == "__main__":

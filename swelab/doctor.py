@@ -10,26 +10,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
 from swelab import recipes, slurm
-from swelab.experiment import key_variables, load_experiment
+from swelab.checkup import Finding
+from swelab.experiment import load_experiment
 from swelab.journal import lock
 from swelab.records import Fault, Record, shorten
 from swelab.site import environment, on_nodes, options, sandboxes_mb
 
 CLOCK_SECONDS = 5
 """Clocks further apart than this make files look older than what they were made from."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at. `text` says what was found, or else what to fix."""
-
-    good: bool
-    text: str
 
 
 def examine(site_file: Path, wait_seconds: int, experiment: str = "") -> Iterator[Finding]:
@@ -56,10 +48,22 @@ def examine(site_file: Path, wait_seconds: int, experiment: str = "") -> Iterato
         yield from check_partition(role, need, settings["site"], known)
     yield from check_polling()
     yield from check_account(settings["site"])
-    yield from check_tokens(plan)
     for role, need in wanted.items():
         if settings["site"]["partitions"][role] in known:
             yield from check_node(role, need, settings, wait_seconds)
+
+
+def at_cluster(site_file: Path) -> bool:
+    """Whether this is a cluster's login node: a site file, SLURM's programs, and a controller that is named.
+
+    A laptop with SLURM's packages alone has no controller to ask.
+    """
+    if not site_file.is_file() or any(not shutil.which(name) for name in slurm.PROGRAMS):
+        return False
+    try:
+        return bool(os.environ.get("SLURM_CONF")) or bool(slurm.ask("scontrol", "ping"))
+    except Fault:
+        return False
 
 
 def needs(settings: Record, plan: Record) -> dict[str, Record]:
@@ -156,16 +160,6 @@ def check_account(site: Record) -> Iterator[Finding]:
         )
     else:
         yield Finding(True, f"account: {given or 'the default one'}")
-
-
-def check_tokens(plan: Record) -> Iterator[Finding]:
-    """Whether the environment holds the tokens that the experiment's policies name."""
-    for name in [plan["expert"]["policy"], *plan["policies"]]:
-        for variable in key_variables(recipes.named("policy", name)):
-            if os.environ.get(variable):
-                yield Finding(True, f"policy {name}: {variable} is set")
-            else:
-                yield Finding(False, f"policy {name}: its token is missing; export {variable}=...")
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def look(folder: Path) -> Record:
         "time": time.time(),
         "gpus": len(list(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")))),
         "commands": _commands(),
-        "sandbox": _sandbox(),
+        "sandbox": sandbox_fault(),
         "route": _has_route(),
     }
 
@@ -76,12 +76,12 @@ def _commands() -> str:
     return shorten(done.stdout + done.stderr) if done.returncode else ""
 
 
-def _sandbox() -> str:
-    """Runs a command in a sandbox as rollouts and grading do."""
+def sandbox_fault(name: str | None = None) -> str:
+    """Why no command runs in a sandbox of a backend, by default of the one in use; "" where one does."""
     from swelab.sandbox import open_backend
 
     try:
-        backend = open_backend()
+        backend = open_backend(name)
         if backend.name != "bubblewrap":
             return ""  # its images are there only after they were pulled
         with tempfile.TemporaryDirectory() as tree, backend.start(Path(tree)) as sandbox:

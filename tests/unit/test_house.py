@@ -50,6 +50,8 @@ MAY_USE = {
     "sft": FOUNDATION | {"recorded", "sft", "tasks", "models", "trajectory_files"},
     "service": FOUNDATION | {"service"},
     "probe": FOUNDATION | {"sandbox"},
+    "checkup": FOUNDATION | {"probe", "sandbox"},
+    "doctor": FOUNDATION | {"checkup"},
     "scores": FOUNDATION | {"grading", "scores", "tasks"},
 }
 TORCH_ROOMS = ("swelab/sft/", "swelab/rl/", "swelab/models/shims/")

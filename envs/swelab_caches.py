@@ -1,4 +1,4 @@
-"""Python runs this when it starts in .venv: a user without a home folder keeps caches in the clone.
+"""Python imports this when it starts in .venv: users without a home folder keep caches in the clone.
 
 Snakemake and others write to ~/.cache before any code of ours runs; that fails for a user id without an
 account, and where the home folder is read-only.

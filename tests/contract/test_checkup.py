@@ -1,0 +1,126 @@
+"""The doctor where no cluster is: what is missing is one line that says what to do, and exit code 1."""
+
+import http.server
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+from tests.e2e.clone import make_clone
+
+EXPERIMENT = """\
+expert: {policy: mine, subsets: [drill-train]}
+sft: demo
+policies: [base, mine]
+benchmarks: [drill-heldout]
+compare: [base, mine]
+"""
+HOSTED = "kind: hosted\nscaffold: demo\nmodel: some/model\napi_base: %s\napi_key_env: [SOME_KEY, OTHER_KEY]\n"
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    return make_clone(tmp_path_factory.mktemp("doctor") / "swelab")
+
+
+@pytest.fixture
+def doctor(clone):
+    """The doctor's exit code, what it says is to fix, and all that it says."""
+
+    def run(*words, env=(), policy="", **settings):
+        toolbox = os.environ.get("SWELAB_TOOLBOX") or str(ROOT / ".venv-sandbox")
+        record = yaml.safe_load((ROOT / "configs/config.yaml").read_text())
+        (clone / "configs/config.yaml").write_text(yaml.safe_dump(record | {"toolbox": toolbox, **settings}))
+        (clone / "configs/policies/mine.yaml").write_text(policy or "kind: scripted\nscaffold: demo\n")
+        (clone / "configs/experiments/mine.yaml").write_text(EXPERIMENT)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
+        done = subprocess.run(
+            [sys.executable, "-m", "scripts.doctor", "--experiment", "mine" if policy else "demo", *words],
+            cwd=clone,
+            env={**kept, **dict(env)},
+            capture_output=True,
+            text=True,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        fixes = [line[5:] for line in done.stdout.splitlines() if line.startswith("FIX")]
+        return done.returncode, fixes, done.stdout + done.stderr
+
+    return run
+
+
+@pytest.mark.real
+def test_a_machine_that_has_all_is_sound_and_nothing_is_asked_of_a_cluster(doctor):
+    code, fixes, text = doctor()
+    assert code == 0 and not fixes, text
+    words = ["Python 3.11", "packages: all", "a command ran in one", "memory: ", "cores: ", "disk: "]
+    assert all(f"ok   {word}" in text or f"low  {word}" in text or word in text for word in words), text
+    assert "No SLURM controller answers here: configs/site.yaml was not looked at" in text
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        (
+            {"backend": "docker", "env": {"DOCKER_HOST": "unix:///no/engine"}},
+            ["sandboxes (docker)", "/no/engine", "start the engine, or set DOCKER_HOST"],
+        ),
+        (
+            {"toolbox": "/no/toolbox"},
+            ["sandboxes (bubblewrap)", "no Python venv for sandboxes at /no/toolbox"],
+        ),
+        ({"env": {"PATH": "/nonexistent"}}, ["no git patch", "apt-get install git patch"]),
+    ],
+    ids=["engine", "toolbox", "programs"],
+)
+def test_what_is_missing_is_one_line_with_what_to_do(doctor, changes, words):
+    code, fixes, text = doctor(**changes)
+    assert code == 1 and any(all(word in fix for word in words) for fix in fixes), text
+    assert text.splitlines()[-1].startswith(f"error: {len(fixes)} to fix")
+
+
+def test_keys_are_named_and_never_shown_and_a_dead_service_is_found(doctor):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    url = f"http://127.0.0.1:{server.server_port}/v1"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    env = {"SOME_KEY": "do-not-show-me", "http_proxy": "http://127.0.0.1:9", "no_proxy": ""}
+    code, fixes, text = doctor(policy=HOSTED % url, env=env)
+    assert code == 1 and fixes == ["policy mine: its token is missing; export OTHER_KEY=..."], text
+    assert "policy mine: SOME_KEY is set" in text and "do-not-show-me" not in text
+    assert f"policy mine: {url} answers" in text  # it knows no such path, but it is there
+    server.shutdown()
+    server.server_close()
+    code, fixes, text = doctor(policy=HOSTED % url, env=env | {"OTHER_KEY": "x"})
+    assert code == 1 and len(fixes) == 1, text
+    assert f"{url} does not answer" in fixes[0] and "configs/policies/mine.yaml" in fixes[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ("size=64m,noexec", ["is mounted noexec"]),
+        ("size=64m", ["0.1 GiB free; expected 1 or more", "SWELAB_SCRATCH"]),
+    ],
+    ids=["noexec", "small"],
+)
+def test_the_scratch_folder_is_looked_at(doctor, tmp_path, options, words):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(tmp_path)], check=True)
+    try:
+        code, fixes, text = doctor(env={"SWELAB_SCRATCH": str(tmp_path)})
+        assert code == 1 and any(all(word in fix for word in words) for fix in fixes), text
+    finally:
+        subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+
+
+def test_a_python_without_the_packages_is_told_where_they_are(tmp_path):
+    subprocess.run([sys._base_executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
+    done = subprocess.run(
+        [tmp_path / "bare/bin/python", "-m", "scripts.doctor"], capture_output=True, text=True
+    )
+    assert done.returncode == 1 and done.stderr.startswith("error: no package ")
+    assert "run make setup, then .venv/bin/python -m scripts.doctor" in done.stderr
