@@ -32,7 +32,6 @@ KEPT = set(
     "DISABLE_PIP_VERSION_CHECK".split()
 )
 """Variables PIP_... that say where packages come from, and how. All others are left out."""
-NO_MATCH = "No matching distribution found"
 
 
 class Failed(Exception):
@@ -218,7 +217,7 @@ class Pip:
             text=True,
             errors="replace",
         )
-        if quiet and NO_MATCH in done.stderr:
+        if quiet and "No matching distribution found" in done.stderr:
             return done.stderr
         sys.stderr.write(done.stderr)
         if done.returncode:
