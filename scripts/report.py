@@ -5,6 +5,7 @@ from pathlib import Path
 
 from swelab.console import run_script
 from swelab.records import write_bytes
+from swelab.scores.attempts import PACKED
 from swelab.scores.evidence import gather
 from swelab.scores.layout import Layout
 from swelab.scores.report import render
@@ -17,9 +18,9 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
     parser.add_argument("--configs", type=Path, default=Path("configs"), help="folder of all recipes")
     parser.add_argument(
-        "--trajectories", type=int, default=100, help="trajectories of a run in the page, at most"
+        "--trajectories", type=int, default=PACKED, help="attempts of a run with all their steps, at most"
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of their sample")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the order in which they are taken")
     parser.add_argument("--output", type=Path, required=True, help="the page")
     args = parser.parse_args()
     layout = Layout.of(args.experiment, args.results, args.configs)
@@ -27,7 +28,7 @@ def main() -> None:
     page = render(evidence).encode()
     write_bytes(args.output, page)
     total = sum(run.total for run in evidence.runs)
-    print(f"{args.output}: {len(page) / 1e6:.1f} MB on {total:,} trajectories")
+    print(f"{args.output}: {len(page) / 1e6:.1f} MB on {total:,} attempts")
 
 
 if __name__ == "__main__":

@@ -1,24 +1,27 @@
 """What the report shows, read from the results of one experiment.
 
-Trajectories and grades are streamed, shard by shard; only counts and the sampled trajectories stay
-in memory, so that 50,000 instances need no more than 50 do.
+Trajectories and grades are streamed, shard by shard (`attempts`); only counts and a bounded number of
+attempts stay in memory.
 """
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from swelab.grading.report import validation
 from swelab.records import InputError, Record, check, read_json, read_jsonl
+from swelab.scores.attempts import LISTED, PACKED, PACKED_BYTES, Attempts, Wanted, names_of, read_attempts
 from swelab.scores.layout import Layout
-from swelab.scores.trajectories import PATCH_CHARACTERS, cut, sample, tokens, turns, view, visible, with_grade
-from swelab.shards import attempt_name
+from swelab.scores.stages import Stage, jobs_of
+from swelab.scores.trajectories import PATCH_CHARACTERS, cut, in_order, visible
 from swelab.tasks.locks import read_kept, read_lock
 
 DROPPED = 50
 """Tasks that validation left out that are named in the page, at most, of each kind in each subset."""
+STEP_COLUMNS = ("step", "loss", "lr", "grad_norm", "tokens_per_second")
+"""What the page draws of a training step."""
 GROUPS = {"op": "Mutation operator", "repo": "Repository"}
 """Fields of a task that resolve rates are broken down by."""
 
@@ -31,10 +34,8 @@ class Run:
     subset: str
     scored: bool
     report: Record
-    turns: Counter[int] = field(default_factory=Counter)
-    tokens: Counter[int] = field(default_factory=Counter)
     groups: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
-    shown: list[Record] = field(default_factory=list)
+    attempts: Attempts = field(default_factory=Attempts)
     samples: int = 1
 
     @property
@@ -58,9 +59,9 @@ class Evidence:
     verified: Record
     labels: dict[str, str]
     runs: list[Run] = field(default_factory=list)
-    tasks: dict[str, dict[str, Record]] = field(default_factory=dict)
     gates: dict[str, Record] = field(default_factory=dict)
-    losses: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    training: dict[str, list[Record]] = field(default_factory=dict)
+    jobs: list[Stage] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     manifests: dict[Path, Record] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
@@ -94,19 +95,35 @@ def gather(layout: Layout, verified: Path, limit: int, seed: int) -> Evidence:
     check(record, "verified_score", verified)
     evidence = Evidence(layout, record, policy_labels(layout))
     for subset in layout.subsets:
-        lock = gather_gate(evidence, subset)
-        rows = read_kept(layout.tasks(subset), lock)
-        groups = {task["instance_id"]: groups_of(task) for task in rows}
-        chosen = sample(groups, limit, seed)
-        shown = read_kept(layout.tasks(subset), lock, chosen.__contains__)
-        evidence.tasks[subset] = {task["instance_id"]: task_view(task) for task in shown}
-        evidence.runs += [
-            read_run(layout, policy, subset, scored, groups, chosen)
-            for policy, mine, scored in layout.runs
-            if mine == subset
-        ]
+        gather_runs(evidence, subset, limit, seed)
     gather_training(evidence)
+    evidence.jobs = jobs_of(layout)
     return evidence
+
+
+def gather_runs(evidence: Evidence, subset: str, limit: int, seed: int) -> None:
+    """Adds every run on a subset. Raises InputError as `gather` does."""
+    layout, share = evidence.layout, max(1, len(evidence.layout.runs))
+    lock = gather_gate(evidence, subset)
+    tasks = {task["instance_id"]: groups_of(task) for task in read_kept(layout.tasks(subset), lock)}
+    runs, orders = [], []
+    for policy, mine, scored in layout.runs:
+        if mine == subset:
+            reports = read_reports(layout, policy, subset, tasks)
+            runs.append(run_of(policy, subset, scored, reports, tasks))
+            statuses = ({name: row["status"] for name, row in each["instances"].items()} for each in reports)
+            orders.append(in_order(statuses, seed)[: LISTED // share])
+    packs = min(limit, PACKED // share)
+    chosen = {name for order in orders for name, _ in order[:packs]}
+    shown = {
+        task["instance_id"]: task_view(task)
+        for task in read_kept(layout.tasks(subset), lock, chosen.__contains__)
+    }
+    for run, order in zip(runs, orders, strict=True):
+        places = {name: place for place, name in enumerate(names_of(order))}
+        wanted = Wanted(places, packs, PACKED_BYTES // share)
+        run.attempts = read_attempts(layout, run.policy, subset, wanted, tasks, shown)
+    evidence.runs += runs
 
 
 def gather_gate(evidence: Evidence, subset: str) -> Path | None:
@@ -129,10 +146,8 @@ def policy_labels(layout: Layout) -> dict[str, str]:
 
 
 def task_view(task: Record) -> Record:
-    """What the viewer shows of a task beside its trajectories."""
+    """What the viewer shows of a task besides its trajectories: its function and the change that broke it."""
     return {
-        "op": visible(str(task.get("op", ""))),
-        "repo": repo_name(task),
         "function": visible(str(task.get("function", ""))),
         "bug": cut(task["patch"], PATCH_CHARACTERS),
     }
@@ -149,14 +164,10 @@ def groups_of(task: Record) -> dict[str, str]:
     return {name: sys.intern(value) for name, value in named.items()}
 
 
-def read_run(
-    layout: Layout, policy: str, subset: str, scored: bool, tasks: dict[str, dict[str, str]], chosen: set[str]
-) -> Run:
-    """Counts of one policy on one subset, and the chosen trajectories with their grades.
+def read_reports(layout: Layout, policy: str, subset: str, tasks: Mapping[str, Record]) -> list[Record]:
+    """The grading report of each sample of a policy on a subset.
 
-    tasks: the values of GROUPS by instance id.
-
-    Raises InputError when the report, the rollouts and the grades do not speak of the same instances.
+    Raises InputError when one is missing, or speaks of instances that are no tasks.
     """
     reports = []
     for path in layout.reports(policy, subset):
@@ -165,12 +176,16 @@ def read_run(
         strangers = sorted(set(report["instances"]) - set(tasks))
         if strangers:
             raise InputError(f"{len(strangers)} instances of no task, such as {strangers[0]}", path)
+    return reports
+
+
+def run_of(policy: str, subset: str, scored: bool, reports: list[Record], tasks: Mapping[str, Record]) -> Run:
+    """Counts of one policy on one subset, without its attempts. tasks: values of GROUPS by instance id."""
     run = Run(policy, subset, scored, counts_of(reports), samples=len(reports))
     for name in GROUPS:
         table = run.groups.setdefault(name, {})
         for key, verdict in (row for report in reports for row in report["instances"].items()):
             table.setdefault(tasks[key][name], Counter())[verdict["status"]] += 1
-    read_attempts(run, layout, chosen)
     return run
 
 
@@ -186,45 +201,47 @@ def counts_of(reports: list[Record]) -> Record:
     return found
 
 
-def read_attempts(run: Run, layout: Layout, chosen: set[str]) -> None:
-    """Turns and tokens of a run's trajectories, and those of the chosen instances with their grades.
-
-    Raises InputError when one of these has no grade.
-    """
-    policy, subset = run.policy, run.subset
-    kept: dict[str, Record] = {}
-    for row in rows_of(layout.shards("rollouts", policy, subset)):
-        run.turns[turns(row)] += 1
-        if used := tokens(row):
-            run.tokens[used] += 1
-        if row["instance_id"] in chosen:
-            kept[attempt_name(row)] = view(row)
-    for grade in rows_of(layout.shards("grades", policy, subset)):
-        if (name := attempt_name(grade)) in kept:
-            run.shown.append(with_grade(kept.pop(name), grade))
-    if kept:
-        where = layout.reports(policy, subset)[0].parent
-        raise InputError(f"{len(kept)} rollouts without a grade, such as {min(kept)}", where)
-    run.shown.sort(key=lambda shown: (shown.get("task", shown["id"]), shown.get("sample", 0)))
-
-
-def rows_of(shards: list[Path]) -> Iterator[Record]:
-    """The rows of all shards, streamed."""
-    for shard in shards:
-        yield from read_jsonl(shard)
-
-
 def gather_training(evidence: Evidence) -> None:
     """Losses, lengths and manifests, as far as they are there; what is not goes into `missing`."""
     layout = evidence.layout
     for title, file in layout.losses.items():
         if present(file, evidence):
-            evidence.losses[title] = [(int(row["step"]), float(row["loss"])) for row in read_jsonl(file)]
+            evidence.training[title] = read_steps(file)
     if present(layout.lengths, evidence):
         evidence.lengths = read_lengths(layout.lengths)
     for file in layout.manifests():
         if present(file, evidence):
             evidence.manifests[file] = read_json(file)
+
+
+def read_steps(losses: Path) -> list[Record]:
+    """What each training step did: the rows of `metrics.tsv` next to the losses where it is, else the losses.
+
+    Values are numbers, or missing. Raises InputError when a row has no step or no loss.
+    """
+    metrics = losses.with_name("metrics.tsv")
+    if losses.name == "loss.jsonl" and metrics.is_file():
+        lines = metrics.read_text(encoding="utf-8").splitlines()
+        names = lines[0].split("\t")
+        rows: Iterable[Record] = (dict(zip(names, line.split("\t"))) for line in lines[1:] if line)
+        where = metrics
+    else:
+        rows, where = read_jsonl(losses), losses
+    found = []
+    for row in rows:
+        kept = {name: as_number(row.get(name)) for name in STEP_COLUMNS}
+        if kept["step"] is None or kept["loss"] is None:
+            raise InputError("a row without a step or a loss", where, "numbers")
+        found.append({name: value for name, value in kept.items() if value is not None})
+    return found
+
+
+def as_number(value: object) -> float | None:
+    """The number that `value` is or is written as, else None."""
+    try:
+        return None if value is None or value == "" else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
 
 
 def present(file: Path, evidence: Evidence) -> bool:

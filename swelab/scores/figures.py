@@ -93,12 +93,15 @@ def anchor(share: float) -> str:
     return "start" if share <= 0 else "end" if share >= 1 else "middle"
 
 
-def stacked(counts: Mapping[str, int], title: str, css: str = "status") -> str:
-    """One horizontal bar of shares in the order of `counts`; the fill of each part is `<css>-<name>`."""
+def stacked(counts: Mapping[str, int], title: str, names: Mapping[str, str], css: str = "status") -> str:
+    """One horizontal bar of shares in the order of `counts`; the fill of each part is `<css>-<name>`.
+
+    names: what a reader calls each part.
+    """
     total, left, body = sum(counts.values()), 0, ""
     for name, count in counts.items():
         if count:
-            told = f"{name.replace('_', ' ')}: {count:,} of {total:,} ({count / total:.1%})"
+            told = f"{names.get(name, name)}: {count:,} of {total:,} ({count / total:.1%})"
             body += (
                 f'<rect class="{css}-{escape(name)}" x="{percent(left / total)}" y="0" height="100%" '
                 f'width="{percent(count / total)}"><title>{escape(told)}</title></rect>'
@@ -108,9 +111,17 @@ def stacked(counts: Mapping[str, int], title: str, css: str = "status") -> str:
 
 
 def histogram(
-    values: Mapping[int, int], title: str, series: int = 1, bins: int = 24, mark: int | None = None
+    values: Mapping[int, int],
+    title: str,
+    axes: tuple[str, str],
+    series: int = 1,
+    bins: int = 24,
+    mark: int | None = None,
 ) -> str:
-    """A histogram of `values` (number -> count) with its axes; `mark` draws a limit at that value."""
+    """A histogram of `values` (number -> count); `mark` draws a limit at that value.
+
+    axes: the names of the horizontal and the vertical axis.
+    """
     edges, heights = binned(values, bins, mark)
     first, span, top = edges[0], edges[-1] - edges[0], max(heights)
     body = y_axis(nice_ticks(0, top), 0, top)
@@ -128,7 +139,7 @@ def histogram(
     if mark is not None:
         at = percent((mark - first) / span)
         body += f'<line class="limit" x1="{at}" x2="{at}" y1="0" y2="100%"/>'
-    return svg(body, title, 150)
+    return svg(body + axis_names(axes), title, 150)
 
 
 def binned(values: Mapping[int, int], bins: int, mark: int | None = None) -> tuple[list[int], list[int]]:
@@ -144,15 +155,17 @@ def binned(values: Mapping[int, int], bins: int, mark: int | None = None) -> tup
     return edges, heights
 
 
-def curve(points: Sequence[tuple[int, float]], title: str, series: int = 1) -> str:
-    """A loss curve over steps: means of equal bins, with the range inside each bin behind them.
+def curve(points: Sequence[tuple[float, float]], title: str, axes: tuple[str, str], series: int = 1) -> str:
+    """A curve over steps: means of equal bins, with the range inside each bin behind them.
 
-    The axis is logarithmic when the values span more than a factor of 30. Points that are not
-    finite are left out; the caller says so.
+    axes: the names of the horizontal and the vertical axis. The vertical one is logarithmic, and says so,
+    when the values span more than a factor of 30. Points that are not finite are left out; the caller
+    says so.
     """
-    rows = thinned([(step, loss) for step, loss in points if math.isfinite(loss)])
+    rows = thinned([(step, value) for step, value in points if math.isfinite(value)])
     top, bottom = max(row[3] for row in rows), min(row[2] for row in rows)
     logarithmic = bottom > 0 and top / bottom > 30
+    names = (axes[0], f"{axes[1]}, log scale" if logarithmic else axes[1])
     ticks = decades(bottom, top) if logarithmic else nice_ticks(0, top)
     low, high = min(ticks[0], bottom), max(ticks[-1], top)
     high = high if high > low else low + 1
@@ -174,11 +187,20 @@ def curve(points: Sequence[tuple[int, float]], title: str, series: int = 1) -> s
         f'<polygon class="band" points="{" ".join(band)}"/>'
         f'<polyline class="curve" vector-effect="non-scaling-stroke" points="{mean}"/></svg>'
     )
-    axes = y_axis(ticks, low, high, logarithmic) + x_axis(nice_ticks(first, last), first, last)
-    return svg(axes + inner, title, 190)
+    scales = y_axis(ticks, low, high, logarithmic) + x_axis(nice_ticks(first, last), first, last)
+    return svg(scales + inner + axis_names(names), title, 190)
 
 
-def thinned(points: Sequence[tuple[int, float]]) -> list[tuple[float, float, float, float]]:
+def axis_names(names: tuple[str, str]) -> str:
+    """The names of the horizontal axis, below its right end, and of the vertical one, above its top."""
+    across, up = map(escape, names)
+    return (
+        f'<text class="tick name" x="100%" y="100%" dy="33" text-anchor="end">{across}</text>'
+        f'<text class="tick name" x="-38" y="-12">{up}</text>'
+    )
+
+
+def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float, float, float]]:
     """At most POINTS rows of step, mean, least, most."""
     size = max(1, math.ceil(len(points) / POINTS))
     rows = []

@@ -8,6 +8,8 @@ from swelab.records import Record
 from swelab.scores import figures, infrastructure, precision, validation
 from swelab.scores.evidence import GROUPS, Evidence
 from swelab.scores.markup import (
+    OUTCOME_WORDS,
+    STATUS_WORDS,
     bar_row,
     code,
     muted,
@@ -19,6 +21,7 @@ from swelab.scores.markup import (
     series_of,
     signed,
     span,
+    status_words,
     table,
 )
 
@@ -30,22 +33,22 @@ SIGNS = {"gained": "+", "lost": "\u2212", "both": "\u2713", "neither": ""}
 
 
 def headline(evidence: Evidence) -> str:
-    """What was run, in a few sentences; both rates; and each task of the benchmark as a square."""
-    test = evidence.verified["comparison"]
-    rates = "".join(big_rate(evidence, name) for name in (test["from"], test["to"]))
-    return (
-        f'<p class="lede">{lede(evidence)}</p><div class="rates">{rates}{change(test)}</div>'
-        f"{squares(evidence)}"
-    )
+    """What was run, in a few sentences; of every benchmark both rates, and each task as a square."""
+    parts = infrastructure.first_line(evidence) + f'<p class="lede">{lede(evidence)}</p>'
+    for side in sides(evidence):
+        test = side["comparison"]
+        rates = "".join(big_rate(evidence, side, test[which]) for which in ("from", "to"))
+        name, size = escape(side["benchmark"]["name"]), f"{side['benchmark']['size']:,} held-out tasks"
+        parts += (
+            f'<section class="bench" aria-label="{name}"><h2 class="bench-name">{name} {muted(size)}</h2>'
+            f'<div class="rates">{rates}{change(test)}</div>{squares(evidence, side)}</section>'
+        )
+    return parts
 
 
 def lede(evidence: Evidence) -> str:
     """What was run, as a person would say it."""
-    layout, test, benchmark = (
-        evidence.layout,
-        evidence.verified["comparison"],
-        evidence.verified["benchmark"],
-    )
+    layout, test = evidence.layout, evidence.verified["comparison"]
     expert = escape(evidence.label(layout.expert))
     expert = f"A {expert}" if expert.startswith("scripted policy") else f"The policy {expert}"
     often = precision.attempted(evidence, [test["from"], test["to"]])
@@ -57,20 +60,23 @@ def lede(evidence: Evidence) -> str:
     before, after = (f"<b>{escape(evidence.label(test[side]))}</b>" for side in ("from", "to"))
     tuned = layout.recipe("policy", test["to"]).get("weights") == f"sft:{layout.experiment['sft']}"
     who = f"Before ({before}) and after ({after}), the model" if tuned else f"Each of {before} and {after}"
+    names = [f'<b class="nowrap">{escape(side["benchmark"]["name"])}</b>' for side in sides(evidence)]
+    size = sum(side["benchmark"]["size"] for side in sides(evidence))
     return (
         f"{expert} resolved {resolved:,} of {total:,} {unit}. A base model was fine-tuned on {rows} "
-        f"made from those trajectories alone. {who} attempted the {benchmark['size']:,} held-out tasks of "
-        f'<b class="nowrap">{escape(benchmark["name"])}</b> {often}{apart(evidence)}.'
+        f"made from those trajectories alone. {who} attempted each of the {size:,} held-out tasks of "
+        f"{' and '.join(names)} {often}.{apart(evidence)}"
     )
 
 
 def apart(evidence: Evidence) -> str:
-    """What the held-out tasks provably do not share with the train tasks, or ''."""
+    """A sentence on what the held-out tasks do not share with the train tasks, as was checked, or ''."""
     verdict = evidence.manifest(evidence.layout.disjoint)
     if not verdict.get("disjoint"):
         return ""
     functions = verdict.get("heldout", {}).get("function")
-    return f"; they share no {'function and no bug' if functions else 'bug'} with the train tasks"
+    shared = "function and no bug" if functions else "bug"
+    return f" The held-out tasks share no {shared} with the train tasks."
 
 
 def change(test: Record) -> str:
@@ -86,9 +92,9 @@ def change(test: Record) -> str:
     )
 
 
-def big_rate(evidence: Evidence, name: str) -> str:
-    """A policy's rate on the headline benchmark, large."""
-    policy = evidence.verified["policies"][name]
+def big_rate(evidence: Evidence, side: Record, name: str) -> str:
+    """A policy's rate on a benchmark, large."""
+    policy = side["policies"][name]
     unit = f" in {precision.runs_of(policy)} runs" if precision.runs_of(policy) > 1 else ""
     return (
         f'<div class="rate"><p class="who">{policy_name(evidence, name)}</p>'
@@ -99,9 +105,9 @@ def big_rate(evidence: Evidence, name: str) -> str:
     )
 
 
-def squares(evidence: Evidence) -> str:
-    """The pairs of the headline comparison, one square a task (or several, which is then said)."""
-    test = evidence.verified["comparison"]
+def squares(evidence: Evidence, side: Record) -> str:
+    """The pairs of a benchmark's comparison, one square a task (or several, which is then said)."""
+    test = side["comparison"]
     if not test["pairs"]:
         return ""
     before, after = (escape(evidence.label(test[side])) for side in ("from", "to"))
@@ -125,10 +131,10 @@ def squares(evidence: Evidence) -> str:
     )
     unit = "One square is one task" if each == 1 else f"One square is about {each:,} tasks"
     out = test["excluded_infra_errors"]
-    left = f" Not drawn: {out:,} that either side lost to infrastructure." if out else ""
+    left = f" Tasks that one side or both lost to infrastructure are not drawn: {out:,}." if out else ""
     return (
         f'<figure class="pairs"><div class="squares" aria-hidden="true">{cells}</div>'
-        f"<figcaption>{unit} of {escape(evidence.verified['benchmark']['name'])}, attempted by both.{left}"
+        f"<figcaption>{unit} of {escape(side['benchmark']['name'])}, attempted by both.{left}"
         f'<ul class="keys">{keys}</ul></figcaption></figure>'
     )
 
@@ -210,8 +216,8 @@ def comparison_table(evidence: Evidence) -> str:
     caption = f"From {evidence.label(test['from'])} to {evidence.label(test['to'])}, on the same tasks"
     return table(head, rows, caption) + note(
         f"p: {escape(test['methods']['test'])}. Interval: {escape(test['methods']['interval'])}. "
-        "Detectable: the smallest true difference, in points, that is found with power "
-        f"{test['power']:.0%} at the discordance seen."
+        f"Detectable: a true difference of that many points is found in {test['power']:.0%} of such "
+        "experiments, if as many tasks change sides as here."
     )
 
 
@@ -220,35 +226,35 @@ def outcomes(evidence: Evidence) -> str:
     rows = ""
     for run in evidence.runs:
         counts = {status: run.report["statuses"].get(status, 0) for status in STATUSES}
-        told = ", ".join(f"{status.replace('_', ' ')} {count:,}" for status, count in counts.items())
+        told = ", ".join(f"{status_words(status)} {count:,}" for status, count in counts.items())
         title = f"{evidence.label(run.policy)} on {run.subset}: {told}"
         rows += bar_row(
             run_name(evidence, run),
-            figures.stacked(counts, title),
+            figures.stacked(counts, title, names=STATUS_WORDS),
             f"{run.resolved:,}/{run.total:,} resolved",
         )
     keys = "".join(
-        f"<li>{figures.legend_swatch(f'status-{status}')} {status.replace('_', ' ')}</li>"
-        for status in STATUSES
+        f"<li>{figures.legend_swatch(f'status-{status}')} {status_words(status)}</li>" for status in STATUSES
     )
-    axis = bar_row("", figures.share_axis("share of tasks, %"), "")
+    axis = bar_row("", figures.share_axis("share of attempts, %"), "")
     found = {name for run in evidence.runs for name in run.report.get("outcomes", {})}
     ends = sorted(found, key=lambda name: (name != "submitted", name))
     return (
         f'<ul class="keys">{keys}</ul><div class="bars">{rows}{axis}</div>'
-        + count_table(evidence, "statuses", STATUSES, "Verdicts of the grader, tasks")
+        + count_table(evidence, "statuses", STATUS_WORDS, list(STATUSES), "Verdicts, by attempts")
         + infrastructure.both_rates(evidence)
-        + count_table(evidence, "outcomes", ends, "How rollouts ended, tasks")
+        + count_table(evidence, "outcomes", OUTCOME_WORDS, ends, "Why rollouts ended, by attempts")
     )
 
 
-def count_table(evidence: Evidence, field: str, names: list[str] | tuple[str, ...], caption: str) -> str:
+def count_table(evidence: Evidence, field: str, words: dict[str, str], names: list[str], caption: str) -> str:
     """Counts by name from every run's report."""
     rows = [
         [run_name(evidence, run), *(f"{run.report.get(field, {}).get(name, 0):,}" for name in names)]
         for run in evidence.runs
     ]
-    return table(["Run", *(escape(name.replace("_", " ")) for name in names)], rows, caption)
+    head = [escape(words.get(name, name.replace("_", " "))) for name in names]
+    return table(["Run", *head], rows, caption)
 
 
 def breakdown(evidence: Evidence) -> str:

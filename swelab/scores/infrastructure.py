@@ -8,6 +8,25 @@ from swelab.scores.markup import note, points, run_name, span, table
 from swelab.scores.score import rate
 
 
+def first_line(evidence: Evidence) -> str:
+    """The first line of the page where attempts of a scored run were lost: how many, and what rates mean."""
+    lost = lost_attempts(evidence)
+    if not lost:
+        return ""
+    total = sum(run.total for run in evidence.runs if run.scored)
+    told = (
+        f"{lost:,} of {total:,} scored attempts were lost to infrastructure: the sandbox or the model "
+        "failed, so nothing is known about the policy. The rates below count them as not resolved. "
+        "Next to each rate stands the rate without them."
+    )
+    return f'<p class="note warn first-line">{told}</p>'
+
+
+def lost_attempts(evidence: Evidence) -> int:
+    """Attempts of scored runs that were lost to infrastructure."""
+    return sum(lost_of(run) for run in evidence.runs if run.scored)
+
+
 def lost_rate(policy: Record) -> str:
     """How many tasks were lost to infrastructure and the rate without them; '' when none was."""
     if not policy["infra_errors"]:

@@ -66,6 +66,10 @@ class Layout:
         pattern = (self.results / stage / "{policy}/{subset}/{shard}.jsonl").as_posix()
         return [Path(name) for name in shard_paths(pattern, policy, subset, self.configs)]
 
+    def rollouts(self, policy: str, subset: str) -> str:
+        """The folder of a policy's trajectories on a subset."""
+        return (self.results / "rollouts" / policy / subset).as_posix()
+
     @property
     def sft(self) -> Path:
         return self.results / "sft" / self.experiment["sft"]

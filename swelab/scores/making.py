@@ -10,36 +10,64 @@ from swelab.grading.report import STATUSES
 from swelab.records import Record
 from swelab.scores import figures, validation
 from swelab.scores.evidence import Evidence, drops
-from swelab.scores.markup import code, note, policy_name, run_name, series_of, table
+from swelab.scores.markup import (
+    code,
+    note,
+    outcome_words,
+    policy_name,
+    run_name,
+    series_of,
+    status_words,
+    table,
+)
 from swelab.scores.trajectories import cut
 
 MANIFEST_CHARACTERS = 12_000
 
 
+MEASURES = {
+    "loss": ("Loss", "loss per token"),
+    "lr": ("Learning rate", "learning rate"),
+    "grad_norm": ("Gradient norm", "norm before clipping"),
+    "tokens_per_second": ("Speed", "tokens per second"),
+}
+"""What is drawn of training, by the column of its records: title of the chart, name of its vertical axis."""
+
+
 def training(evidence: Evidence) -> str:
-    """Loss curves of the base model and of the fine-tuning."""
-    charts = "".join(
-        loss_chart(title, curve, series) for series, (title, curve) in enumerate(evidence.losses.items())
-    )
-    return f'<div class="charts two">{charts}</div>' if charts else note("No losses were recorded.")
+    """Loss, learning rate, gradient norm and speed by step of each training, as far as recorded."""
+    parts = ""
+    for series, (title, steps) in enumerate(evidence.training.items()):
+        charts = "".join(measure_chart(measure, steps, series) for measure in MEASURES)
+        told = "" if len(missing := absent_measures(steps)) == 0 else f" Not recorded: {', '.join(missing)}."
+        parts += f'<h3>{escape(title)}</h3><div class="charts two">{charts}</div>' + note(
+            f"{len(steps):,} steps. A curve is the mean of neighbouring steps, its band their range.{told}"
+        )
+    return parts or note("No training was recorded.")
 
 
-def loss_chart(title: str, curve: list[tuple[int, float]], series: int) -> str:
-    """One loss curve; says so when there is no finite loss to draw."""
-    finite = [(step, loss) for step, loss in curve if math.isfinite(loss)]
+def absent_measures(steps: list[Record]) -> list[str]:
+    """Titles of the measures that no step has."""
+    return [title.lower() for name, (title, _) in MEASURES.items() if not any(name in row for row in steps)]
+
+
+def measure_chart(measure: str, steps: list[Record], series: int) -> str:
+    """One measure by step; '' where it was not recorded; says so when no value is finite."""
+    curve = [(row["step"], row[measure]) for row in steps if measure in row]
+    if not curve:
+        return ""
+    title, name = MEASURES[measure]
+    finite = [(step, value) for step, value in curve if math.isfinite(value)]
     if not finite:
-        return note(f"{escape(title)}: no finite loss among {len(curve):,} steps.", warns=True)
-    tail = [loss for _, loss in finite[-max(1, len(finite) // 20) :]]
-    last = sum(tail) / len(tail)
+        return note(f"{title}: no finite value among {len(curve):,} steps.", warns=True)
+    tail = [value for _, value in finite[-max(1, len(finite) // 20) :]]
+    first, last = finite[0][1], sum(tail) / len(tail)
     odd = len(curve) - len(finite)
-    left = f" {odd:,} steps without a finite loss are not drawn." if odd else ""
-    told = f"{title}: loss from {finite[0][1]:.3g} to {last:.3g} over {len(curve):,} steps"
-    return chart(
-        escape(title),
-        figures.curve(finite, told, series),
-        f"Loss by step: {finite[0][1]:.3g} at the first of {len(curve):,} steps, {last:.3g} on average over "
-        f"the last twentieth.{left}",
-    )
+    left = f" {odd:,} steps without a finite value are not drawn." if odd else ""
+    when = f"the mean of the last {len(tail):,} steps" if len(tail) > 1 else "the last"
+    told = f"{first:,.4g} at the first step, {last:,.4g} at {when}."
+    drawn = figures.curve(finite, f"{title} by step: {told}", ("step", name), series)
+    return chart(title, drawn, told.replace(" at the mean", " as the mean") + left)
 
 
 def chart(title: str, figure: str, caption: str) -> str:
@@ -53,16 +81,22 @@ def chart(title: str, figure: str, caption: str) -> str:
 def lengths(evidence: Evidence) -> str:
     """Turns and tokens of every run's trajectories, and tokens of the training rows, as histograms."""
     parts = ""
-    for field, title in (("turns", "Turns of the policy"), ("tokens", "Tokens when the policy last spoke")):
+    shown = {
+        "turns": "Turns of the policy",
+        "tokens": "Tokens of the conversation when the policy last spoke",
+    }
+    for field, title in shown.items():
         charts = ""
         for run in evidence.runs:
-            if counts := getattr(run, field):
-                charts += length_chart(run_name(evidence, run), counts, series_of(evidence, run.policy))
+            if counts := getattr(run.attempts, field):
+                series = series_of(evidence, run.policy)
+                charts += length_chart(run_name(evidence, run), counts, series, (field, "attempts"))
         parts += f'<h3>{title}</h3><div class="charts three">{charts}</div>' if charts else ""
     if evidence.lengths:
         series = series_of(evidence, evidence.layout.expert)
         name = policy_name(evidence, evidence.layout.expert)
-        row = length_chart(name, Counter(evidence.lengths), series, longest_row(evidence))
+        axes = ("tokens", "training rows")
+        row = length_chart(name, Counter(evidence.lengths), series, axes, longest_row(evidence))
         parts += f'<h3>Tokens of the training rows</h3><div class="charts three">{row}</div>'
     return parts
 
@@ -74,13 +108,17 @@ def longest_row(evidence: Evidence) -> int | None:
     return bound if 0 < bound <= 2 * max(evidence.lengths) else None
 
 
-def length_chart(name: str, counts: Mapping[int, int], series: int, bound: int | None = None) -> str:
+def length_chart(
+    name: str, counts: Mapping[int, int], series: int, axes: tuple[str, str], bound: int | None = None
+) -> str:
     """A histogram, its quantiles below, and a line at `bound`."""
     total = sum(counts.values())
     middle, high = quantile(counts, 0.5), quantile(counts, 0.95)
-    told = f"Median of {total:,}: {middle:,}; 95th percentile {high:,}; most {max(counts):,}."
-    told += f" The line is the bound of {bound:,}." if bound else ""
-    return chart(name, figures.histogram(counts, told, series, mark=bound), escape(told))
+    told = (
+        f"Half of the {total:,} have at most {middle:,}, 95% at most {high:,}, all at most {max(counts):,}."
+    )
+    told += f" The dashed line is the limit of {bound:,}." if bound else ""
+    return chart(name, figures.histogram(counts, told, axes, series, mark=bound), escape(told))
 
 
 def quantile(counts: Mapping[int, int], share: float) -> int:
@@ -93,14 +131,15 @@ def quantile(counts: Mapping[int, int], share: float) -> int:
     return max(counts)
 
 
-def gates(evidence: Evidence, shown: int) -> str:
+def gates(evidence: Evidence) -> str:
     """What went into every stage, what came out, and for what reasons the rest did not."""
     total = sum(run.total for run in evidence.runs)
-    rest = {"not drawn, or beyond the size of the page": total - shown}
+    shown = sum(len(run.attempts.packed) for run in evidence.runs)
+    rest = {"beyond the size of the page": total - shown}
     rows = [
         *training_gates(evidence),
         *pairing_gates(evidence),
-        gate("Trajectories in this page", total, shown, rest),
+        gate("Attempts whose steps are in this page", total, shown, rest),
     ]
     passed = table(["Stage", "In", "Out", "Left out, and why"], rows, "What every stage let through", (0, 3))
     return passed + validation.overview(evidence)
@@ -122,9 +161,9 @@ def training_gates(evidence: Evidence) -> Iterator[list[str]]:
             yield gate(f"Validating {escape(subset)}", entered, told["kept"], reasons)
     for run in evidence.expert_runs:
         name, ends = run_name(evidence, run), run.report.get("outcomes", {})
-        others = {outcome: count for outcome, count in ends.items() if outcome != "submitted"}
+        others = {outcome_words(name): count for name, count in ends.items() if name != "submitted"}
         yield gate(f"Rollouts of {name}", run.total, ends.get("submitted", 0), others)
-        verdicts = {status: run.report["statuses"].get(status, 0) for status in STATUSES[1:]}
+        verdicts = {status_words(name): run.report["statuses"].get(name, 0) for name in STATUSES[1:]}
         yield gate(f"Grading of {name}", run.total, run.resolved, verdicts)
     if evidence.lengths:
         told = evidence.manifest(layout.dataset_manifest)

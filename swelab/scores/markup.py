@@ -6,6 +6,28 @@ from html import escape
 from swelab.scores import figures
 from swelab.scores.evidence import Evidence, Run
 
+STATUS_WORDS = {
+    "resolved": "resolved",
+    "unresolved": "tests fail",
+    "empty_patch": "nothing changed",
+    "apply_failed": "patch does not apply",
+    "timeout": "tests ran too long",
+    "tampered": "tampered with the tests",
+    "infra_error": "lost to infrastructure",
+}
+"""Verdicts of the grader as a reader sees them."""
+OUTCOME_WORDS = {
+    "submitted": "the policy submitted",
+    "step_limit": "the limit of steps was reached",
+    "time_limit": "the time was up",
+    "cost_limit": "the cost limit was reached",
+    "context_limit": "the conversation no longer fitted the model",
+    "malformed": "the policy gave answers without a command",
+    "sandbox_lost": "the sandbox was lost",
+    "model_lost": "the model did not answer",
+    "not_recorded": "no trajectory was recorded",
+}
+"""How rollouts end, as a reader sees it."""
 EXPERT_SERIES = 3
 """The series (a diamond) of a policy that is not scored."""
 
@@ -38,6 +60,16 @@ def p_value(p: float | None) -> str:
         return "&lt; 10<sup>\u2212300</sup>"
     digits, power = f"{p:.1e}".split("e")
     return f"{digits} \u00d7 10<sup>\u2212{abs(int(power))}</sup>"
+
+
+def status_words(status: str) -> str:
+    """A verdict in plain words."""
+    return STATUS_WORDS.get(status, status.replace("_", " "))
+
+
+def outcome_words(outcome: str) -> str:
+    """How a rollout ended, in plain words."""
+    return OUTCOME_WORDS.get(outcome, outcome.replace("_", " "))
 
 
 def table(

@@ -33,10 +33,13 @@ def nodes_and_edges(evidence: Evidence) -> tuple[list[Node], list[tuple[str, str
     rows = f"{len(evidence.lengths):,}" if evidence.lengths else "not recorded"
     scale = parameters(evidence)
 
-    def rate(policy: str) -> str:
-        return f"{verified['policies'][policy]['resolve_rate']:.1%} resolved"
+    sides = [verified, *verified["others"]]
+    names = ", ".join(side["benchmark"]["name"] for side in sides)
+    size = sum(side["benchmark"]["size"] for side in sides)
 
-    benchmark = verified["benchmark"]
+    def rate(policy: str) -> str:
+        return ", ".join(f"{side['policies'][policy]['resolve_rate']:.1%}" for side in sides) + " resolved"
+
     nodes = [
         Node("tasks", "Train tasks", f"{tasks:,}", "tasks/", (0, 0), (0, 0)),
         Node(
@@ -51,9 +54,7 @@ def nodes_and_edges(evidence: Evidence) -> tuple[list[Node], list[tuple[str, str
         Node("rows", "SFT rows", rows, f"sft/{sft}/dataset.jsonl", (3, 0), (0, 3)),
         Node("base", "Base model", scale or "pretrained", "models/", (3, 1), (1, 3)),
         Node("checkpoint", "Fine-tuned model", "checkpoint", f"sft/{sft}/checkpoint/", (4, 0), (0, 4)),
-        Node(
-            "bench", "Held-out benchmark", f"{benchmark['size']:,} tasks", benchmark["name"], (4, 2), (1, 4)
-        ),
+        Node("bench", "Held-out benchmarks", f"{size:,} tasks", names, (4, 2), (1, 4)),
         Node("second", f"Score of {evidence.label(second)}", rate(second), "scores/", (5, 0), (0, 5), "end"),
         Node("first", f"Score of {evidence.label(first)}", rate(first), "scores/", (5, 1), (1, 5), "end"),
     ]

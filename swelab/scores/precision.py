@@ -148,9 +148,10 @@ def planning(evidence: Evidence) -> str:
     power = found[0][1]["power"]
     head = ["From", *(f"{count} run{'s' * (count > 1)}" for count in counts)]
     return table(head, rows, "For planning: differences in points that so many runs find") + note(
-        f"The smallest true differences that are found with power {power:.0%}, both policies with that many "
-        "runs: where both find the same tasks hard, to where what one resolves says nothing of the other. "
-        "With one run the first is not known."
+        f"If another policy truly differs by that many points, the test finds it in {power:.0%} of "
+        "experiments, where both policies attempt each task as often as the column says. The first figure is "
+        "for policies that find the same tasks hard; the second is for policies whose results have nothing "
+        "to do with each other. One run alone cannot tell the first figure."
     )
 
 

@@ -3,6 +3,9 @@
 Trajectories are hostile text. They enter the page as JSON inside a data block, with every
 character escaped that could end it, and the viewer puts them on screen as text only. A content
 security policy allows the page's own script and style by hash and nothing else.
+
+The page opens from a file at once, however many attempts there are: a list of them is read when it
+opens; their steps lie in a second block, a compressed line an attempt, and are unpacked on demand.
 """
 
 import base64
@@ -13,21 +16,19 @@ from pathlib import Path
 from string import Template
 
 from swelab.records import Record
-from swelab.scores import findings, making
-from swelab.scores.evidence import Evidence, Run
-from swelab.scores.markup import points
+from swelab.scores import findings, infrastructure, making, running
+from swelab.scores.attempts import COLUMNS
+from swelab.scores.evidence import Evidence
+from swelab.scores.markup import OUTCOME_WORDS, STATUS_WORDS, points
 from swelab.scores.pipeline import picture
 
 PAGE = Path(__file__).parent / "page"
-VIEWER_BYTES = 6_000_000
-"""What all embedded trajectories together may take; each run gets an equal part."""
 
 
 def render(evidence: Evidence) -> str:
     """The page as HTML."""
     style, script = ((PAGE / name).read_text(encoding="utf-8") for name in ("page.css", "viewer.js"))
-    data = viewer_data(evidence)
-    blocks = content(evidence, data)
+    blocks = content(evidence)
     nav = "".join(f'<a href="#{key}">{escape(title)}</a>' for key, title, _, _ in blocks)
     name = evidence.experiment["name"]
     return Template((PAGE / "page.html").read_text(encoding="utf-8")).substitute(
@@ -40,48 +41,60 @@ def render(evidence: Evidence) -> str:
         script_hash=source_hash(script),
         nav=nav,
         sections="".join(block(*each) for each in blocks),
-        data=embedded(data),
+        data=embedded(viewer_data(evidence)),
+        packed="\n".join(line for run in evidence.runs for line in run.attempts.packed),
         footer=f"Written by swelab from <code>results/verified_score.json</code> of {escape(name)}. "
         "The page makes no network request. Rebuild it with <code>snakemake results/report.html</code>.",
     )
 
 
 def title_of(evidence: Evidence) -> list[str]:
-    """The finding as a title, in parts that should not be broken: both rates on the headline benchmark."""
-    verified = evidence.verified
-    rates = [
-        f"{evidence.label(verified['comparison'][side])}\u00a0"
-        f"{points(verified['policies'][verified['comparison'][side]]['resolve_rate'])}"
-        for side in ("from", "to")
-    ]
-    return ["Resolve rate on", f"{verified['benchmark']['name']}:", f"{rates[0]},", rates[1]]
+    """The finding as a title, in parts that should not be broken: both rates on every benchmark.
+
+    Attempts that were lost to infrastructure are said here, since the rates count them as not resolved.
+    """
+    parts = ["Resolve rate"]
+    for side in findings.sides(evidence):
+        parts.append(f"on {side['benchmark']['name']}:")
+        for name in (side["comparison"][which] for which in ("from", "to")):
+            rate = points(side["policies"][name]["resolve_rate"])
+            parts.append(f"{evidence.label(name)}\u00a0{rate}")
+            parts[-1] += ","
+        parts[-1] = parts[-1][:-1] + ";"
+    parts[-1] = parts[-1][:-1]
+    if lost := infrastructure.lost_attempts(evidence):
+        parts[-1] += ";"
+        parts += [f"{lost:,} attempts", "lost to", "infrastructure"]
+    return parts
 
 
-def content(evidence: Evidence, data: Record) -> list[tuple[str, str, str, str]]:
+def content(evidence: Evidence) -> list[tuple[str, str, str, str]]:
     """Key, title, subtitle and HTML of every section, in reading order."""
-    shown = sum(len(run["shown"]) for run in data["runs"])
     return [
         ("result", "Result", "", findings.headline(evidence)),
         ("pipeline", "How it was made", "Every box is a file or a folder under results/.", picture(evidence)),
         ("scores", "Scores", "Resolve rate by policy, and paired tests.", findings.scores(evidence)),
-        ("outcomes", "Outcomes", "What became of every task.", findings.outcomes(evidence)),
+        ("outcomes", "Outcomes", "How every attempt ended.", findings.outcomes(evidence)),
         ("breakdown", "Breakdown", "Small groups: read them as counts.", findings.breakdown(evidence)),
-        ("training", "Training", "Loss by step.", making.training(evidence)),
+        ("trajectories", "Attempts", "Failures first. Step by step, with the tests.", viewer(evidence)),
+        ("training", "Training", "What each training step did.", making.training(evidence)),
         ("lengths", "Lengths", "Turns and tokens.", making.lengths(evidence)),
+        ("stages", "Time and cost", "When each stage ran, where, how long.", running.stages(evidence)),
         (
             "gates",
             "Left out",
             "Nothing is dropped without a count and a reason.",
-            making.gates(evidence, shown),
+            making.gates(evidence),
         ),
-        ("trajectories", "Trajectories", "Step by step, with the verdict of every test.", viewer(data)),
         ("provenance", "Provenance", "What the score rests on.", making.provenance(evidence)),
     ]
 
 
 def block(key: str, title: str, subtitle: str, body: str) -> str:
     """A section; the first stands under the page's title, and the picture takes the whole width."""
-    css = {"result": "block whole first", "pipeline": "block whole"}.get(key, "block")
+    css = {"result": "block whole first", "pipeline": "block whole", "trajectories": "block whole"}.get(
+        key, "block"
+    )
     if key == "result":
         head, label = "", f' aria-label="{escape(title)}"'
     else:
@@ -91,38 +104,31 @@ def block(key: str, title: str, subtitle: str, body: str) -> str:
 
 
 def viewer_data(evidence: Evidence) -> Record:
-    """What the viewer reads: the sampled trajectories that fit, and the tasks that they belong to."""
-    quota = VIEWER_BYTES // max(1, len(evidence.runs))
+    """What the viewer reads at once: every run with the rows of its attempts; `packed` tells of the rest."""
     runs: list[Record] = []
-    tasks: dict[str, dict[str, Record]] = {}
+    first = 0
     for run in evidence.runs:
-        shown = fitting(run, quota)
-        known = evidence.tasks[run.subset]
-        names = {str(row.get("task", row["id"])) for row in shown}
-        tasks.setdefault(run.subset, {}).update({name: known[name] for name in sorted(names)})
-        told = {"subset": run.subset, "policy": run.policy, "label": evidence.label(run.policy)}
-        runs.append({**told, "scored": run.scored, "total": run.total, "shown": shown})
-    return {"runs": runs, "tasks": tasks, "opens": evidence.verified["comparison"]["to"]}
+        names = {"subset": run.subset, "policy": run.policy, "label": evidence.label(run.policy)}
+        facts = {
+            "scored": run.scored,
+            "total": run.total,
+            "folder": evidence.layout.rollouts(run.policy, run.subset),
+            "first": first,
+            "rows": run.attempts.rows,
+        }
+        runs.append({**names, **facts})
+        first += len(run.attempts.packed)
+    kinds = {"columns": COLUMNS, "statuses": STATUS_WORDS, "outcomes": OUTCOME_WORDS}
+    return {"runs": runs, "opens": evidence.verified["comparison"]["to"], **kinds}
 
 
-def fitting(run: Run, quota: int) -> list[Record]:
-    """The run's trajectories up to `quota` bytes of JSON, in their order."""
-    kept = []
-    for row in run.shown:
-        quota -= len(json.dumps(row))
-        if quota < 0:
-            break
-        kept.append(row)
-    return kept
-
-
-def viewer(data: Record) -> str:
-    """The viewer's frame, with a sentence on how many trajectories are in the page."""
-    told = "; ".join(
-        f"{escape(run['label'])} on {escape(run['subset'])} {len(run['shown']):,} of {run['total']:,}"
-        for run in data["runs"]
-    )
-    shown = f"In this page, drawn by a hash of the instance id: {told}. Long texts are cut and say so."
+def viewer(evidence: Evidence) -> str:
+    """The viewer's frame, with a sentence on how many attempts are in the page."""
+    parts = []
+    for run in evidence.runs:
+        counts = f"{len(run.attempts.packed):,} of {run.total:,}"
+        parts.append(f"{escape(evidence.label(run.policy))} on {escape(run.subset)} {counts}")
+    shown = f"Attempts whose steps are in this page: {'; '.join(parts)}. Long texts are cut and say so."
     return Template((PAGE / "viewer.html").read_text(encoding="utf-8")).substitute(shown=shown)
 
 

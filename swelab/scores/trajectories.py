@@ -4,33 +4,50 @@ What a policy or a program printed is hostile text. It is cut (saying how much),
 characters, bidirectional overrides and lone surrogates become visible marks.
 """
 
+import base64
 import hashlib
+import json
 import re
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Mapping
 
 from swelab.records import Record
-from swelab.shards import attempt_name
 
-STEPS = 40
+STEPS = 160
 """Steps shown of one trajectory: the first and the last half of them."""
 TEXT_CHARACTERS = 2400
 PATCH_CHARACTERS = 8000
+LOG_CHARACTERS = 4000
+NOT_RUN = "action was not executed"
+"""What mini-swe-agent notes of a call that came after the one that ended the run."""
 TESTS = 12
 """Tests named in each group of a grade, failures first."""
 
 _BLOCK = re.compile(r"```[\w-]*\n(.*?)\n?```", re.DOTALL)
+_CALL = re.compile(r"<function=\w+>|<mswea_bash_command>")
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
 
-def sample(ids: Iterable[str], limit: int, seed: int) -> set[str]:
-    """`limit` of the ids (all when there are fewer), drawn by a hash of seed and id.
+def in_order(statuses: Iterable[Mapping[str, str]], seed: int) -> list[tuple[str, int]]:
+    """(instance id, sample) of all attempts, those to show first in front: two failures for each success.
 
-    The draw of an id depends on no other id, so every policy shows the same instances and a grown
-    benchmark keeps most of them.
+    statuses: by instance id, one mapping a sample. Among failures, as among successes, attempts come in
+    the order of a hash of seed and id, which depends on no other id: policies show the same instances, and
+    a grown benchmark keeps most of them.
     """
-    return set(sorted(ids, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())[:limit])
+    drawn = sorted(
+        (hashlib.sha256(f"{seed} {name}".encode()).digest(), number, name, status == "resolved")
+        for number, each in enumerate(statuses)
+        for name, status in each.items()
+    )
+    seen = {True: 0, False: 0}
+    ranked: list[tuple[int, int, str, int]] = []
+    for _, number, name, good in drawn:
+        seen[good] += 1
+        ranked.append((seen[good] * (2 if good else 1), len(ranked), name, number))
+    return [(name, number) for _, _, name, number in sorted(ranked)]
 
 
 def visible(text: str) -> str:
@@ -56,22 +73,23 @@ def content_text(content: object) -> str:
 
 
 def steps(messages: list[Record]) -> list[Record]:
-    """One {"say", "commands", "observations"} a turn of the policy; messages before it are not among them."""
+    """One {"say", "commands", "observations"} a turn of the policy; messages before it are not among them.
+
+    Further fields are there where they say something: "refused" (the agent took no command from the turn),
+    "not_run" (numbers of commands that were not run), "tokens" [sent, written], "cost" in dollars,
+    "model_seconds" and "command_seconds".
+    """
     found: list[Record] = []
-    for message in messages:
-        text = content_text(message.get("content"))
+    before: Record = {}
+    for number, message in enumerate(messages):
         if message["role"] == "assistant":
-            commands = [
-                str(action.get("command", "")) for action in message.get("extra", {}).get("actions") or []
-            ]
-            blocks = _BLOCK.findall(text)
-            found.append({
-                "say": cut(_BLOCK.sub("", text).strip()),
-                "commands": [cut(command) for command in commands or blocks],
-                "observations": [],
-            })  # fmt: skip
-        elif found and message["role"] in ("user", "tool"):
-            found[-1]["observations"].append(cut(text))
+            answer = messages[number + 1] if number + 1 < len(messages) else {}
+            found.append(spoken(message, is_refusal(answer)) | times(before, message))
+        elif is_refusal(message) and before.get("role") != "assistant":
+            found.append({"say": "", "commands": [], "observations": [], "refused": True})
+        if message["role"] in ("user", "tool") and found:
+            observe(found[-1], message, before)
+        before = message
     if len(found) > STEPS:
         left_out = len(found) - STEPS
         note = {"say": "", "commands": [], "observations": [], "left_out": left_out}
@@ -79,24 +97,86 @@ def steps(messages: list[Record]) -> list[Record]:
     return found
 
 
-def prompt(messages: list[Record]) -> str:
-    """What the policy was given: the last message before its first turn."""
-    given = ""
+def spoken(message: Record, refused: bool) -> Record:
+    """A turn of the policy as a step, without what answered it.
+
+    Commands are those that the agent noted as its actions. Where the format notes none, a turn with one
+    fenced block was run; one with none or several was not.
+    """
+    text, extra = content_text(message.get("content")), message.get("extra") or {}
+    commands = [str(action.get("command", "")) for action in extra.get("actions") or []]
+    if not commands and not refused:
+        blocks = _BLOCK.findall(text)
+        commands = blocks if len(blocks) == 1 else []
+    refused = refused or not (commands or _CALL.search(text))
+    step: Record = {
+        "say": cut(text.strip() if refused else _BLOCK.sub("", text).strip()),
+        "commands": [] if refused else [cut(command) for command in commands],
+        "observations": [],
+    }
+    used = extra.get("usage") or (extra.get("response") or {}).get("usage") or {}
+    if used:
+        step["tokens"] = [used.get("prompt_tokens", 0), used.get("completion_tokens", 0)]
+    if refused:
+        step["refused"] = True
+    return step | ({"cost": extra["cost"]} if extra.get("cost") else {})
+
+
+def observe(step: Record, message: Record, before: Record) -> None:
+    """Adds a message that answers a step, and what it says of the step's commands."""
+    extra = message.get("extra") or {}
+    if extra.get("exception_info") == NOT_RUN:
+        step.setdefault("not_run", []).append(len(step["observations"]))
+    step["observations"].append(cut(content_text(message.get("content"))))
+    seconds = extra.get("seconds", between(before, message))
+    if seconds is not None and not step.get("refused"):
+        step["command_seconds"] = round(step.get("command_seconds", 0) + seconds, 3)
+
+
+def times(before: Record, message: Record) -> Record:
+    """How long the model took to answer, as far as it was recorded."""
+    seconds = (message.get("extra") or {}).get("seconds", between(before, message))
+    return {} if seconds is None else {"model_seconds": seconds}
+
+
+def between(first: Record, second: Record) -> float | None:
+    """Seconds between two messages that carry time stamps, else None."""
+    stamps = [(message.get("extra") or {}).get("timestamp") for message in (first, second)]
+    known = [stamp for stamp in stamps if isinstance(stamp, int | float)]
+    return round(max(0.0, known[1] - known[0]), 3) if len(known) == 2 else None
+
+
+def is_refusal(message: Record) -> bool:
+    """Whether the agent refused the turn before this message: it found no command in it, or several."""
+    return (message.get("extra") or {}).get("interrupt_type") == "FormatError"
+
+
+def own(messages: list[Record]) -> list[Record]:
+    """The conversation without demonstrations that the policy was shown."""
+    return [message for message in messages if not (message.get("extra") or {}).get("demonstration")]
+
+
+def given(messages: list[Record]) -> tuple[str, str]:
+    """The system prompt, and the last message before the policy's first turn."""
+    system = prompt = ""
     for message in messages:
         if message["role"] == "assistant":
             break
-        given = content_text(message.get("content"))
-    return cut(given, 2 * TEXT_CHARACTERS)
+        if message["role"] == "system":
+            system = content_text(message.get("content"))
+        else:
+            prompt = content_text(message.get("content"))
+    return cut(system, 4 * TEXT_CHARACTERS), cut(prompt, 4 * TEXT_CHARACTERS)
 
 
 def turns(trajectory: Record) -> int:
     """How many times the policy spoke."""
-    return sum(message["role"] == "assistant" for message in trajectory["messages"])
+    return sum(message["role"] == "assistant" for message in own(trajectory["messages"]))
 
 
 def tokens(trajectory: Record) -> int:
     """Tokens of the conversation when the policy last spoke, its answer included; 0 where not counted."""
-    used = [message.get("extra", {}).get("usage") or {} for message in trajectory["messages"]]
+    used = [(message.get("extra") or {}).get("usage") or {} for message in trajectory["messages"]]
     return max((each.get("prompt_tokens", 0) + each.get("completion_tokens", 0) for each in used), default=0)
 
 
@@ -110,25 +190,30 @@ def tests(grade: Record) -> list[Record]:
     return shown
 
 
-def view(trajectory: Record) -> Record:
-    """A trajectory as the page's viewer takes it, but for its grade."""
-    sample = trajectory.get("sample", 0)
+def view(trajectory: Record, grade: Record, log: str) -> Record:
+    """An attempt as the page's viewer draws it; log: the output of its tests, or ''."""
+    messages = own(trajectory["messages"])
+    system, prompt = given(messages)
     return {
-        "id": attempt_name(trajectory),
-        **({"task": trajectory["instance_id"], "sample": sample} if sample else {}),
-        "outcome": trajectory["outcome"],
-        "prompt": prompt(trajectory["messages"]),
-        "turns": turns(trajectory),
-        "steps": steps(trajectory["messages"]),
+        "system": system,
+        "prompt": prompt,
+        "steps": steps(messages),
         "patch": cut(trajectory["model_patch"], PATCH_CHARACTERS),
-    }
-
-
-def with_grade(shown: Record, grade: Record) -> Record:
-    """A trajectory's view with its grade in it."""
-    return {
-        **shown,
-        "status": grade["status"],
         "reason": cut(grade.get("reason", "")),
         "tests": tests(grade),
+        "log": tail(log),
     }
+
+
+def tail(log: str) -> str:
+    """The end of a log, made visible; it says how much is left out before it."""
+    left_out = len(log) - LOG_CHARACTERS
+    if left_out <= 0:
+        return visible(log)
+    return f"[{left_out:,} characters left out]\n{visible(log[-LOG_CHARACTERS:])}"
+
+
+def pack(record: Record) -> str:
+    """A record as one line: JSON, compressed by zlib, in base64."""
+    text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+    return base64.b64encode(zlib.compress(text.encode("utf-8", "backslashreplace"), 9)).decode()

@@ -14,7 +14,9 @@ import os
 import random
 from pathlib import Path
 
+from swelab.grading.archive import Archive
 from swelab.grading.report import build_report, validation
+from swelab.job_runs import SUFFIX
 from swelab.records import check, digest, write_json, write_jsonl
 from swelab.scores.layout import Layout
 from swelab.scores.score import score
@@ -47,6 +49,10 @@ DROPPED = {
     "forge-train": {"flaky": [], "broken": [("the gold patch is resolved in 0 of 3 runs", 0)] * 60},
 }
 """Reasons of the tasks that validation drops, with the gold runs that resolved each."""
+REFUSAL = "Please answer with exactly one bash block."
+TWO_BLOCKS = "First:\n\n```bash\nrm -rf build\n```\n\nthen:\n\n```bash\nls\n```"
+"""A turn that the agent refuses: it holds two commands."""
+MACHINE = {"system": "Linux x86_64", "processor": "Made-up CPU", "cpus": 8, "memory_gib": 32, "gpus": []}
 PATCH = """diff --git a/{path} b/{path}
 --- a/{path}
 +++ b/{path}
@@ -116,7 +122,7 @@ def make_turns(task: dict, verdict: tuple[str, str], rng: random.Random) -> list
     if outcome == "step_limit":
         return [(look, f"exit 0\n{seen}\n" * rng.randrange(1, 30))] * rng.randrange(6, 20)
     if outcome == "malformed":
-        return [("", "Please answer with exactly one bash block.")] * 3
+        return [("", REFUSAL)] * 3
     if outcome in ("model_lost", "sandbox_lost"):
         return []
     good = status == "resolved"
@@ -137,19 +143,23 @@ def make_messages(task: dict, policy: str, outcome: str, turns: list[tuple[str, 
         {"role": "user", "content": task["problem_statement"]},
     ]
     for command, observation in turns:
-        content = f"```bash\n{command}\n```" if command else "the the test the of `limit` fix fix"
-        actions = [{"command": command}] if command else []
-        messages.append({"role": "assistant", "content": content, "extra": {"actions": actions}})
-        messages.append({"role": "user", "content": observation, "extra": {"returncode": 0}})
+        content = f"```bash\n{command}\n```" if command else TWO_BLOCKS
+        extra = {"actions": [{"command": command}]} if command else {}
+        answer = {"returncode": 0} if command else {"interrupt_type": "FormatError", "n_actions": 2}
+        messages.append({"role": "assistant", "content": content, "extra": extra})
+        messages.append({"role": "user", "content": observation, "extra": answer})
     if outcome == "submitted":
-        content = "```bash\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\n```"
-        messages.append({"role": "assistant", "content": content})
+        command = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+        extra = {"actions": [{"command": command}]}
+        messages.append({"role": "assistant", "content": f"```bash\n{command}\n```", "extra": extra})
         messages.append({"role": "exit", "content": "", "extra": {"exit_status": "Submitted"}})
     before = 0
     for message in messages:
         if message["role"] == "assistant" and policy != "scripted":
             usage = {"prompt_tokens": before // 3, "completion_tokens": len(message["content"]) // 3}
-            message.setdefault("extra", {})["usage"] = usage
+            message["extra"] |= {"usage": usage, "seconds": round(0.4 + before / 5000, 3)}
+        if message["role"] == "user" and "returncode" in message.get("extra", {}) and policy != "scripted":
+            message["extra"]["seconds"] = 0.25
         before += len(message["content"])
     return messages
 
@@ -200,6 +210,26 @@ def make_grade(task: dict, policy: str, subset: str, verdict: tuple[str, str]) -
             },
         }
     return grade
+
+
+def keep_log(results: Path, grade: dict) -> None:
+    """Keeps the output of the tests of a failed attempt where the grader does, and names it in the grade."""
+    if grade["status"] == "unresolved":
+        grade["run"] = digest(grade)
+        log = (
+            f"{'.' * 6000}\n{HOSTILE}\nFAILED tests/test_core.py - AssertionError of {grade['instance_id']}\n"
+        )
+        Archive(results / "progress" / "runs").put(grade["run"], {"ended": "ran", "log": log})
+
+
+def note_jobs(results: Path, policy: str, subset: str, shard: str, seed: int) -> None:
+    """Notes the runs of the jobs that made a shard; the first shard's rollout was started twice."""
+    for number, (rule, seconds) in enumerate((("rollout", 754.5), ("grade", 61.0))):
+        path = results / "logs" / rule / policy / subset / f"{shard}{SUFFIX}"
+        run = {"started": f"2026-03-0{1 + number}T09:30:00+00:00", "seconds": seconds + seed, "code": 0}
+        run |= {"cpu_seconds": 100.0, "machine": MACHINE}
+        again = [run | {"code": 130, "seconds": 5.0}] if shard.startswith("000of002") else []
+        write_jsonl(path, [*again, run])
 
 
 def make_lock(tasks: list[dict], flaky: list[dict], broken: list[dict]) -> dict:
@@ -278,6 +308,9 @@ def write_run(
             ]
             rows[0]["model_patch"] = HOSTILE
         grades = [make_grade(task, policy, subset, verdicts[task["instance_id"]]) for task in mine]
+        for grade in grades:
+            keep_log(results, grade)
+        note_jobs(results, policy, subset, name.removesuffix(".jsonl"), shard)
         if sample:
             rows, grades = ([row | {"sample": sample} for row in each] for each in (rows, grades))
         for kind, records, folder in (("trajectory", rows, "rollouts"), ("grade", grades, "grades")):
@@ -315,6 +348,11 @@ def write_training(results: Path, rows: int, dropped: dict[str, int], seed: int)
             {"step": step, "loss": round(loss * rng.uniform(0.8, 1.25), 5), "lr": 1e-3}
             for step, loss in enumerate(curve, 1)
         ))  # fmt: skip
+    head = ["step", "loss", "lr", "grad_norm", "tokens_per_second", "mfu"]
+    lines = [[step, 1.4 * math.exp(-step / 70) + 0.01, 1e-3, 2 / step + 0.1, 900 + step % 7, ""]
+             for step in range(1, 401)]  # fmt: skip
+    table = ["\t".join(map(str, line)) for line in (head, *lines)]
+    (results / "sft/demo/metrics.tsv").write_text("\n".join(table) + "\n")
     write_json(results / "models/tiny.json", {
         "rule": "make_model", "digest": "b" * 64, "parameters": 871_000,
         "code": {"commit": "c0ffee" * 6 + "c0ff", "dirty": False}, "wall_seconds": 91.0,

@@ -1,7 +1,10 @@
 """A report of a made-up experiment and its page taken apart, for the tests of content and rendering."""
 
+import base64
+import json
 import subprocess
 import sys
+import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,6 +23,21 @@ def reported(root: Path) -> Path:
     done = subprocess.run(command, cwd=root, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return root
+
+
+def attempts(page: str) -> list[dict]:
+    """Every attempt listed in a page, with its run's subset and policy, and unpacked where it is packed."""
+    listed, packed, _ = Page(page).sources["script"]
+    data, lines = json.loads(listed), packed.split("\n")
+    found = []
+    for run in data["runs"]:
+        for values in run["rows"]:
+            row = dict(zip(data["columns"], values, strict=True))
+            row |= {"subset": run["subset"], "policy": run["policy"], "folder": run["folder"]}
+            if row["packed"] >= 0:
+                row |= json.loads(zlib.decompress(base64.b64decode(lines[run["first"] + row["packed"]])))
+            found.append(row)
+    return found
 
 
 class Page(HTMLParser):

@@ -13,12 +13,12 @@ def test_bins_hold_every_value_once(values):
     assert sum(heights) == sum(values.values()) and len(heights) <= 26
     assert edges[0] <= min(values) and max(values) < edges[-1]
     assert len({high - low for low, high in zip(edges, edges[1:])}) == 1
-    assert "NaN" not in figures.histogram(values, "t", mark=7)
+    assert "NaN" not in figures.histogram(values, "t", ("turns", "attempts"), mark=7)
 
 
 @pytest.mark.parametrize("losses", [[1.0], [0.0, 0.0], [5.0, 0.001], [2.0, float("nan"), 1.0], [1.0] * 5000])
 def test_curves_are_drawn_whatever_the_losses(losses):
-    drawn = figures.curve(list(enumerate(losses, 1)), "t")
+    drawn = figures.curve(list(enumerate(losses, 1)), "t", ("step", "loss"))
     assert "nan" not in drawn and "inf" not in drawn
     points = re.search(r'<polyline[^>]* points="([^"]*)"', drawn)[1]
     assert 0 < len(points.split()) // 2 <= figures.POINTS
@@ -36,3 +36,11 @@ def test_ticks_are_round_and_inside():
         "12k",
         "3M",
     ]
+
+
+def test_axes_are_named_and_a_logarithmic_one_says_so():
+    for losses, name in (([5.0, 0.001], "loss, log scale"), ([5.0, 4.0], "loss")):
+        drawn = figures.curve(list(enumerate(losses, 1)), "t", ("step", "loss"))
+        assert f">{name}</text>" in drawn and ">step</text>" in drawn
+    drawn = figures.histogram({3: 1}, "t", ("turns", "attempts"))
+    assert ">turns</text>" in drawn and ">attempts</text>" in drawn

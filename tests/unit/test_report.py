@@ -8,12 +8,24 @@ from pathlib import Path
 import pytest
 
 from swelab.records import InputError, read_json, write_json
+from swelab.scores.attempts import fitting
 from swelab.scores.evidence import DROPPED, drops, gather, read_lengths
 from swelab.scores.layout import Layout
-from swelab.scores.report import embedded, fitting, render, source_hash
-from swelab.scores.trajectories import STEPS, TEXT_CHARACTERS, cut, sample, steps, visible
-from tests.unit.finished_experiment import HOSTILE
-from tests.unit.report_page import Page, reported
+from swelab.scores.report import embedded, render, source_hash
+from swelab.scores.trajectories import (
+    LOG_CHARACTERS,
+    STEPS,
+    TEXT_CHARACTERS,
+    cut,
+    in_order,
+    steps,
+    tail,
+    turns,
+    view,
+    visible,
+)
+from tests.unit.finished_experiment import HOSTILE, REFUSAL, TWO_BLOCKS
+from tests.unit.report_page import Page, attempts, reported
 
 
 @pytest.fixture(scope="module")
@@ -44,20 +56,19 @@ def test_policy_allows_this_script_and_this_style_only(page):
         if each.get("http-equiv") == "Content-Security-Policy"
     ]
     assert policy.startswith("default-src 'none'") and "unsafe" not in policy
-    data, script = parsed.sources["script"]
+    data, packed, script = parsed.sources["script"]
     (style,) = parsed.sources["style"]
     assert f"script-src '{source_hash(script)}'" in policy
     assert f"style-src '{source_hash(style)}'" in policy
     assert "innerHTML" not in script and "insertAdjacent" not in script and "document.write" not in script
-    assert json.loads(data)["runs"]
+    assert json.loads(data)["runs"] and re.fullmatch(r"[A-Za-z0-9+/=\n]+", packed)
 
 
 def test_hostile_trajectories_stay_text(page):
-    assert page.lower().count("</script") == 2 and page.lower().count("<script") == 2
+    assert page.lower().count("</script") == 3 and page.lower().count("<script") == 3
     assert "<!--" not in page and "<img" not in page
     assert "\u202e" not in page and "\x1b" not in page and "\x00" not in page
-    data = json.loads(Page(page).sources["script"][0])
-    prompts = [row["prompt"] for run in data["runs"] for row in run["shown"]]
+    prompts = [row["prompt"] for row in attempts(page)]
     assert prompts.count(visible(HOSTILE)) == 4
     assert (
         embedded({"x": "</script><!--&\u2028\ud800"})
@@ -71,7 +82,7 @@ def test_page_says_what_was_found(page, experiment):
     for name, policy in verified["policies"].items():
         assert f"{100 * policy['resolve_rate']:.1f}%" in text, name
     assert "A scripted policy resolved" in text and "McNemar exact, two-sided" in text
-    assert "they share no function and no bug with the train tasks" in text
+    assert "The held-out tasks share no function and no bug with the train tasks." in text
     assert "24 of 24" in text and "Selecting training rows" in text and "too long" in text
     assert "length, over 1,024 tokens split" in text and "2 split rows" in text
     assert verified["benchmark"]["hash"][:12] in text
@@ -170,13 +181,25 @@ def test_same_input_same_page(experiment, page):
     assert part in render(again)
 
 
-def test_sample_does_not_depend_on_other_ids():
+def drawn(ids, seed=0, status="unresolved"):
+    return [name for name, _ in in_order([dict.fromkeys(ids, status)], seed)]
+
+
+def test_order_does_not_depend_on_other_ids():
     ids = [f"task-{number}" for number in range(500)]
-    drawn = sample(ids, 50, 0)
-    assert len(drawn) == 50 and drawn == sample(reversed(ids), 50, 0) != sample(ids, 50, 1)
-    grown = sample([*ids, *(f"new-{number}" for number in range(50))], 50, 0)
-    assert len(grown & drawn) > 35
-    assert sample(ids[:3], 50, 0) == set(ids[:3])
+    assert len(drawn(ids)) == 500 and drawn(ids) == drawn(ids[::-1]) != drawn(ids, 1)
+    assert drawn(ids) == drawn(ids, status="resolved")
+    grown = drawn([*ids, *(f"new-{number}" for number in range(50))])
+    assert [name for name in grown if name in ids] == drawn(ids)
+
+
+def test_two_failures_come_for_each_success():
+    statuses = {f"task-{k}": "resolved" if k % 2 else "timeout" for k in range(60)}
+    order = [statuses[name] == "resolved" for name, _ in in_order([statuses], 0)]
+    assert sum(order[:30]) == 10 and sum(order[:45]) == 15 and sum(order) == 30
+    assert order[45:] == [True] * 15
+    both = in_order([{"a": "resolved"}, {"a": "unresolved"}], 0)
+    assert both == [("a", 1), ("a", 0)]
 
 
 def test_text_is_cut_and_says_so():
@@ -211,12 +234,151 @@ def test_long_trajectories_lose_their_middle_steps():
     assert found[0]["say"] == "0" and found[-1]["say"] == str(STEPS + 6)
 
 
-def test_trajectories_beyond_the_page_size_are_left_out(experiment):
+def test_attempts_beyond_the_page_size_are_listed_without_their_steps(experiment):
     layout = Layout.of("demo", experiment / "results", experiment / "configs")
-    run = gather(layout, experiment / "results/verified_score.json", 5, 0).runs[0]
-    sizes = [len(json.dumps(row)) for row in run.shown]
-    assert len(sizes) == 5
-    assert fitting(run, sum(sizes[:2])) == run.shown[:2] and fitting(run, 10) == []
+    run = gather(layout, experiment / "results/verified_score.json", 5, 0).runs[0].attempts
+    assert len(run.packed) == 5 and [row[-1] for row in run.rows] == [0, 1, 2, 3, 4] + [-1] * 19
+    rows = {place: ["x", -1] for place in range(3)}
+    assert fitting(rows, {0: "aaa", 1: "bbb", 2: "c"}, 9) == ["aaa", "bbb"]
+    assert [row[-1] for row in rows.values()] == [0, 1, -1]
+    assert fitting({0: ["x", -1]}, {0: "aaa"}, 3) == []
+
+
+def test_a_rollout_without_a_grade_is_named(experiment, tmp_path):
+    shutil.copytree(experiment, tmp_path / "copy")
+    layout = Layout.of("demo", tmp_path / "copy/results", experiment / "configs")
+    (shard,) = layout.shards("grades", "base", "drill-heldout")
+    lines = shard.read_text().splitlines()
+    name = json.loads(lines[0])["instance_id"]
+    shard.write_text("\n".join(lines[1:]) + "\n")
+    with pytest.raises(InputError, match=f"a rollout without a grade: {name}"):
+        gather(layout, experiment / "results/verified_score.json", 0, 0)
+
+
+def test_attempts_are_listed_with_failures_first(page):
+    for run in json.loads(Page(page).sources["script"][0])["runs"]:
+        assert len(run["rows"]) == run["total"]
+    rows = [row for row in attempts(page) if (row["policy"], row["subset"]) == ("sft", "drill-heldout")]
+    bad = [row["status"] != "resolved" for row in rows]
+    assert sum(bad[:9]) >= 6 and 0 < sum(bad) < len(bad)
+    assert {row["repo"] for row in rows} <= {"inflection", "natsort", "semver", "webcolors"}
+
+
+def test_every_attempt_names_its_line_in_the_results(page, experiment):
+    for row in attempts(page):
+        path, line = re.fullmatch(r"(.*), line (\d+)", row["place"]).groups()
+        record = json.loads((experiment / row["folder"] / path).read_text().splitlines()[int(line) - 1])
+        assert (record["instance_id"], record["policy"]) == (row["id"], row["policy"])
+
+
+def test_a_refused_answer_is_not_drawn_as_executed(page):
+    malformed = [row for row in attempts(page) if row["outcome"] == "malformed"]
+    assert malformed
+    for row in malformed:
+        refused = [step for step in row["steps"] if step.get("refused")]
+        assert len(refused) == 3
+        for step in refused:
+            assert step["commands"] == [] and step["say"] == TWO_BLOCKS and step["observations"] == [REFUSAL]
+
+
+REFUSED = {"role": "user", "content": "one block!", "extra": {"interrupt_type": "FormatError"}}
+
+
+def test_what_the_agent_took_as_commands_is_what_was_run():
+    block = "look\n```bash\nls\n```"
+    ran = {"role": "assistant", "content": block, "extra": {"actions": [{"command": "ls"}]}}
+    odd = {"role": "assistant", "content": block}
+    answer = {"role": "user", "content": "a.py"}
+    plain = {"say": "look", "commands": ["ls"], "observations": ["a.py"]}
+    assert steps([ran, answer]) == [plain] == steps([odd, answer])
+    refused = {"say": block, "commands": [], "observations": ["one block!"], "refused": True}
+    assert steps([odd, REFUSED]) == [refused]
+    twice = {"role": "assistant", "content": f"{block}\n{block}"}
+    assert steps([twice, answer])[0]["refused"] and steps([twice, answer])[0]["commands"] == []
+    told = steps([ran, answer, REFUSED])
+    assert told == [plain, {"say": "", "commands": [], "observations": ["one block!"], "refused": True}]
+    late = {"role": "tool", "content": "no", "extra": {"exception_info": "action was not executed"}}
+    two = {**ran, "extra": {"actions": [{"command": "submit"}, {"command": "ls"}]}}
+    assert steps([two, {"role": "tool", "content": "ok"}, late])[0]["not_run"] == [1]
+    shown = {**ran, "extra": {"actions": [{"command": "demo"}], "demonstration": True}}
+    record = {"messages": [shown, answer, ran, answer], "model_patch": ""}
+    assert view(record, {}, "")["steps"] == [plain] and turns(record) == 1
+
+
+def test_steps_tell_tokens_and_times():
+    used = {"usage": {"prompt_tokens": 70, "completion_tokens": 5}, "seconds": 1.5, "cost": 0.01}
+    ran = {"role": "assistant", "content": "", "extra": {"actions": [{"command": "ls"}], **used}}
+    (step,) = steps([ran, {"role": "user", "content": "", "extra": {"seconds": 0.25}}])
+    assert step["tokens"] == [70, 5] and step["cost"] == 0.01
+    assert (step["model_seconds"], step["command_seconds"]) == (1.5, 0.25)
+    stamped = [
+        {"role": "user", "content": "do", "extra": {"timestamp": 10.0}},
+        {"role": "assistant", "content": "```bash\nls\n```", "extra": {"timestamp": 12.5}},
+        {"role": "user", "content": "", "extra": {"timestamp": 13.0}},
+    ]
+    (step,) = steps(stamped)
+    assert (step["model_seconds"], step["command_seconds"]) == (2.5, 0.5) and "tokens" not in step
+
+
+def test_failed_attempts_hold_the_end_of_their_test_output(page):
+    for row in attempts(page):
+        ended = f"AssertionError of {row['id']}\n"
+        assert row["log"].endswith(ended) if row["status"] == "unresolved" else row["log"] == ""
+        if row["log"]:
+            assert row["log"].startswith("[") and " characters left out]" in row["log"][:40]
+            assert visible(HOSTILE) in row["log"]
+    assert tail("x" * 9000).count("x") == LOG_CHARACTERS and tail("x\x07") == "x\u27e8U+0007\u27e9"
+
+
+def test_page_shows_prompts_and_the_words_of_its_verdicts(page):
+    assert {row["system"] for row in attempts(page)} == {"Fix the bug. Answer with one bash block."}
+    text = sentences(page)
+    for words in ("tests fail", "nothing changed", "the policy gave answers without a command"):
+        assert words in text
+    assert "empty_patch" not in text and "malformed" not in text
+
+
+def test_headline_is_about_every_benchmark_and_says_first_what_was_lost(page, experiment):
+    verified = read_json(experiment / "results/verified_score.json")
+    title = re.sub("<[^>]*>", "", re.search(r"<h1>(.*?)</h1>", page)[1])
+    body = page[page.index("</h1>") :]
+    for side in (verified, *verified["others"]):
+        assert f"on {side['benchmark']['name']}:" in title
+        assert f'<h2 class="bench-name">{side["benchmark"]["name"]} ' in body
+        for policy in side["policies"].values():
+            assert f"{100 * policy['resolve_rate']:.1f}%" in title
+    lost = sum(
+        p["infra_errors"] for side in (verified, *verified["others"]) for p in side["policies"].values()
+    )
+    assert title.endswith(f"; {lost} attempts lost to infrastructure")
+    first = re.search(r"<p[^>]*>(.*?)</p>", body)[1]
+    assert first.startswith(f"{lost} of 96 scored attempts were lost to infrastructure: ")
+
+
+def test_training_is_drawn_with_named_axes(page):
+    section = page[page.index('id="training"') : page.index('id="lengths"')]
+    for name in ("loss per token, log scale", "learning rate", "norm before clipping", "tokens per second"):
+        assert f">{name}</text>" in section or f">{name}, log scale</text>" in section, name
+    assert section.count('text-anchor="end">step</text>') == section.count('class="plot"') == 6
+    assert "Not recorded: gradient norm, speed." in section
+    histograms = page[page.index('id="lengths"') : page.index('id="stages"')]
+    assert ">attempts</text>" in histograms and ">training rows</text>" in histograms
+
+
+def test_stages_are_told_with_date_machine_and_duration(page):
+    text = sentences(page)
+    assert "Machine: Made-up CPU, 8 cores, 32 GiB." in text
+    assert "Attempt the tasks sft on drill-heldout 2026-03-01 09:30 2 in 3 runs, 1 failed 25 min 15 s" in text
+    assert "Run the tests on the patches base on forge-heldout 2026-03-02 09:30 1 1 min 1 s" in text
+    rows = re.findall(r'<th scope="row">Attempt the tasks</th>', page)
+    assert len(rows) == 6
+
+
+def test_results_without_noted_runs_say_so(experiment):
+    layout = Layout.of("demo", experiment / "results", experiment / "configs")
+    evidence = gather(layout, experiment / "results/verified_score.json", 0, 0)
+    evidence.jobs = []
+    assert "No run of a job was noted" in render(evidence)
 
 
 def test_missing_inputs_are_one_line(experiment, tmp_path):
@@ -237,9 +399,10 @@ def test_page_without_training_records_and_without_pairs(experiment):
     test = evidence.verified["comparison"]
     test |= dict.fromkeys(("p_value", "difference", "interval", "minimum_detectable_difference"), None)
     test |= {"pairs": 0, "both": 0, "neither": 0, "discordant": {"gained": 0, "lost": 0}}
-    evidence.losses, evidence.lengths, evidence.manifests = {"x": [(1, float("nan"))]}, [], {}
+    evidence.training = {"x": [{"step": 1, "loss": float("nan")}]}
+    evidence.lengths, evidence.manifests = [], {}
     text = render(evidence)
-    assert "there is nothing to compare" in text and "no finite loss among 1 steps" in text
+    assert "there is nothing to compare" in text and "no finite value among 1 steps" in text
     assert "not recorded" in text and ">n/a<" in text
 
 

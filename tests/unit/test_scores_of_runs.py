@@ -1,6 +1,5 @@
 """Scores of several runs, every pair of policies, reports of others, and the page that shows them."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ from swelab.scores.report import render
 from swelab.scores.score import score
 from swelab.scores.verified import compare, score_experiment
 from tests.unit.finished_experiment import build
-from tests.unit.report_page import Page
+from tests.unit.report_page import Page, attempts
 from tests.unit.test_scores import LOST, E, R, U, make_report, make_score, make_tasks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -263,7 +262,10 @@ def test_the_page_shows_runs(page):
     sft = verified["policies"]["sft"]
     assert sft["total"] == 72 and f"{sft['resolved']} of 72 in 3 runs" in text
     assert "attempts at train tasks" in text and "Paired permutation test, exact" in text
-    assert "attempted by base twice, by sft 3 times" in text and "drill-heldout 2 and 3 times" in text
+    assert (
+        "attempted by base twice, by sft 3 times" in text
+        and "drill-heldout and forge-heldout 2 and 3 times" in text
+    )
     for name in (
         "Runs of the same tasks",
         "Several attempts at a task",
@@ -276,8 +278,7 @@ def test_the_page_shows_runs(page):
 
 
 def test_the_viewer_has_every_attempt(page):
-    data = json.loads(Page(page[0]).sources["script"][0])
-    (run,) = [each for each in data["runs"] if (each["policy"], each["subset"]) == ("sft", "drill-heldout")]
-    assert len(run["shown"]) == run["total"] == 72 and len({row["id"] for row in run["shown"]}) == 72
-    assert {row.get("sample", 0) for row in run["shown"]} == {0, 1, 2}
-    assert {row.get("task", row["id"]) for row in run["shown"]} <= set(data["tasks"]["drill-heldout"])
+    rows = [row for row in attempts(page[0]) if (row["policy"], row["subset"]) == ("sft", "drill-heldout")]
+    assert len({(row["id"], row["sample"]) for row in rows}) == len(rows) == 72
+    assert {row["sample"] for row in rows} == {0, 1, 2} and len({row["id"] for row in rows}) == 24
+    assert all(row["steps"] or row["outcome"] == "model_lost" for row in rows)

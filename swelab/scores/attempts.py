@@ -1,0 +1,141 @@
+"""The attempts of a run as the page lists them: a row each, and of some all that there is to see.
+
+Rollouts and grades are streamed, shard by shard. Rows and packed attempts are bounded in number, packed
+attempts also in bytes, so that 50,000 instances need no more memory than 5,000 do.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from swelab.grading.archive import Archive
+from swelab.records import InputError, Record, read_jsonl
+from swelab.scores.layout import Layout
+from swelab.scores.trajectories import pack, tokens, turns, view, visible
+from swelab.shards import attempt_name
+
+COLUMNS = (
+    "id",
+    "sample",
+    "status",
+    "outcome",
+    "repo",
+    "what",
+    "turns",
+    "seconds",
+    "reason",
+    "place",
+    "packed",
+)
+"""What a row of the list holds. what: mutation operator and function. seconds: of the tests. place: file
+and line of the trajectory, in the run's folder. packed: which of the run's packed attempts it is, or -1."""
+REASON_CHARACTERS = 160
+LISTED, PACKED = 40_000, 12_000
+"""Rows and packed attempts of all runs together, at most."""
+PACKED_BYTES = 20_000_000
+"""What all packed attempts together may take in the page."""
+
+
+@dataclass
+class Attempts:
+    """Counts of a run's trajectories, and its attempts as the page lists them, failures in front."""
+
+    turns: Counter[int] = field(default_factory=Counter)
+    tokens: Counter[int] = field(default_factory=Counter)
+    rows: list[list[object]] = field(default_factory=list)
+    packed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Places in the list by name of the attempts to list, how many to pack, in how many bytes."""
+
+    listed: Mapping[str, int]
+    packs: int
+    quota: int
+
+    def is_packed(self, name: str) -> bool:
+        return self.listed.get(name, self.packs) < self.packs
+
+
+def read_attempts(
+    layout: Layout,
+    policy: str,
+    subset: str,
+    wanted: Wanted,
+    tasks: Mapping[str, Record],
+    shown: Mapping[str, Record],
+) -> Attempts:
+    """Counts of all attempts of a policy on a subset, rows of those listed, packs up to `wanted.quota`.
+
+    tasks: "repo" and "op" by instance id; shown: what the viewer shows of the tasks of packed attempts.
+    Raises InputError when a rollout has no grade.
+    """
+    grades = wanted_grades(layout.shards("grades", policy, subset), wanted)
+    logs = Archive(layout.results / "progress" / "runs")
+    found, rows, packs = Attempts(), dict[int, list[object]](), dict[int, str]()
+    for path in layout.shards("rollouts", policy, subset):
+        for line, row in enumerate(read_jsonl(path), 1):
+            found.turns[taken := turns(row)] += 1
+            if used := tokens(row):
+                found.tokens[used] += 1
+            name = attempt_name(row)
+            if name not in wanted.listed:
+                continue
+            if name not in grades:
+                raise InputError(f"a rollout without a grade: {name}", path)
+            grade, place = grades.pop(name), wanted.listed[name]
+            told = tasks[row["instance_id"]] | shown.get(row["instance_id"], {})
+            rows[place] = listed_row(row, grade, told, taken, f"{path.name}, line {line}")
+            if wanted.is_packed(name):
+                log = test_output(logs, grade)
+                packs[place] = pack(view(row, grade, log) | {"bug": told.get("bug", "")})
+    found.packed = fitting(rows, packs, wanted.quota)
+    found.rows = [rows[place] for place in sorted(rows)]
+    return found
+
+
+def wanted_grades(shards: list[Path], wanted: Wanted) -> dict[str, Record]:
+    """The grades of the listed attempts by name; of those not packed, without their tests."""
+    found = {}
+    for grade in (row for shard in shards for row in read_jsonl(shard)):
+        name = attempt_name(grade)
+        if name in wanted.listed:
+            kept = grade if wanted.is_packed(name) else {**grade, "tests_status": {}}
+            found[name] = kept
+    return found
+
+
+def listed_row(row: Record, grade: Record, task: Record, taken: int, place: str) -> list[object]:
+    """The values of COLUMNS; not packed, as far as is known here."""
+    what = " ".join(filter(None, (task.get("op", ""), task.get("function", ""))))
+    reason = visible(grade.get("reason", "")[:REASON_CHARACTERS])
+    facts = (row["instance_id"], row.get("sample", 0), grade["status"], row["outcome"])
+    return [*facts, task["repo"], what, taken, grade.get("seconds"), reason, place, -1]
+
+
+def test_output(logs: Archive, grade: Record) -> str:
+    """The kept output of the tests of an attempt that was not resolved, or ''."""
+    key = grade.get("run", "")
+    if not key or grade["status"] == "resolved":
+        return ""
+    return str((logs.look(key) or {}).get("log", ""))
+
+
+def fitting(rows: Mapping[int, list[object]], packs: Mapping[int, str], quota: int) -> list[str]:
+    """The packs that fit into `quota` bytes, in their order; each is noted in its row."""
+    kept: list[str] = []
+    for place in sorted(packs):
+        quota -= len(packs[place]) + 1
+        if quota < 0:
+            break
+        rows[place][-1] = len(kept)
+        kept.append(packs[place])
+    return kept
+
+
+def names_of(order: list[tuple[str, int]]) -> Iterator[str]:
+    """The names of attempts given as (instance id, sample)."""
+    for instance_id, sample in order:
+        yield attempt_name({"instance_id": instance_id, "sample": sample})
