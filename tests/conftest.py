@@ -10,14 +10,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FIRST = ("test_demo", "engine", "chain", "test_slurm", "test_memory", "test_fleet", "test_ranks")
-CHAIN = {"test_chain", "test_interrupt"}
-ENGINE = set(
-    "test_cheats test_grading_faults test_grading_images test_images_engine test_pool_chaos "
-    "test_pool_host test_pool_hostile test_pool_run test_sandbox_apptainer test_sandbox_deferred "
-    "test_sandbox_ends test_sandbox_faults test_sandbox_hostile test_sandbox_images "
-    "test_sandbox_limits test_sandbox_state test_swe_agent test_swe_agent_real".split()
+FIRST = (
+    *("test_demo", "engine sandboxes", "engine pool", "engine tasks", "chain", "test_slurm"),
+    *("test_memory", "test_fleet", "test_ranks"),
 )
+GROUPS = {
+    "chain": "test_chain test_interrupt",
+    "engine sandboxes": "test_sandbox_apptainer test_sandbox_deferred test_sandbox_ends test_sandbox_faults "
+    "test_sandbox_hostile test_sandbox_images test_sandbox_limits test_sandbox_state",
+    "engine pool": "test_pool_chaos test_pool_host test_pool_hostile test_pool_run",
+    "engine tasks": "test_cheats test_grading_faults test_grading_images test_images_engine test_swe_agent "
+    "test_swe_agent_real",
+}
+"""Files whose tests share what is slow to start. Each group with an engine has an engine of its own: its
+tests wait more than they compute, so these groups run beside each other."""
+GROUP_OF = {stem: group for group, stems in GROUPS.items() for stem in stems.split()}
 FILES = {
     "calc/__init__.py": "",
     "calc/core.py": "def add(a, b):\n    return a + b\n\n\ndef last(items):\n    return items[-1]\n",
@@ -110,11 +117,11 @@ class _AtOnce:
 def _group(nodeid):
     """Tests of one group share what is slow to start, so one process runs them all."""
     stem = Path(nodeid.partition("::")[0]).stem
-    return "engine" if stem in ENGINE else "chain" if stem in CHAIN else stem
+    return GROUP_OF.get(stem, stem)
 
 
 def pytest_collection_modifyitems(items):
-    """What takes longest comes first: `make test` runs two groups at a time."""
+    """What takes longest comes first: `make test` runs three groups at a time."""
     first = {name: place for place, name in enumerate(FIRST)}
     items.sort(key=lambda item: first.get(_group(item.nodeid), len(first)))
 

@@ -1,5 +1,6 @@
 """A container engine of the tests' own: a real dockerd in a folder of its own, ended with all it started."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -157,9 +158,11 @@ def sandbox_image(cache, toolbox):
 
     made_from = json.dumps(sorted(os.listdir(next((toolbox / "lib").glob("python*/site-packages")))))
     record, told = cache / "image.json", cache / "made_from"
-    if not (record.exists() and told.exists() and told.read_text() == made_from):
-        build(cache, toolbox)
-        told.write_text(made_from)
+    with open(cache / "lock", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # another process of the tests may be making it
+        if not (record.exists() and told.exists() and told.read_text() == made_from):
+            build(cache, toolbox)
+            told.write_text(made_from)
     return record
 
 
