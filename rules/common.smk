@@ -8,6 +8,7 @@ from shlex import quote
 from swelab import recipes
 from swelab.experiment import (
     base_manifest,
+    files_of_model,
     check_keys,
     load_experiment,
     recordings_path,
@@ -124,6 +125,11 @@ def model_repo(wildcards):
     """The repository whose world the base model is pre-trained on; nothing for a downloaded model."""
     repo = model_settings(wildcards).get("repo")
     return f"results/repos/{repo}.tar" if repo else []
+
+
+def model_files(wildcards):
+    """Files of the folder that a model recipe names: an edited one is taken anew."""
+    return files_of_model(model_settings(wildcards))
 
 
 def sft_selection(wildcards):

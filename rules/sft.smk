@@ -1,7 +1,7 @@
 """The base model; the expert's resolved trajectories as a dataset; the fine-tuned checkpoint.
 
 in:  configs/models/{model}.yaml, configs/sft/{sft}.yaml, the expert's rollouts and grades
-out: results/models/{model}/                base model and tokenizer in Hugging Face layout, made or fetched
+out: results/models/{model}/                base model and tokenizer in Hugging Face layout, made, fetched, or links to a folder of yours
      results/sft/{sft}/dataset.jsonl        messages of resolved trajectories only
      results/sft/{sft}/checkpoint/          fine-tuned weights in Hugging Face layout
 """
@@ -61,6 +61,32 @@ rule fetch_model:
         SWELAB_LOG={log:q} python -m scripts.fetch_model \
             --recipe {input.recipe:q} \
             --progress results/progress/fetch_model/{wildcards.model} \
+            --output {output.folder:q} \
+            --manifest {output.manifest:q}
+        """
+
+
+rule take_model:
+    input:
+        recipe=ancient("configs/models/{model}.yaml"),
+        files=model_files,
+    output:
+        folder=directory("results/models/{model}"),
+        manifest="results/models/{model}.json",
+    log:
+        "results/logs/take_model/{model}.log",
+    wildcard_constraints:
+        model=those("model", "source", "folder"),
+    priority: 100
+    localrule: True
+    conda:
+        "../envs/workflow.yaml"
+    params:
+        settings=model_settings,
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.take_model \
+            --recipe {input.recipe:q} \
             --output {output.folder:q} \
             --manifest {output.manifest:q}
         """

@@ -69,11 +69,25 @@ def lineage(sft: str, configs: Path = recipes.CONFIGS) -> list[str]:
     while True:
         kind, _, name = recipes.named("sft", found[-1], configs)["base"].rpartition(":")
         if kind != "sft":
-            recipes.named("model", name, configs)
+            files_of_model(recipes.named("model", name, configs))
             return found
         if name in found:
             raise InputError("starts from itself", recipes.path_of("sft", name, configs), "a model below it")
         found.append(name)
+
+
+def files_of_model(model: Record) -> list[str]:
+    """The files of a model's folder, sorted; none of a model that is made or fetched.
+
+    Raises InputError where the folder is not there or has no config.json.
+    """
+    if model["source"] != "folder":
+        return []
+    folder = Path(model["path"]).expanduser()
+    if not (folder / "config.json").is_file():
+        what = "holds no config.json" if folder.is_dir() else "no such folder"
+        raise InputError(what, folder, "a model in Hugging Face layout, as `path` of its recipe")
+    return sorted(str(path) for path in folder.iterdir() if path.is_file())
 
 
 def base_manifest(sft: Record) -> str:

@@ -86,7 +86,7 @@ class Layout:
         found = {
             f"Pretraining of {model}": self.results / "models" / f"{model}.loss.jsonl"
             for model in self.models
-            if self.recipe("model", model).get("source") != "hub"
+            if self.recipe("model", model).get("source") == "drill"
         }
         return found | {f"Fine-tuning, {self.experiment['sft']}": self.sft / "loss.jsonl"}
 

@@ -17,6 +17,7 @@ Held against measured peaks by tests and in docs/training.md; it is meant to be 
 from dataclasses import dataclass
 
 from swelab.records import Record
+from swelab.sft.families import FAMILIES, head_width
 
 GIB = 1 << 30
 BYTES = {"fp32": 4, "bf16": 2}
@@ -47,7 +48,7 @@ class Memory:
 
 
 def weights_of(config: Record) -> int:
-    """Number of weights of a Qwen2 model by its config.json."""
+    """Number of weights of a model by its config.json; an unknown architecture counts as Qwen2's."""
     tied = config.get("tie_word_embeddings", False)
     embeddings = config["vocab_size"] * config["hidden_size"] * (1 if tied else 2)
     return embeddings + config["num_hidden_layers"] * layer_weights(config) + config["hidden_size"]
@@ -56,8 +57,11 @@ def weights_of(config: Record) -> int:
 def layer_weights(config: Record) -> int:
     """Number of weights of one layer."""
     width, narrow, inner = config["hidden_size"], _narrow(config), config["intermediate_size"]
-    attention = 2 * width * width + 2 * width * narrow + width + 2 * narrow
-    return attention + 3 * width * inner + 2 * width
+    family = FAMILIES.get((config.get("architectures") or [""])[0], FAMILIES["Qwen2ForCausalLM"])
+    queries = head_width(config) * config["num_attention_heads"]
+    attention = 2 * width * (queries + narrow) + family.bias * (queries + 2 * narrow)
+    norms = 2 * width + family.head_norms * 2 * head_width(config)
+    return attention + 3 * width * inner + norms
 
 
 def adapter_weights(config: Record, lora: Record) -> int:
@@ -109,4 +113,4 @@ def _logit_bytes(train: Record, size: int) -> float:
 
 def _narrow(config: Record) -> int:
     """Width of keys and values."""
-    return int(config["hidden_size"] // config["num_attention_heads"] * config["num_key_value_heads"])
+    return int(head_width(config) * config["num_key_value_heads"])

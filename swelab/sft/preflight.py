@@ -10,6 +10,7 @@ from pathlib import Path
 
 from swelab.records import InputError, Record, read_json, sha256_file
 from swelab.sft.chat_template import ChatTemplate
+from swelab.sft.families import check_trainer
 from swelab.sft.lengths import ChatTokenizer, check_stats, same_vocabulary
 from swelab.sft.memory import BYTES, GIB, Memory, estimate, trained_weights, weights_of
 from swelab.sft.ranks import ranks_of, recipe_of, share, sharing
@@ -87,8 +88,10 @@ def _model(training: Training) -> Iterator[str]:
     except InputError as error:
         yield str(error)
         return
-    if config.get("architectures") != ["Qwen2ForCausalLM"]:
-        yield str(InputError(f"architecture {config.get('architectures')}", path, "Qwen2ForCausalLM"))
+    try:
+        check_trainer(config, path, training.recipe["trainer"])
+    except InputError as error:
+        yield str(error)
         return
     rows = shapes.get("model.embed_tokens.weight", [config["vocab_size"]])[0]
     if rows != config["vocab_size"]:
@@ -110,7 +113,8 @@ def _tokenizer(training: Training) -> Iterator[str]:
     except InputError as error:
         yield str(error)
         return
-    yield from _lines(lambda: same_vocabulary(base))
+    if training.recipe["trainer"] == "torchtune":
+        yield from _lines(lambda: same_vocabulary(base))
     largest = max(read_json(base / "tokenizer.json")["model"]["vocab"].values(), default=0)
     largest = max(largest, *tokenizer.special_tokens.values())
     if largest >= config.get("vocab_size", 0):

@@ -70,3 +70,10 @@ def device_of(train: Record) -> str:
     """ "cuda" or "cpu": where a recipe's `train` settings run on this machine."""
     auto = "cuda" if torch.cuda.is_available() else "cpu"
     return auto if train["device"] == "auto" else str(train["device"])
+
+
+def dtype_of(train: Record) -> str:
+    """ "fp32" or "bf16": the type of weights and optimizer under a recipe's `train` settings here."""
+    return (
+        {"cpu": "fp32", "cuda": "bf16"}[device_of(train)] if train["dtype"] == "auto" else str(train["dtype"])
+    )

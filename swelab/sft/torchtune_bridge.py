@@ -7,15 +7,15 @@ torchtune 0.6 runs in processes of its own (`swelab.sft.torchtune_process`) on a
 import re
 from pathlib import Path
 
-import torch
 import yaml
 
-from swelab.records import InputError, Record, write_bytes
+from swelab.records import Record, write_bytes
 from swelab.sft.chat_template import says_more
+from swelab.sft.families import check_trainer
 from swelab.sft.lengths import special_tokens
+from swelab.sft.run_plan import device_of, dtype_of
 from swelab.weights import check_weights, weight_files
 
-ARCHITECTURE = "Qwen2ForCausalLM"
 STEPS = "steps.txt"
 STEP = re.compile(r"^Step (\d+) \| (.*)$")
 LOGGED = {
@@ -33,14 +33,10 @@ LOGGED = {
 def torchtune_config(base: Path, dataset: Path, output: Path, train: Record) -> Record:
     """torchtune's full configuration for a base model and a dataset of `sft_row`s, or of `sft_pair`s for DPO.
 
-    Raises InputError when the base model's architecture is not one that is mapped here.
+    Raises InputError when the base model's architecture is not one that torchtune knows.
     """
     config = check_weights(base)
-    if config["architectures"] != [ARCHITECTURE]:
-        raise InputError(f"architecture {config['architectures']}", base / "config.json", ARCHITECTURE)
-    auto = "cuda" if torch.cuda.is_available() else "cpu"
-    device = auto if train["device"] == "auto" else train["device"]
-    dtype = {"cpu": "fp32", "cuda": "bf16"}[device] if train["dtype"] == "auto" else train["dtype"]
+    check_trainer(config, base / "config.json", "torchtune")
     weights = {
         "_component_": "torchtune.training.FullModelHFCheckpointer",
         "checkpoint_dir": str(base),
@@ -57,8 +53,8 @@ def torchtune_config(base: Path, dataset: Path, output: Path, train: Record) -> 
         "resume_from_checkpoint": False,
         **_data(base, dataset, train),
         **_training(train),
-        "device": device,
-        "dtype": dtype,
+        "device": device_of(train),
+        "dtype": dtype_of(train),
         "metric_logger": {
             "_component_": "torchtune.training.metric_logging.DiskLogger",
             "log_dir": str(output),

@@ -9,11 +9,12 @@ from swelab.provenance import packages
 from swelab.records import InputError, Record, check, read_jsonl, sha256_file
 from swelab.sft.adapter import write_adapter
 from swelab.sft.chat_template import PlainRows
+from swelab.sft.families import check_trainer, family_of
 from swelab.sft.lengths import ChatTokenizer, Length, same_vocabulary
 from swelab.sft.preferences import sides_of
 from swelab.sft.ranks import ranks_of, recipe_of, share
 from swelab.sft.run_log import keep_log
-from swelab.sft.run_plan import plan_run
+from swelab.sft.run_plan import device_of, dtype_of, plan_run
 from swelab.sft.torchtune_bridge import STEPS, base_model, step_rows, torchtune_config, write_config
 from swelab.sft.torchtune_run import run_trainer
 from swelab.weights import check_weights, identity
@@ -35,15 +36,17 @@ def fine_tune(
 
     train = recipe["train"]
     recipe_of(recipe), share(train, ranks_of(recipe))
-    lengths = check_inputs(base, dataset, train)
+    lengths = check_inputs(base, dataset, train, recipe["trainer"])
     plan = plan_run(base, recipe, lengths)
     epoch = run_trainer(base, dataset, recipe, plan, work)
     loss = step_rows(work / "output" / STEPS)
     staged = stage(epoch, work / "checkpoint")
-    config = torchtune_config(base, dataset, work / "output", train)
-    # Adapters are merged into the weights: whoever reads them needs the base's model.
-    config["model"] = base_model(check_weights(base))
-    write_config(staged / "config.yaml", config)
+    shape = check_weights(base)
+    config = None
+    if "torchtune" in family_of(shape, base / "config.json").trainers:
+        # Adapters are merged into the weights, so their readers need the base's model.
+        config = torchtune_config(base, dataset, work / "output", train) | {"model": base_model(shape)}
+        write_config(staged / "config.yaml", config)
     parity = check_parity(staged, config, dataset)
     if checkpoint.exists():
         shutil.rmtree(checkpoint)
@@ -57,8 +60,8 @@ def fine_tune(
         "base": {"name": base.name, "digest": identity(base)["digest"]},
         "dataset_sha256": sha256_file(dataset),
         "recipe": {name: value for name, value in recipe.items() if name not in ("job", "wandb")},
-        "device": config["device"],
-        "dtype": config["dtype"],
+        "device": device_of(train),
+        "dtype": dtype_of(train),
         "epochs": train["epochs"],
         "steps": loss[-1]["step"],
         "final_loss": loss[-1]["loss"],
@@ -70,16 +73,18 @@ def fine_tune(
     return manifest, loss
 
 
-def check_inputs(base: Path, dataset: Path, train: Record) -> list[Length]:
+def check_inputs(base: Path, dataset: Path, train: Record, trainer: str = "torchtune") -> list[Length]:
     """The lengths of a dataset's conversations, two of each pair, all found fit, as the base was.
 
-    Raises InputError before anything starts: unreadable or cut-off weights, a vocabulary that
-    differs between its two forms, a malformed row, a conversation longer than the model's context,
-    fewer rows than one optimizer step needs.
+    Raises InputError before anything starts: unreadable or cut-off weights, an architecture that the trainer
+    does not know, a vocabulary that differs between its two forms, a malformed row, a conversation longer
+    than the model's context, fewer rows than one optimizer step needs.
     """
-    longest = check_weights(base)["max_position_embeddings"]
-    torchtune_config(base, dataset, Path(), train)
-    same_vocabulary(base)
+    config = check_weights(base)
+    check_trainer(config, base / "config.json", trainer)
+    longest = config["max_position_embeddings"]
+    if trainer == "torchtune":
+        same_vocabulary(base)
     tokenizer, plain = ChatTokenizer(base), PlainRows(base)
     lengths, kind, rows = [], "sft_pair" if train.get("dpo") else "sft_row", 0
     for row in read_jsonl(dataset):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from swelab.records import Record, write_json
 from swelab.sft.ranks import launch, ranks_of
-from swelab.sft.run_plan import PLAN, PLANNED, RunPlan, device_of
+from swelab.sft.run_plan import PLAN, PLANNED, RunPlan, device_of, dtype_of
 
 PROCESS = "swelab.sft.trl_worker"
 
@@ -12,7 +12,6 @@ PROCESS = "swelab.sft.trl_worker"
 def trl_command(base: Path, dataset: Path, recipe: Record, plan: RunPlan, work: Path) -> list[str]:
     """TRL's command line, its configuration written. Raises InputError, SlurmError."""
     train, ranks = recipe["train"], ranks_of(recipe)
-    device = device_of(train)
     config = {
         "output": str(work / "output"),
         "base": str(base),
@@ -20,8 +19,8 @@ def trl_command(base: Path, dataset: Path, recipe: Record, plan: RunPlan, work: 
         "plan": str(work / PLAN),
         "planned": str(work / PLANNED),
         "train": train,
-        "device": device,
-        "dtype": {"cpu": "fp32", "cuda": "bf16"}[device] if train["dtype"] == "auto" else train["dtype"],
+        "device": device_of(train),
+        "dtype": dtype_of(train),
         "every": recipe["job"]["save_every_n_steps"],
     }
     write_json(work / "config.json", config)

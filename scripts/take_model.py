@@ -1,0 +1,26 @@
+"""Takes a model's folder as the base of a training: checks it, and links to its files."""
+
+import argparse
+from pathlib import Path
+
+from swelab import recipes
+from swelab.console import run_script
+from swelab.records import write_json
+from swelab.sft.own_model import take_folder
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--recipe", type=Path, required=True, help="model recipe with `source: folder`")
+    parser.add_argument("--output", type=Path, required=True, help="folder of links, in Hugging Face layout")
+    parser.add_argument(
+        "--manifest", type=Path, required=True, help="JSON: digest, size and hash of each file"
+    )
+    args = parser.parse_args()
+    recipe = recipes.load("model", args.recipe)
+    facts = take_folder(Path(recipe["path"]).expanduser(), args.output)
+    write_json(args.manifest, facts | {"recipe": recipe})
+
+
+if __name__ == "__main__":
+    run_script(main)
