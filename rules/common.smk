@@ -129,7 +129,11 @@ def model_repo(wildcards):
 
 def model_files(wildcards):
     """Files of the folder that a model recipe names: an edited one is taken anew."""
-    return files_of_model(model_settings(wildcards))
+    try:
+        return files_of_model(model_settings(wildcards))
+    except Fault as fault:  # Snakemake would show a traceback
+        print(f"error: {fault}", file=sys.stderr)
+        sys.exit(2)
 
 
 def sft_selection(wildcards):

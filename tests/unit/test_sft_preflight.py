@@ -98,7 +98,7 @@ HARMS = {
     "another shape": (lambda f: change(f / "toy/config.json", num_hidden_layers=3), "describes .* weights"),
     "another model": (
         lambda f: change(f / "toy/config.json", architectures=["A"]),
-        "expected Qwen2ForCausalLM",
+        "expected one of Qwen2ForCausalLM, Qwen3ForCausalLM",
     ),
     "fewer tokens than embedded": (lambda f: change(f / "toy/config.json", vocab_size=300), "token 319"),
     "an end of text that is none": (

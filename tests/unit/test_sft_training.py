@@ -94,7 +94,7 @@ def test_unfit_base_models_are_refused(base, dataset, harm, message):
 def test_an_architecture_that_is_not_mapped_is_refused(base, dataset):
     config = read_json(base / "config.json")
     (base / "config.json").write_text(json.dumps({**config, "architectures": ["LlamaForCausalLM"]}))
-    with pytest.raises(InputError, match="expected Qwen2ForCausalLM"):
+    with pytest.raises(InputError, match="LlamaForCausalLM with trainer: torchtune; expected trainer: trl"):
         check_inputs(base, dataset, train())
 
 
