@@ -8,7 +8,6 @@ from shlex import quote
 from swelab import recipes
 from swelab.experiment import (
     base_manifest,
-    files_of_model,
     check_keys,
     load_experiment,
     recordings_path,
@@ -119,21 +118,6 @@ def scaffold_settings(wildcards):
 def policy_weights(wildcards):
     """Manifests of what a policy is served from: their hashes stand for it."""
     return weights_manifests(policy_settings(wildcards))
-
-
-def model_repo(wildcards):
-    """The repository whose world the base model is pre-trained on; nothing for a downloaded model."""
-    repo = model_settings(wildcards).get("repo")
-    return f"results/repos/{repo}.tar" if repo else []
-
-
-def model_files(wildcards):
-    """Files of the folder that a model recipe names: an edited one is taken anew."""
-    try:
-        return files_of_model(model_settings(wildcards))
-    except Fault as fault:  # Snakemake would show a traceback
-        print(f"error: {fault}", file=sys.stderr)
-        sys.exit(2)
 
 
 def sft_selection(wildcards):

@@ -1,0 +1,108 @@
+"""Base models: made, fetched, or a folder of one's own.
+
+in:  configs/models/{model}.yaml, the drill repository or the folder that it names
+out: results/models/{model}/        base model and tokenizer in Hugging Face layout
+     results/models/{model}.json    hash of the weights, hash and size of each file
+"""
+
+from swelab.experiment import files_of_model
+
+
+def model_repo(wildcards):
+    """The repository whose world the base model is pre-trained on; nothing for a downloaded model."""
+    repo = model_settings(wildcards).get("repo")
+    return f"results/repos/{repo}.tar" if repo else []
+
+
+def model_files(wildcards):
+    """Files of the folder that a model recipe names: an edited one is taken anew."""
+    try:
+        return files_of_model(model_settings(wildcards))
+    except Fault as fault:  # Snakemake would show a traceback
+        print(f"error: {fault}", file=sys.stderr)
+        sys.exit(2)
+
+
+rule make_base_model:
+    input:
+        recipe=ancient("configs/models/{model}.yaml"),
+        repo=model_repo,
+    output:
+        folder=directory("results/models/{model}"),
+        manifest="results/models/{model}.json",
+        loss="results/models/{model}.loss.jsonl",
+    log:
+        "results/logs/make_base_model/{model}.log",
+    benchmark:
+        "results/benchmarks/make_base_model/{model}.tsv"
+    wildcard_constraints:
+        model=those("model", "source", "drill"),
+    conda:
+        "../envs/workflow.yaml"
+    threads: model_threads
+    resources:
+        **ask(plain_job(cpus=model_threads, mem_mb=4000, minutes=240)),
+    params:
+        settings=model_settings,
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.make_base_model \
+            --recipe {input.recipe:q} \
+            --repo {input.repo:q} \
+            --output {output.folder:q} \
+            --manifest {output.manifest:q} \
+            --loss {output.loss:q}
+        """
+
+
+rule fetch_model:
+    input:
+        recipe=ancient("configs/models/{model}.yaml"),
+    output:
+        folder=directory("results/models/{model}"),
+        manifest="results/models/{model}.json",
+    log:
+        "results/logs/fetch_model/{model}.log",
+    wildcard_constraints:
+        model=those("model", "source", "hub"),
+    localrule: FETCH_HERE
+    conda:
+        "../envs/workflow.yaml"
+    resources:
+        **ask(plain_job(mem_mb=2000, minutes=720)),
+    params:
+        settings=model_settings,
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.fetch_model \
+            --recipe {input.recipe:q} \
+            --progress results/progress/fetch_model/{wildcards.model} \
+            --output {output.folder:q} \
+            --manifest {output.manifest:q}
+        """
+
+
+rule take_model:
+    input:
+        recipe=ancient("configs/models/{model}.yaml"),
+        files=model_files,
+    output:
+        folder=directory("results/models/{model}"),
+        manifest="results/models/{model}.json",
+    log:
+        "results/logs/take_model/{model}.log",
+    wildcard_constraints:
+        model=those("model", "source", "folder"),
+    priority: 100
+    localrule: True
+    conda:
+        "../envs/workflow.yaml"
+    params:
+        settings=model_settings,
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.take_model \
+            --recipe {input.recipe:q} \
+            --output {output.folder:q} \
+            --manifest {output.manifest:q}
+        """
