@@ -17,6 +17,7 @@ from swelab.experiment import training_subsets, weights_manifests
 from swelab.grading import versions
 from swelab.journal import lock
 from swelab.records import Fault
+from swelab.run_display import INTO_LOG, take_over
 from swelab.site import check_site, shell_setup, submission
 
 try:
@@ -38,13 +39,20 @@ GRADER = [versions.RUN, versions.GRADER, versions.GATE]
 HELD = []
 
 # Jobs run this very Python, activated or not; their sandboxes are of this backend and see this toolbox.
+# What a job says goes into its log alone, unless --verbose wants it on the terminal too.
 shell.prefix(
-    f"export PATH={quote(os.path.dirname(sys.executable))}:$PATH"
-    f" SWELAB_BACKEND={quote(SETTINGS['backend'])}"
-    f" SWELAB_TOOLBOX={quote(SETTINGS['toolbox'])}"
-    f" SWELAB_EXECUTOR={SETTINGS['executor']}; "
-    + shell_setup(SITE or {}).replace("{", "{{").replace("}", "}}")
+    (
+        f"export PATH={quote(os.path.dirname(sys.executable))}:$PATH"
+        f" SWELAB_BACKEND={quote(SETTINGS['backend'])}"
+        f" SWELAB_TOOLBOX={quote(SETTINGS['toolbox'])}"
+        f" SWELAB_EXECUTOR={SETTINGS['executor']}; "
+        + ("" if workflow.output_settings.verbose else INTO_LOG)
+        + shell_setup(SITE or {})
+    )
+    .replace("{", "{{")
+    .replace("}", "}}")
 )
+take_over(workflow)
 os.environ.update(submission(SITE or {}))
 
 

@@ -1,6 +1,7 @@
 """What a person at the terminal sees: one line for a fault, and progress that can be followed."""
 
 import errno
+import json
 import os
 import shutil
 import sys
@@ -11,6 +12,9 @@ from typing import TextIO
 
 from swelab.job_runs import note_run
 from swelab.records import Fault
+
+SUFFIX = ".progress.json"
+"""Ending of the file next to a job's log that says how far the job is, in place of the log's `.log`."""
 
 
 class Tee:
@@ -52,7 +56,7 @@ def run_script(main: Callable[[], int | None]) -> None:
 def _run(main: Callable[[], int | None], log: str) -> None:
     """`run_script` without its note."""
     try:
-        if log:
+        if log and not _is_open(log):
             sys.stderr = Tee(sys.stderr, open(log, "w", encoding="utf-8"))
         sys.exit(main() or 0)
     except KeyboardInterrupt:
@@ -75,6 +79,14 @@ def _run(main: Callable[[], int | None], log: str) -> None:
         raise
 
 
+def _is_open(log: str) -> bool:
+    """Whether standard error goes to that file already."""
+    try:
+        return os.path.samestat(os.stat(log), os.fstat(2))
+    except OSError:
+        return False
+
+
 def fail(message: str, code: int = 2) -> None:
     """Prints `error: message` on one line of standard error and exits with `code`."""
     print("error: " + " ".join(message.split()), file=sys.stderr, flush=True)
@@ -85,7 +97,9 @@ class Progress:
     """Instances done / total, how many succeeded, the rate and the time left.
 
     On a terminal one line is redrawn; elsewhere a line is printed every `quiet_seconds`, and at
-    the end, so that logs stay short.
+    the end, so that logs stay short. In a job of a workflow that draws (SWELAB_PROGRESS is set), the file
+    that it looks at (SUFFIX, next to SWELAB_LOG) is written every second:
+    {"label", "done", "total", "good": how many succeeded or null, "left": seconds or null}.
     """
 
     def __init__(self, total: int, label: str, stream: TextIO | None = None, quiet_seconds: float = 30):
@@ -95,7 +109,9 @@ class Progress:
         self.interval = 0.2 if self.live else quiet_seconds
         self.finished = self.skipped = 0
         self.good: int | None = None
-        self._start = self._last = time.monotonic()
+        log = os.environ.get("SWELAB_LOG", "") if os.environ.get("SWELAB_PROGRESS") else ""
+        self.shared = log.removesuffix(".log") + SUFFIX if log else ""
+        self._start = self._last = self._told = time.monotonic()
         self._lock = threading.Lock()
 
     def skip(self, count: int, good: int = 0) -> None:
@@ -103,6 +119,7 @@ class Progress:
         self.finished += count
         self.skipped += count
         self.good = (self.good or 0) + good
+        self._share(time.monotonic())
 
     def done(self, good: bool | None = None) -> None:
         """One more instance is finished; `good` says whether it counts as a success."""
@@ -114,19 +131,37 @@ class Progress:
             if now - self._last >= self.interval:
                 self._last = now
                 self._print(now)
+            if now - self._told >= 1:
+                self._told = now
+                self._share(now)
 
     def close(self) -> None:
         """Prints the last line."""
         self._print(time.monotonic())
+        self._share(time.monotonic())
         if self.live:
             self.stream.write("\n")
 
+    def _rate(self, now: float) -> tuple[float, float | None]:
+        """(instances a second, seconds left or None where nothing was done yet)."""
+        rate = (self.finished - self.skipped) / max(now - self._start, 1e-9)
+        return rate, (self.total - self.finished) / rate if rate else None
+
+    def _share(self, now: float) -> None:
+        """Writes what the workflow's display looks at; a full disk is not this job's fault."""
+        if not self.shared:
+            return
+        told = {"label": self.label, "done": self.finished, "total": self.total, "good": self.good}
+        try:
+            with open(self.shared, "w", encoding="utf-8") as stream:
+                stream.write(json.dumps(told | {"left": self._rate(now)[1]}))
+        except OSError:
+            self.shared = ""
+
     def _print(self, now: float) -> None:
-        fresh = self.finished - self.skipped
-        rate = fresh / max(now - self._start, 1e-9)
-        left = (self.total - self.finished) / rate if rate and fresh else 0
+        rate, left = self._rate(now)
         good = "" if self.good is None else f", {self.good} ok"
-        text = f"{self.label}: {self.finished}/{self.total}{good}, {rate:.1f}/s, {clock(left)} left"
+        text = f"{self.label}: {self.finished}/{self.total}{good}, {rate:.1f}/s, {clock(left or 0)} left"
         self.stream.write(f"\r\x1b[K{text}" if self.live else text + "\n")
         self.stream.flush()
 

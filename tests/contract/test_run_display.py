@@ -1,0 +1,176 @@
+"""What a run of the workflow shows: real Snakemake on a small workflow, with and without a terminal."""
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.real
+SNAKEFILE = """
+import sys
+sys.path.insert(0, {root!r})
+from swelab.run_display import INTO_LOG, take_over
+shell.prefix(
+    ("" if workflow.output_settings.verbose else INTO_LOG).replace("{{", "{{{{").replace("}}", "}}}}")
+    + "export PYTHONPATH={root} PATH={bin}:$PATH; "
+)
+take_over(workflow)
+rule all:
+    input: "a.one", "a.two", "a.last"
+rule last:
+    input: "{{n}}.one", "{{n}}.two"
+    output: "{{n}}.last"
+    log: "results/logs/last/{{n}}.log"
+    shell: "touch {{output}}; SWELAB_LOG={{log:q}} python job.py 2 0.2"
+rule try:
+    output: "{{n}}.{{kind}}"
+    wildcard_constraints: kind="one|two"
+    log: "results/logs/try/{{n}}.{{kind}}.log"
+    shell: "touch {{output}}; SWELAB_LOG={{log:q}} python job.py 8 0.4"
+"""
+JOB = """
+import sys, time
+from swelab.console import Progress, run_script
+from swelab.records import InputError
+
+def main():
+    print("to stdout"); print("to stderr", file=sys.stderr)
+    bar = Progress(int(sys.argv[1]), "work")
+    for number in range(int(sys.argv[1])):
+        time.sleep(float(sys.argv[2]))
+        bar.done(number > 0)
+    bar.close()
+    if FAULT:
+        raise InputError("the field is wrong", "some.json", "another one")
+
+run_script(main)
+"""
+
+
+@pytest.fixture
+def workflow(tmp_path):
+    """Function that makes the workflow's folder; with `fault`, its jobs fail at their end."""
+
+    def made(fault=False):
+        text = SNAKEFILE.format(root=str(ROOT), bin=os.path.dirname(sys.executable))
+        (tmp_path / "Snakefile").write_text(text)
+        (tmp_path / "job.py").write_text(JOB.replace("FAULT", str(fault)))
+        return [sys.executable, "-m", "snakemake", "--cores", "2", "--workflow-profile", "none", "--nolock"]
+
+    return made
+
+
+def run(command, tmp_path):
+    """Exit code, standard output, standard error, without a terminal."""
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return done.returncode, done.stdout, done.stderr
+
+
+def on_terminal(command, tmp_path, stop_at=b"", term="xterm-256color", columns=100):
+    """(exit code, all that a terminal gets); interrupted as by a key once it got `stop_at`."""
+    parent, child = pty.openpty()
+    environment = {**os.environ, "TERM": term, "COLUMNS": str(columns), "LINES": "24"}
+    started = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdin=child,
+        stdout=child,
+        stderr=child,
+        env=environment,
+        start_new_session=True,
+    )
+    os.close(child)
+    seen, ends = b"", time.monotonic() + 120
+    while time.monotonic() < ends:
+        if select.select([parent], [], [], 0.2)[0]:
+            try:
+                data = os.read(parent, 1 << 16)
+            except OSError:
+                break
+            seen += data
+            if stop_at and stop_at in seen:
+                os.killpg(started.pid, signal.SIGINT)
+                stop_at = b""
+        elif started.poll() is not None:
+            break
+    os.close(parent)
+    return started.wait(30), seen.decode()
+
+
+def test_without_a_terminal_a_job_is_a_line(workflow, tmp_path):
+    code, _, text = run(workflow(), tmp_path)
+    assert code == 0, text
+    lines = text.splitlines()
+    assert (
+        len([line for line in lines if re.match(r"\d of 4  try a (one|two) +8/8, 7 ok +0:0\d$", line)]) == 2
+    )
+    assert re.fullmatch(r"3 of 4  last a +2/2, 1 ok +0:0\d", lines[3])
+    assert len(lines) == 5 and "\x1b" not in text and "\r" not in text
+    log = (tmp_path / "results/logs/try/a.one.log").read_text()
+    assert "to stdout" in log and "to stderr" in log and "work: 8/8, 7 ok" in log
+    assert not list(tmp_path.rglob("*.progress.json")), "what told how far a job is goes with it"
+    code, _, text = run(workflow(), tmp_path)
+    assert code == 0 and "Nothing to be done" in text
+
+
+def test_a_terminal_gets_bars_below_the_lines(workflow, tmp_path):
+    code, text = on_terminal(workflow(), tmp_path)
+    assert code == 0
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+    assert re.search(r"try a one +\S.* [1-7]/8, [0-6] ok +0:0\d, ends \d\d:\d\d", plain)
+    assert re.search(r"0 of 4 jobs, 0:0\d", plain) and "to stderr" not in plain
+    assert "\x1b[?25l" not in text, "the cursor is never hidden: a killed run would leave it so"
+
+
+@pytest.mark.parametrize("term", ["dumb", ""])
+def test_a_terminal_that_cannot_draw_gets_lines(workflow, tmp_path, term):
+    code, text = on_terminal(workflow(), tmp_path, term=term)
+    assert code == 0 and "\x1b" not in text and "8/8, 7 ok" in text
+
+
+def test_no_color_is_heeded(workflow, tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    code, text = on_terminal(workflow(), tmp_path, columns=50)
+    assert code == 0 and not re.search(r"\x1b\[[0-9;]*3[0-9][0-9;]*m", text)
+    assert "try a one  8/8, 7 ok  0:0" in text, "a narrow terminal gets no columns"
+
+
+def test_a_failed_job_is_its_error_and_its_log(workflow, tmp_path):
+    code, _, text = run(workflow(fault=True), tmp_path)
+    assert code == 1 and "Traceback" not in text and "RuleException" not in text
+    assert text.count("FAILED    try a ") == 2
+    assert text.count("          error: some.json: the field is wrong; expected another one\n") == 2
+    assert "          log: results/logs/try/a.one.log\n" in text
+    assert "2 of 4 jobs failed; 0 are done. The same command goes on from here." in text.splitlines()[-1]
+
+
+def test_an_interrupted_run_says_so_and_leaves_the_terminal_usable(workflow, tmp_path):
+    code, text = on_terminal(workflow(), tmp_path, stop_at=b"jobs, 0:01")
+    assert code != 0 and "Stopping: running jobs are ended" in text and text.count("stopped   try a ") == 2
+    assert "Stopped; 0 are done. The same command goes on from here." in text and "FAILED" not in text
+    assert text.rstrip().endswith(".snakemake.log")
+
+
+def test_a_dry_run_says_what_and_why(workflow, tmp_path):
+    code, text, _ = run([*workflow(), "-n"], tmp_path)
+    assert code == 0 and re.search(r"^try a one +there is no a.one$", text, re.M)
+    assert "Job stats:" in text and not (tmp_path / "results").exists()
+    (tmp_path / "a.one").touch()
+    (tmp_path / "a.two").touch()
+    (tmp_path / "a.last").touch()
+    code, text, _ = run([*workflow(), "-n", "--forcerun", "try"], tmp_path)
+    assert re.search(r"^last a +a job before makes a.(one|two) and 1 more$", text, re.M)
+    assert re.search(r"^try a one +forced execution$", text, re.M)
+
+
+def test_verbose_is_snakemakes_own_output(workflow, tmp_path):
+    code, _, text = run([*workflow(), "--verbose"], tmp_path)
+    assert code == 0 and "rule try:" in text and "to stderr" in text and "jobid: " in text
