@@ -7,6 +7,7 @@ import tarfile
 import pytest
 
 from swelab.grading.archive import Archive, run_key
+from swelab.grading.batches import gold_batches
 from swelab.grading.gate import validate
 from swelab.grading.regrade import regrade
 from swelab.grading.report import validation
@@ -135,6 +136,11 @@ def test_tasks_that_share_runs_are_judged_as_alone(task, bench, tmp_path):
         assert [row["instance_id"] for row in alone[part]] == [row["instance_id"] for row in together[part]]
     runs = [len((tmp_path / f"{t}.jsonl").read_text().splitlines()) for t in (False, True)]
     assert runs[1] < runs[0]
+
+
+def test_the_order_of_test_files_parts_no_gold_runs(task, bench):
+    other = task | {"instance_id": "other", "test_files": task["test_files"][::-1]}
+    assert [len(batch.tasks) for batch in gold_batches([task, other], bench, False)] == [2]
 
 
 class Broken:

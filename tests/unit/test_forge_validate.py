@@ -1,8 +1,12 @@
 """The forge end to end on a small package, in real sandboxes: verdicts, order, resume."""
 
+import importlib.util
+import io
 import json
+import re
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -10,11 +14,13 @@ import yaml
 
 from swelab import recipes
 from swelab.grading.logs import statuses
+from swelab.journal import Journal
 from swelab.records import InputError, write_bytes, write_json
 from swelab.sandbox import BackendMissing, SandboxLost, open_backend
 from swelab.tasks.forge import rows as forge_rows
 from swelab.tasks.forge.archive import write_tar
-from swelab.tasks.forge.rows import make_tasks
+from swelab.tasks.forge.rows import make_tasks, open_repository
+from swelab.tasks.forge.validate import Validator
 from swelab.tasks.rows import load_tasks
 from swelab.tasks.split import side_of
 
@@ -193,6 +199,19 @@ def test_tasks_are_valid_rows_whose_bug_breaks_what_they_say(whole):
         assert task["test_files"] == ["tests/test_sums.py"]
         assert task["hint"]["name"] in task["problem_statement"]
         assert task["instance_id"].startswith(f"someone__sums.aaaaaaaa.func_pm_{task['op']}__")
+
+
+def test_runs_of_bugs_take_the_test_files_as_the_clean_run_rewrote_them(forge):
+    repo = open_repository(
+        "sums", forge.folder / "sums.tar", forge.folder / "trees", forge.folder / "configs"
+    )
+    with Journal(forge.journal) as journal, Validator(forge.backend, statuses, journal, 1) as validator:
+        validator.baseline(repo)
+    with tarfile.open(fileobj=io.BytesIO(repo.compiled)) as tar:
+        (name,) = tar.getnames()
+        data = tar.extractfile(name).read()
+    assert re.fullmatch(r"./tests/__pycache__/test_sums\..*-pytest-.*\.pyc", name)
+    assert data[8:16] == importlib.util.source_hash(TESTS.encode()), "pytest looks for this"
 
 
 def test_every_dropped_candidate_has_a_reason(whole):

@@ -13,6 +13,7 @@ from swelab.grading.guard import wrap
 from swelab.grading.logs import Results, between, official_part, statuses
 from swelab.grading.spec import RunSpec
 from swelab.records import InputError
+from tests.conftest import run_python
 
 FAIL, PASS = "t.py::test_f", "t.py::test_p"
 START, END = ">>>>> Start Test Output", ">>>>> End Test Output"
@@ -187,3 +188,9 @@ def test_the_pytest_parser_is_swebenchs(tmp_path):
             for _ in range(draw.randrange(6))
         )
         assert statuses(log) == PARSER_REGISTRY["parse_log_pytest"](log, None), log
+
+
+def test_parsers_are_had_without_what_stands_around_them():
+    heavy = "docker modal pandas datasets"
+    look = f"import sys, swelab.grading.logs; print([n for n in '{heavy}'.split() if n in sys.modules])"
+    assert run_python("-c", look).stdout.strip() == "[]"
