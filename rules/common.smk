@@ -12,6 +12,9 @@ from swelab.experiment import (
     load_experiment,
     recordings_path,
     scaffold_of,
+    selection_slice,
+    tasks_slice,
+    training_slice,
 )
 from swelab.experiment import training_subsets, weights_manifests
 from swelab.grading import versions
@@ -129,14 +132,11 @@ def policy_weights(wildcards):
 
 
 def sft_selection(wildcards):
-    """What the dataset depends on: a changed learning rate does not select anew."""
-    return {key: sft_settings(wildcards)[key] for key in ("selection", "rows", "pairs")}
+    return selection_slice(sft_settings(wildcards))
 
 
 def sft_training(wildcards):
-    settings = sft_settings(wildcards)
-    others = ("selection", "rows", "pairs", "sources", "job", "wandb")
-    return {key: settings[key] for key in settings if key not in others}
+    return training_slice(sft_settings(wildcards))
 
 
 def sft_base(wildcards):

@@ -21,6 +21,7 @@ rule grade:
         policy=ancient("configs/policies/{policy}.yaml"),
     output:
         grades="results/grades/{policy}/{subset}/{shard}.jsonl",
+        manifest="results/grades/{policy}/{subset}/{shard}.manifest.json",
     log:
         "results/logs/grade/{policy}/{subset}/{shard}.log",
     benchmark:
@@ -57,6 +58,7 @@ rule report_grades:
         grades=shards("results/grades/{policy}/{subset}/{shard}.jsonl"),
     output:
         report="results/grades/{policy}/{subset}/report{sample}.json",
+        manifest="results/grades/{policy}/{subset}/report{sample}.manifest.json",
     log:
         "results/logs/report_grades/{policy}/{subset}{sample}.log",
     localrule: True

@@ -12,6 +12,7 @@ rule pull_images:
         tasks="results/tasks/{subset}.json",
     output:
         images="results/images/{subset}.json",
+        manifest="results/images/{subset}.manifest.json",
     log:
         "results/logs/pull_images/{subset}.log",
     benchmark:

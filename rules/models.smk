@@ -30,6 +30,7 @@ rule make_base_model:
     output:
         folder=directory("results/models/{model}"),
         manifest="results/models/{model}.json",
+        stage="results/models/{model}.manifest.json",
         loss="results/models/{model}.loss.jsonl",
     log:
         "results/logs/make_base_model/{model}.log",
@@ -61,6 +62,7 @@ rule fetch_model:
     output:
         folder=directory("results/models/{model}"),
         manifest="results/models/{model}.json",
+        stage="results/models/{model}.manifest.json",
     log:
         "results/logs/fetch_model/{model}.log",
     wildcard_constraints:
@@ -89,6 +91,7 @@ rule take_model:
     output:
         folder=directory("results/models/{model}"),
         manifest="results/models/{model}.json",
+        stage="results/models/{model}.manifest.json",
     log:
         "results/logs/take_model/{model}.log",
     wildcard_constraints:

@@ -21,6 +21,7 @@ rule rollout:
         recordings=lambda wildcards: recordings_path(wildcards.policy) or [],
     output:
         trajectories="results/rollouts/{policy}/{subset}/{shard}.jsonl",
+        manifest="results/rollouts/{policy}/{subset}/{shard}.manifest.json",
     log:
         "results/logs/rollout/{policy}/{subset}/{shard}.log",
     benchmark:
@@ -67,6 +68,7 @@ rule unpack_trajectories:
     output:
         folder=directory("results/recordings/{policy}"),
         manifest="results/recordings/{policy}.json",
+        stage="results/recordings/{policy}.manifest.json",
     log:
         "results/logs/unpack_trajectories/{policy}.log",
     wildcard_constraints:
@@ -96,6 +98,7 @@ rule collect_predictions:
     output:
         predictions="results/rollouts/{policy}/{subset}/preds{sample}.json",
         usage="results/rollouts/{policy}/{subset}/usage{sample}.json",
+        manifest="results/rollouts/{policy}/{subset}/preds{sample}.manifest.json",
     log:
         "results/logs/collect_predictions/{policy}/{subset}{sample}.log",
     conda:

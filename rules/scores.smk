@@ -16,6 +16,7 @@ rule score:
         usage=samples("results/rollouts/{policy}/{subset}/usage{sample}.json"),
     output:
         score="results/scores/{policy}/{subset}.json",
+        manifest="results/scores/{policy}/{subset}.manifest.json",
     log:
         "results/logs/score/{policy}/{subset}.log",
     localrule: True
@@ -52,11 +53,16 @@ rule score_experiment:
     params:
         experiment=EXPERIMENT["name"],
         names=EXPERIMENT,
+        compare=EXPERIMENT["compare"],
+        benchmark=BENCHMARKS[0],
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.score_experiment \
             --experiment {params.experiment:q} \
+            --compare {params.compare:q} \
+            --benchmark {params.benchmark:q} \
             --scores {input.scores:q} \
+            --also {input.disjoint:q} {input.checkpoint:q} {input.expert:q} \
             --output {output.score:q}
         """
 

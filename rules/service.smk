@@ -14,6 +14,7 @@ rule submit_predictions:
         recipe=ancient("configs/subsets/{subset}.yaml"),
     output:
         run="results/grades/{policy}/{subset}/service{sample}.json",
+        manifest="results/grades/{policy}/{subset}/service{sample}.manifest.json",
     log:
         "results/logs/submit_predictions/{policy}/{subset}{sample}.log",
     wildcard_constraints:

@@ -50,6 +50,7 @@ rule train_sft:
     output:
         checkpoint=directory("results/sft/{sft}/checkpoint"),
         manifest="results/sft/{sft}/checkpoint.json",
+        stage="results/sft/{sft}/checkpoint.manifest.json",
         loss="results/sft/{sft}/loss.jsonl",
         metrics="results/sft/{sft}/metrics.tsv",
         plot="results/sft/{sft}/training.svg",

@@ -55,11 +55,7 @@ rule make_tasks:
     resources:
         **ask(plain_job(cpus=WORKERS, **SANDBOXES)),
     params:
-        settings=lambda wildcards: {
-            key: value
-            for key, value in subset_settings(wildcards).items()
-            if key not in ("validate", "scorer", "service")
-        },
+        settings=lambda wildcards: tasks_slice(subset_settings(wildcards)),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.make_tasks \
@@ -89,6 +85,7 @@ rule validate_tasks:
         sandbox=sandbox_image,
     output:
         lock="results/tasks/{subset}.lock.json",
+        manifest="results/tasks/{subset}.lock.manifest.json",
     log:
         "results/logs/validate_tasks/{subset}.log",
     benchmark:
@@ -121,6 +118,7 @@ rule check_disjoint:
         heldout=expand("results/tasks/{subset}.json", subset=BENCHMARKS),
     output:
         verdict="results/disjoint/{experiment}.json",
+        manifest="results/disjoint/{experiment}.manifest.json",
     log:
         "results/logs/check_disjoint/{experiment}.log",
     localrule: True

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from swelab import recipes
 from swelab.console import run_script
-from swelab.provenance import manifest
-from swelab.records import write_bytes, write_json
+from swelab.provenance import Stage
+from swelab.records import write_bytes
 from swelab.tasks.sources import build_repo
 
 
@@ -19,10 +19,11 @@ def main() -> None:
     parser.add_argument("--manifest", type=Path, required=True, help="JSON: hash, size, how it was made")
     args = parser.parse_args()
     recipe = recipes.load("repo", args.recipe)
+    stage = Stage("build_repo", {args.recipe: recipe})
     data = build_repo(recipe, args.cache)
     write_bytes(args.output, data)
     facts = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
-    write_json(args.manifest, manifest("build_repo", [args.recipe], recipe, **facts))
+    stage.write({args.output: facts["sha256"]}, args.manifest, **facts)
 
 
 if __name__ == "__main__":

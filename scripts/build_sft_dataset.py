@@ -6,7 +6,8 @@ from pathlib import Path
 
 from swelab import recipes
 from swelab.console import run_script
-from swelab.provenance import manifest
+from swelab.experiment import selection_slice
+from swelab.provenance import Stage
 from swelab.records import read_checked, sha256_file, write_bytes, write_json, write_jsonl
 from swelab.sft.chat_template import ChatTemplate
 from swelab.sft.collect import style_of
@@ -26,6 +27,8 @@ def main() -> None:
     parser.add_argument("--stats", type=Path, help="token lengths of the rows: dataset.stats.json")
     args = parser.parse_args()
     recipe = recipes.load("sft", args.recipe)
+    inputs = {"trajectories": args.trajectories, "grades": args.grades, "base": args.base}
+    stage = Stage("build_sft_dataset", {args.recipe: selection_slice(recipe)}, **inputs)
     selection, style = recipe["selection"], style_of(recipe)
     tokenizer = ChatTokenizer(args.base.with_suffix(""))
     grades = load_verdicts(args.grades)
@@ -40,10 +43,9 @@ def main() -> None:
     if args.stats:
         told = stats(args.dataset, dataset.lengths(), limit, policy)
         write_json(args.stats, told | {"sha256": sha256_file(args.dataset)})
-    facts = dataset.facts(limit)
-    inputs = [*args.trajectories, *args.grades, args.base]
-    used = selection | {"rows": recipe["rows"]}
-    write_json(args.manifest, manifest("build_sft_dataset", inputs, used, **facts))
+    facts = dataset.facts(limit) | {"recipe": selection | {"rows": recipe["rows"]}}
+    outputs = [args.dataset, args.lengths, *filter(None, [args.stats])]
+    stage.write(outputs, args.manifest, **facts)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from swelab import recipes
 from swelab.console import run_script
-from swelab.provenance import manifest
+from swelab.experiment import selection_slice
+from swelab.provenance import Stage
 from swelab.records import read_checked, sha256_file, write_bytes, write_json, write_jsonl
 from swelab.sft.chat_template import ChatTemplate
 from swelab.sft.collect import style_of
@@ -27,6 +28,8 @@ def main() -> None:
     parser.add_argument("--stats", type=Path, required=True, help="their token lengths: dataset.stats.json")
     args = parser.parse_args()
     recipe, base = recipes.load("sft", args.recipe), args.base.with_suffix("")
+    inputs = {"trajectories": args.trajectories, "grades": args.grades, "base": args.base}
+    stage = Stage("build_sft_pairs", {args.recipe: selection_slice(recipe)}, **inputs)
     style = style_of(recipe)
     template = ChatTemplate(base) if style and style.name == "tool" else None
     grades = load_verdicts(args.grades)
@@ -39,9 +42,8 @@ def main() -> None:
     write_bytes(args.lengths, table([(name, each, "kept") for name, each in zip(names, pairs.lengths())]))
     told = stats(args.dataset, pairs.lengths(), recipe["selection"]["max_tokens"], "drop")
     write_json(args.stats, told | {"sha256": sha256_file(args.dataset)})
-    inputs = [*args.trajectories, *args.grades, args.base]
-    used = {key: recipe[key] for key in ("selection", "rows", "pairs")}
-    write_json(args.manifest, manifest("build_sft_pairs", inputs, used, **pairs.facts()))
+    facts = pairs.facts() | {"recipe": selection_slice(recipe)}
+    stage.write([args.dataset, args.lengths, args.stats], args.manifest, **facts)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from itertools import chain
 from pathlib import Path
 
 from swelab.console import run_script
+from swelab.provenance import Stage
 from swelab.records import write_json
 from swelab.tasks.disjoint import check_disjoint
 from swelab.tasks.rows import read_tasks
@@ -19,8 +20,10 @@ def main() -> None:
     )
     parser.add_argument("--output", type=Path, required=True, help="verdict, JSON")
     args = parser.parse_args()
+    stage = Stage("check_disjoint", train=args.train, heldout=args.heldout)
     train, heldout = (chain.from_iterable(map(read_tasks, paths)) for paths in (args.train, args.heldout))
     write_json(args.output, check_disjoint(train, heldout, args.same_commit))
+    stage.write([args.output], same_commit=args.same_commit)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from swelab.console import run_script
 from swelab.predictions import collect
+from swelab.provenance import Stage
 from swelab.records import Record, read_checked
 from swelab.streams import Spool, write_object
 from swelab.tasks.locks import read_kept
@@ -19,6 +20,8 @@ def main() -> None:
     parser.add_argument("--usage", type=Path, help="where tokens and cost by instance id are written")
     parser.add_argument("--output", type=Path, required=True, help="predictions by instance id")
     args = parser.parse_args()
+    inputs = {"tasks": args.tasks, "lock": args.lock, "trajectories": args.trajectories}
+    stage = Stage("collect_predictions", **inputs)
     names = (task["instance_id"] for task in read_kept(args.tasks, args.lock))
     args.output.parent.mkdir(parents=True, exist_ok=True)
     usage: dict[str, Record] = {}
@@ -26,6 +29,7 @@ def main() -> None:
     write_object(args.output, collect(rows, names, Spool(args.output.parent)))
     if args.usage:
         write_object(args.usage, sorted(usage.items()))
+    stage.write([args.output, *filter(None, [args.usage])])
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ from pathlib import Path
 from swelab import recipes
 from swelab.console import run_script
 from swelab.exports import export
-from swelab.provenance import manifest
-from swelab.records import write_json
+from swelab.provenance import Stage
 from swelab.tasks.locks import read_kept
 
 
@@ -21,10 +20,11 @@ def main() -> None:
     parser.add_argument("--manifest", type=Path, required=True, help="JSON: lines of each file")
     args = parser.parse_args()
     recipe = recipes.load("subset", args.recipe)
+    inputs = {"tasks": args.tasks, "lock": args.lock, "images": args.images}
+    stage = Stage("export_tasks", {args.recipe: recipe}, **inputs)
     tasks = read_kept(args.tasks, args.lock)
     facts = export(tasks, args.output, name=args.recipe.stem, recipe=recipe, images=args.images)
-    inputs = [args.tasks, args.recipe, *filter(None, [args.lock, args.images])]
-    write_json(args.manifest, manifest("export_tasks", inputs, recipe, **facts))
+    stage.write([args.output / name for name in facts["lines"]], args.manifest, **facts)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 from swelab import recipes
 from swelab.console import run_script
 from swelab.hub import Repository
+from swelab.provenance import Stage
 from swelab.records import write_json
 from swelab.weights import check_weights, weight_digest
 
@@ -25,6 +26,7 @@ def main() -> None:
     args = parser.parse_args()
     recipe = recipes.load("model", args.recipe)
     repository = Repository(recipe["repository"], recipe["revision"])
+    stage = Stage("fetch_model", {args.recipe: recipe})
     folder = args.progress / recipe["revision"]
     facts = repository.fetch(folder, recipe["files"], recipe["sha256"])
     check_weights(folder)
@@ -35,6 +37,7 @@ def main() -> None:
     digest = weight_digest(folder, files)
     os.replace(folder, args.output)
     write_json(args.manifest, {"digest": digest, "files": files, "bytes": sizes, "recipe": recipe})
+    stage.write({args.manifest: "", **{args.output / name: sha for name, sha in files.items()}})
 
 
 if __name__ == "__main__":

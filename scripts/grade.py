@@ -7,6 +7,7 @@ from swelab import recipes
 from swelab.console import run_script
 from swelab.grading.shard import grade_shard
 from swelab.predictions import load_predictions
+from swelab.provenance import Stage
 from swelab.records import read_json, write_jsonl
 from swelab.service.verdicts import service_grades
 from swelab.shards import belongs_to, numbered
@@ -30,28 +31,29 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="sandboxes at once")
     parser.add_argument("--output", type=Path, required=True, help="grades, JSON Lines")
     args = parser.parse_args()
+    names = ("tasks", "lock", "predictions", "images", "service")
+    stage = Stage("grade", **{name: getattr(args, name) for name in names})
     tasks = kept_tasks(args.tasks, args.lock, args.shard)
     predictions = load_predictions(args.predictions, belongs_to(args.shard))
     if args.service:
         run = read_json(args.service)
         rows = service_grades(tasks, predictions, run, args.policy, args.subset)
-        write_jsonl(args.output, numbered(rows, args.shard))
-        return
-    settings = recipes.load("policy", args.recipe) if args.recipe else {}
-    rows = grade_shard(
-        tasks,
-        predictions,
-        policy=args.policy,
-        subset=args.subset,
-        shard=args.shard,
-        repos_dir=args.repos_dir,
-        progress=args.progress,
-        workers=args.workers,
-        images_path=args.images,
-        runs_dir=args.runs,
-        max_lost=settings.get("max_lost", 0),
-    )
+    else:
+        settings = recipes.load("policy", args.recipe) if args.recipe else {}
+        rows = grade_shard(
+            tasks,
+            predictions,
+            **{name: getattr(args, name) for name in ("policy", "subset", "shard")},
+            repos_dir=args.repos_dir,
+            progress=args.progress,
+            workers=args.workers,
+            images_path=args.images,
+            runs_dir=args.runs,
+            max_lost=settings.get("max_lost", 0),
+        )
     write_jsonl(args.output, numbered(rows, args.shard))
+    places = {"journal": args.progress, "runs": args.runs, "repos": args.repos_dir}
+    stage.write([args.output], shard=args.shard, **places)
 
 
 if __name__ == "__main__":

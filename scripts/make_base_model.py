@@ -7,7 +7,7 @@ from pathlib import Path
 
 from swelab import recipes
 from swelab.console import run_script
-from swelab.provenance import packages
+from swelab.provenance import Stage, packages
 from swelab.records import sha256_file, write_json, write_jsonl
 from swelab.weights import identity
 
@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("--loss", type=Path, required=True, help="JSON Lines: loss by step")
     args = parser.parse_args()
     recipe = recipes.load("model", args.recipe)
+    stage = Stage("make_base_model", {args.recipe: recipe}, repo=args.repo)
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # read when torch loads; see the torchtune bridge
     from swelab.sft.base_corpus import World
     from swelab.sft.base_model import make_base_model
@@ -30,7 +31,10 @@ def main() -> None:
     facts, loss = make_base_model(recipe, world, args.output)
     write_jsonl(args.loss, loss)
     made_from = {"recipe": recipe, "repo_sha256": sha256_file(args.repo), "packages": packages()}
-    write_json(args.manifest, {**identity(args.output), **made_from, **facts})
+    made = identity(args.output)
+    write_json(args.manifest, {**made, **made_from, **facts})
+    files = {args.output / name: sha for name, sha in made["files"].items()}
+    stage.write({args.manifest: "", args.loss: "", **files})
 
 
 if __name__ == "__main__":

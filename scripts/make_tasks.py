@@ -5,9 +5,10 @@ from pathlib import Path
 
 from swelab import recipes
 from swelab.console import run_script
+from swelab.experiment import tasks_slice
 from swelab.grading.logs import statuses
-from swelab.provenance import manifest
-from swelab.records import sha256_file, write_json
+from swelab.provenance import Stage
+from swelab.records import sha256_file
 from swelab.sandbox import open_backend
 from swelab.streams import write_list
 from swelab.tasks.rows import checked
@@ -27,11 +28,13 @@ def main() -> None:
     args = parser.parse_args()
     recipe = recipes.load("subset", args.recipe)
     given = {"exclude": args.exclude, "ratings": args.ratings}
+    tars = archives(recipe, args.repos_dir)
+    used = {args.recipe: tasks_slice(recipe)}
+    stage = Stage("make_tasks", used, repos=tars.values(), rows=recipe.get("path"), **given)
     tasks, drops = make_tasks(
         recipe, args.repos_dir, args.progress, args.workers, open_backend, statuses, **given
     )
     kept = write_list(args.output, checked(enumerate(tasks), args.output))
-    tars = archives(recipe, args.repos_dir)
     facts = {
         "requested": recipe.get("limit", 0),
         "kept": kept,
@@ -39,8 +42,7 @@ def main() -> None:
         "drops": drops,
         "repos": {name: sha256_file(path) for name, path in tars.items()},
     }
-    inputs = [args.recipe, *args.exclude, *filter(None, [args.ratings])]
-    write_json(args.manifest, manifest("make_tasks", inputs, recipe, **facts))
+    stage.write([args.output], args.manifest, **facts)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from swelab.images.registry import Registry
 from swelab.images.transport import Transport
 from swelab.journal import Journal
 from swelab.predictions import load_predictions
+from swelab.provenance import Stage
 from swelab.records import Record, check, write_json
 from swelab.sandbox import Image, open_backend
 from swelab.tasks.datasets_source import file_rows
@@ -31,20 +32,20 @@ def main() -> None:
     parser.add_argument("--may-fail", type=int, default=0, help="how many images may be missing in the end")
     parser.add_argument("--output", type=Path, required=True, help="images JSON, in the store's folder")
     args = parser.parse_args()
+    stage = Stage("pull_images", tasks=args.tasks, predictions=args.predictions)
     predicted = load_predictions(args.predictions) if args.predictions else None
     rows = file_rows(args.tasks)
     tasks = images_of(row for row in rows if predicted is None or row["instance_id"] in predicted)
     none: Record = {"images": {}, "failed": {}, "counts": {"named": 0}}
-    record = pull(args, tasks) if tasks else none
-    check(record, "images", args.output)
+    check(record := pull(args, tasks) if tasks else none, "images", args.output)
     tell_failed(record, args.may_fail)
     write_json(args.output, record)
+    stage.write([args.output])
 
 
 def pull(args: argparse.Namespace, tasks: Mapping[str, Sequence[Record]]) -> Record:
-    backend = open_backend()
-    registry = Registry(Transport(say=lambda line: print(line, file=sys.stderr, flush=True)))
-    puller = open_puller(backend.name, args.store, registry, args.architecture)
+    backend, say = open_backend(), lambda line: print(line, file=sys.stderr, flush=True)
+    puller = open_puller(backend.name, args.store, Registry(Transport(say=say)), args.architecture)
 
     def look(image: Image) -> tuple[int, list[Record]]:
         return check_image(backend, image, tasks[image.name])

@@ -6,8 +6,9 @@ from pathlib import Path
 from swelab import recipes
 from swelab.console import run_script
 from swelab.difficulty import Ratings, rate_tasks
-from swelab.provenance import manifest
-from swelab.records import write_json, write_jsonl
+from swelab.experiment import rollout_slice
+from swelab.provenance import Stage
+from swelab.records import write_jsonl
 from swelab.tasks.rows import read_tasks
 
 
@@ -22,17 +23,19 @@ def main() -> None:
     parser.add_argument("--manifest", type=Path, required=True, help="JSON: counts, mean, how it was made")
     args = parser.parse_args()
     rater, counts = recipes.load("rater", args.rater), Ratings()
+    policy = recipes.load("policy", args.policy)
+    used = {args.rater: rater, args.policy: rollout_slice(policy)}
+    stage = Stage("rate_difficulty", used, tasks=args.tasks)
     rated = rate_tasks(
         read_tasks(args.tasks),
         rater=rater,
         policy_name=args.policy.stem,
-        policy=recipes.load("policy", args.policy),
+        policy=policy,
         progress=args.progress,
         workers=args.workers,
     )
     write_jsonl(args.output, counts.count(rated))
-    inputs = [args.tasks, args.rater, args.policy]
-    write_json(args.manifest, manifest("rate_difficulty", inputs, rater, **counts.facts))
+    stage.write([args.output], args.manifest, **counts.facts)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from swelab.console import run_script
 from swelab.grading.report import build_report, validation
+from swelab.provenance import Stage
 from swelab.records import check, read_jsonl, write_json
 from swelab.tasks.locks import read_kept, read_lock
 
@@ -19,12 +20,14 @@ def main() -> None:
     parser.add_argument("--subset", required=True, help="name of the subset")
     parser.add_argument("--output", type=Path, required=True, help="the report")
     args = parser.parse_args()
+    stage = Stage("report_grades", tasks=args.tasks, lock=args.lock, grades=args.grades)
     grades = chain.from_iterable(map(read_jsonl, args.grades))
     report = build_report(read_kept(args.tasks, args.lock), grades, args.policy, args.subset)
     if args.lock:
         report["validation"] = validation(read_lock(args.lock))
     check(report, "report", args.output)
     write_json(args.output, report)
+    stage.write([args.output])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ from swelab import recipes
 from swelab.agents.mini_benchmark import benchmark_scaffold
 from swelab.batch_rollouts import roll_out_batch
 from swelab.console import run_script
+from swelab.experiment import rollout_slice, scaffold_slice, weights_sources
 from swelab.models.policy import of_sample, same_again
+from swelab.provenance import Stage
 from swelab.records import write_jsonl
 from swelab.rollouts import recorded, roll_out
 from swelab.shards import numbered, sample_of
@@ -33,24 +35,25 @@ def main() -> None:
     policy = recipes.load("policy", args.policy)
     if note := same_again(policy):
         print(f"note: {args.policy.stem}: {note}", file=sys.stderr)
+    scaffold = recipes.load("scaffold", args.scaffold) if args.scaffold else {}
+    used = {args.policy: rollout_slice(policy), args.scaffold: scaffold_slice(scaffold)}
+    inputs = {"tasks": args.tasks, "lock": args.lock, "images": args.images, "recordings": args.recordings}
+    stage = Stage("rollout", used, **inputs, weights=weights_sources(policy))
     named = {"policy_name": args.policy.stem, "subset": args.subset, "shard": args.shard}
     if policy["kind"] == "recorded":
         names = [task["instance_id"] for task in read_kept(args.tasks, args.lock)]
         folder = args.recordings.with_suffix("") if args.recordings else policy["folder"]
         rows = recorded(names, folder=str(folder), runs=policy.get("samples", 1), **named)
-        write_jsonl(args.output, numbered(rows, args.shard))
-        return
-    scaffold = recipes.load("scaffold", args.scaffold) if args.scaffold else {}
-    if scaffold.get("agent") == "mini-swebench":
-        scaffold = benchmark_scaffold(scaffold)
-    named |= {"policy": of_sample(policy, sample_of(args.shard)), "scaffold": scaffold}
-    named |= {"progress": args.progress, "workers": args.workers, "images_path": args.images}
-    tasks = kept_tasks(args.tasks, args.lock, args.shard)
-    if scaffold.get("agent") == "swe-agent":
-        rows = roll_out_batch(tasks, **named)
     else:
-        rows = roll_out(tasks, repos_dir=args.repos_dir, **named)
+        if scaffold.get("agent") == "mini-swebench":
+            scaffold = benchmark_scaffold(scaffold)
+        named |= {"policy": of_sample(policy, sample_of(args.shard)), "scaffold": scaffold}
+        named |= {"progress": args.progress, "workers": args.workers, "images_path": args.images}
+        tasks = kept_tasks(args.tasks, args.lock, args.shard)
+        batch = scaffold.get("agent") == "swe-agent"
+        rows = roll_out_batch(tasks, **named) if batch else roll_out(tasks, repos_dir=args.repos_dir, **named)
     write_jsonl(args.output, numbered(rows, args.shard))
+    stage.write([args.output], journal=args.progress)
 
 
 if __name__ == "__main__":

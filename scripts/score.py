@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from swelab.console import run_script
+from swelab.provenance import Stage
 from swelab.records import read_json, write_json
 from swelab.scores.score import read_usage, score
 from swelab.tasks.locks import read_kept
@@ -21,10 +22,13 @@ def main() -> None:
     parser.add_argument("--subset", required=True, help="name of the benchmark")
     parser.add_argument("--output", type=Path, required=True, help="where the score is written")
     args = parser.parse_args()
+    inputs = {"tasks": args.tasks, "lock": args.lock, "report": args.report, "usage": args.usage}
+    stage = Stage("score", **inputs)
     reports = [read_json(path) for path in args.report]
     usage = [dict(read_usage(path)) for path in args.usage]
     record = score(read_kept(args.tasks, args.lock), reports, args.policy, args.subset, usage)
     write_json(args.output, record)
+    stage.write([args.output])
     low, high = record["interval"]
     print(
         f"{args.policy} on {args.subset}: {record['resolved']}/{record['total']} resolved, "

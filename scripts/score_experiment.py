@@ -3,10 +3,12 @@
 import argparse
 from pathlib import Path
 
+from swelab import recipes
 from swelab.console import run_script
+from swelab.provenance import Stage
 from swelab.records import check, write_json
-from swelab.scores.layout import Layout
-from swelab.scores.verified import load_score, score_experiment, trail
+from swelab.scores.trail import trail_record
+from swelab.scores.verified import load_score, score_experiment
 
 
 def main() -> None:
@@ -17,17 +19,21 @@ def main() -> None:
     )
     parser.add_argument("--compare", nargs=2, metavar=("FROM", "TO"), help="default: the experiment's")
     parser.add_argument("--benchmark", help="the headline; default: the experiment's first")
-    parser.add_argument(
-        "--results", type=Path, default=Path("results"), help="folder of the files to be named"
-    )
-    parser.add_argument("--manifests", type=Path, nargs="*", default=[], help="further manifests, kept whole")
+    parser.add_argument("--also", type=Path, nargs="*", default=[], help="further files of the experiment")
     parser.add_argument("--output", type=Path, required=True, help="the verified score")
     args = parser.parse_args()
-    layout = Layout.of(args.experiment, args.results)
-    compared = tuple(args.compare or layout.experiment["compare"])
+    recipe = recipes.CONFIGS / recipes.FOLDERS["experiment"] / f"{args.experiment}.yaml"
+    named = {} if args.compare and args.benchmark else recipes.load("experiment", recipe)
+    compared = tuple(args.compare or named["compare"])
     scores = [load_score(path) for path in args.scores]
-    record = score_experiment(scores, compared, args.benchmark or layout.benchmarks[0])
-    record["manifest"] = trail(layout, args.scores, args.manifests)
+    used = {
+        "policies": list(dict.fromkeys(score["policy"] for score in scores)),
+        "benchmarks": list(dict.fromkeys(score["subset"] for score in scores)),
+        "compare": list(compared),
+    }
+    stage = Stage("score_experiment", {recipe: used}, scores=args.scores, also=args.also)
+    record = score_experiment(scores, compared, args.benchmark or named["benchmarks"][0])
+    record["manifest"] = trail_record(stage, args.scores, args.also, args.experiment)
     check(record, "verified_score", args.output)
     write_json(args.output, record)
     for each in (record, *record["others"]):

@@ -8,7 +8,8 @@ from swelab import recipes
 from swelab.console import run_script
 from swelab.journal import lock
 from swelab.predictions import load_predictions
-from swelab.records import write_json
+from swelab.provenance import Stage
+from swelab.records import Record, write_json
 from swelab.service.sb_cli import SbCli
 from swelab.service.submission import Waiting, benchmark_of, judge, sendable
 from swelab.tasks.locks import read_kept
@@ -28,7 +29,10 @@ def main() -> None:
     parser.add_argument("--progress", type=Path, required=True, help="folder to work in, kept over a kill")
     parser.add_argument("--output", type=Path, required=True, help="the run at the service, with its report")
     args = parser.parse_args()
-    at = benchmark_of(recipes.load("subset", args.recipe), args.recipe)
+    at = benchmark_of(recipe := recipes.load("subset", args.recipe), args.recipe)
+    part: Record = {key: recipe[key] for key in ("scorer", "service") if key in recipe}
+    inputs = {"tasks": args.tasks, "lock": args.lock, "predictions": args.predictions}
+    stage = Stage("submit_predictions", {args.recipe: part}, **inputs)
     ids = [task["instance_id"] for task in read_kept(args.tasks, args.lock)]
     rows = sendable(load_predictions(args.predictions), ids, args.policy)
     args.progress.mkdir(parents=True, exist_ok=True)
@@ -40,6 +44,7 @@ def main() -> None:
         wait = Waiting(args.poll_seconds, args.wait_minutes * 60)
         record = judge(rows, at, args.policy, args.progress, program, wait)
     write_json(args.output, record)
+    stage.write([args.output])
     resolved = sum(each["verdict"] == "resolved" for each in record["instances"].values())
     print(f"run {record['run_id']} on {at.subset} {at.split}: {resolved}/{len(rows)} resolved")
 

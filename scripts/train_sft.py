@@ -6,6 +6,8 @@ from pathlib import Path
 
 from swelab import recipes
 from swelab.console import run_script
+from swelab.experiment import training_slice
+from swelab.provenance import Stage
 from swelab.records import write_json, write_jsonl
 from swelab.sft.run_log import publish_log
 from swelab.sft.training import fine_tune
@@ -27,6 +29,7 @@ def main() -> None:
     args = parser.parse_args()
     start = time.monotonic()
     recipe = recipes.load("sft", args.recipe)
+    stage = Stage("train_sft", {args.recipe: training_slice(recipe)}, dataset=args.dataset, base=args.base)
     manifest, loss = fine_tune(
         args.base.with_suffix(""), args.dataset, recipe, args.progress, args.checkpoint
     )
@@ -36,6 +39,8 @@ def main() -> None:
     seconds = time.monotonic() - start
     write_json(args.manifest.with_name("train.log.json"), {"wall_seconds": round(seconds, 1)})
     write_json(args.manifest, manifest)
+    files = {args.checkpoint / name: sha for name, sha in manifest["files"].items()}
+    stage.write({args.manifest: "", args.loss: "", **files})
 
 
 if __name__ == "__main__":

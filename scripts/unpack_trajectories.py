@@ -8,8 +8,8 @@ from pathlib import Path
 
 from swelab import recipes
 from swelab.console import run_script
-from swelab.experiment import is_published
-from swelab.provenance import manifest
+from swelab.experiment import is_published, rollout_slice
+from swelab.provenance import Stage
 from swelab.recorded_rows import unpack
 from swelab.records import InputError, write_json
 
@@ -24,6 +24,7 @@ def main() -> None:
     policy = recipes.load("policy", args.recipe)
     if not is_published(policy):
         raise InputError("names a folder", args.recipe, "path or dataset: a set in rows")
+    stage = Stage("unpack_trajectories", {args.recipe: rollout_slice(policy)}, rows=policy.get("path"))
     args.output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{args.output.name}.", dir=args.output.parent) as name:
         folder = Path(name) / "recordings"
@@ -31,7 +32,8 @@ def main() -> None:
         facts = unpack(policy, args.downloads, folder)
         shutil.rmtree(args.output, ignore_errors=True)
         os.replace(folder, args.output)
-    write_json(args.manifest, manifest("unpack_trajectories", [], policy, **facts))
+    write_json(args.manifest, facts)
+    stage.write([args.manifest, args.output])
 
 
 if __name__ == "__main__":

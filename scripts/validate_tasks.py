@@ -10,6 +10,7 @@ from swelab.grading.archive import Archive
 from swelab.grading.gate import validate
 from swelab.grading.shard import Bench
 from swelab.journal import Journal
+from swelab.provenance import Stage
 from swelab.records import check, write_json
 from swelab.sandbox import open_backend
 from swelab.tasks.checkout import RepoStore, scratch_folder
@@ -29,6 +30,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="the lock, JSON")
     args = parser.parse_args()
     settings = recipes.load("subset", args.recipe)["validate"]
+    used = {args.recipe: {"validate": settings}}
+    stage = Stage("validate_tasks", used, tasks=args.tasks, images=args.images)
     places = [slim(task) for task in read_tasks(args.tasks)]
     unusable = refused(places, args.images)
     images = task_images([task for task in places if task["instance_id"] not in unusable], args.images)
@@ -37,6 +40,7 @@ def main() -> None:
         lock = validate(read_tasks(args.tasks), settings, bench, journal, args.workers, unusable)
     check(lock, "lock", args.output)
     write_json(args.output, lock)
+    stage.write([args.output])
     counts = {part: len(lock[part]) for part in ("kept", "flaky", "broken", "unjudged") if part in lock}
     print(f"{len(places)} tasks: {counts}", file=sys.stderr)
 

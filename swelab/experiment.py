@@ -9,6 +9,28 @@ from swelab.shards import sample_suffix, shard_names
 
 NO_RESULT = ("api_key_env", "budget_dollars", "cache_last_messages", "max_lost", "price", "rates", "samples")
 """Settings of a policy that change no result, such as how it is paid for: they re-run nothing."""
+SELECTION = ("selection", "rows", "pairs")
+"""Settings of an SFT recipe that its dataset depends on."""
+
+
+def rollout_slice(policy: Record) -> Record:
+    """What a rollout depends on in its policy's recipe: how it is split and paid for changes no result."""
+    return {key: policy[key] for key in policy if key not in ("shards", "job", *NO_RESULT)}
+
+
+def tasks_slice(subset: Record) -> Record:
+    """What tasks depend on in their subset's recipe: neither their validation nor who judges them."""
+    return {key: subset[key] for key in subset if key not in ("validate", "scorer", "service")}
+
+
+def selection_slice(sft: Record) -> Record:
+    """What a dataset depends on in its SFT recipe: a changed learning rate selects nothing anew."""
+    return {key: sft[key] for key in SELECTION}
+
+
+def training_slice(sft: Record) -> Record:
+    """What a training depends on in its SFT recipe, besides its dataset."""
+    return {key: sft[key] for key in sft if key not in (*SELECTION, "sources", "job", "wandb")}
 
 
 def key_variables(policy: Record) -> list[str]:
@@ -172,9 +194,13 @@ def scaffold_of(policy: Record, configs: Path = recipes.CONFIGS) -> Record:
     Raises InputError: no such scaffold or configuration.
     """
     name = policy.get("scaffold")
-    settings = recipes.named("scaffold", name, configs) if name else {}
-    named = settings.get("config")
-    return settings | {"config": recipes.read_yaml(named)} if named else settings
+    return scaffold_slice(recipes.named("scaffold", name, configs) if name else {})
+
+
+def scaffold_slice(scaffold: Record) -> Record:
+    """A scaffold's recipe with what stands in the configuration that it names. Raises InputError."""
+    named = scaffold.get("config")
+    return scaffold | {"config": recipes.read_yaml(named)} if named else scaffold
 
 
 def weights_paths(policy: Record) -> tuple[str, str]:
@@ -186,6 +212,14 @@ def weights_manifests(policy: Record) -> list[str]:
     """Manifests that the rollouts of a checkpoint policy wait for: of its weights, and of its base model."""
     base = "" if policy.get("endpoint") else policy.get("base", "")
     return [path for path in (weights_paths(policy)[1], folder_of(base)[1]) if path]
+
+
+def weights_sources(policy: Record) -> list[str]:
+    """What stands for the weights of a policy's rollouts: their manifests, or folders that have none."""
+    if policy.get("endpoint"):
+        return []
+    named = (folder_of(policy[key]) for key in ("weights", "base", "adapter") if policy.get(key))
+    return [manifest or folder for folder, manifest in named if manifest or Path(folder).is_dir()]
 
 
 def folder_of(weights: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ was made from (`key`); a line with another key is history, never an answer.
 import fcntl
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -31,14 +32,33 @@ def lock(path: str | Path) -> IO[bytes]:
     return stream
 
 
+def read_journal(path: str | Path) -> Iterator[Record]:
+    """The lines of a journal that nobody writes now, oldest first; damaged ones are left out."""
+    with open(path, "rb") as stream:
+        yield from (record for _, record in _lines(stream) if record is not None)
+
+
+def _lines(stream: IO[bytes]) -> Iterator[tuple[bytes, Record | None]]:
+    """(text, record) of each whole line; None for one that is damaged."""
+    for text in stream:
+        if not text.endswith(b"\n"):
+            return
+        try:
+            record = json.loads(text)
+            yield text, record if isinstance(record["key"], str) else None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            yield text, None
+
+
 class Journal:
     """One journal file, open for one process at a time.
 
-    Lines are {"key": str, ...}. A last line cut short by a kill is removed on opening. The body
+    Lines are {"key": str, ...}. A last line cut short by a kill is removed on opening; damaged lines before
+    it count as absent, which standard error is told. The body
     stays on disk: only the offset of each key's newest line is held, so memory does not grow with
     the size of trajectories.
 
-    Raises InputError when another process has the journal open.
+    Raises InputError when another process has the journal open, and when no line of it can be read.
     """
 
     def __init__(self, path: str | Path):
@@ -49,15 +69,18 @@ class Journal:
 
     def _recover(self) -> None:
         self._stream.seek(0)
-        end = 0
-        for text in self._stream:
-            if not text.endswith(b"\n"):
-                break
-            try:
-                self._offsets[json.loads(text)["key"]] = end
-            except (ValueError, KeyError, TypeError):
-                raise InputError(f"damaged at byte {end}", self.path, "one JSON object a line") from None
+        end, damaged = 0, []
+        for number, (text, record) in enumerate(_lines(self._stream), 1):
+            if record is None:
+                damaged.append(number)
+            else:
+                self._offsets[record["key"]] = end
             end += len(text)
+        if damaged and not self._offsets:
+            raise InputError("damaged: no line can be read", self.path, "a journal; move it away to start")
+        if damaged:
+            told = f"{len(damaged)} damaged lines (the first is line {damaged[0]}) count as absent"
+            print(f"note: {self.path}: {told}: what they held is done again", file=sys.stderr)
         self._stream.truncate(end)
 
     def __contains__(self, key: str) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from swelab.agents.mini import LOST, PAUSED, run_rollout
-from swelab.experiment import NO_RESULT, key_variables, service_of
+from swelab.experiment import key_variables, rollout_slice, service_of
 from swelab.journal import Journal
 from swelab.losses import Losses
 from swelab.models import BudgetSpent
@@ -29,10 +29,8 @@ EXIT_STATUS = {"sandbox_lost": "SandboxLost", "budget_spent": "BudgetSpent"}
 
 
 def rollout_key(task: Record, policy: Record, scaffold: Record, weights: str, repo: str) -> str:
-    """Hash of all that a rollout depends on; `shards`, `job` and NO_RESULT change none."""
-    others = ("shards", "job", *NO_RESULT)
-    policy = {name: value for name, value in policy.items() if name not in others}
-    return digest([task, policy, scaffold, weights, repo])
+    """Hash of all that a rollout depends on."""
+    return digest([task, rollout_slice(policy), scaffold, weights, repo])
 
 
 def roll_out(

@@ -1,6 +1,5 @@
 """Where the files behind an experiment's score lie: the one place of this package that knows paths."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,10 +74,21 @@ class Layout:
         return self.results / "sft" / self.experiment["sft"]
 
     @property
+    def weights(self) -> list[str]:
+        """`sft:<name>` and `model:<name>` of all weights scored or trained, and of those below them."""
+        named = [self.recipe("policy", policy).get("weights", "") for policy in self.experiment["policies"]]
+        found = list(dict.fromkeys([f"sft:{self.experiment['sft']}", *named]))
+        for weights in found:
+            kind, _, name = weights.partition(":")
+            base = self.recipe("sft", name).get("base", "") if kind == "sft" else ""
+            below = base if ":" in base else f"model:{base}"
+            found += [below] if base and below not in found else []
+        return found
+
+    @property
     def models(self) -> list[str]:
-        """The base model's name; without an SFT recipe, every model that was made."""
-        base = self.recipe("sft", self.experiment["sft"]).get("base")
-        return [base] if base else sorted(path.stem for path in (self.results / "models").glob("*.json"))
+        """Names of the models that the experiment starts from."""
+        return [name.removeprefix("model:") for name in self.weights if name.startswith("model:")]
 
     @property
     def losses(self) -> dict[str, Path]:
@@ -113,20 +123,9 @@ class Layout:
         found = [self.results / "repos" / f"{repo}.json" for repo in self.repos()]
         found += [self.tasks_manifest(subset) for subset in self.subsets]
         found += [self.disjoint, *(self.model_manifest(model) for model in self.models)]
-        return [*found, self.dataset_manifest, self.sft / "checkpoint.json"]
-
-    def data(self) -> Iterator[Path]:
-        """Every data file between the tasks and the scores."""
-        for subset in self.subsets:
-            yield from (self.tasks(subset), self.lock(subset))
-        for policy, subset, _ in self.runs:
-            yield from self.shards("rollouts", policy, subset)
-            yield from self.shards("grades", policy, subset)
-            yield from self.reports(policy, subset)
-            yield from self.usage(policy, subset)
-            if self.recipe("subset", subset).get("scorer") == "sb-cli":
-                yield from self.samples("grades", "service", policy, subset)
-        yield from (self.sft / "dataset.jsonl", self.lengths, *self.losses.values())
+        trained = [name.removeprefix("sft:") for name in self.weights if name.startswith("sft:")]
+        checkpoints = [self.results / "sft" / name / "checkpoint.json" for name in trained]
+        return [*found, self.dataset_manifest, *checkpoints]
 
     def recipe(self, kind: str, name: str) -> Record:
         """A recipe, or {} when there is no such file."""
@@ -137,15 +136,3 @@ class Layout:
         return sorted(
             {repo for subset in self.subsets for repo in self.recipe("subset", subset).get("repos", [])}
         )
-
-    def recipes(self) -> dict[str, Record]:
-        """Every recipe that the experiment rests on, by its path under `configs`, as far as it is there."""
-        policies = list(dict.fromkeys(policy for policy, _, _ in self.runs))
-        scaffolds = [self.recipe("policy", policy).get("scaffold", "") for policy in policies]
-        named = [("experiment", self.experiment["name"]), ("sft", self.experiment["sft"])]
-        named += [("policy", policy) for policy in policies]
-        named += [("scaffold", scaffold) for scaffold in dict.fromkeys(scaffolds)]
-        named += [("model", model) for model in self.models] + [("subset", subset) for subset in self.subsets]
-        named += [("repo", repo) for repo in self.repos()]
-        found = {f"{recipes.FOLDERS[kind]}/{name}.yaml": self.recipe(kind, name) for kind, name in named}
-        return {path: recipe for path, recipe in found.items() if recipe}

@@ -207,10 +207,10 @@ def provenance(evidence: Evidence) -> str:
     """Code, packages, files with hashes, and the stages' own manifests."""
     manifest = evidence.verified["manifest"]
     revision = manifest["code"]
-    state = "with uncommitted changes" if revision["dirty"] else "clean"
+    state = {True: "with uncommitted changes", False: "clean", None: "not known"}[revision["dirty"]]
     packages = ", ".join(f"{name} {version}" for name, version in manifest["packages"].items())
     facts = [
-        ["Code", f"{code(revision['commit'] or 'not under git')} ({state})"],
+        ["Code", f"{code(revision['commit'] or 'git does not say')} ({state})"],
         ["Packages", escape(packages)],
         ["Recipes", f"{len(manifest['recipes']):,}, with every default filled in; in full below"],
     ]

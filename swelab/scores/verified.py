@@ -1,13 +1,11 @@
-"""The verified score: benchmark scores side by side, their paired comparison, and what they rest on."""
+"""The verified score: benchmark scores side by side, and their paired comparison."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
-from swelab.provenance import manifest
 from swelab.recipes import nearest
-from swelab.records import InputError, Record, check, read_json, sha256_file
-from swelab.scores.layout import Layout
+from swelab.records import InputError, Record, check, read_json
 from swelab.scores.paired import difference_interval, found_difference, holm, sign_flip, steps
 from swelab.scores.score import counted
 from swelab.scores.statistics import (
@@ -196,40 +194,6 @@ def _side_by_side(policies: dict[str, Record], comparison: tuple[str, str]) -> R
 
 def _named(record: Record) -> str:
     return f"{record['benchmark']['size']} tasks with hash {record['benchmark']['hash'][:12]}"
-
-
-def trail(layout: Layout, scores: Iterable[Path], further: Iterable[Path] = ()) -> Record:
-    """A verified score's manifest: code, packages, recipes, the stages' manifests, hashes of all data files.
-
-    `further` are manifests (JSON) beside those of the layout. What the layout names but is not
-    there is listed under `missing`. Raises InputError on a missing score and on a file outside the
-    working folder, whose path would tell of the machine.
-    """
-    stages = [*layout.manifests(), *further]
-    expected = {from_here(path): path for path in (*scores, *stages, *layout.data())}
-    there = {name: path for name, path in sorted(expected.items()) if path.is_file()}
-    for path in (*scores, *further):
-        if not path.is_file():
-            raise InputError("no such file", path)
-    return {
-        **manifest("score_experiment", []),
-        "experiment": layout.experiment["name"],
-        "recipes": layout.recipes(),
-        "files": [
-            {"path": name, "sha256": sha256_file(path), "bytes": path.stat().st_size}
-            for name, path in there.items()
-        ],
-        "missing": sorted(expected.keys() - there.keys()),
-        "stages": {from_here(path): read_json(path) for path in stages if path.is_file()},
-    }
-
-
-def from_here(path: Path) -> str:
-    """`path` from the working folder, with slashes. Raises InputError when it lies elsewhere."""
-    here, absolute = Path.cwd(), path.absolute()
-    if not absolute.is_relative_to(here):
-        raise InputError("outside the working folder", path, f"a file under {here.name}/")
-    return absolute.relative_to(here).as_posix()
 
 
 def load_score(path: Path) -> Record:

@@ -14,14 +14,20 @@ import os
 import random
 from pathlib import Path
 
+from swelab import recipes
 from swelab.grading.archive import Archive
 from swelab.grading.report import build_report, validation
 from swelab.job_runs import SUFFIX
-from swelab.records import check, digest, write_json, write_jsonl
-from swelab.scores.layout import Layout
+from swelab.predictions import collect
+from swelab.provenance import Stage
+from swelab.records import check, digest, read_checked, write_json, write_jsonl
 from swelab.scores.score import score
-from swelab.scores.verified import score_experiment, trail
-from swelab.usage import usage_of
+from swelab.scores.trail import trail_record
+from swelab.scores.verified import score_experiment
+from swelab.shards import sample_of, sample_suffix
+from swelab.streams import Spool, write_object
+from swelab.tasks.locks import read_kept
+from swelab.usage import usage_of, watched
 
 CONFIGS = {
     "config.yaml": "experiment: demo\n",
@@ -418,12 +424,58 @@ def write_verified(root: Path, scores: list[Path]) -> None:
     here = Path.cwd()
     os.chdir(root)
     try:
+        manifests(scores)
+        paths = [path.relative_to(root) for path in scores]
+        used = {"policies": ["base", "sft"], "benchmarks": ["drill-heldout", "forge-heldout"]}
+        used["compare"] = ["base", "sft"]
+        weights = [Path("results/sft/demo/checkpoint.json")]
+        stage = Stage("score_experiment", {"configs/experiments/demo.yaml": used}, scores=paths, also=weights)
         record = score_experiment([json.loads(path.read_text()) for path in scores], ("base", "sft"))
-        record["manifest"] = trail(Layout.of("demo"), [path.relative_to(root) for path in scores])
+        record["manifest"] = trail_record(stage, paths, weights, "demo")
         check(record, "verified_score", "made up")
         write_json("results/verified_score.json", record)
     finally:
         os.chdir(here)
+
+
+def manifests(scores: list[Path]) -> None:
+    """The manifest of each file behind some scores, as its stage would have written it."""
+    for path in scores:
+        policy, subset = path.parent.name, path.stem
+        tasks = {"tasks": f"results/tasks/{subset}.json", "lock": f"results/tasks/{subset}.lock.json"}
+        Stage("make_tasks").write([tasks["tasks"]])
+        Stage("validate_tasks", tasks=tasks["tasks"]).write([tasks["lock"]])
+        rollouts, grades = Path("results/rollouts", policy, subset), Path("results/grades", policy, subset)
+        used = {f"configs/policies/{policy}.yaml": recipes.named("policy", policy)}
+        reports = sorted(grades.glob("report*.json"))
+        for sample, report in enumerate(reports):
+            of_it = [path.name for path in sorted(grades.glob("*.jsonl")) if sample_of(path.stem) == sample]
+            Stage("report_grades", **tasks, grades=[grades / name for name in of_it]).write([report])
+            predictions = collected(rollouts, of_it, sample_suffix(sample), tasks)
+            for shard in of_it:
+                Stage("rollout", used, **tasks).write([rollouts / shard])
+                Stage("grade", **tasks, predictions=predictions).write([grades / shard])
+        usage = sorted(rollouts.glob("usage*.json"))
+        Stage("score", **tasks, report=reports, usage=usage).write([path])
+    for subset in ("drill-train", "forge-train"):
+        lock = f"results/tasks/{subset}.lock.json"
+        Stage("validate_tasks", tasks=f"results/tasks/{subset}.json").write([lock])
+    Stage("make_base_model").write(["results/models/tiny.json"])
+    Stage("build_sft_dataset").write(["results/sft/demo/dataset.lengths.tsv"])
+    training = {"base": "results/models/tiny.json", "dataset": "results/sft/demo/dataset.lengths.tsv"}
+    Stage("train_sft", **training).write(["results/sft/demo/checkpoint.json"])
+
+
+def collected(folder: Path, shards: list[str], suffix: str, tasks: dict[str, str]) -> Path:
+    """Writes predictions and usage of one sample, and their manifest; where the predictions are."""
+    paths, usage = [folder / name for name in shards], {}
+    stage = Stage("collect_predictions", **tasks, trajectories=paths)
+    names = [task["instance_id"] for task in read_kept(tasks["tasks"], tasks["lock"])]
+    rows = watched(read_checked(paths, "trajectory"), usage)
+    write_object(folder / f"preds{suffix}.json", collect(rows, names, Spool(folder)))
+    write_object(folder / f"usage{suffix}.json", sorted(usage.items()))
+    stage.write([folder / f"preds{suffix}.json", folder / f"usage{suffix}.json"])
+    return folder / f"preds{suffix}.json"
 
 
 if __name__ == "__main__":

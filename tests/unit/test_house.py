@@ -55,7 +55,7 @@ MAY_USE = {
     "probe": FOUNDATION | {"sandbox"},
     "checkup": FOUNDATION | {"probe", "sandbox"},
     "doctor": FOUNDATION | {"checkup"},
-    "scores": FOUNDATION | {"grading", "scores", "tasks"},
+    "scores": FOUNDATION | {"grading", "predictions", "scores", "tasks", "usage"},
 }
 TORCH_ROOMS = ("swelab/sft/", "swelab/rl/", "swelab/models/shims/")
 BY_HAND = (
@@ -74,6 +74,7 @@ BY_HAND = (
     "run_evaluation",
     "show",
     "run_torchtune",
+    "verify",
 )
 SHIPPED = [
     ROOT / line

@@ -252,6 +252,7 @@ def test_the_script(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("out")) == [
         "out",
         "out.json",
+        "out.manifest.json",
     ]
     (tmp_path / "p.yaml").write_text(f"kind: recorded\nfolder: {tmp_path}\n")
     done = subprocess.run(command, capture_output=True, text=True)

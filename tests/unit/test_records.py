@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from swelab.journal import Journal
+from swelab.journal import Journal, read_journal
 from swelab.predictions import load_predictions
 from swelab.records import (
     InputError,
@@ -166,7 +166,32 @@ def test_journal_is_for_one_process(tmp_path):
         assert "in use" in fault(Journal, path)
 
 
-def test_damaged_journal_is_refused(tmp_path):
+def test_a_damaged_line_of_a_journal_counts_as_absent(tmp_path, capsys):
+    path = tmp_path / "journal.jsonl"
+    with Journal(path) as journal:
+        for key in "abc":
+            journal.append({"key": key, "value": 1})
+    lines = path.read_bytes().splitlines(keepends=True)
+    for damaged in (
+        lines[1][:5] + b"\n",
+        b"\0" * 30 + b"\n",
+        b"\n",
+        b"[]\n",
+        b'{"key": 1}\n',
+        lines[1][:9] + lines[2],
+    ):
+        path.write_bytes(lines[0] + damaged + lines[2])
+        with Journal(path) as journal:
+            assert list(journal) == ["a", "c"] and journal.get("c")["value"] == 1
+            journal.append({"key": "b", "value": 2})
+        assert "journal.jsonl: 1 damaged lines (the first is line 2)" in capsys.readouterr().err
+        with Journal(path) as journal:
+            assert list(journal) == ["a", "c", "b"] and journal.get("b")["value"] == 2
+        assert [row["key"] for row in read_journal(path)] == ["a", "c", "b"]
+        capsys.readouterr()
+
+
+def test_a_file_that_is_no_journal_is_refused(tmp_path):
     path = tmp_path / "journal.jsonl"
     path.write_text("oops\n")
     assert "damaged" in fault(Journal, path)

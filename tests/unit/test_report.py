@@ -87,7 +87,7 @@ def test_page_says_what_was_found(page, experiment):
     assert "length, over 1,024 tokens split" in text and "2 split rows" in text
     assert verified["benchmark"]["hash"][:12] in text
     assert "compare_swap" in text and "webcolors" in text
-    assert "Not there when this was written" in text  # the made-up experiment lacks a data set and more
+    assert "Not there when this was written" not in text
 
 
 def sentences(page: str) -> str:
@@ -131,8 +131,12 @@ def test_page_without_locks_says_so(experiment, tmp_path):
         gather(layout, root / "results/verified_score.json", 2, 0)
     for subset in layout.subsets:
         layout.lock(subset).unlink()
+    verified = read_json(root / "results/verified_score.json")
+    verified["manifest"]["missing"] = ["results/gone.json"]
+    write_json(root / "results/verified_score.json", verified)
     evidence = gather(layout, root / "results/verified_score.json", 2, 0)
     text = sentences(render(evidence))
+    assert "Not there when this was written: results/gone.json" in text
     assert text.count("The tasks were not validated: there is no lock of them.") == 2
     assert "drill-train not validated" in text and "Validating" not in text
     assert layout.lock("forge-train").as_posix() in evidence.missing

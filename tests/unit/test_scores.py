@@ -208,11 +208,12 @@ def test_scripts_write_a_verified_score_that_is_the_same_twice(workplace):
         for subset in ("drill", "forge")
     }
     assert named == {*paths, *inputs, *reports}
-    assert "results/sft/demo/checkpoint.json" in record["manifest"]["missing"]
-    assert set(record["manifest"]["recipes"]) == {
-        "experiments/trial.yaml",
-        *(f"policies/{each}.yaml" for each in ("base", "sft", "scripted")),
-    }
+    assert "results/grades/sft/drill/report.manifest.json" in record["manifest"]["missing"]
+    assert record["manifest"]["recipes"] == {
+        "experiments/trial.yaml": {
+            "policies": ["base", "sft"], "benchmarks": ["drill", "forge"], "compare": ["base", "sft"],
+        }
+    }  # fmt: skip
     bare = [json.dumps({key: each[key] for key in each if key != "manifest"}) for each in records]
     assert bare[0] == bare[1]
 

@@ -1,0 +1,206 @@
+"""The numbers of a score made again from the rows that they were made from.
+
+Rows are streamed; of an instance no more than its verdict and a hash is held.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from pathlib import Path
+
+from swelab.grading.report import build_report, validation
+from swelab.journal import read_journal
+from swelab.predictions import collect, read_predictions
+from swelab.records import InputError, Record, check, digest, read_checked, read_json, read_jsonl
+from swelab.scores.score import read_usage, score
+from swelab.scores.trail import Trail, follow
+from swelab.scores.verification import (
+    Finding,
+    Hashes,
+    check_files,
+    check_recipes,
+    difference,
+    summary,
+)
+from swelab.scores.verified import load_score, score_experiment
+from swelab.shards import belongs_to
+from swelab.streams import Spool, object_items
+from swelab.tasks.checkout import RepoStore, scratch_folder
+from swelab.tasks.images import task_images
+from swelab.tasks.locks import read_kept, read_lock
+from swelab.tasks.rows import slim
+from swelab.usage import watched
+
+
+@dataclass(frozen=True)
+class Made:
+    """A stage of a trail: its manifest, and its files by role."""
+
+    stage: Record
+
+    def paths(self, role: str) -> list[str]:
+        """The files of a role, in the order in which the stage was given them."""
+        return list(self.stage["inputs"].get(role, {}))
+
+    def path(self, role: str) -> str | None:
+        """The file of a role that has one; None where the stage was given none."""
+        return next(iter(self.paths(role)), None)
+
+    @property
+    def outputs(self) -> list[str]:
+        return list(self.stage["outputs"])
+
+    def tasks(self) -> Iterator[Record]:
+        """The tasks that the stage worked on."""
+        return read_kept(self.path("tasks") or "", self.path("lock"))
+
+
+def check_numbers(trail: Trail, hashes: Hashes) -> Iterator[Finding]:
+    """What comes out otherwise than it is written when it is made again, and rows that were edited."""
+    for stage in trail.stages.values():
+        if again := CHECKS.get(stage["rule"]):
+            yield from _guarded(next(iter(stage["outputs"])), again(Made(stage), hashes))
+
+
+def _guarded(path: str, found: Iterator[Finding]) -> Iterator[Finding]:
+    """The findings about a file; one more when what it is made from cannot be used."""
+    try:
+        yield from found
+    except InputError as error:
+        yield Finding("number", path, f"cannot be made again: {error}")
+
+
+def verify(score: Path) -> tuple[list[Finding], str]:
+    """What does not hold of a verified score, and a short table of what was looked at.
+
+    Works from the root of the clone that the score lies in. Raises InputError on what is no verified score.
+    """
+    record = read_json(score)
+    check(record, "verified_score", score)
+    if "used" not in record["manifest"]:
+        raise InputError("made by a version that wrote no trail", score, "a score made anew")
+    own = {**record["manifest"], "recipes": record["manifest"]["used"]}
+    check(own, "manifest", score)
+    if score.absolute().parent.name == "results":
+        os.chdir(score.absolute().parent.parent)
+    hashes, trail = Hashes(), follow(path for paths in own["inputs"].values() for path in paths)
+    trail.stages[score.name] = own
+    found = [*check_files(trail, hashes), *check_recipes(trail.stages), *check_numbers(trail, hashes)]
+    found += _guarded(score.name, check_headline(record, score.name))
+    found = list(dict.fromkeys(found))
+    return found, summary(trail, hashes, found)
+
+
+def check_headline(record: Record, path: str) -> Iterator[Finding]:
+    """The verified score itself, from the scores that it names."""
+    manifest = record["manifest"]
+    scores = [load_score(Path(name)) for name in manifest["inputs"]["scores"]]
+    compared = tuple(manifest["used"][next(iter(manifest["used"]))]["used"]["compare"])
+    made = score_experiment(scores, compared, record["benchmark"]["name"])
+    told = {key: value for key, value in record.items() if key != "manifest"}
+    yield from _compare(path, made, told)
+
+
+def _score(made: Made, hashes: Hashes) -> Iterator[Finding]:
+    told = read_json(made.outputs[0])
+    reports = [read_json(path) for path in made.paths("report")]
+    usage = [dict(read_usage(path)) for path in made.paths("usage")]
+    again = score(made.tasks(), reports, told.get("policy", ""), told.get("subset", ""), usage)
+    yield from _compare(made.outputs[0], again, told)
+
+
+def _report(made: Made, hashes: Hashes) -> Iterator[Finding]:
+    told, lock = read_json(made.outputs[0]), made.path("lock")
+    grades = chain.from_iterable(map(read_jsonl, made.paths("grades")))
+    again = build_report(made.tasks(), grades, told.get("policy", ""), told.get("subset", ""))
+    gate = {"validation": validation(read_lock(lock))} if lock else {}
+    yield from _compare(made.outputs[0], again | gate, told)
+
+
+def _compare(path: str, made: Record, told: Record) -> Iterator[Finding]:
+    if where := difference(told, made):
+        yield Finding("number", path, f"made again: {where}")
+
+
+def _predictions(made: Made, hashes: Hashes) -> Iterator[Finding]:
+    names = [task["instance_id"] for task in made.tasks()]
+    usage: dict[str, Record] = {}
+    rows = watched(read_checked(made.paths("trajectories"), "trajectory"), usage)
+    with tempfile.TemporaryDirectory() as folder:
+        yield from _rows(made.outputs[0], collect(rows, names, Spool(Path(folder))))
+    for path in made.outputs[1:]:
+        yield from _rows(path, iter(sorted(usage.items())))
+
+
+def _rows(path: str, made: Iterator[tuple[str, Record]]) -> Iterator[Finding]:
+    for told, again in zip_longest(object_items(path), made):
+        if told != again:
+            name = (again or told)[0]
+            where = difference(dict([told] if told else []), dict([again] if again else []))
+            yield Finding("number", path, f"{name}: made again from its trajectory: {where}")
+
+
+def _rollout(made: Made, hashes: Hashes) -> Iterator[Finding]:
+    path = made.outputs[0]
+    if hashes.of(path) != made.stage["outputs"][path]:
+        yield from _unlike_journal(path, made.stage.get("journal"))
+
+
+def _grades(made: Made, hashes: Hashes) -> Iterator[Finding]:
+    path = made.outputs[0]
+    rows: dict[str, str] = {}
+    for row in read_jsonl(path):
+        rows[row["instance_id"]] = row["status"]
+        if row["resolved"] != (row["status"] == "resolved"):
+            told = f"{row['instance_id']}: resolved is {row['resolved']} and status is {row['status']}"
+            yield Finding("number", path, told)
+    if hashes.of(path) != made.stage["outputs"][path]:
+        yield from _unlike_journal(path, made.stage.get("journal"))
+    if made.stage.get("runs") and not made.path("service") and Path(made.stage["runs"]).is_dir():
+        yield from _unlike_runs(made, rows)
+
+
+def _unlike_journal(path: str, journal: str | None) -> Iterator[Finding]:
+    """Rows that are not what the stage's journal holds, by name."""
+    if not journal or not Path(journal).is_file():
+        return
+    known = {row["key"]: digest(_plain(row)) for row in read_journal(journal)}
+    for row in read_jsonl(path):
+        if known.get(row.get("key", "")) != digest(_plain(row)):
+            yield Finding("edited", path, f"the row of {row['instance_id']} is not that of {journal}")
+
+
+def _plain(row: Record) -> Record:
+    return {name: value for name, value in row.items() if name not in ("journalled", "sample")}
+
+
+def _unlike_runs(made: Made, told: Mapping[str, str]) -> Iterator[Finding]:
+    """Grades that are not what the kept run of their patch gives when it is judged again."""
+    from swelab.grading.archive import Archive  # what judges takes seconds to load
+    from swelab.grading.regrade import regrade
+    from swelab.grading.shard import Bench
+
+    mine = belongs_to(made.stage["shard"])
+    tasks = [task for task in made.tasks() if mine(task["instance_id"])]
+    images = made.path("images")
+    with scratch_folder() as scratch:
+        places = task_images([slim(task) for task in tasks], Path(images) if images else None, False)
+        store = RepoStore(Path(made.stage["repos"]), scratch)
+        bench = Bench(store, None, places, Archive(Path(made.stage["runs"])))
+        predictions = read_predictions(made.path("predictions") or "", mine)
+        facts, _ = regrade(tasks, predictions, told, bench)
+    for each in facts["changed"]:
+        what = f"{each['instance_id']}: {each['before']}, and its kept run judged again is {each['now']}"
+        yield Finding("number", made.outputs[0], what)
+
+
+CHECKS: dict[str, Callable[[Made, Hashes], Iterator[Finding]]] = {
+    "score": _score,
+    "report_grades": _report,
+    "collect_predictions": _predictions,
+    "rollout": _rollout,
+    "grade": _grades,
+}
+"""What makes a rule's numbers again."""

@@ -1,0 +1,119 @@
+"""The trail of a score: every file behind it, followed from manifest to manifest."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from swelab.provenance import Stage, manifest_path, path_here, sha256_of
+from swelab.records import InputError, Record, check, read_json
+
+RESULTS = "results/"
+"""Files below it are made by stages; others are leaves: recipes, packages, what a user brings."""
+
+
+@dataclass
+class Trail:
+    """The stages behind some files, from the files to the leaves. Paths are from the working folder."""
+
+    stages: dict[str, Record] = field(default_factory=dict)
+    """Manifests by their path."""
+    makers: dict[str, str] = field(default_factory=dict)
+    """Path of the manifest of the stage that wrote a file."""
+    files: dict[str, None] = field(default_factory=dict)
+    """Every file and folder that is read or written on the way, in the order found."""
+    faults: dict[str, str] = field(default_factory=dict)
+    """What is wrong with a manifest, by its path; a manifest that should be there and is not."""
+
+    def inputs(self, manifest: str) -> Iterator[tuple[str, str]]:
+        """(path, hash) of each file that a stage read."""
+        for paths in self.stages[manifest]["inputs"].values():
+            yield from paths.items()
+
+
+def follow(starts: Iterable[str]) -> Trail:
+    """The trail of some files: their manifests, the manifests of what these were made from, and so on."""
+    trail, queue = Trail(), list(starts)
+    for path in queue:
+        if path in trail.files and path not in trail.makers:
+            continue
+        trail.files[path] = None
+        found = next((each for each in manifests_of(path) if Path(each).is_file()), None)
+        if found is None or found in trail.stages or found in trail.faults:
+            continue
+        try:
+            trail.stages[found] = read_manifest(found)
+        except InputError as error:
+            trail.faults[found] = str(error)
+            continue
+        made = trail.stages[found]["outputs"]
+        trail.makers |= dict.fromkeys(made, found)
+        trail.files |= dict.fromkeys(made)
+        queue += [name for name, _ in trail.inputs(found)]
+    for path in trail.files:
+        if path.startswith(RESULTS) and path not in trail.makers:
+            name = manifests_of(path)[0]
+            trail.faults.setdefault(name, f"{name}: no manifest says how {path} was made")
+    return trail
+
+
+def manifests_of(path: str) -> list[str]:
+    """Where the manifest of a file or folder may be."""
+    beside = [manifest_path(path).as_posix()]
+    return [*beside, f"{path.removesuffix('.tar')}.json"] if path.endswith(".tar") else beside
+
+
+def read_manifest(path: str | Path) -> Record:
+    """A stage's manifest. Raises InputError when it is not one of this version."""
+    record = read_json(path)
+    check(record, "manifest", path)
+    return record
+
+
+def trail_record(stage: Stage, scores: Iterable[Path], also: Iterable[Path], experiment: str) -> Record:
+    """The manifest of a verified score: its own, and all that is behind it.
+
+    `recipes` are those that the stages say they used, whatever stands in the files now; `files` are hashed as
+    they are. Raises InputError when two stages used one recipe in two versions.
+    """
+    trail = follow(map(path_here, [*scores, *also]))
+    there = sorted(path for path in trail.files if Path(path).exists())
+    own = stage.record()
+    used = {**trail.stages, "the score itself": own}
+    return {
+        **own,
+        "experiment": experiment,
+        "recipes": merged_recipes(used),
+        "used": own["recipes"],
+        "files": [{"path": path, "sha256": sha256_of(path), "bytes": size_of(Path(path))} for path in there],
+        "missing": sorted({*(trail.files.keys() - set(there)), *trail.faults}),
+        "stages": {name: without(found, own, "packages") for name, found in trail.stages.items()},
+    }
+
+
+def without(record: Record, other: Record, key: str) -> Record:
+    """`record` without what it has under `key`, where `other` has the same."""
+    return {name: value for name, value in record.items() if name != key or value != other[key]}
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all files below a folder."""
+    below = path.rglob("*") if path.is_dir() else [path]
+    return sum(each.stat().st_size for each in below if each.is_file())
+
+
+def merged_recipes(stages: dict[str, Record]) -> dict[str, Record]:
+    """The recipes that stages used, by path under configs/, each put together from the parts used.
+
+    Raises InputError when two stages used one setting with two values.
+    """
+    merged: dict[str, Record] = {}
+    first: dict[tuple[str, str], str] = {}
+    for name, stage in stages.items():
+        for path, recipe in stage["recipes"].items():
+            whole = merged.setdefault(path.removeprefix("configs/"), {})
+            for key, value in recipe["used"].items():
+                other = first.setdefault((path, key), name)
+                if whole.setdefault(key, value) != value:
+                    what = f"{key} had one value for {other} and another for {name}"
+                    raise InputError(what, path, "one recipe for a whole run: run the same command again")
+    return dict(sorted(merged.items()))

@@ -1,0 +1,127 @@
+"""Whether the files behind a score are what their manifests say: hashes, recipes, and what came after what.
+
+A finding is of one of these kinds: edited (other bytes than its stage wrote), missing, older (made from
+another version of a file than is there now), recipe (made by another recipe than is there now), number (made
+again from its rows it comes out otherwise).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from swelab import recipes
+from swelab.experiment import scaffold_slice
+from swelab.provenance import sha256_of
+from swelab.records import InputError, Record, shorten
+from swelab.scores.trail import Trail
+
+KINDS = {folder: kind for kind, folder in recipes.FOLDERS.items()}
+NOTHING = "not there"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that does not hold: its kind, the file, and what about it."""
+
+    kind: str
+    path: str
+    what: str
+
+
+@dataclass
+class Hashes:
+    """Hashes of files as they are now, each read once."""
+
+    known: dict[str, str] = field(default_factory=dict)
+
+    def of(self, path: str) -> str:
+        """SHA-256 (hex) of a file or folder; "" of one that is not there."""
+        if path not in self.known:
+            self.known[path] = sha256_of(path) if Path(path).exists() else ""
+        return self.known[path]
+
+
+def check_files(trail: Trail, hashes: Hashes) -> Iterator[Finding]:
+    """What is edited, missing or older than what it was made from."""
+    for name, fault in trail.faults.items():
+        yield Finding("missing", name, fault.removeprefix(f"{name}: "))
+    for manifest, stage in trail.stages.items():
+        for path, written in stage["outputs"].items():
+            if not (now := hashes.of(path)):
+                yield Finding("missing", path, f"{stage['rule']} wrote it ({manifest})")
+            elif now != written:
+                yield Finding("edited", path, f"not what {stage['rule']} wrote ({manifest})")
+        for path, read in trail.inputs(manifest):
+            if finding := _of_input(trail, manifest, path, read, hashes):
+                yield finding
+
+
+def _of_input(trail: Trail, manifest: str, path: str, read: str, hashes: Hashes) -> Finding | None:
+    """What is wrong with a file that a stage read, unless the manifest of the file itself tells it."""
+    first = next(iter(trail.stages[manifest]["outputs"]), manifest)
+    maker = trail.makers.get(path)
+    if maker is None:
+        if not (now := hashes.of(path)):
+            return Finding("missing", path, f"{first} was made from it")
+        return None if now == read else Finding("edited", path, f"changed since {first} was made from it")
+    if trail.stages[maker]["outputs"][path] == read:
+        return None
+    if hashes.of(path) == read:
+        return Finding("edited", path, f"{first} was made from the edited file")
+    return Finding("older", first, f"made from another version of {path} than is there now")
+
+
+def check_recipes(stages: dict[str, Record]) -> Iterator[Finding]:
+    """The outputs whose recipe says something else now than when they were made."""
+    for name, stage in stages.items():
+        first = next(iter(stage["outputs"]), name)
+        for path, recipe in stage["recipes"].items():
+            try:
+                now = recipe_now(path)
+            except InputError as error:
+                yield Finding("recipe", first, str(error))
+                continue
+            for key, used in recipe["used"].items():
+                if told := difference(used, now.get(key, NOTHING), key):
+                    yield Finding("recipe", first, f"{path} is another now: {told}")
+                    break
+
+
+def recipe_now(path: str) -> Record:
+    """A recipe as it stands in its file. Raises InputError."""
+    kind = KINDS.get(Path(path).parent.name)
+    if kind is None:
+        raise InputError("not in a folder of recipes", path, f"one of {', '.join(KINDS)}")
+    recipe = recipes.load(kind, path)
+    return scaffold_slice(recipe) if kind == "scaffold" else recipe
+
+
+def difference(before: Any, after: Any, where: str = "") -> str:
+    """The first place where two values differ, as `field was X, is Y now`; "" when they are equal."""
+    if before == after:
+        return ""
+    pairs: Any = ()
+    if isinstance(before, dict) and isinstance(after, dict):
+        keys = dict.fromkeys([*before, *after])
+        pairs = ((f".{key}", before.get(key, NOTHING), after.get(key, NOTHING)) for key in keys)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        pairs = ((f"[{number}]", *both) for number, both in enumerate(zip(before, after)))
+    told = (difference(one, other, f"{where}{name}".strip(".")) for name, one, other in pairs)
+    plain = f"{where} was {shorten(repr(before), 60)}, is {shorten(repr(after), 60)} now"
+    return next(filter(None, told), plain)
+
+
+def summary(trail: Trail, hashes: Hashes, found: list[Finding]) -> str:
+    """A short table of what was looked at, and the verdict."""
+    commits = {stage["code"]["commit"][:12] or "unknown" for stage in trail.stages.values()}
+    changed = sum(stage["code"]["dirty"] is not False for stage in trail.stages.values())
+    paths = {path for stage in trail.stages.values() for path in stage["recipes"]}
+    rows = {
+        "files": f"{len(hashes.known):,} read, each once",
+        "stages": f"{len(trail.stages):,}, of commit {', '.join(sorted(commits))}"
+        + (f"; {changed:,} of them from code that is not that of a commit" if changed else ""),
+        "recipes": f"{len(paths):,}",
+        "verdict": f"{len(found):,} findings" if found else "all hold",
+    }
+    return "\n".join(f"{name:<8} {told}" for name, told in rows.items())

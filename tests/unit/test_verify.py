@@ -1,0 +1,188 @@
+"""scripts.verify on a finished experiment, and on what a person could do to it."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from swelab.provenance import Stage
+from swelab.records import InputError, read_json, read_jsonl, write_json, write_jsonl
+from swelab.scores.recompute import verify
+from tests.conftest import ROOT, run_python
+from tests.unit.finished_experiment import build
+
+GRADES = "results/grades/sft/drill-heldout/000of002.jsonl"
+ROLLOUTS = "results/rollouts/sft/drill-heldout/000of002.jsonl"
+PREDICTIONS = "results/rollouts/sft/drill-heldout/preds.json"
+SCORE = "results/verified_score.json"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    root = tmp_path_factory.mktemp("finished") / "clone"
+    build(root, train=12, heldout=24, samples={"base": 2})
+    return root
+
+
+@pytest.fixture
+def root(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "moved")
+
+
+def named(root, *words, kind):
+    """The findings of a check that must fail, one of which is of a kind and has all words."""
+    found, _ = verify(root / SCORE)
+    lines = [f"{each.path}: {each.what}" for each in found if each.kind == kind]
+    assert any(all(word in line for word in words) for line in lines), found
+    return found
+
+
+def edit_rows(path, change):
+    rows = list(read_jsonl(path))
+    for row in rows:
+        change(row)
+    write_jsonl(path, rows)
+    return rows
+
+
+def win(row):
+    row.update(status="resolved", resolved=True)
+
+
+def test_all_holds_wherever_the_clone_lies_and_whatever_touched_its_files(root):
+    assert verify(root / SCORE)[0] == []
+    for path in (root / "results").rglob("*"):
+        os.utime(path, (time.time() + 9, time.time() + 9))
+    policy = root / "configs/policies/sft.yaml"
+    policy.write_text("# a remark\n" + policy.read_text())
+    found, told = verify(root / SCORE)
+    assert found == [] and told.endswith("all hold") and told.count("\n") < 8
+
+
+def test_the_script(root):
+    done = run_python("-m", "scripts.verify", root / SCORE)
+    assert done.returncode == 0 and done.stdout.endswith("all hold\n"), done.stdout + done.stderr
+    edit_rows(root / GRADES, win)
+    done = run_python("-m", "scripts.verify", root / SCORE)
+    assert done.returncode == 1 and f"edited   {GRADES}: not what grade wrote" in done.stdout, done.stdout
+
+
+def test_a_grade_that_was_made_a_success_by_hand_is_named(root):
+    edit_rows(root / GRADES, win)
+    named(root, GRADES, "not what grade wrote", kind="edited")
+    named(root, "grades/sft/drill-heldout/report.json", "made again", kind="number")
+
+
+def test_a_grade_by_hand_is_named_when_all_after_it_was_made_from_it(root, monkeypatch):
+    """The whole chain of numbers is made from the edited row: the score is 100 %, and the row is told."""
+    monkeypatch.chdir(root)
+    for path in sorted((root / "results/grades/sft").rglob("0*.jsonl")):
+        edit_rows(path, win)
+    for subset in ("drill-heldout", "forge-heldout"):
+        tasks = {"tasks": f"results/tasks/{subset}.json", "lock": f"results/tasks/{subset}.lock.json"}
+        words = [f"--{name}={path}" for name, path in tasks.items()] + ["--policy=sft", f"--subset={subset}"]
+        grades = sorted((root / f"results/grades/sft/{subset}").glob("0*.jsonl"))
+        out = root / f"results/grades/sft/{subset}/report.json"
+        again(root, "report_grades", *words, "--grades", *grades, f"--output={out}")
+        usage = root / f"results/rollouts/sft/{subset}/usage.json"
+        again(root, "score", *words, "--report", out, "--usage", usage,
+              f"--output={root}/results/scores/sft/{subset}.json")  # fmt: skip
+    scores = [
+        f"results/scores/{policy}/{subset}.json"
+        for subset in ("drill-heldout", "forge-heldout")
+        for policy in ("base", "sft")
+    ]
+    again(root, "score_experiment", "--experiment=demo", "--compare", "base", "sft", "--benchmark",
+          "drill-heldout", "--scores", *scores, f"--output={SCORE}")  # fmt: skip
+    assert read_json(root / SCORE)["policies"]["sft"]["resolve_rate"] == 1
+    lines = named(root, GRADES, "not what grade wrote", kind="edited")
+    named(root, GRADES, "report.json was made from the edited file", kind="edited")
+    assert {each.kind for each in lines} == {"edited"}
+
+
+def again(root, script, *words):
+    command = [sys.executable, "-m", f"scripts.{script}", *map(str, words)]
+    done = subprocess.run(
+        command, cwd=root, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_trajectory_s_patch(root):
+    rows = edit_rows(root / ROLLOUTS, lambda row: row.update(model_patch="a better one"))
+    named(root, ROLLOUTS, kind="edited")
+    named(root, PREDICTIONS, rows[0]["instance_id"], "made again from its trajectory", kind="number")
+
+
+def test_predictions(root):
+    preds = read_json(root / PREDICTIONS)
+    name = next(iter(preds))
+    preds[name]["model_patch"] = "a better one"
+    write_json(root / PREDICTIONS, preds)
+    named(root, PREDICTIONS, kind="edited")
+    named(root, PREDICTIONS, name, kind="number")
+
+
+def test_missing_files(root):
+    lock, score = "results/tasks/drill-heldout.lock.json", "results/scores/base/drill-heldout.json"
+    for path in (ROLLOUTS, GRADES, lock, score, "results/models/tiny.json"):
+        (root / path).rename(root / "away")
+        named(root, path, "wrote it", kind="missing")
+        (root / "away").rename(root / path)
+
+
+def test_a_missing_manifest(root):
+    (root / GRADES).with_suffix(".manifest.json").unlink()
+    edit_rows(root / GRADES, win)
+    named(root, "no manifest says how", GRADES, kind="missing")
+
+
+def test_a_recipe_that_was_edited_after_the_run(root):
+    path = root / "configs/policies/sft.yaml"
+    path.write_text(path.read_text().replace("weights: 'sft:demo'", "weights: 'model:tiny'"))
+    change = "weights was 'sft:demo', is 'model:tiny' now"
+    named(root, ROLLOUTS, "configs/policies/sft.yaml", change, kind="recipe")
+    path.unlink()
+    named(root, ROLLOUTS, "configs/policies/sft.yaml: no such file", kind="recipe")
+
+
+def test_the_experiment_itself(root):
+    path = root / "configs/experiments/demo.yaml"
+    path.write_text(path.read_text().replace("benchmarks: [drill-heldout, ", "benchmarks: ["))
+    named(root, "configs/experiments/demo.yaml", "benchmarks", kind="recipe")
+
+
+def test_weights(root):
+    path = root / "results/models/tiny.json"
+    write_json(path, read_json(path) | {"digest": "e" * 64})
+    named(root, "results/models/tiny.json", "not what make_base_model wrote", kind="edited")
+
+
+def test_a_number_of_the_score_by_hand(root):
+    record = read_json(root / SCORE)
+    record["policies"]["sft"]["resolve_rate"] = 1
+    write_json(root / SCORE, record)
+    named(root, "verified_score.json", "policies.sft.resolve_rate was 1, is 0.", kind="number")
+
+
+def test_what_is_older_than_what_it_was_made_from(root, monkeypatch):
+    monkeypatch.chdir(root)
+    lock, tasks = "results/tasks/drill-heldout.lock.json", "results/tasks/drill-heldout.json"
+    record = read_json(lock)
+    write_json(lock, record | {"settings": record["settings"] | {"gold_runs": 4}})
+    Stage("validate_tasks", tasks=tasks).write([lock])
+    named(root, ROLLOUTS, f"made from another version of {lock}", kind="older")
+    named(root, "results/scores/sft/drill-heldout.json", lock, kind="older")
+
+
+def test_what_is_no_score_is_one_line(root):
+    with pytest.raises(InputError, match="expected a valid verified_score"):
+        verify(root / "results/scores/sft/drill-heldout.json")
+    record = read_json(root / SCORE)
+    del record["manifest"]["inputs"]
+    write_json(root / SCORE, record)
+    with pytest.raises(InputError, match="expected a valid manifest"):
+        verify(root / SCORE)
