@@ -5,6 +5,7 @@ from pathlib import Path
 
 from swelab import recipes
 from swelab.console import run_script
+from swelab.provenance import Stage
 from swelab.records import write_json
 from swelab.sft.own_model import take_folder
 
@@ -18,8 +19,10 @@ def main() -> None:
     )
     args = parser.parse_args()
     recipe = recipes.load("model", args.recipe)
+    stage = Stage("take_model", {args.recipe: recipe})
     facts = take_folder(Path(recipe["path"]).expanduser(), args.output)
     write_json(args.manifest, facts | {"recipe": recipe})
+    stage.write({args.manifest: "", **{args.output / name: sha for name, sha in facts["files"].items()}})
 
 
 if __name__ == "__main__":
