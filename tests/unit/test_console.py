@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -97,3 +98,28 @@ def test_every_run_of_a_job_is_noted_next_to_its_log(tmp_path):
         age = datetime.now(UTC) - datetime.fromisoformat(run["started"])
         assert 0 <= age.total_seconds() < 300 and 0 <= run["seconds"] < 300 and run["cpu_seconds"] > 0
         assert run["machine"]["cpus"] >= 1 and run["machine"]["memory_gib"] >= 1
+
+
+def test_a_job_of_a_run_that_draws_tells_how_far_it_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("SWELAB_LOG", str(tmp_path / "x.log"))
+    Progress(4, "grade", io.StringIO()).skip(1, 1)
+    assert not list(tmp_path.iterdir()), "nobody looks"
+    monkeypatch.setenv("SWELAB_PROGRESS", "1")
+    progress = Progress(4, "grade", io.StringIO())
+    progress.skip(1, 1)
+    told = json.loads((tmp_path / "x.progress.json").read_text())
+    assert told == {"label": "grade", "done": 1, "total": 4, "good": 1, "left": None}
+    progress.done(False)
+    progress.close()
+    told = json.loads((tmp_path / "x.progress.json").read_text())
+    assert (told["done"], told["good"]) == (2, 1) and told["left"] >= 0
+    monkeypatch.setenv("SWELAB_LOG", str(tmp_path / "none/x.log"))
+    Progress(1, "grade", io.StringIO()).close()  # a folder that is gone is not this job's fault
+
+
+def test_what_goes_into_the_log_already_is_not_written_twice(tmp_path):
+    log = tmp_path / "log"
+    code = "from swelab.console import run_script, fail; run_script(lambda: fail('no'))"
+    with open(log, "w") as stream:
+        subprocess.run([sys.executable, "-c", code], env={"SWELAB_LOG": str(log)}, stderr=stream)
+    assert log.read_text() == "error: no\n"

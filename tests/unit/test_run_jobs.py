@@ -1,0 +1,109 @@
+"""What a run tells of its jobs: why they run, how they ended, when all will be over."""
+
+import json
+import logging
+
+import pytest
+
+from swelab.run_jobs import Forecast, Job, last_words, reasons, result_lines
+
+
+def job(tmp_path, rule="grade", number=1):
+    record = logging.makeLogRecord(
+        {
+            "jobid": number,
+            "rule_name": rule,
+            "wildcards": {"policy": "mine", "shard": "000of001", "sample": ""},
+            "log": [str(tmp_path / f"{rule}.log")],
+            "reason": "Forced execution",
+        }
+    )
+    return Job.of(record)
+
+
+def test_a_job_is_named_by_its_rule_and_what_tells_it_apart(tmp_path):
+    one = job(tmp_path)
+    assert (
+        one.name == "grade mine"
+        and one.progress() == {}
+        and one.outcome(120).split() == ["grade", "mine", "0:00"]
+    )
+    told = {"label": "grade", "done": 3, "total": 9, "good": 1, "left": 61.0}
+    (tmp_path / "grade.progress.json").write_text(json.dumps(told))
+    assert (
+        one.outcome(60) == "grade mine  3/9, 1 ok  0:00"
+        and one.line() == "grade mine 3/9, 1 ok 0:00, 1:01 left"
+    )
+    for half in ('{"done": 3', "[]", "{}", ""):
+        (tmp_path / "grade.progress.json").write_text(half)
+        assert one.progress() == {}, "what is being written is read again later"
+    one.forget()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "snakemake, ours",
+    [
+        ("Missing output files: a, b, c; Input files updated by another job: d", "there is no a and 2 more"),
+        ("Input files updated by another job: d", "a job before makes d"),
+        ("Forced execution", "forced execution"),
+        ("Updated input files: configs/x.yaml", "updated input files configs/x.yaml"),
+        ("", "asked for"),
+    ],
+)
+def test_reasons(snakemake, ours):
+    assert reasons(snakemake) == ours
+
+
+def test_a_failed_jobs_last_words(tmp_path):
+    log = tmp_path / "x.log"
+    assert "it was killed, or never started" in last_words([str(log)])
+    log.write_text("error: the first\nTraceback\nerror: what was wrong; expected b\ngrade: 3/9\n\n")
+    assert last_words([str(log)]) == "error: what was wrong; expected b"
+    log.write_text("Traceback\nModuleNotFoundError: no x\n")
+    assert last_words(["none", str(log)]) == "ModuleNotFoundError: no x"
+
+
+def test_the_end_is_told_once_every_rule_was_seen(tmp_path):
+    first = Forecast(tmp_path)
+    first.remaining.update({"grade": 3, "score": 1})
+    assert first.left([], 0) is None
+    done = job(tmp_path)
+    done.started -= 10
+    first.finished(done)
+    assert first.left([], 10) is None, "no score was ever seen"
+    row = {"started": "2026-01-01T00:00:00+00:00", "seconds": 4, "code": 0, "machine": {"cpus": 2}}
+    (tmp_path / "score").mkdir()
+    (tmp_path / "score/x.runs.jsonl").write_text(
+        json.dumps(row) + "\n" + json.dumps(row | {"code": 1, "seconds": 900})
+    )
+    again = Forecast(tmp_path)
+    again.remaining.update({"grade": 3, "score": 1})
+    again.finished(done)
+    assert again.left([], 10) == pytest.approx(2 * 10 + 4, abs=0.1)
+    running = job(tmp_path, number=2)
+    running.started -= 10
+    assert again.left([running], 10) == pytest.approx((10 + 4) / 2, abs=0.1), "two at once"
+
+
+def test_the_result_is_told_to_whom_asked_for_it(tmp_path):
+    score, page = tmp_path / "verified_score.json", tmp_path / "report.html"
+    assert list(result_lines(set(), tmp_path)) == []
+    row = {
+        "resolved": 68,
+        "total": 70,
+        "resolve_rate": 68 / 70,
+        "interval": [0.902, 0.992],
+        "infra_errors": 1,
+    }
+    score.write_text(json.dumps({"policies": {"sft": row}}))
+    page.touch()
+    lines = list(result_lines({str(score)}, tmp_path))
+    told = "68 of 70 resolved, 97.1% (95 % interval 90.2% to 99.2%); 1 lost to infrastructure"
+    assert lines[1].split(maxsplit=1) == ["sft", told]
+    assert lines[-1] == f"page: {page}   score: {score}"
+    assert list(result_lines({"results/tasks/x.json"}, tmp_path)) == []
+    score.write_text('{"policies": {"sft": {}}}')
+    assert [line for line in result_lines(set(), tmp_path) if line] == [], (
+        "a score of another shape is no fault of the run"
+    )
