@@ -41,8 +41,7 @@ class Observer:
             if importlib.machinery.PathFinder.find_spec(name, elsewhere) is not None:
                 self.changed.add("an installed module has the name of a new one, " + name)
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_configure(self, config):
+    def configure(self, config):
         """Adds the canaries to what is collected; with `only`, nothing but those files is, with other
         text."""
         self.config = config
@@ -233,12 +232,13 @@ def start():
 OBSERVER = start()
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config):
-    """Registers the observer in the watched process; early, so that it sees every other hook."""
+    """Registers the observer in the watched process. It has no such hook itself: pluggy 1.2 leaves out
+    another plugin's when one more is added meanwhile."""
     if OBSERVER is not None and OBSERVER.config is None:
         config.pluginmanager.register(OBSERVER, "swelab-observer")
-        if OBSERVER.config is None:
-            OBSERVER.pytest_configure(config)
+        OBSERVER.configure(config)
         for name in (
             __name__,
             watch.__name__,
