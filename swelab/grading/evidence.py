@@ -40,7 +40,9 @@ def verdict(spec: RunSpec, run: Record) -> Verdict:
         return "timeout", f"the tests ran longer than {spec.seconds} s", None
     if run["code"] is None:
         return "unresolved", f"the tests did not come to an end ({run['limit'] or 'exit'})", None
-    status = logs.statuses(logs.official_part(run["log"]), spec.parser)
+    if refusal := logs.official_refusal(run["log"], spec.has_markers):
+        return "unresolved", refusal, None
+    status = logs.official_statuses(run["log"], spec.parser)
     if run["guarded"]:
         return _guarded(spec, run, status)
     return _by_log(spec, run, status)
@@ -63,11 +65,11 @@ def _by_log(spec: RunSpec, run: Record, status: dict[str, str]) -> Verdict:
 def _guarded(spec: RunSpec, run: Record, status: dict[str, str]) -> Verdict:
     seen = run["observed"]
     if seen is None:
-        if run["sealed"] == "unstarted" and run["code"]:
-            return "unresolved", f"no test runner started: exit code {run['code']}", None
-        if run["sealed"] == "absent" and run["code"] not in _ENDS_ITSELF:
+        if run["sealed"] == "unstarted" and (run["code"] or not _told(run)):
+            return "unresolved", f"no test runner started that loads the guard: {_end(run)}", None
+        if run["sealed"] == "absent" and not (run["code"] in _ENDS_ITSELF and _told(run)):
             tests = logs.judge(spec.tests, {})
-            return "unresolved", f"the test runner broke off with exit code {run['code']}", tests
+            return "unresolved", f"the test runner broke off with {_end(run)}", tests
         return "tampered", f"the observer's record is {run['sealed']} though the runner ended by itself", None
     fault = next(faults(run, seen, status), "")
     outcomes = _outcomes(seen)
@@ -80,6 +82,17 @@ def _guarded(spec: RunSpec, run: Record, status: dict[str, str]) -> Verdict:
     if fault := next(_broken_canaries(run, seen), "") or run.get("echo", ""):
         return "tampered", fault, tests
     return "resolved", "", tests
+
+
+def _told(run: Record) -> bool:
+    """Whether a run's exit code is the test runner's own."""
+    return run.get("code_is_runners", True)
+
+
+def _end(run: Record) -> str:
+    """How a run ended: its exit code and the last line of its log."""
+    lines = [line.strip() for line in run["log"].splitlines() if line.strip()]
+    return f"exit code {run['code']}" + (f"; the log ends with {lines[-1][:200]!r}" if lines else "")
 
 
 def _broken_canaries(run: Record, seen: Record) -> Iterator[str]:
@@ -97,12 +110,12 @@ def faults(run: Record, seen: Record, status: dict[str, str]) -> Iterator[str]:
         yield f"the test runner was changed while it ran: {', '.join(seen['changed'][:3])}"
     if seen["powers"]:
         yield f"patched code used a reserved power: {', '.join(seen['powers'][:3])}"
-    if run["code"] != seen["exit"]:
+    if _told(run) and run["code"] != seen["exit"]:
         yield f"the runner ended with {seen['exit']}, its process with {run['code']}"
     for wanted, canaries in run["canaries"].items():
         for test in canaries:
             told = seen["outcomes"].get(test)
-            if told is None and run["code"] in _ENDS_ITSELF and not seen["stopped"]:
+            if told is None and seen["exit"] in _ENDS_ITSELF and not seen["stopped"]:
                 yield f"the canary that must be {wanted} did not run"
             if wanted == "failed" and told not in (None, "failed", "error"):
                 yield f"the canary that must be failed is {told}"

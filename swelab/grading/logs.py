@@ -24,6 +24,9 @@ GROUPS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 PASSED = frozenset({"PASSED"})
 PASSED_OR_EXPECTED = frozenset({"PASSED", "XFAIL"})
 OFFICIAL_START, OFFICIAL_END = ">>>>> Start Test Output", ">>>>> End Test Output"
+OFFICIAL_FAILURES = tuple(
+    f">>>>> {what}" for what in ("Patch Apply Failed", "Reset Failed", "Tests Errored", "Tests Timed Out")
+)
 SUITE_RAN = re.compile(
     r"Executed [1-9]\d* of \d+|TOTAL: [1-9]\d* |[1-9]\d* passing|Tests:\s+[1-9]|^# tests [1-9]"
     r"|[1-9]\d* specs?,|Test Suites:.*[1-9]\d* total",
@@ -94,6 +97,33 @@ def official_part(log: str) -> str:
     _, found, rest = log.partition(OFFICIAL_START)
     body, closed, _ = rest.rpartition(OFFICIAL_END)
     return body if found and closed else log
+
+
+def official_statuses(log: str, parser: str) -> dict[str, str]:
+    """Status by test id of what lies between the benchmark's markers. Raises InputError (unknown parser).
+
+    Where a marker is there more than once, swebench reads up to the first end: a test counts as passed only
+    if that text and the whole say so.
+    """
+    whole = official_part(log)
+    found = statuses(whole, parser)
+    first = log.split(OFFICIAL_START)[1].split(OFFICIAL_END)[0] if OFFICIAL_START in log else whole
+    if first == whole or not (told := statuses(first, parser)):
+        return found
+    return {
+        test: told.get(test, "ERROR") if status in PASSED_OR_EXPECTED else status
+        for test, status in found.items()
+    }
+
+
+def official_refusal(log: str, marked: bool) -> str:
+    """Why swebench does not read a log at all, or "": a line that says that the run came to nothing, or
+    missing markers of a script that prints them (`marked`)."""
+    for marker in OFFICIAL_FAILURES:
+        if marker in log:
+            return f"the log says {marker!r}"
+    missing = [each for each in (OFFICIAL_START, OFFICIAL_END) if marked and each not in log]
+    return f"the log has no line {missing[0]!r}" if missing else ""
 
 
 class Results:

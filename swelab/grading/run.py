@@ -217,6 +217,7 @@ class PatchRun:
             return {"ended": "tampered", "reason": "the patch bars the restoration of protected files"}
         run: Record = {
             "guarded": guarded,
+            "code_is_runners": spec.code_is_runners,
             "timed_out": result.timed_out,
             "limit": result.limit,
             "log": log,

@@ -5,12 +5,11 @@ SWE-Gym), a test patch with repository and version (SWE-bench's older rows), or 
 """
 
 import json
-import re
 import shlex
 from dataclasses import dataclass
 
-from swelab.grading import smith
-from swelab.grading.logs import DEFAULT_PARSER, OFFICIAL_END
+from swelab.grading import script, smith
+from swelab.grading.logs import DEFAULT_PARSER, OFFICIAL_END, OFFICIAL_START
 from swelab.grading.patches import touched_paths
 from swelab.grading.protected import is_protected
 from swelab.records import InputError, Record
@@ -18,8 +17,6 @@ from swelab.tasks.published_rows import is_private
 
 DEFAULT_TIMEOUT = 600
 EVAL_TIMEOUT = 1800
-_PYTEST = re.compile(r"(?:^|[\s/(])(?:py\.test|pytest)(?=[\s)]|$)")
-_HERE_DOCUMENT = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n.*?^\1$", re.M | re.S)
 _DJANGO = "./tests/runtests.py --verbosity 2 --settings=test_sqlite --parallel 1"
 _SYMPY = "PYTHONWARNINGS='ignore::UserWarning,ignore::SyntaxWarning' bin/test -C --verbose"
 _PYDANTIC = "pytest -rA --tb=short -vv -o console_output_style=classic --no-header"
@@ -109,9 +106,20 @@ class RunSpec:
     @property
     def by_pytest(self) -> bool:
         """Whether pytest runs the tests, so that canaries and the observer can be among them."""
-        parts = re.split(r"[;&|\n]+", _HERE_DOCUMENT.sub("", self.eval_script or self.test_cmd))
-        runs = any(_PYTEST.search(part) and " install " not in part for part in parts)
-        return runs and "tox " not in self.test_cmd and "::" in self.fail_to_pass[0]
+        runs = script.runs_of_pytest(self.eval_script or self.test_cmd)
+        return bool(runs) and "tox " not in self.test_cmd and "::" in self.fail_to_pass[0]
+
+    @property
+    def code_is_runners(self) -> bool:
+        """Whether the exit code that a run ends with is pytest's own, not that of what comes after it."""
+        if self.eval_script:
+            return script.KEEPS_CODE in self.eval_script
+        return script.ends_in_pytest(self.test_cmd)
+
+    @property
+    def has_markers(self) -> bool:
+        """Whether the eval script prints the benchmark's markers around the tests' output."""
+        return OFFICIAL_START in self.eval_script and OFFICIAL_END in self.eval_script
 
     @property
     def test_paths(self) -> list[str]:
@@ -185,7 +193,7 @@ def _with_script(task: Record) -> RunSpec:
     """SWE-bench's newer rows, which name parser and eval type, and SWE-Gym's, which do not."""
     return RunSpec(
         **_common(task),
-        eval_script=instrumented(task["eval_script"]),
+        eval_script=script.instrumented(task["eval_script"]),
         parser=task.get("log_parser") or DEFAULT_PARSER,
         eval_type=task.get("eval_type") or "pass_and_fail",
         test_files=tuple(touched_paths(task.get("test_patch") or "")),
@@ -237,19 +245,6 @@ def _branch(task: Record) -> tuple[str, ...]:
         f"if git rev-parse -q --verify {name} >/dev/null; then git checkout -qf {name}; fi",
         f'if [ -n "$({hidden} 2>/dev/null)" ]; then git checkout -qf HEAD~1; fi',
     )
-
-
-def instrumented(script: str) -> str:
-    """An eval script that ends with the exit code of its tests: SWE-bench's go on after them.
-
-    The code is taken right before the line that prints the end marker; a script without one is left as it is.
-    """
-    lines = script.split("\n")
-    ends = [number for number, line in enumerate(lines) if OFFICIAL_END in line]
-    if not ends:
-        return script
-    head, tail = lines[: ends[0]], lines[ends[0] :]
-    return "\n".join([*head, "swelab_code=$?", *tail, 'exit "$swelab_code"', ""])
 
 
 def _tests(task: Record, name: str) -> list[str]:

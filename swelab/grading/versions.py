@@ -1,9 +1,9 @@
 """Numbers that keys hold: raised by hand when equal inputs could lead to something else."""
 
-RUN = 5
+RUN = 6
 """The same patch could leave other evidence."""
 
-GRADER = 6
+GRADER = 7
 """The same evidence could get another verdict."""
 
 GATE = 4

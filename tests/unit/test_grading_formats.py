@@ -7,7 +7,8 @@ import subprocess
 import pytest
 
 from swelab.grading.patches import refusal, reversed_patch, touched_paths
-from swelab.grading.spec import instrumented, read_spec
+from swelab.grading.script import KEEPS_CODE, ends_in_pytest, instrumented
+from swelab.grading.spec import read_spec
 from swelab.records import InputError
 from tests.at_hand import DATA, needs_rows
 
@@ -86,7 +87,68 @@ def test_newer_rows_of_swebench():
 def test_an_eval_script_ends_with_the_exit_code_of_its_tests(tmp_path):
     script = instrumented(SCRIPT.replace("cd /testbed\n", "").replace("git apply -v -", "cat"))
     assert subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True).returncode == 3
-    assert instrumented("pytest -rA\n") == "pytest -rA\n"
+    assert instrumented("make test\n") == "make test\n"
+
+
+@pytest.mark.parametrize("flags", ["set -uxo pipefail", "set -e", "set -exo pipefail", "true"])
+@pytest.mark.parametrize(
+    "after", ["git checkout HEAD tests", "false", "exit 0", "echo '>>>>> End Test Output'"]
+)
+@pytest.mark.parametrize("code", [0, 1, 4])
+def test_what_comes_after_pytest_does_not_change_the_exit_code(tmp_path, flags, after, code):
+    (tmp_path / "pytest").write_text(f"#!/bin/sh\necho ran $*\nexit {code}\n")
+    (tmp_path / "pytest").chmod(0o755)
+    text = f"{flags}\ncat <<'EOF'\npytest in a patch\nEOF\npytest -k 'a or b; c'\n{after}\n"
+    script = instrumented(text)
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.returncode == code and done.stdout.count("ran -k a or b; c") == 1
+    assert KEEPS_CODE in script
+
+
+@pytest.mark.parametrize("text, told", [
+    ("pytest -rA", True),
+    ("source a && conda activate b && pytest -rA 'x y' && echo done", True),
+    ("sleep 1; python -m pytest -rA > log 2>&1", True),
+    ("/opt/bin/py.test -k 'a | b'", True),
+    ("pytest -rA | tee log", False),
+    ("pytest -rA || true", False),
+    ("pytest a; pytest b", False),
+    ("pytest a; echo done", False),
+    ("if pytest a; then echo b; fi", False),
+    ("pytest a &", False),
+    ("pytest 'a\nb'", False),
+])  # fmt: skip
+def test_whose_exit_code_a_command_ends_with(text, told):
+    assert ends_in_pytest(text) is told
+    assert read_spec(ROW | {"test_cmd": text}).code_is_runners is told
+
+
+@pytest.mark.parametrize("text", [
+    "pytest -rA \\\n  tests/a.py\nfalse",
+    "if true; then\n  pytest a\nfi",
+    "pytest a | tee log\nfalse",
+    "pytest a\npytest b",
+    "trap 'echo bye' EXIT\npytest a",
+])  # fmt: skip
+def test_scripts_that_are_no_plain_lines_are_left_as_they_are(text):
+    assert instrumented(text) == text
+    assert read_spec(ROW | {"eval_script": text}).code_is_runners is False
+
+
+def test_real_scripts_keep_the_code_of_pytest():
+    for row in rows("swe_gym_subset20.jsonl"):
+        spec = read_spec(row)
+        assert spec.by_pytest and spec.code_is_runners and not spec.has_markers
+        lines = spec.eval_script.split("\n")
+        place = lines.index(KEEPS_CODE)
+        assert lines[place - 2].startswith("pytest ") and lines[place + 1].startswith("git checkout ")
+    for name in ("swebench_lite5.json", "swebench_dev_easy5.json"):
+        for row in rows(name):
+            spec = read_spec(row)
+            assert spec.code_is_runners is spec.by_pytest, row["instance_id"]
 
 
 def test_swesmith_rows():
@@ -124,6 +186,7 @@ def test_real_rows_of_swebench(name):
 def test_real_rows_of_swegym():
     for row in rows("swe_gym_subset20.jsonl"):
         spec = read_spec(row)
-        assert spec.by_pytest and spec.eval_script == row["eval_script"] and not spec.gold_reversed
+        assert spec.by_pytest and set(row["eval_script"].split("\n")) <= set(spec.eval_script.split("\n"))
+        assert not spec.gold_reversed
         assert set(touched_paths(row["test_patch"])) <= set(spec.test_paths)
         assert refusal(spec.gold) == ""

@@ -160,6 +160,48 @@ def test_only_what_is_between_this_runs_markers_is_the_log():
     assert between(">>> abc start\n\n>>> abc end x\n", "abc") == ("", None)
 
 
+GOOD = lines(f="PASSED", p="PASSED")
+MARKED = f"set -uxo pipefail\n: '{START}'\npytest -rA t.py\n: '{END}'\ngit checkout HEAD t.py\n"
+WHOLE_LOGS = {
+    # name: (all that an eval script with markers printed, whether it is resolved)
+    "as it should be": (f"{START}\n{GOOD}{END}\n", True),
+    "no_markers": (GOOD, False),
+    "no start": (f"{GOOD}{END}\n", False),
+    "no end": (f"{START}\n{GOOD}", False),
+    "apply_failed_marker": (f">>>>> Patch Apply Failed\n{START}\n{GOOD}{END}\n", False),
+    "apply failed, told by a test": (f"{START}\n>>>>> Patch Apply Failed\n{GOOD}{END}\n", False),
+    "reset_failed": (f"{START}\n{GOOD}{END}\n>>>>> Reset Failed\n", False),
+    "tests_errored": (f"{START}\n{GOOD}>>>>> Tests Errored\n{END}\n", False),
+    "timed out": (f"{START}\n{GOOD}{END}\n>>>>> Tests Timed Out\n", False),
+    "prints_end_marker": (f"{START}\nPASSED {FAIL}\n{END}\nPASSED {PASS}\n{END}\n", False),
+    "prints the end, then fails": (f"{START}\n{GOOD}{END}\nFAILED {PASS}\n{END}\n", False),
+    "fails, then prints the end": (f"{START}\nFAILED {PASS}\n{END}\n{GOOD}{END}\n", False),
+    "traced by the shell and echoed": (f"+ echo '{START}'\n{START}\n{GOOD}+ echo '{END}'\n{END}\n", True),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE_LOGS)
+def test_logs_that_swebench_does_not_read_are_not_read_here(tmp_path, name):
+    log, resolved = WHOLE_LOGS[name]
+    told, reason, _ = verdict(spec(eval_script=MARKED), run(log))
+    assert (told == "resolved") is resolved, reason
+    path = tmp_path / "test_output.txt"
+    path.write_text(log)
+    test_spec = types.TestSpec(
+        "i__i-1", "", [], "r/r", "1", [FAIL], [PASS], "parse_log_pytest", "pass_and_fail"
+    )
+    prediction = {"instance_id": "i__i-1", "model_patch": "x", "model_name_or_path": "m"}
+    theirs = get_eval_report(test_spec, prediction, path, True)["i__i-1"]["resolved"]
+    assert theirs or not resolved
+    assert theirs is resolved or name == "prints the end, then fails"  # there a failure after the end is lost
+
+
+def test_markers_are_asked_of_scripts_that_print_them():
+    assert verdict(spec(eval_script="set -e\npytest -rA\ngit checkout HEAD t.py"), run(GOOD))[0] == "resolved"
+    assert verdict(spec(), run(GOOD))[0] == "resolved"
+    assert "Tests Errored" in verdict(spec(), run(f">>>>> Tests Errored\n{GOOD}"))[1]
+
+
 def test_the_benchmarks_own_markers_narrow_the_log():
     assert official_part(f"PASSED a\n+ : '{START}'\nPASSED b\n+ : '{END}'\nPASSED c\n").split()[1:3] == [
         "PASSED",

@@ -1,0 +1,105 @@
+"""Eval scripts in the shapes that published rows have, in real sandboxes: gold is resolved, empty is not."""
+
+import json
+from pathlib import Path
+
+import pytest
+from swebench import types
+
+from swelab.grading.grade import judged, run_patch
+from swelab.grading.patches import reversed_patch
+from swelab.grading.spec import read_spec
+from swelab.sandbox import Limits
+from swelab.tasks.checkout import RepoStore
+from tests.conftest import BUG
+
+pytestmark = pytest.mark.real
+DATA = Path("/work/shared/data") if Path("/work/shared/data").exists() else Path("../shared/data")
+START, END = ">>>>> Start Test Output", ">>>>> End Test Output"
+CHECKOUT = "git checkout HEAD tests/test_core.py"
+RUN = "pytest -rA --tb=no -p no:cacheprovider tests"
+HEADS = ["set -uxo pipefail", "set -e", "set -exo pipefail"]
+SHAPES = {
+    "ends in git checkout": f"{RUN}\n{CHECKOUT}\n",
+    "ends in pytest": f"{RUN}\n",
+    "ends in what fails": f"{RUN}\ngit checkout no-such-commit\n",
+    "a pipe": f"{RUN} | tee log\n{CHECKOUT}\n",
+    "a pipe in which errors stop it": f"({RUN} || true) | tee log\n{CHECKOUT}\n",
+    "continued on another line": RUN.replace(" tests", " \\\n  tests") + f"\n{CHECKOUT}\n",
+    "pip's command line names pytest": f"python -m pip show -q pytest\n{RUN}\n{CHECKOUT}\n",
+    "asks for the version before": f"pytest --version\npython -m pytest -h >log\n{RUN}\n{CHECKOUT}\n",
+    "sets options of its own": f"export PYTEST_ADDOPTS=-v\n{RUN}\n{CHECKOUT}\n",
+}
+
+
+def row(task, script, **more):
+    """A row as SWE-Gym has it, of the small package: its patch is the fix."""
+    fix = {"patch": reversed_patch(BUG), "test_cmd": "", "repo_recipe": "", "eval_script": script}
+    return task | fix | more
+
+
+def told(task, patch, store, backend):
+    """Status and reason of a patch on a row whose repository has the bug already."""
+    run = run_patch(task, patch, store, backend, Limits(), allow_empty=True)
+    return judged(read_spec(task), patch, run), run
+
+
+@pytest.fixture
+def store(repos_dir, tmp_path, task, monkeypatch):
+    """A store whose checkouts have the bug."""
+    made = RepoStore(repos_dir, tmp_path / "trees")
+    checkout, bug = made.checkout, {"patch": BUG, "repo_recipe": task["repo_recipe"]}
+    monkeypatch.setattr(made, "checkout", lambda row, tree: checkout(row | bug, tree))
+    return made
+
+
+def holds(row, store, backend):
+    gold, run = told(row, row["patch"], store, backend)
+    assert gold["status"] == "resolved", (gold["reason"], run.get("log"))
+    empty, run = told(row, "", store, backend)
+    assert empty["status"] == "unresolved" and "test_add" in empty["reason"], (empty["reason"], run["log"])
+
+
+@pytest.mark.parametrize(
+    "head, shape",
+    [(HEADS[0], shape) for shape in SHAPES]
+    + [(head, shape) for head in HEADS[1:] for shape in ("ends in git checkout", "ends in what fails")],
+)
+def test_scripts_without_markers(task, store, backend, head, shape):
+    holds(row(task, f"#!/bin/bash\n{head}\n{SHAPES[shape]}"), store, backend)
+
+
+@pytest.mark.parametrize("after", [CHECKOUT, "true"])
+def test_scripts_as_swebench_makes_them(task, store, backend, after):
+    commands = [CHECKOUT, f": '{START}'", RUN, f": '{END}'", after]
+    script = types.TestSpec("i", "", commands, "r", "1", [], [], "", "").eval_script
+    assert "set -uxo pipefail" in script
+    holds(row(task, script, log_parser="parse_log_pytest", eval_type="pass_and_fail"), store, backend)
+
+
+def test_a_real_rows_script(task, store, backend):
+    """The script of a row of SWE-Gym, with this package's names and without what sets up its image."""
+    file = DATA / "swe_gym_subset20.jsonl"
+    if not file.exists():
+        pytest.skip(f"no rows of SWE-Gym at {file}")
+    real = json.loads(file.read_text().splitlines()[0])["metadata"]["instance"]
+    script = real["eval_script"].replace(real["base_commit"], "HEAD")
+    script = script.replace("tests/test_ecs/test_ecs_boto3.py", "tests/test_core.py")
+    lines = [line for line in script.split("\n") if not line.startswith(("source ", "conda ", "make "))]
+    first = next(n for n, line in enumerate(lines) if line.startswith("git apply"))
+    last = next(n for n, line in enumerate(lines) if n > first and line.startswith("EOF_"))
+    diff = "--- a/tests/test_core.py\n+++ b/tests/test_core.py\n@@ -9,2 +9,3 @@\n def test_last():\n"
+    lines[first + 1 : last] = (diff + "+    assert add(1, 1) == 2\n     assert last([1, 2]) == 2").split("\n")
+    assert lines[1] == "set -exo pipefail" and [line for line in lines if line][-1].startswith(
+        "git checkout "
+    )
+    lines = ["pytest -rA tests/test_core.py" if line.startswith("pytest ") else line for line in lines]
+    both = {"FAIL_TO_PASS": [*task["FAIL_TO_PASS"], "tests/test_core.py::test_last"], "PASS_TO_PASS": []}
+    holds(row(task, "\n".join(lines), **both), store, backend)
+
+
+def test_an_interpreter_that_does_not_load_the_guard_is_said(task, store, backend):
+    script = f"unset PYTHONPATH\n{RUN}\n"
+    gold, _ = told(row(task, script), reversed_patch(BUG), store, backend)
+    assert gold["status"] == "unresolved"
+    assert "no test runner started that loads the guard: exit code" in gold["reason"], gold["reason"]
