@@ -1,7 +1,6 @@
 """Eval scripts in the shapes that published rows have, in real sandboxes: gold is resolved, empty is not."""
 
 import json
-from pathlib import Path
 
 import pytest
 from swebench import types
@@ -11,10 +10,10 @@ from swelab.grading.patches import reversed_patch
 from swelab.grading.spec import read_spec
 from swelab.sandbox import Limits
 from swelab.tasks.checkout import RepoStore
+from tests.at_hand import DATA, needs_rows
 from tests.conftest import BUG
 
 pytestmark = pytest.mark.real
-DATA = Path("/work/shared/data") if Path("/work/shared/data").exists() else Path("../shared/data")
 START, END = ">>>>> Start Test Output", ">>>>> End Test Output"
 CHECKOUT = "git checkout HEAD tests/test_core.py"
 RUN = "pytest -rA --tb=no -p no:cacheprovider tests"
@@ -77,12 +76,11 @@ def test_scripts_as_swebench_makes_them(task, store, backend, after):
     holds(row(task, script, log_parser="parse_log_pytest", eval_type="pass_and_fail"), store, backend)
 
 
+@needs_rows
 def test_a_real_rows_script(task, store, backend):
     """The script of a row of SWE-Gym, with this package's names and without what sets up its image."""
-    file = DATA / "swe_gym_subset20.jsonl"
-    if not file.exists():
-        pytest.skip(f"no rows of SWE-Gym at {file}")
-    real = json.loads(file.read_text().splitlines()[0])["metadata"]["instance"]
+    rows = (DATA / "swe_gym_subset20.jsonl").read_text().splitlines()
+    real = json.loads(rows[0])["metadata"]["instance"]
     script = real["eval_script"].replace(real["base_commit"], "HEAD")
     script = script.replace("tests/test_ecs/test_ecs_boto3.py", "tests/test_core.py")
     lines = [line for line in script.split("\n") if not line.startswith(("source ", "conda ", "make "))]

@@ -138,6 +138,7 @@ def test_scripts_that_are_no_plain_lines_are_left_as_they_are(text):
     assert read_spec(ROW | {"eval_script": text}).code_is_runners is False
 
 
+@needs_rows
 def test_real_scripts_keep_the_code_of_pytest():
     for row in rows("swe_gym_subset20.jsonl"):
         spec = read_spec(row)
