@@ -66,33 +66,37 @@ def main() -> None:
 def install(args: argparse.Namespace) -> None:
     """Makes the environment unless it is there. Raises Failed, OSError."""
     stamp = args.folder / ".installed"
-    if stamp.is_file() and stamp.read_text() == wanted(args):
-        os.utime(stamp)
+    if is_whole(args):
         return
     if args.folder.is_symlink():
-        raise Failed(
-            f"{args.folder} is a link, and what it leads to is not what is pinned here; remove the link"
-        )
+        raise Failed(f"{args.folder} is a link to what is not pinned here; remove the link")
     with open(f"{args.folder}.lock", "a+") as holder:
         take(holder, args.folder)
-        text = wanted(args)
-        if stamp.is_file() and stamp.read_text() == text:
+        if is_whole(args):
             return
-        old, new = read(stamp), json.loads(text)
-        if not stamp.is_file() or any(
-            old.get(key, new[key]) != new[key] for key in ("folder", "python", "torch")
-        ):
-            remove(args.folder)
+        text, old = wanted(args), read(stamp)
+        new = json.loads(text)
+        if not starts(args.folder) or any(old.get(key, new[key]) != new[key] for key in ("folder", "torch")):
+            shutil.rmtree(args.folder, ignore_errors=not args.folder.exists())
             if args.torch:
-                other = "cpu" if new["torch"] == "cuda" else "cuda"
-                announce(args.folder, new["torch"], f" (make TORCH={other} for the other build)")
+                announce(args.folder, new["torch"])
         try:
             stamp.unlink(missing_ok=True)
             fill(args, new["torch"])
             stamp.write_text(text)
         except BaseException:
-            remove(args.folder)
+            shutil.rmtree(args.folder, ignore_errors=True)  # what is not whole heals no other way
             raise
+
+
+def starts(folder: Path) -> bool:
+    """Whether an environment was stamped and the Python that it was made from is still there."""
+    return (folder / ".installed").is_file() and (folder / "bin" / "python").exists()
+
+
+def is_whole(args: argparse.Namespace) -> bool:
+    """Whether what is wanted was installed."""
+    return starts(args.folder) and (args.folder / ".installed").read_text() == wanted(args)
 
 
 def wanted(args: argparse.Namespace) -> str:
@@ -100,7 +104,6 @@ def wanted(args: argparse.Namespace) -> str:
     files = [*([torch_file(args)] if args.torch else []), *args.files]
     record = {
         "folder": str(args.folder.resolve()),
-        "python": os.path.realpath(sys.executable),
         "torch": torch_kind(args) if args.torch else "",
         "given": [args.editable, args.path],
         "files": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files},
@@ -151,20 +154,14 @@ def take(holder, folder: Path) -> None:
     holder.flush()
 
 
-def announce(folder: Path, torch: str, hint: str = "") -> None:
+def announce(folder: Path, torch: str) -> None:
     """Says what is about to be fetched. Raises Failed where there is no room for it."""
     size, place = SIZES_GB[torch], folder.absolute().parent
     free = shutil.disk_usage(place).free / 1e9
-    text = f"installing into {folder}: torch for {torch.upper()}{hint}, {size} GB, about {MINUTES[torch]}"
-    print(f"{text} ({free:.0f} GB are free)", flush=True)
+    text = f"installing into {folder}: torch for {torch.upper()} (make TORCH=cpu or TORCH=cuda chooses)"
+    print(f"{text}, {size} GB, about {MINUTES[torch]} ({free:.0f} GB are free)", flush=True)
     if free < size:
         raise Failed(f"{place}: {free:.1f} GB are free; expected {size} or more")
-
-
-def remove(folder: Path) -> None:
-    """An environment that is not whole heals no other way."""
-    if folder.exists():
-        shutil.rmtree(folder)
 
 
 def fill(args: argparse.Namespace, torch: str) -> None:
@@ -181,8 +178,8 @@ def fill(args: argparse.Namespace, torch: str) -> None:
     if args.path:
         (packages / "swelab_task.pth").write_text(args.path + "\n")
     if torch:
-        shutil.copy(Path(__file__).with_name("swelab_caches.py"), packages)
-        (packages / "swelab_caches.pth").write_text("import swelab_caches\n")
+        shutil.copy(Path(__file__).with_name("swelab_home.py"), packages)
+        (packages / "swelab_home.pth").write_text("import swelab_home\n")
     try_imports(args)
 
 
