@@ -26,12 +26,11 @@ SIZES_GB = {"cpu": 3.9, "cuda": 7.2}
 MINUTES = {"cpu": "3 minutes", "cuda": "6 to 15 minutes"}
 PLACES = ("target", "prefix", "root", "python", "constraint", "requirement", "no-deps", "dry-run", "editable")
 """What a pip.conf may not set: packages would go elsewhere, or others would come."""
-KEPT = set(
+KEPT = set(  # variables PIP_... that say where packages come from; all others are left out
     "INDEX_URL EXTRA_INDEX_URL FIND_LINKS NO_INDEX PROXY CERT CLIENT_CERT TRUSTED_HOST CACHE_DIR "
     "NO_CACHE_DIR DEFAULT_TIMEOUT TIMEOUT RETRIES KEYRING_PROVIDER CONFIG_FILE "
     "DISABLE_PIP_VERSION_CHECK".split()
 )
-"""Variables PIP_... that say where packages come from, and how. All others are left out."""
 
 
 class Failed(Exception):
@@ -84,8 +83,13 @@ def install(args: argparse.Namespace) -> None:
             stamp.unlink(missing_ok=True)
             fill(args, new["torch"])
             stamp.write_text(text)
-        except BaseException:
+        except BaseException as error:
+            free = shutil.disk_usage(args.folder.absolute().parent).free
             shutil.rmtree(args.folder, ignore_errors=True)  # what is not whole heals no other way
+            if isinstance(error, Failed) and free < 4 << 20:
+                raise Failed(
+                    f"No space left on device for {args.folder}; free some, then `make` anew"
+                ) from None
             raise
 
 
@@ -280,8 +284,10 @@ def try_imports(args: argparse.Namespace) -> None:
         "wrong and sys.exit(f'expected other versions of: {wrong}')\n"
         "for name in filter(None, sys.argv[2].split(',')): __import__(name)\n"
     )
-    python = str(args.folder / "bin" / "python")
-    run([python, "-c", code, json.dumps(pins), args.imports], f"{args.folder} does not work")
+    run(
+        [str(args.folder / "bin/python"), "-c", code, json.dumps(pins), args.imports],
+        f"{args.folder} does not work",
+    )
 
 
 def run(command: list[str], fault: str, surroundings: dict[str, str] | None = None) -> str:

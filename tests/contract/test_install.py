@@ -1,0 +1,357 @@
+"""The set-up by the real Makefile and pip, from an index over HTTP with packages of a few bytes."""
+
+import functools
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+MODULES = "torchtune transformers datasets snakemake litellm docker".split()
+FOREIGN = {
+    "PIP_TARGET": "/nonexistent/target",
+    "PIP_PREFIX": "/nonexistent/prefix",
+    "PIP_ROOT": "/nonexistent/root",
+    "PIP_ONLY_BINARY": "everything",
+    "PIP_CONSTRAINT": "/nonexistent/constraints.txt",
+    "PIP_REQUIRE_VIRTUALENV": "1",
+    "PIP_USER": "1",
+    "PIP_QUIET": "3",
+    "PIP_NO_DEPS": "1",
+    "PYTHONHOME": "/nonexistent",
+    "PYTHONPATH": "/nonexistent",
+    "PYTHONWARNINGS": "error",
+    "SNAKEMAKE_PROFILE": "none",
+}
+
+
+def wheel(folder: Path, name: str, version: str, files: dict[str, str], needs: str = "") -> None:
+    """Writes a wheel that pip installs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    info = f"{name}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    files = files | {
+        f"{info}/METADATA": metadata + (f"Requires-Dist: {needs}\n" if needs else ""),
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+
+
+def torch(folder: Path, build: str) -> None:
+    cuda = "None" if build == "cpu" else "'13.0'"
+    version = "2.13.0+cpu" if build == "cpu" else "2.13.0"
+    files = {"torch/__init__.py": "from torch import version\n", "torch/version.py": f"cuda = {cuda}\n"}
+    wheel(folder, "torch", version, files, "" if build == "cpu" else "nvidia-tiny")
+
+
+class Index:
+    """An index of wheels at `url`/<name of the index>/, as pip asks for them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.asked, self.held = folder, [], threading.Event()
+        self.held.set()
+        index = self
+
+        class Handler(http.server.SimpleHTTPRequestHandler):
+            def do_GET(self):
+                index.asked.append(self.path)
+                index.held.wait(60)
+                parts = self.path.strip("/").split("/")
+                if len(parts) == 3 or not self.path.endswith("/"):
+                    return super().do_GET()
+                found = sorted((index.folder / parts[0]).glob(f"{parts[-1].replace('-', '_')}-*"))
+                links = "".join(
+                    f'<a href="/{parts[0]}/{path.name.replace("+", "%2B")}">{path.name}</a>' for path in found
+                )
+                self.send_response(200 if links else 404)
+                self.send_header("Content-Type", "text/html")
+                self.end_headers()
+                self.wfile.write(links.encode())
+                return None
+
+            def log_message(self, *words):
+                pass
+
+        handler = functools.partial(Handler, directory=str(folder))
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def fill(self, name: str, *builds: str) -> str:
+        """Puts everything into the index of that name, torch in these builds."""
+        for build in builds:
+            torch(self.folder / name, build)
+        everything = {f"{module}.py": "" for module in MODULES}
+        wheel(self.folder / name, "everything", "1.0", everything)
+        wheel(self.folder / name, "nvidia_tiny", "1.0", {"nvidia_tiny.py": ""})
+        wheel(self.folder / name, "runner", "1.0", {"pytest.py": ""})
+        return f"{self.url}/{name}"
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    index = Index(tmp_path_factory.mktemp("index"))
+    yield index
+    index.server.shutdown()
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """The Makefile and envs/ in a folder with a difficult name; a few bytes are pinned."""
+    folder = tmp_path / "Zwei Wörter"
+    shutil.copytree(ROOT / "envs", folder / "envs")
+    shutil.copy(ROOT / "Makefile", folder)
+    (folder / "configs").mkdir()
+    (folder / "configs/config.yaml").write_text("backend: bubblewrap\n")
+    for name, pinned in {
+        "torch": "torch==2.13.0",
+        "cpu": "everything==1.0",
+        "sandbox": "runner==1.0",
+    }.items():
+        (folder / f"envs/{name}.txt").write_text(f"# pinned\n{pinned}\n")
+    return folder
+
+
+def surroundings(index: str, **variables: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "TORCH"))}
+    return (
+        kept | {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": index, "no_proxy": "127.0.0.1"} | variables
+    )
+
+
+def install(
+    clone: Path, index: str, *words: str, cpu_index="http://127.0.0.1:9", folder=".venv", **variables
+):
+    """Code and text of `install.py` for the environment with torch."""
+    command = [sys._base_executable, "envs/install.py", folder, "--torch", "auto", "--torch-index", cpu_index]
+    done = subprocess.run(
+        [*command, *words, "envs/cpu.txt"],
+        cwd=clone,
+        env=surroundings(index, **variables),
+        capture_output=True,
+        text=True,
+    )
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+def inside(clone: Path, code: str, env=None) -> str:
+    command = [clone / ".venv/bin/python", "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout.strip()
+
+
+def build(clone: Path) -> str:
+    return inside(clone, "import torch; print(torch.version.cuda or 'cpu')")
+
+
+def test_make_installs_whatever_the_user_set_for_other_programs(clone, index):
+    made = subprocess.run(
+        ["make", "setup"],
+        cwd=clone,
+        env=surroundings(index.fill("both", "cpu", "cuda"), **FOREIGN),
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+    assert "torch for CPU (make TORCH=cpu or TORCH=cuda chooses), 3.9 GB" in made.stdout
+    assert build(clone) == "cpu" and inside(clone, "import litellm") == ""
+    assert (clone / ".venv-sandbox/.installed").is_file()
+    assert not list(clone.glob(".venv-sandbox/**/swelab_home*"))  # the sandboxes' Python stays as it is
+    where = "import os; print(os.path.expanduser('~'))"
+    homeless = {"HOME": "/nonexistent", "PATH": os.environ["PATH"]}
+    assert inside(clone, where, env=homeless) == f"{clone}/.snakemake/home"
+    asked = len(index.asked)
+    again = subprocess.run(["make", "setup"], cwd=clone, env=surroundings(""), capture_output=True, text=True)
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "") and len(index.asked) == asked
+
+
+@pytest.mark.parametrize(
+    "builds, cpu_builds, gpu, found",
+    [
+        (["cuda"], ["cpu"], False, "cpu"),
+        (["cuda"], [], False, "13.0"),
+        (["cpu", "cuda"], [], True, "13.0"),
+    ],
+    ids=["torch's own index", "no CPU build", "a GPU"],
+)
+def test_torch_is_the_build_that_the_machine_needs(clone, index, tmp_path, builds, cpu_builds, gpu, found):
+    name = "-".join(builds)
+    cpu_index = index.fill("torch-cpu", *cpu_builds) if cpu_builds else "http://127.0.0.1:9"
+    lists = tmp_path / "nvidia-smi"  # what lists a machine's GPUs; the driver itself is not needed here
+    lists.write_text(f"#!/bin/sh\n{'echo GPU 0: H100' if gpu else 'exit 9'}\n")
+    lists.chmod(0o755)
+    code, text = install(
+        clone,
+        index.fill(name, *builds),
+        cpu_index=cpu_index,
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+    )
+    assert code == 0 and build(clone) == found, text
+    assert ("has a CPU build: the CUDA build comes instead" in text) == (found != "cpu" and not gpu)
+    assert json.loads((clone / ".venv/.installed").read_text())["torch"] == ("cuda" if gpu else "cpu")
+
+
+def test_another_build_is_installed_only_when_told(clone, index):
+    url = index.fill("both", "cpu", "cuda")
+    assert install(clone, url, "--torch", "cuda")[0] == 0 and build(clone) == "13.0"
+    assert install(clone, url) == (0, "") and build(clone) == "13.0"
+    assert install(clone, url, "--torch", "cpu")[0] == 0 and build(clone) == "cpu"
+    code, text = install(clone, url, "--torch", "gpu")
+    assert code == 2 and text == "error: TORCH=gpu: expected auto, cpu or cuda\n"
+
+
+def test_what_is_not_whole_or_does_not_start_is_made_anew(clone, index):
+    url = index.fill("both", "cpu", "cuda")
+    (clone / ".venv/lib/python3.11/site-packages/torch").mkdir(parents=True)  # as a kill leaves it
+    assert install(clone, url)[0] == 0 and build(clone) == "cpu"
+    moved = clone.rename(clone.with_name("moved"))
+    assert install(moved, url)[0] == 0 and inside(moved, "import sys; print(sys.prefix)") == f"{moved}/.venv"
+    (moved / "envs/cpu.txt").write_text("# again\neverything==1.0\n")
+    code, text = install(moved, url, "--imports", "torch,absent")
+    assert code == 2 and "does not work: ModuleNotFoundError: No module named 'absent'" in text, text
+    assert not (moved / ".venv").exists()
+
+
+def test_a_pip_conf_that_puts_packages_elsewhere_is_refused(clone, index, tmp_path):
+    (tmp_path / "pip.conf").write_text(f"[install]\ntarget = {tmp_path}/elsewhere\n")
+    url = index.fill("both", "cpu", "cuda")
+    code, text = install(clone, url, PIP_CONFIG_FILE=str(tmp_path / "pip.conf"))
+    assert code == 2 and "pip's settings hold install.target=" in text and "PIP_CONFIG_FILE=/dev/null" in text
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+@pytest.mark.parametrize("room", [8, 40], ids=["no room for pip", "no room for packages"])
+def test_a_full_disk_leaves_nothing_and_heals(clone, index, room):
+    url = index.fill("large", "cpu", "cuda")
+    wheel(index.folder / "large", "everything", "1.0", {"everything.py": "#" * (40 << 20)})
+    disk = clone.with_name("disk")
+    clone.rename(disk)
+    subprocess.run(["cp", "-r", str(disk), f"{disk}.kept"], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={room}m", "none", str(disk)], check=True)
+    try:
+        subprocess.run(["cp", "-r", f"{disk}.kept/.", str(disk)], check=True)
+        # without torch nothing is said of room, and the disk fills while packages are written
+        words = [sys._base_executable, "envs/install.py", ".venv", "envs/cpu.txt"]
+        run = functools.partial(
+            subprocess.run, words, cwd=disk, env=surroundings(url), capture_output=True, text=True
+        )
+        full = run()
+        assert full.returncode == 2 and "No space left on device" in full.stderr, full.stderr
+        assert full.stderr.splitlines()[-1].startswith("error: ") and "Traceback" not in full.stderr
+        assert not (disk / ".venv").exists()
+        subprocess.run(["mount", "-o", "remount,size=200m", str(disk)], check=True)
+        assert run().returncode == 0 and (disk / ".venv/.installed").is_file()
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_room_is_looked_at_first(clone, index):
+    (clone / "small").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=9m", "none", str(clone / "small")], check=True)
+    try:
+        code, text = install(clone, index.url, folder="small/.venv")
+        assert code == 2 and "0.0 GB are free; expected 3.9 or more" in text.splitlines()[-1]
+    finally:
+        subprocess.run(["umount", "--lazy", str(clone / "small")], check=True)
+
+
+def test_the_second_of_two_says_who_is_at_work_and_does_nothing(clone, index):
+    url = index.fill("both", "cpu", "cuda")
+    command = [sys._base_executable, "envs/install.py", ".venv", "--torch", "auto", "envs/cpu.txt"]
+    run = functools.partial(
+        subprocess.Popen,
+        command,
+        cwd=clone,
+        env=surroundings(url),
+        stdout=subprocess.PIPE,
+        stderr=-2,
+        text=True,
+    )
+    index.held.clear()
+    first = run()
+    deadline = time.monotonic() + 120
+    asked = len(index.asked)
+    while len(index.asked) == asked and time.monotonic() < deadline:
+        time.sleep(0.1)
+    second = run()
+    line = second.stdout.readline()
+    assert line.startswith(f"waiting: process {first.pid} of ") and "installs .venv" in line, line
+    index.held.set()
+    assert first.wait(120) == 0 and second.wait(120) == 0 and second.stdout.read() == ""
+    first.stdout.close()
+    second.stdout.close()
+
+
+@pytest.mark.parametrize(
+    "program, words",
+    [
+        ("python3", ["no python3 found: expected Python 3.11", "PYTHON=/path/to/python3.11"]),
+        ("bwrap", ["bubblewrap does not work here: bwrap: no user namespaces", "backend: docker"]),
+    ],
+)
+def test_what_the_machine_lacks_is_said_before_anything_is_fetched(clone, index, tmp_path, program, words):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("sh", "make", "sed", "id", "cat", "tr", "git", "patch"):
+        (tools / name).symlink_to(shutil.which(name))
+    if program == "bwrap":
+        (tools / "python3.11").symlink_to(sys._base_executable)
+        (tools / "bwrap").write_text("#!/bin/sh\necho 'bwrap: no user namespaces' >&2; exit 1\n")
+        (tools / "bwrap").chmod(0o755)
+    asked = len(index.asked)
+    made = subprocess.run(
+        [tools / "make", "setup"],
+        cwd=clone,
+        env=surroundings(index.url, PATH=str(tools)),
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 2 and all(word in made.stderr for word in words), made.stderr
+    assert len(index.asked) == asked and not (clone / ".venv").exists()
+
+
+def test_make_help_names_every_target():
+    made = subprocess.run(["make", "help"], capture_output=True, text=True, check=True)
+    targets = next(line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith(".PHONY"))
+    missing = [name for name in targets.split()[1:] if f"make {name} " not in made.stdout]
+    assert missing in ([], ["all", "help"]) and "TORCH=cpu" in made.stdout
+
+
+def test_a_clone_keeps_its_bytes_whatever_autocrlf_says(tmp_path):
+    command = ["git", "clone", "-q", "-c", "core.autocrlf=true", str(ROOT), str(tmp_path / "clone")]
+    subprocess.run(command, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "--eol"], cwd=tmp_path / "clone", capture_output=True, text=True, check=True
+    ).stdout
+    assert "i/lf" in listed and "w/crlf" not in listed and "w/mixed" not in listed
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a file system needs root")
+def test_snakemake_starts_where_the_home_folder_cannot_be_written(tmp_path):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "none", str(tmp_path)], check=True)
+    try:
+        kept = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"}
+        code = "from snakemake.cli import main; main(['-n', 'results/repos/drill.tar'])"
+        done = subprocess.run(
+            [sys.executable, "-c", f"import swelab_home\n{code}"],
+            env=kept | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "envs")},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
