@@ -244,13 +244,10 @@ def install_torch(pip: Pip, file: Path, kind: str, index: str) -> None:
             print(f"neither pip's index nor {index} has a CPU build: the CUDA build comes instead")
             announce(pip.folder, "cuda")
         pip.install("-r", str(file))
-    cuda = run(
-        [str(pip.folder / "bin/python"), "-c", "import torch; print(torch.version.cuda or '')"], "no torch"
-    )
+    code = "import torch; print(torch.version.cuda or '')"
+    cuda = run([str(pip.folder / "bin/python"), "-c", code], "no torch")
     if kind == "cuda" and not cuda.strip():
-        raise Failed(
-            "TORCH=cuda: pip's index gave a build for CPU; set PIP_INDEX_URL to one with CUDA builds"
-        )
+        raise Failed("TORCH=cuda: pip's index gave a CPU build; set PIP_INDEX_URL to one with CUDA builds")
 
 
 def answers(url: str) -> bool:
@@ -284,10 +281,8 @@ def try_imports(args: argparse.Namespace) -> None:
         "wrong and sys.exit(f'expected other versions of: {wrong}')\n"
         "for name in filter(None, sys.argv[2].split(',')): __import__(name)\n"
     )
-    run(
-        [str(args.folder / "bin/python"), "-c", code, json.dumps(pins), args.imports],
-        f"{args.folder} does not work",
-    )
+    command = [str(args.folder / "bin/python"), "-c", code, json.dumps(pins), args.imports]
+    run(command, f"{args.folder} does not work")
 
 
 def run(command: list[str], fault: str, surroundings: dict[str, str] | None = None) -> str:
