@@ -59,6 +59,8 @@ rule train_sft:
         "results/logs/train_sft/{sft}.log",
     benchmark:
         "results/benchmarks/train_sft/{sft}.tsv"
+    # What is left of the held-out tasks and of the base model's rollouts runs beside it.
+    priority: 1
     conda:
         "../envs/workflow.yaml"
     threads: lambda wildcards: sft_settings(wildcards)["train"]["threads"]
