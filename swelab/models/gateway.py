@@ -2,7 +2,7 @@
 
 The program gets a token of ours and an OpenAI-compatible address on the loopback; keys, rates, price, budget,
 cache marks and sampling are those of the policy, and each call is metered like any other (`Service`). What
-the program asks for beside messages and tools is not heeded.
+the program asks for beside messages and tools is refused by name, unless the policy says the same.
 """
 
 import hmac
@@ -20,7 +20,7 @@ from swelab.models import BudgetSpent, ContextLimit
 from swelab.models.hosted import Service, Talk
 from swelab.models.litellm_calls import listed_price
 from swelab.models.serving import Endpoint
-from swelab.records import Fault, InputError, Record, digest
+from swelab.records import Fault, InputError, Record, digest, shorten
 
 BODY_BYTES = 64 << 20
 TALKS = 4096
@@ -28,10 +28,32 @@ TALKS = 4096
 LAST_CALLS_SECONDS = 120
 """A spent budget ends the program when for so long no call went through: others may still have room."""
 OFFERED = ("tools", "tool_choice", "parallel_tool_calls")
-STATUS = {BudgetSpent: 403, ContextLimit: 400, InputError: 401}
-"""How a fault is told; others are 503, as passing ones: for the rest SWE-agent does not ask again."""
+READ = ("model", "messages", "user", "metadata", *OFFERED)
+"""What a request may hold beside sampling: these are heeded, or name the request and change no answer."""
+SAYS_NOTHING = {
+    "stream": False,
+    "n": 1,
+    "logprobs": False,
+    "store": False,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "response_format": {"type": "text"},
+}
+"""Settings that may be asked for with the one value that they have here."""
 FULL = "This model's maximum context length is reached: "
 """Words by which LiteLLM knows a full context."""
+
+
+class NotDone(InputError):
+    """A request asks for something that is not done here: `name`."""
+
+    def __init__(self, name: str, value: Any, expected: str):
+        super().__init__(f"{name}: {shorten(json.dumps(value))} is not done here", expected=expected)
+        self.name = name
+
+
+STATUS = {BudgetSpent: 403, ContextLimit: 400, NotDone: 400, InputError: 401}
+"""How a fault is told; others are 503, as passing ones: for the rest SWE-agent does not ask again."""
 
 
 class Gateway:
@@ -49,8 +71,10 @@ class Gateway:
         return not self.service.spent or time.monotonic() < self._last + LAST_CALLS_SECONDS
 
     def answer(self, body: Any) -> Record:
-        """OpenAI's answer to its request. Raises InputError (no request), and what `Service.answer` does."""
-        history, offered = asked(body)
+        """OpenAI's answer to its request. Raises InputError (no request; NotDone names what it asks for in
+        vain), and what `Service.answer` does.
+        """
+        history, offered = asked(body, self.service.sampling)
         found = self.service.answer(history, self._talk(history, offered), lambda _: None)
         self._last = time.monotonic()
         message = {"role": "assistant", "content": found["content"]}
@@ -76,13 +100,19 @@ class Gateway:
         return talk
 
 
-def asked(body: Any) -> tuple[list[Record], Record]:
-    """The messages of a request, each content a text, and the tools that it offers. Raises InputError."""
+def asked(body: Any, sampling: Record) -> tuple[list[Record], Record]:
+    """The messages of a request, each content a text, and the tools that it offers. Raises InputError.
+
+    sampling: the policy's, which a request may repeat.
+    """
     messages = body.get("messages") if isinstance(body, dict) else None
     if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
         raise InputError("a request without messages", expected="OpenAI's chat completions")
-    if body.get("stream") or body.get("n") not in (None, 1):
-        raise InputError("a stream, or several answers", expected="one answer in one piece")
+    done = SAYS_NOTHING | sampling | {"max_completion_tokens": sampling["max_tokens"]}
+    for name in sorted(body.keys() - set(READ)):
+        if (value := body[name]) not in (None, [], {}) and (name not in done or value != done[name]):
+            expected = f"{json.dumps(done[name])}, or nothing" if name in done else "a request without it"
+            raise NotDone(name, value, expected)
     history = [{**each, "content": text_of(each.get("content"))} for each in messages]
     return history, {name: body[name] for name in OFFERED if body.get(name) is not None}
 
@@ -177,9 +207,11 @@ def reply(gateway: Gateway, text: bytes) -> tuple[int, Record]:
         return 200, gateway.answer(body)
     except Fault as error:
         status = next((STATUS[kind] for kind in STATUS if isinstance(error, kind)), 503)
-        return status, _fault((FULL if status == 400 else "") + str(error), status)
+        text = (FULL if isinstance(error, ContextLimit) else "") + str(error)
+        return status, _fault(text, status, error.name if isinstance(error, NotDone) else None)
 
 
-def _fault(text: str, status: int = 400) -> Record:
+def _fault(text: str, status: int = 400, name: str | None = None) -> Record:
     code = "context_length_exceeded" if text.startswith(FULL) else str(status)
-    return {"error": {"message": text, "type": "swelab", "param": None, "code": code}}
+    code = "unsupported_parameter" if name else code
+    return {"error": {"message": text, "type": "swelab", "param": name, "code": code}}

@@ -100,7 +100,7 @@ def serve(
             sizes["max-total-tokens"] = bound
         names = {"host": host, "model-path": str(folder), "served-model-name": name, "api-key": key}
         flags = [*device_flags(on_cpu, dtype), *adapter_flags(adapters or {}, on_cpu), *extra_args]
-        environment = _environment(host, on_cpu, config, python)
+        environment = _environment(on_cpu, config, python)
         told = SETTINGS | names | sizes
         server, url = _start(told, flags, environment, port, python, log, startup_seconds, ending)
         try:
@@ -137,8 +137,7 @@ def find_device(python: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else "cpu"
 
 
-def _environment(host: str, on_cpu: bool, config: dict, python: str) -> dict[str, str]:
-    bypass(host)
+def _environment(on_cpu: bool, config: dict, python: str) -> dict[str, str]:
     environment = {**os.environ, **OFFLINE, "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false"}
     if on_cpu:
         path = [str(SHIMS), *filter(None, [os.environ.get("PYTHONPATH", "")])]
@@ -179,7 +178,7 @@ def _start(
     ending: Callable[[], bool],
 ) -> tuple[Tethered, str]:
     """A ready server and its address; another free port is tried when one is taken in between."""
-    host = settings["host"]
+    bypass(host := settings["host"])
     if port is not None and not is_free(port, host):
         raise ServingError(f"port {port} of {host} is in use or not allowed; expected a free one")
     for attempt in range(PORT_ATTEMPTS):

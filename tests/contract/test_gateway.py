@@ -5,15 +5,15 @@ import threading
 import urllib.error
 import urllib.request
 
+import openai
 import pytest
 
 from swelab import recipes
 from swelab.models import gateway, hosted, keys
-from swelab.models.gateway import asked, listed_as, open_gateway
+from swelab.models.gateway import listed_as, open_gateway
 from swelab.models.hosting import open_service
 from swelab.models.ledger import Ledger
 from swelab.models.litellm_calls import quiet_litellm
-from swelab.records import InputError
 from tests.contract.hosted_service import PRICE, Fault, Service
 
 ISSUE = [{"role": "system", "content": "You mend."}, {"role": "user", "content": "Mend it, please."}]
@@ -72,7 +72,7 @@ def test_calls_are_those_of_the_policy_and_are_charged_once(service, behind, tmp
     service.calls = lambda turn: (
         {"id": "c1", "name": "bash", "arguments": {"command": "ls"}} if not turn else None
     )
-    first = ask(endpoint, temperature=1.9, max_tokens=9999, tools=TOOLS)
+    first = ask(endpoint, temperature=0.5, max_tokens=50, tools=TOOLS)
     (call,) = first.choices[0].message.tool_calls
     assert (call.id, call.function.name, json.loads(call.function.arguments)) == (
         "c1",
@@ -163,7 +163,39 @@ def test_nobody_else_is_answered(service, behind):
     assert post(call, body, endpoint.api_key)[0] == 200 and len(service.requests) == 1
 
 
-@pytest.mark.parametrize("more", [{"stream": True}, {"n": 2}])
-def test_what_a_service_of_ours_does_not_do_is_refused(more):
-    with pytest.raises(InputError, match="expected one answer in one piece"):
-        asked({"messages": ISSUE, **more})
+REFUSED = {
+    "temperature": 1.9,
+    "top_p": 0.5,
+    "max_tokens": 9999,
+    "max_completion_tokens": 9999,
+    "seed": 8,
+    "n": 2,
+    "stream": True,
+    "logprobs": True,
+    "top_logprobs": 2,
+    "logit_bias": {"5": 100},
+    "stop": ["x"],
+    "presence_penalty": 0.5,
+    "response_format": {"type": "json_object"},
+    "reasoning_effort": "low",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_asked_for_and_not_done_is_refused_by_name(service, behind, name):
+    _, endpoint = behind(sampling={"temperature": 0.5, "max_tokens": 50, "seed": 7})
+    client = openai.OpenAI(base_url=endpoint.url, api_key=endpoint.api_key, max_retries=0)
+    with pytest.raises(openai.BadRequestError, match=f"{name}: .* is not done here; expected") as caught:
+        client.chat.completions.create(model="expert", messages=ISSUE, **{name: REFUSED[name]})
+    assert caught.value.param == name and caught.value.code == "unsupported_parameter"
+    assert not service.requests and not service.charged
+
+
+def test_what_the_policy_says_too_may_be_asked_for(service, behind):
+    _, endpoint = behind(sampling={"temperature": 0.5, "max_tokens": 50, "seed": 7})
+    client = openai.OpenAI(base_url=endpoint.url, api_key=endpoint.api_key, max_retries=0)
+    same = {"temperature": 0.5, "top_p": 1, "max_tokens": 50, "max_completion_tokens": 50, "seed": 7}
+    same |= {"n": 1, "stream": False, "logprobs": False, "stop": None, "presence_penalty": 0, "user": "me"}
+    answer = client.chat.completions.create(model="expert", messages=ISSUE, tools=TOOLS, **same)
+    assert answer.choices[0].message.content.startswith("Turn 0")
+    assert service.requests[0]["body"]["tools"] == TOOLS
