@@ -1,5 +1,6 @@
 """A server that somebody starts by hand: its token in a file, watched until it is stopped or ends."""
 
+import fcntl
 import ipaddress
 import os
 import shlex
@@ -9,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from swelab.models.fleet import watch
 from swelab.models.serving import new_key, serve
@@ -24,11 +25,20 @@ def serve_by_hand(weights: Path, *, token: Path, key_env: str, host: str, log: P
     """Serves until Ctrl-C; `token` holds the access token meanwhile. `settings` are those of `serve`.
 
     The key is that of the environment variable `key_env`, or else random. Raises InputError before anything
-    starts; ServingError when the server does not start, ends, or generates nothing any more.
+    starts, also when another server uses `token` or `log`; ServingError when the server does not start, ends,
+    or generates nothing any more.
     """
     key, began = chosen_key(key_env, host), time.monotonic()
     endings: dict[str, Any] = {"api_key": key, "host": host, "log": log, "startup_seconds": STARTUP_SECONDS}
-    with serve(weights, **settings, **endings) as endpoint, private_file(token, endpoint.api_key + "\n"):
+    if token.exists():
+        hold(token).close()
+    with suppress(OSError):
+        log.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        hold(log),
+        serve(weights, **settings, **endings) as endpoint,
+        private_file(token, endpoint.api_key + "\n"),
+    ):
         seconds = time.monotonic() - began
         lent = "".join(f", also as {endpoint.model}:{name}" for name in settings.get("adapters") or {})
         print(f"{endpoint.url} serves {endpoint.model}{lent}; its token is in {token}", flush=True)
@@ -70,16 +80,35 @@ def sglang_options(text: str) -> list[str]:
     return options
 
 
+def hold(path: Path) -> IO[bytes]:
+    """`path`, opened for our eyes only and ours until it is closed or we end; its content stays.
+
+    Raises InputError when another server holds it, or it cannot be written.
+    """
+    try:
+        stream = open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
+    except OSError as error:
+        raise InputError(
+            f"cannot be written: {error.strerror}", path, "a file for the token or log"
+        ) from None
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        stream.close()
+        expected = "--token and --log with other files for a second server"
+        raise InputError("a server that runs uses this file", path, expected) from None
+    return stream
+
+
 @contextmanager
 def private_file(path: Path, text: str) -> Iterator[None]:
-    """A file for our eyes only while the block runs. Raises InputError when it cannot be written."""
-    try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
-            os.fchmod(stream.fileno(), 0o600)
-            stream.write(text)
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", path, "a file for the token") from None
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
+    """A file for our eyes only while the block runs. Raises InputError as `hold` does."""
+    with hold(path) as stream:
+        os.fchmod(stream.fileno(), 0o600)
+        stream.truncate(0)
+        stream.write(text.encode())
+        stream.flush()
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)

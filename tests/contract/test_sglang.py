@@ -223,6 +223,18 @@ def test_a_killed_server_ends_the_run_and_what_serves_by_hand(folder, tmp_path):
     endpoint = Endpoint(url, "hush-hush", "mine", alive=lambda: bool(writers(log)))
     assert ask(endpoint, "x")["extra"]["usage"]["completion_tokens"]
     assert not any("hush" in text for text in writers(log).values())
+    second = subprocess.run(
+        [sys.executable, "-m", "scripts.serve", "--weights", "toy", "--context-length", "512"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert second.returncode == 2 and second.stderr == (
+        "error: server.token: a server that runs uses this file;"
+        " expected --token and --log with other files for a second server\n"
+    )
+    assert token.read_text() == "hush-hush\n" and ask(endpoint, "x")["extra"]["usage"]["completion_tokens"]
     (scheduler,) = [pid for pid, text in writers(log).items() if "scheduler" in text]
     os.kill(scheduler, signal.SIGKILL)
     with pytest.raises(ServingError, match="has ended"):

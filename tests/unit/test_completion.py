@@ -3,12 +3,20 @@
 import json
 import os
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
 from swelab.models import policy as policies
 from swelab.models.adapters import adapter_flags, check_name, named_adapters
-from swelab.models.by_hand import chosen_key, is_loopback, private_file, sglang_options
+from swelab.models.by_hand import (
+    chosen_key,
+    hold,
+    is_loopback,
+    private_file,
+    serve_by_hand,
+    sglang_options,
+)
 from swelab.models.completion import completed, longest_context
 from swelab.models.serving import Endpoint
 from swelab.records import InputError
@@ -193,6 +201,23 @@ def test_the_token_file_is_private_and_goes(tmp_path):
     assert not path.exists()
     with pytest.raises(InputError, match="cannot be written"):
         private_file(tmp_path / "no" / "token", "x").__enter__()
+
+
+def test_a_second_server_takes_neither_token_nor_log_of_the_first(checkpoint, tmp_path):
+    token, log = tmp_path / "server.token", tmp_path / "server.log"
+    log.write_text("loading\n")
+    sizes = {"name": "mine", "key_env": "", "host": "127.0.0.1", "context_length": 512}
+    second = partial(serve_by_hand, checkpoint, **sizes, max_total_tokens=None, max_running_requests=1)
+    with hold(log):
+        with pytest.raises(
+            InputError, match="server.log: a server that runs uses this file; expected --token"
+        ):
+            second(token=token, log=log)
+        with private_file(token, "hush\n"):
+            with pytest.raises(InputError, match="server.token: a server that runs uses this file"):
+                second(token=token, log=tmp_path / "other.log")
+            assert token.read_text() == "hush\n"
+    assert log.read_text() == "loading\n" and not (tmp_path / "other.log").exists()
 
 
 def test_a_policy_is_served_with_its_base_and_its_adapter(checkpoint, base, tmp_path, monkeypatch):
