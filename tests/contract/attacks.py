@@ -44,6 +44,10 @@ def text(result):
     return result.output.decode()
 
 
+PATIENCE = 120.0
+"""Seconds for what comes in the end: no verdict depends on how fast a machine is."""
+
+
 def until(condition, seconds=5.0):
     """Wait for a condition; whether it came true."""
     ends = time.monotonic() + seconds

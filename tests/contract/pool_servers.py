@@ -11,8 +11,10 @@ import httpx
 
 from swelab.sandbox.machine import tool
 from tests.conftest import ROOT
-from tests.contract.attacks import until
+from tests.contract.attacks import PATIENCE, until
 from tests.contract.cable import Cable
+
+ENDED = 'swelab_pool_lease_events_total{event="expired"}'
 
 
 class Server:
@@ -80,14 +82,14 @@ class Server:
         """The JSON answer to a GET, or to a POST of a body."""
         headers = {"Authorization": f"Bearer {token or self.token}"}
         if body is None:
-            answer = httpx.get(self.url + path, headers=headers, timeout=30, **options)
+            answer = httpx.get(self.url + path, headers=headers, timeout=PATIENCE, **options)
         else:
-            answer = httpx.post(self.url + path, json=body, headers=headers, timeout=60, **options)
+            answer = httpx.post(self.url + path, json=body, headers=headers, timeout=PATIENCE, **options)
         return answer.json()
 
     def metrics(self):
         headers = {"Authorization": f"Bearer {self.token}"}
-        lines = httpx.get(self.url + "/metrics", headers=headers, timeout=30).text.splitlines()
+        lines = httpx.get(self.url + "/metrics", headers=headers, timeout=PATIENCE).text.splitlines()
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line[0] != "#"}
 
 
@@ -113,7 +115,7 @@ def pool_server(nodes, folder, *arguments, ttl=5, **options):
     for node in nodes:
         given += ["--node", node.url]
     server = Server("pool_server", folder, *given, *arguments, **options)
-    assert until(lambda: server.ask("/healthz")["healthy_nodes"] == len(nodes), 20), server.log()
+    assert until(lambda: server.ask("/healthz")["healthy_nodes"] == len(nodes), PATIENCE), server.log()
     return server
 
 
@@ -153,7 +155,7 @@ class Site:
         for cable in self.cables:
             asked = {"url": cable.url}
             assert self.pool.ask("/nodes/join", asked, token=self.hosts[0].token)["ok"]
-        assert until(lambda: self.pool.ask("/healthz")["healthy_nodes"] == len(self.hosts), 20)
+        assert until(lambda: self.pool.ask("/healthz")["healthy_nodes"] == len(self.hosts), PATIENCE)
 
     def close(self):
         self.pool.stop()
@@ -166,9 +168,14 @@ class Site:
         """How many have a place."""
         return self.pool.ask("/status")["pool"]["total_leases"]
 
-    def clean(self, seconds=None):
-        """Whether in time no container is left, and nobody believes that one is."""
-        return until(
-            lambda: self.engine.containers() == [] and self.leases() == 0,
-            seconds or self.ttl + 3,
-        ) and until(lambda: self.engine.volumes() == [], 5)
+    def clean(self, at_once=False):
+        """Whether in the end no container is left, and nobody believes that one is.
+
+        at_once: and nothing was left to the end of its lease.
+        """
+        ended = self.pool.metrics().get(ENDED, 0)
+        return (
+            until(lambda: self.engine.containers() == [] and self.leases() == 0, PATIENCE)
+            and until(lambda: self.engine.volumes() == [], PATIENCE)
+            and not (at_once and self.pool.metrics().get(ENDED, 0) > ended)
+        )

@@ -5,7 +5,6 @@ import http.client
 import json
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
@@ -16,7 +15,7 @@ from swelab.pool import serving, shapes
 from swelab.sandbox.remote_wire import BYTES, REQUEST
 from tests.contract import bad_requests as bad
 from tests.contract import pool_servers
-from tests.contract.attacks import until
+from tests.contract.attacks import PATIENCE, until
 
 pytestmark = pytest.mark.real
 SANDBOX = {"container_id": "0" * 64}
@@ -39,7 +38,7 @@ def servers(engine, tmp_path_factory):
     node.stop()
 
 
-def status_of(server, data, seconds=20):
+def status_of(server, data, seconds=120):
     """The status of the answer to these bytes; 0 when the connection was closed without one."""
     place = urlsplit(server.url)
     with socket.create_connection((place.hostname, place.port), timeout=seconds) as sent:
@@ -111,18 +110,16 @@ def test_what_a_person_and_a_monitor_see(servers):
 
 def test_connections_that_never_ask_are_closed(servers):
     places = [urlsplit(server.url) for server in servers.values()] * 50
-    began = time.monotonic()
     slow = [socket.create_connection((place.hostname, place.port)) for place in places]
     for each in slow[:50]:
         each.sendall(b"POST /exec HTTP/1.1\r\nX: ")
     for server in servers.values():
         assert server.ask("/healthz")["ok"]
     for each in slow:
-        each.settimeout(serving.HEAD_SECONDS + 10)
+        each.settimeout(serving.HEAD_SECONDS + PATIENCE)
         with contextlib.suppress(ConnectionResetError):
             assert each.recv(1) == b""
         each.close()
-    assert time.monotonic() - began < serving.HEAD_SECONDS + 10
 
 
 def test_a_request_that_comes_again_is_not_done_again(servers):
@@ -266,31 +263,34 @@ def test_more_than_a_host_takes(engine, tmp_path):
         made = [node.ask("/container/create", {"tree": True}) for _ in range(3)]
         assert [each["ok"] for each in made] == [True, True, False]
         assert (made[2]["error_type"], made[2]["retryable"]) == ("NoPlace", True)
-        answers, sleepers = [], []
+        # Each command runs until it is let go, so that all that are taken run at once on any machine.
+        container, answers, waiters = made[0]["container_id"], [], []
+        body = {"container_id": container, "command": "until test -e /tmp/go; do sleep 0.1; done"}
         for _ in range(12):
-            body = {"container_id": made[0]["container_id"], "command": "sleep 2"}
-            sleepers.append(
-                threading.Thread(target=lambda b=body: answers.append(node.ask("/container/exec", b)))
-            )
-        for each in sleepers:
+            waiters.append(threading.Thread(target=lambda: answers.append(node.ask("/container/exec", body))))
+        for each in waiters:
             each.start()
-        for each in sleepers:
+        refused_first = until(lambda: len(answers) == 4, PATIENCE)
+        engine.docker("exec", container, "touch", "/tmp/go")
+        for each in waiters:
             each.join()
+        assert refused_first
         assert sum(answer["ok"] for answer in answers) == 8
         assert {answer["error"] for answer in answers if not answer["ok"]} == {
             "8 requests at once in one sandbox are the most"
         }
     finally:
         node.stop()
-    assert until(lambda: engine.containers() == [], 10)
+    assert until(lambda: engine.containers() == [], PATIENCE)
 
 
 def test_a_sandbox_that_nobody_renews_ends(engine, servers):
     node = servers["node"]
     before = engine.containers()
-    made = node.ask("/container/create", {"tree": True, "ttl_seconds": 1})
+    made = node.ask("/container/create", {"tree": True, "owner": "me", "ttl_seconds": 600})
     assert len(engine.containers()) == len(before) + 1
-    assert until(lambda: engine.containers() == before, 10)
+    node.ask("/container/renew", {"owner": "me", "containers": {made["container_id"]: 1}})
+    assert until(lambda: engine.containers() == before, PATIENCE)
     told = node.ask("/container/exec", {"container_id": made["container_id"], "command": "true"})
     assert (told["ok"], told["error_type"]) == (False, "SandboxLost")
 
@@ -306,7 +306,7 @@ def test_an_engine_that_is_down_is_not_healthy(image_record, tmp_path):
         told = node.ask("/healthz")
         assert (told["ok"], told["error_type"]) == (False, "EngineDown")
         own.start()
-        assert until(lambda: node.ask("/healthz")["ok"], 20)
+        assert until(lambda: node.ask("/healthz")["ok"], PATIENCE)
     finally:
         node.stop()
         engine_end(own)
