@@ -6,6 +6,7 @@ from pathlib import Path
 from swelab.console import run_script
 from swelab.provenance import Stage
 from swelab.records import read_json, write_json
+from swelab.scores.plain import losses
 from swelab.scores.score import read_usage, score
 from swelab.tasks.locks import read_kept
 
@@ -32,8 +33,7 @@ def main() -> None:
     low, high = record["interval"]
     print(
         f"{args.policy} on {args.subset}: {record['resolved']}/{record['total']} resolved, "
-        f"{record['resolve_rate']:.1%} [{low:.1%}, {high:.1%}], "
-        f"{record['infra_errors']} lost to infrastructure"
+        f"{record['resolve_rate']:.1%} [{low:.1%}, {high:.1%}]{losses(record)}"
     )
 
 

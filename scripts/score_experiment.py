@@ -7,6 +7,7 @@ from swelab import recipes
 from swelab.console import run_script
 from swelab.provenance import Stage
 from swelab.records import check, write_json
+from swelab.scores.plain import losses
 from swelab.scores.trail import trail_record
 from swelab.scores.verified import load_score, score_experiment
 
@@ -37,7 +38,10 @@ def main() -> None:
     check(record, "verified_score", args.output)
     write_json(args.output, record)
     for each in (record, *record["others"]):
-        rates = ", ".join(f"{name} {policy['resolve_rate']:.1%}" for name, policy in each["policies"].items())
+        rates = ", ".join(
+            f"{name} {policy['resolve_rate']:.1%}{losses(policy)}"
+            for name, policy in each["policies"].items()
+        )
         print(f"{each['benchmark']['name']}: {rates}, p = {each['comparison']['p_value']}")
 
 

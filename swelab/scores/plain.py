@@ -26,6 +26,19 @@ def described(result: Record) -> str:
     )
 
 
+def losses(score: Record) -> str:
+    """What stands behind a rate in its line: how many attempts were lost to infrastructure, and the rate
+    without them; '' when none was.
+
+    score: of one policy, alone or in a verified score.
+    """
+    if not (lost := score["infra_errors"]):
+        return ""
+    rest = score["without_infra_errors"]["resolve_rate"]
+    without = "without them nothing is left" if rest is None else f"{rest:.1%} without them"
+    return f" ({lost} of {score['total']} lost to infrastructure, counted as not resolved: {without})"
+
+
 def runs(count: int) -> str:
     """A number of runs in words."""
     return "1 run" if count == 1 else f"{count} runs"
