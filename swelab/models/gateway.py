@@ -207,8 +207,8 @@ def reply(gateway: Gateway, text: bytes) -> tuple[int, Record]:
         return 200, gateway.answer(body)
     except Fault as error:
         status = next((STATUS[kind] for kind in STATUS if isinstance(error, kind)), 503)
-        text = (FULL if isinstance(error, ContextLimit) else "") + str(error)
-        return status, _fault(text, status, error.name if isinstance(error, NotDone) else None)
+        told = (FULL if isinstance(error, ContextLimit) else "") + str(error)
+        return status, _fault(told, status, error.name if isinstance(error, NotDone) else None)
 
 
 def _fault(text: str, status: int = 400, name: str | None = None) -> Record:
