@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from swelab.pool import serving, shapes
+from swelab.sandbox.docker_images import UID
 from swelab.sandbox.remote_wire import BYTES, REQUEST
 from tests.contract import bad_requests as bad
 from tests.contract import pool_servers
@@ -271,7 +272,7 @@ def test_more_than_a_host_takes(engine, tmp_path):
         for each in waiters:
             each.start()
         refused_first = until(lambda: len(answers) == 4, PATIENCE)
-        engine.docker("exec", container, "touch", "/tmp/go")
+        engine.docker("exec", "--user", UID, container, "touch", "/tmp/go")
         for each in waiters:
             each.join()
         assert refused_first
