@@ -12,7 +12,7 @@ from pathlib import Path
 from swelab.grading.archive import Archive
 from swelab.records import InputError, Record, read_jsonl
 from swelab.scores.layout import Layout
-from swelab.scores.trajectories import pack, tokens, turns, view, visible
+from swelab.scores.trajectories import pack, tests, tokens, turns, view, visible
 from swelab.shards import attempt_name
 
 COLUMNS = (
@@ -97,13 +97,13 @@ def read_attempts(
 
 
 def wanted_grades(shards: list[Path], wanted: Wanted) -> dict[str, Record]:
-    """The grades of the listed attempts by name; of those not packed, without their tests."""
+    """The grades of the listed attempts by name, with those of their tests ("tests") that the page shows."""
     found = {}
     for grade in (row for shard in shards for row in read_jsonl(shard)):
         name = attempt_name(grade)
         if name in wanted.listed:
-            kept = grade if wanted.is_packed(name) else {**grade, "tests_status": {}}
-            found[name] = kept
+            shown = tests(grade) if wanted.is_packed(name) else []
+            found[name] = {**grade, "tests_status": {}, "tests": shown}
     return found
 
 

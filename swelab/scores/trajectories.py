@@ -191,7 +191,10 @@ def tests(grade: Record) -> list[Record]:
 
 
 def view(trajectory: Record, grade: Record, log: str) -> Record:
-    """An attempt as the page's viewer draws it; log: the output of its tests, or ''."""
+    """An attempt as the page's viewer draws it.
+
+    grade: with "tests" as `tests` has them; log: the output of its tests, or ''.
+    """
     messages = own(trajectory["messages"])
     system, prompt = given(messages)
     return {
@@ -200,7 +203,7 @@ def view(trajectory: Record, grade: Record, log: str) -> Record:
         "steps": steps(messages),
         "patch": cut(trajectory["model_patch"], PATCH_CHARACTERS),
         "reason": cut(grade.get("reason", "")),
-        "tests": tests(grade),
+        "tests": grade["tests"],
         "log": tail(log),
     }
 

@@ -306,7 +306,7 @@ def test_what_the_agent_took_as_commands_is_what_was_run():
     assert steps([two, {"role": "tool", "content": "ok"}, late])[0]["not_run"] == [1]
     shown = {**ran, "extra": {"actions": [{"command": "demo"}], "demonstration": True}}
     record = {"messages": [shown, answer, ran, answer], "model_patch": ""}
-    assert view(record, {}, "")["steps"] == [plain] and turns(record) == 1
+    assert view(record, {"tests": []}, "")["steps"] == [plain] and turns(record) == 1
 
 
 def test_steps_tell_tokens_and_times():
