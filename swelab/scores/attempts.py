@@ -7,6 +7,7 @@ attempts also in bytes, so that 50,000 instances need no more memory than 5,000 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from pathlib import Path
 
 from swelab.grading.archive import Archive
@@ -59,6 +60,32 @@ class Wanted:
         return self.listed.get(name, self.packs) < self.packs
 
 
+class Packs:
+    """The packed attempts of the first places: as many as fit into `quota` bytes, in any order."""
+
+    def __init__(self, places: int, quota: int):
+        self.end, self.quota = places, quota
+        self._taken = 0
+        self._lines: list[tuple[int, str]] = []
+
+    def wants(self, place: int) -> bool:
+        """False for a place for which there is no room."""
+        return place < self.end
+
+    def add(self, place: int, line: str) -> None:
+        """Takes a wanted place in; the last places leave where it does not fit, and are wanted no more."""
+        heappush(self._lines, (-place, line))
+        self._taken += len(line) + 1
+        while self._taken > self.quota:
+            last, line = heappop(self._lines)
+            self.end = -last
+            self._taken -= len(line) + 1
+
+    def lines(self) -> dict[int, str]:
+        """The packed attempts by place, in order."""
+        return {-place: line for place, line in sorted(self._lines, reverse=True)}
+
+
 def read_attempts(
     layout: Layout,
     policy: str,
@@ -74,7 +101,7 @@ def read_attempts(
     """
     grades = wanted_grades(layout.shards("grades", policy, subset), wanted)
     logs = Archive(layout.results / "progress" / "runs")
-    found, rows, packs = Attempts(), dict[int, list[object]](), dict[int, str]()
+    found, rows, packs = Attempts(), dict[int, list[object]](), Packs(wanted.packs, wanted.quota)
     for path in layout.shards("rollouts", policy, subset):
         for line, row in enumerate(read_jsonl(path), 1):
             found.turns[taken := turns(row)] += 1
@@ -88,10 +115,12 @@ def read_attempts(
             grade, place = grades.pop(name), wanted.listed[name]
             told = tasks[row["instance_id"]] | shown.get(row["instance_id"], {})
             rows[place] = listed_row(row, grade, told, taken, f"{path.name}, line {line}")
-            if wanted.is_packed(name):
-                log = test_output(logs, grade)
-                packs[place] = pack(view(row, grade, log) | {"bug": told.get("bug", "")})
-    found.packed = fitting(rows, packs, wanted.quota)
+            if packs.wants(place):
+                shown_row = view(row, grade, test_output(logs, grade))
+                packs.add(place, pack(shown_row | {"bug": told.get("bug", "")}))
+    for number, (place, text) in enumerate(packs.lines().items()):
+        rows[place][-1] = number
+        found.packed.append(text)
     found.rows = [rows[place] for place in sorted(rows)]
     return found
 
@@ -121,18 +150,6 @@ def test_output(logs: Archive, grade: Record) -> str:
     if not key or grade["status"] == "resolved":
         return ""
     return str((logs.look(key) or {}).get("log", ""))
-
-
-def fitting(rows: Mapping[int, list[object]], packs: Mapping[int, str], quota: int) -> list[str]:
-    """The packs that fit into `quota` bytes, in their order; each is noted in its row."""
-    kept: list[str] = []
-    for place in sorted(packs):
-        quota -= len(packs[place]) + 1
-        if quota < 0:
-            break
-        rows[place][-1] = len(kept)
-        kept.append(packs[place])
-    return kept
 
 
 def names_of(order: list[tuple[str, int]]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from swelab.records import InputError, read_json, write_json
-from swelab.scores.attempts import fitting
+from swelab.scores.attempts import Packs
 from swelab.scores.evidence import DROPPED, drops, gather, read_lengths
 from swelab.scores.layout import Layout
 from swelab.scores.report import embedded, render, source_hash
@@ -242,10 +242,18 @@ def test_attempts_beyond_the_page_size_are_listed_without_their_steps(experiment
     layout = Layout.of("demo", experiment / "results", experiment / "configs")
     run = gather(layout, experiment / "results/verified_score.json", 5, 0).runs[0].attempts
     assert len(run.packed) == 5 and [row[-1] for row in run.rows] == [0, 1, 2, 3, 4] + [-1] * 19
-    rows = {place: ["x", -1] for place in range(3)}
-    assert fitting(rows, {0: "aaa", 1: "bbb", 2: "c"}, 9) == ["aaa", "bbb"]
-    assert [row[-1] for row in rows.values()] == [0, 1, -1]
-    assert fitting({0: ["x", -1]}, {0: "aaa"}, 3) == []
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]])
+def test_packs_are_of_the_first_places_in_whatever_order_they_come(order):
+    texts = ["aaa", "bbb", "c", "dddddd"]
+    for quota, kept in ((7, 1), (8, 2), (9, 2), (10, 3), (99, 4), (3, 0)):
+        packs = Packs(4, quota)
+        for place in order:
+            if packs.wants(place):
+                packs.add(place, texts[place])
+        assert packs.lines() == dict(enumerate(texts[:kept]))
+    assert not Packs(2, 99).wants(2)
 
 
 def test_a_rollout_without_a_grade_is_named(experiment, tmp_path):
