@@ -19,7 +19,7 @@ from swelab.experiment import (
 from swelab.experiment import training_subsets, weights_manifests
 from swelab.grading import versions
 from swelab.journal import lock
-from swelab.records import Fault
+from swelab.records import Fault, share_with_group
 from swelab.run_display import INTO_LOG, take_over
 from swelab.site import check_site, shell_setup, submission
 
@@ -61,6 +61,7 @@ os.environ.update(submission(SITE or {}))
 
 def hold_results():
     """Refuses a second run beside this one; the lock ends with the process, however it ends."""
+    share_with_group("results")
     try:
         HELD.append(lock("results/.lock"))
     except Fault as fault:

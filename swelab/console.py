@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from swelab.job_runs import note_run
-from swelab.records import Fault
+from swelab.records import Fault, share_with_group
 
 SUFFIX = ".progress.json"
 """Ending of the file next to a job's log that says how far the job is, in place of the log's `.log`."""
@@ -42,6 +42,7 @@ def run_script(main: Callable[[], int | None]) -> None:
     noted next to it.
     """
     log = os.environ.get("SWELAB_LOG", "")
+    share_with_group("results")
     code: object = 1
     try:
         _run(main, log)

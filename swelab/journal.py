@@ -5,9 +5,11 @@ A failed job loses its declared outputs, so finished work is written here, under
 was made from (`key`); a line with another key is history, never an answer.
 """
 
+import errno
 import fcntl
 import json
 import os
+import pwd
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +21,17 @@ from swelab.records import InputError, Record, line
 def lock(path: str | Path) -> IO[bytes]:
     """`path`, opened to append and held by this process until it closes it or ends, however it ends.
 
-    Raises InputError when another process holds it.
+    Raises InputError when another process holds it, and when this user may not write it.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    stream = open(path, "a+b")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stream = open(path, "a+b")
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        told = f"cannot be written ({error.strerror}){owner(path)}"
+        raise InputError(told, path, "a folder that this user may write, such as one of its group") from None
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -48,6 +56,18 @@ def _lines(stream: IO[bytes]) -> Iterator[tuple[bytes, Record | None]]:
             yield text, record if isinstance(record["key"], str) else None
         except (ValueError, KeyError, TypeError, RecursionError):
             yield text, None
+
+
+def owner(path: Path) -> str:
+    """Who a file, or the first folder above it that is there, belongs to, as part of a sentence."""
+    there = next((each for each in (path, *path.parents) if os.access(each, os.F_OK)), None)
+    if there is None:
+        return ""
+    user = there.stat().st_uid
+    try:
+        return f"; {there} belongs to {pwd.getpwuid(user).pw_name}"
+    except KeyError:
+        return f"; {there} belongs to user {user}"
 
 
 class Journal:

@@ -206,6 +206,16 @@ def parse_line(line: str, where: str) -> Record:
     return record
 
 
+def share_with_group(folder: str | Path) -> None:
+    """Lets the group write what this process makes from now on, where it may write `folder`."""
+    try:
+        shared = Path(folder).stat().st_mode & 0o020
+    except OSError:
+        return
+    if shared:
+        os.umask(os.umask(0o077) & ~0o020)
+
+
 @contextmanager
 def atomic(path: str | Path, durable: bool = True) -> Iterator[IO[bytes]]:
     """A binary stream whose content becomes `path` only when the block ends without an exception.
@@ -224,7 +234,7 @@ def atomic(path: str | Path, durable: bool = True) -> Iterator[IO[bytes]]:
             stream.flush()
             if durable:
                 os.fsync(stream.fileno())
-        os.chmod(name, 0o644)
+        os.chmod(name, 0o644 | path.parent.stat().st_mode & 0o020)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
