@@ -18,8 +18,12 @@ from swelab.console import clock
 from swelab.live_area import LiveArea, ends
 from swelab.run_jobs import Forecast, Job, last_words, result_lines
 
-INTO_LOG = 'python() { SWELAB_PROGRESS=1 exec python "$@" >"$SWELAB_LOG" 2>&1; }; '
-"""Shell code after which the Python of a rule writes into its log alone, with whatever it starts."""
+INTO_LOG = (
+    'python() { if [ -z "${SWELAB_LOG-}" ]; then command python "$@"; '
+    'else SWELAB_PROGRESS=1 exec python "$@" >"$SWELAB_LOG" 2>&1; fi; }; '
+)
+"""Shell code after which the Python of a rule writes into its log alone, with whatever it starts. A rule that
+names its log ends with that Python, which takes the shell's place."""
 
 QUIET_SECONDS = 120
 """Without a terminal: after so long without a line, what is running is told."""

@@ -31,7 +31,16 @@ QWEN_7B = {
 def plan(clone, *arguments):
     """A dry run's text, in a network namespace of its own where root may have one."""
     alone = ["unshare", "--net"] if os.geteuid() == 0 and shutil.which("unshare") else []
-    words = [*alone, sys.executable, "-m", "snakemake", "-n", "results/verified_score.json", *arguments]
+    words = [
+        *alone,
+        sys.executable,
+        "-m",
+        "snakemake",
+        "-n",
+        "--verbose",
+        "results/verified_score.json",
+        *arguments,
+    ]
     done = subprocess.run(words, cwd=clone, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout + done.stderr

@@ -160,6 +160,8 @@ def test_every_rule_has_its_script_log_and_contract():
         for block in re.split(r"^rule ", text, flags=re.M)[1:]:
             name = block.partition(":")[0]
             assert f"scripts.{name} " in block, f"rule {name} does not call scripts.{name}"
+            call = re.search(r"SWELAB_LOG=\{log:q\} python -m scripts\.(?:.*\\\n)*.*\n\s+\"\"\"", block)
+            assert call, f"the script of rule {name} is not the last of its commands"
             assert f'"results/logs/{name}/' in block, f"rule {name} has no log of its own name"
             assert not re.search(r"^    (run|script|service):", block, flags=re.M)
             used.add(name)
