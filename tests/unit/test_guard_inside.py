@@ -1,0 +1,76 @@
+"""What the guard's own files take for the test runner, and for the runner's own changes."""
+
+from importlib import resources
+
+import pytest
+from _pytest import legacypath
+from _pytest.config import Config
+
+from swelab.grading import inside
+from swelab.grading.inside.watch import Integrity, absolute
+
+
+def starts_runner(line):
+    """`startup.starts_runner` of a command line; loading the file itself would start the guard."""
+    source = (resources.files(inside) / "startup.py").read_text()
+    before, _, after = source.rpartition("\nstart()")
+    assert not after.strip()
+    space = {"__file__": __file__}
+    exec(compile(before, "startup", "exec"), space)
+    return space["starts_runner"](line.split())
+
+
+@pytest.mark.parametrize("line, told", [
+    ("python /opt/bin/pytest -rA", True),
+    ("python3.8 -u -W ignore /usr/bin/py.test x", True),
+    ("python -m pytest", True),
+    ("python -Werror -X dev -m pytest tests", True),
+    ("python -m coverage run --source a -m pytest", True),
+    ("python -m pip install pytest pytest-xdist", False),
+    ("python /usr/bin/pip install pytest", False),
+    ("python runtests.py pytest", False),
+    ("python -c import_pytest", False),
+    ("python", False),
+])  # fmt: skip
+def test_which_process_runs_the_tests(line, told):
+    assert starts_runner(line) is told
+
+
+def test_only_the_runners_own_plugin_may_replace_a_method_of_the_runner(monkeypatch):
+    own = legacypath.Config__getini_unknown_type
+    monkeypatch.setattr(Config, "_getini_unknown_type", lambda self, name, type, value: value)
+    integrity = Integrity()
+
+    def reported():
+        return [label for label in integrity.changed(False) if label.endswith("._getini_unknown_type")]
+
+    assert not reported()
+    monkeypatch.setattr(Config, "_getini_unknown_type", own)
+    assert not reported(), "pytest 7's own legacypath plugin does this when it is configured"
+    monkeypatch.setattr(Config, "_getini_unknown_type", lambda self, name, type, value: value)
+    assert reported()
+    monkeypatch.setattr(Config, "_getini_unknown_type", legacypath.Session_startdir)
+    assert reported(), "another function of the runner"
+    monkeypatch.setattr(Config, "_getini_unknown_type", own)
+    monkeypatch.setattr(own, "__code__", reported.__code__.replace(co_freevars=()))
+    assert [label for label in integrity.changed(False) if "getini_unknown_type" in label]
+
+
+def test_a_path_is_read_for_what_it_is(tmp_path, monkeypatch):
+    class Text(str):
+        def __str__(self):
+            return "/elsewhere"
+
+        def startswith(self, *words):
+            raise ValueError
+
+    class Bytes(bytes):
+        def decode(self, *words):
+            return "/elsewhere"
+
+    assert absolute(Text("/a/../b")) == absolute(Bytes(b"/a/../b")) == "/b"
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert absolute("x") == "x"
