@@ -29,6 +29,7 @@ from swelab.streams import Spool, write_object
 from swelab.tasks.locks import read_kept
 from swelab.usage import usage_of, watched
 
+ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = {
     "config.yaml": "experiment: demo\n",
     "experiments/demo.yaml": (
@@ -36,6 +37,7 @@ CONFIGS = {
         "policies: [base, sft]\nbenchmarks: [drill-heldout, forge-heldout]\ncompare: [base, sft]\n"
     ),
     "sft/demo.yaml": "{base: tiny, selection: {max_tokens: 1024}}\n",
+    "models/tiny.yaml": (ROOT / "configs/models/tiny.yaml").read_text(),
     "policies/scripted.yaml": "{kind: scripted, scaffold: demo, shards: 2, seed: 7}\n",
     "policies/base.yaml": "{kind: checkpoint, scaffold: demo, weights: 'model:tiny'}\n",
     "policies/sft.yaml": "{kind: checkpoint, scaffold: demo, weights: 'sft:demo', shards: 2}\n",
