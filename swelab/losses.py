@@ -35,7 +35,8 @@ class Losses:
         self._streak = self._streak + 1 if is_lost else 0
         self.count += is_lost
         if is_lost and not self.first:
-            self.first = f"{record['instance_id']}: {self.told(record)}"
+            name = record.get("instance_id") or ", ".join(record.get("instances", []))  # of a shared run
+            self.first = f"{name}: {self.told(record)}"
 
     def hopeless(self, workers: int) -> bool:
         """Whether the shard fails in any case, and further instances would be lost too."""
