@@ -47,6 +47,8 @@ def test_the_split_of_the_text_is_the_split_of_the_tasks():
 
 
 def test_no_heldout_function_and_no_agent_turn_in_the_text(world, archive):
+    from swelab.sft.base_model import VOCABULARY_DOCUMENTS
+
     recipe = recipes.named("model", "tiny")
     heldout = {
         name
@@ -54,8 +56,9 @@ def test_no_heldout_function_and_no_agent_turn_in_the_text(world, archive):
         if side_of("drill", f"{path}::{name}", recipe["heldout_share"]) == "heldout"
     }
     assert len(heldout) >= recipes.named("subset", "drill-heldout")["limit"]
-    count = recipe["train"]["steps"] * recipe["train"]["batch_size"]
-    for seed in (recipe["seed"] + 1, recipe["seed"] + 2):
+    trained = recipe["train"]["steps"] * recipe["train"]["batch_size"]
+    # The documents that the vocabulary is made from, and those that are trained on.
+    for seed, count in ((recipe["seed"] + 1, VOCABULARY_DOCUMENTS), (recipe["seed"] + 2, trained)):
         for document in itertools.islice(world.documents(seed, count), count):
             words = set(re.findall(r"(?:test_)?([a-z]+_[a-z]+)", document.text))
             assert not words & heldout

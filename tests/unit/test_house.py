@@ -1,6 +1,7 @@
 """The house rules that a machine can hold: import direction, sizes, rules and scripts of one name."""
 
 import ast
+import functools
 import re
 import subprocess
 from pathlib import Path
@@ -86,8 +87,13 @@ PYTHON = [path for path in SHIPPED if path.suffix == ".py" and path.exists()]
 LIBRARY = [path for path in PYTHON if "tests" not in path.parts]
 
 
+@functools.cache
+def parsed(path):
+    return ast.parse(path.read_text())
+
+
 def imports(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -132,7 +138,7 @@ def test_sizes():
     long_functions = [
         f"{path.name}:{node.name} ({node.end_lineno - node.lineno + 1})"
         for path in LIBRARY
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno - node.lineno >= 50
     ]
     assert not long_functions
@@ -144,7 +150,7 @@ def test_public_functions_have_docstrings():
         f"{path.relative_to(ROOT)}:{node.name}"
         for path in LIBRARY
         if path.is_relative_to(ROOT / "swelab")
-        for node in ast.parse(path.read_text()).body
+        for node in parsed(path).body
         if isinstance(node, ast.FunctionDef | ast.ClassDef)
         and not node.name.startswith("_")
         and not ast.get_docstring(node)
