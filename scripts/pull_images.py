@@ -15,8 +15,9 @@ from swelab.journal import Journal
 from swelab.predictions import load_predictions
 from swelab.provenance import Stage
 from swelab.records import Record, check, write_json
-from swelab.sandbox import Image, open_backend
+from swelab.sandbox import open_backend
 from swelab.tasks.datasets_source import file_rows
+from swelab.tasks.install_steps import preparation
 from swelab.tasks.leaks import check_image
 
 
@@ -36,8 +37,8 @@ def main() -> None:
     predicted = load_predictions(args.predictions) if args.predictions else None
     rows = file_rows(args.tasks)
     tasks = images_of(row for row in rows if predicted is None or row["instance_id"] in predicted)
-    none: Record = {"images": {}, "failed": {}, "counts": {"named": 0}}
-    check(record := pull(args, tasks) if tasks else none, "images", args.output)
+    record = pull(args, tasks) if tasks else {"images": {}, "failed": {}, "counts": {"named": 0}}
+    check(record, "images", args.output)
     tell_failed(record, args.may_fail)
     write_json(args.output, record)
     stage.write([args.output])
@@ -47,12 +48,11 @@ def pull(args: argparse.Namespace, tasks: Mapping[str, Sequence[Record]]) -> Rec
     backend, say = open_backend(), lambda line: print(line, file=sys.stderr, flush=True)
     puller = open_puller(backend.name, args.store, Registry(Transport(say=say)), args.architecture)
 
-    def look(image: Image) -> tuple[int, list[Record]]:
-        return check_image(backend, image, tasks[image.name])
-
+    look = lambda image: check_image(backend, image, tasks[image.name])  # noqa: E731
     key = f"{backend.name} {args.architecture} {os.environ.get('DOCKER_HOST', '')}"
+    steps = {name: preparation(rows) for name, rows in tasks.items()}
     with Journal(args.progress) as journal:
-        pulling = Pulling(puller, args.store, args.prefix, journal, look, key)
+        pulling = Pulling(puller, args.store, args.prefix, journal, look, key, steps)
         return pull_images(sorted(tasks), pulling, args.workers)
 
 

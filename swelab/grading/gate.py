@@ -231,6 +231,8 @@ def _judge(
         return "kept", name | {"task": digest(task), "place": bench.place(task), "seconds": 0.0}
     part, reason, resolved = _sentence(results)
     if part != "kept":
+        image = bench.images.get(task["instance_id"])
+        reason += f"; {image.install}" if image and image.install else ""
         return part, name | {"reason": reason, "gold_resolved": resolved}
     seconds = max(result["seconds"] for result in results["gold"])
     return part, name | {"task": digest(task), "place": bench.place(task), "seconds": seconds}

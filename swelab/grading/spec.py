@@ -13,6 +13,7 @@ from swelab.grading.logs import DEFAULT_PARSER, OFFICIAL_END, OFFICIAL_START
 from swelab.grading.patches import touched_paths
 from swelab.grading.protected import is_protected
 from swelab.records import InputError, Record
+from swelab.tasks.install_steps import without_installs
 from swelab.tasks.published_rows import is_private
 
 DEFAULT_TIMEOUT = 600
@@ -193,7 +194,7 @@ def _with_script(task: Record) -> RunSpec:
     """SWE-bench's newer rows, which name parser and eval type, and SWE-Gym's, which do not."""
     return RunSpec(
         **_common(task),
-        eval_script=script.instrumented(task["eval_script"]),
+        eval_script=script.instrumented(without_installs(task["eval_script"])),
         parser=task.get("log_parser") or DEFAULT_PARSER,
         eval_type=task.get("eval_type") or "pass_and_fail",
         test_files=tuple(touched_paths(task.get("test_patch") or "")),

@@ -45,6 +45,15 @@ class Engine:
             raise EngineFailed(f"image {name}: {shorten(str(error))}") from None
         return any(entry.endswith(f"@{digest}") for entry in known.get("RepoDigests") or [])
 
+    def has_made(self, digest: str) -> bool:
+        """Whether the engine has the image of that id: one that was made here and not pulled."""
+        try:
+            return bool(self.client.api.inspect_image(digest)["Id"] == digest)
+        except ImageNotFound:
+            return False
+        except (APIError, RequestException) as error:
+            raise EngineFailed(f"image {digest}: {shorten(str(error))}") from None
+
     def pull(self, name: Name, source: Name, told: Callable[[int], None] = lambda count: None) -> Record:
         """Bring the image `name` into the engine from `source` (the same, or a mirror's): its record.
 

@@ -2,6 +2,9 @@
 
 from swelab.records import Fault
 
+INSTALL_FAILED = "SWELAB-INSTALL-FAILED"
+"""What a line begins with that tells which install step failed, and how."""
+
 
 class ImageError(Fault):
     """An image could not be had. `reason` is the word that failures are counted under."""

@@ -4,15 +4,17 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from swelab.console import Progress
 from swelab.images.apptainer import Sifs, file_record
 from swelab.images.engine import Engine
 from swelab.images.faults import ImageError, RegistryUnreachable
+from swelab.images.install import installed
 from swelab.images.names import Name, behind, is_file, parse
 from swelab.images.registry import Registry
 from swelab.images.store import Store
@@ -79,19 +81,30 @@ class Fetched:
 class Pulling:
     """Pulls by names, of which finished ones are in the journal: an image that was pulled costs no request.
 
-    `held(record)` says whether what the journal tells of is still there; `key` what else a pull depends on.
+    `held(record)` says whether what the journal tells of is still there; `key` what else a pull depends on;
+    steps: bash to run in images with a network before they are used, by name.
     """
 
-    def __init__(self, puller: Puller, folder: Path, prefix: str, journal: Journal, check: Check, key: str):
+    def __init__(
+        self,
+        puller: Puller,
+        folder: Path,
+        prefix: str,
+        journal: Journal,
+        check: Check,
+        key: str,
+        steps: Mapping[str, str] = MappingProxyType({}),
+    ):
         self.puller, self.folder, self.prefix = puller, folder, prefix
-        self.journal, self.check, self.key = journal, check, key
+        self.journal, self.check, self.key, self.steps = journal, check, key, steps
         self.kept = 0
         self.fetched = Fetched()
         self._written = threading.Lock()
 
     def one(self, text: str) -> Record:
         """The record of one image. Raises ImageError and other Faults."""
-        key = digest([text, self.prefix, self.key])
+        steps = self.steps.get(text, "")
+        key = digest([text, self.prefix, self.key, *([steps] if steps else [])])
         if key in self.journal and self._there(text, found := dict(self.journal.get(key)["image"])):
             self.kept += 1
             return found
@@ -99,6 +112,8 @@ class Pulling:
         pulled = (
             self.puller.pull(name, behind(name, self.prefix), self.fetched) if name else file_record(text)
         )
+        if steps:
+            pulled = installed(self.puller, pulled, steps)
         folder = (self.folder / pulled["folder"]).absolute() if pulled["folder"] else None
         checked, leaks = self.check(Image(text, pulled["digest"], folder, pulled["workdir"]))
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -110,7 +125,11 @@ class Pulling:
     def _there(self, text: str, found: Record) -> bool:
         if found["folder"]:
             return (self.folder / found["folder"]).exists()
-        return isinstance(self.puller, Engine) and self.puller.holds(parse(text), found["digest"])
+        if not isinstance(self.puller, Engine):
+            return False
+        if "install" in found and not found["install"]:
+            return self.puller.has_made(found["digest"])
+        return self.puller.holds(parse(text), found["digest"])
 
 
 def pull_images(names: list[str], pulling: Pulling, workers: int) -> Record:
@@ -134,16 +153,24 @@ def pull_images(names: list[str], pulling: Pulling, workers: int) -> Record:
     progress.close()
     counts = Counter(f"failed_{failure['reason']}" for failure in failed.values())
     counts["named"], counts["pulled"], counts["kept"] = len(names), len(images) - pulling.kept, pulling.kept
+    if any("install" in image for image in images.values()):
+        counts["install_failed"] = sum(bool(image.get("install")) for image in images.values())
     counts["leaking"] = sum(1 for image in images.values() if image["leaks"])
     ordered = {name: images[name] for name in names if name in images}
     return {"images": ordered, "failed": dict(sorted(failed.items())), "counts": dict(sorted(counts.items()))}
 
 
 def tell_failed(record: Record, most: int) -> None:
-    """A line on stderr for each image that could not be had. Raises Fault where they are more than `most`."""
+    """A line on stderr for each image that could not be had or made ready.
+
+    Raises Fault where more than `most` could not be had.
+    """
     failed = record["failed"]
     for name, failure in failed.items():
         print(f"not pulled: {name}: {failure['error']}", file=sys.stderr)
+    for name, image in record["images"].items():
+        if image.get("install"):
+            print(f"{name}: {image['install']}", file=sys.stderr)
     if len(failed) > most:
         first, named = next(iter(failed.values()))["error"], record["counts"]["named"]
         raise Fault(f"{len(failed)} of {named} images could not be had; the first: {first}")

@@ -87,7 +87,7 @@ class Store:
         self, name: Name, digest: str, layers: list[tuple[Path, Notes]], config: dict[str, Any]
     ) -> None:
         root = self.root(digest)
-        with self._alone(digest), self._fresh("roots") as scratch:
+        with self.alone(digest), self.fresh("roots") as scratch:
             if self.holds(digest):
                 return
             compose(layers, scratch, f"image {name}")
@@ -100,11 +100,11 @@ class Store:
     def _layer(self, source: Name, layer: Descriptor, told: Callable[[int], None]) -> tuple[Path, Notes]:
         digest = layer["digest"]
         folder = self.folder / "layers" / _hex(digest)
-        with self._alone(digest):
+        with self.alone(digest):
             if not (folder.is_dir() and _notes_path(folder).is_file()):
                 blob = self.folder / "blobs" / _hex(digest)
                 self.registry.fetch(source, layer, blob, told)
-                with self._fresh("layers") as scratch:
+                with self.fresh("layers") as scratch:
                     notes = unpack(blob, scratch, f"image {source}, layer {digest}")
                     if folder.exists():
                         remove_tree(folder)
@@ -114,13 +114,14 @@ class Store:
         return folder, Notes(**json.loads(_notes_path(folder).read_text(encoding="utf-8")))
 
     @contextmanager
-    def _alone(self, digest: str) -> Iterator[None]:
+    def alone(self, digest: str) -> Iterator[None]:
+        """Nobody else works on what has that digest meanwhile."""
         with open(self.folder / "locks" / _hex(digest), "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     @contextmanager
-    def _fresh(self, kind: str) -> Iterator[Path]:
+    def fresh(self, kind: str) -> Iterator[Path]:
         """An empty folder that goes, with what is in it, unless it was renamed."""
         scratch = ScratchFolder(self.folder / kind)
         try:

@@ -24,6 +24,7 @@ def load_images(path: str | Path) -> dict[str, Image]:
             found["digest"],
             base / found["folder"] if found["folder"] else None,
             found.get("workdir", WORKDIR),
+            found.get("install", ""),
         )
         for name, found in record["images"].items()
     }

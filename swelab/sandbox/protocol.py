@@ -80,6 +80,7 @@ class Image:
     digest: str  # "sha256:<64 hex>" of its manifest (or of the archive of a forged task's folder)
     folder: Path | None = None  # its unpacked root folder, for backends without an engine
     workdir: str = WORKDIR  # where its repository lies; always seen at WORKDIR
+    install: str = ""  # why the install steps of its tasks failed, if they did
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from swelab.grading.patches import refusal, reversed_patch, touched_paths
 from swelab.grading.script import KEEPS_CODE, ends_in_pytest, instrumented
 from swelab.grading.spec import read_spec
 from swelab.records import InputError
+from swelab.tasks.install_steps import without_installs
 from tests.at_hand import DATA, needs_rows
 
 TEST_PATCH = "--- a/tests/test_a.py\n+++ b/tests/test_a.py\n@@ -1 +1 @@\n-a\n+b\n"
@@ -187,7 +188,9 @@ def test_real_rows_of_swebench(name):
 def test_real_rows_of_swegym():
     for row in rows("swe_gym_subset20.jsonl"):
         spec = read_spec(row)
-        assert spec.by_pytest and set(row["eval_script"].split("\n")) <= set(spec.eval_script.split("\n"))
+        assert spec.by_pytest and set(without_installs(row["eval_script"]).split("\n")) <= set(
+            spec.eval_script.split("\n")
+        )
         assert not spec.gold_reversed
         assert set(touched_paths(row["test_patch"])) <= set(spec.test_paths)
         assert refusal(spec.gold) == ""

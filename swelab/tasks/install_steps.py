@@ -1,0 +1,79 @@
+"""Install steps of an eval script: taken out of it, and run once when the task's image is pulled.
+
+SWE-Gym's scripts install under `set -e` before they test, and a sandbox has no network.
+"""
+
+import re
+from collections.abc import Iterable
+
+from swelab.images.faults import INSTALL_FAILED
+from swelab.records import Record
+
+_TOOL = r"pip[\d.]*|uv|conda|mamba|micromamba|apt|apt-get|poetry|pdm|pipenv|npm|yarn|pnpm"
+_STEP = re.compile(
+    r"\s*(?:\w+=\S*\s+)*(?:sudo\s+)?(?:"
+    rf"(?:\S*python[\d.]*\s+-m\s+)?(?:{_TOOL})\s(?:[^|>]*\s)?(?:install|update|create|sync|add|ci)\b"
+    r"|make\s+(?:init|install\S*|deps\S*|dev\S*|setup\S*)\s*$"
+    r"|\S*python[\d.]*\s+setup\.py\s+(?:install|develop|build_ext)\b)"
+)
+_BUILD = re.compile(r"--no-build-isolation|\bsetup\.py\s")
+_END = re.compile(r"<<|git\s+(?:apply|checkout)\b")
+_BETWEEN = re.compile(r"(\s*(?:;|&&)\s*)")
+
+
+def without_installs(script: str) -> str:
+    """An eval script without its install steps.
+
+    What builds the repository itself and needs no network (`setup.py`, `--no-build-isolation`) stays: the
+    patch may be of its sources. So does what comes after the first here document or `git checkout`.
+    """
+    head, tail = _halves(script)
+    return "\n".join([*(_kept(line) for line in head), *tail])
+
+
+def preparation(tasks: Iterable[Record]) -> str:
+    """Bash that runs the install steps of an image's tasks, each once; "" when they have none.
+
+    A step that fails ends it with a line INSTALL_FAILED, exit code, step.
+    """
+    lines: list[str] = []
+    for task in tasks:
+        head, _ = _halves(task.get("eval_script") or "")
+        last = max((number for number, line in enumerate(head) if _steps(line)), default=-1)
+        if last >= 0:
+            made = [made for line in head[: last + 1] for made in _prepared(line)]
+            lines += [] if "\n".join(made) in "\n".join(lines) else made
+    return "\n".join([*lines, ""]) if lines else ""
+
+
+def _halves(script: str) -> tuple[list[str], list[str]]:
+    lines = script.split("\n")
+    end = next((number for number, line in enumerate(lines) if _END.search(line)), len(lines))
+    return lines[:end], lines[end:]
+
+
+def _steps(line: str) -> list[str]:
+    """The install steps of a line, which may have several commands."""
+    return [part for part in _BETWEEN.split(line)[::2] if _STEP.match(part)]
+
+
+def _kept(line: str) -> str:
+    """A line without its install steps."""
+    if not (steps := _steps(line)):
+        return line
+    parts = _BETWEEN.split(line)
+    pairs = zip(parts[::2], [*parts[1::2], ""], strict=True)
+    kept = [part + after for part, after in pairs if part and (part not in steps or _BUILD.search(part))]
+    return re.sub(r"\s*(?:;|&&)\s*$", "", "".join(kept)) or ":"
+
+
+def _prepared(line: str) -> list[str]:
+    """A line of the preparation: options that end or trace the shell are not for it."""
+    if re.match(r"\s*(?:#|set\s|git\s|$)", line):
+        return []
+    steps = _steps(line)
+    if not steps:
+        return [line]
+    quoted = [step.strip().replace("'", "'\\''") for step in steps]
+    return [f"{step} || {{ printf '\\n%s %s %s\\n' {INSTALL_FAILED} $? '{text}'; exit 1; }}"
+            for step, text in zip(steps, quoted, strict=True)]  # fmt: skip
