@@ -1,8 +1,7 @@
-"""The base model; the expert's resolved trajectories as a dataset; the fine-tuned checkpoint.
+"""The expert's resolved trajectories as a dataset; the fine-tuned checkpoint.
 
-in:  configs/models/{model}.yaml, configs/sft/{sft}.yaml, the expert's rollouts and grades
-out: results/models/{model}/                base model and tokenizer in Hugging Face layout, made, fetched, or links to a folder of yours
-     results/sft/{sft}/dataset.jsonl        messages of resolved trajectories only
+in:  results/models/{model}.json, configs/sft/{sft}.yaml, the expert's rollouts and grades
+out: results/sft/{sft}/dataset.jsonl        messages of resolved trajectories only
      results/sft/{sft}/checkpoint/          fine-tuned weights in Hugging Face layout
 """
 

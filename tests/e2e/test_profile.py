@@ -9,6 +9,7 @@ import yaml
 
 from tests.conftest import ROOT
 from tests.e2e.clone import command_on_slurm, make_clone
+from tests.toy_checkpoint import make_checkpoint
 
 PUBLISHED = "source: dataset\ndataset: some/set\nrevision: 0123456789012345678901234567890123456789\n"
 MODEL = "source: hub\nrepository: some/model\nrevision: 0123456789012345678901234567890123456789\n"
@@ -20,7 +21,7 @@ PREFERENCES = "base: sft:small\nrecipe: full_dpo_distributed\ntrain: {dpo: {beta
 TARGETS = (
     *("results/verified_score.json", "results/report.html", "results/cheats/small-forge.json"),
     *("results/regrades/small-base/small-heldout.json", "results/images/sandbox/image.json"),
-    *("results/models/published.json", "results/scores/small-base/judged.json"),
+    *("results/models/published.json", "results/models/mine.json", "results/scores/small-base/judged.json"),
     *("results/exports/small-heldout/manifest.json", "results/difficulty/paid/published.jsonl"),
     "results/difficulty/difficulty/small-heldout.jsonl",
     "results/sft/preferences/checkpoint.json",
@@ -39,6 +40,8 @@ def clone(tmp_path_factory):
     (clone / "configs/policies/large.yaml").write_text(LARGE)
     (clone / "configs/policies/rows.yaml").write_text(ROWS)
     (clone / "configs/models/published.yaml").write_text(MODEL)
+    mine = make_checkpoint(tmp_path_factory.mktemp("models") / "mine")
+    (clone / "configs/models/mine.yaml").write_text(f"source: folder\npath: {mine}\n")
     rater = (clone / "configs/raters/difficulty.yaml").read_text()
     (clone / "configs/raters/paid.yaml").write_text(rater.replace(": difficulty-rater", ": hosted"))
     (clone / "configs/sft/preferences.yaml").write_text(PREFERENCES)
