@@ -5,23 +5,6 @@ out: results/models/{model}/        base model and tokenizer in Hugging Face lay
      results/models/{model}.json    hash of the weights, hash and size of each file
 """
 
-from swelab.experiment import files_of_model
-
-
-def model_repo(wildcards):
-    """The repository whose world the base model is pre-trained on; nothing for a downloaded model."""
-    repo = model_settings(wildcards).get("repo")
-    return f"results/repos/{repo}.tar" if repo else []
-
-
-def model_files(wildcards):
-    """Files of the folder that a model recipe names: an edited one is taken anew."""
-    try:
-        return files_of_model(model_settings(wildcards))
-    except Fault as fault:  # Snakemake would show a traceback
-        print(f"error: {fault}", file=sys.stderr)
-        sys.exit(2)
-
 
 rule make_base_model:
     input:

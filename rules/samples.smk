@@ -1,9 +1,15 @@
-"""Which files hold the shards and the samples of a policy's runs. No rules.
+"""Which files hold the shards and the samples of a policy's runs, and what a base model is made from. No rules.
 
-in:  `shards` and `samples` of configs/policies/{policy}.yaml
+in:  `shards` and `samples` of configs/policies/{policy}.yaml; configs/models/{model}.yaml
 """
 
-from swelab.experiment import NO_RESULT, sample_paths, shard_paths, training_runs
+from swelab.experiment import (
+    NO_RESULT,
+    files_of_model,
+    sample_paths,
+    shard_paths,
+    training_runs,
+)
 from swelab.shards import sample_of, sample_suffix
 
 
@@ -55,3 +61,18 @@ def service_run(wildcards):
     name = f"service{sample_suffix(sample_of(wildcards.shard))}.json"
     run = f"results/grades/{wildcards.policy}/{wildcards.subset}/{name}"
     return run if subset_settings(wildcards).get("scorer") == "sb-cli" else []
+
+
+def model_repo(wildcards):
+    """The repository whose world the base model is pre-trained on; nothing for a downloaded model."""
+    repo = model_settings(wildcards).get("repo")
+    return f"results/repos/{repo}.tar" if repo else []
+
+
+def model_files(wildcards):
+    """Files of the folder that a model recipe names: an edited one is taken anew."""
+    try:
+        return files_of_model(model_settings(wildcards))
+    except Fault as fault:  # Snakemake would show a traceback
+        print(f"error: {fault}", file=sys.stderr)
+        sys.exit(2)
