@@ -1,6 +1,8 @@
 """A smaller chain through every rule with the real tools; then what re-runs, and what does not."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -23,6 +25,22 @@ def test_the_chain_reaches_a_score(chain):
     )
     page = (chain / "results/report.html").read_text()
     assert "scripted policy" in page
+
+
+def test_the_score_is_followed_to_the_weights_that_it_is_of(chain):
+    command = [sys.executable, "-m", "scripts.verify", "results/verified_score.json"]
+    done = subprocess.run(command, cwd=chain, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    manifest = json.loads((chain / "results/verified_score.json").read_text())["manifest"]
+    hashed = {file["path"] for file in manifest["files"]}
+    weights = "results/sft/small/checkpoint/model.safetensors"
+    assert {weights, "results/models/small/model.safetensors"} <= hashed and manifest["missing"] == []
+    path = chain / weights
+    kept = path.read_bytes()
+    path.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+    done = subprocess.run(command, cwd=chain, capture_output=True, text=True)
+    path.write_bytes(kept)
+    assert done.returncode == 1 and f"edited   {weights}: not what train_sft wrote" in done.stdout
 
 
 def test_nothing_is_left_to_do(chain):
