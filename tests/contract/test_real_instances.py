@@ -1,0 +1,121 @@
+"""Real instances validated, rolled out by script and graded: gold resolved 3 of 3, empty patch 0 of 3."""
+
+import io
+import json
+import os
+import subprocess
+import tarfile
+
+import pytest
+
+from swelab import recipes
+from swelab.records import read_json, read_jsonl, write_json
+from swelab.sandbox import Image, open_backend, sandbox_image
+from swelab.tasks.datasets_source import file_rows
+from swelab.tasks.history import prepare
+from swelab.tasks.leaks import check_image
+from tests.conftest import run_python
+from tests.contract.real_instances import CASES, files, make, tar
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def instances(tmp_path_factory, pytestconfig):
+    """(rows as published, the commits that repair them, what goes onto the sandbox image for each)."""
+    cache = tmp_path_factory.getbasetemp().parent / "archives"
+    rows, fixes, tars = [], {}, {}
+    for case in CASES:
+        tree = tmp_path_factory.mktemp(case.package)
+        row, fix = make(case, tree, cache)
+        rows.append(row)
+        fixes[case.instance] = fix
+        tars[case.instance] = tar(tree, files(case, cache))
+    return rows, fixes, tars
+
+
+@pytest.fixture(params=["bubblewrap", "docker"])
+def ground(request, instances, image, backend, tmp_path):
+    """(backend, record of the images of all instances, environment of scripts)."""
+    record = {"images": {}, "failed": {}, "counts": {"named": 3, "pulled": 3}}
+    docker = request.param == "docker" and request.getfixturevalue("engine")
+    for number, (name, layer) in enumerate(instances[2].items()):
+        folder, digest = "", f"sha256:{number:064}"
+        if docker:
+            sandbox_image.loaded(open_backend("docker").engine)
+            container = docker.docker("create", image.digest)
+            docker.docker("cp", "-", f"{container}:/", input=layer)
+            digest = docker.docker("commit", container)
+            docker.docker("rm", container)
+        else:
+            folder = name
+            subprocess.run(["cp", "-a", image.folder, tmp_path / folder], check=True)
+            with tarfile.open(fileobj=io.BytesIO(layer)) as opened:
+                opened.extractall(tmp_path / folder, filter="fully_trusted")
+            config = image.folder.with_name(image.folder.name + ".json").read_text()
+            (tmp_path / f"{folder}.json").write_text(config)
+        facts = {"digest": digest, "bytes": len(layer), "folder": folder, "workdir": "/testbed"}
+        record["images"][name] = {**facts, "pulled": "", "checked": 1, "leaks": []}
+    write_json(tmp_path / "images.json", record)
+    yield open_backend(request.param), tmp_path
+
+
+def run(script, folder, backend, *options):
+    paths = [
+        f"--{name}={folder / file}" for name, file in (("tasks", "tasks.json"), ("images", "images.json"))
+    ]
+    command = ("-m", f"scripts.{script}", *paths, f"--repos-dir={folder}", f"--progress={folder / script}.jl")
+    done = run_python(*command, *options, env={**os.environ, "SWELAB_BACKEND": backend.name})
+    assert done.returncode == 0, done.stderr
+
+
+def graded(folder, backend, name, predictions):
+    """The grades of predictions, which are written to files called `name`."""
+    write_json(folder / f"{name}.json", predictions)
+    where = (f"--predictions={folder / name}.json", f"--output={folder / name}.jsonl")
+    run("grade", folder, backend, *where, f"--policy={name}", "--subset=real")
+    return {row["instance_id"]: row for row in read_jsonl(folder / f"{name}.jsonl")}
+
+
+def test_real_instances_are_told_right(ground, instances):
+    (backend, folder), (rows, fixes, _) = ground, instances
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tasks = list(file_rows(folder / "rows.jsonl"))
+    write_json(folder / "tasks.json", tasks)
+    for task in tasks:
+        fix = fixes[task["instance_id"]]
+        found = read_json(folder / "images.json")["images"][task["instance_id"]]
+        place = folder / found["folder"] if found["folder"] else None
+        image = Image(task["instance_id"], found["digest"], place)
+        assert check_image(backend, image, [task]) == (1, [])
+        with backend.start(None, image=image) as box:
+            assert box.exec(f"git cat-file -e {fix}").returncode == 0
+            assert prepare(box, task) == task["base_commit"]
+            assert box.exec(f"git cat-file -e {fix}").returncode != 0
+
+    (folder / "real.yaml").write_text("source: dataset\npath: rows.jsonl\nvalidate: {gold_runs: 1}\n")
+    run("validate_tasks", folder, backend, f"--recipe={folder}/real.yaml", f"--output={folder}/lock.json")
+    lock = read_json(folder / "lock.json")
+    assert {row["instance_id"] for row in lock["kept"]} == {case.instance for case in CASES}, lock
+
+    policy = recipes.named("policy", "scripted") | {"wrong_edit": 0, "give_up": 0}
+    write_json(folder / "gold.yaml", policy)
+    where = (f"--policy={folder}/gold.yaml", "--scaffold=configs/scaffolds/demo.yaml", "--subset=real")
+    run("rollout", folder, backend, *where, f"--output={folder}/rollouts.jsonl")
+    played = {row["instance_id"]: row for row in read_jsonl(folder / "rollouts.jsonl")}
+    assert {row["outcome"] for row in played.values()} == {"submitted"}
+    keys = ("instance_id", "model_patch", "outcome")
+    gold = {name: {key: row[key] for key in keys} for name, row in played.items()}
+    for row in gold.values():
+        row["model_name_or_path"] = "gold"
+    verdicts = graded(folder, backend, "gold", gold)
+    assert [row["resolved"] for row in verdicts.values()] == [True] * 3, verdicts
+    empty = {name: row | {"model_patch": ""} for name, row in gold.items()}
+    assert [row["resolved"] for row in graded(folder, backend, "empty", empty).values()] == [False] * 3
+    wrong = {name: row | {"model_patch": BESIDE} for name, row in gold.items()}
+    verdicts = graded(folder, backend, "wrong", wrong)
+    assert [row["status"] for row in verdicts.values()] == ["unresolved"] * 3, verdicts
+
+
+BESIDE = "diff --git a/NOTES b/NOTES\nnew file mode 100644\n--- /dev/null\n+++ b/NOTES\n@@ -0,0 +1 @@\n+x\n"
+"""A patch that repairs nothing."""
