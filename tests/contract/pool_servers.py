@@ -32,7 +32,9 @@ class Server:
         if wait:
             self.heard()
 
-    def start(self):
+    def start(self, *more):
+        """Start it again; what `more` says overrides its arguments from now on."""
+        self._arguments += map(str, more)
         self._spawn()
         self.heard()
 
@@ -139,6 +141,14 @@ class Site:
         self.pool = pool_server(self.hosts, folder / "pool", ttl=ttl)
         for host, url in zip(self.hosts, direct):
             host.url = url
+
+    def lend_for(self, ttl):
+        """Leases are of `ttl` seconds from now on: where they were not, the pool server is started again."""
+        if ttl != self.ttl:
+            self.pool.kill()
+            self.pool.start("--ttl", ttl)
+            self.ttl = ttl
+            self.mend()
 
     def told(self):
         """The environment that leads to it."""

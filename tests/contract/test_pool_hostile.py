@@ -33,7 +33,7 @@ REST = {
 def servers(engine, tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
     node = pool_servers.exec_server(engine, folder / "node")
-    pool = pool_servers.pool_server([node], folder / "pool")
+    pool = pool_servers.pool_server([node], folder / "pool", ttl=300)  # no lease runs out
     yield {"node": node, "pool": pool}
     pool.stop()
     node.stop()

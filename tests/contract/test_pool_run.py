@@ -10,7 +10,7 @@ import pytest
 from swelab.records import read_json, read_jsonl, write_json
 from tests.conftest import ROOT, run_python
 from tests.contract import pool_servers
-from tests.contract.attacks import until
+from tests.contract.attacks import PATIENCE, until
 
 pytestmark = pytest.mark.real
 TASKS = 6
@@ -93,7 +93,7 @@ def local(engine, drill, tmp_path_factory):
 
 def test_results_are_those_of_a_local_engine_whatever_ends(engine, drill, local, tmp_path, monkeypatch):
     """Each server is killed in the middle of each stage, and comes back."""
-    site = pool_servers.Site(engine, tmp_path / "site", hosts=2, places=2, ttl=8)
+    site = pool_servers.Site(engine, tmp_path / "site", hosts=2, places=2, ttl=300)  # none runs out
     for name, value in site.told().items():
         monkeypatch.setenv(name, value)
     run, (kept, rows), killed = Run(drill, tmp_path / "run", "remote"), local, 0
@@ -101,7 +101,7 @@ def test_results_are_those_of_a_local_engine_whatever_ends(engine, drill, local,
         for stage in ("rollout", "grade"):
             process = run.start(stage)
             for server in (site.pool, *site.hosts):
-                until(lambda: process.poll() is not None or site.leases() >= 2, 60)  # noqa: B023
+                until(lambda: process.poll() is not None or site.leases() >= 2, PATIENCE)  # noqa: B023
                 killed += process.poll() is None
                 server.kill()
                 time.sleep(0.3)
