@@ -21,7 +21,7 @@ rule make_base_model:
         "results/benchmarks/make_base_model/{model}.tsv"
     wildcard_constraints:
         model=those("model", "source", "drill"),
-    # The longest job needs the least of what comes before: it starts first, and tasks are made beside it.
+    # The longest job needs few others before it: it starts first, and tasks are made at the same time.
     priority: 1
     conda:
         "../envs/workflow.yaml"

@@ -58,7 +58,7 @@ rule train_sft:
         "results/logs/train_sft/{sft}.log",
     benchmark:
         "results/benchmarks/train_sft/{sft}.tsv"
-    # What is left of the held-out tasks and of the base model's rollouts runs beside it.
+    # The held-out tasks and the base model's rollouts that are left run at the same time.
     priority: 1
     conda:
         "../envs/workflow.yaml"

@@ -209,7 +209,7 @@ def check_keys(policies: list[str]) -> Iterator[Finding]:
 
 
 def check_endpoint(name: str) -> Iterator[Finding]:
-    """Whether the service that a policy names answers; whatever it says, it is there."""
+    """Whether the service that a policy names answers; an answer of any status counts."""
     policy = recipes.named("policy", name)
     url = policy.get("endpoint") or policy.get("api_base") or ""
     if not url:

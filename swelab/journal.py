@@ -73,10 +73,9 @@ def owner(path: Path) -> str:
 class Journal:
     """One journal file, open for one process at a time.
 
-    Lines are {"key": str, ...}. A last line cut short by a kill is removed on opening; damaged lines before
-    it count as absent, which standard error is told. The body
-    stays on disk: only the offset of each key's newest line is held, so memory does not grow with
-    the size of trajectories.
+    Lines are {"key": str, ...}. A last line cut short by a kill is removed on opening. Damaged lines before
+    it count as absent; a line on standard error says how many. The body stays on disk: only the offset of
+    each key's newest line is held, so memory does not grow with the size of trajectories.
 
     Raises InputError when another process has the journal open, and when no line of it can be read.
     """

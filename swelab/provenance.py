@@ -121,7 +121,7 @@ def listed(paths: Paths) -> list[str | Path]:
 
 
 def manifest_path(path: str | Path) -> Path:
-    """Where the manifest of a file is: beside it, `<name>.manifest.json`."""
+    """Path of a file's manifest: `<name>.manifest.json` in the same folder."""
     path = Path(path)
     return path.with_name(f"{path.stem if path.suffix in DATA else path.name}.manifest.json")
 

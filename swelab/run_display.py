@@ -26,7 +26,7 @@ INTO_LOG = (
 names its log ends with that Python, which takes the shell's place."""
 
 QUIET_SECONDS = 120
-"""Without a terminal: after so long without a line, what is running is told."""
+"""Without a terminal: after so many seconds without a line, the running jobs are named."""
 
 _NOISE = re.compile(
     r"Building DAG|Using shell|Provided |Rules claiming|Conda env|Select jobs|Execute \d"

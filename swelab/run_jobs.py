@@ -1,4 +1,4 @@
-"""A job of the workflow as a person is told of it: its name, how far it is, what it ended with."""
+"""A job of the workflow as a person sees it: its name, how far it is, how it ended."""
 
 import json
 import logging

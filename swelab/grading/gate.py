@@ -156,7 +156,7 @@ def _gold(task: Record, bench: Bench) -> str:
 
 
 def _graded(task: Record, patch: str, bench: Bench) -> tuple[Record, Record]:
-    """(what the gate is told, the run's evidence) of a patch that is graded like a prediction."""
+    """(the facts that the gate needs, the run's evidence) of a patch that is graded like a prediction."""
     image = bench.images.get(task["instance_id"])
     assert bench.backend is not None
     run = run_patch(task, patch, bench.store, bench.backend, Limits(), image=image, allow_empty=True)

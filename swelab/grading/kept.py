@@ -36,7 +36,7 @@ class Attempt:
 
     @property
     def name(self) -> str:
-        """How it is told from the others of its instance."""
+        """Names it among the attempts at its instance."""
         if self.policy == GATE:
             return f"{GATE} {self.row['kind']} {self.number} on {self.subset}"
         return f"{self.policy} on {self.subset}" + (f", sample {self.sample}" if self.sample else "")

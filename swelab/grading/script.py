@@ -6,7 +6,7 @@ import shlex
 from swelab.grading.logs import OFFICIAL_END
 
 KEEPS_CODE = "trap 'exit \"$swelab_code\"' EXIT"
-"""In a script whose exit code is that of its one run of pytest, whatever comes after it."""
+"""In a script whose exit code is that of its one run of pytest, even if other commands follow."""
 
 _PYTEST = re.compile(r"(?:^|[\s/(])(?:py\.test|pytest)(?=[\s)]|$)")
 _HERE_DOCUMENT = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n.*?^\1$", re.M | re.S)

@@ -97,7 +97,7 @@ def _again(options: argparse.Namespace, attempt: Attempt, task: Record | None, p
 
 
 def _print(text: str, steered: bool = False) -> None:
-    """Prints a text whose bytes are whoever's; a terminal gets no characters that steer it."""
+    """Prints a text that a patch or a model wrote; a terminal gets no control characters from it."""
     if not steered and sys.stdout.isatty():
         text = plain(text)
     sys.stdout.buffer.write(encode_patch(text if text.endswith("\n") else text + "\n"))

@@ -53,7 +53,7 @@ class NotDone(InputError):
 
 
 STATUS = {BudgetSpent: 403, ContextLimit: 400, NotDone: 400, InputError: 401}
-"""How a fault is told; others are 503, as passing ones: for the rest SWE-agent does not ask again."""
+"""HTTP status by fault. Every other fault is 503, after which SWE-agent asks again."""
 
 
 class Gateway:

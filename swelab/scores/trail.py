@@ -72,7 +72,7 @@ def read_manifest(path: str | Path) -> Record:
 def trail_record(stage: Stage, scores: Iterable[Path], also: Iterable[Path], experiment: str) -> Record:
     """The manifest of a verified score: its own, and all that is behind it.
 
-    `recipes` are those that the stages say they used, whatever stands in the files now; `files` are hashed as
+    `recipes` are those that the stages say they used, not what the files say now; `files` are hashed as
     they are. Raises InputError when two stages used one recipe in two versions.
     """
     trail = follow(map(path_here, [*scores, *also]))

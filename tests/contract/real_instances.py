@@ -211,7 +211,7 @@ def _of_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def tar(tree: Path, beside: dict[str, bytes]) -> bytes:
-    """What goes onto the sandbox image: the repository and files beside it, all of root."""
+    """What goes onto the sandbox image: the repository and other files, all owned by root."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as made:
         made.add(tree, "testbed", filter=_of_root)

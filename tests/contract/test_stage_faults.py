@@ -1,4 +1,4 @@
-"""A disk that fills up, a read-only results folder, a lost journal line for every stage; edits that are told.
+"""A full disk, a read-only results folder, a lost journal line for every stage; edits that the check names.
 
 Each time: an exit code, one clear line, nothing half-written; then the same command goes on to the same end.
 """

@@ -77,7 +77,7 @@ def test_a_grade_that_was_made_a_success_by_hand_is_named(root):
 
 
 def test_a_grade_by_hand_is_named_when_all_after_it_was_made_from_it(root, monkeypatch):
-    """The whole chain of numbers is made from the edited row: the score is 100 %, and the row is told."""
+    """All numbers are made from the edited row: the score is 100 %, and the check names the row."""
     monkeypatch.chdir(root)
     for path in sorted((root / "results/grades/sft").rglob("0*.jsonl")):
         edit_rows(path, win)

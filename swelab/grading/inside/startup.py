@@ -40,7 +40,7 @@ def load_runner():
         for name in ("unittest", "unittest.case", "traceback", "pytest"):
             importlib.import_module(name)
         plugins = importlib.import_module("_pytest.config").default_plugins
-    except Exception:  # whoever starts it will meet the same
+    except Exception:  # the process that starts the tests meets the same error
         return False
     for name in plugins:
         try:

@@ -48,7 +48,7 @@ def plain(value):
 
 
 def absolute(path):
-    """The absolute path that an argument names: its real characters, whatever its class says of them."""
+    """The absolute path that an argument names: its real characters, which its class may misreport."""
     text = str.__str__(path) if isinstance(path, str) else bytes.decode(path, ENCODING, "surrogateescape")
     try:
         return os.path.abspath(text)
