@@ -38,7 +38,8 @@ def nodes_and_edges(evidence: Evidence) -> tuple[list[Node], list[tuple[str, str
     size = sum(side["benchmark"]["size"] for side in sides)
 
     def rate(policy: str) -> str:
-        return ", ".join(f"{side['policies'][policy]['resolve_rate']:.1%}" for side in sides) + " resolved"
+        rates = ", ".join(f"{side['policies'][policy]['resolve_rate']:.1%}" for side in sides)
+        return rates + " resolved" * (len(sides) == 1)
 
     nodes = [
         Node("tasks", "Train tasks", f"{tasks:,}", "tasks/", (0, 0), (0, 0)),
