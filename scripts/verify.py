@@ -1,19 +1,30 @@
 """Checks a verified score: every file behind it by its hash, every recipe, every number from its rows."""
 
 import argparse
+from collections import Counter
 from pathlib import Path
 
 from swelab.console import run_script
 from swelab.scores.recompute import verify
 
+SHOWN = 5
+"""Findings of one kind in one file that are printed without --all."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("score", type=Path, help="results/verified_score.json, of this clone or another")
+    parser.add_argument("--all", action="store_true", help=f"every finding, not {SHOWN} of a kind in a file")
     args = parser.parse_args()
     found, looked_at = verify(args.score)
+    told: Counter[tuple[str, str]] = Counter()
     for finding in found:
-        print(f"{finding.kind:<8} {finding.path}: {finding.what}")
+        told[finding.kind, str(finding.path)] += 1
+        if args.all or told[finding.kind, str(finding.path)] <= SHOWN:
+            print(f"{finding.kind:<8} {finding.path}: {finding.what}")
+    for (kind, path), count in told.items():
+        if count > SHOWN and not args.all:
+            print(f"{kind:<8} {path}: {count - SHOWN} more (--all prints them)")
     print(looked_at)
     return 1 if found else 0
 

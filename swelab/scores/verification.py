@@ -122,6 +122,6 @@ def summary(trail: Trail, hashes: Hashes, found: list[Finding]) -> str:
         "stages": f"{len(trail.stages):,}, of commit {', '.join(sorted(commits))}"
         + (f"; {changed:,} of them from code that is not that of a commit" if changed else ""),
         "recipes": f"{len(paths):,}",
-        "verdict": f"{len(found):,} findings" if found else "all hold",
+        "verdict": f"{len(found):,} finding{'s' * (len(found) > 1)}" if found else "all hold",
     }
     return "\n".join(f"{name:<8} {told}" for name, told in rows.items())
