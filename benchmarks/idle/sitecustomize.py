@@ -113,7 +113,7 @@ def pulled(_, text):
 @replaces("swelab.weights", "identity")
 def identity(_):
     """What stands for a checkpoint without weights."""
-    return {"digest": "0" * 64}
+    return {"digest": "0" * 64, "files": {}}
 
 
 @replaces("swelab.sft.preflight", "faults")
@@ -141,7 +141,7 @@ def make_tokenizer(_recipe, _world, folder):
 def fine_tune(_base, _dataset, _recipe, _work, checkpoint):
     """A checkpoint without weights."""
     checkpoint.mkdir(parents=True)
-    return {"digest": "0" * 64}, []
+    return {"digest": "0" * 64, "files": {}}, []
 
 
 def publish_log(_work, _name, metrics):
