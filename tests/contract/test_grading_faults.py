@@ -94,7 +94,7 @@ def test_a_sandbox_ended_from_outside_is_tried_again(task, repos_dir, store, tmp
     slow = named(task, 1, test_cmd=f"if [ -d tests ]; then sleep {sleep}; fi; {SUITE}", test_timeout=60)
     rows = []
     runner = threading.Thread(
-        target=lambda: rows.extend(graded(slow, gold_patch(store, task), repos_dir, tmp_path))
+        target=lambda: rows.extend(graded(slow, gold_patch(store, task), repos_dir, tmp_path, max_lost=1))
     )
     runner.start()
     for number in (1, 2):
