@@ -27,7 +27,7 @@ def build_repo(recipe: Record, cache_dir: Path) -> bytes:
     InputError: see `fetch_archive`, `read_members`, `own_repository`; or the licence file does not carry the
     licence that the recipe names.
     """
-    if recipe["source"] == "git":
+    if recipe.get("source") == "git":
         return write_tar(_own(recipe))
     files = read_members(fetch_archive(recipe, Path(cache_dir)), recipe["file"])
     text = files.get(recipe["licence_file"], (b"", False))[0].decode("utf-8", "replace")
