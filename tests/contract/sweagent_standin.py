@@ -95,7 +95,9 @@ def run(instance, folder, status, first):
 def refused(model, text):
     """Whether the model's service refuses one of two calls."""
     key = os.environ[model["api_key"].removeprefix("$")]
-    body = json.dumps({"messages": [{"role": "user", "content": text}] * 2, "temperature": 2}).encode()
+    body = json.dumps(
+        {"messages": [{"role": "user", "content": text}] * 2, "temperature": model["temperature"]}
+    ).encode()
     for _ in range(2):
         call = urllib.request.Request(f"{model['api_base']}/chat/completions", body)
         call.add_header("Authorization", f"Bearer {key}")
