@@ -73,7 +73,7 @@ def test_the_cluster_builds_it_by_default_and_plans_it_without_a_network(tmp_pat
 @pytest.mark.parametrize(
     ("rule", "file"),
     [
-        ("fetch_model", "sft"),
+        ("fetch_model", "models"),
         ("fetch_tasks", "tasks"),
         ("build_repo", "tasks"),
         ("pull_images", "images"),
