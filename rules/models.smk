@@ -22,7 +22,7 @@ rule make_base_model:
     wildcard_constraints:
         model=those("model", "source", "drill"),
     # The longest job needs few others before it: it starts first, and tasks are made at the same time.
-    priority: 1
+    priority: 2
     conda:
         "../envs/workflow.yaml"
     threads: model_threads

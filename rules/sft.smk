@@ -59,7 +59,7 @@ rule train_sft:
     benchmark:
         "results/benchmarks/train_sft/{sft}.tsv"
     # The held-out tasks and the base model's rollouts that are left run at the same time.
-    priority: 1
+    priority: 2
     conda:
         "../envs/workflow.yaml"
     threads: lambda wildcards: sft_settings(wildcards)["train"]["threads"]

@@ -47,6 +47,7 @@ rule make_tasks:
         "results/logs/make_tasks/{subset}.log",
     benchmark:
         "results/benchmarks/make_tasks/{subset}.tsv"
+    priority: 1
     wildcard_constraints:
         subset=those("subset", "source", "forge", "drill"),
     conda:
@@ -110,6 +111,16 @@ rule validate_tasks:
             --workers {resources.cpus_per_task} \
             --output {output.lock:q}
         """
+
+
+# Training waits for these, as for all of priority 1; tasks to be scored are validated while the model trains.
+use rule validate_tasks as validate_training_tasks with:
+    wildcard_constraints:
+        subset="|".join(training_subsets(EXPERIMENT)) or "(?!)",
+    priority: 1
+
+
+ruleorder: validate_training_tasks > validate_tasks
 
 
 rule check_disjoint:
