@@ -6,9 +6,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from swelab.grading.patches import reversed_patch
 from swelab.images.names import image_name, is_file, parse
 from swelab.records import InputError, Record, atomic, is_bug, line, read_json
+from swelab.tasks.patch_text import reversed_patch
 from swelab.tasks.published_rows import is_private
 
 LISTS = ("instance_ids.txt", "docker_images.txt")

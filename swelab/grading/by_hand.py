@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swelab.grading.archive import Archive
-from swelab.grading.patches import reversed_patch
 from swelab.grading.run_reports import instance_report, run_report, write_instance
 from swelab.grading.shard import grade_shard
 from swelab.grading.spec import read_spec
 from swelab.records import InputError, Record, write_json
 from swelab.tasks.checkout import RepoStore, gold_patch, scratch_folder
 from swelab.tasks.datasets_source import file_rows
+from swelab.tasks.patch_text import reversed_patch
 
 
 @dataclass(frozen=True)

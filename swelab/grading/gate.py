@@ -18,7 +18,7 @@ from swelab.grading import versions
 from swelab.grading.batches import Batch, gold_batches, rounds
 from swelab.grading.grade import fresh_sandbox, judged, run_patch
 from swelab.grading.logs import GROUPS, statuses
-from swelab.grading.patches import reversed_patch, touched_paths
+from swelab.grading.patches import touched_paths
 from swelab.grading.run import LOG_BYTES
 from swelab.grading.shard import Bench
 from swelab.grading.spec import read_spec
@@ -28,6 +28,7 @@ from swelab.sandbox import Limits, SandboxError
 from swelab.shards import run_shard
 from swelab.streams import Outline
 from swelab.tasks.checkout import encode_patch, git, gold_patch
+from swelab.tasks.patch_text import reversed_patch
 from swelab.tasks.published_rows import is_private
 
 BLOCK = 2000

@@ -55,58 +55,10 @@ def refusal(patch: str) -> str:
     return ""
 
 
-def adds_symlink(patch: str) -> bool:
-    """Whether a patch says that it makes a symbolic link."""
-    return any(line.startswith(_LINK_MODES) for line in header_lines(patch))
-
-
 def only(patch: str, paths: set[str]) -> str:
     """The parts of a git patch whose file is among `paths`."""
     parts = re.split(r"(?m)^(?=diff --git )", patch)
     return "".join(part for part in parts if set(touched_paths(part)) & paths)
-
-
-def reversed_patch(patch: str) -> str:
-    """The patch that takes a text patch back. Raises ValueError on a binary one."""
-    if "GIT binary patch" in patch:
-        raise ValueError("a binary patch")
-    out, old_name, before, after = [], "", 0, 0
-    for line in patch.splitlines():
-        if before > 0 or after > 0:
-            mark = line[:1]
-            before -= mark in ("-", " ", "")
-            after -= mark in ("+", " ", "")
-            out.append({"-": "+", "+": "-"}.get(mark, mark) + line[1:])
-        elif found := _HUNK.match(line):
-            before, after = (int(count) if count else 1 for count in found.groups())
-            old, new = re.findall(r"[-+](\d+(?:,\d+)?)", line[: found.end()])
-            out.append(f"@@ -{new} +{old} @@{line[found.end() :]}")
-        elif line.startswith("--- "):
-            old_name = _other_side(line[4:], "a/", "b/")
-        elif line.startswith("+++ "):
-            out += ["--- " + _other_side(line[4:], "b/", "a/"), "+++ " + old_name]
-        else:
-            out.append(_reversed_header(line))
-    return "\n".join(out) + "\n"
-
-
-def _reversed_header(line: str) -> str:
-    for one, other in (
-        ("rename from ", "rename to "),
-        ("new file", "deleted file"),
-        ("old mode", "new mode"),
-    ):
-        if line.startswith(one):
-            return other + line[len(one) :]
-        if line.startswith(other):
-            return one + line[len(other) :]
-    if found := re.fullmatch(r"index (\w+)\.\.(\w+)(.*)", line):
-        return f"index {found[2]}..{found[1]}{found[3]}"
-    return line
-
-
-def _other_side(name: str, mine: str, theirs: str) -> str:
-    return theirs + name[len(mine) :] if name.startswith(mine) else name
 
 
 def _names(patch: str) -> Iterator[str]:

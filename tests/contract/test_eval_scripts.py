@@ -6,10 +6,10 @@ import pytest
 from swebench import types
 
 from swelab.grading.grade import judged, run_patch
-from swelab.grading.patches import reversed_patch
 from swelab.grading.spec import read_spec
 from swelab.sandbox import Limits
 from swelab.tasks.checkout import RepoStore
+from swelab.tasks.patch_text import reversed_patch
 from tests.at_hand import DATA, needs_rows
 from tests.conftest import BUG
 

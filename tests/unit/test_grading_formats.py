@@ -6,11 +6,12 @@ import subprocess
 
 import pytest
 
-from swelab.grading.patches import refusal, reversed_patch, touched_paths
+from swelab.grading.patches import refusal, touched_paths
 from swelab.grading.script import KEEPS_CODE, ends_in_pytest, instrumented
 from swelab.grading.spec import read_spec
 from swelab.records import InputError
 from swelab.tasks.install_steps import without_installs
+from swelab.tasks.patch_text import reversed_patch
 from tests.at_hand import DATA, needs_rows
 
 TEST_PATCH = "--- a/tests/test_a.py\n+++ b/tests/test_a.py\n@@ -1 +1 @@\n-a\n+b\n"
