@@ -22,12 +22,12 @@ from pathlib import Path
 
 from benchmarks import reference_images, tiny_tasks
 from benchmarks.reference_images import Workload
-from swelab.console import run_script
-from swelab.grading.shard import grade_shard
+from swelab.console.terminal import run_script
+from swelab.grading.grading_stage import grade_shard
 from swelab.records import Record, read_json, write_json
 from swelab.sandbox import open_backend
 from swelab.sandbox.docker_engine import Engine
-from swelab.sandbox.images import load_images
+from swelab.sandbox.pulled_images import load_images
 
 ROW = "{:<26} {:>7} {:>9} {:>8} {:>14} {:>9}"
 HARNESS = Path(__file__).with_name("reference_harness.py")

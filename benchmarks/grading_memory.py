@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import tiny_tasks
-from swelab.console import run_script
-from swelab.grading.shard import grade_shard
+from swelab.console.terminal import run_script
+from swelab.grading.grading_stage import grade_shard
 from swelab.records import Record, write_jsonl
 
 

@@ -18,9 +18,9 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from swelab.console import run_script
-from swelab.grading.grade import judged, run_patch
-from swelab.grading.spec import read_spec
+from swelab.console.terminal import run_script
+from swelab.grading.harness.grade import judged, run_patch
+from swelab.grading.harness.spec import read_spec
 from swelab.records import InputError
 from swelab.sandbox import Limits, open_backend
 from swelab.tasks.checkout import RepoStore, gold_patch

@@ -17,9 +17,9 @@ from pathlib import Path
 from swebench.harness.grading import get_eval_report
 from swebench.types import TestSpec
 
-from swelab.console import run_script
-from swelab.grading.evidence import verdict
-from swelab.grading.spec import RunSpec
+from swelab.console.terminal import run_script
+from swelab.grading.harness.spec import RunSpec
+from swelab.grading.harness.verdict import verdict
 
 MARKS = (">>>>> Start Test Output\n", ">>>>> End Test Output\n>>>>> Test Exit Code: 0\n")
 

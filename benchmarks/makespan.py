@@ -19,9 +19,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from swelab.journal import Journal
+from swelab.jobs.journal import Journal
+from swelab.jobs.shards import run_shard
 from swelab.records import Record
-from swelab.shards import run_shard
 
 SEED = 20261121
 MEDIAN_STEPS, SIGMA, MOST_STEPS = 45, 0.53, 250

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from swelab.console import run_script
+from swelab.console.terminal import run_script
 from swelab.records import InputError
 from tests.contract.engine import engine_end, start_engine, why_not
 

@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from swelab.console import run_script
+from swelab.console.terminal import run_script
 from swelab.sandbox import Backend, Image, Limits, Sandbox, SandboxError, open_backend, sandbox_image
 from swelab.sandbox.docker_backend import DockerSandbox
-from swelab.sandbox.watch import disk_bytes
+from swelab.sandbox.resource_limits import disk_bytes
 
 Result = TypeVar("Result")
 

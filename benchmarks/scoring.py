@@ -11,8 +11,8 @@ import random
 import resource
 import time
 
-from swelab.console import run_script
-from swelab.grading.report import build_report
+from swelab.console.terminal import run_script
+from swelab.grading.swebench_report import build_report
 from swelab.scores.score import score
 from swelab.scores.verified import score_experiment
 

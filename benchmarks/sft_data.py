@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from swelab.console import run_script
+from swelab.console.terminal import run_script
 from swelab.records import Record
 
 ROW = "{:<28} {:>9} {:>9} {:>9} {:>12} {:>9}"

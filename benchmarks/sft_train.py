@@ -25,15 +25,15 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.random_weights import write_config, write_weights
-from swelab import recipes
-from swelab.console import run_script
+from swelab.configs import recipes
+from swelab.console.terminal import run_script
 from swelab.records import Record, read_jsonl, write_jsonl
-from swelab.sft.lengths import ChatTokenizer
-from swelab.sft.metrics import read_metrics
-from swelab.sft.run_plan import plan_run
-from swelab.sft.step_log import METRICS
-from swelab.sft.torchtune_run import run_trainer
-from swelab.sft.training import check_inputs
+from swelab.sft.rows.lengths import ChatTokenizer
+from swelab.sft.train.metrics import read_metrics
+from swelab.sft.train.run_plan import plan_run
+from swelab.sft.train.step_log import METRICS
+from swelab.sft.train.trainer_process import run_trainer
+from swelab.sft.train.training import check_inputs
 from tests.toy_checkpoint import make_checkpoint
 
 SHAPES = {

@@ -5,23 +5,14 @@ import re
 import sys
 from shlex import quote
 
-from swelab import recipes
-from swelab.experiment import (
-    base_manifest,
-    check_keys,
-    load_experiment,
-    recordings_path,
-    scaffold_of,
-    selection_slice,
-    tasks_slice,
-    training_slice,
-)
-from swelab.experiment import training_subsets, weights_manifests
+from swelab.configs import recipes
+from swelab.configs.experiment import base_manifest, check_keys, load_experiment, recordings_path, scaffold_of, selection_slice, tasks_slice, training_slice
+from swelab.configs.experiment import training_subsets, weights_manifests
 from swelab.grading import versions
-from swelab.journal import lock
+from swelab.jobs.journal import lock
 from swelab.records import Fault, share_with_group
-from swelab.run_display import INTO_LOG, take_over
-from swelab.site import check_site, shell_setup, submission
+from swelab.console.run_display import INTO_LOG, take_over
+from swelab.cluster.site import check_site, shell_setup, submission
 
 try:
     SETTINGS = recipes.complete("config", config, "configs/config.yaml")

@@ -5,7 +5,7 @@ in:  `site` of configs/site.yaml, where the profile gives it; `job` of the recip
 
 from functools import partial
 
-from swelab.site import plain_job, resources, sandboxes_mb
+from swelab.cluster.site import plain_job, resources, sandboxes_mb
 
 ask = partial(resources, SITE)
 # Compute nodes without a network: what fetches runs where Snakemake does.

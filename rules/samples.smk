@@ -3,14 +3,8 @@
 in:  `shards` and `samples` of configs/policies/{policy}.yaml; configs/models/{model}.yaml
 """
 
-from swelab.experiment import (
-    NO_RESULT,
-    files_of_model,
-    sample_paths,
-    shard_paths,
-    training_runs,
-)
-from swelab.shards import sample_of, sample_suffix
+from swelab.configs.experiment import NO_RESULT, files_of_model, sample_paths, shard_paths, training_runs
+from swelab.jobs.shards import sample_of, sample_suffix
 
 
 def rollout_settings(wildcards):

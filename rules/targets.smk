@@ -8,7 +8,7 @@ import contextlib
 import io
 
 from snakemake.cli import parse_args
-from swelab.targets import check_targets, with_variants
+from swelab.configs.targets import check_targets, with_variants
 
 
 def refuse_unknown_targets():

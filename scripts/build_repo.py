@@ -4,9 +4,9 @@ import argparse
 import hashlib
 from pathlib import Path
 
-from swelab import recipes
-from swelab.console import run_script
-from swelab.provenance import Stage
+from swelab.configs import recipes
+from swelab.console.terminal import run_script
+from swelab.jobs.provenance import Stage
 from swelab.records import write_bytes
 from swelab.tasks.sources import build_repo
 

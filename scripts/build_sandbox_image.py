@@ -4,7 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
-from swelab.console import run_script
+from swelab.console.terminal import run_script
 from swelab.sandbox.image_build import build
 
 

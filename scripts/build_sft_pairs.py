@@ -4,16 +4,16 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from swelab import recipes
-from swelab.console import run_script
-from swelab.experiment import selection_slice
-from swelab.provenance import Stage
+from swelab.configs import recipes
+from swelab.configs.experiment import selection_slice
+from swelab.console.terminal import run_script
+from swelab.jobs.provenance import Stage
 from swelab.records import read_checked, sha256_file, write_bytes, write_json, write_jsonl
-from swelab.sft.chat_template import ChatTemplate
-from swelab.sft.collect import style_of
-from swelab.sft.dataset import load_verdicts
-from swelab.sft.lengths import ChatTokenizer, stats, table
-from swelab.sft.preferences import build_pairs
+from swelab.sft.rows.chat_template import ChatTemplate
+from swelab.sft.rows.collect import style_of
+from swelab.sft.rows.dataset import load_verdicts
+from swelab.sft.rows.lengths import ChatTokenizer, stats, table
+from swelab.sft.rows.preferences import build_pairs
 
 
 def main() -> None:

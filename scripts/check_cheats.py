@@ -3,12 +3,12 @@
 import argparse
 from pathlib import Path
 
-from swelab.console import run_script
+from swelab.console.terminal import run_script
 from swelab.grading.cheats.suite import check_cheats, one_a_repo, verify
 from swelab.records import write_json
 from swelab.sandbox import open_backend
 from swelab.tasks.checkout import RepoStore, scratch_folder
-from swelab.tasks.locks import kept_tasks
+from swelab.tasks.validation_lock import kept_tasks
 
 
 def main() -> None:

@@ -4,11 +4,11 @@ import argparse
 from itertools import chain
 from pathlib import Path
 
-from swelab.console import run_script
-from swelab.provenance import Stage
+from swelab.console.terminal import run_script
+from swelab.jobs.provenance import Stage
 from swelab.records import write_json
 from swelab.tasks.disjoint import check_disjoint
-from swelab.tasks.rows import read_tasks
+from swelab.tasks.task_rows import read_tasks
 
 
 def main() -> None:

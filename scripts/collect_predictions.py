@@ -3,13 +3,13 @@
 import argparse
 from pathlib import Path
 
-from swelab.console import run_script
-from swelab.predictions import collect
-from swelab.provenance import Stage
+from swelab.console.terminal import run_script
+from swelab.files.json_streams import Spool, write_object
+from swelab.jobs.provenance import Stage
 from swelab.records import Record, read_checked
-from swelab.streams import Spool, write_object
-from swelab.tasks.locks import read_kept
-from swelab.usage import watched
+from swelab.rollouts.predictions import collect
+from swelab.rollouts.token_usage import watched
+from swelab.tasks.validation_lock import read_kept
 
 
 def main() -> None:

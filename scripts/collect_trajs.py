@@ -10,10 +10,10 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from swelab.console import run_script
+from swelab.console.terminal import run_script
 from swelab.records import InputError, write_json
-from swelab.sft.collect import compat_line, convert_all, folders_of, system_prompt, whole_line, write_lines
-from swelab.sft.styles import Style, definitions
+from swelab.sft.rows import collect
+from swelab.sft.rows.styles import Style, definitions
 
 
 def options() -> argparse.Namespace:
@@ -36,19 +36,19 @@ def options() -> argparse.Namespace:
 
 def main() -> None:
     args = options()
-    system = system_prompt(args.system_prompt) if args.system_prompt else ""
+    system = collect.system_prompt(args.system_prompt) if args.system_prompt else ""
     if args.compat and args.style == "xml" and not system:
         raise InputError("no --system-prompt", "--compat", "the configuration that the student will run with")
     if args.compat:
-        convert = partial(compat_line, args.traj_dir, args.eval_dir, args.style, system)
+        convert = partial(collect.compat_line, args.traj_dir, args.eval_dir, args.style, system)
     else:
         tools = definitions(args.tools) if args.tools else []
         failed = "mask" if args.mask_failed_turns else "learn"
         style = Style(args.style, args.malformed_turns, system, tools, failed)
-        convert = partial(whole_line, args.traj_dir, args.eval_dir, style)
+        convert = partial(collect.whole_line, args.traj_dir, args.eval_dir, style)
     output = args.out_dir / f"{args.eval_dir.name}.{args.style}.jsonl"
-    folders = folders_of(args.traj_dir)
-    count, dropped = write_lines(convert_all(convert, folders, args.workers), output)
+    folders = collect.folders_of(args.traj_dir)
+    count, dropped = collect.write_lines(collect.convert_all(convert, folders, args.workers), output)
     reasons = dict(sorted(dropped.items()))
     facts = {"folders": len(folders), "rows": count, "dropped": reasons}
     write_json(output.with_suffix(".manifest.json"), facts)

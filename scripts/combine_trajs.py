@@ -7,9 +7,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from swelab.console import run_script
+from swelab.console.terminal import run_script
 from swelab.records import InputError, write_json
-from swelab.sft.combine import combine
+from swelab.sft.rows.combine import combine
 
 
 def main() -> None:

@@ -8,10 +8,10 @@ python -m scripts.compare --tasks 500 --rate 0.3  # the same before anything was
 import argparse
 from pathlib import Path
 
-from swelab.console import run_script
+from swelab.console.terminal import run_script
 from swelab.records import InputError
-from swelab.scores.foreign import on_one_benchmark, read_result
-from swelab.scores.plain import compared, described, plan_before, plan_for
+from swelab.scores.report.text_summary import compared, described, plan_before, plan_for
+from swelab.scores.statistics.other_harnesses import on_one_benchmark, read_result
 from swelab.scores.verified import statuses_of
 
 FOUND = "Smallest true difference that is found 80% of the time:"

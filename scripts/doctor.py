@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 try:
-    from swelab import recipes
-    from swelab.checkup import look
-    from swelab.console import run_script
-    from swelab.doctor import at_cluster, examine
-    from swelab.experiment import load_experiment
-    from swelab.site import SITE_FILE
+    from swelab.cluster.checkup import look
+    from swelab.cluster.doctor import at_cluster, examine
+    from swelab.cluster.site import SITE_FILE
+    from swelab.configs import recipes
+    from swelab.configs.experiment import load_experiment
+    from swelab.console.terminal import run_script
 except ModuleNotFoundError as error:
     fix = "run make setup, then .venv/bin/python -m scripts.doctor"
     sys.exit(f"error: no package {error.name} in {sys.prefix}; {fix}")

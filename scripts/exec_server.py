@@ -4,13 +4,13 @@ import argparse
 import logging
 from pathlib import Path
 
-from swelab.console import run_script
-from swelab.pool.allowed import AllowedImages
-from swelab.pool.host import Host, HostLimits
-from swelab.pool.node import node_app
-from swelab.pool.serving import address, listen, run
+from swelab.console.terminal import run_script
+from swelab.pool.exec_server import node_app
+from swelab.pool.host_sandboxes import Host, HostLimits
+from swelab.pool.image_allowlist import AllowedImages
+from swelab.pool.run_server import address, listen, run
 from swelab.sandbox.docker_backend import DockerBackend
-from swelab.sandbox.remote_wire import find_token
+from swelab.sandbox.remote_protocol import find_token
 
 
 def main() -> None:

@@ -3,11 +3,11 @@
 import argparse
 from pathlib import Path
 
-from swelab import recipes
-from swelab.console import run_script
-from swelab.exports import export
-from swelab.provenance import Stage
-from swelab.tasks.locks import read_kept
+from swelab.configs import recipes
+from swelab.console.terminal import run_script
+from swelab.jobs.provenance import Stage
+from swelab.tasks.exports import export
+from swelab.tasks.validation_lock import read_kept
 
 
 def main() -> None:

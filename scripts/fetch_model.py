@@ -5,12 +5,12 @@ import os
 import shutil
 from pathlib import Path
 
-from swelab import recipes
-from swelab.console import run_script
-from swelab.hub import Repository
-from swelab.provenance import Stage
+from swelab.configs import recipes
+from swelab.console.terminal import run_script
+from swelab.files.hf_hub import Repository
+from swelab.files.weights import check_weights, weight_digest
+from swelab.jobs.provenance import Stage
 from swelab.records import write_json
-from swelab.weights import check_weights, weight_digest
 
 
 def main() -> None:

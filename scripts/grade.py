@@ -3,15 +3,15 @@
 import argparse
 from pathlib import Path
 
-from swelab import recipes
-from swelab.console import run_script
-from swelab.grading.shard import grade_shard
-from swelab.predictions import load_predictions
-from swelab.provenance import Stage
+from swelab.configs import recipes
+from swelab.console.terminal import run_script
+from swelab.grading.grading_stage import grade_shard
+from swelab.jobs.provenance import Stage
+from swelab.jobs.shards import belongs_to, numbered
 from swelab.records import read_json, write_jsonl
+from swelab.rollouts.predictions import load_predictions
 from swelab.service.verdicts import service_grades
-from swelab.shards import belongs_to, numbered
-from swelab.tasks.locks import kept_tasks
+from swelab.tasks.validation_lock import kept_tasks
 
 
 def main() -> None:

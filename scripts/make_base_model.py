@@ -5,11 +5,11 @@ import os
 import shutil
 from pathlib import Path
 
-from swelab import recipes
-from swelab.console import run_script
-from swelab.provenance import Stage, packages
+from swelab.configs import recipes
+from swelab.console.terminal import run_script
+from swelab.files.weights import identity
+from swelab.jobs.provenance import Stage, packages
 from swelab.records import sha256_file, write_json, write_jsonl
-from swelab.weights import identity
 
 
 def main() -> None:
@@ -23,8 +23,8 @@ def main() -> None:
     recipe = recipes.load("model", args.recipe)
     stage = Stage("make_base_model", {args.recipe: recipe}, repo=args.repo)
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # read when torch loads; see the torchtune bridge
-    from swelab.sft.base_corpus import World
-    from swelab.sft.base_model import make_base_model
+    from swelab.sft.demo_model.base_corpus import World
+    from swelab.sft.demo_model.base_model import make_base_model
 
     world = World(args.repo.read_bytes(), recipe["repo"], recipe["heldout_share"])
     shutil.rmtree(args.output, ignore_errors=True)

@@ -3,16 +3,16 @@
 import argparse
 from pathlib import Path
 
-from swelab import recipes
-from swelab.console import run_script
-from swelab.experiment import tasks_slice
-from swelab.grading.logs import statuses
-from swelab.provenance import Stage
+from swelab.configs import recipes
+from swelab.configs.experiment import tasks_slice
+from swelab.console.terminal import run_script
+from swelab.files.json_streams import write_list
+from swelab.grading.harness.logs import statuses
+from swelab.jobs.provenance import Stage
 from swelab.records import sha256_file
 from swelab.sandbox import open_backend
-from swelab.streams import write_list
-from swelab.tasks.rows import checked
 from swelab.tasks.sources import archives, make_tasks
+from swelab.tasks.task_rows import checked
 
 
 def main() -> None:

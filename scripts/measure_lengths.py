@@ -4,10 +4,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from swelab.console import run_script
+from swelab.console.terminal import run_script
 from swelab.records import check, read_jsonl, write_json
-from swelab.sft.chat_template import PlainRows
-from swelab.sft.lengths import ChatTokenizer, stats
+from swelab.sft.rows.chat_template import PlainRows
+from swelab.sft.rows.lengths import ChatTokenizer, stats
 
 
 def main() -> None:

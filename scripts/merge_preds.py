@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
-from swelab.console import run_script
-from swelab.predictions import merge_folders
+from swelab.console.terminal import run_script
 from swelab.records import write_json
-from swelab.tasks.locks import read_kept
+from swelab.rollouts.predictions import merge_folders
+from swelab.tasks.validation_lock import read_kept
 
 
 def main() -> None:

@@ -4,10 +4,10 @@ import argparse
 import os
 from pathlib import Path
 
-from swelab.console import run_script
+from swelab.console.terminal import run_script
 from swelab.records import InputError
-from swelab.sandbox.remote_line import Line
-from swelab.sandbox.remote_wire import find_token
+from swelab.sandbox.remote_client import Line
+from swelab.sandbox.remote_protocol import find_token
 
 
 def main() -> None:

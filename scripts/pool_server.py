@@ -5,13 +5,13 @@ import logging
 import ssl
 from pathlib import Path
 
-from swelab.console import run_script
-from swelab.pool.link import Link
+from swelab.console.terminal import run_script
+from swelab.pool.lease_store import Store
+from swelab.pool.node_client import Link
 from swelab.pool.pool import Pool, PoolLimits
-from swelab.pool.server import pool_app
-from swelab.pool.serving import address, listen, run
-from swelab.pool.store import Store
-from swelab.sandbox.remote_wire import find_token
+from swelab.pool.pool_server import pool_app
+from swelab.pool.run_server import address, listen, run
+from swelab.sandbox.remote_protocol import find_token
 
 
 def main() -> None:

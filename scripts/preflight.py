@@ -3,12 +3,12 @@
 import argparse
 from pathlib import Path
 
-from swelab import recipes
-from swelab.console import run_script
-from swelab.experiment import base_manifest
+from swelab.configs import recipes
+from swelab.configs.experiment import base_manifest
+from swelab.console.terminal import run_script
 from swelab.records import Fault, write_json
-from swelab.sft.memory import GIB
-from swelab.sft.preflight import Training, disk_bytes, faults, longest, memory
+from swelab.sft.train.memory import GIB
+from swelab.sft.train.preflight import Training, disk_bytes, faults, longest, memory
 
 
 def main() -> None:

@@ -6,19 +6,19 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from swelab.console import run_script
-from swelab.images.names import images_of
+from swelab.console.terminal import run_script
+from swelab.images.image_names import images_of
 from swelab.images.pull import Pulling, open_puller, pull_images, tell_failed
 from swelab.images.registry import Registry
-from swelab.images.transport import Transport
-from swelab.journal import Journal
-from swelab.predictions import load_predictions
-from swelab.provenance import Stage
+from swelab.images.registry_http import Transport
+from swelab.jobs.journal import Journal
+from swelab.jobs.provenance import Stage
 from swelab.records import Record, check, write_json
+from swelab.rollouts.predictions import load_predictions
 from swelab.sandbox import open_backend
 from swelab.tasks.datasets_source import file_rows
+from swelab.tasks.image_leaks import check_image
 from swelab.tasks.install_steps import preparation
-from swelab.tasks.leaks import check_image
 
 
 def main() -> None:

@@ -3,13 +3,13 @@
 import argparse
 from pathlib import Path
 
-from swelab import recipes
-from swelab.console import run_script
-from swelab.difficulty import Ratings, rate_tasks
-from swelab.experiment import rollout_slice
-from swelab.provenance import Stage
+from swelab.configs import recipes
+from swelab.configs.experiment import rollout_slice
+from swelab.console.terminal import run_script
+from swelab.jobs.provenance import Stage
 from swelab.records import write_jsonl
-from swelab.tasks.rows import read_tasks
+from swelab.tasks.difficulty import Ratings, rate_tasks
+from swelab.tasks.task_rows import read_tasks
 
 
 def main() -> None:

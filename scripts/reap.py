@@ -2,7 +2,7 @@
 
 import argparse
 
-from swelab.console import run_script
+from swelab.console.terminal import run_script
 from swelab.sandbox.docker_engine import Engine
 from swelab.sandbox.reap import reap, remove_prepared
 

@@ -4,17 +4,17 @@ import argparse
 from itertools import chain
 from pathlib import Path
 
-from swelab.console import run_script
-from swelab.grading.archive import Archive
+from swelab.console.terminal import run_script
+from swelab.files.json_streams import write_with_list
+from swelab.grading.grading_stage import Bench
 from swelab.grading.regrade import regrade
-from swelab.grading.shard import Bench
-from swelab.predictions import read_predictions
+from swelab.grading.run_cache import Archive
 from swelab.records import read_jsonl
-from swelab.streams import write_with_list
+from swelab.rollouts.predictions import read_predictions
 from swelab.tasks.checkout import RepoStore, scratch_folder
-from swelab.tasks.images import task_images
-from swelab.tasks.locks import read_kept
-from swelab.tasks.rows import slim
+from swelab.tasks.task_images import task_images
+from swelab.tasks.task_rows import slim
+from swelab.tasks.validation_lock import read_kept
 
 
 def main() -> None:

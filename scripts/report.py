@@ -3,12 +3,12 @@
 import argparse
 from pathlib import Path
 
-from swelab.console import run_script
+from swelab.console.terminal import run_script
 from swelab.records import write_bytes
-from swelab.scores.attempts import PACKED
-from swelab.scores.evidence import gather
 from swelab.scores.layout import Layout
-from swelab.scores.report import render
+from swelab.scores.report.attempts import PACKED
+from swelab.scores.report.html_page import render
+from swelab.scores.report.report_data import gather
 
 
 def main() -> None:

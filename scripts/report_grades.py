@@ -4,11 +4,11 @@ import argparse
 from itertools import chain
 from pathlib import Path
 
-from swelab.console import run_script
-from swelab.grading.report import build_report, validation
-from swelab.provenance import Stage
+from swelab.console.terminal import run_script
+from swelab.grading.swebench_report import build_report, validation
+from swelab.jobs.provenance import Stage
 from swelab.records import check, read_jsonl, write_json
-from swelab.tasks.locks import read_kept, read_lock
+from swelab.tasks.validation_lock import read_kept, read_lock
 
 
 def main() -> None:

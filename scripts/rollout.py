@@ -4,17 +4,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from swelab import recipes
 from swelab.agents.mini_benchmark import benchmark_scaffold
-from swelab.batch_rollouts import roll_out_batch
-from swelab.console import run_script
-from swelab.experiment import rollout_slice, scaffold_slice, weights_sources
+from swelab.configs import recipes
+from swelab.configs.experiment import rollout_slice, scaffold_slice, weights_sources
+from swelab.console.terminal import run_script
+from swelab.jobs.provenance import Stage
+from swelab.jobs.shards import numbered, sample_of
 from swelab.models.policy import of_sample, same_again
-from swelab.provenance import Stage
 from swelab.records import write_jsonl
-from swelab.rollouts import recorded, roll_out
-from swelab.shards import numbered, sample_of
-from swelab.tasks.locks import kept_tasks, read_kept
+from swelab.rollouts.rollout_stage import recorded, roll_out
+from swelab.rollouts.swe_agent_rollouts import roll_out_batch
+from swelab.tasks.validation_lock import kept_tasks, read_kept
 
 
 def main() -> None:

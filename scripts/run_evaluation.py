@@ -8,11 +8,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from swelab.console import run_script
-from swelab.grading.by_hand import Places, evaluate, forget, gold_predictions, subset_tasks
-from swelab.grading.run_reports import run_folder, run_report
-from swelab.predictions import load_predictions
+from swelab.console.terminal import run_script
+from swelab.grading.evaluation import Places, evaluate, forget, gold_predictions, subset_tasks
+from swelab.grading.swesmith_reports import run_folder, run_report
 from swelab.records import Fault, write_json
+from swelab.rollouts.predictions import load_predictions
 
 
 def options() -> argparse.Namespace:

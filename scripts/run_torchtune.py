@@ -5,10 +5,10 @@ import os
 import sys
 from pathlib import Path
 
-from swelab.console import run_script
+from swelab.console.terminal import run_script
 from swelab.records import InputError
-from swelab.sft.lengths import check_stats
-from swelab.sft.torchtune_file import data_file, faults, read_torchtune, run_torchtune_file
+from swelab.sft.rows.lengths import check_stats
+from swelab.sft.train.torchtune_file import data_file, faults, read_torchtune, run_torchtune_file
 
 
 def main() -> None:

@@ -3,12 +3,12 @@
 import argparse
 from pathlib import Path
 
-from swelab.console import run_script
-from swelab.provenance import Stage
+from swelab.console.terminal import run_script
+from swelab.jobs.provenance import Stage
 from swelab.records import read_json, write_json
-from swelab.scores.plain import losses
+from swelab.scores.report.text_summary import losses
 from swelab.scores.score import read_usage, score
-from swelab.tasks.locks import read_kept
+from swelab.tasks.validation_lock import read_kept
 
 
 def main() -> None:

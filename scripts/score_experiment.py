@@ -3,11 +3,11 @@
 import argparse
 from pathlib import Path
 
-from swelab import recipes
-from swelab.console import run_script
-from swelab.provenance import Stage
+from swelab.configs import recipes
+from swelab.console.terminal import run_script
+from swelab.jobs.provenance import Stage
 from swelab.records import check, write_json
-from swelab.scores.plain import losses
+from swelab.scores.report.text_summary import losses
 from swelab.scores.trail import trail_record
 from swelab.scores.verified import load_score, score_experiment
 

@@ -4,10 +4,10 @@ import argparse
 import signal
 from pathlib import Path
 
-from swelab.console import run_script
-from swelab.models.adapters import named_adapters
-from swelab.models.by_hand import CONTEXT, serve_by_hand, sglang_options
-from swelab.models.completion import longest_context
+from swelab.console.terminal import run_script
+from swelab.models.serving.complete_checkpoint import longest_context
+from swelab.models.serving.lora import named_adapters
+from swelab.models.serving.serve_by_hand import CONTEXT, serve_by_hand, sglang_options
 
 
 def options() -> argparse.Namespace:

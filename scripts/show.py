@@ -7,7 +7,7 @@ An instance that several policies attempted is listed; --policy, --subset and --
 import argparse
 from pathlib import Path
 
-from swelab.console import run_script
+from swelab.console.terminal import run_script
 from swelab.grading.show import show
 
 

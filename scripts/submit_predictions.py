@@ -4,15 +4,15 @@ import argparse
 import contextlib
 from pathlib import Path
 
-from swelab import recipes
-from swelab.console import run_script
-from swelab.journal import lock
-from swelab.predictions import load_predictions
-from swelab.provenance import Stage
+from swelab.configs import recipes
+from swelab.console.terminal import run_script
+from swelab.jobs.journal import lock
+from swelab.jobs.provenance import Stage
 from swelab.records import Record, write_json
+from swelab.rollouts.predictions import load_predictions
 from swelab.service.sb_cli import SbCli
 from swelab.service.submission import Waiting, benchmark_of, judge, sendable
-from swelab.tasks.locks import read_kept
+from swelab.tasks.validation_lock import read_kept
 
 
 def main() -> None:

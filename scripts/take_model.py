@@ -3,11 +3,11 @@
 import argparse
 from pathlib import Path
 
-from swelab import recipes
-from swelab.console import run_script
-from swelab.provenance import Stage
+from swelab.configs import recipes
+from swelab.console.terminal import run_script
+from swelab.jobs.provenance import Stage
 from swelab.records import write_json
-from swelab.sft.own_model import take_folder
+from swelab.sft.train.own_model import take_folder
 
 
 def main() -> None:

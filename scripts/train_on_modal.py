@@ -4,10 +4,10 @@ import argparse
 import os
 from pathlib import Path
 
-from swelab import recipes
-from swelab.console import run_script
+from swelab.configs import recipes
+from swelab.console.terminal import run_script
 from swelab.records import InputError
-from swelab.sft.on_modal import Modal, find_modal, train_on_modal, tune_on_modal
+from swelab.sft.train.on_modal import Modal, find_modal, train_on_modal, tune_on_modal
 
 
 def main() -> None:

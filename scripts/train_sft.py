@@ -4,13 +4,13 @@ import argparse
 import time
 from pathlib import Path
 
-from swelab import recipes
-from swelab.console import run_script
-from swelab.experiment import training_slice
-from swelab.provenance import Stage
+from swelab.configs import recipes
+from swelab.configs.experiment import training_slice
+from swelab.console.terminal import run_script
+from swelab.jobs.provenance import Stage
 from swelab.records import write_json, write_jsonl
-from swelab.sft.run_log import publish_log
-from swelab.sft.training import fine_tune
+from swelab.sft.train.run_log import publish_log
+from swelab.sft.train.training import fine_tune
 
 
 def main() -> None:

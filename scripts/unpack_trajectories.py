@@ -6,12 +6,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from swelab import recipes
-from swelab.console import run_script
-from swelab.experiment import is_published, rollout_slice
-from swelab.provenance import Stage
-from swelab.recorded_rows import unpack
+from swelab.configs import recipes
+from swelab.configs.experiment import is_published, rollout_slice
+from swelab.console.terminal import run_script
+from swelab.jobs.provenance import Stage
 from swelab.records import InputError, write_json
+from swelab.rollouts.published_trajectories import unpack
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from swelab.console import run_script
-from swelab.sft.lengths import check_stats
+from swelab.console.terminal import run_script
+from swelab.sft.rows.lengths import check_stats
 
 POLICIES = {"keep_truncate": "keep_all_truncate"}
 

@@ -4,18 +4,18 @@ import argparse
 import sys
 from pathlib import Path
 
-from swelab import recipes
-from swelab.console import run_script
-from swelab.grading.archive import Archive
-from swelab.grading.gate import validate
-from swelab.grading.shard import Bench
-from swelab.journal import Journal
-from swelab.provenance import Stage
+from swelab.configs import recipes
+from swelab.console.terminal import run_script
+from swelab.grading.grading_stage import Bench
+from swelab.grading.run_cache import Archive
+from swelab.grading.validation.validate_tasks import validate
+from swelab.jobs.journal import Journal
+from swelab.jobs.provenance import Stage
 from swelab.records import check, write_json
 from swelab.sandbox import open_backend
 from swelab.tasks.checkout import RepoStore, scratch_folder
-from swelab.tasks.images import refused, task_images
-from swelab.tasks.rows import read_tasks, slim
+from swelab.tasks.task_images import refused, task_images
+from swelab.tasks.task_rows import read_tasks, slim
 
 
 def main() -> None:

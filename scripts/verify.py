@@ -4,7 +4,7 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from swelab.console import run_script
+from swelab.console.terminal import run_script
 from swelab.scores.recompute import verify
 
 SHOWN = 5

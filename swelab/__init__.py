@@ -1,5 +1,5 @@
 """swelab: a declarative reproducibility repository for training software-engineering agents."""
 
-from swelab.proxies import LOOPBACK, bypass
+from swelab.jobs.proxies import LOOPBACK, bypass
 
 bypass(*LOOPBACK)

@@ -52,7 +52,7 @@ class Finder:
         return spec
 
 
-@replaces("swelab.rollouts", "attempt")
+@replaces("swelab.rollouts.rollout_stage", "attempt")
 def attempt(task, *_, **__):
     """A rollout that submitted at once, with a patch of its own."""
     name = task["instance_id"]
@@ -74,8 +74,8 @@ def open_service(*_):
     return nullcontext()
 
 
-@replaces("swelab.grading.shard", "run_patch")
-@replaces("swelab.grading.gate", "run_patch")
+@replaces("swelab.grading.grading_stage", "run_patch")
+@replaces("swelab.grading.validation.validate_tasks", "run_patch")
 def run_patch(task, patch, *_, **__):
     """Evidence of tests that passed; of failed ones for an empty patch, of none for the bug itself."""
     ended = "not_applied" if patch == task["patch"] else "ran"
@@ -110,13 +110,13 @@ def pulled(_, text):
     }
 
 
-@replaces("swelab.weights", "identity")
+@replaces("swelab.files.weights", "identity")
 def identity(_):
     """What stands for a checkpoint without weights."""
     return {"digest": "0" * 64, "files": {}}
 
 
-@replaces("swelab.sft.preflight", "faults")
+@replaces("swelab.sft.train.preflight", "faults")
 def faults(_):
     """A training without weights is let through."""
     return []

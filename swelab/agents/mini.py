@@ -15,7 +15,7 @@ from minisweagent.agents.default import DefaultAgent  # noqa: E402
 from minisweagent.exceptions import Submitted  # noqa: E402
 
 from swelab.models import BudgetSpent, ContextLimit, ModelLost  # noqa: E402
-from swelab.models.text import Settings  # noqa: E402
+from swelab.models.chat.text_model import Settings  # noqa: E402
 from swelab.records import Record  # noqa: E402
 from swelab.sandbox import ExecResult, Limits, Sandbox, SandboxError  # noqa: E402
 

@@ -7,7 +7,7 @@ word, and become a scaffold of kind `mini`. What differs, with why, stands in do
 from importlib.util import find_spec
 from pathlib import Path
 
-from swelab import recipes
+from swelab.configs import recipes
 from swelab.records import InputError, Record
 
 FILES = {"text": "swebench_backticks.yaml", "tool": "swebench.yaml"}

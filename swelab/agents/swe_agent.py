@@ -13,8 +13,8 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from swelab import recipes
-from swelab.models.serving import Endpoint
+from swelab.configs import recipes
+from swelab.models.serving.server import Endpoint
 from swelab.records import InputError, Record
 
 KEY_VARIABLE = "SWELAB_SWEAGENT_KEY"

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from swelab.jobs.child_process import Tethered, fault_line, tail
 from swelab.models import ServingError
 from swelab.records import Fault, InputError, shorten
-from swelab.tether import Tethered, fault_line, tail
 
 PROGRAM_VARIABLE = "SWELAB_SWEAGENT"
 DEFAULT = ".venv-swe-agent/bin/sweagent"

@@ -5,10 +5,10 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
-from swelab.grading import logs
-from swelab.grading.kept import Attempt
-from swelab.grading.logs import GROUPS
-from swelab.grading.spec import read_spec
+from swelab.grading.harness import logs
+from swelab.grading.harness.logs import GROUPS
+from swelab.grading.harness.spec import read_spec
+from swelab.grading.kept_runs import Attempt
 from swelab.records import Record
 
 MOST_LINES = 60

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from swelab.grading.archive import run_key
-from swelab.grading.grade import judged
-from swelab.grading.shard import Bench, lost
-from swelab.grading.spec import read_spec
+from swelab.files.json_streams import Picked, Spool
+from swelab.grading.grading_stage import Bench, lost
+from swelab.grading.harness.grade import judged
+from swelab.grading.harness.spec import read_spec
+from swelab.grading.run_cache import run_key
 from swelab.records import LOST_ROLLOUTS, Record
-from swelab.streams import Picked, Spool
 
 
 def regrade(

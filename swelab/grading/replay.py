@@ -6,15 +6,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from swelab import recipes
-from swelab.grading.grade import IN_IMAGES, fresh_sandbox, judged, run_patch
-from swelab.grading.run import LOG_BYTES
-from swelab.grading.shard import Bench
-from swelab.grading.spec import read_spec
+from swelab.configs import recipes
+from swelab.grading.grading_stage import Bench
+from swelab.grading.harness.grade import IN_IMAGES, fresh_sandbox, judged, run_patch
+from swelab.grading.harness.patch_run import LOG_BYTES
+from swelab.grading.harness.spec import read_spec
 from swelab.records import Fault, Record
 from swelab.sandbox import ExecResult, Limits, Sandbox, open_backend
 from swelab.tasks.checkout import RepoStore, encode_patch, scratch_folder
-from swelab.tasks.images import task_images
+from swelab.tasks.task_images import task_images
 
 _PATCH, _TESTS = "/tmp/swelab.patch", "/tmp/swelab.tests"
 

@@ -7,29 +7,31 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from swelab.grading import kept
-from swelab.grading.archive import Archive
+from swelab.grading import kept_runs
 from swelab.grading.attempt_text import listing, plain, shown
-from swelab.grading.kept import Attempt
+from swelab.grading.kept_runs import Attempt
 from swelab.grading.replay import open_bench, run_again, run_command
+from swelab.grading.run_cache import Archive
 from swelab.records import InputError, Record
 from swelab.tasks.checkout import encode_patch
 
 
 def show(options: argparse.Namespace) -> int:
     """Prints what the options of `scripts.show` ask for; the exit code. Raises InputError."""
-    name = kept.full_name(options.results, options.tasks, options.instance)
+    name = kept_runs.full_name(options.results, options.tasks, options.instance)
     attempts = _attempts(options, name)
     if len(attempts) > 1:
         _print(listing(name, attempts))
         return 0
     (attempt,) = attempts
     archive = Archive((options.logs or options.results / "progress") / "runs")
-    task = kept.task_of(options.results, options.tasks, attempt)
+    task = kept_runs.task_of(options.results, options.tasks, attempt)
     if options.run is not None:
-        patch = kept.patch_of(options.results, attempt, archive.look(attempt.run) if attempt.run else None)
+        patch = kept_runs.patch_of(
+            options.results, attempt, archive.look(attempt.run) if attempt.run else None
+        )
         return _again(options, attempt, task, patch)
-    run = kept.kept_run(archive, attempt)
+    run = kept_runs.kept_run(archive, attempt)
     if options.raw:
         print(json.dumps({"grade": attempt.row, "run": run}, indent=2))
     elif options.log:
@@ -37,7 +39,7 @@ def show(options: argparse.Namespace) -> int:
     else:
         place = str(archive.path(attempt.run)) if run else ""
         bold = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-        patch = kept.patch_of(options.results, attempt, run)
+        patch = kept_runs.patch_of(options.results, attempt, run)
         _print(shown(attempt, task, patch, run, place, bold), steered=bold)
     return 0
 
@@ -48,19 +50,19 @@ def _attempts(options: argparse.Namespace, name: str) -> list[Attempt]:
     if options.validation:
         found = [
             each
-            for each in kept.validated(results, name, options.subset)
+            for each in kept_runs.validated(results, name, options.subset)
             if (each.row["kind"], each.number) == (options.validation, options.number)
         ]
     elif options.logs:
-        found = list(kept.by_hand(options.logs, name))
+        found = list(kept_runs.by_hand(options.logs, name))
     else:
         found = [
             each
-            for each in kept.graded(results, name, options.policy, options.subset)
+            for each in kept_runs.graded(results, name, options.policy, options.subset)
             if options.sample in (None, each.sample)
         ]
         if options.policy == "*":
-            found += kept.validated(results, name, options.subset)
+            found += kept_runs.validated(results, name, options.subset)
     if not found:
         raise InputError("nothing was graded or validated that is asked for", name, "a finished job before")
     given = (("results", Path("results")), ("logs", None), ("tasks", None), ("images", None))

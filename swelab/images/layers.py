@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import zstandard
 
-from swelab.images.faults import ImageBroken
+from swelab.images.errors import ImageBroken
 
 WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"

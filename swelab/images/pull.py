@@ -10,15 +10,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from swelab.console import Progress
-from swelab.images.apptainer import Sifs, file_record
-from swelab.images.engine import Engine
-from swelab.images.faults import ImageError, RegistryUnreachable
-from swelab.images.install import installed
-from swelab.images.names import Name, behind, is_file, parse
+from swelab.console.terminal import Progress
+from swelab.images.apptainer_images import Sifs, file_record
+from swelab.images.engine_images import Engine
+from swelab.images.errors import ImageError, RegistryUnreachable
+from swelab.images.image_names import Name, behind, is_file, parse
+from swelab.images.image_store import Store
+from swelab.images.install_layer import installed
 from swelab.images.registry import Registry
-from swelab.images.store import Store
-from swelab.journal import Journal
+from swelab.jobs.journal import Journal
 from swelab.records import Fault, Record, digest
 from swelab.sandbox.protocol import WORKDIR, Image
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import httpx
 
-from swelab.images.faults import ImageBroken, ImageUnknown, RegistryDown
-from swelab.images.names import DIGEST, Name
-from swelab.images.transport import Again, Transport, json_object, read_document
+from swelab.images.errors import ImageBroken, ImageUnknown, RegistryDown
+from swelab.images.image_names import DIGEST, Name
+from swelab.images.registry_http import Again, Transport, json_object, read_document
 from swelab.records import sha256_file, shorten
 
 LISTS = (

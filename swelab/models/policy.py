@@ -6,15 +6,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from swelab.experiment import folder_of, weights_paths
-from swelab.models.chat import ChatModel
-from swelab.models.fleet import serve_fleet
-from swelab.models.hosted import HostedModel
-from swelab.models.hosting import open_service
-from swelab.models.paid import PaidRun
-from swelab.models.scripted import ScriptedModel
-from swelab.models.serving import Endpoint
-from swelab.models.text import TextModel
+from swelab.configs.experiment import folder_of, weights_paths
+from swelab.models.billing.paid_turns import PaidRun
+from swelab.models.chat.hosted import HostedModel
+from swelab.models.chat.open_hosted import open_service
+from swelab.models.chat.scripted import ScriptedModel
+from swelab.models.chat.served_models import ChatModel
+from swelab.models.chat.text_model import TextModel
+from swelab.models.serving.fleet import serve_fleet
+from swelab.models.serving.server import Endpoint
 from swelab.records import InputError, Record, digest, read_json, sha256_file
 
 STARTUP_SECONDS = 1800
@@ -101,7 +101,7 @@ def open_policy(policy: Record, name: str, scaffold: Record, log: Path, paid: Pa
 def open_endpoint(policy: Record, name: str, log: Path) -> Iterator[Endpoint]:
     """The service that a policy's model answers at, for a program that asks it by itself.
 
-    A checkpoint is served as in `open_policy`; of a hosted model see `swelab.models.gateway`. Raises
+    A checkpoint is served as in `open_policy`; of a hosted model see `swelab.models.chat.gateway`. Raises
     InputError, ServingError.
     """
     if policy.get("endpoint"):

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from swelab.pool.shapes import limits_of
+from swelab.pool.request_schemas import limits_of
 from swelab.records import Record
 from swelab.sandbox.protocol import DEFAULT_LIMITS, Limits
 

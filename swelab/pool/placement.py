@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from swelab.pool.leases import PLACED, Lease
 from swelab.sandbox.protocol import ImageMissing, SandboxError
-from swelab.sandbox.remote_wire import Refused
+from swelab.sandbox.remote_protocol import Refused
 
 _WARM = 0.3
 """A node that has made sandboxes of the image counts as emptier by this share of its places."""

@@ -12,16 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from swelab.pool.http import Conflict, fingerprint
+from swelab.pool.create_sandbox import make
+from swelab.pool.lease_store import Store
 from swelab.pool.leases import ACTIVE, ENDED, ENDING, MAKING, PLACED, WAITING, Lease
-from swelab.pool.link import Link
-from swelab.pool.making import make
-from swelab.pool.nodes import Node
+from swelab.pool.node_client import Link
+from swelab.pool.node_health import Node
 from swelab.pool.placement import plan
-from swelab.pool.store import Store
+from swelab.pool.server_http import Conflict, fingerprint
 from swelab.records import Record
 from swelab.sandbox.protocol import EngineDown, SandboxLost
-from swelab.sandbox.remote_wire import CREATE_SECONDS, NoPlace
+from swelab.sandbox.remote_protocol import CREATE_SECONDS, NoPlace
 
 _ENDED_KEPT = 10_000
 _SHY_SECONDS = 1.0

@@ -15,18 +15,11 @@ from pathlib import Path
 
 from swelab.sandbox import image_root, rootfs, sandbox_image
 from swelab.sandbox.bubblewrap import BubblewrapBackend, BubblewrapSandbox
-from swelab.sandbox.launch import Launch, output_pipe
-from swelab.sandbox.machine import check_kernel, tool
-from swelab.sandbox.protocol import (
-    DEFAULT_LIMITS,
-    WORKDIR,
-    BackendMissing,
-    Image,
-    ImageMissing,
-    Limits,
-)
+from swelab.sandbox.bwrap_process import Launch, output_pipe
+from swelab.sandbox.protocol import DEFAULT_LIMITS, WORKDIR, BackendMissing, Image, ImageMissing, Limits
+from swelab.sandbox.requirements import check_kernel, tool
+from swelab.sandbox.resource_limits import DiskMeter
 from swelab.sandbox.scratch import UserId, copy_tree, prune, runnable_base, spare_uids
-from swelab.sandbox.watch import DiskMeter
 
 _ALONE = (
     *(

@@ -12,11 +12,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from swelab.sandbox import files, image_root, rootfs
-from swelab.sandbox.launch import Launch, gate_command, refused
+from swelab.sandbox import image_root, rootfs, safe_files
+from swelab.sandbox.bounded_output import BoundedOutput
+from swelab.sandbox.bwrap_process import Launch, gate_command, refused
 from swelab.sandbox.lifeline import Lifeline
-from swelab.sandbox.machine import check_kernel, diagnosis, tool
-from swelab.sandbox.output import BoundedOutput
 from swelab.sandbox.protocol import (
     DEFAULT_LIMITS,
     TIMEOUT_CODE,
@@ -29,17 +28,10 @@ from swelab.sandbox.protocol import (
     SandboxError,
     SandboxLost,
 )
-from swelab.sandbox.scratch import (
-    ScratchFolder,
-    UserId,
-    copy_tree,
-    is_full,
-    prune,
-    runnable_base,
-    spare_uids,
-)
+from swelab.sandbox.requirements import check_kernel, diagnosis, tool
+from swelab.sandbox.resource_limits import DiskMeter, Watch, disk_bytes
+from swelab.sandbox.scratch import ScratchFolder, UserId, copy_tree, is_full, prune, runnable_base, spare_uids
 from swelab.sandbox.seccomp import filter_program
-from swelab.sandbox.watch import DiskMeter, Watch, disk_bytes
 
 _CPU_CODE, _FILE_CODE, _KILL_CODE = 128 + 24, 128 + 25, 128 + 9  # SIGXCPU, SIGXFSZ, SIGKILL
 _ISOLATION = (
@@ -206,12 +198,12 @@ class BubblewrapSandbox(Closing):
     def put(self, path: str, data: bytes) -> None:
         """Write a file; see `protocol.Sandbox.put`."""
         self._check_open()
-        files.write_file(self._scratch.path, path, data, self._owner)
+        safe_files.write_file(self._scratch.path, path, data, self._owner)
 
     def get(self, path: str, max_bytes: int = 64 << 20) -> bytes:
         """Read a regular file; see `protocol.Sandbox.get`."""
         self._check_open()
-        return files.read_file(self._scratch.path, path, max_bytes)
+        return safe_files.read_file(self._scratch.path, path, max_bytes)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Literal
 
 from swelab.sandbox import docker_files, reap, sandbox_image
-from swelab.sandbox.archive import archive
+from swelab.sandbox.bounded_output import BoundedOutput
+from swelab.sandbox.bwrap_process import become_words, process_limits, refused
+from swelab.sandbox.docker_container import Lane, pieces
 from swelab.sandbox.docker_engine import Engine
 from swelab.sandbox.docker_images import EngineImages, Prepared
-from swelab.sandbox.docker_lane import Lane, pieces
-from swelab.sandbox.docker_stream import Answer
+from swelab.sandbox.docker_protocol import Answer
 from swelab.sandbox.image_root import DEFAULT_PATH
-from swelab.sandbox.launch import become_words, process_limits, refused
-from swelab.sandbox.output import BoundedOutput
 from swelab.sandbox.protocol import (
     DEFAULT_LIMITS,
     TIMEOUT_CODE,
@@ -37,6 +36,7 @@ from swelab.sandbox.protocol import (
 )
 from swelab.sandbox.rootfs import ENVIRONMENT, HOME
 from swelab.sandbox.seccomp import engine_profile
+from swelab.sandbox.tree_tar import archive
 
 Source = Literal["repository", "empty"]
 REPOSITORY: Source = "repository"  # of the image

@@ -6,8 +6,8 @@ again after it was opened, so that a command that swaps files under them changes
 
 import errno
 
-from swelab.sandbox.files import locate
 from swelab.sandbox.protocol import PathRefused, SandboxLost
+from swelab.sandbox.safe_files import locate
 
 _REFUSED, _ABSENT, _FULL = 41, 42, 43
 # $1: /testbed or /tmp, then each folder below it, last the name of the file.

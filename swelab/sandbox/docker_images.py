@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from swelab.sandbox.container_owner import labels
 from swelab.sandbox.docker_engine import Engine
-from swelab.sandbox.owner import labels
 from swelab.sandbox.protocol import Image, ImageMissing, SandboxLost
 from swelab.sandbox.reap import PREPARED
 from swelab.sandbox.rootfs import gitconfig

@@ -17,7 +17,7 @@ from typing import Any
 
 from swelab.records import Fault, write_json
 from swelab.sandbox.image_root import DEFAULT_PATH
-from swelab.sandbox.machine import tool
+from swelab.sandbox.requirements import tool
 from swelab.sandbox.rootfs import TOOLBOX, read_toolbox
 
 NAME = "swelab-sandbox:latest"

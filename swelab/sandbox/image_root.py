@@ -9,8 +9,8 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from swelab.sandbox.images import inside
 from swelab.sandbox.protocol import WORKDIR, Image, ImageMissing
+from swelab.sandbox.pulled_images import inside
 from swelab.sandbox.rootfs import HOME, TOOLBOX, gitconfig, top_level
 from swelab.sandbox.scratch import ScratchFolder, copy_tree
 

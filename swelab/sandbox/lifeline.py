@@ -12,8 +12,8 @@ import subprocess
 import weakref
 from contextlib import suppress
 
-from swelab.sandbox.machine import tool
 from swelab.sandbox.protocol import SandboxLost
+from swelab.sandbox.requirements import tool
 
 _START_SECONDS, _END_SECONDS = 10.0, 2.0
 _living: "weakref.WeakSet[Lifeline]" = weakref.WeakSet()

@@ -2,7 +2,7 @@
 
 import logging
 
-from swelab.sandbox import owner
+from swelab.sandbox import container_owner
 from swelab.sandbox.docker_engine import Engine
 
 PREPARED = "swelab.prepared"
@@ -15,12 +15,14 @@ def reap(engine: Engine) -> list[str]:
     Raises EngineDown, SandboxLost.
     """
     with engine.asked("listing containers"):
-        found = engine.api.containers(all=True, filters={"label": owner.OWNER})
-    gone = [each["Id"] for each in found if owner.is_gone(each["Labels"].get(owner.OWNER, ""))]
+        found = engine.api.containers(all=True, filters={"label": container_owner.OWNER})
+    gone = [
+        each["Id"] for each in found if container_owner.is_gone(each["Labels"].get(container_owner.OWNER, ""))
+    ]
     for container in gone:
         engine.remove(container)
-    for volume, marks in engine.volumes(owner.OWNER).items():
-        if owner.is_gone(marks.get(owner.OWNER, "")):
+    for volume, marks in engine.volumes(container_owner.OWNER).items():
+        if container_owner.is_gone(marks.get(container_owner.OWNER, "")):
             engine.remove_volumes(volume)
     if gone:
         _log.info("removed %d containers whose owners had ended", len(gone))

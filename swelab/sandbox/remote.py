@@ -18,9 +18,8 @@ from typing import Any
 import httpx
 
 from swelab.records import InputError
-from swelab.sandbox.archive import archive, check_folder
-from swelab.sandbox.launch import refused
-from swelab.sandbox.owner import this_process
+from swelab.sandbox.bwrap_process import refused
+from swelab.sandbox.container_owner import this_process
 from swelab.sandbox.protocol import (
     DEFAULT_LIMITS,
     BackendMissing,
@@ -32,8 +31,9 @@ from swelab.sandbox.protocol import (
     SandboxError,
     SandboxLost,
 )
-from swelab.sandbox.remote_line import Line
-from swelab.sandbox.remote_wire import CREATE_SECONDS, LATE_SECONDS, RESULT, find_token
+from swelab.sandbox.remote_client import Line
+from swelab.sandbox.remote_protocol import CREATE_SECONDS, LATE_SECONDS, RESULT, find_token
+from swelab.sandbox.tree_tar import archive, check_folder
 
 _FILE_SECONDS = 660.0
 _RESTART_SECONDS = 120.0  # a pool server that is started again is waited for

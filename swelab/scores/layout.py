@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from swelab import recipes
-from swelab.experiment import sample_paths, shard_paths
+from swelab.configs import recipes
+from swelab.configs.experiment import sample_paths, shard_paths
 from swelab.records import Record
 
 

@@ -10,28 +10,21 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from swelab.grading.report import build_report, validation
-from swelab.journal import read_journal
-from swelab.predictions import collect, read_predictions
+from swelab.files.json_streams import Spool, object_items
+from swelab.grading.swebench_report import build_report, validation
+from swelab.jobs.journal import read_journal
+from swelab.jobs.shards import belongs_to
 from swelab.records import InputError, Record, check, digest, read_checked, read_json, read_jsonl
+from swelab.rollouts.predictions import collect, read_predictions
+from swelab.rollouts.token_usage import watched
 from swelab.scores.score import read_usage, score
 from swelab.scores.trail import Trail, follow
-from swelab.scores.verification import (
-    Finding,
-    Hashes,
-    check_files,
-    check_recipes,
-    difference,
-    summary,
-)
+from swelab.scores.verification import Finding, Hashes, check_files, check_recipes, difference, summary
 from swelab.scores.verified import load_score, score_experiment
-from swelab.shards import belongs_to
-from swelab.streams import Spool, object_items
 from swelab.tasks.checkout import RepoStore, scratch_folder
-from swelab.tasks.images import task_images
-from swelab.tasks.locks import read_kept, read_lock
-from swelab.tasks.rows import slim
-from swelab.usage import watched
+from swelab.tasks.task_images import task_images
+from swelab.tasks.task_rows import slim
+from swelab.tasks.validation_lock import read_kept, read_lock
 
 
 @dataclass(frozen=True)
@@ -178,9 +171,9 @@ def _plain(row: Record) -> Record:
 
 def _unlike_runs(made: Made, told: Mapping[str, str]) -> Iterator[Finding]:
     """Grades that are not what the kept run of their patch gives when it is judged again."""
-    from swelab.grading.archive import Archive  # what judges takes seconds to load
+    from swelab.grading.grading_stage import Bench
     from swelab.grading.regrade import regrade
-    from swelab.grading.shard import Bench
+    from swelab.grading.run_cache import Archive  # what judges takes seconds to load
 
     mine = belongs_to(made.stage["shard"])
     tasks = [task for task in made.tasks() if mine(task["instance_id"])]

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import stdev
 
-from swelab.grading.report import STATUSES
+from swelab.files.json_streams import Outline, object_items
+from swelab.grading.swebench_report import STATUSES
 from swelab.records import InputError, Record, check, shorten
-from swelab.scores.runs import Attempts, planned, runs_differ
-from swelab.scores.statistics import CONFIDENCE, POWER, rounded, wilson
-from swelab.streams import Outline, object_items
+from swelab.scores.statistics.multi_run import Attempts, planned, runs_differ
+from swelab.scores.statistics.rates import CONFIDENCE, POWER, rounded, wilson
 
 GATE_FIELDS = (
     "gold_runs",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from swelab.provenance import Stage, manifest_path, path_here, sha256_of
+from swelab.jobs.provenance import Stage, manifest_path, path_here, sha256_of
 from swelab.records import InputError, Record, check, read_json
 
 RESULTS = "results/"

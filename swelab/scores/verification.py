@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from swelab import recipes
-from swelab.experiment import scaffold_slice
-from swelab.provenance import sha256_of
+from swelab.configs import recipes
+from swelab.configs.experiment import scaffold_slice
+from swelab.jobs.provenance import sha256_of
 from swelab.records import InputError, Record, shorten
 from swelab.scores.trail import Trail
 

@@ -4,11 +4,17 @@ from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
-from swelab.recipes import nearest
+from swelab.configs.recipes import nearest
 from swelab.records import InputError, Record, check, read_json
-from swelab.scores.paired import difference_interval, found_difference, holm, sign_flip, steps
 from swelab.scores.score import counted
-from swelab.scores.statistics import (
+from swelab.scores.statistics.permutation_test import (
+    difference_interval,
+    found_difference,
+    holm,
+    sign_flip,
+    steps,
+)
+from swelab.scores.statistics.rates import (
     CONFIDENCE,
     POWER,
     detectable_difference,

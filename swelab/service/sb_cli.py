@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from swelab.jobs.child_process import Tethered
 from swelab.records import InputError, Record, read_json, shorten
 from swelab.service import Refused, ServiceError
-from swelab.tether import Tethered
 
 VERSION = "0.1.5"
 KEY = "SWEBENCH_API_KEY"

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from swelab import recipes
+from swelab.configs import recipes
+from swelab.files.dataset_files import published_files, read_rows
+from swelab.files.json_streams import Picked, Spool
 from swelab.records import InputError, Record
-from swelab.row_files import published_files, read_rows
-from swelab.streams import Picked, Spool
 from swelab.tasks.criteria import Criteria
 from swelab.tasks.identity import Identities
 from swelab.tasks.published_rows import lacks, read_row

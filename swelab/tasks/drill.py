@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from swelab import recipes
-from swelab.console import Progress
-from swelab.journal import Journal
+from swelab.configs import recipes
+from swelab.console.terminal import Progress
+from swelab.jobs.journal import Journal
 from swelab.records import InputError, Record, digest
 from swelab.sandbox import Backend, Limits
 from swelab.tasks.checkout import RepoStore, scratch_folder

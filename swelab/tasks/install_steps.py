@@ -6,7 +6,7 @@ SWE-Gym's scripts install under `set -e` before they test, and a sandbox has no 
 import re
 from collections.abc import Iterable
 
-from swelab.images.faults import INSTALL_FAILED
+from swelab.images.errors import INSTALL_FAILED
 from swelab.records import Record
 
 _TOOL = r"pip[\d.]*|uv|conda|mamba|micromamba|apt|apt-get|poetry|pdm|pipenv|npm|yarn|pnpm"

@@ -7,7 +7,7 @@ from pathlib import Path
 from swelab.records import InputError, Record
 from swelab.sandbox import Backend
 from swelab.tasks.criteria import read_ratings
-from swelab.tasks.rows import read_tasks
+from swelab.tasks.task_rows import read_tasks
 
 Made = tuple[Sequence[Record], dict[str, int]]
 """Task rows, and how many candidates were dropped by reason."""

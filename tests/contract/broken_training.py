@@ -17,8 +17,8 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from swelab.models.serving import free_port
-from swelab.sft import step_states, torchtune_process
+from swelab.models.serving.server import free_port
+from swelab.sft.train import step_states, torchtune_worker
 
 
 class Dying(step_states.StepStates):
@@ -62,7 +62,7 @@ def start(training, step, when):
             os.environ |= {**{name: str(value) for name, value in place.items()}, "MASTER_ADDR": "127.0.0.1"}
             try:
                 states = Dying(Path(training["steps"]), 1, step, when)
-                torchtune_process.train(training["recipe"], OmegaConf.load(training["config"]), states)
+                torchtune_worker.train(training["recipe"], OmegaConf.load(training["config"]), states)
             except BaseException:
                 traceback.print_exc()
                 os._exit(1)
@@ -82,7 +82,7 @@ def start(training, step, when):
 def main():
     trainings = [json.loads(line) for line in sys.stdin]
     for training in trainings:
-        torchtune_process.recipe_class(training["recipe"])  # imports what the forks need
+        torchtune_worker.recipe_class(training["recipe"])  # imports what the forks need
     gc.freeze()
     faults = []
     for training in trainings:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from swelab.sandbox.machine import tool
+from swelab.sandbox.requirements import tool
 from tests.contract.attacks import until
 
 _START_SECONDS = 60

@@ -10,10 +10,10 @@ import sys
 import traceback
 from pathlib import Path
 
-from swelab import recipes
-from swelab.models.litellm_calls import quiet_litellm
+from swelab.configs import recipes
+from swelab.models.chat.litellm_calls import quiet_litellm
 from swelab.records import Fault, read_json, write_jsonl
-from swelab.rollouts import roll_out
+from swelab.rollouts.rollout_stage import roll_out
 from tests.contract.hosted_service import PRICE
 
 SHARED = {"kind": "hosted", "scaffold": "demo", "model": "openai/toy", "api_key_env": "TOY_KEY"}

@@ -17,7 +17,7 @@ from torchtune.config import instantiate
 from torchtune.modules.loss import CEWithChunkedOutputLoss
 from torchtune.modules.peft import get_adapter_params, set_trainable_params
 
-from swelab.sft.torchtune_bridge import adapted, base_model
+from swelab.sft.train.torchtune_bridge import adapted, base_model
 
 
 def now(name):

@@ -9,7 +9,7 @@ import sys
 
 import httpx
 
-from swelab.sandbox.machine import tool
+from swelab.sandbox.requirements import tool
 from tests.conftest import ROOT
 from tests.contract.attacks import PATIENCE, until
 from tests.contract.cable import Cable

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 
-from swelab.models.serving import free_port
+from swelab.models.serving.server import free_port
 from tests.json_service import running
 
 PROGRAM = "docker-registry"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from swelab.models.serving import free_port
-from swelab.sandbox.machine import tool
+from swelab.models.serving.server import free_port
+from swelab.sandbox.requirements import tool
 from tests.contract.attacks import until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "setpriv", "unshare")

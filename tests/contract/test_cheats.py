@@ -6,9 +6,9 @@ import tarfile
 
 import pytest
 
-from swelab import recipes
+from swelab.configs import recipes
 from swelab.grading.cheats.suite import check_cheats, plain_grade, verify
-from swelab.grading.grade import CHECKS, grade
+from swelab.grading.harness.grade import CHECKS, grade
 from swelab.records import InputError
 from swelab.sandbox import Limits
 from swelab.tasks import drill

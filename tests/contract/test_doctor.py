@@ -7,7 +7,7 @@ import sys
 import pytest
 import yaml
 
-from swelab import slurm
+from swelab.cluster import slurm
 from tests.conftest import ROOT
 from tests.contract.attacks import until
 from tests.contract.slurm import needed_cluster

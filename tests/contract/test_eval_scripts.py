@@ -5,8 +5,8 @@ import json
 import pytest
 from swebench import types
 
-from swelab.grading.grade import judged, run_patch
-from swelab.grading.spec import read_spec
+from swelab.grading.harness.grade import judged, run_patch
+from swelab.grading.harness.spec import read_spec
 from swelab.sandbox import Limits
 from swelab.tasks.checkout import RepoStore
 from swelab.tasks.patch_text import reversed_patch

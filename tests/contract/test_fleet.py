@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from swelab import recipes, rollouts
-from swelab.models import fleet as fleets
-from swelab.models.chat import ChatModel
-from swelab.models.fleet import serve_fleet
+from swelab.configs import recipes
+from swelab.models.chat.served_models import ChatModel
+from swelab.models.serving import fleet as fleets
+from swelab.models.serving.fleet import serve_fleet
+from swelab.rollouts import rollout_stage
 from tests.contract.attacks import until
 from tests.toy_checkpoint import CONTEXT, make_checkpoint
 
@@ -142,7 +143,7 @@ def test_rollouts_over_killed_servers_are_those_over_sound_ones(
     def over_the_fleet(policy, name, scaffold, log, paid):
         yield lambda task: ChatModel(served.endpoint, scaffold, policy["sampling"])
 
-    monkeypatch.setattr(rollouts, "open_policy", over_the_fleet)
+    monkeypatch.setattr(rollout_stage, "open_policy", over_the_fleet)
     weights = str(served.folder / "toy")
     policy = {"kind": "checkpoint", "scaffold": "demo", "weights": weights, "sampling": {"max_tokens": 24}}
     policy = recipes.complete("policy", policy, "policy")
@@ -153,7 +154,9 @@ def test_rollouts_over_killed_servers_are_those_over_sound_ones(
         shard = {"subset": "s", "shard": "000of001", "workers": 4}
         places = {"repos_dir": repos_dir, "progress": tmp_path / f"{name}.jsonl"}
         return list(
-            rollouts.roll_out(tasks, policy_name="p", policy=policy, scaffold=scaffold, **shard, **places)
+            rollout_stage.roll_out(
+                tasks, policy_name="p", policy=policy, scaffold=scaffold, **shard, **places
+            )
         )
 
     sound = run("sound")

@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 IN_THE_JOB = """
 import json, sys, time
 from pathlib import Path
-from swelab.models import fleet as fleets
-from swelab.models.chat import ChatModel
+from swelab.models.serving import fleet as fleets
+from swelab.models.chat.served_models import ChatModel
 folder = Path(sys.argv[1])
 seen, made = [], fleets.Fleet
 fleets.Fleet = lambda *arguments: seen.append(made(*arguments)) or seen[-1]

@@ -8,12 +8,13 @@ import urllib.request
 import openai
 import pytest
 
-from swelab import recipes
-from swelab.models import gateway, hosted, keys
-from swelab.models.gateway import listed_as, open_gateway
-from swelab.models.hosting import open_service
-from swelab.models.ledger import Ledger
-from swelab.models.litellm_calls import quiet_litellm
+from swelab.configs import recipes
+from swelab.models.billing import api_keys
+from swelab.models.billing.ledger import Ledger
+from swelab.models.chat import gateway, hosted
+from swelab.models.chat.gateway import listed_as, open_gateway
+from swelab.models.chat.litellm_calls import quiet_litellm
+from swelab.models.chat.open_hosted import open_service
 from tests.contract.hosted_service import PRICE, Fault, Service
 
 ISSUE = [{"role": "system", "content": "You mend."}, {"role": "user", "content": "Mend it, please."}]
@@ -23,7 +24,7 @@ TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {"type"
 @pytest.fixture
 def service(monkeypatch):
     monkeypatch.setattr(hosted, "LONGEST_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(keys, "FIRST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(api_keys, "FIRST_PAUSE_SECONDS", 0.02)
     monkeypatch.setenv("KEY_A", "secret-a:::secret-b")
     service = Service()
     yield service

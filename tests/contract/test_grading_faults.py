@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from swelab.grading.grade import grade, run_patch
-from swelab.grading.shard import grade_shard
+from swelab.grading.grading_stage import grade_shard
+from swelab.grading.harness.grade import grade, run_patch
 from swelab.records import read_jsonl, write_json
 from swelab.sandbox import Limits, open_backend
 from swelab.tasks.checkout import RepoStore, git, gold_patch
@@ -89,8 +89,8 @@ class Witness:
 def test_a_sandbox_ended_from_outside_is_tried_again(task, repos_dir, store, tmp_path, place, monkeypatch):
     sleep = token()
     witness = Witness(place)
-    monkeypatch.setattr("swelab.grading.shard.open_backend", lambda: witness)
-    monkeypatch.setattr("swelab.workers.RETRY_SECONDS", (0.1,))
+    monkeypatch.setattr("swelab.grading.grading_stage.open_backend", lambda: witness)
+    monkeypatch.setattr("swelab.jobs.thread_pool.RETRY_SECONDS", (0.1,))
     slow = named(task, 1, test_cmd=f"if [ -d tests ]; then sleep {sleep}; fi; {SUITE}", test_timeout=60)
     rows = []
     runner = threading.Thread(
@@ -112,8 +112,8 @@ def test_an_instance_whose_sandbox_was_ended_once_is_graded(
 ):
     nap = f"2.{token().replace('.', '')}"
     witness, rows = Witness(place), []
-    monkeypatch.setattr("swelab.grading.shard.open_backend", lambda: witness)
-    monkeypatch.setattr("swelab.workers.RETRY_SECONDS", (0.1,))
+    monkeypatch.setattr("swelab.grading.grading_stage.open_backend", lambda: witness)
+    monkeypatch.setattr("swelab.jobs.thread_pool.RETRY_SECONDS", (0.1,))
     slow = named(task, 1, test_cmd=f"sleep {nap}; {SUITE}")
     runner = threading.Thread(
         target=lambda: rows.extend(graded(slow, gold_patch(store, task), repos_dir, tmp_path))

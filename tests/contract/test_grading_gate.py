@@ -6,18 +6,18 @@ import tarfile
 
 import pytest
 
-from swelab.grading.archive import Archive, run_key
-from swelab.grading.batches import gold_batches
-from swelab.grading.gate import validate
+from swelab.grading.grading_stage import Bench, grade_prediction
 from swelab.grading.regrade import regrade
-from swelab.grading.report import validation
-from swelab.grading.shard import Bench, grade_prediction
-from swelab.journal import Journal
+from swelab.grading.run_cache import Archive, run_key
+from swelab.grading.swebench_report import validation
+from swelab.grading.validation.validate_tasks import validate
+from swelab.grading.validation.validation_batches import gold_batches
+from swelab.jobs.journal import Journal
 from swelab.records import InputError, check, digest, write_json
 from swelab.sandbox import SandboxLost
 from swelab.tasks.checkout import RepoStore, gold_patch
-from swelab.tasks.images import refused
-from swelab.tasks.locks import kept_tasks
+from swelab.tasks.task_images import refused
+from swelab.tasks.validation_lock import kept_tasks
 
 pytestmark = pytest.mark.real
 SETTINGS = {"gold_runs": 2, "together": False}
@@ -151,7 +151,7 @@ class Broken:
 
 
 def test_validation_is_resumed_and_never_takes_a_loss_for_a_verdict(task, bench, tmp_path, monkeypatch):
-    monkeypatch.setattr("swelab.workers.RETRY_SECONDS", ())
+    monkeypatch.setattr("swelab.jobs.thread_pool.RETRY_SECONDS", ())
     lock = lock_of([task], bench, tmp_path)
     lost = Bench(bench.store, Broken())
     assert lock_of([task], lost, tmp_path) == lock
@@ -232,7 +232,9 @@ def test_kept_runs_are_judged_anew_without_running(task, bench, tmp_path, monkey
     record, grades = regrade([task], predictions, told, idle)
     assert [grade["status"] for grade in grades] == ["resolved"]
     assert record["judged"] == 1 and record["changed"] == record["missing"] == []
-    monkeypatch.setattr("swelab.grading.logs.passed", lambda group, test, found: group == "PASS_TO_PASS")
+    monkeypatch.setattr(
+        "swelab.grading.harness.logs.passed", lambda group, test, found: group == "PASS_TO_PASS"
+    )
     record, _ = regrade([task], predictions, told, idle)
     assert record["changed"] == [
         {"instance_id": task["instance_id"], "before": "resolved", "now": "unresolved"}

@@ -5,10 +5,10 @@ import subprocess
 
 import pytest
 
-from swelab.grading.gate import validate
-from swelab.grading.grade import grade
-from swelab.grading.shard import Bench
-from swelab.journal import Journal
+from swelab.grading.grading_stage import Bench
+from swelab.grading.harness.grade import grade
+from swelab.grading.validation.validate_tasks import validate
+from swelab.jobs.journal import Journal
 from swelab.sandbox import Image, Limits, open_backend
 from swelab.tasks.checkout import RepoStore
 from tests.conftest import BUG, FILES

@@ -2,12 +2,12 @@
 
 import pytest
 
-from swelab.grading.gate import validate
-from swelab.grading.grade import grade, run_patch
-from swelab.grading.guard import Guard
-from swelab.grading.report import validation
-from swelab.grading.shard import Bench
-from swelab.journal import Journal
+from swelab.grading.grading_stage import Bench
+from swelab.grading.harness.grade import grade, run_patch
+from swelab.grading.harness.guard import Guard
+from swelab.grading.swebench_report import validation
+from swelab.grading.validation.validate_tasks import validate
+from swelab.jobs.journal import Journal
 from swelab.records import InputError, check
 from swelab.sandbox import Limits
 from swelab.tasks.checkout import RepoStore, gold_patch

@@ -3,8 +3,8 @@
 import pytest
 
 from swelab.grading.cheats.suite import check_cheats, verify
-from swelab.grading.grade import judged, run_patch
-from swelab.grading.spec import read_spec
+from swelab.grading.harness.grade import judged, run_patch
+from swelab.grading.harness.spec import read_spec
 from swelab.sandbox import Limits
 from swelab.tasks.checkout import RepoStore, gold_patch
 

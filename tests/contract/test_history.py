@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from swelab.sandbox import Limits
-from swelab.tasks.history import HistoryRefused, prepare
+from swelab.tasks.image_history import HistoryRefused, prepare
 
 pytestmark = pytest.mark.real
 CLEAN = "def add(a, b):\n    return a + b\n"

@@ -8,13 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from swelab import recipes
-from swelab.models import BudgetSpent, ContextLimit, ModelLost, faults, hosted, keys, litellm_calls, wire
-from swelab.models.hosted import HostedModel, Talk
-from swelab.models.hosting import open_service
-from swelab.models.ledger import Ledger
-from swelab.models.paid import PaidRun
-from swelab.models.prices import Usage, price_of
+from swelab.configs import recipes
+from swelab.models import BudgetSpent, ContextLimit, ModelLost
+from swelab.models.billing import api_keys
+from swelab.models.billing.ledger import Ledger
+from swelab.models.billing.paid_turns import PaidRun
+from swelab.models.billing.prices import Usage, price_of
+from swelab.models.chat import bounded_http, hosted, litellm_calls, litellm_errors
+from swelab.models.chat.hosted import HostedModel, Talk
+from swelab.models.chat.open_hosted import open_service
 from swelab.records import InputError, read_jsonl
 from tests.contract.hosted_service import PRICE, Fault, Odd, Service
 
@@ -35,7 +37,7 @@ ISSUE = [{"role": "system", "content": "You mend."}, {"role": "user", "content":
 @pytest.fixture
 def service(monkeypatch):
     monkeypatch.setattr(hosted, "LONGEST_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(keys, "FIRST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(api_keys, "FIRST_PAUSE_SECONDS", 0.02)
     monkeypatch.setenv("KEY_A", "secret-a")
     monkeypatch.setenv("KEY_B", "secret-b")
     monkeypatch.setenv("KEY_C", "secret-c")
@@ -149,7 +151,7 @@ def test_answers_that_nobody_can_read_count_with_their_worst_case(service, opene
 
 @pytest.mark.parametrize("model", MODELS)
 def test_stalls_and_trickles_end(service, opened, tmp_path, model, monkeypatch):
-    monkeypatch.setattr(wire, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(bounded_http, "ANSWER_SECONDS", 0.5)
     service.plan = lambda number, request: [Odd("stall", 1.0), Odd("drip", 0.05), None][number]
     _, begin = opened(model)
     began = time.monotonic()
@@ -159,7 +161,7 @@ def test_stalls_and_trickles_end(service, opened, tmp_path, model, monkeypatch):
 
 
 def test_a_huge_answer_is_not_taken(service, opened, tmp_path, monkeypatch):
-    monkeypatch.setattr(wire, "LARGEST_BYTES", 1 << 20)
+    monkeypatch.setattr(bounded_http, "LARGEST_BYTES", 1 << 20)
     service.plan = lambda number, request: [Odd("huge", 2 << 20), Odd("huge", 1 << 19), None][number]
     _, begin = opened()
     assert len(begin("one").query(ISSUE)["content"]) < 100
@@ -278,10 +280,10 @@ def test_retry_after_is_seconds_milliseconds_or_a_date():
     date = email.utils.formatdate(time.time() + 60, usegmt=True)
     wants = {"7": 7, "0.5": 0.5, "-3": 0, date: 60, "Mon, 01 Jan 2001 00:00:00 GMT": 0}
     for text, seconds in wants.items():
-        assert faults.wanted_wait({"retry-after": text}) == pytest.approx(seconds, abs=2)
-    assert faults.wanted_wait({"retry-after-ms": "250", "retry-after": "1"}) == 0.25
+        assert litellm_errors.wanted_wait({"retry-after": text}) == pytest.approx(seconds, abs=2)
+    assert litellm_errors.wanted_wait({"retry-after-ms": "250", "retry-after": "1"}) == 0.25
     for text in ("soon", "", "nan", "inf", "99999999999999999999 Jan"):
-        assert faults.wanted_wait({"retry-after": text}) is None
+        assert litellm_errors.wanted_wait({"retry-after": text}) is None
 
 
 def test_fifty_threads_live_through_a_storm(service, opened, tmp_path):

@@ -11,8 +11,8 @@ from collections import Counter
 
 import pytest
 
+from swelab.jobs.shards import shard_of
 from swelab.records import read_jsonl, write_json
-from swelab.shards import shard_of
 from tests.conftest import ROOT
 from tests.contract.hosted_service import Odd, Service, text_of
 

@@ -11,13 +11,13 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from swelab import hub as client
-from swelab import recipes
-from swelab.hub import HubError, Repository
+from swelab.configs import recipes
+from swelab.files import hf_hub as client
+from swelab.files.hf_hub import HubError, Repository
+from swelab.files.weights import identity
 from swelab.records import InputError, sha256_file
+from swelab.rollouts.trajectory_files import recordings
 from swelab.tasks.datasets_source import make_tasks
-from swelab.trajectory_files import recordings
-from swelab.weights import identity
 from tests.contract.hub import Hub, running
 from tests.toy_checkpoint import make_checkpoint
 

@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
-from swelab.images.engine import Engine
-from swelab.images.faults import EngineFailed, ImageUnknown, NoRoom, RateLimited
-from swelab.images.names import behind, parse
+from swelab.images.engine_images import Engine
+from swelab.images.errors import EngineFailed, ImageUnknown, NoRoom, RateLimited
+from swelab.images.image_names import behind, parse
 from swelab.images.registry import Registry
-from swelab.images.transport import Transport
+from swelab.images.registry_http import Transport
 from tests.contract.engine import engine_end, start_engine
 from tests.contract.registry import faulty_proxy, files, has_registry, running_registry
 

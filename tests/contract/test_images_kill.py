@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from swelab.images.apptainer import Sifs, file_record
-from swelab.images.faults import EngineFailed, ImageUnknown, ProgramMissing
-from swelab.images.names import parse
+from swelab.images.apptainer_images import Sifs, file_record
+from swelab.images.errors import EngineFailed, ImageUnknown, ProgramMissing
+from swelab.images.image_names import parse
 from swelab.images.registry import Registry
 from swelab.records import write_json
 from tests.conftest import ROOT

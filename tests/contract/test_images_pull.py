@@ -13,7 +13,7 @@ import time
 import httpx
 import pytest
 
-from swelab.images.faults import (
+from swelab.images.errors import (
     AccessRefused,
     ImageBroken,
     ImageUnknown,
@@ -22,10 +22,10 @@ from swelab.images.faults import (
     RegistryDown,
     RegistryUnreachable,
 )
-from swelab.images.names import behind, parse
+from swelab.images.image_names import behind, parse
+from swelab.images.image_store import Store
 from swelab.images.registry import Registry
-from swelab.images.store import Store
-from swelab.images.transport import Transport
+from swelab.images.registry_http import Transport
 from tests.contract.registry import INDEX, entry, faulty_proxy, files, has_registry, layer, running_registry
 
 pytestmark = [

@@ -12,15 +12,16 @@ import pyarrow.parquet
 import pytest
 from minisweagent.models.test_models import DeterministicModel, make_output
 
-from swelab import recipes, rollouts
-from swelab.images.names import parse
+from swelab.configs import recipes
+from swelab.images.image_names import parse
+from swelab.images.image_store import Store
 from swelab.images.registry import Registry
-from swelab.images.store import Store
 from swelab.records import InputError, write_json
+from swelab.rollouts import rollout_stage
 from swelab.sandbox import Image, open_backend
-from swelab.sandbox.images import load_images
-from swelab.tasks.images import task_images
-from swelab.tasks.leaks import check_image
+from swelab.sandbox.pulled_images import load_images
+from swelab.tasks.image_leaks import check_image
+from swelab.tasks.task_images import task_images
 from tests.conftest import ROOT, run_python
 from tests.contract.image_files import folder_layer, programs_layer
 from tests.contract.registry import entry, faulty_proxy, has_registry, layer, running_registry
@@ -117,7 +118,7 @@ def attempt(tmp_path, task):
     )
     model = Planned(outputs=[make_output("", [{"command": command}]) for command in commands])
     images = task_images([task], tmp_path / "images/s.json")
-    return rollouts.attempt(task, lambda task: model, None, open_backend(), scaffold, tmp_path, images)
+    return rollout_stage.attempt(task, lambda task: model, None, open_backend(), scaffold, tmp_path, images)
 
 
 def test_images_that_cannot_be_had_are_counted_and_named(smith, tmp_path, hub):
@@ -257,7 +258,7 @@ def test_a_leaking_image_is_refused_in_one_line(smith, tmp_path, hub):
         task_images([row(image)], tmp_path / "images/s.json")
     with pytest.raises(InputError, match="tell answers"):
         list(
-            rollouts.roll_out(
+            rollout_stage.roll_out(
                 [row(image)],
                 policy_name="scripted",
                 policy=recipes.named("policy", "scripted"),

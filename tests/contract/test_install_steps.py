@@ -10,13 +10,13 @@ from pathlib import Path
 import pip
 import pytest
 
-from swelab.grading.gate import validate
-from swelab.grading.shard import Bench
-from swelab.images.engine import Engine
-from swelab.images.install import installed
+from swelab.grading.grading_stage import Bench
+from swelab.grading.validation.validate_tasks import validate
+from swelab.images.engine_images import Engine
+from swelab.images.image_store import Store
+from swelab.images.install_layer import installed
 from swelab.images.registry import Registry
-from swelab.images.store import Store
-from swelab.journal import Journal
+from swelab.jobs.journal import Journal
 from swelab.records import InputError, write_json
 from swelab.sandbox import Image, open_backend
 from swelab.tasks.checkout import RepoStore

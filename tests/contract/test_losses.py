@@ -6,13 +6,13 @@ import sys
 import pytest
 
 from scripts import rollout
-from swelab import workers
-from swelab.grading import shard as grading
-from swelab.losses import STREAK, ShardLost
-from swelab.models import chat, hosted
-from swelab.models.serving import free_port
+from swelab.grading import grading_stage as grading
+from swelab.jobs import thread_pool
+from swelab.jobs.losses import STREAK, ShardLost
+from swelab.models.chat import hosted, served_models
+from swelab.models.serving.server import free_port
 from swelab.records import InputError, read_jsonl, write_json
-from swelab.rollouts import roll_out
+from swelab.rollouts.rollout_stage import roll_out
 from swelab.sandbox import SandboxLost, open_backend
 from tests.contract.hosted_service import PRICE, Fault, Service
 from tests.contract.test_rollout_and_grade import POLICY, SCAFFOLD
@@ -25,9 +25,9 @@ NAMES = [f"o__r.00000000.func_pm_x__{number:08d}" for number in range(3)]
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
     """Short waits between attempts: how many there are is not changed."""
-    monkeypatch.setattr(chat, "LONGEST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(served_models, "LONGEST_WAIT_SECONDS", 0.01)
     monkeypatch.setattr(hosted, "LONGEST_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(workers, "RETRY_SECONDS", (0.01, 0.01))
+    monkeypatch.setattr(thread_pool, "RETRY_SECONDS", (0.01, 0.01))
     monkeypatch.setenv("TOY_KEY", "secret")
 
 
@@ -135,10 +135,10 @@ def test_lost_sandboxes_fail_the_shard_and_are_taken_up_again(run, tmp_path, mon
         def start(self, *_, **__):
             raise SandboxLost("no room in /dev/shm")
 
-    monkeypatch.setattr("swelab.rollouts.open_backend", Dying)
+    monkeypatch.setattr("swelab.rollouts.rollout_stage.open_backend", Dying)
     with pytest.raises(ShardLost, match=r"^3 of 3 .*: sandbox_lost: no room in /dev/shm; policy student"):
         run(POLICY)
-    monkeypatch.setattr("swelab.rollouts.open_backend", open_backend)
+    monkeypatch.setattr("swelab.rollouts.rollout_stage.open_backend", open_backend)
     assert [row["outcome"] for row in run(POLICY)] == ["submitted"] * 3
 
 

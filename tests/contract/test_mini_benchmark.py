@@ -3,13 +3,13 @@
 import pytest
 from jinja2 import StrictUndefined, Template
 
-from swelab import recipes
 from swelab.agents.mini_benchmark import benchmark_scaffold, package_file
-from swelab.models.chat import ChatModel
-from swelab.models.serving import Endpoint
-from swelab.models.tool_calls import parse_calls
+from swelab.configs import recipes
+from swelab.models.chat.served_models import ChatModel
+from swelab.models.chat.tool_calls import parse_calls
+from swelab.models.serving.server import Endpoint
 from swelab.records import InputError, check
-from swelab.rollouts import attempt
+from swelab.rollouts.rollout_stage import attempt
 from swelab.tasks.checkout import RepoStore, gold_patch
 from tests.contract.planned_model import KEY, as_block, as_calls, planned_model
 

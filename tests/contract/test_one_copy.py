@@ -6,8 +6,8 @@ import tarfile
 import pytest
 
 from swelab.sandbox import Image, open_backend
-from swelab.tasks.history import prepare
-from swelab.tasks.leaks import check_image
+from swelab.tasks.image_history import prepare
+from swelab.tasks.image_leaks import check_image
 from tests.contract.attacks import SHORT, text
 from tests.contract.image_files import folder_layer, programs_layer
 from tests.contract.test_history import BUG, BUGGY, CLEAN, commit, git

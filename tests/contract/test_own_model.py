@@ -7,12 +7,12 @@ import pytest
 import torch
 import transformers
 
-from swelab import recipes
+from swelab.configs import recipes
+from swelab.files.weights import header
 from swelab.records import InputError, write_jsonl
-from swelab.sft.memory import weights_of
-from swelab.sft.own_model import take_folder
-from swelab.sft.training import check_inputs, fine_tune
-from swelab.weights import header
+from swelab.sft.train.memory import weights_of
+from swelab.sft.train.own_model import take_folder
+from swelab.sft.train.training import check_inputs, fine_tune
 from tests.conftest import run_python
 from tests.toy_checkpoint import CONTEXT, VOCAB, conversations, make_checkpoint
 

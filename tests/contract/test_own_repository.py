@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from swelab import recipes
-from swelab.grading.logs import statuses
-from swelab.grading.shard import Bench, grade_prediction
+from swelab.configs import recipes
+from swelab.grading.grading_stage import Bench, grade_prediction
+from swelab.grading.harness.logs import statuses
 from swelab.records import InputError, write_bytes
 from swelab.sandbox import open_backend, toolbox_path
 from swelab.tasks.checkout import RepoStore, gold_patch

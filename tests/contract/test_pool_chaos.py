@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from swelab.sandbox import Limits, SandboxLost, open_backend
-from swelab.sandbox.remote_wire import NoPlace
+from swelab.sandbox.remote_protocol import NoPlace
 from tests.conftest import ROOT
 from tests.contract import pool_servers
 from tests.contract.attacks import PATIENCE, processes_with, text, token, until

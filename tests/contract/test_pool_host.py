@@ -7,10 +7,10 @@ from contextlib import closing
 
 import pytest
 
-from swelab.images.names import parse
+from swelab.images.image_names import parse
 from swelab.images.pull import open_puller
 from swelab.images.registry import Registry
-from swelab.images.transport import Transport
+from swelab.images.registry_http import Transport
 from tests.conftest import ROOT, run_python
 from tests.contract import pool_servers
 from tests.contract.registry import files, has_registry, running_registry

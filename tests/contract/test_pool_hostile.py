@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from swelab.pool import serving, shapes
+from swelab.pool import request_schemas, run_server
 from swelab.sandbox.docker_images import UID
-from swelab.sandbox.remote_wire import BYTES, REQUEST
+from swelab.sandbox.remote_protocol import BYTES, REQUEST
 from tests.contract import bad_requests as bad
 from tests.contract import pool_servers
 from tests.contract.attacks import PATIENCE, until
@@ -59,15 +59,19 @@ def status_of(server, data, seconds=120):
 def requests_to(kind, server):
     path = "/container/exec" if kind == "node" else "/exec"
     which, prefix = (SANDBOX, "/container/") if kind == "node" else (LEASE, "/")
-    acts = shapes.acts(next(iter(which)))
+    acts = request_schemas.acts(next(iter(which)))
     good = {f"{prefix}{verb}": {**which, **rest} for verb, rest in REST.items()}
     shape = {f"{prefix}{verb}": acts[verb] for verb in REST}
     if kind == "node":
         good |= {"/container/create": {"tree": True}, "/container/renew": {"owner": "x", "containers": {}}}
-        shape |= {"/container/create": shapes.CREATE, "/container/renew": shapes.RENEW}
+        shape |= {"/container/create": request_schemas.CREATE, "/container/renew": request_schemas.RENEW}
     else:
         good |= {"/allocate": {"tree": True}, "/heartbeat": LEASE, "/cancel": {"request_id": "0" * 16}}
-        shape |= {"/allocate": shapes.ALLOCATE, "/heartbeat": shapes.HEARTBEAT, "/cancel": shapes.CANCEL}
+        shape |= {
+            "/allocate": request_schemas.ALLOCATE,
+            "/heartbeat": request_schemas.HEARTBEAT,
+            "/cancel": request_schemas.CANCEL,
+        }
     found = {}
     for each in (*good, "/healthz", "/status", "/metrics"):
         found |= bad.without_access(each, server.token)
@@ -117,7 +121,7 @@ def test_connections_that_never_ask_are_closed(servers):
     for server in servers.values():
         assert server.ask("/healthz")["ok"]
     for each in slow:
-        each.settimeout(serving.HEAD_SECONDS + PATIENCE)
+        each.settimeout(run_server.HEAD_SECONDS + PATIENCE)
         with contextlib.suppress(ConnectionResetError):
             assert each.recv(1) == b""
         each.close()

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from swelab import proxies
-from swelab.models.serving import free_port
+from swelab.jobs import proxies
+from swelab.models.serving.server import free_port
 from tests.contract.hosted_service import PRICE, Service
 from tests.json_service import json_service
 
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.real
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 ASK = """
 import json, os, sys, urllib.request
-from swelab.models.chat import ChatModel
-from swelab.models.fleet import generates
-from swelab.models.gateway import open_gateway
-from swelab.models.hosted import Talk
-from swelab.models.hosting import open_service
-from swelab.models.serving import Endpoint, _answers
+from swelab.models.chat.served_models import ChatModel
+from swelab.models.serving.fleet import generates
+from swelab.models.chat.gateway import open_gateway
+from swelab.models.chat.hosted import Talk
+from swelab.models.chat.open_hosted import open_service
+from swelab.models.serving.server import Endpoint, _answers
 from swelab.sandbox.docker_engine import Engine
 from pathlib import Path
 url, folder = sys.argv[1], Path(sys.argv[2])

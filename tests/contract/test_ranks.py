@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from swelab.records import InputError, read_jsonl, write_json, write_jsonl
-from swelab.sft.lengths import ChatTokenizer, stats
-from swelab.sft.ranks import Ranks, share
+from swelab.sft.rows.lengths import ChatTokenizer, stats
+from swelab.sft.train.ranks import Ranks, share
 from tests.contract.slurm import needed_cluster
 from tests.e2e.clone import command_on_slurm, make_clone
 from tests.toy_checkpoint import conversations, make_checkpoint

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from swelab import recipes
+from swelab.configs import recipes
+from swelab.files.json_streams import write_list
 from swelab.records import read_jsonl, write_bytes
-from swelab.streams import write_list
 from swelab.tasks import drill
 from tests.contract.ray_cluster import cluster
 

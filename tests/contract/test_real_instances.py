@@ -8,12 +8,12 @@ import tarfile
 
 import pytest
 
-from swelab import recipes
+from swelab.configs import recipes
 from swelab.records import read_json, read_jsonl, write_json
 from swelab.sandbox import Image, open_backend, sandbox_image
 from swelab.tasks.datasets_source import file_rows
-from swelab.tasks.history import prepare
-from swelab.tasks.leaks import check_image
+from swelab.tasks.image_history import prepare
+from swelab.tasks.image_leaks import check_image
 from tests.conftest import run_python
 from tests.contract.real_instances import CASES, files, make, tar
 

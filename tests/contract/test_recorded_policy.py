@@ -4,13 +4,13 @@ import tempfile
 
 import pytest
 
-from swelab import recipes
-from swelab.grading.shard import grade_shard
+from swelab.configs import recipes
+from swelab.grading.grading_stage import grade_shard
 from swelab.records import check, write_jsonl
-from swelab.rollouts import recorded
-from swelab.sft.dataset import build_dataset, load_verdicts
-from swelab.sft.lengths import ChatTokenizer
-from swelab.sft.styles import Style
+from swelab.rollouts.rollout_stage import recorded
+from swelab.sft.rows.dataset import build_dataset, load_verdicts
+from swelab.sft.rows.lengths import ChatTokenizer
+from swelab.sft.rows.styles import Style
 from swelab.tasks.checkout import RepoStore, gold_patch
 from tests.toy_checkpoint import make_checkpoint
 from tests.unit.recorded_runs import mini, trajectory, write_mini, write_run

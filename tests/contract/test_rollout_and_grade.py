@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from swelab.grading.grade import grade
-from swelab.grading.report import build_report
+from swelab.grading.harness.grade import grade
+from swelab.grading.swebench_report import build_report
 from swelab.models import ModelLost
-from swelab.models.scripted import ScriptedModel, edit_command, gold_edit
+from swelab.models.chat.scripted import ScriptedModel, edit_command, gold_edit
 from swelab.records import InputError, check, read_json, read_jsonl, write_json
-from swelab.rollouts import attempt, roll_out
+from swelab.rollouts.rollout_stage import attempt, roll_out
 from swelab.sandbox import Limits, SandboxLost
 from swelab.tasks.checkout import RepoStore, git, gold_patch
 
@@ -115,7 +115,7 @@ def test_scripted_policy_fails_honestly(task, store, backend, tmp_path, shares, 
 def test_edit_command_makes_exactly_the_edit(tmp_path, before, after):
     import subprocess
 
-    from swelab.models.scripted import Edit
+    from swelab.models.chat.scripted import Edit
 
     for lead in ([], ["first", "    second"]):
         path = tmp_path / "f.txt"

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.real
 SNAKEFILE = """
 import sys
 sys.path.insert(0, {root!r})
-from swelab.run_display import INTO_LOG, take_over
+from swelab.console.run_display import INTO_LOG, take_over
 shell.prefix(
     ("" if workflow.output_settings.verbose else INTO_LOG).replace("{{", "{{{{").replace("}}", "}}}}")
     + "export PYTHONPATH={root} PATH={bin}:$PATH; "
@@ -38,7 +38,7 @@ rule try:
 """
 JOB = """
 import sys, time
-from swelab.console import Progress, run_script
+from swelab.console.terminal import Progress, run_script
 from swelab.records import InputError
 
 def main():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from swelab.sandbox import SandboxLost, open_backend
-from swelab.sandbox.watch import process_tree
+from swelab.sandbox.resource_limits import process_tree
 from tests.conftest import ROOT
 from tests.contract.attacks import SHORT, processes_with, program, text, token, until
 

@@ -18,9 +18,9 @@ from swelab.sandbox import (
     ImageMissing,
     Limits,
     SandboxLost,
-    docker_lane,
+    container_owner,
+    docker_container,
     open_backend,
-    owner,
     reap,
     sandbox_image,
 )
@@ -148,7 +148,7 @@ def _resident(pid):
 
 
 def test_the_wall_holds_when_the_container_does_not_answer(engine, docker, tree, monkeypatch):
-    monkeypatch.setattr(docker_lane, "_LATE_SECONDS", 1.0)
+    monkeypatch.setattr(docker_container, "_LATE_SECONDS", 1.0)
     with docker.start(tree, limits=SHORT) as box:
         init = int(engine.docker("inspect", "--format", "{{.State.Pid}}", box._lanes[0].id))
         os.kill(init, signal.SIGSTOP)
@@ -180,11 +180,13 @@ def test_the_reaper_takes_what_has_lost_its_owner_and_nothing_else(engine, docke
     engine.docker("pause", orphan)
     name = docker._images.prepared(docker.engine, image).id
     foreign = engine.docker("run", "--detach", "--network=none", name, "sleep", "600")
-    elsewhere = owner.labels()[owner.OWNER].replace(owner.this_process()["machine"] or "host", "another")
-    elsewhere = elsewhere.replace(owner.this_process()["boot"], "another-boot")
+    elsewhere = container_owner.labels()[container_owner.OWNER].replace(
+        container_owner.this_process()["machine"] or "host", "another"
+    )
+    elsewhere = elsewhere.replace(container_owner.this_process()["boot"], "another-boot")
     run = ("run", "--detach", "--network=none")
     labelled = [
-        engine.docker(*run, "--label", f"{owner.OWNER}={label}", name, "sleep", "99")
+        engine.docker(*run, "--label", f"{container_owner.OWNER}={label}", name, "sleep", "99")
         for label in (elsewhere, "{not json")
     ]
     with docker.start(tree, limits=SHORT) as ours:
@@ -225,5 +227,5 @@ def test_what_an_engine_is_told_about_a_container(engine, docker, tree):
     assert "no-new-privileges" in host["SecurityOpt"] and host["AutoRemove"] and not host["Privileged"]
     assert host["PidsLimit"] == SHORT.processes + 4 and host["Binds"] is None
     assert host["Memory"] == SHORT.memory_bytes + SHORT.disk_bytes + SHORT.shm_bytes == host["MemorySwap"]
-    assert {owner.OWNER, owner.RUN} <= config["Labels"].keys()
+    assert {container_owner.OWNER, container_owner.RUN} <= config["Labels"].keys()
     assert {mount["Type"] for mount in told["Mounts"]} == {"volume"}

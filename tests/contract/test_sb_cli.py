@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from swelab import recipes
-from swelab.grading.gate import validate
-from swelab.grading.report import build_report, validation
-from swelab.grading.shard import Bench
-from swelab.grading.spec import read_spec
-from swelab.journal import Journal
+from swelab.configs import recipes
+from swelab.grading.grading_stage import Bench
+from swelab.grading.harness.spec import read_spec
+from swelab.grading.swebench_report import build_report, validation
+from swelab.grading.validation.validate_tasks import validate
+from swelab.jobs.journal import Journal
 from swelab.records import InputError, check, read_jsonl, write_json
 from swelab.scores.score import score as scored
 from swelab.service import Refused, ServiceError, submission
@@ -24,7 +24,7 @@ from swelab.service.sb_cli import Benchmark, SbCli
 from swelab.service.submission import Waiting, judge, sendable
 from swelab.tasks.checkout import RepoStore
 from swelab.tasks.datasets_source import make_tasks
-from swelab.tasks.rows import load_tasks
+from swelab.tasks.task_rows import load_tasks
 from tests.conftest import run_python
 from tests.contract.sb_service import KEY, Service, serving
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from swelab import recipes
-from swelab.difficulty import MARKS, rate_tasks
+from swelab.configs import recipes
 from swelab.models import ContextLimit, ServingError
-from swelab.models.chat import ChatModel
-from swelab.models.fleet import serve_fleet
-from swelab.models.serving import Endpoint, free_port, serve
+from swelab.models.chat.served_models import ChatModel
+from swelab.models.serving.fleet import serve_fleet
+from swelab.models.serving.server import Endpoint, free_port, serve
 from swelab.records import InputError
+from swelab.tasks.difficulty import MARKS, rate_tasks
 from tests.contract.attacks import writers
 from tests.toy_checkpoint import CONTEXT, make_adapter, make_checkpoint, merge_adapter
 
@@ -36,8 +36,8 @@ SIZES = {"context_length": CONTEXT, "max_total_tokens": 8 * CONTEXT, "max_runnin
 PARENT = """
 import sys, time
 from pathlib import Path
-from swelab import tether
-from swelab.models.serving import serve
+from swelab.jobs import child_process
+from swelab.models.serving.server import serve
 folder = Path(sys.argv[1])
 if sys.argv[2] == "group":
     tether.has_namespaces = lambda: False

@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from swelab.journal import Journal, lock
-from swelab.provenance import code_identity
+from swelab.jobs.journal import Journal, lock
+from swelab.jobs.provenance import code_identity
 from swelab.records import InputError, read_json, share_with_group, write_json
 
 pytestmark = [

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from swelab.grading.attempt_text import plain
-from swelab.grading.kept import PROGRAM
-from swelab.grading.shard import grade_shard
+from swelab.grading.grading_stage import grade_shard
+from swelab.grading.kept_runs import PROGRAM
 from swelab.records import write_json, write_jsonl
 from swelab.tasks.checkout import RepoStore, gold_patch
 from tests.conftest import ROOT

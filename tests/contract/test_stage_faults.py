@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from swelab.journal import read_journal
+from swelab.jobs.journal import read_journal
 from swelab.records import read_jsonl, write_jsonl
 from swelab.scores.recompute import verify
 from tests.contract.small_run import STEPS, run_all, run_step, write_recipes

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from swelab import recipes
 from swelab.agents.swe_agent_program import AgentFailed
-from swelab.batch_rollouts import roll_out_batch
-from swelab.losses import ShardLost
+from swelab.configs import recipes
+from swelab.jobs.losses import ShardLost
 from swelab.models import BudgetSpent
 from swelab.records import InputError, check, read_json, write_json
-from swelab.tasks.locks import kept_tasks
+from swelab.rollouts.swe_agent_rollouts import roll_out_batch
+from swelab.tasks.validation_lock import kept_tasks
 from tests.conftest import ROOT, run_python
 from tests.contract.attacks import processes_with, until
 from tests.contract.hosted_service import PRICE, Service

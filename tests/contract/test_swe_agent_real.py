@@ -9,11 +9,11 @@ import subprocess
 
 import pytest
 
-from swelab import recipes
-from swelab.batch_rollouts import roll_out_batch
-from swelab.grading.grade import grade
+from swelab.configs import recipes
+from swelab.grading.harness.grade import grade
 from swelab.models import BudgetSpent
 from swelab.records import InputError, check, write_json
+from swelab.rollouts.swe_agent_rollouts import roll_out_batch
 from swelab.sandbox import Image, Limits, open_backend
 from swelab.tasks.checkout import RepoStore
 from tests.contract.planned_model import KEY, planned_model

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from swelab.records import read_json, read_jsonl, write_jsonl
-from swelab.sft.step_states import last_step
+from swelab.sft.train.step_states import last_step
 from tests.toy_checkpoint import conversations, make_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,7 +104,7 @@ def test_a_trainer_that_fails_is_one_line(made):
 def test_a_checkpoint_whose_readers_disagree_is_refused(made, tmp_path):
     import shutil
 
-    from swelab.sft.parity import ParityError, check_parity
+    from swelab.sft.train.checkpoint_parity import ParityError, check_parity
 
     folder = tmp_path / "checkpoint"
     shutil.copytree(made / "one" / "checkpoint", folder)
@@ -125,7 +125,7 @@ def test_a_checkpoint_whose_readers_disagree_is_refused(made, tmp_path):
 
 
 def test_a_content_that_begins_with_a_newline_is_counted_not_refused(made, tmp_path):
-    from swelab.sft.parity import check_parity
+    from swelab.sft.train.checkpoint_parity import check_parity
 
     rows = conversations(2)
     rows[1]["messages"][3]["content"] = "\n\nexit 0"

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from swelab import recipes
-from swelab.sft.memory import estimate
+from swelab.configs import recipes
+from swelab.sft.train.memory import estimate
 
 CONFIG = {
     "vocab_size": 4096,

@@ -9,13 +9,13 @@ import pytest
 from omegaconf import OmegaConf
 from safetensors.numpy import load_file
 
-from swelab import recipes
+from swelab.configs import recipes
 from swelab.records import read_json, write_jsonl
-from swelab.sft.ranks import ranks_of, recipe_of
-from swelab.sft.run_plan import plan_run
-from swelab.sft.torchtune_bridge import STEPS, step_rows, write_config
-from swelab.sft.torchtune_run import configuration
-from swelab.sft.training import check_inputs, stage
+from swelab.sft.train.ranks import ranks_of, recipe_of
+from swelab.sft.train.run_plan import plan_run
+from swelab.sft.train.torchtune_bridge import STEPS, step_rows, write_config
+from swelab.sft.train.trainer_process import configuration
+from swelab.sft.train.training import check_inputs, stage
 from tests.toy_checkpoint import conversations, make_checkpoint
 
 TRAIN = {
@@ -149,8 +149,8 @@ def test_preference_learning_widens_the_margin(trained):
 def test_pairs_are_read_as_torchtunes_own_dataset_reads_them(trained):
     from torchtune.datasets import preference_dataset
 
-    from swelab.sft.parity import _instantiate
-    from swelab.sft.weighted import pair_dataset
+    from swelab.sft.train.checkpoint_parity import _instantiate
+    from swelab.sft.train.torchtune_datasets import pair_dataset
 
     settings = OmegaConf.load(trained / "dpo whole" / "c.yaml")
     tokenizer, data = _instantiate(settings.tokenizer), str(trained / "pairs.jsonl")

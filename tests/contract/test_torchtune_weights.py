@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from swelab.records import read_json, read_jsonl, write_json, write_jsonl
-from swelab.sft.chat_template import PlainRows
-from swelab.sft.lengths import ChatTokenizer
+from swelab.sft.rows.chat_template import PlainRows
+from swelab.sft.rows.lengths import ChatTokenizer
 from tests.toy_checkpoint import conversations, make_checkpoint
 from tests.unit.test_sft_selection import TEMPLATE
 
@@ -49,16 +49,16 @@ def rows():
 
 
 def test_labels_are_those_that_were_measured(base, tmp_path):
-    from swelab.sft.parity import _own_tokenizer
-    from swelab.sft.torchtune_bridge import torchtune_config
-    from swelab.sft.weighted import chat_dataset
+    from swelab.sft.train.checkpoint_parity import _own_tokenizer
+    from swelab.sft.train.torchtune_bridge import torchtune_config
+    from swelab.sft.train.torchtune_datasets import chat_dataset
 
     write_jsonl(tmp_path / "data.jsonl", rows())
     train = {**RECIPE["train"], "device": "cpu", "dtype": "fp32", "betas": [0.9, 0.999], "weight_decay": 0}
     train |= {"seed": 0, "gradient_accumulation_steps": 1, "clip_grad_norm": 1.0, "compile": False}
     train |= {"activation_checkpointing": False}
     config = torchtune_config(base, tmp_path / "data.jsonl", tmp_path, train)
-    assert config["dataset"].pop("_component_") == "swelab.sft.weighted.chat_dataset"
+    assert config["dataset"].pop("_component_") == "swelab.sft.train.torchtune_datasets.chat_dataset"
     data = chat_dataset(_own_tokenizer(base, config), **config["dataset"])
     assert len(data) == 16
     plain, tokenizer = PlainRows(base), ChatTokenizer(base)

@@ -10,16 +10,16 @@ import torch
 import yaml
 from omegaconf import OmegaConf
 
-from swelab import recipes
+from swelab.configs import recipes
 from swelab.records import read_json, read_jsonl, write_jsonl
-from swelab.sft.metrics import read_metrics, read_table
-from swelab.sft.planned import torchtune_batch, trl_batch
-from swelab.sft.plots import plot
-from swelab.sft.run_plan import plan_run
-from swelab.sft.step_log import METRICS
-from swelab.sft.token_rows import TokenRows
-from swelab.sft.torchtune_run import COMMANDS
-from swelab.sft.training import check_inputs
+from swelab.sft.train.metrics import read_metrics, read_table
+from swelab.sft.train.planned_batches import torchtune_batch, trl_batch
+from swelab.sft.train.plots import plot
+from swelab.sft.train.run_plan import plan_run
+from swelab.sft.train.step_log import METRICS
+from swelab.sft.train.token_rows import TokenRows
+from swelab.sft.train.trainer_process import COMMANDS
+from swelab.sft.train.training import check_inputs
 from tests.toy_checkpoint import conversations, make_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,12 +70,12 @@ def run(made, trainer, how):
     COMMANDS[trainer](made / "toy", made / "data.jsonl", recipe, plan, work)
     torch.manual_seed(0)
     if trainer == "trl":
-        from swelab.sft.trl_worker import train
+        from swelab.sft.train.trl_worker import train
 
         train(read_json(work / "config.json"))
     else:
-        from swelab.sft.step_states import StepStates
-        from swelab.sft.torchtune_process import train
+        from swelab.sft.train.step_states import StepStates
+        from swelab.sft.train.torchtune_worker import train
 
         train(
             "full_finetune_single_device", OmegaConf.load(work / "config.yaml"), StepStates(work / "steps", 0)

@@ -59,7 +59,7 @@ def test_what_changes_no_result_re_runs_nothing(chain):
     ):
         path = chain / "configs" / name
         path.write_text(path.read_text() + "\n# a remark\n")
-    for name in ("swelab/agents/mini.py", "swelab/sft/torchtune_bridge.py", "scripts/rollout.py"):
+    for name in ("swelab/agents/mini.py", "swelab/sft/train/torchtune_bridge.py", "scripts/rollout.py"):
         path = chain / name
         path.write_text(path.read_text() + "\n# a remark\n")
     assert planned(chain) == {}

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from swelab import recipes
-from swelab.sft.ranks import ranks_of, share
-from swelab.sft.torchtune_bridge import base_model
+from swelab.configs import recipes
+from swelab.sft.train.ranks import ranks_of, share
+from swelab.sft.train.torchtune_bridge import base_model
 from tests.e2e.clone import ROOT, make_clone
 
 QWEN_7B = {

@@ -14,20 +14,20 @@ import os
 import random
 from pathlib import Path
 
-from swelab import recipes
-from swelab.grading.archive import Archive
-from swelab.grading.report import build_report, validation
-from swelab.job_runs import SUFFIX
-from swelab.predictions import collect
-from swelab.provenance import Stage
+from swelab.configs import recipes
+from swelab.console.job_runs import SUFFIX
+from swelab.files.json_streams import Spool, write_object
+from swelab.grading.run_cache import Archive
+from swelab.grading.swebench_report import build_report, validation
+from swelab.jobs.provenance import Stage
+from swelab.jobs.shards import sample_of, sample_suffix
 from swelab.records import check, digest, read_checked, write_json, write_jsonl
+from swelab.rollouts.predictions import collect
+from swelab.rollouts.token_usage import usage_of, watched
 from swelab.scores.score import score
 from swelab.scores.trail import trail_record
 from swelab.scores.verified import score_experiment
-from swelab.shards import sample_of, sample_suffix
-from swelab.streams import Spool, write_object
-from swelab.tasks.locks import read_kept
-from swelab.usage import usage_of, watched
+from swelab.tasks.validation_lock import read_kept
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = {

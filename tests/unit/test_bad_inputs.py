@@ -9,8 +9,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from swelab import recipes
-from swelab.console import run_script
+from swelab.configs import recipes
+from swelab.console.terminal import run_script
 from swelab.records import InputError
 
 ROW = {
@@ -203,8 +203,8 @@ def test_trajectories(refuse, tmp_path, content, words):
 
 
 def test_a_byte_order_mark_is_passed_over(tmp_path):
-    from swelab.predictions import load_predictions
-    from swelab.tasks.rows import load_tasks
+    from swelab.rollouts.predictions import load_predictions
+    from swelab.tasks.task_rows import load_tasks
 
     for text, read in ((rows(), load_tasks), (predictions(), load_predictions)):
         assert len(read(write(tmp_path / "x.json", b"\xef\xbb\xbf" + text.encode()))) == 1
@@ -218,7 +218,7 @@ def test_numbers_with_an_exponent(tmp_path, text, value):
 
 
 def test_what_pandas_writes_for_nothing(tmp_path):
-    from swelab.row_files import read_rows
+    from swelab.files.dataset_files import read_rows
 
     table = pyarrow.table({"instance_id": ["a"], "hints": [float("nan")], "n": [1.5]})
     pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from swelab import recipes
+from swelab.configs import recipes
 from swelab.records import InputError
-from swelab.sft.base_corpus import World, defined
+from swelab.sft.demo_model.base_corpus import World, defined
 from swelab.tasks import drill
 from swelab.tasks.split import side_of
 
@@ -47,7 +47,7 @@ def test_the_split_of_the_text_is_the_split_of_the_tasks():
 
 
 def test_no_heldout_function_and_no_agent_turn_in_the_text(world, archive):
-    from swelab.sft.base_model import VOCABULARY_DOCUMENTS
+    from swelab.sft.demo_model.base_model import VOCABULARY_DOCUMENTS
 
     recipe = recipes.named("model", "tiny")
     heldout = {
@@ -75,7 +75,7 @@ def test_archive_that_is_none(world):
 
 @pytest.fixture(scope="module")
 def made(world, tmp_path_factory):
-    from swelab.sft.base_model import make_base_model
+    from swelab.sft.demo_model.base_model import make_base_model
 
     folders = [tmp_path_factory.mktemp("model") for _ in range(2)]
     return folders, [make_base_model(RECIPE, world, folder) for folder in folders]
@@ -105,10 +105,10 @@ def test_transformers_and_torchtune_agree_on_the_model(made, monkeypatch):
     """Through the checks that every fine-tuned checkpoint passes."""
     import torch
 
-    from swelab.sft.lengths import same_vocabulary
-    from swelab.sft.parity import compare_logits
-    from swelab.sft.torchtune_bridge import torchtune_config
-    from swelab.weights import check_weights
+    from swelab.files.weights import check_weights
+    from swelab.sft.rows.lengths import same_vocabulary
+    from swelab.sft.train.checkpoint_parity import compare_logits
+    from swelab.sft.train.torchtune_bridge import torchtune_config
 
     folder = made[0][0]
     assert check_weights(folder)["architectures"] == ["Qwen2ForCausalLM"]

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from swelab.models import ContextLimit, ModelLost, ServingError, chat
-from swelab.models.chat import ChatModel
-from swelab.models.serving import Endpoint, free_port
+from swelab.models import ContextLimit, ModelLost, ServingError
+from swelab.models.chat import served_models
+from swelab.models.chat.served_models import ChatModel
+from swelab.models.serving.server import Endpoint, free_port
 from swelab.records import InputError
 from tests.json_service import json_service
 
@@ -49,7 +50,7 @@ def fault(status, message):
 @pytest.fixture
 def service(monkeypatch):
     """A service whose `script` is the list of answers to come; `requests` are those it got."""
-    monkeypatch.setattr(chat, "LONGEST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(served_models, "LONGEST_WAIT_SECONDS", 0.01)
 
     def reply(path, headers, body):
         server.requests.append((path, headers["Authorization"], body))
@@ -98,13 +99,13 @@ def test_passing_faults_are_tried_again(service, status):
 
 
 def test_faults_that_stay_lose_the_model(service):
-    service.script = [fault(503, "busy")] * chat.ATTEMPTS
-    with pytest.raises(ModelLost, match=f"no answer in {chat.ATTEMPTS} attempts: busy"):
+    service.script = [fault(503, "busy")] * served_models.ATTEMPTS
+    with pytest.raises(ModelLost, match=f"no answer in {served_models.ATTEMPTS} attempts: busy"):
         model(service).query(ISSUE)
 
 
 def test_no_connection_loses_the_model(monkeypatch):
-    monkeypatch.setattr(chat, "LONGEST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(served_models, "LONGEST_WAIT_SECONDS", 0.01)
     with pytest.raises(ModelLost):
         ChatModel(Endpoint(f"http://127.0.0.1:{free_port()}/v1", "", "toy"), SCAFFOLD, SAMPLING).query(ISSUE)
 

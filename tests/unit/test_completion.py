@@ -8,8 +8,9 @@ from functools import partial
 import pytest
 
 from swelab.models import policy as policies
-from swelab.models.adapters import adapter_flags, check_name, named_adapters
-from swelab.models.by_hand import (
+from swelab.models.serving.complete_checkpoint import completed, longest_context
+from swelab.models.serving.lora import adapter_flags, check_name, named_adapters
+from swelab.models.serving.serve_by_hand import (
     chosen_key,
     hold,
     is_loopback,
@@ -17,8 +18,7 @@ from swelab.models.by_hand import (
     serve_by_hand,
     sglang_options,
 )
-from swelab.models.completion import completed, longest_context
-from swelab.models.serving import Endpoint
+from swelab.models.serving.server import Endpoint
 from swelab.records import InputError
 from tests.toy_checkpoint import make_adapter, make_checkpoint
 

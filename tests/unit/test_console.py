@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from swelab.console import Progress, clock, run_script
-from swelab.job_runs import read_runs
+from swelab.console.job_runs import read_runs
+from swelab.console.terminal import Progress, clock, run_script
 from swelab.records import InputError
 
 
@@ -76,7 +76,7 @@ def test_faults_are_one_line(error, text, capsys):
 
 def test_the_log_repeats_standard_error(tmp_path):
     log = tmp_path / "log"
-    code = "from swelab.console import run_script, fail; run_script(lambda: fail('no'))"
+    code = "from swelab.console.terminal import run_script, fail; run_script(lambda: fail('no'))"
     done = subprocess.run(
         [sys.executable, "-c", code], env={"SWELAB_LOG": str(log)}, capture_output=True, text=True
     )
@@ -87,7 +87,7 @@ def test_every_run_of_a_job_is_noted_next_to_its_log(tmp_path):
     log = tmp_path / "grade" / "p" / "s" / "000of001.log"
     log.parent.mkdir(parents=True)
     for ending in ("fail('no')", "None", "1 / 0"):
-        code = f"from swelab.console import run_script, fail; run_script(lambda: {ending})"
+        code = f"from swelab.console.terminal import run_script, fail; run_script(lambda: {ending})"
         subprocess.run([sys.executable, "-c", code], env={"SWELAB_LOG": str(log)}, capture_output=True)
     with log.with_name("000of001.runs.jsonl").open("a") as file:
         file.write('{"started": "20')
@@ -119,7 +119,7 @@ def test_a_job_of_a_run_that_draws_tells_how_far_it_is(tmp_path, monkeypatch):
 
 def test_what_goes_into_the_log_already_is_not_written_twice(tmp_path):
     log = tmp_path / "log"
-    code = "from swelab.console import run_script, fail; run_script(lambda: fail('no'))"
+    code = "from swelab.console.terminal import run_script, fail; run_script(lambda: fail('no'))"
     with open(log, "w") as stream:
         subprocess.run([sys.executable, "-c", code], env={"SWELAB_LOG": str(log)}, stderr=stream)
     assert log.read_text() == "error: no\n"

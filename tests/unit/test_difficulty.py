@@ -7,12 +7,14 @@ import pytest
 import yaml
 
 from scripts import rate_difficulty
-from swelab import recipes, workers
-from swelab.difficulty import Ratings, rate_tasks, read_word
-from swelab.losses import ShardLost
-from swelab.models import BudgetSpent, chat
+from swelab.configs import recipes
+from swelab.jobs import thread_pool
+from swelab.jobs.losses import ShardLost
+from swelab.models import BudgetSpent
+from swelab.models.chat import served_models
 from swelab.records import Fault, InputError, check, read_jsonl, write_json
 from swelab.tasks.criteria import read_ratings
+from swelab.tasks.difficulty import Ratings, rate_tasks, read_word
 from tests.json_service import json_service
 from tests.unit.test_chat import answer, fault
 from tests.unit.test_forge_datasets import row
@@ -23,8 +25,8 @@ RATER = recipes.named("rater", "difficulty")
 @pytest.fixture
 def service(monkeypatch):
     """A service that finds its answers in `script` by a word of the issue; `asked` is what it got."""
-    monkeypatch.setattr(chat, "LONGEST_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(workers, "RETRY_SECONDS", (0.01,))
+    monkeypatch.setattr(served_models, "LONGEST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(thread_pool, "RETRY_SECONDS", (0.01,))
 
     lock = threading.Lock()
 

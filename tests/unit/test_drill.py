@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from swelab import recipes
-from swelab.models.sed import substitution
+from swelab.configs import recipes
+from swelab.models.chat.sed_edit import substitution
 from swelab.records import InputError, check
 from swelab.tasks import drill
 from swelab.tasks.checkout import unpack

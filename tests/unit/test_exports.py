@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from swelab import recipes
-from swelab.exports import LISTS, ROWS, export
-from swelab.images.names import parse
+from swelab.configs import recipes
+from swelab.images.image_names import parse
 from swelab.records import InputError, write_json
 from swelab.tasks.datasets_source import make_tasks
-from swelab.tasks.rows import load_tasks
+from swelab.tasks.exports import LISTS, ROWS, export
+from swelab.tasks.task_rows import load_tasks
 from tests.at_hand import DATA, needs_rows
 from tests.unit.test_forge_datasets import row
 from tests.unit.test_subsets import patch, real_rows

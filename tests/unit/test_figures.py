@@ -4,31 +4,31 @@ import re
 
 import pytest
 
-from swelab.scores import figures
+from swelab.scores.report import svg_charts
 
 
 @pytest.mark.parametrize("values", [{4: 1}, {0: 3, 1: 2}, {3: 1, 100_000: 1}, dict.fromkeys(range(900), 1)])
 def test_bins_hold_every_value_once(values):
-    edges, heights = figures.binned(values, 24)
+    edges, heights = svg_charts.binned(values, 24)
     assert sum(heights) == sum(values.values()) and len(heights) <= 26
     assert edges[0] <= min(values) and max(values) < edges[-1]
     assert len({high - low for low, high in zip(edges, edges[1:])}) == 1
-    assert "NaN" not in figures.histogram(values, "t", ("turns", "attempts"), mark=7)
+    assert "NaN" not in svg_charts.histogram(values, "t", ("turns", "attempts"), mark=7)
 
 
 @pytest.mark.parametrize("losses", [[1.0], [0.0, 0.0], [5.0, 0.001], [2.0, float("nan"), 1.0], [1.0] * 5000])
 def test_curves_are_drawn_whatever_the_losses(losses):
-    drawn = figures.curve(list(enumerate(losses, 1)), "t", ("step", "loss"))
+    drawn = svg_charts.curve(list(enumerate(losses, 1)), "t", ("step", "loss"))
     assert "nan" not in drawn and "inf" not in drawn
     points = re.search(r'<polyline[^>]* points="([^"]*)"', drawn)[1]
-    assert 0 < len(points.split()) // 2 <= figures.POINTS
+    assert 0 < len(points.split()) // 2 <= svg_charts.POINTS
 
 
 def test_ticks_are_round_and_inside():
-    assert figures.nice_ticks(0, 8.1) == [0, 2, 4, 6, 8]
-    assert figures.nice_ticks(0, 0.03) == [0, 0.01, 0.02, 0.03]
-    assert figures.nice_ticks(5, 5) == [5]
-    assert [figures.short(value) for value in (0.05, 0, 800, 9000, 12_000, 3e6)] == [
+    assert svg_charts.nice_ticks(0, 8.1) == [0, 2, 4, 6, 8]
+    assert svg_charts.nice_ticks(0, 0.03) == [0, 0.01, 0.02, 0.03]
+    assert svg_charts.nice_ticks(5, 5) == [5]
+    assert [svg_charts.short(value) for value in (0.05, 0, 800, 9000, 12_000, 3e6)] == [
         "0.05",
         "0",
         "800",
@@ -40,7 +40,7 @@ def test_ticks_are_round_and_inside():
 
 def test_axes_are_named_and_a_logarithmic_one_says_so():
     for losses, name in (([5.0, 0.001], "loss, log scale"), ([5.0, 4.0], "loss")):
-        drawn = figures.curve(list(enumerate(losses, 1)), "t", ("step", "loss"))
+        drawn = svg_charts.curve(list(enumerate(losses, 1)), "t", ("step", "loss"))
         assert f">{name}</text>" in drawn and ">step</text>" in drawn
-    drawn = figures.histogram({3: 1}, "t", ("turns", "attempts"))
+    drawn = svg_charts.histogram({3: 1}, "t", ("turns", "attempts"))
     assert ">turns</text>" in drawn and ">attempts</text>" in drawn

@@ -5,11 +5,11 @@ import threading
 
 import pytest
 
-from swelab import slurm
+from swelab.cluster import slurm
 from swelab.models import ServingError
-from swelab.models import fleet as fleets
-from swelab.models.fleet import Fleet, Server, serve_fleet, starts
-from swelab.models.serving import Endpoint
+from swelab.models.serving import fleet as fleets
+from swelab.models.serving.fleet import Fleet, Server, serve_fleet, starts
+from swelab.models.serving.server import Endpoint
 from swelab.records import InputError
 from tests.contract.attacks import until
 from tests.toy_checkpoint import make_checkpoint

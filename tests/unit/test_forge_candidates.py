@@ -15,7 +15,7 @@ REAL = HERE.parents[1] / "swelab" / "journal.py"
 
 @pytest.fixture
 def real() -> Source:
-    return Source("swelab/journal.py", REAL.read_bytes())
+    return Source("swelab/jobs/journal.py", REAL.read_bytes())
 
 
 def test_diffs_apply_with_git_and_reverse(real, tmp_path):

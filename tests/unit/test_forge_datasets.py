@@ -5,12 +5,12 @@ import json
 import pytest
 import yaml
 
-from swelab import recipes
-from swelab.exports import gold_prediction
+from swelab.configs import recipes
 from swelab.records import InputError, write_json
 from swelab.tasks.datasets_source import make_tasks
+from swelab.tasks.exports import gold_prediction
 from swelab.tasks.identity import Identities
-from swelab.tasks.rows import load_tasks
+from swelab.tasks.task_rows import load_tasks
 from tests.at_hand import DATA, needs_rows
 
 

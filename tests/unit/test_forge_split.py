@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from swelab.experiment import load_experiment, training_subsets
+from swelab.configs.experiment import load_experiment, training_subsets
 from swelab.records import InputError
 from swelab.tasks.disjoint import check_disjoint
 from swelab.tasks.identity import change

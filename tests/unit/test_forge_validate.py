@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from swelab import recipes
-from swelab.grading.logs import statuses
-from swelab.journal import Journal
+from swelab.configs import recipes
+from swelab.grading.harness.logs import statuses
+from swelab.jobs.journal import Journal
 from swelab.records import InputError, write_bytes, write_json
 from swelab.sandbox import BackendMissing, SandboxLost, open_backend
 from swelab.tasks.forge import rows as forge_rows
 from swelab.tasks.forge.archive import write_tar
 from swelab.tasks.forge.rows import make_tasks, open_repository
 from swelab.tasks.forge.validate import Validator
-from swelab.tasks.rows import load_tasks
 from swelab.tasks.split import side_of
+from swelab.tasks.task_rows import load_tasks
 
 pytestmark = pytest.mark.real
 

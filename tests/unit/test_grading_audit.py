@@ -2,7 +2,7 @@
 
 import pytest
 
-from swelab.grading.audit import dynamic, findings
+from swelab.grading.harness.audit import dynamic, findings
 
 
 @pytest.mark.parametrize(

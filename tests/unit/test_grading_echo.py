@@ -2,7 +2,7 @@
 
 import pytest
 
-from swelab.grading.echo import complaint, spoiled
+from swelab.grading.harness.mutated_rerun import complaint, spoiled
 
 SOURCE = """
 import unittest

@@ -2,9 +2,9 @@
 
 import pytest
 
-from swelab.grading.evidence import verdict
-from swelab.grading.guard import Guard
-from swelab.grading.spec import RunSpec
+from swelab.grading.harness.guard import Guard
+from swelab.grading.harness.spec import RunSpec
+from swelab.grading.harness.verdict import verdict
 
 FAIL, PASS = "tests/t.py::test_f", "tests/t.py::test_p"
 SPEC = RunSpec("i", (FAIL,), (PASS,), test_cmd="pytest")

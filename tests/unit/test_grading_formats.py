@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from swelab.grading.patches import refusal, touched_paths
-from swelab.grading.script import KEEPS_CODE, ends_in_pytest, instrumented
-from swelab.grading.spec import read_spec
+from swelab.grading.harness.patches import refusal, touched_paths
+from swelab.grading.harness.script import KEEPS_CODE, ends_in_pytest, instrumented
+from swelab.grading.harness.spec import read_spec
 from swelab.records import InputError
 from swelab.tasks.install_steps import without_installs
 from swelab.tasks.patch_text import reversed_patch

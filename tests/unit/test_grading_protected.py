@@ -2,7 +2,7 @@
 
 import pytest
 
-from swelab.grading.protected import is_protected, to_remove
+from swelab.grading.harness.protected import is_protected, to_remove
 
 TESTS = ["pkg/tests/test_a.py", "test_root.py", "tests/unit/test_b.py"]
 

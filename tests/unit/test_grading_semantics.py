@@ -8,10 +8,10 @@ from swebench import types
 from swebench.harness.grading import get_eval_report
 from swebench.harness.log_parsers import PARSER_REGISTRY
 
-from swelab.grading.evidence import verdict
-from swelab.grading.guard import wrap
-from swelab.grading.logs import Results, between, official_part, statuses
-from swelab.grading.spec import RunSpec
+from swelab.grading.harness.guard import wrap
+from swelab.grading.harness.logs import Results, between, official_part, statuses
+from swelab.grading.harness.spec import RunSpec
+from swelab.grading.harness.verdict import verdict
 from swelab.records import InputError
 from tests.conftest import run_python
 
@@ -234,5 +234,7 @@ def test_the_pytest_parser_is_swebenchs(tmp_path):
 
 def test_parsers_are_had_without_what_stands_around_them():
     heavy = "docker modal pandas datasets"
-    look = f"import sys, swelab.grading.logs; print([n for n in '{heavy}'.split() if n in sys.modules])"
+    look = (
+        f"import sys, swelab.grading.harness.logs; print([n for n in '{heavy}'.split() if n in sys.modules])"
+    )
     assert run_python("-c", look).stdout.strip() == "[]"

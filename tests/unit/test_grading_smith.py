@@ -5,9 +5,9 @@ import subprocess
 
 import pytest
 
-from swelab.grading.logs import statuses
-from swelab.grading.smith import BY_FILE, OWN, command, listed_tests, repository
-from swelab.grading.spec import read_spec
+from swelab.grading.harness.logs import statuses
+from swelab.grading.harness.spec import read_spec
+from swelab.grading.harness.swesmith_profiles import BY_FILE, OWN, command, listed_tests, repository
 from swelab.records import InputError
 from tests.at_hand import PEER, needs_peer
 from tests.conftest import BUG

@@ -7,58 +7,26 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOUNDATION = {
-    "records",
-    "recipes",
-    "journal",
-    "losses",
-    "proxies",
-    "console",
-    "job_runs",
-    "live_area",
-    "run_display",
-    "run_jobs",
-    "provenance",
-    "ray_workers",
-    "shards",
-    "streams",
-    "syntax",
-    "timings",
-    "workers",
-    "experiment",
-    "tether",
-    "weights",
-    "site",
-    "slurm",
-    "hub",
-    "row_files",
-}
+FOUNDATION = {"records", "configs", "console", "files", "jobs"}
 MAY_USE = {
-    "tasks": FOUNDATION | {"tasks", "images", "sandbox"},
+    "records": {"records"},
+    "files": {"records", "console", "files"},
+    "console": {"records", "console"},
+    "jobs": {"records", "console", "files", "jobs"},
+    "cluster": FOUNDATION | {"cluster", "sandbox"},
     "sandbox": {"records", "sandbox"},
     "pool": FOUNDATION | {"pool", "sandbox"},
     "images": FOUNDATION | {"images", "sandbox"},
-    "models": FOUNDATION | {"models"},
+    "models": FOUNDATION | {"models", "cluster"},
+    "tasks": FOUNDATION | {"tasks", "images", "models", "sandbox"},
     "agents": FOUNDATION | {"agents", "models", "sandbox"},
     "grading": FOUNDATION | {"grading", "images", "sandbox", "tasks"},
-    "trajectory_files": {"records"},
-    "recorded": {"records", "trajectory_files"},
-    "difficulty": FOUNDATION | {"models"},
-    "exports": FOUNDATION | {"grading", "images", "tasks"},
-    "recorded_rows": {"records", "row_files", "trajectory_files"},
-    "rollouts": FOUNDATION
-    | {"agents", "images", "models", "recorded", "sandbox", "tasks", "trajectory_files"},
-    "batch_rollouts": FOUNDATION
-    | {"agents", "batch_runner", "models", "recorded", "rollouts", "tasks", "trajectory_files"},
-    "batch_runner": FOUNDATION | {"agents", "models", "sandbox", "tasks"},
-    "sft": FOUNDATION | {"recorded", "sft", "tasks", "models", "trajectory_files"},
+    "rollouts": FOUNDATION | {"agents", "images", "models", "rollouts", "sandbox", "tasks"},
+    "sft": FOUNDATION | {"cluster", "models", "rollouts", "sft", "tasks"},
     "service": FOUNDATION | {"service"},
-    "probe": FOUNDATION | {"sandbox"},
-    "checkup": FOUNDATION | {"probe", "sandbox"},
-    "doctor": FOUNDATION | {"checkup"},
-    "scores": FOUNDATION | {"grading", "predictions", "scores", "tasks", "usage"},
+    "scores": FOUNDATION | {"grading", "rollouts", "scores", "tasks"},
 }
-TORCH_ROOMS = ("swelab/sft/", "swelab/rl/", "swelab/models/shims/")
+TORCH_ROOMS = ("swelab/sft/", "swelab/rl/", "swelab/models/serving/shims/")
 BY_HAND = (
     "serve",
     "reap",

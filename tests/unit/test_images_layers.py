@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from swelab.images.faults import ImageBroken
+from swelab.images.compose_root import compose
+from swelab.images.errors import ImageBroken
 from swelab.images.layers import unpack
-from swelab.images.roots import compose
-from swelab.sandbox.images import inside
+from swelab.sandbox.pulled_images import inside
 from tests.contract.registry import entry, files, layer, tar
 
 

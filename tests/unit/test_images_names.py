@@ -2,7 +2,7 @@
 
 import pytest
 
-from swelab.images.names import behind, is_file, parse
+from swelab.images.image_names import behind, is_file, parse
 from swelab.records import InputError
 
 DIGEST = "sha256:" + "a" * 64

@@ -2,7 +2,7 @@
 
 import pytest
 
-from swelab.row_files import read_rows
+from swelab.files.dataset_files import read_rows
 from swelab.tasks.install_steps import preparation, without_installs
 from swelab.tasks.published_rows import read_row
 from tests.at_hand import DATA, needs_rows

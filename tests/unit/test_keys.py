@@ -6,9 +6,10 @@ import time
 import httpx
 import pytest
 
-from swelab.models import faults, keys
-from swelab.models.faults import read_fault
-from swelab.models.keys import Key, KeyRing, read_keys
+from swelab.models.billing import api_keys
+from swelab.models.billing.api_keys import Key, KeyRing, read_keys
+from swelab.models.chat import litellm_errors
+from swelab.models.chat.litellm_errors import read_fault
 from swelab.records import InputError
 
 
@@ -49,7 +50,7 @@ def test_tokens_are_spaced_by_what_they_were():
 
 
 def test_a_burst_of_refusals_is_one_strike(monkeypatch):
-    monkeypatch.setattr(keys, "FIRST_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr(api_keys, "FIRST_PAUSE_SECONDS", 0.2)
     made, (key,), _ = ring()
     burst = [made.enter(key, 0) for _ in range(16)]
     for each in burst:
@@ -103,14 +104,14 @@ def wrapped(cause):
 
 def test_faults_are_read_from_the_exchange_behind_an_exception():
     told = read_fault(wrapped(Vendor("slow \x1b[31m secret-7 " * 40)), "secret-7")
-    assert (told.kind, told.wait, told.charged) == (faults.BUSY, 3, False)
+    assert (told.kind, told.wait, told.charged) == (litellm_errors.BUSY, 3, False)
     assert len(told.text) < 220 and "secret-7" not in told.text and "\x1b" not in told.text
     for cause, kind, charged in (
-        (httpx.ConnectError("refused"), faults.PASSING, False),
-        (httpx.PoolTimeout("full"), faults.PASSING, False),
-        (httpx.ReadTimeout("stall"), faults.UNSURE, True),
-        (httpx.RemoteProtocolError("cut"), faults.UNSURE, True),
-        (KeyError("usage"), faults.UNSURE, True),
+        (httpx.ConnectError("refused"), litellm_errors.PASSING, False),
+        (httpx.PoolTimeout("full"), litellm_errors.PASSING, False),
+        (httpx.ReadTimeout("stall"), litellm_errors.UNSURE, True),
+        (httpx.RemoteProtocolError("cut"), litellm_errors.UNSURE, True),
+        (KeyError("usage"), litellm_errors.UNSURE, True),
     ):
         found = read_fault(wrapped(cause), None)
         assert (found.kind, found.charged) == (kind, charged), cause
@@ -119,14 +120,14 @@ def test_faults_are_read_from_the_exchange_behind_an_exception():
 @pytest.mark.parametrize(
     "status, body, kind",
     [
-        (500, "rate limit", faults.PASSING),
-        (504, "", faults.UNSURE),
-        (403, "credit balance is too low", faults.QUOTA),
-        (403, "not allowed", faults.KEY),
-        (400, "You have reached your specified API usage limits.", faults.QUOTA),
-        (400, "This model's maximum context length is 8192 tokens.", faults.OVERFLOWED),
-        (422, "temperature", faults.WRONG),
-        (301, "moved", faults.WRONG),
+        (500, "rate limit", litellm_errors.PASSING),
+        (504, "", litellm_errors.UNSURE),
+        (403, "credit balance is too low", litellm_errors.QUOTA),
+        (403, "not allowed", litellm_errors.KEY),
+        (400, "You have reached your specified API usage limits.", litellm_errors.QUOTA),
+        (400, "This model's maximum context length is 8192 tokens.", litellm_errors.OVERFLOWED),
+        (422, "temperature", litellm_errors.WRONG),
+        (301, "moved", litellm_errors.WRONG),
     ],
 )
 def test_a_status_and_its_words_tell_the_kind(status, body, kind):

@@ -10,17 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from swelab.models import BudgetSpent, ledger
-from swelab.models.ledger import CUT_OFF, PAID, REFUSED, UNSURE, Ledger, dollars, told
-from swelab.models.meter import Meter
-from swelab.models.prices import NANO, Price, Usage, nano, price_of
+from swelab.models import BudgetSpent
+from swelab.models.billing import ledger
+from swelab.models.billing.call_meter import Meter
+from swelab.models.billing.ledger import CUT_OFF, PAID, REFUSED, UNSURE, Ledger, dollars, told
+from swelab.models.billing.prices import NANO, Price, Usage, nano, price_of
 from swelab.records import InputError
 from tests.conftest import ROOT
 
 CENT = NANO // 100
 SPENDER = """
 import sys, threading, random, time
-from swelab.models import BudgetSpent, ledger
+from swelab.models import BudgetSpent
+from swelab.models.billing import ledger
 ledger.LOOK_AGAIN_SECONDS = 0.01
 book = ledger.Ledger(sys.argv[1], float(sys.argv[2]))
 def spend(seed):

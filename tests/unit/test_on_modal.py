@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from swelab.files.weights import identity
 from swelab.records import InputError
-from swelab.sft.on_modal import APP, Modal, ModalError, find_modal, train_on_modal, tune_on_modal
-from swelab.weights import identity
+from swelab.sft.train.on_modal import APP, Modal, ModalError, find_modal, train_on_modal, tune_on_modal
 from tests.conftest import ROOT
 from tests.toy_checkpoint import make_checkpoint
 

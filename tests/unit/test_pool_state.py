@@ -5,10 +5,10 @@ import errno
 
 import pytest
 
-from swelab.pool.http import Conflict
-from swelab.pool.once import Once
+from swelab.pool.idempotency import Once
+from swelab.pool.lease_store import Store
 from swelab.pool.pool import Pool, PoolLimits
-from swelab.pool.store import Store
+from swelab.pool.server_http import Conflict
 from swelab.records import InputError
 from swelab.sandbox import (
     EngineDown,
@@ -19,7 +19,7 @@ from swelab.sandbox import (
     SandboxLost,
     open_backend,
 )
-from swelab.sandbox.remote_wire import NoPlace, NotReached, Refused, error_record, find_token, told_error
+from swelab.sandbox.remote_protocol import NoPlace, NotReached, Refused, error_record, find_token, told_error
 
 
 def test_work_is_done_once_for_an_id_also_when_who_asked_goes_away():

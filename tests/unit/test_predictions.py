@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from swelab.predictions import load_predictions, merge_folders
 from swelab.records import InputError
+from swelab.rollouts.predictions import load_predictions, merge_folders
 from tests.conftest import run_python
 from tests.unit.recorded_runs import PATCH, trajectory, write_run
 

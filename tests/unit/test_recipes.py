@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from swelab import recipes
-from swelab.experiment import load_experiment, shard_paths, training_runs
+from swelab.configs import recipes
+from swelab.configs.experiment import load_experiment, shard_paths, training_runs
 from swelab.records import InputError
 
 

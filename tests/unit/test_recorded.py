@@ -7,9 +7,9 @@ import tracemalloc
 
 import pytest
 
-from swelab.recorded import import_recordings, read_recording
 from swelab.records import InputError, check, read_json, read_jsonl, sha256_file
-from swelab.trajectory_files import Broken, recordings
+from swelab.rollouts.recorded_trajectories import import_recordings, read_recording
+from swelab.rollouts.trajectory_files import Broken, recordings
 from tests.at_hand import ROOT, TRAJECTORIES, needs_trajectories
 from tests.unit.recorded_runs import (
     PATCH,
@@ -182,7 +182,7 @@ def test_python_alone_reads_some(tmp_path):
 
 @pytest.mark.parametrize("end", [1 << 4, 1 << 9, 1 << 18])
 def test_the_end_of_a_file_says_the_same_as_the_whole(tmp_path, monkeypatch, end):
-    monkeypatch.setattr("swelab.trajectory_files.END", end)
+    monkeypatch.setattr("swelab.rollouts.trajectory_files.END", end)
     words = '\n  "history": [{"role": "user"}],\n  "info": {}'
     for number, content in enumerate([
         trajectory(),
@@ -289,7 +289,7 @@ def test_the_rollout_stage_takes_recordings(tmp_path, task):
     [("runs", "none of its 1 trajectories, such as other"), ("nowhere", "no such folder")],
 )
 def test_a_folder_of_nothing_is_refused_on_one_line(tmp_path, task, folder, fault):
-    from swelab.rollouts import recorded
+    from swelab.rollouts.rollout_stage import recorded
 
     write_run(tmp_path / "runs", "other", trajectory())
     named = {"policy_name": "p", "subset": "s", "shard": "000of001"}

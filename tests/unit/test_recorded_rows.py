@@ -10,16 +10,16 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from swelab import recipes
-from swelab.experiment import check_policy, is_published
-from swelab.recorded import import_recordings, read_recording
-from swelab.recorded_rows import unpack
+from swelab.configs import recipes
+from swelab.configs.experiment import check_policy, is_published
 from swelab.records import InputError, check, read_json, write_jsonl
-from swelab.sft.compat import compat_row
-from swelab.sft.dataset import kept_text
-from swelab.sft.styles import Style, Unfit, write_conversation
-from swelab.sft.written import read_call, read_line
-from swelab.trajectory_files import recordings
+from swelab.rollouts.published_trajectories import unpack
+from swelab.rollouts.recorded_trajectories import import_recordings, read_recording
+from swelab.rollouts.trajectory_files import recordings
+from swelab.sft.rows.compat import compat_row
+from swelab.sft.rows.dataset import kept_text
+from swelab.sft.rows.parse_compat_text import read_call, read_line
+from swelab.sft.rows.styles import Style, Unfit, write_conversation
 from tests.unit.recorded_runs import (
     PATCH,
     acted,

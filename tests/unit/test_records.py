@@ -4,17 +4,10 @@ import json
 
 import pytest
 
-from swelab.journal import Journal, read_journal
-from swelab.predictions import load_predictions
-from swelab.records import (
-    InputError,
-    digest,
-    read_json,
-    read_jsonl,
-    write_json,
-    write_jsonl,
-)
-from swelab.tasks.rows import load_tasks
+from swelab.jobs.journal import Journal, read_journal
+from swelab.records import InputError, digest, read_json, read_jsonl, write_json, write_jsonl
+from swelab.rollouts.predictions import load_predictions
+from swelab.tasks.task_rows import load_tasks
 
 TASK = {
     "instance_id": "o__r.12345678.func_pm_op__abcd1234",

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from swelab.records import InputError, read_json, write_json
-from swelab.scores.attempts import Packs
-from swelab.scores.evidence import DROPPED, drops, gather, read_lengths
 from swelab.scores.layout import Layout
-from swelab.scores.report import embedded, render, source_hash
-from swelab.scores.trajectories import (
+from swelab.scores.report.attempts import Packs
+from swelab.scores.report.html_page import embedded, render, source_hash
+from swelab.scores.report.report_data import DROPPED, drops, gather, read_lengths
+from swelab.scores.report.trajectories import (
     LOG_CHARACTERS,
     STEPS,
     TEXT_CHARACTERS,

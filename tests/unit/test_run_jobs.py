@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from swelab.run_jobs import Forecast, Job, last_words, reasons, result_lines
+from swelab.console.run_jobs import Forecast, Job, last_words, reasons, result_lines
 
 
 def job(tmp_path, rule="grade", number=1):

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from swelab.grading.by_hand import subset_tasks
-from swelab.grading.run_reports import instance_report, run_folder, run_report, write_instance
+from swelab.grading.evaluation import subset_tasks
+from swelab.grading.swesmith_reports import instance_report, run_folder, run_report, write_instance
 from swelab.records import InputError
 
 TESTS = {"FAIL_TO_PASS": {"success": ["a"], "failure": []}, "PASS_TO_PASS": {"success": [], "failure": ["b"]}}

@@ -8,9 +8,16 @@ import pytest
 from scipy.stats import permutation_test
 
 from swelab.records import InputError
-from swelab.scores.paired import FINEST, difference_interval, found_difference, holm, sign_flip, steps
-from swelab.scores.runs import Attempts, effective_wilson, planned, runs_differ
-from swelab.scores.statistics import mcnemar_exact, wilson
+from swelab.scores.statistics.multi_run import Attempts, effective_wilson, planned, runs_differ
+from swelab.scores.statistics.permutation_test import (
+    FINEST,
+    difference_interval,
+    found_difference,
+    holm,
+    sign_flip,
+    steps,
+)
+from swelab.scores.statistics.rates import mcnemar_exact, wilson
 
 
 def drawn(rng, chances, runs):

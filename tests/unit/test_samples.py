@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from swelab import recipes
-from swelab.experiment import sample_paths, shard_paths
-from swelab.grading.report import build_report
-from swelab.grading.shard import grade_shard
+from swelab.configs import recipes
+from swelab.configs.experiment import sample_paths, shard_paths
+from swelab.files.json_streams import Spool
+from swelab.grading.grading_stage import grade_shard
+from swelab.grading.swebench_report import build_report
+from swelab.jobs.shards import attempt_name, numbered, parse_shard, sample_of, shard_names
+from swelab.models.chat.scripted import ScriptedModel
 from swelab.models.policy import of_sample, same_again
-from swelab.models.scripted import ScriptedModel
-from swelab.predictions import collect
 from swelab.records import InputError, check, write_json, write_jsonl
-from swelab.rollouts import recorded, rollout_key
+from swelab.rollouts.predictions import collect
+from swelab.rollouts.rollout_stage import recorded, rollout_key
+from swelab.rollouts.token_usage import usage_of
 from swelab.scores.layout import Layout
-from swelab.sft.dataset import load_verdicts, verdict
-from swelab.shards import attempt_name, numbered, parse_shard, sample_of, shard_names
-from swelab.streams import Spool
-from swelab.usage import usage_of
+from swelab.sft.rows.dataset import load_verdicts, verdict
 from tests.unit.recorded_runs import PATCH, trajectory, write_run
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,10 +12,10 @@ import time
 
 import pytest
 
-from swelab.sandbox import owner
-from swelab.sandbox.docker_stream import Disconnected, Overdue, Talk
-from swelab.sandbox.launch import refusal
-from swelab.sandbox.output import BoundedOutput
+from swelab.sandbox import container_owner
+from swelab.sandbox.bounded_output import BoundedOutput
+from swelab.sandbox.bwrap_process import refusal
+from swelab.sandbox.docker_protocol import Disconnected, Overdue, Talk
 from swelab.sandbox.protocol import Limits
 from swelab.sandbox.seccomp import _ABSENT, _REFUSED, engine_profile
 
@@ -100,34 +100,38 @@ def test_an_answer_that_does_not_come_is_overdue():
 
 
 def test_an_owner_is_gone_only_for_certain():
-    here = owner.this_process()
-    assert not owner.is_gone(json.dumps(here))
+    here = container_owner.this_process()
+    assert not container_owner.is_gone(json.dumps(here))
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    theirs = {**here, "pid": child.pid, "start": owner._start_time(child.pid)}
-    assert not owner.is_gone(json.dumps(theirs))
-    assert owner.is_gone(json.dumps({**theirs, "start": theirs["start"] - 1})), "its pid was given to another"
+    theirs = {**here, "pid": child.pid, "start": container_owner._start_time(child.pid)}
+    assert not container_owner.is_gone(json.dumps(theirs))
+    assert container_owner.is_gone(json.dumps({**theirs, "start": theirs["start"] - 1})), (
+        "its pid was given to another"
+    )
     child.kill()
-    while owner._start_time(child.pid):
+    while container_owner._start_time(child.pid):
         time.sleep(0.01)
-    assert owner.is_gone(json.dumps(theirs)), "a zombie has ended"
+    assert container_owner.is_gone(json.dumps(theirs)), "a zombie has ended"
     child.communicate()
-    assert owner.is_gone(json.dumps(theirs))
+    assert container_owner.is_gone(json.dumps(theirs))
     for change in (
         {"user": os.getuid() + 1},
         {"space": "pid:[1]"},
         {"boot": "x", "machine": "another"},
         {"boot": "x", "host": "another"},
     ):
-        assert not owner.is_gone(json.dumps({**theirs, **change})), change
+        assert not container_owner.is_gone(json.dumps({**theirs, **change})), change
     for label in ("", "[]", "null", "{}", "{bad", '{"user": 0}'):
-        assert not owner.is_gone(label)
+        assert not container_owner.is_gone(label)
 
 
 def test_the_run_is_named_by_its_variable(monkeypatch):
     monkeypatch.setenv("SWELAB_RUN", "demo-7")
-    assert owner.labels()[owner.RUN] == "demo-7"
+    assert container_owner.labels()[container_owner.RUN] == "demo-7"
     monkeypatch.delenv("SWELAB_RUN")
-    assert owner.labels()[owner.RUN].endswith(f"-{os.getpid()}-{owner._start_time(os.getpid())}")
+    assert container_owner.labels()[container_owner.RUN].endswith(
+        f"-{os.getpid()}-{container_owner._start_time(os.getpid())}"
+    )
 
 
 def test_the_engines_rules_are_those_of_bubblewrap():

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from swelab.sandbox import PathRefused
-from swelab.sandbox.files import locate, read_file, write_file
+from swelab.sandbox.safe_files import locate, read_file, write_file
 
 OWNER = (os.getuid(), os.getgid())
 

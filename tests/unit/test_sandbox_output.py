@@ -2,7 +2,7 @@
 
 import pytest
 
-from swelab.sandbox.output import BoundedOutput
+from swelab.sandbox.bounded_output import BoundedOutput
 
 
 def _fed(limit, data, step):

@@ -10,9 +10,9 @@ import pytest
 
 from swelab.sandbox import open_backend, scratch
 from swelab.sandbox.protocol import BackendMissing, Limits, SandboxLost
+from swelab.sandbox.resource_limits import DiskMeter, disk_bytes, process_tree, usage
 from swelab.sandbox.rootfs import read_toolbox
 from swelab.sandbox.scratch import PREFIX, ScratchFolder, UserId, copy_tree, prune, remove_tree, runnable_base
-from swelab.sandbox.watch import DiskMeter, disk_bytes, process_tree, usage
 from swelab.tasks.checkout import RepoStore
 
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from swelab.grading.report import build_report, validation
+from swelab.grading.swebench_report import build_report, validation
 from swelab.records import InputError, check, digest, read_json, write_json
+from swelab.scores.report.validation import sentence
 from swelab.scores.score import score
-from swelab.scores.validation import sentence
 from swelab.scores.verified import compare, load_score, score_experiment
 from tests.unit.finished_experiment import make_lock
 

@@ -9,12 +9,12 @@ import pytest
 from scripts.compare import compare as told
 from scripts.compare import plan
 from swelab.records import InputError, check, read_json, write_json
-from swelab.scores.evidence import gather
-from swelab.scores.foreign import on_one_benchmark, read_result
 from swelab.scores.layout import Layout
-from swelab.scores.paired import holm
-from swelab.scores.report import render
+from swelab.scores.report.html_page import render
+from swelab.scores.report.report_data import gather
 from swelab.scores.score import score
+from swelab.scores.statistics.other_harnesses import on_one_benchmark, read_result
+from swelab.scores.statistics.permutation_test import holm
 from swelab.scores.verified import compare, score_experiment
 from tests.unit.finished_experiment import build
 from tests.unit.report_page import Page, attempts

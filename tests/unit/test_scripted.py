@@ -4,10 +4,10 @@ import subprocess
 
 from unidiff import PatchSet
 
-from swelab import recipes
-from swelab.models.scripted import ScriptedModel, gold_command
+from swelab.configs import recipes
+from swelab.files.dataset_files import read_rows
+from swelab.models.chat.scripted import ScriptedModel, gold_command
 from swelab.records import is_bug
-from swelab.row_files import read_rows
 from swelab.tasks.published_rows import read_row
 from tests.at_hand import DATA, needs_rows
 from tests.conftest import BUG

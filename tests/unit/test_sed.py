@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from swelab.models.sed import substitution
+from swelab.models.chat.sed_edit import substitution
 
 
 def sed(expression, line):

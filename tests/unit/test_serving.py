@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from swelab.models import ServingError
-from swelab.models.serving import SHIMS, Endpoint, other_architectures, serve
+from swelab.models.serving.server import SHIMS, Endpoint, other_architectures, serve
 from swelab.records import InputError
 from tests.toy_checkpoint import make_checkpoint
 
@@ -162,7 +162,7 @@ def test_children_are_forked_only_while_there_is_one_thread():
 
 
 def test_stand_ins_are_only_for_machines_without_a_gpu():
-    from swelab.models.serving import _environment
+    from swelab.models.serving.server import _environment
 
     config = {"architectures": ["Qwen2ForCausalLM"]}
     assert str(SHIMS) in _environment(True, config, sys.executable)["PYTHONPATH"]

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from swelab import recipes
+from swelab.configs import recipes
 from swelab.records import InputError
-from swelab.sft.batches import pack, plan_batches, read_plan, write_plan
-from swelab.sft.ranks import Ranks
+from swelab.sft.train.batches import pack, plan_batches, read_plan, write_plan
+from swelab.sft.train.ranks import Ranks
 
 ONE, TWO = Ranks(1, 1, 0, 1), Ranks(1, 2, 0, 1)
 LENGTHS = [random.Random(number).randint(20, 400) for number in range(101)]

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from swelab.records import InputError, read_json
-from swelab.sft.collect import convert_all, folders_of, system_prompt
-from swelab.sft.student import parse_xml
+from swelab.sft.rows.collect import convert_all, folders_of, system_prompt
+from swelab.sft.rows.student_parsers import parse_xml
 from tests.unit.recorded_runs import (
     PATCH,
     acted,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from swelab.records import InputError
-from swelab.sft.combine import combine
+from swelab.sft.rows.combine import combine
 from tests.at_hand import PEER, needs_peer
 
 ROOT = Path(__file__).resolve().parents[2]

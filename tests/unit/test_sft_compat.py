@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from swelab.sft.collect import compat_line, convert_all, folders_of, system_prompt, write_lines
-from swelab.sft.compat import LIMIT_NOTES, read_messages
+from swelab.sft.rows.collect import compat_line, convert_all, folders_of, system_prompt, write_lines
+from swelab.sft.rows.compat import LIMIT_NOTES, read_messages
 from tests.at_hand import PEER, ROOT, TRAJECTORIES, needs_peer, needs_trajectories
 from tests.unit.recorded_runs import (
     PATCH,
@@ -186,7 +186,7 @@ def test_every_line_is_that_of_the_peer(runs, monkeypatch):
 @pytest.mark.parametrize("end", [1 << 6, 1 << 10, 1 << 18])
 def test_every_line_is_what_the_peer_once_wrote(runs, monkeypatch, end):
     """However much of a file's end is read first."""
-    monkeypatch.setattr("swelab.trajectory_files.END", end)
+    monkeypatch.setattr("swelab.rollouts.trajectory_files.END", end)
     golden = json.loads(GOLDEN.read_text())
     found = lines_of(runs[0].parent, *runs, monkeypatch)
     assert {style: sorted(lines) for style, lines in found.items()} == golden

@@ -11,8 +11,8 @@ import tracemalloc
 import pytest
 
 from swelab.records import InputError, read_json, read_jsonl, write_jsonl
-from swelab.sft.dataset import build_dataset, load_verdicts
-from swelab.sft.lengths import ChatTokenizer, distribution, same_vocabulary
+from swelab.sft.rows.dataset import build_dataset, load_verdicts
+from swelab.sft.rows.lengths import ChatTokenizer, distribution, same_vocabulary
 from tests.toy_checkpoint import conversations, make_checkpoint
 
 SELECTION = {"max_tokens": 1000, "per_instance": 1, "malformed_turns": "drop"}

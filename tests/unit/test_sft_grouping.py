@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from swelab.sft.grouping import deal, padded_tokens
+from swelab.sft.train.grouping import deal, padded_tokens
 
 
 def curved(rows, tokens):

@@ -8,16 +8,16 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from swelab import recipes
+from swelab.configs import recipes
 from swelab.records import InputError, write_json, write_jsonl
-from swelab.sft import step_log
-from swelab.sft.metrics import COLUMNS, read_metrics, read_table, row_flops, weights_multiplied
-from swelab.sft.plots import plot
-from swelab.sft.run_log import keep_log, publish_log
-from swelab.sft.run_plan import plan_run
-from swelab.sft.settings import check_settings, check_wandb
-from swelab.sft.step_log import StepLog
-from swelab.sft.training import check_inputs
+from swelab.sft.train import step_log
+from swelab.sft.train.check_settings import check_settings, check_wandb
+from swelab.sft.train.metrics import COLUMNS, read_metrics, read_table, row_flops, weights_multiplied
+from swelab.sft.train.plots import plot
+from swelab.sft.train.run_log import keep_log, publish_log
+from swelab.sft.train.run_plan import plan_run
+from swelab.sft.train.step_log import StepLog
+from swelab.sft.train.training import check_inputs
 from tests.toy_checkpoint import conversations, make_checkpoint
 
 QWEN_7B = {

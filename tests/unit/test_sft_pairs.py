@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from swelab import recipes
-from swelab.experiment import base_manifest, lineage, load_experiment, training_subsets
+from swelab.configs import recipes
+from swelab.configs.experiment import base_manifest, lineage, load_experiment, training_subsets
 from swelab.records import InputError, check, read_json, read_jsonl, write_jsonl
-from swelab.sft.dataset import load_verdicts
-from swelab.sft.lengths import ChatTokenizer, check_stats
-from swelab.sft.preferences import FAILED, build_pairs, conversations
+from swelab.sft.rows.dataset import load_verdicts
+from swelab.sft.rows.lengths import ChatTokenizer, check_stats
+from swelab.sft.rows.preferences import FAILED, build_pairs, conversations
 from tests.toy_checkpoint import make_checkpoint
 from tests.unit.test_sft_dataset import grade, trajectory
 

@@ -9,14 +9,14 @@ import sys
 import pytest
 import yaml
 
-from swelab import recipes
+from swelab.configs import recipes
+from swelab.files.weights import header
 from swelab.records import read_json, write_json, write_jsonl
-from swelab.sft import preflight
-from swelab.sft.lengths import ChatTokenizer, stats
-from swelab.sft.memory import GIB, adapter_weights, estimate, weights_of
-from swelab.sft.preflight import Training, disk_bytes, faults, longest
-from swelab.sft.ranks import Ranks, recipe_of, share
-from swelab.weights import header
+from swelab.sft.rows.lengths import ChatTokenizer, stats
+from swelab.sft.train import preflight
+from swelab.sft.train.memory import GIB, adapter_weights, estimate, weights_of
+from swelab.sft.train.preflight import Training, disk_bytes, faults, longest
+from swelab.sft.train.ranks import Ranks, recipe_of, share
 from tests.e2e.test_full_size import QWEN_7B
 from tests.toy_checkpoint import conversations, make_checkpoint
 

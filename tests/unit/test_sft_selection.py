@@ -10,15 +10,15 @@ from collections import Counter
 
 import pytest
 
-from swelab import recipes
-from swelab.recorded import read_recording
+from swelab.configs import recipes
 from swelab.records import InputError, check, read_json, write_json, write_jsonl
-from swelab.sft.chat_template import ChatTemplate
-from swelab.sft.dataset import build_dataset
-from swelab.sft.lengths import ChatTokenizer, Length, check_stats, stats
-from swelab.sft.overlong import exchanges, spans
-from swelab.sft.selection import Candidate, choose, edits_tests
-from swelab.sft.styles import Style
+from swelab.rollouts.recorded_trajectories import read_recording
+from swelab.sft.rows.chat_template import ChatTemplate
+from swelab.sft.rows.dataset import build_dataset
+from swelab.sft.rows.lengths import ChatTokenizer, Length, check_stats, stats
+from swelab.sft.rows.overlong import exchanges, spans
+from swelab.sft.rows.selection import Candidate, choose, edits_tests
+from swelab.sft.rows.styles import Style
 from tests.toy_checkpoint import conversations, make_checkpoint
 from tests.unit.recorded_runs import (
     PATCH,

@@ -7,13 +7,13 @@ from collections import Counter
 
 import pytest
 
-from swelab.recorded import read_recording
 from swelab.records import InputError, check
-from swelab.sft.compat import STYLES
-from swelab.sft.dataset import kept_text
-from swelab.sft.student import parse_ticks, parse_xml, write_argument
-from swelab.sft.styles import Style, Unfit, definitions, write_conversation
-from swelab.trajectory_files import Broken
+from swelab.rollouts.recorded_trajectories import read_recording
+from swelab.rollouts.trajectory_files import Broken
+from swelab.sft.rows.compat import STYLES
+from swelab.sft.rows.dataset import kept_text
+from swelab.sft.rows.student_parsers import parse_ticks, parse_xml, write_argument
+from swelab.sft.rows.styles import Style, Unfit, definitions, write_conversation
 from tests.at_hand import TRAJECTORIES, needs_trajectories
 from tests.unit.recorded_runs import (
     PATCH,

@@ -6,12 +6,12 @@ import os
 import pytest
 import yaml
 
-from swelab import recipes
+from swelab.configs import recipes
 from swelab.records import InputError, read_json, write_jsonl
-from swelab.sft.lengths import ChatTokenizer
-from swelab.sft.torchtune_bridge import STEPS, step_rows, torchtune_config
-from swelab.sft.torchtune_run import FINISHED, prepare
-from swelab.sft.training import check_inputs, facts, identity, stage
+from swelab.sft.rows.lengths import ChatTokenizer
+from swelab.sft.train.torchtune_bridge import STEPS, step_rows, torchtune_config
+from swelab.sft.train.trainer_process import FINISHED, prepare
+from swelab.sft.train.training import check_inputs, facts, identity, stage
 from tests.toy_checkpoint import conversations, make_checkpoint
 
 

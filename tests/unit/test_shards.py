@@ -7,8 +7,8 @@ from contextlib import nullcontext
 
 import pytest
 
-from swelab import shards, workers
-from swelab.journal import Journal
+from swelab.jobs import shards, thread_pool
+from swelab.jobs.journal import Journal
 from swelab.records import InputError
 
 
@@ -64,7 +64,7 @@ def test_results_come_in_order_and_nothing_is_done_twice(tmp_path):
 
 
 def test_a_loss_is_tried_again_now_and_later(tmp_path, monkeypatch):
-    monkeypatch.setattr(workers, "RETRY_SECONDS", (0, 0))
+    monkeypatch.setattr(thread_pool, "RETRY_SECONDS", (0, 0))
     calls = []
 
     def work(item):
@@ -153,10 +153,10 @@ def test_slow_writing_holds_the_work_up(tmp_path):
         begun.append(item)
         return {**item, "status": "done"}
 
-    batches = workers.Threads(3).run(deque(items(90)), work, lambda record: False)
+    batches = thread_pool.Threads(3).run(deque(items(90)), work, lambda record: False)
     next(batches)
     time.sleep(0.2)
-    assert len(begun) <= 3 + 2 * (3 + workers.AHEAD) + 1  # in threads, in the queue, taken out of it
+    assert len(begun) <= 3 + 2 * (3 + thread_pool.AHEAD) + 1  # in threads, in the queue, taken out of it
     batches.close()
     assert len(begun) < 90
 

@@ -4,10 +4,18 @@ import subprocess
 
 import pytest
 
-from swelab import recipes
-from swelab.experiment import load_experiment
+from swelab.cluster.site import (
+    check_site,
+    environment,
+    on_nodes,
+    plain_job,
+    resources,
+    shell_setup,
+    submission,
+)
+from swelab.configs import recipes
+from swelab.configs.experiment import load_experiment
 from swelab.records import InputError
-from swelab.site import check_site, environment, on_nodes, plain_job, resources, shell_setup, submission
 
 GPU_JOB = {"cpus": 8, "gpus": 4, "mem_mb": 1000, "minutes": 100}
 

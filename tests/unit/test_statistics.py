@@ -6,7 +6,7 @@ from math import comb
 import pytest
 
 from swelab.records import InputError
-from swelab.scores.statistics import (
+from swelab.scores.statistics.rates import (
     Pairs,
     detectable_difference,
     mcnemar_exact,

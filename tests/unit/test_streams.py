@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from swelab import streams
+from swelab.files import json_streams
+from swelab.files.json_streams import Outline, list_items, object_items, write_list, write_object
 from swelab.records import InputError, digest, read_json
-from swelab.streams import Outline, list_items, object_items, write_list, write_object
 
 NASTY = ["}, {", '"}', "{", "}\n,", "\u2028", "caf\udce9", 'a\\"b', "],", "a" * 300, "}}}}, {{{{"]
 
@@ -22,7 +22,7 @@ def rows(count):
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(streams, "CHUNK", 61)
+    monkeypatch.setattr(json_streams, "CHUNK", 61)
 
 
 LAYOUTS = {
@@ -64,8 +64,8 @@ def test_an_unwanted_row_of_ours_is_not_parsed(tmp_path, monkeypatch):
     path = tmp_path / "rows.json"
     write_list(path, [{"instance_id": f"i{n}", "text": "x"} for n in range(50)])
     parsed = []
-    value = streams._Text.value
-    monkeypatch.setattr(streams._Text, "value", lambda self: parsed.append(1) or value(self))
+    value = json_streams._Text.value
+    monkeypatch.setattr(json_streams._Text, "value", lambda self: parsed.append(1) or value(self))
     assert [row["instance_id"] for _, row in list_items(path, lambda name: name == "i7")] == ["i7"]
     assert len(parsed) <= 2  # the wanted one, and the last, after which no comma comes
 
@@ -104,8 +104,8 @@ def test_a_fault_early_in_a_long_file_is_found_early(tmp_path, monkeypatch):
     path = tmp_path / "rows.json"
     path.write_text('[\n{"a": oops},\n' + "x" * 100_000)
     reads = []
-    more = streams._Text._more
-    monkeypatch.setattr(streams._Text, "_more", lambda self: reads.append(1) or more(self))
+    more = json_streams._Text._more
+    monkeypatch.setattr(json_streams._Text, "_more", lambda self: reads.append(1) or more(self))
     with pytest.raises(InputError, match="line 2"):
         list(list_items(path))
     assert len(reads) < 5

@@ -10,13 +10,13 @@ from datetime import datetime
 import pytest
 import yaml
 
-from swelab import recipes
-from swelab.experiment import check_subset, load_experiment
+from swelab.configs import recipes
+from swelab.configs.experiment import check_subset, load_experiment
 from swelab.records import InputError, write_json, write_jsonl
 from swelab.tasks.criteria import read_ratings
 from swelab.tasks.datasets_source import make_tasks
 from swelab.tasks.patch_text import file_changes, language, patch_size
-from swelab.tasks.rows import load_tasks
+from swelab.tasks.task_rows import load_tasks
 from tests.at_hand import DATA, needs_rows
 from tests.unit.test_forge_datasets import row
 

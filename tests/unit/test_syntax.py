@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from swelab import syntax
+from swelab.files import python_syntax
 
 CODE = "\n".join(
     f"def f{n}(a, b=[1, 2, {{'x': (1, 2)}}]):\n    return (a + (b * ({n} - a)))" for n in range(300)
@@ -37,7 +37,7 @@ def restless():
 def test_threads_do_not_disturb_one_another(restless):
     def work(_):
         Ends()
-        return len(syntax.parse(CODE).body)
+        return len(python_syntax.parse(CODE).body)
 
     with ThreadPoolExecutor(6) as pool:
         assert set(pool.map(work, range(24))) == {300}
@@ -45,4 +45,4 @@ def test_threads_do_not_disturb_one_another(restless):
 
 def test_what_is_no_python_is_told():
     with pytest.raises(SyntaxError):
-        syntax.parse("def")
+        python_syntax.parse("def")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from swelab import tether
-from swelab.tether import Tethered, fault_line, has_namespaces
+from swelab.jobs import child_process
+from swelab.jobs.child_process import Tethered, fault_line, has_namespaces
 
 ROOT = Path(__file__).resolve().parents[2]
 TREE = """
@@ -24,7 +24,7 @@ time.sleep(600)
 """
 PARENT = """
 import os, sys, time
-from swelab import tether
+from swelab.jobs import child_process
 if sys.argv[2] == "group":
     tether.has_namespaces = lambda: False
 log = open(sys.argv[1], "wb")
@@ -56,7 +56,7 @@ def wait_until(condition, seconds=20):
 @pytest.fixture(params=["namespace", "group"])
 def lid(request, monkeypatch):
     if request.param == "group":
-        monkeypatch.setattr(tether, "has_namespaces", lambda: False)
+        monkeypatch.setattr(child_process, "has_namespaces", lambda: False)
     else:
         assert has_namespaces(), "bubblewrap is a requirement of the tests"
     return request.param

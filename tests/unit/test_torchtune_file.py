@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from swelab.records import InputError
-from swelab.sft.torchtune_file import data_file, faults, read_torchtune, tune_command
+from swelab.sft.train.torchtune_file import data_file, faults, read_torchtune, tune_command
 from tests.toy_checkpoint import make_checkpoint
 
 SHIPPED = Path("configs/train/full_ft_qwen_7b_local.yml")

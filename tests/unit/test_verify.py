@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from swelab.provenance import Stage
+from swelab.jobs.provenance import Stage
 from swelab.records import InputError, read_json, read_jsonl, write_json, write_jsonl
 from swelab.scores.recompute import verify
 from tests.conftest import ROOT, run_python

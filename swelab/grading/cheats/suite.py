@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from swelab.console import Progress
+from swelab.console.terminal import Progress
 from swelab.grading.cheats.code import CODE_CHEATS
 from swelab.grading.cheats.files import FILE_CHEATS, Cheat, printed
 from swelab.grading.cheats.reach import REACHING_CHEATS
-from swelab.grading.grade import CHECKS, grade
-from swelab.grading.logs import statuses
-from swelab.grading.spec import read_spec
+from swelab.grading.harness.grade import CHECKS, grade
+from swelab.grading.harness.logs import statuses
+from swelab.grading.harness.spec import read_spec
 from swelab.records import InputError, Record
 from swelab.sandbox import Backend, Limits
 from swelab.tasks.checkout import RepoStore, decode_patch, encode_patch, git, gold_patch

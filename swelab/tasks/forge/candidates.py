@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from swelab import syntax
+from swelab.files import python_syntax
 from swelab.tasks.forge.operators import OPERATORS
 from swelab.tasks.forge.source import Edit, Source, apply_edits, body_nodes
 from swelab.tasks.split import bug_hash
@@ -88,7 +88,7 @@ def ordered(sources: Iterable[Source], operators: Iterable[str], seed: int) -> t
 def rejects(source: Source, candidate: Candidate) -> str:
     """Why a candidate is no bug even before it runs ("syntax", "no_change"), or ""."""
     try:
-        mutated = syntax.parse(source.apply(candidate.edits))
+        mutated = python_syntax.parse(source.apply(candidate.edits))
         compile(mutated, candidate.path, "exec")
     except (SyntaxError, ValueError):
         return "syntax"

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from swelab.records import InputError, Record, shorten
-from swelab.sandbox.machine import tool
+from swelab.sandbox.requirements import tool
 
 SITE = ".swelab/site-packages"
 SITE_FILE = "swelab_task.pth"

@@ -5,9 +5,9 @@ import itertools
 from collections import Counter
 from pathlib import Path
 
-from swelab import recipes
-from swelab.console import Progress
-from swelab.journal import Journal
+from swelab.configs import recipes
+from swelab.console.terminal import Progress
+from swelab.jobs.journal import Journal
 from swelab.records import InputError, Record, sha256_file
 from swelab.sandbox import Backend
 from swelab.tasks.checkout import RepoStore, scratch_folder

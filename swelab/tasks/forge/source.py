@@ -9,7 +9,7 @@ import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from swelab import syntax
+from swelab.files import python_syntax
 from swelab.records import InputError
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -41,7 +41,7 @@ class Source:
     def __init__(self, path: str, data: bytes):
         self.path, self.data = path, data
         try:
-            self.tree = syntax.parse(data.decode("utf-8"), path)
+            self.tree = python_syntax.parse(data.decode("utf-8"), path)
         except (UnicodeDecodeError, SyntaxError, ValueError) as error:
             raise InputError(f"cannot be parsed: {error}", path, "Python source in UTF-8") from None
         if b"\r" in data:

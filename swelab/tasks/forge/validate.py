@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from swelab.journal import Journal
+from swelab.jobs.journal import Journal
 from swelab.records import InputError, Record, digest, shorten
 from swelab.sandbox import Backend, Limits, Sandbox, SandboxLost
 from swelab.tasks.forge.candidates import Candidate, rejects
@@ -35,7 +35,7 @@ PACK = "find . -name '*-pytest-*.pyc' -print0 2>/dev/null | tar -c --null -T - 2
 it would stand for a mutated file that was written in the same second."""
 
 Statuses = Callable[[str, str], dict[str, str]]
-"""(log, parser name) -> status by test id; `swelab.grading.logs.statuses`."""
+"""(log, parser name) -> status by test id; `swelab.grading.harness.logs.statuses`."""
 
 
 @dataclass

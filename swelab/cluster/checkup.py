@@ -1,0 +1,231 @@
+"""Looks at the machine at hand: what an experiment needs of it, and what to do about what is missing."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from swelab.cluster.node_probe import sandbox_fault
+from swelab.configs import recipes
+from swelab.configs.experiment import key_variables
+from swelab.records import Record
+from swelab.sandbox.scratch import scratch_base
+
+GIB = 1 << 30
+DISK_GIB, MEMORY_GIB, CORES = 5, 8, 2
+"""Below these the demo is slow or may not end; nothing is refused for them alone."""
+ANSWERS_SECONDS = 5
+CGROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. `text` says what was found, or else what to do about it.
+
+    With `good` false and `required` false a run works, but not as well as it might.
+    """
+
+    good: bool
+    text: str
+    required: bool = True
+
+    @property
+    def mark(self) -> str:
+        """The first word of its line."""
+        return "ok " if self.good else "FIX" if self.required else "low"
+
+
+def look(settings: Record, plan: Record, sandboxes: bool = True) -> Iterator[Finding]:
+    """Findings on this machine, as they come: for the settings of configs/config.yaml and an experiment.
+
+    sandboxes: whether jobs run on this very machine, and not on a cluster's nodes.
+    """
+    yield check_python()
+    yield from check_packages(Path("envs/cpu.txt"))
+    yield from check_programs()
+    if sandboxes:
+        yield check_torch()
+        yield check_sandboxes(settings)
+        yield from check_scratch()
+        yield check_memory()
+        yield check_cores()
+    yield check_disk()
+    policies = dict.fromkeys([plan["expert"]["policy"], *plan["policies"]])
+    yield from check_keys(list(policies))
+    for name in policies:
+        yield from check_endpoint(name)
+
+
+def check_python() -> Finding:
+    """Whether this is the Python that the packages were pinned for, in an environment of its own."""
+    text = f"Python {sys.version.split()[0]} in {sys.prefix}"
+    if sys.version_info[:2] != (3, 11):
+        return Finding(False, f"{text}: expected 3.11; run make setup PYTHON=/path/to/python3.11")
+    if sys.prefix == sys.base_prefix:
+        return Finding(False, f"{text}: expected .venv/bin/python; run make setup")
+    return Finding(True, text)
+
+
+def check_packages(pinned: Path) -> Iterator[Finding]:
+    """Whether the pinned packages are here, each in its version."""
+    pins = dict(line.split("==") for line in pinned.read_text().split() if "==" in line)
+    wrong = []
+    for name, wanted in pins.items():
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            found = "missing"
+        if found != wanted:
+            wrong.append(f"{name} {wanted} (it is {found})")
+    if wrong:
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        yield Finding(False, f"packages: expected {', '.join(wrong[:3])}{more}; run make setup")
+    else:
+        yield Finding(True, f"packages: all {len(pins)} of {pinned} are here")
+
+
+def check_programs() -> Iterator[Finding]:
+    """Whether git and patch are here."""
+    missing = [name for name in ("git", "patch") if not shutil.which(name)]
+    if missing:
+        names = " ".join(missing)
+        yield Finding(False, f"programs: no {names}; ask the administrator to run: apt-get install {names}")
+    else:
+        yield Finding(True, "programs: git and patch are here")
+
+
+def check_torch() -> Finding:
+    """Whether torch's build fits the machine's GPUs."""
+    gpus = gpu_names()
+    try:
+        build = version("torch")
+    except PackageNotFoundError:
+        return Finding(False, "torch: not installed; run make setup")
+    if gpus and build.endswith("+cpu"):
+        text = f"torch {build}: it does not see {gpus[0]}; make setup TORCH=cuda installs the build that does"
+        return Finding(False, text, required=False)
+    return Finding(True, f"torch {build}: {f'{len(gpus)} x {gpus[0]}' if gpus else 'no GPU here'}")
+
+
+def gpu_names() -> list[str]:
+    """Names of the GPUs that NVIDIA's driver lists; none where it is not installed."""
+    try:
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return re.findall(r"^GPU \d+: (.*?)(?: \(UUID.*)?$", done.stdout, flags=re.M)
+
+
+def check_sandboxes(settings: Record) -> Finding:
+    """Whether a command runs in a sandbox of the backend in use (docker, remote: whether it answers)."""
+    name = settings["backend"]
+    os.environ["SWELAB_TOOLBOX"] = settings["toolbox"]
+    if fault := sandbox_fault(name):
+        advice = {
+            "bubblewrap": "make setup says what is missing; or set backend: docker in configs/config.yaml",
+            "docker": "start the engine, or set DOCKER_HOST; or set backend: bubblewrap",
+        }.get(name, "see docs/sandboxes.md")
+        return Finding(False, f"sandboxes ({name}): {fault}; {advice}")
+    did = "a command ran in one" if name == "bubblewrap" else "it answers"
+    return Finding(True, f"sandboxes ({name}): {did}")
+
+
+def check_scratch() -> Iterator[Finding]:
+    """Whether sandboxes' files have room where they lie."""
+    base = scratch_base()
+    free = shutil.disk_usage(base).free / GIB
+    text = f"scratch folder of sandboxes: {base}, {free:.1f} GiB free"
+    if free < 1:
+        yield Finding(
+            False, f"{text}; expected 1 or more: free some, or set SWELAB_SCRATCH to another folder"
+        )
+    else:
+        yield Finding(True, text)
+
+
+def check_disk() -> Finding:
+    """Whether results have room."""
+    free = shutil.disk_usage(Path.cwd()).free / GIB
+    text = f"disk: {free:.1f} GiB free at {Path.cwd()}"
+    if free < 1:
+        return Finding(False, f"{text}; expected {DISK_GIB} or more: free some")
+    if free < DISK_GIB:
+        return Finding(False, f"{text}; a large experiment fills that: {DISK_GIB} or more are better", False)
+    return Finding(True, text)
+
+
+def check_memory() -> Finding:
+    """How much memory a run may take."""
+    kib = {
+        key: int(rest.split()[0])
+        for key, _, rest in (line.partition(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    }
+    free = kib["MemAvailable"] * 1024 / GIB
+    if (limit := _number(CGROUP / "memory.max")) is not None:
+        free = min(free, (limit - (_number(CGROUP / "memory.current") or 0)) / GIB)
+    text = f"memory: {free:.1f} GiB free of {kib['MemTotal'] * 1024 / GIB:.1f}"
+    if free < MEMORY_GIB:
+        text += f"; less than {MEMORY_GIB} may end a training or a model server: close other programs"
+        return Finding(False, text, required=False)
+    return Finding(True, text)
+
+
+def check_cores() -> Finding:
+    """How many cores a run may use."""
+    cores = float(len(os.sched_getaffinity(0)))
+    try:
+        quota, period = (CGROUP / "cpu.max").read_text().split()
+        cores = min(cores, int(quota) / int(period))
+    except (OSError, ValueError):
+        pass  # no limit here
+    if cores < CORES:
+        return Finding(False, f"cores: {cores:g}; a run takes twice as long as on two", required=False)
+    return Finding(True, f"cores: {cores:g}")
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def check_keys(policies: list[str]) -> Iterator[Finding]:
+    """Whether the environment holds the keys that policies name; they are not shown."""
+    for name in policies:
+        for variable in key_variables(recipes.named("policy", name)):
+            if os.environ.get(variable):
+                yield Finding(True, f"policy {name}: {variable} is set")
+            else:
+                yield Finding(False, f"policy {name}: its token is missing; export {variable}=...")
+
+
+def check_endpoint(name: str) -> Iterator[Finding]:
+    """Whether the service that a policy names answers; an answer of any status counts."""
+    policy = recipes.named("policy", name)
+    url = policy.get("endpoint") or policy.get("api_base") or ""
+    if not url:
+        return
+    host = urlsplit(url).hostname or ""
+    here = host == "localhost" or host.startswith("127.") or host == "::1"
+    opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if here else []))
+    try:
+        opener.open(f"{url.rstrip('/')}/models", timeout=ANSWERS_SECONDS).close()
+    except urllib.error.HTTPError:
+        pass
+    except (OSError, ValueError) as error:
+        why = getattr(error, "reason", None) or error
+        what = f"policy {name}: {url} does not answer ({why})"
+        yield Finding(
+            False, f"{what}; start that server, or correct the address in configs/policies/{name}.yaml"
+        )
+        return
+    yield Finding(True, f"policy {name}: {url} answers")

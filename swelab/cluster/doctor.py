@@ -1,0 +1,277 @@
+"""Checks a site file against the cluster that it describes, and says what to fix, one line each."""
+
+import getpass
+import json
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shlex import quote
+
+from swelab.cluster import slurm
+from swelab.cluster.checkup import Finding
+from swelab.cluster.site import environment, on_nodes, options, sandboxes_mb
+from swelab.configs import recipes
+from swelab.configs.experiment import load_experiment
+from swelab.jobs.journal import lock
+from swelab.records import Fault, Record, shorten
+
+CLOCK_SECONDS = 5
+"""Clocks further apart than this make files look older than what they were made from."""
+
+
+def examine(site_file: Path, wait_seconds: int, experiment: str = "") -> Iterator[Finding]:
+    """Findings on a site file, its cluster and a node of each partition, as they come.
+
+    `experiment` is looked at instead of the one that the file names. Jobs that look at a node wait at most
+    `wait_seconds` for one. Raises Fault when the file itself is wrong or there is no SLURM to ask.
+    """
+    settings = recipes.load("config", site_file)
+    if "site" not in settings:
+        raise Fault(f"{site_file}: no key site; expected the cluster's partitions under it")
+    plan = load_experiment(experiment or settings["experiment"])
+    missing = [name for name in slurm.PROGRAMS if not shutil.which(name)]
+    if missing:
+        raise Fault(f"no program {', '.join(missing)}; expected a login node of a SLURM cluster")
+    conf = os.environ.get("SLURM_CONF", "")
+    if conf and not Path(conf).is_file():
+        raise Fault(f"SLURM_CONF is {conf}, which is no file; expected the cluster's slurm.conf")
+    slurm.ask("scontrol", "ping")
+    yield Finding(True, f"{site_file} is sound; the controller answers")
+    wanted = needs(settings, plan)
+    known = slurm.partitions()
+    for role, need in wanted.items():
+        yield from check_partition(role, need, settings["site"], known)
+    yield from check_polling()
+    yield from check_account(settings["site"])
+    for role, need in wanted.items():
+        if settings["site"]["partitions"][role] in known:
+            yield from check_node(role, need, settings, wait_seconds)
+
+
+def at_cluster(site_file: Path) -> bool:
+    """Whether this is a cluster's login node: a site file, SLURM's programs, and a controller that is named.
+
+    A laptop with SLURM's packages alone has no controller to ask.
+    """
+    if not site_file.is_file() or any(not shutil.which(name) for name in slurm.PROGRAMS):
+        return False
+    try:
+        return bool(os.environ.get("SLURM_CONF")) or bool(slurm.ask("scontrol", "ping"))
+    except Fault:
+        return False
+
+
+def needs(settings: Record, plan: Record) -> dict[str, Record]:
+    """Role -> the most CPUs, memory (MB) and GPUs that a job of the experiment asks for at first."""
+    workers = settings["workers"]
+    found = {"cpu": {"cpus": workers, "mem_mb": sandboxes_mb(workers), "gpus": 0}}
+    jobs = [recipes.named("sft", plan["sft"])["job"]]
+    jobs += [
+        recipes.named("policy", name).get("job", {}) for name in [plan["expert"]["policy"], *plan["policies"]]
+    ]
+    for job in jobs:
+        role = "gpu" if job.get("gpus") else "cpu"
+        most = found.setdefault(role, {"cpus": 1, "mem_mb": 0, "gpus": 0})
+        found[role] = {key: max(value, job.get(key, 0)) for key, value in most.items()}
+    return found
+
+
+def check_partition(
+    role: str, need: Record, site: Record, known: dict[str, slurm.Partition]
+) -> Iterator[Finding]:
+    """Whether the partition of a role is there, takes jobs, and has nodes as large as they are."""
+    name = site["partitions"][role]
+    key = f"site.partitions.{role}"
+    part = known.get(name)
+    if part is None:
+        hint = recipes.nearest(name, list(known))
+        yield Finding(False, f"{key}: there is no partition {name!r}{hint}; there are: {', '.join(known)}")
+        return
+    faults = []
+    if not part.up:
+        faults.append(f"{key}: partition {name} takes no jobs; choose another or ask the administrator")
+    if not part.nodes_up:
+        faults.append(f"{key}: no node of partition {name} is up (sinfo -R says why)")
+    if part.minutes < site["max_minutes"]:
+        faults.append(
+            f"site.max_minutes is {site['max_minutes']}; partition {name} takes {part.minutes} at most"
+        )
+    if part.mem_mb < site["max_mem_mb"]:
+        faults.append(
+            f"site.max_mem_mb is {site['max_mem_mb']}; the largest node of {name} has {part.mem_mb}"
+        )
+    for what, has in (("cpus", part.cpus), ("mem_mb", part.mem_mb)):
+        if need[what] > has:
+            faults.append(
+                f"a {role} job asks for {need[what]} {what}; a node of {name} has {has}: {SMALLER[what]}"
+            )
+    if need["gpus"] and (fault := gpu_fault(need["gpus"], site, part)):
+        faults.append(fault)
+    for fault in faults:
+        yield Finding(False, fault)
+    if not faults:
+        size = f"{part.nodes_up} of {part.nodes} nodes up, {part.cpus} CPUs, {part.mem_mb} MB"
+        yield Finding(True, f"{key}: {name} ({size})")
+
+
+SMALLER = {
+    "cpus": "lower workers, or job.cpus of the policy",
+    "mem_mb": "lower workers, or job.mem_mb of the recipe",
+}
+
+
+def gpu_fault(count: int, site: Record, part: slurm.Partition) -> str:
+    """What is wrong with the GPUs that jobs ask of a partition; '' if nothing."""
+    kind = site["gpu_type"]
+    if not part.gpus:
+        return f"site.partitions.gpu: nodes of {part.name} have no GPUs (sinfo -o '%P %G')"
+    if kind and kind not in part.gpus:
+        types = sorted(filter(None, part.gpus))
+        has = ", ".join(types) or "GPUs without a type; leave it empty"
+        return (
+            f"site.gpu_type: no GPU is called {kind!r}{recipes.nearest(kind, types)}; {part.name} has {has}"
+        )
+    most = part.gpus[kind] if kind else max(part.gpus.values())
+    return f"a job asks for {count} GPUs; a node of {part.name} has {most}" if count > most else ""
+
+
+def check_polling() -> Iterator[Finding]:
+    """Whether squeue remembers a finished job until Snakemake asks for it."""
+    seconds = int((slurm.setting("MinJobAge").split() or ["0"])[0])
+    if seconds >= 200:
+        yield Finding(True, f"squeue remembers finished jobs for {seconds} s")
+    else:
+        fix = "expected 200 or more; ask the administrator, or set slurm-status-command: sacct in the profile"
+        yield Finding(False, f"squeue forgets finished jobs after {seconds} s (MinJobAge); {fix}")
+
+
+def check_account(site: Record) -> Iterator[Finding]:
+    """Whether the account is one that this user may charge."""
+    mine, given = slurm.accounts(getpass.getuser()), site["sbatch"]["account"]
+    if given and mine and given not in mine:
+        hint = recipes.nearest(given, mine)
+        yield Finding(
+            False, f"site.sbatch.account: {given!r} is not yours{hint}; yours are: {', '.join(mine)}"
+        )
+    else:
+        yield Finding(True, f"account: {given or 'the default one'}")
+
+
+@contextmanager
+def shared_folder() -> Iterator[tuple[Path, str]]:
+    """A folder under results/ with a token in it and a lock that we hold, for a node to look at."""
+    Path("results").mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=".doctor-", dir="results")).absolute()
+    try:
+        token = secrets.token_hex(16)
+        (folder / "token").write_text(token)
+        with lock(folder / "held"):
+            yield folder, token
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_node(role: str, need: Record, settings: Record, wait_seconds: int) -> Iterator[Finding]:
+    """Sends a job to a node of the role's partition that looks at what it has and sees."""
+    site = settings["site"]
+    asked = [f"--partition={site['partitions'][role]}", "--mem=1000", f"--chdir={Path.cwd()}", *options(site)]
+    if need["gpus"]:
+        kind = f"{site['gpu_type']}:" if site["gpu_type"] else ""
+        asked.append(f"--gpus={kind}{need['gpus']}")
+    surroundings = {"SWELAB_BACKEND": settings["backend"], "SWELAB_TOOLBOX": settings["toolbox"]}
+    tried = [name for name in PACKAGES if need["gpus"] or site["environments"][name]]
+    exports = "".join(f"export {name}={quote(value)}; " for name, value in surroundings.items())
+    with shared_folder() as (folder, token):
+        command = f"{exports}{on_nodes(site)}{quote(sys.executable)} -m swelab.cluster.node_probe "
+        command += f"{quote(str(folder))}; "
+        command += "; ".join(trial(site, name) for name in tried)
+        began = time.time()
+        try:
+            said = slurm.run_on_node(asked, command, wait_seconds)
+        except slurm.SlurmError as error:
+            yield Finding(False, f"no look at a node of partition {site['partitions'][role]}: {error}")
+            return
+        line = next((line for line in said.splitlines() if line.startswith("probe ")), "")
+        if not line:
+            yield Finding(
+                False, f"a node of {site['partitions'][role]} did not run {sys.executable}: {said[-200:]}"
+            )
+            return
+        facts = json.loads(line.removeprefix("probe "))
+        facts["environments"] = {name: found_out(said, name) for name in tried}
+        facts["apart"] = max(began - facts["time"], facts["time"] - time.time(), 0)
+        back = bool(facts["written"]) and wait_for(lambda: (folder / facts["written"]).exists())
+    faults = node_faults(facts, need, site, token, back)
+    for fault in faults:
+        yield Finding(False, f"node {facts['node']}: {fault}")
+    if not faults:
+        yield Finding(
+            True, f"node {facts['node']} ({role}): repository, locks, Python and sandbox work there"
+        )
+
+
+def node_faults(facts: Record, need: Record, site: Record, token: str, back: bool) -> list[str]:
+    """What a node's facts say is to fix."""
+    here = Path.cwd()
+    looked_at = [
+        (facts["token"] != token, f"it does not see {here}; put the clone on a shared file system"),
+        (not back, f"what it writes under {here}/results is not seen here within a minute"),
+        (not facts["lock_held"], f"it does not see locks held here (flock on {here}); mount it with locks"),
+        (
+            facts["apart"] > CLOCK_SECONDS,
+            f"its clock is {facts['apart']:.0f} s from this one; files' times decide what re-runs",
+        ),
+        (
+            facts["gpus"] < need["gpus"],
+            f"{facts['gpus']} GPUs were given, not {need['gpus']}; check GRES names",
+        ),
+        (
+            facts["commands"],
+            f"SLURM's commands need SLURM_CONF there, which job steps lose: {facts['commands']}",
+        ),
+        (facts["sandbox"], f"sandboxes do not work there: {facts['sandbox']}"),
+        (site["network"] and not facts["route"], "site.network is true, and it has no default route"),
+    ]
+    faults = [text for wrong, text in looked_at if wrong]
+    for name, said in facts["environments"].items():
+        where = f"site.environments.{name}"
+        if said not in ("cuda", "cpu"):
+            faults.append(f"{where}: its Python cannot {name}: {said}")
+        elif need["gpus"] and said == "cpu":
+            faults.append(f"{where}: its torch sees no GPU; make it from envs/gpu-{name}.txt")
+    return faults
+
+
+PACKAGES = {"train": "torchtune", "serve": "sglang"}
+"""Environments that a site may name, and what each must have."""
+
+
+def trial(site: Record, name: str) -> str:
+    """A shell line that says what an environment's torch computes on, or why it does not start."""
+    python = '"${SWELAB_SERVE_PYTHON:-python}"' if name == "serve" else "python"
+    code = f"from importlib.metadata import version; version('{PACKAGES[name]}'); import torch; "
+    code += "print('cuda' if torch.cuda.is_available() else 'cpu')"
+    path = f"PATH={quote(str(Path(sys.executable).parent))}:$PATH; "
+    return f'({path}{environment(site, name)}echo "{name} $({python} -c {quote(code)} 2>&1 | tail -n 1)")'
+
+
+def found_out(said: str, name: str) -> str:
+    """What the trial of an environment printed."""
+    lines = [line.removeprefix(f"{name} ") for line in said.splitlines() if line.startswith(f"{name} ")]
+    return shorten(lines[-1]) if lines and lines[-1].strip() else "it printed nothing"
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> bool:
+    """Whether a condition comes true in time."""
+    ends = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > ends:
+            return False
+        time.sleep(0.5)
+    return True

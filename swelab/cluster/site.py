@@ -1,0 +1,146 @@
+"""What the site file says of a cluster, as jobs need it: `site` in configs/site.yaml."""
+
+from collections.abc import Callable
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from swelab.configs import recipes
+from swelab.records import InputError, Record
+
+JobOf = Callable[[Any], Record]
+"""From a rule's wildcards to what its job asks for: {"cpus", "gpus", "mem_mb", "minutes"}."""
+
+SITE_FILE = recipes.CONFIGS / "site.yaml"
+SITE_PYTHON = Path(__file__).resolve().parents[2] / "envs" / "site_python.sh"
+IMAGE = ".sif"
+
+
+def check_site(site: Record, experiment: Record) -> None:
+    """Raises InputError when the site has not what a recipe of the experiment needs."""
+    train = site["environments"]["train"]
+    nodes = recipes.named("sft", experiment["sft"]).get("job", {}).get("nodes", 1)
+    if nodes > 1 and isinstance(train, str) and train.endswith(IMAGE):
+        what = f"sft {experiment['sft']!r} trains on {nodes} nodes, and site.environments.train is an image"
+        raise InputError(what, SITE_FILE, "a folder or modules: srun, which starts it, is not in the image")
+    if site["partitions"]["gpu"]:
+        return
+    jobs = [("policy", name) for name in [experiment["expert"]["policy"], *experiment["policies"]]]
+    for kind, name in [*jobs, ("sft", experiment["sft"])]:
+        if gpus := recipes.named(kind, name).get("job", {}).get("gpus", 0):
+            what = f"site.partitions.gpu is empty, and {kind} {name!r} asks for {gpus} GPUs"
+            raise InputError(what, SITE_FILE, "a partition")
+
+
+def submission(site: Record) -> dict[str, str]:
+    """Environment variables by which sbatch takes the options that hold for every job."""
+    return {f"SBATCH_{name.upper()}": value for name, value in site.get("sbatch", {}).items() if value}
+
+
+def options(site: Record) -> list[str]:
+    """The same options for srun, which reads no such variables."""
+    return [f"--{name}={value}" for name, value in site["sbatch"].items() if value]
+
+
+def on_nodes(site: Record) -> str:
+    """A shell line that sets a job up on a compute node, and only there; '' if nothing is to do."""
+    steps = [f"module load {quote(name)}" for name in site.get("modules", [])]
+    if site.get("scratch"):
+        steps.append(f"export SWELAB_SCRATCH={quote(site['scratch'])}")
+    return _there(steps)
+
+
+def shell_setup(site: Record) -> str:
+    """What stands before every rule's shell lines: set-up on nodes, and functions by which a rule enters its
+    environment there: `in_training`, `with_servers`."""
+    functions = {"in_training": "train", "with_servers": "serve"}
+    defined = [f"{name}() {{ {environment(site, of)}:; }}; " for name, of in functions.items()]
+    return on_nodes(site) + "".join(defined)
+
+
+def environment(site: Record, name: str) -> str:
+    """A shell line before a rule's command, on a node, that lets it run in the environment `name`.
+
+    Of `train`, the command's python is the environment's; of `serve`, that of the model servers it starts.
+    """
+    chosen = site.get("environments", {}).get(name)
+    if not chosen:
+        return ""
+    python, steps = str(SITE_PYTHON), []
+    if isinstance(chosen, list):
+        steps.append(f"export SWELAB_MODULES={quote(' '.join(chosen))}")
+    elif chosen.endswith(IMAGE):
+        steps.append(f"export SWELAB_IMAGE={quote(chosen)}")
+    else:
+        python = f"{chosen}/bin/python"
+    if name == "serve":
+        return _there([*steps, f"export SWELAB_SERVE_PYTHON={quote(python)}"])
+    return _there([*steps, f'python() {{ {quote(python)} "$@"; }}'])
+
+
+def _there(steps: list[str]) -> str:
+    """Steps that happen inside a SLURM job only."""
+    return f'if [ -n "${{SLURM_JOB_ID:-}}" ]; then {"; ".join(steps)}; fi; ' if steps else ""
+
+
+def sandboxes_mb(workers: int) -> int:
+    """Memory in MB that a job of so many sandboxes asks for at first."""
+    return 2000 + 1000 * workers
+
+
+def plain_job(cpus: int | Callable[[Any], int] = 1, mem_mb: int = 2000, minutes: int = 60) -> JobOf:
+    """A job without a GPU; its CPUs may depend on the wildcards."""
+    return lambda wildcards: {
+        "cpus": cpus(wildcards) if callable(cpus) else cpus,
+        "gpus": 0,
+        "mem_mb": mem_mb,
+        "minutes": minutes,
+    }
+
+
+def _geometry(kind: str, job: JobOf) -> Record:
+    """GPUs on one node; or several nodes, on which the job itself starts its processes."""
+
+    def on_one(wildcards: Any) -> int:
+        return job(wildcards)["gpus"] if job(wildcards).get("nodes", 1) == 1 else 0
+
+    def on_several(wildcards: Any) -> int:
+        nodes = job(wildcards).get("nodes", 1)
+        return nodes if nodes > 1 else 0
+
+    def gres(wildcards: Any) -> str | None:
+        gpus = job(wildcards)["gpus"]
+        return ":".join(filter(None, ["gpu", kind, str(gpus)])) if gpus and on_several(wildcards) else None
+
+    return {
+        "gpu": lambda wildcards: on_one(wildcards) or None,
+        "gpu_model": lambda wildcards: kind or None if on_one(wildcards) else None,
+        "gres": gres,
+        "nodes": lambda wildcards: on_several(wildcards) or (1 if on_one(wildcards) else None),
+        "mpi": lambda wildcards: "srun" if on_several(wildcards) else None,
+        "tasks": lambda wildcards: on_several(wildcards) or None,
+        "tasks_per_gpu": lambda wildcards: 0 if on_several(wildcards) else None,
+    }
+
+
+def resources(site: Record | None, job: JobOf) -> Record:
+    """A rule's resources. Memory and time of `job` are the first attempt's; each later one asks for more.
+
+    Without a cluster only the CPUs count: for workers, and no more than the threads that the job was given.
+    """
+    if not site:
+        return {"cpus_per_task": lambda wildcards, threads: threads}
+    partitions, longest, most = site["partitions"], site["max_minutes"], site["max_mem_mb"]
+
+    def memory(wildcards: Any, attempt: int) -> int:
+        """Never more than a node has, unless the recipe itself asks for it."""
+        first = job(wildcards)["mem_mb"]
+        return min(first * attempt, max(first, most))
+
+    return {
+        "slurm_partition": lambda wildcards: partitions["gpu" if job(wildcards)["gpus"] else "cpu"],
+        "cpus_per_task": lambda wildcards: job(wildcards)["cpus"],
+        **_geometry(site["gpu_type"], job),
+        "mem_mb": memory,
+        "runtime": lambda wildcards, attempt: min(job(wildcards)["minutes"] * attempt, longest),
+    }

@@ -1,0 +1,1 @@
+"""Recipes under `configs/` read strictly, and experiments put together from them."""

@@ -1,0 +1,254 @@
+"""An experiment with every recipe that it names, loaded and checked against one another."""
+
+import os
+from pathlib import Path
+
+from swelab.configs import recipes
+from swelab.jobs.shards import sample_suffix, shard_names
+from swelab.records import InputError, Record
+
+NO_RESULT = ("api_key_env", "budget_dollars", "cache_last_messages", "max_lost", "price", "rates", "samples")
+"""Settings of a policy that change no result, such as how it is paid for: they re-run nothing."""
+SELECTION = ("selection", "rows", "pairs")
+"""Settings of an SFT recipe that its dataset depends on."""
+
+
+def rollout_slice(policy: Record) -> Record:
+    """What a rollout depends on in its policy's recipe: how it is split and paid for changes no result."""
+    return {key: policy[key] for key in policy if key not in ("shards", "job", *NO_RESULT)}
+
+
+def tasks_slice(subset: Record) -> Record:
+    """What tasks depend on in their subset's recipe: neither their validation nor who judges them."""
+    return {key: subset[key] for key in subset if key not in ("validate", "scorer", "service")}
+
+
+def selection_slice(sft: Record) -> Record:
+    """What a dataset depends on in its SFT recipe: a changed learning rate selects nothing anew."""
+    return {key: sft[key] for key in SELECTION}
+
+
+def training_slice(sft: Record) -> Record:
+    """What a training depends on in its SFT recipe, besides its dataset."""
+    return {key: sft[key] for key in sft if key not in (*SELECTION, "sources", "job", "wandb")}
+
+
+def key_variables(policy: Record) -> list[str]:
+    """The environment variables that hold a policy's keys."""
+    named = policy.get("api_key_env") or []
+    return [named] if isinstance(named, str) else list(named)
+
+
+def check_keys(name: str, policy: Record) -> None:
+    """Raises InputError when a variable that a policy's key is to be in is not set."""
+    for variable in key_variables(policy):
+        if not os.environ.get(variable, "").strip(" :"):
+            what = f"api_key_env: the environment variable {variable} is not set"
+            raise InputError(what, f"policy {name}", f"the key of {service_of(policy)} in it")
+
+
+def service_of(policy: Record) -> str:
+    """The service that a policy's model answers at, in words; '' for a policy without a model."""
+    if policy["kind"] == "hosted":
+        base = policy.get("api_base")
+        return f"{policy['model']} at {base}" if base else policy["model"]
+    if policy["kind"] == "checkpoint":
+        return policy.get("endpoint") or f"the server of {policy['weights']}"
+    return ""
+
+
+def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Record:
+    """The experiment `name` as {"name", "expert", "sft", "policies", "benchmarks", "compare"} after checks.
+
+    Raises InputError: an unknown name anywhere below it, a compared policy that is not scored, a
+    subset that is trained on and scored, or that is made from itself.
+    """
+    path = recipes.path_of("experiment", name, configs)
+    experiment = recipes.load("experiment", path)
+    train, benchmarks = training_subsets(experiment, configs), experiment["benchmarks"]
+    sources = [policy for policy, _ in training_runs(experiment, experiment["sft"], configs)]
+    for policy in dict.fromkeys([experiment["expert"]["policy"], *sources, *experiment["policies"]]):
+        check_policy(policy, configs)
+    for subset in [*train, *benchmarks]:
+        check_subset(subset, configs)
+    lineage(experiment["sft"], configs)
+    for policy in experiment["compare"]:
+        if policy not in experiment["policies"]:
+            hint = recipes.nearest(policy, experiment["policies"])
+            raise InputError(f"compare: {policy!r} is not among policies{hint}", path)
+    both = sorted(set(train) & set(benchmarks))
+    if both:
+        raise InputError(f"subset {both[0]!r} is trained on and scored", path, "disjoint subsets")
+    return {"name": name, **experiment}
+
+
+def lineage(sft: str, configs: Path = recipes.CONFIGS) -> list[str]:
+    """An SFT recipe and those below it, each starting from the next one's checkpoint, the last from a model.
+
+    Raises InputError: an unknown name, or a circle.
+    """
+    found = [sft]
+    while True:
+        kind, _, name = recipes.named("sft", found[-1], configs)["base"].rpartition(":")
+        if kind != "sft":
+            files_of_model(recipes.named("model", name, configs))
+            return found
+        if name in found:
+            raise InputError("starts from itself", recipes.path_of("sft", name, configs), "a model below it")
+        found.append(name)
+
+
+def files_of_model(model: Record) -> list[str]:
+    """The files of a model's folder, sorted; none of a model that is made or fetched.
+
+    Raises InputError where the folder is not there or has no config.json.
+    """
+    if model["source"] != "folder":
+        return []
+    folder = Path(model["path"]).expanduser()
+    if not (folder / "config.json").is_file():
+        what = "holds no config.json" if folder.is_dir() else "no such folder"
+        raise InputError(what, folder, "a model in Hugging Face layout, as `path` of its recipe")
+    return sorted(str(path) for path in folder.iterdir() if path.is_file())
+
+
+def base_manifest(sft: Record) -> str:
+    """Manifest beside the folder of what an SFT recipe starts from: a model, or another one's checkpoint."""
+    kind, _, name = sft["base"].rpartition(":")
+    return f"results/sft/{name}/checkpoint.json" if kind == "sft" else f"results/models/{name}.json"
+
+
+def training_runs(experiment: Record, sft: str, configs: Path = recipes.CONFIGS) -> list[tuple[str, str]]:
+    """Pairs (policy, subset) that an SFT recipe takes its rows from: its sources, or the expert's runs."""
+    sources = recipes.named("sft", sft, configs)["sources"] or [experiment["expert"]]
+    pairs = [(source["policy"], subset) for source in sources for subset in source["subsets"]]
+    return list(dict.fromkeys(pairs))
+
+
+def training_subsets(experiment: Record, configs: Path = recipes.CONFIGS) -> list[str]:
+    """Every subset that is trained on, or that the expert acts on.
+
+    Whatever part of an experiment names `subsets` trains on them: all but its benchmarks.
+    """
+    parts = [part for part in experiment.values() if isinstance(part, dict)]
+    found = [subset for part in parts for subset in part.get("subsets", [])]
+    for sft in lineage(experiment["sft"], configs):
+        found += [subset for _, subset in training_runs(experiment, sft, configs)]
+    return list(dict.fromkeys(found))
+
+
+def subset_parents(subset: Record) -> list[str]:
+    """Names of the subsets that a subset recipe is made from: those it excludes, and one that was rated."""
+    rated = subset.get("ratings", {})
+    return [*subset.get("exclude", []), *([rated["subset"]] if "subset" in rated else [])]
+
+
+def check_subset(name: str, configs: Path = recipes.CONFIGS, below: tuple[str, ...] = ()) -> None:
+    """Loads a subset and what it is made from. Raises InputError: an unknown name, a subset in a circle."""
+    subset = recipes.named("subset", name, configs)
+    if name in below:
+        circle = " -> ".join([*below[below.index(name) :], name])
+        raise InputError(f"made from itself: {circle}", recipes.path_of("subset", name, configs))
+    for repo in subset.get("repos", []):
+        recipes.named("repo", repo, configs)
+    if rater := subset.get("ratings", {}).get("rater"):
+        check_policy(recipes.named("rater", rater, configs)["policy"], configs)
+    for parent in subset_parents(subset):
+        check_subset(parent, configs, (*below, name))
+
+
+def shard_paths(
+    pattern: str, policy: str, subset: str, configs: Path = recipes.CONFIGS, sample: str | None = None
+) -> list[str]:
+    """`pattern` with {policy}, {subset} and {shard} filled in, for every shard of all samples.
+
+    With `sample`, of the one whose files have that before their ending ("" is sample 0, ".s1" sample 1).
+    """
+    recipe = recipes.named("policy", policy, configs)
+    samples = range(recipe.get("samples", 1)) if sample is None else [int(sample.removeprefix(".s") or 0)]
+    names = shard_names(recipe["shards"], samples)
+    return [pattern.format(policy=policy, subset=subset, shard=name) for name in names]
+
+
+def sample_paths(pattern: str, policy: str, subset: str, configs: Path = recipes.CONFIGS) -> list[str]:
+    """`pattern` with {policy}, {subset} and {sample} filled in, for every sample of the policy."""
+    samples = range(recipes.named("policy", policy, configs).get("samples", 1))
+    return [pattern.format(policy=policy, subset=subset, sample=sample_suffix(each)) for each in samples]
+
+
+def check_policy(name: str, configs: Path = recipes.CONFIGS) -> None:
+    """Loads a policy, its scaffold and what its weights are made from. Raises InputError."""
+    policy = recipes.named("policy", name, configs)
+    if policy["kind"] == "recorded":
+        is_published(policy)
+    scaffold_of(policy, configs)
+    for key in ("weights", "base"):
+        kind, _, weights = policy.get(key, "").partition(":")
+        if kind in ("sft", "model") and weights:
+            recipes.named(kind, weights, configs)
+
+
+def scaffold_of(policy: Record, configs: Path = recipes.CONFIGS) -> Record:
+    """A policy's scaffold, with what stands in the configuration that it names; {} of a recorded policy.
+
+    Raises InputError: no such scaffold or configuration.
+    """
+    name = policy.get("scaffold")
+    return scaffold_slice(recipes.named("scaffold", name, configs) if name else {})
+
+
+def scaffold_slice(scaffold: Record) -> Record:
+    """A scaffold's recipe with what stands in the configuration that it names. Raises InputError."""
+    named = scaffold.get("config")
+    return scaffold | {"config": recipes.read_yaml(named)} if named else scaffold
+
+
+def weights_paths(policy: Record) -> tuple[str, str]:
+    """Folder and manifest of a checkpoint policy's weights; ('', '') when it has none or a site serves it."""
+    return ("", "") if policy.get("endpoint") else folder_of(policy.get("weights", ""))
+
+
+def weights_manifests(policy: Record) -> list[str]:
+    """Manifests that the rollouts of a checkpoint policy wait for: of its weights, and of its base model."""
+    base = "" if policy.get("endpoint") else policy.get("base", "")
+    return [path for path in (weights_paths(policy)[1], folder_of(base)[1]) if path]
+
+
+def weights_sources(policy: Record) -> list[str]:
+    """What stands for the weights of a policy's rollouts: their manifests, or folders that have none."""
+    if policy.get("endpoint"):
+        return []
+    named = (folder_of(policy[key]) for key in ("weights", "base", "adapter") if policy.get(key))
+    return [manifest or folder for folder, manifest in named if manifest or Path(folder).is_dir()]
+
+
+def folder_of(weights: str) -> tuple[str, str]:
+    """Folder and manifest of `sft:<name>`, `model:<name>` or a folder, which has no manifest."""
+    kind, _, name = weights.partition(":")
+    if kind == "sft" and name:
+        return f"results/sft/{name}/checkpoint", f"results/sft/{name}/checkpoint.json"
+    if kind == "model" and name:
+        return f"results/models/{name}", f"results/models/{name}.json"
+    return weights, ""
+
+
+def recordings_path(name: str, configs: Path = recipes.CONFIGS) -> str:
+    """Manifest of the trajectories that a policy's published rows were unpacked to; '' when it has none."""
+    policy = recipes.named("policy", name, configs)
+    unpacked = policy["kind"] == "recorded" and is_published(policy)
+    return f"results/recordings/{name}.json" if unpacked else ""
+
+
+def is_published(policy: Record) -> bool:
+    """Whether a recorded policy's trajectories are rows of a published set, not a folder.
+
+    Raises InputError when not exactly one place of them is named.
+    """
+    named = [name for name in ("folder", "path", "dataset") if policy.get(name)]
+    if len(named) != 1:
+        what = f"names {' and '.join(named) or 'no place of trajectories'}"
+        raise InputError(what, "recorded policy", "one of folder, path and dataset")
+    if named == ["dataset"] and not policy.get("revision"):
+        what = f"{policy['dataset']} without revision"
+        raise InputError(what, "recorded policy", "its commit of 40 digits")
+    return named != ["folder"]

@@ -1,0 +1,107 @@
+"""The lower lines of a terminal, redrawn: a bar for each running job. Elsewhere: lines, and nothing else."""
+
+import os
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, TextIO
+
+from swelab.console.run_jobs import Job, counted
+from swelab.console.terminal import clock
+
+Rows = Callable[[], tuple[list[Job], str]]
+"""Gives the running jobs, and a line on the whole run."""
+
+
+class LiveArea:
+    """Lines above, bars below. Without a terminal, with TERM=dumb or without rich, lines alone."""
+
+    def __init__(self, stream: TextIO):
+        self.stream, self.started = stream, False
+        self.live: Any = None
+        self.console: Any = None
+        if stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb", "unknown"):
+            self.console = _console(stream)
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal; 120 where there is none."""
+        return self.console.width if self.console else 120
+
+    def start(self, rows: Rows) -> None:
+        """Begins to draw."""
+        self.started = True
+        if self.console:
+            from rich.live import Live
+
+            self.live = Live(
+                get_renderable=lambda: _table(rows, self.console.height),
+                console=self.console,
+                refresh_per_second=2,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self.live.start()
+
+    def print(self, text: str) -> None:
+        """A line above the bars; a stream that is closed is passed over."""
+        if self.console:
+            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            return
+        try:
+            self.stream.write(text + "\n")
+            self.stream.flush()
+        except ValueError:
+            pass
+
+    def stop(self) -> None:
+        """Removes the bars."""
+        if self.live:
+            self.live.stop()
+
+
+def _console(stream: TextIO) -> Any:
+    """A console that never hides the cursor, so that a killed run leaves none hidden; None without rich."""
+    try:
+        from rich.console import Console
+    except ImportError:
+        return None
+
+    class Plain(Console):
+        def show_cursor(self, show: bool = True) -> bool:
+            return False
+
+    return Plain(file=stream)
+
+
+def _table(rows: Rows, height: int) -> Any:
+    """The bars, as many as there is room for, and the run as a whole."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    jobs, whole = rows()
+    room = max(1, height - 4)
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(ratio=5, no_wrap=True, overflow="ellipsis")
+    table.add_column(ratio=3, min_width=6)
+    table.add_column(no_wrap=True, overflow="ellipsis", justify="right")
+    for job in jobs[:room]:
+        told = job.progress()
+        bar = ProgressBar(
+            total=max(1, told["total"]) if told else None,
+            completed=told["done"] if told else 0,
+            pulse=not told,
+            animation_time=time.monotonic(),
+        )
+        table.add_row(job.name, bar, f"{counted(told)}  {clock(job.seconds)}{ends(told.get('left'))}".strip())
+    more = f", {len(jobs) - room} more running" if len(jobs) > room else ""
+    # Not padded to the full width: what the terminal itself writes there (^C) then moves no line.
+    return Group(table, Text(whole + more, no_wrap=True, overflow="ellipsis"))
+
+
+def ends(left: float | None) -> str:
+    """The time of day at which a job or a run is expected to end, where that is known."""
+    return f", ends {datetime.now() + timedelta(seconds=left):%H:%M}" if left else ""

@@ -1,0 +1,188 @@
+"""What a person sees of a run of the workflow: a line a finished job, a bar a running one, and the result.
+
+It takes the place of the handler with which Snakemake writes to the terminal, and gets the same messages.
+Jobs tell how far they are in a file next to their log (`console.Progress`). With --verbose, --quiet, or
+another --logger, Snakemake's own output stays; its log under .snakemake/log/ always has everything.
+"""
+
+import logging
+import os
+import re
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from swelab.console.live_area import LiveArea, ends
+from swelab.console.run_jobs import Forecast, Job, last_words, result_lines
+from swelab.console.terminal import clock
+
+INTO_LOG = (
+    'python() { if [ -z "${SWELAB_LOG-}" ]; then command python "$@"; '
+    'else SWELAB_PROGRESS=1 exec python "$@" >"$SWELAB_LOG" 2>&1; fi; }; '
+)
+"""Shell code after which the Python of a rule, and what it starts, writes into its log alone. A rule that
+names its log ends with that Python, which takes the shell's place."""
+
+QUIET_SECONDS = 120
+"""Without a terminal: after so many seconds without a line, the running jobs are named."""
+
+_NOISE = re.compile(
+    r"Building DAG|Using shell|Provided |Rules claiming|Conda env|Select jobs|Execute \d"
+    r"|Assuming unrestricted|Config file|Complete log|Job rate|SLURM run ID|Job \d+ has been submitted"
+    r"|Waiting for |Reasons:"
+    r"|This was a dry-run|Singularity contain|Apptainer|host: |Removing temporary|Deactivating|Activating"
+    r"|Elapsed time|Job stats|Would remove|Removing output files|Exiting because a job|Deferring|Localrules"
+    r"|At least one job did not|WorkflowError:\s+At least one job|Stopping further|Error in rule"
+    r"|Shutting down|RuleException:\s+CalledProcessError"
+)
+_SECRET = (
+    "workflow_started",
+    "shellcmd",
+    "resources_info",
+    "debug_dag",
+    "rulegraph",
+    "job_started",
+    "progress",
+)
+_DONE = "Nothing to be done"
+
+
+def take_over(workflow: Any) -> None:
+    """Puts our handler in the place of Snakemake's own, in the process that a person started."""
+    settings, logger = workflow.output_settings, logging.getLogger("snakemake.logging")
+    usual = [each for each in logger.handlers if each.name == "DefaultStreamHandler"]
+    if usual and workflow.is_main_process and not (settings.verbose or settings.quiet or settings.debug_dag):
+        logger.removeHandler(usual[0])
+        logger.addHandler(Display(workflow, sys.stdout if settings.dryrun else sys.stderr))
+
+
+class Display(logging.Handler):
+    """One run's messages as lines, with a live area where the stream is a terminal."""
+
+    def __init__(self, workflow: Any, stream: Any):
+        super().__init__()
+        self.workflow, self.dry = workflow, workflow.output_settings.dryrun
+        self.area = LiveArea(stream)
+        self.jobs: dict[int, Job] = {}
+        self.total = self.finished = self.failed = 0
+        self.stats = ""
+        self.forecast: Forecast
+        self.nothing = self.stopped = self.closed = False
+        self.started = self.last = time.monotonic()
+        self._wake = threading.Event()
+        self._shown: set[tuple[int, int]] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One message of Snakemake's."""
+        try:
+            event = str(getattr(record, "event", None) or "")
+            known = getattr(self, f"_{event}", None) if event else None
+            if known:
+                known(record)
+            elif event not in _SECRET:
+                self._message(record)
+        except BrokenPipeError:
+            raise
+        except Exception:
+            self.handleError(record)
+
+    def _message(self, record: logging.LogRecord) -> None:
+        text = (record.getMessage() if record.msg else "").strip()
+        if text.startswith(_DONE):
+            self.nothing = True
+            self._say("Nothing to be done: all that was asked for is there and up to date.")
+        elif text.startswith("Terminating processes"):
+            self.stopped = True
+            self._say("Stopping: running jobs are ended ...")
+        elif restart := re.match(r"Trying to restart job (\d+)", text):
+            job = self.jobs.get(int(restart[1]))
+            self._say(f"again     {job.name if job else restart[1]}")
+        elif text and not _NOISE.match(text) and record.levelno >= logging.INFO:
+            self._say(text)
+
+    def _run_info(self, record: logging.LogRecord) -> None:
+        counts = dict(getattr(record, "stats", {}))
+        self.total = counts.pop("total", sum(counts.values()))
+        self.stats = record.getMessage()
+        if not self.dry:
+            self.forecast = Forecast(Path("results/logs"))
+            self.forecast.remaining.update(counts)
+            self._say(f"{self.total} jobs; what each of them says is in results/logs/")
+
+    def _job_info(self, record: logging.LogRecord) -> None:
+        job = Job.of(record)
+        if self.dry:
+            self._say(job.planned())
+            return
+        job.forget()
+        self.jobs[job.number] = job
+        if not self.area.started:
+            self.area.start(self._rows)
+            if not self.area.live:
+                threading.Thread(target=self._heartbeat, daemon=True).start()
+
+    def _job_finished(self, record: logging.LogRecord) -> None:
+        job = self.jobs.pop(int(getattr(record, "job_id", -1)), None)
+        self.finished += 1
+        if job:
+            self.forecast.finished(job)
+            width = len(str(self.total))
+            count = f"{self.finished:>{width}} of {self.total}"
+            self._say(f"{count}  {job.outcome(self.area.width - len(count) - 2)}")
+            job.forget()
+
+    def _job_error(self, record: logging.LogRecord) -> None:
+        job = self.jobs.pop(int(getattr(record, "jobid", -1)), None)
+        if job is None:  # Snakemake tells of each failed job again at the end
+            return
+        logs = list(getattr(record, "log", [])) or ["none"]
+        why = last_words(logs)
+        ended = self.stopped or why == "error: interrupted"
+        self.failed += not ended
+        self._say(f"{'stopped ' if ended else 'FAILED  '}  {job.name}  after {clock(job.seconds)}")
+        if not ended:
+            self._say(f"          {why}")
+            self._say(f"          log: {', '.join(logs)}")
+        job.forget()
+
+    def _rows(self) -> tuple[list[Job], str]:
+        """What the live area shows: running jobs, and the run as a whole."""
+        seconds, jobs = time.monotonic() - self.started, list(self.jobs.values())
+        left = self.forecast.left(jobs, seconds)
+        return jobs, f"{self.finished} of {self.total} jobs, {clock(seconds)}{ends(left)}"
+
+    def _say(self, text: str) -> None:
+        self.last = time.monotonic()
+        self.area.print(text)
+
+    def _heartbeat(self) -> None:
+        while not self._wake.wait(5):
+            if time.monotonic() - self.last >= QUIET_SECONDS and self.jobs:
+                jobs, whole = self._rows()
+                self._say(f"running   {'; '.join(job.line() for job in jobs)} ({whole})")
+
+    def close(self) -> None:
+        """Ends the live area; says how the run ended."""
+        if self.closed:
+            return
+        self.closed = True
+        self._wake.set()
+        self.area.stop()
+        if self.dry and self.stats:
+            self._say(f"\n{self.stats.strip()}\n")
+        elif self.stopped or self.failed:
+            how = "Stopped" if self.stopped else f"{self.failed} of {self.total} jobs failed"
+            log = ", ".join(os.path.relpath(path) for path in self.workflow.logger_manager.get_logfile())
+            self._say(
+                f"{how}; {self.finished} are done. The same command goes on from here. Snakemake's log: {log}"
+            )
+        elif self.nothing or (self.finished and self.finished == self.total):
+            for line in result_lines(self._targets(), Path("results")):
+                self._say(line)
+        super().close()
+
+    def _targets(self) -> set[str]:
+        settings = self.workflow.dag_settings
+        return {str(each) for each in settings.targets} if settings else set()

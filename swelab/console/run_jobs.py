@@ -1,0 +1,162 @@
+"""A job of the workflow as a person sees it: its name, how far it is, how it ended."""
+
+import json
+import logging
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from swelab.console.job_runs import read_runs
+from swelab.console.terminal import SUFFIX, clock
+from swelab.records import Fault, Record, read_json, shorten
+
+_REASON = re.compile(r"([A-Z][^:;]*)(?:: ([^;]*))?")
+
+
+@dataclass
+class Job:
+    """One job. number: Snakemake's; log: its log file, or ""; reason: why it runs, in Snakemake's words."""
+
+    number: int
+    rule: str
+    name: str
+    log: str
+    reason: str = ""
+    started: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def of(cls, record: logging.LogRecord) -> "Job":
+        """The job that a message of Snakemake's tells of: its rule and wildcards are its name."""
+        told = record.__dict__
+        words = [str(value) for value in (told.get("wildcards") or {}).values()]
+        words = [word for word in words if word and word != "000of001"]
+        logs = list(told.get("log") or [""])
+        rule, reason = told["rule_name"], told.get("reason") or ""
+        return cls(int(told["jobid"]), rule, " ".join([rule, *words]), logs[0], reason)
+
+    @property
+    def seconds(self) -> float:
+        """Since it was started; on a cluster, since it was sent there."""
+        return time.monotonic() - self.started
+
+    @property
+    def shared(self) -> Path | None:
+        """The file in which it tells how far it is."""
+        return Path(self.log.removesuffix(".log") + SUFFIX) if self.log else None
+
+    def progress(self) -> Record:
+        """What it tells of how far it is (see `console.Progress`); {} while it tells nothing."""
+        try:
+            told = json.loads(self.shared.read_text(encoding="utf-8")) if self.shared else {}
+            return told if isinstance(told, dict) and {"done", "total", "good", "left"} <= told.keys() else {}
+        except (OSError, ValueError):
+            return {}
+
+    def forget(self) -> None:
+        """Removes what an earlier or a finished run of it told."""
+        if self.shared:
+            self.shared.unlink(missing_ok=True)
+
+    def outcome(self, width: int) -> str:
+        """How it ended: name, instances, successes, time; in columns where the width is enough."""
+        parts = self.name, counted(self.progress()), clock(self.seconds)
+        if width < 80:
+            return "  ".join(part for part in parts if part)
+        return f"{parts[0]:<46}  {parts[1]:<18}  {parts[2]}"
+
+    def line(self) -> str:
+        """How far it is, in words."""
+        told = self.progress()
+        left = f", {clock(told['left'])} left" if told.get("left") else ""
+        return f"{self.name} {counted(told)} {clock(self.seconds)}{left}".replace("  ", " ")
+
+    def planned(self) -> str:
+        """What would run, and why, for a dry run."""
+        return f"{self.name:<52}  {reasons(self.reason)}"
+
+
+class Forecast:
+    """How long a run will take, from how long jobs of the same rules took, now and in earlier runs."""
+
+    def __init__(self, logs: Path):
+        self.taken: dict[str, list[float]] = {}
+        self.remaining: Counter[str] = Counter()
+        self.worked = 0.0
+        for rule, _, run in read_runs(logs):
+            if run["code"] == 0:
+                self.taken.setdefault(rule, []).append(run["seconds"])
+
+    def finished(self, job: Job) -> None:
+        """One job less is left."""
+        self.taken.setdefault(job.rule, []).append(job.seconds)
+        self.remaining[job.rule] -= 1
+        self.worked += job.seconds
+
+    def left(self, jobs: Sequence[Job], elapsed: float) -> float | None:
+        """Seconds until the run ends; None while no job of some rule was ever seen."""
+        mean = {rule: sum(seconds) / len(seconds) for rule, seconds in self.taken.items()}
+        wanted = {rule: count for rule, count in self.remaining.items() if count > 0}
+        if not wanted or not wanted.keys() <= mean.keys():
+            return None
+        begun = sum(min(job.seconds, mean.get(job.rule, 0)) for job in jobs)
+        work = sum(count * mean[rule] for rule, count in wanted.items()) - begun
+        at_once = (self.worked + sum(job.seconds for job in jobs)) / max(elapsed, 1)
+        return max(work, 0) / max(at_once, 1)
+
+
+def counted(told: Record) -> str:
+    """Instances and successes as words; "" where nothing is counted."""
+    if not told:
+        return ""
+    good = "" if told["good"] is None else f", {told['good']} ok"
+    return f"{told['done']}/{told['total']}{good}"
+
+
+def reasons(text: str) -> str:
+    """Why a job runs, shorter than Snakemake says it: of several files the first."""
+    parts = []
+    for what, files in _REASON.findall(text):
+        first, *others = files.split(", ") if files and not what.startswith("Params") else [""]
+        name = f"{first.strip()}{f' and {len(others)} more' if others else ''}"
+        if what.startswith("Missing output"):
+            return f"there is no {name}"
+        told = "a job before makes" if what.startswith("Input files updated by another") else what.strip()
+        parts.append(f"{told[:1].lower()}{told[1:]} {name}".strip())
+    return "; ".join(parts) or "asked for"
+
+
+def last_words(logs: Sequence[str]) -> str:
+    """The line of a failed job's log that says what was wrong: its last `error:` line, else its last line."""
+    for name in logs:
+        try:
+            lines = Path(name).read_text(encoding="utf-8", errors="replace").splitlines()[-200:]
+        except OSError:
+            continue
+        lines = [line.strip() for line in lines if line.strip()]
+        if lines:
+            return shorten(
+                next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1]), 1000
+            )
+    return "it left no word: it was killed, or never started"
+
+
+def result_lines(targets: set[str], results: Path) -> Iterator[str]:
+    """The resolve rates and where the page is, for a run that was asked for them."""
+    score, page = results / "verified_score.json", results / "report.html"
+    if targets and not targets & {"all", str(score), str(page)}:
+        return
+    try:
+        policies = read_json(score)["policies"]
+        yield ""
+        for name, row in policies.items():
+            low, high = row["interval"]
+            rate = f"{row['resolved']} of {row['total']} resolved, {row['resolve_rate']:.1%}"
+            lost = f"; {row['infra_errors']} lost to infrastructure" if row["infra_errors"] else ""
+            yield f"{name:<24}  {rate} (95 % interval {low:.1%} to {high:.1%}){lost}"
+    except (Fault, KeyError, TypeError, ValueError, AttributeError):
+        return
+    if page.is_file():
+        yield f"page: {page}   score: {score}"

@@ -1,0 +1,174 @@
+"""What a person at the terminal sees: one line for a fault, and progress that can be followed."""
+
+import errno
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from swelab.console.job_runs import note_run
+from swelab.records import Fault, share_with_group
+
+SUFFIX = ".progress.json"
+"""Ending of the file next to a job's log that says how far the job is, in place of the log's `.log`."""
+
+
+class Tee:
+    """A text stream that repeats what is written to it into a log file."""
+
+    def __init__(self, stream: TextIO, log: TextIO):
+        self.stream, self.log = stream, log
+
+    def write(self, text: str) -> int:
+        self.log.write(text.replace("\r\x1b[K", "\n"))
+        return self.stream.write(text)
+
+    def flush(self) -> None:
+        self.log.flush()
+        self.stream.flush()
+
+    def __getattr__(self, name: str):
+        return getattr(self.stream, name)
+
+
+def run_script(main: Callable[[], int | None]) -> None:
+    """Runs a script's `main` and exits: 0, or 2 after one line that says what is wrong.
+
+    Where SWELAB_LOG names a file, all that goes to standard error is written there too, and the run is
+    noted next to it.
+    """
+    log = os.environ.get("SWELAB_LOG", "")
+    share_with_group("results")
+    code: object = 1
+    try:
+        _run(main, log)
+    except SystemExit as end:
+        code = end.code
+        raise
+    finally:
+        if log:
+            note_run(log, code if isinstance(code, int) else 1)
+
+
+def _run(main: Callable[[], int | None], log: str) -> None:
+    """`run_script` without its note."""
+    try:
+        if log and not _is_open(log):
+            sys.stderr = Tee(sys.stderr, open(log, "w", encoding="utf-8"))
+        sys.exit(main() or 0)
+    except KeyboardInterrupt:
+        fail("interrupted", 130)
+    except Fault as error:
+        fail(str(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except (
+        shutil.Error
+    ) as error:  # of a whole tree that could not be copied: the first file's fault is enough
+        faults = error.args[0]
+        fail(str(faults[0][-1] if isinstance(faults, list) else faults))
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            fail(f"{error.filename or 'the output folder'}: disk full; expected room to write")
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+            fail(f"{error.filename or 'a file'}: {error.strerror}")
+        raise
+
+
+def _is_open(log: str) -> bool:
+    """Whether standard error goes to that file already."""
+    try:
+        return os.path.samestat(os.stat(log), os.fstat(2))
+    except OSError:
+        return False
+
+
+def fail(message: str, code: int = 2) -> None:
+    """Prints `error: message` on one line of standard error and exits with `code`."""
+    print("error: " + " ".join(message.split()), file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+class Progress:
+    """Instances done / total, how many succeeded, the rate and the time left.
+
+    On a terminal one line is redrawn; elsewhere a line is printed every `quiet_seconds`, and at
+    the end, so that logs stay short. In a job of a workflow that draws (SWELAB_PROGRESS is set), the file
+    that it looks at (SUFFIX, next to SWELAB_LOG) is written every second:
+    {"label", "done", "total", "good": how many succeeded or null, "left": seconds or null}.
+    """
+
+    def __init__(self, total: int, label: str, stream: TextIO | None = None, quiet_seconds: float = 30):
+        self.total, self.label = total, label
+        self.stream = stream or sys.stderr
+        self.live = self.stream.isatty()
+        self.interval = 0.2 if self.live else quiet_seconds
+        self.finished = self.skipped = 0
+        self.good: int | None = None
+        log = os.environ.get("SWELAB_LOG", "") if os.environ.get("SWELAB_PROGRESS") else ""
+        self.shared = log.removesuffix(".log") + SUFFIX if log else ""
+        self._start = self._last = self._told = time.monotonic()
+        self._lock = threading.Lock()
+
+    def skip(self, count: int, good: int = 0) -> None:
+        """`count` instances were there already, `good` of them successes: they do not enter the rate."""
+        self.finished += count
+        self.skipped += count
+        self.good = (self.good or 0) + good
+        self._share(time.monotonic())
+
+    def done(self, good: bool | None = None) -> None:
+        """One more instance is finished; `good` says whether it counts as a success."""
+        with self._lock:
+            self.finished += 1
+            if good is not None:
+                self.good = (self.good or 0) + good
+            now = time.monotonic()
+            if now - self._last >= self.interval:
+                self._last = now
+                self._print(now)
+            if now - self._told >= 1:
+                self._told = now
+                self._share(now)
+
+    def close(self) -> None:
+        """Prints the last line."""
+        self._print(time.monotonic())
+        self._share(time.monotonic())
+        if self.live:
+            self.stream.write("\n")
+
+    def _rate(self, now: float) -> tuple[float, float | None]:
+        """(instances a second, seconds left or None where nothing was done yet)."""
+        rate = (self.finished - self.skipped) / max(now - self._start, 1e-9)
+        return rate, (self.total - self.finished) / rate if rate else None
+
+    def _share(self, now: float) -> None:
+        """Writes what the workflow's display looks at; a full disk is not this job's fault."""
+        if not self.shared:
+            return
+        told = {"label": self.label, "done": self.finished, "total": self.total, "good": self.good}
+        try:
+            with open(self.shared, "w", encoding="utf-8") as stream:
+                stream.write(json.dumps(told | {"left": self._rate(now)[1]}))
+        except OSError:
+            self.shared = ""
+
+    def _print(self, now: float) -> None:
+        rate, left = self._rate(now)
+        good = "" if self.good is None else f", {self.good} ok"
+        text = f"{self.label}: {self.finished}/{self.total}{good}, {rate:.1f}/s, {clock(left or 0)} left"
+        self.stream.write(f"\r\x1b[K{text}" if self.live else text + "\n")
+        self.stream.flush()
+
+
+def clock(seconds: float) -> str:
+    """`seconds` as h:mm:ss or m:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

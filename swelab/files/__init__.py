@@ -1,0 +1,1 @@
+"""Files of other programs: JSON of any size, data sets, the Hugging Face hub, checkpoints."""

@@ -1,0 +1,68 @@
+"""Rows of a published set: its files on the hub or copies of them, in JSON, JSON Lines or Parquet."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from swelab.files.hf_hub import Repository
+from swelab.files.json_streams import list_items
+from swelab.records import InputError, Record, read_jsonl
+
+FORMATS = (".jsonl", ".json", ".parquet")
+
+
+def published_files(recipe: Record, downloads: Path) -> list[Path]:
+    """The files of a set on the hub, fetched into `downloads` as far as they are not there yet.
+
+    recipe: {"dataset", "revision", "split", "files", "sha256"}. Raises InputError, HubError.
+    """
+    repository = Repository(recipe["dataset"], recipe["revision"], "dataset")
+    folder = downloads / recipe["dataset"].replace("/", "--") / recipe["revision"]
+    patterns = recipe["files"] or [f"data/{recipe['split']}-*.parquet"]
+    return [folder / name for name in repository.fetch(folder, patterns, recipe["sha256"])]
+
+
+def read_rows(path: Path, at_once: int) -> Iterator[Any]:
+    """Rows of one file; of a Parquet file `at_once` are held. Times are text. Raises InputError."""
+    if path.suffix == ".jsonl":
+        return read_jsonl(path)
+    if path.suffix == ".parquet":
+        return _parquet(path, at_once)
+    return (row for _, row in list_items(path))
+
+
+def _parquet(path: Path, at_once: int) -> Iterator[Any]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            times = _columns(file.schema_arrow, path)
+            for batch in file.iter_batches(batch_size=at_once):
+                for row in batch.to_pylist():
+                    times_as_text = {name: row[name] and row[name].isoformat() for name in times}
+                    yield {name: _present(value) for name, value in (row | times_as_text).items()}
+    except (OSError, pyarrow.ArrowException) as error:
+        raise InputError(f"cannot be read: {error}", path, "a Parquet file") from None
+
+
+def _columns(schema: Any, path: Path) -> list[str]:
+    """Names of the columns that hold times. Raises InputError for a column that JSON cannot hold."""
+    from pyarrow import types
+
+    for column in schema:
+        kinds = [column.type]
+        while kinds:
+            kind = kinds.pop()
+            inner = [kind.field(number).type for number in range(kind.num_fields)]
+            kinds += [kind.value_type] if types.is_dictionary(kind) else inner
+            nested_time = types.is_temporal(kind) and kind is not column.type
+            if types.is_decimal(kind) or "binary" in str(kind) or types.is_duration(kind) or nested_time:
+                expected = "text, numbers, booleans, times, and lists and structs of them"
+                raise InputError(f"column {column.name} holds {kind}", path, expected)
+    return [column.name for column in schema if types.is_temporal(column.type)]
+
+
+def _present(value: Any) -> Any:
+    """The value; None for NaN, by which pandas writes what is missing."""
+    return None if isinstance(value, float) and value != value else value

@@ -1,0 +1,178 @@
+"""The grading stage: the predictions of one shard, each graded once."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from swelab.grading.harness.grade import grade_key, judged, run_patch
+from swelab.grading.harness.spec import read_spec
+from swelab.grading.run_cache import Archive, run_key
+from swelab.jobs.journal import Journal
+from swelab.jobs.losses import Losses
+from swelab.jobs.shards import in_shard, run_shard, sample_of
+from swelab.records import LOST_ROLLOUTS, InputError, Record, check
+from swelab.sandbox import Backend, Image, Limits, open_backend
+from swelab.sandbox.deferred import Deferred
+from swelab.tasks.checkout import RepoStore, scratch_folder
+from swelab.tasks.task_images import task_images
+
+
+@dataclass
+class Bench:
+    """Where patches are run: repositories, images, sandboxes, and the runs that are kept."""
+
+    store: RepoStore
+    backend: Backend | None
+    images: Mapping[str, Image] = field(default_factory=dict)
+    archive: Archive = field(default_factory=lambda: Archive(None))
+
+    def place(self, task: Record) -> str:
+        """Digest of what the task runs in. Raises InputError (no such archive or image)."""
+        image = self.images.get(task["instance_id"])
+        return image.digest if image else self.store.digest(task)
+
+    def key(self, task: Record, patch: str) -> str:
+        """What a run of a patch on a task is kept under. Raises InputError (no such archive or image)."""
+        return run_key(task, patch, self.place(task))
+
+    def run(self, task: Record, patch: str) -> Record:
+        """Evidence of a patch on a task, from the archive when it is there. Raises InputError."""
+        key = self.key(task, patch)
+        run = self.archive.get(key)
+        if run is None:
+            assert self.backend is not None, "a bench without sandboxes runs nothing"
+            image = self.images.get(task["instance_id"])
+            run = run_patch(task, patch, self.store, self.backend, Limits(), image=image)
+            self.archive.put(key, run | {"patch": patch})
+        return run
+
+
+def grade_shard(
+    tasks: list[Record],
+    predictions: dict[str, Record],
+    *,
+    policy: str,
+    subset: str,
+    shard: str,
+    repos_dir: Path,
+    progress: Path,
+    workers: int,
+    images_path: Path | None = None,
+    runs_dir: Path | None = None,
+    max_lost: int = 0,
+) -> Iterator[Record]:
+    """Grade records of the shard's tasks that have a prediction, in the tasks' order.
+
+    A rollout that was lost to its infrastructure is graded infra_error: there is no patch to judge.
+    images_path: record of the images that tasks without a repository archive run in; runs_dir: where runs
+    are kept. Raises InputError on a prediction for no task, on unusable tasks, and when another grader is
+    at work on this shard; ShardLost when more than `max_lost` gradings were lost to infrastructure.
+    """
+    _check_predictions(tasks, predictions, subset, sample_of(shard))
+    predicted = [task for task in in_shard(tasks, shard) if task["instance_id"] in predictions]
+    images = task_images(predicted, images_path, refuse_leaks=False)
+    with (
+        Deferred(open_backend(), most=workers) as backend,
+        Journal(progress) as journal,
+        scratch_folder() as scratch,
+    ):
+        bench = Bench(RepoStore(repos_dir, scratch), cast(Backend, backend), images, Archive(runs_dir))
+        keyed = [(prediction_key(task, predictions, bench), task) for task in predicted]
+
+        place = GradePlace(
+            policy, subset, predictions, images, repos_dir.absolute(), runs_dir and runs_dir.absolute()
+        )
+        yield from run_shard(
+            keyed,
+            lambda: nullcontext(place.work(bench)),
+            journal,
+            workers=workers,
+            label=f"grade {policy} {subset}",
+            is_lost=place.is_lost,
+            is_good=lambda record: record["resolved"],
+            place=place,
+            losses=Losses(max_lost, lambda record: record["reason"], policy, "grades"),
+        )
+
+
+def _check_predictions(tasks: list[Record], predictions: dict[str, Record], subset: str, sample: int) -> None:
+    unknown = sorted(set(predictions) - {task["instance_id"] for task in tasks})
+    if unknown:
+        raise InputError(f"{len(unknown)} predictions of no task, such as {unknown[0]}", subset)
+    for name, prediction in predictions.items():
+        if prediction.get("sample", sample) != sample:
+            told = f"{name} is predicted in sample {prediction['sample']}"
+            raise InputError(told, subset, f"sample {sample}")
+
+
+@dataclass(frozen=True)
+class GradePlace:
+    """The grading of a policy's predictions, wherever it runs; see `ray_workers.Place`."""
+
+    policy: str
+    subset: str
+    predictions: dict[str, Record]
+    images: Mapping[str, Image]
+    repos_dir: Path
+    runs_dir: Path | None
+    variables: tuple[str, ...] = ()
+
+    def work(self, bench: Bench) -> Callable[[Record], Record]:
+        """The function from a task to the grade of its prediction."""
+        return lambda task: {
+            **grade_prediction(task, self.predictions[task["instance_id"]], bench),
+            "policy": self.policy,
+            "subset": self.subset,
+        }
+
+    @contextmanager
+    def open(self, count: int) -> Iterator[Callable[[Record], Record]]:
+        """Grading in this process alone."""
+        with Deferred(open_backend(), most=count) as backend, scratch_folder() as scratch:
+            store = RepoStore(self.repos_dir, scratch)
+            yield self.work(Bench(store, cast(Backend, backend), self.images, Archive(self.runs_dir)))
+
+    def is_lost(self, record: Record) -> bool:
+        """Whether the grading was lost to its infrastructure; a lost rollout has nothing to grade."""
+        return record["status"] == "infra_error" and record["outcome"] not in LOST_ROLLOUTS
+
+    def lost(self, item: Record, reason: str) -> Record:
+        """The grade of a prediction whose hosts were lost."""
+        outcome = self.predictions[item["instance_id"]].get("outcome", "submitted")
+        told = {"reason": reason, "outcome": outcome, "policy": self.policy, "subset": self.subset}
+        return lost(item, outcome) | told
+
+
+def prediction_key(task: Record, predictions: dict[str, Record], bench: Bench) -> str:
+    """Key of the grade of a task's prediction. Raises InputError on a task that does not say how to test."""
+    read_spec(task)
+    prediction = predictions[task["instance_id"]]
+    outcome = prediction.get("outcome", "submitted")
+    return grade_key(task, prediction["model_patch"] or "", outcome, bench.place(task))
+
+
+def grade_prediction(task: Record, prediction: Record, bench: Bench) -> Record:
+    """The grade of one prediction, with the outcome of the rollout that made it."""
+    outcome = prediction.get("outcome", "submitted")
+    if outcome in LOST_ROLLOUTS:
+        record = lost(task, outcome)
+    else:
+        patch = prediction["model_patch"] or ""
+        record = judged(read_spec(task), patch, bench.run(task, patch))
+        if bench.archive.folder:
+            record["run"] = bench.key(task, patch)
+    record["outcome"] = outcome
+    check(record, "grade", f"grade of {task['instance_id']}")
+    return record
+
+
+def lost(task: Record, outcome: str) -> Record:
+    """The grade of a rollout that ended in an infrastructure loss."""
+    return {
+        "instance_id": task["instance_id"],
+        "status": "infra_error",
+        "resolved": False,
+        "reason": f"the rollout ended as {outcome}",
+    }

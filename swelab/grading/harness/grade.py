@@ -1,0 +1,162 @@
+"""A prediction's verdict: patch -> fresh sandbox -> tests -> per-test grade.
+
+The grader sees the task and the patch, nothing else of the trajectory. The patch goes onto a clean checkout
+in a sandbox of its own, everything that decides how it is judged is put back, and the tests run under
+guard; `evidence` turns what the run left behind into a verdict.
+"""
+
+import hashlib
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from swelab.grading import versions
+from swelab.grading.harness import patches
+from swelab.grading.harness.mutated_rerun import complaint
+from swelab.grading.harness.patch_run import PatchRun
+from swelab.grading.harness.spec import RunSpec, read_spec
+from swelab.grading.harness.verdict import faults, verdict
+from swelab.records import InputError, Record, digest
+from swelab.sandbox import Backend, Image, Limits, Sandbox, SandboxError
+from swelab.tasks.checkout import RepoStore, encode_patch, git
+
+CHECKS = frozenset({"audit", "guard", "echo"})
+"""What may be left out to see what the rest is worth: the audit of the patch's code, the guarded run, the
+second run with spoiled tests."""
+
+IN_IMAGES = {"memory_bytes": 8 << 30, "processes": 512, "disk_bytes": 20 << 30, "file_bytes": 2 << 30}
+"""At least what a command in a published image may use."""
+
+
+def grade_key(task: Record, patch: str, outcome: str, place: str) -> str:
+    """Hash of all that a grade depends on: task, patch, digest of repository archive or image, grader."""
+    return digest([versions.GRADER, task, patch, outcome, place])
+
+
+def grade(
+    task: Record,
+    patch: str | None,
+    store: RepoStore,
+    backend: Backend,
+    limits: Limits,
+    checks: frozenset[str] = CHECKS,
+    image: Image | None = None,
+) -> Record:
+    """Grades one patch: a record with status, resolved, tests_status, seconds and a reason.
+
+    Statuses: resolved, unresolved, empty_patch, apply_failed, timeout, tampered (the patch would decide how
+    it is judged), infra_error (the sandbox or its host failed; nothing is said about the patch). Raises
+    InputError when the task itself is unusable.
+    """
+    run = run_patch(task, patch or "", store, backend, limits, checks, image)
+    return judged(read_spec(task), patch or "", run)
+
+
+def judged(spec: RunSpec, patch: str, run: Record) -> Record:
+    """The grade of a run's evidence. Raises InputError (unknown log parser)."""
+    status, reason, tests = verdict(spec, run)
+    record: Record = {
+        "instance_id": spec.instance_id,
+        "status": status,
+        "resolved": status == "resolved",
+        "reason": reason,
+        "patch_sha256": hashlib.sha256(encode_patch(patch)).hexdigest(),
+        "seconds": run["seconds"],
+    }
+    return record | ({"tests_status": tests} if tests else {})
+
+
+def run_patch(
+    task: Record,
+    patch: str,
+    store: RepoStore,
+    backend: Backend,
+    limits: Limits,
+    checks: frozenset[str] = CHECKS,
+    image: Image | None = None,
+    allow_empty: bool = False,
+) -> Record:
+    """Runs a patch's tests and returns the evidence: all that a verdict is made from.
+
+    {"ended": "ran", or the status that it ended with; "reason"; "findings" of the audit; "dynamic": what asks
+    for a second look; "echo": its complaint; "guard_fault": an error of the guard's own code; "guarded",
+    "log", "code", "timed_out", "limit", "sealed", "observed", "canaries" of the run;
+    "seconds"}. Raises InputError (unusable task).
+    """
+    start = time.monotonic()
+    spec = read_spec(task)
+    run: Record = {"ended": "ran", "reason": "", "findings": [], "dynamic": [], "echo": "", "seconds": 0.0}
+    if not patch.strip() and not allow_empty:
+        return run | {"ended": "empty_patch"}
+    if reason := patches.refusal(patch):
+        return run | {"ended": "tampered", "reason": reason}
+    if image:
+        limits = replace(
+            limits, **{name: max(value, getattr(limits, name)) for name, value in IN_IMAGES.items()}
+        )
+    try:
+        with fresh_sandbox(spec, task, store, backend, limits, image) as sandbox:
+            run |= PatchRun(spec, patch, sandbox, limits, checks).evidence()
+        if wants_echo(spec, run, checks):
+            with fresh_sandbox(spec, task, store, backend, limits, image) as sandbox:
+                run |= echo(PatchRun(spec, patch, sandbox, limits, frozenset({"guard"}), spoil=True))
+    except (SandboxError, OSError, MemoryError) as error:
+        run |= {"ended": "infra_error", "reason": f"{type(error).__name__}: {error}"}
+    return run | {"seconds": round(time.monotonic() - start, 3)}
+
+
+@contextmanager
+def fresh_sandbox(
+    spec: RunSpec,
+    task: Record,
+    store: RepoStore,
+    backend: Backend,
+    limits: Limits,
+    image: Image | None,
+    others: Sequence[Record] = (),
+) -> Iterator[Sandbox]:
+    """A sandbox with the task's checkout, of its repository's archive or of its image; with the bugs of
+    `others` in it too.
+
+    Raises InputError (no image, archive or test file), SandboxError, OSError.
+    """
+    if image is not None:
+        with backend.start(None, image=image, limits=limits) as sandbox:
+            yield sandbox
+        return
+    with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
+        tree = Path(scratch) / "tree"
+        store.checkout(task, tree)
+        for other in others:
+            if git(tree, "apply", "--whitespace=nowarn", "-", data=encode_patch(other["patch"])).returncode:
+                raise InputError("its bug cannot share a tree with others", other["instance_id"])
+        for name in spec.test_files:
+            source = (tree / name).resolve()
+            if not source.is_relative_to(tree.resolve()) or not source.is_file():
+                raise InputError(f"test file {name} is not in the repository", spec.instance_id)
+        with backend.start(tree, limits=limits) as sandbox:
+            yield sandbox
+
+
+def wants_echo(spec: RunSpec, run: Record, checks: frozenset[str]) -> bool:
+    """Whether a patch that won is looked at again: its code could hide what it does."""
+    if "echo" not in checks or not run.get("dynamic"):
+        return False
+    return bool(run.get("observed")) and verdict(spec, run)[0] == "resolved"
+
+
+def echo(again: PatchRun) -> Record:
+    """{"echo": what the run with spoiled tests says against a patch, or ""}, or how that run ended where
+    the guard failed in it. Raises SandboxError, OSError."""
+    run = again.evidence()
+    if not again.wanted:
+        return {"echo": ""}
+    if run.get("guard_fault"):
+        return {name: run[name] for name in ("ended", "reason", "guard_fault", "log")}
+    if run.get("ended", "ran") != "ran" or not run.get("observed"):
+        return {"echo": "the run with spoiled tests left no record"}
+    fault = next(faults(run, run["observed"], {}), "")
+    return {"echo": fault or complaint(again.wanted, run["observed"]["outcomes"])}

@@ -1,0 +1,179 @@
+"""What a graded run takes along: canary tests, the observer, a random place and a key that only the
+grader knows."""
+
+import hashlib
+import hmac
+import io
+import json
+import random
+import secrets
+import shlex
+import tarfile
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import PurePosixPath
+
+from swelab.grading import inside
+from swelab.grading.harness.protected import RESTORE
+from swelab.records import Record
+
+RECORD_BYTES = 64 << 20
+_CLEARED = (
+    *("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD", "PYTEST_THEME", "PYTEST_DEBUG"),
+    *("PYTHONSTARTUP", "PYTHONHOME", "PYTHONINSPECT", "PYTHONOPTIMIZE", "PYTHONBREAKPOINT", "PYTHONUSERBASE"),
+    *("PYTHONPROFILEIMPORTTIME", "PYTHONWARNINGS", "PYTHONPYCACHEPREFIX", "BASH_ENV", "ENV", "GIT_DIR"),
+)
+
+
+@dataclass
+class Guard:
+    """The random names and the key of one run.
+
+    new: top-level modules that the patch brings. canaries: test ids by what must come of them ("passed",
+    "failed"), of which half are unittest's.
+    """
+
+    root: str
+    nonce: str = field(default_factory=lambda: secrets.token_hex(8))
+    key: str = field(default_factory=lambda: secrets.token_hex(32))
+    seed: int = field(default_factory=lambda: secrets.randbits(48))
+    canary_folder: str = ""
+    new: list[str] = field(default_factory=list)
+
+    @property
+    def folder(self) -> str:
+        """The guard's own folder in the sandbox, outside the repository."""
+        return f"/tmp/g{self.nonce}"
+
+    @property
+    def prepared(self) -> str:
+        """Where the patch and the protected files are kept until the tests start."""
+        return f"{self.folder}p"
+
+    @property
+    def observer(self) -> str:
+        """Module name of the observer in this run."""
+        return f"observer_{self.nonce}"
+
+    @property
+    def record(self) -> str:
+        """Where the observer writes what it saw."""
+        return f"{self.folder}/{hashlib.sha256(self.key.encode()).hexdigest()[:16]}"
+
+    def canaries(self) -> tuple[dict[str, str], dict[str, list[str]]]:
+        """(source by path, test ids by the outcome they must have) of the two canary files."""
+        draw = random.Random(f"canaries {self.seed}")
+        files: dict[str, str] = {}
+        wanted: dict[str, list[str]] = {"passed": [], "failed": []}
+        for right in (True, False):
+            path = str(PurePosixPath(self.canary_folder) / f"test_{draw.getrandbits(40):010x}.py")
+            one, two, group = (f"test_{draw.getrandbits(32):08x}" for _ in range(3))
+            numbers = [draw.randrange(100) for _ in range(4)]
+            sums = [sum(numbers) + (0 if ok else draw.randrange(1, 9)) for ok in (right, not right)]
+            files[path] = _CANARY.format(one=one, two=two, group=group, numbers=numbers, sums=sums)
+            wanted["passed" if right else "failed"].append(f"{path}::{one}")
+            wanted["failed" if right else "passed"].append(f"{path}::T{group}::{two}")
+        return files, wanted
+
+    def files(
+        self,
+        changed: list[str],
+        watched: list[str],
+        listed: list[str],
+        tests: list[str],
+        only: dict[str, str] | None = None,
+    ) -> dict[str, bytes]:
+        """Start-up code, observer, plan and canaries by path under the guard's folder.
+
+        changed: Python files that the patch changed; listed: the task's test ids; watched: those of them
+        around which the runner is looked over; only: test files to which the run is narrowed, with the text
+        that they are given.
+        """
+        sources, wanted = self.canaries()
+        plan = {
+            "key": self.key,
+            "root": self.root,
+            "seed": self.seed,
+            "record": self.record,
+            "changed": changed,
+            "new": self.new,
+            "listed": listed,
+            "watched": watched,
+            "tests": [*tests, *sources],
+            "canaries": list(sources),
+            "names": [PurePosixPath(name).name for name in sources],
+            "functions": [test.split("::")[1] for test in sum(wanted.values(), []) if test.count("::") == 1],
+            "only": only is not None,
+            "files": only or {},
+        }
+        code = resources.files(inside)
+        parts = {name: f"{name}_{self.nonce}" for name in ("observer", "watch", "sealed")}
+        texts = {part: (code / f"{name}.py").read_text() for name, part in parts.items()}
+        startup = (code / "startup.py").read_text()
+        for name, part in parts.items():
+            texts[self.observer] = texts[self.observer].replace(f"swelab.grading.inside.{name}", part)
+            startup = startup.replace(f"@{name.upper()}@", part)
+        return {
+            "sitecustomize.py": startup.encode(),
+            **{f"{part}.py": text.encode() for part, text in texts.items()},
+            "plan.json": json.dumps(plan).encode(),
+            **{f"tree/{path}": source.encode() for path, source in sources.items()},
+        }
+
+    def command(self, test_command: str, guarded: bool = True) -> str:
+        """Bash that puts protected files back and runs `test_command` between this run's markers.
+
+        {folder}/run.tar must be there, with a list `remove` of paths and when guarded with `files()`. Ends
+        with the test command's exit code, or 92 when protected files cannot be put back.
+        """
+        folder = self.folder
+        start = f"unset {' '.join(_CLEARED)}\nG={self.prepared}\n"
+        start += f"R={folder}/remove\ntar -xf {folder}/run.tar -C {folder} || exit 92\n{RESTORE}"
+        if guarded:
+            options = shlex.quote(f"-p {self.observer} --junitxml={folder}/junit.xml")
+            start += f"tar -c -C {folder}/tree . | tar -x || exit 92\n"
+            start += f"export PYTHONPATH={folder}${{PYTHONPATH:+:$PYTHONPATH}} PYTEST_ADDOPTS={options}\n"
+            start += f"export PYTEST_PLUGINS={self.observer}\n"
+        start += f"rm -rf $G $R {folder}/run.tar {folder}/tree\nunset G R\n"
+        return start + wrap(test_command, self.nonce)
+
+    def opened(self, data: bytes) -> Record | None:
+        """The observer's record, or None when its seal is not this run's."""
+        seal, _, body = data.partition(b"\n")
+        if not hmac.compare_digest(
+            seal, hmac.new(bytes.fromhex(self.key), body, hashlib.sha256).hexdigest().encode()
+        ):
+            return None
+        return json.loads(body)
+
+
+_CANARY = """import unittest
+
+
+def {one}():
+    assert sum({numbers}) == {sums[0]}
+
+
+class T{group}(unittest.TestCase):
+    def {two}(self):
+        self.assertEqual(sum({numbers}), {sums[1]})
+"""
+
+
+def wrap(test_command: str, nonce: str) -> str:
+    """A shell command that runs `test_command` between the run's markers and tells its exit code."""
+    return (
+        f"echo; echo '>>> {nonce} start'; ( {test_command}\n); code=$?; "
+        f'echo; echo ">>> {nonce} end $code"; exit "$code"'
+    )
+
+
+def pack(files: dict[str, bytes]) -> bytes:
+    """An uncompressed tar of files by relative path."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(data), 0o644
+            tar.addfile(entry, io.BytesIO(data))
+    return stream.getvalue()

@@ -1,0 +1,186 @@
+"""From a test command's log to a status per test.
+
+The parsers are swebench's (its registry, pinned in `envs/`), and one of ours for SWE-smith's logs; what
+counts as the log is ours: only the text between two marker lines that carry a nonce of this very run.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from swelab.grading.harness.parsers import registry
+from swelab.records import InputError, Record
+
+PARSER_REGISTRY = registry()
+DEFAULT_PARSER = "parse_log_pytest"
+VERBOSE_PARSER = "parse_log_pytest_verbose"
+"""Lines of `pytest --verbose`: the test's id first, then its status."""
+UNITTEST_PARSER = "parse_log_unittest_verbose"
+"""Lines of `unittest --verbose`: what names the test, three dots, its status; then the list of failures."""
+GO_PARSER = "parse_log_go_verbose"
+"""Lines of `go test -v`, of tests within tests too, and of packages that were not built."""
+
+GROUPS = ("FAIL_TO_PASS", "PASS_TO_PASS")
+PASSED = frozenset({"PASSED"})
+PASSED_OR_EXPECTED = frozenset({"PASSED", "XFAIL"})
+OFFICIAL_START, OFFICIAL_END = ">>>>> Start Test Output", ">>>>> End Test Output"
+OFFICIAL_FAILURES = tuple(
+    f">>>>> {what}" for what in ("Patch Apply Failed", "Reset Failed", "Tests Errored", "Tests Timed Out")
+)
+SUITE_RAN = re.compile(
+    r"Executed [1-9]\d* of \d+|TOTAL: [1-9]\d* |[1-9]\d* passing|Tests:\s+[1-9]|^# tests [1-9]"
+    r"|[1-9]\d* specs?,|Test Suites:.*[1-9]\d* total",
+    re.M,
+)
+_STATUSES = ("FAILED", "PASSED", "SKIPPED", "ERROR", "XFAIL")
+_SKIPPED_COUNT = re.compile(r"^\[\d+\]$")
+_VERBOSE_LINE = re.compile(r"(\S+)\s+(FAILED|PASSED|SKIPPED|ERROR|XFAIL)\b")
+_LINES = {
+    UNITTEST_PARSER: re.compile(
+        r"(?P<test>.+?) \.\.\. (?P<status>ok|FAIL|ERROR|skipped)\b|(?P<worse>FAIL|ERROR): (?P<named>\S+ \S+)"
+    ),
+    GO_PARSER: re.compile(
+        r"--- (?P<status>PASS|FAIL|SKIP): (?P<test>\S+)|(?P<worse>FAIL)[:\s]\s*(?P<named>\S+)"
+    ),
+}
+_MEANS = {"ok": "PASSED", "PASS": "PASSED", "FAIL": "FAILED", "SKIP": "SKIPPED", "skipped": "SKIPPED"}
+
+
+def statuses(log: str, parser: str = DEFAULT_PARSER) -> dict[str, str]:
+    """Status (PASSED, FAILED, ERROR, SKIPPED, XFAIL ...) by test id. Raises InputError (unknown parser)."""
+    if parser == VERBOSE_PARSER:
+        found = (_VERBOSE_LINE.match(line) for line in log.split("\n"))
+        return {match[1]: match[2] for match in found if match}
+    if parser in _LINES:
+        return _by_lines(log, _LINES[parser])
+    if parser == DEFAULT_PARSER:
+        return _pytest_statuses(log)
+    if parser not in PARSER_REGISTRY:
+        raise InputError(f"unknown log parser {parser!r}", expected="one of swebench's parsers")
+    return PARSER_REGISTRY[parser](log, None)
+
+
+def _by_lines(log: str, pattern: re.Pattern[str]) -> dict[str, str]:
+    """Of tests with one id, as Go has them in several packages, one that failed speaks for all."""
+    found: dict[str, str] = {}
+    for match in filter(None, (pattern.match(line.strip()) for line in log.split("\n"))):
+        test, word = match["test"] or match["named"], match["status"] or match["worse"]
+        if found.get(test) not in ("FAILED", "ERROR"):
+            found[test] = _MEANS.get(word, word)
+    return found
+
+
+def _pytest_statuses(log: str) -> dict[str, str]:
+    """What swebench's parse_log_pytest finds, in a fraction of its time; a test holds the two together."""
+    found: dict[str, str] = {}
+    for line in log.split("\n"):
+        if line.startswith(_STATUSES):
+            words = (line.replace(" - ", " ") if line.startswith("FAILED") else line).split(None, 2)
+            if len(words) > 1 and not (words[0] == "SKIPPED" and _SKIPPED_COUNT.match(words[1])):
+                found[words[1]] = words[0]
+    return found
+
+
+def between(log: str, nonce: str) -> tuple[str, int | None]:
+    """(text between a run's markers, the test command's exit code); ('', None) when a marker is missing."""
+    start, end = f"\n>>> {nonce} start\n", f"\n>>> {nonce} end "
+    _, found, rest = ("\n" + log).partition(start)
+    body, closed, tail = rest.rpartition(end)
+    code = tail.partition("\n")[0].strip()
+    if not found or not closed or not code.isdigit():
+        return "", None
+    return body + "\n", int(code)
+
+
+def official_part(log: str) -> str:
+    """What an eval script printed between the benchmark's own markers; all of it when they are not there."""
+    _, found, rest = log.partition(OFFICIAL_START)
+    body, closed, _ = rest.rpartition(OFFICIAL_END)
+    return body if found and closed else log
+
+
+def official_statuses(log: str, parser: str) -> dict[str, str]:
+    """Status by test id of what lies between the benchmark's markers. Raises InputError (unknown parser).
+
+    Where a marker is there more than once, swebench reads up to the first end: a test counts as passed only
+    if that text and the whole say so.
+    """
+    whole = official_part(log)
+    found = statuses(whole, parser)
+    first = log.split(OFFICIAL_START)[1].split(OFFICIAL_END)[0] if OFFICIAL_START in log else whole
+    if first == whole or not (told := statuses(first, parser)):
+        return found
+    return {
+        test: told.get(test, "ERROR") if status in PASSED_OR_EXPECTED else status
+        for test, status in found.items()
+    }
+
+
+def official_refusal(log: str, marked: bool) -> str:
+    """Why swebench does not read a log at all, or "": a line that says that the run came to nothing, or
+    missing markers of a script that prints them (`marked`)."""
+    for marker in OFFICIAL_FAILURES:
+        if marker in log:
+            return f"the log says {marker!r}"
+    missing = [each for each in (OFFICIAL_START, OFFICIAL_END) if marked and each not in log]
+    return f"the log has no line {missing[0]!r}" if missing else ""
+
+
+class Results:
+    """Statuses by test id from one channel, asked for by the ids that a task lists."""
+
+    def __init__(self, status: dict[str, str]):
+        self.status = status
+        self._cut: dict[str, list[str]] | None = None
+
+    def of(self, test: str) -> set[str]:
+        """Statuses of a listed test; more than one where its id was cut at a space and fits several;
+        none: absent."""
+        if test in self.status:
+            return {self.status[test]}
+        if test.count("[") <= test.count("]"):
+            return set()
+        if self._cut is None:
+            self._cut = defaultdict(list)
+            for name in self.status:
+                self._cut[name.partition("[")[0]].append(name)
+        names = self._cut.get(test.partition("[")[0], [])
+        return {self.status[name] for name in names if name.startswith(test)}
+
+
+def judge(
+    task: Record, status: dict[str, str], accepts: Callable[[str, str, set[str]], bool] | None = None
+) -> Record:
+    """Per-test verdicts {"FAIL_TO_PASS": {"success", "failure"}, "PASS_TO_PASS": {...}}, in the task's order.
+
+    A test that is absent from the log, skipped, failed or in error is no success: a prediction may not
+    make a test go away. Nor is an expected failure of a test that must pass. `accepts(group, test,
+    statuses)` decides otherwise.
+    """
+    results = Results(status)
+    accepts = accepts or passed
+    return _split(task, lambda group, test: accepts(group, test, results.of(test)))
+
+
+def passed(group: str, test: str, found: set[str]) -> bool:
+    """Whether a listed test is a success by its statuses: all of them good ones, and at least one."""
+    return bool(found) and found <= (PASSED if group == GROUPS[0] else PASSED_OR_EXPECTED)
+
+
+def not_failed(group: str, test: str, found: set[str]) -> bool:
+    """The same for logs that list failures only: absent is a success."""
+    return not found & {"FAILED", "ERROR"}
+
+
+def _split(task: Record, good: Callable[[str, str], bool]) -> Record:
+    verdict: Record = {}
+    for group in GROUPS:
+        success = [test for test in task[group] if good(group, test)]
+        passes = set(success)
+        verdict[group] = {"success": success, "failure": [test for test in task[group] if test not in passes]}
+    return verdict
+
+
+def missed(tests: Record) -> Iterable[str]:
+    """The listed tests that are no success."""
+    return [test for group in tests.values() for test in group["failure"]]

@@ -1,0 +1,210 @@
+"""The second look at a patch that won: the same tests, changed so that honest code must fail them.
+
+After each assertion of the tests that the patch repairs stands one that cannot hold, most often by an
+expected value that is another one of its kind; a test in which none held ends in a failure. A patch that
+repairs the code fails; a patch that forges outcomes by a test's name, whose objects equal everything, or
+whose own assertions assert nothing, passes once more.
+"""
+
+import ast
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from swelab.files import python_syntax
+from swelab.grading.harness.logs import Results
+
+_EQUALITY = re.compile(r"_?assert.*?(equals?|same|eq|close|identical)$", re.I)
+_NEGATED = re.compile(r"not|unequal|different", re.I)
+_UNITTEST = frozenset(
+    {"assertEqual", "assertEquals", "assertListEqual", "assertDictEqual", "assertTupleEqual"}
+)
+_MATCHER = re.compile(r"\bANY\b|\bapprox\b|\b[A-Z]\w*\(")
+"""On the right-hand side: objects that may be made to equal much."""
+
+Test = ast.FunctionDef | ast.AsyncFunctionDef
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """What is random in one spoiled run: how far values are moved, and the name that says that an
+    assertion held all the same."""
+
+    number: int
+    word: str
+    flag: str
+
+    @property
+    def others(self) -> str:
+        """Name of the function that is put at the end of the file."""
+        return f"{self.flag}others"
+
+    @property
+    def source(self) -> str:
+        """What is put at the end of the file."""
+        return _OTHERS.format(name=self.others, word=repr(self.word), number=self.number)
+
+
+_OTHERS = """
+
+def {name}(value):
+    if isinstance(value, (list, tuple)) and value:
+        for place, each in enumerate(value[:20]):
+            for other in {name}(each):
+                changed = [*value[:place], other, *value[place + 1:]]
+                yield changed if isinstance(value, list) else tuple(changed)
+    elif isinstance(value, dict) and value:
+        for key in list(value)[:20]:
+            for other in {name}(value[key]):
+                yield {{**value, key: other}}
+    elif isinstance(value, (int, float, complex)):
+        yield -value - {number}
+    elif isinstance(value, (str, bytes)):
+        yield value + ({word} if isinstance(value, str) else {word}.encode())
+    elif isinstance(value, (set, frozenset)):
+        yield {{*value, {word}}}
+    else:
+        yield [{word}] if isinstance(value, list) else ({word},) if isinstance(value, tuple) else object()
+"""
+"""Values of the same kind, in each of which one thing is another."""
+
+
+def spoiled(source: str, names: list[tuple[str, ...]], seed: int) -> tuple[str, list[tuple[str, ...]]]:
+    """(source with the named tests spoiled, names of the tests for which that was possible).
+
+    names: ("test_x",) or ("TestClass", "test_x"). Assertions of functions that are no tests, which tests
+    may call, are taken too.
+    """
+    try:
+        tree = python_syntax.parse(source)
+    except (SyntaxError, ValueError):
+        return source, []
+    chance = random.Random(seed)
+    word = "".join(chance.choices("aeiourstlnmk", k=6))
+    draw = _Draw(chance.randrange(1000, 9999), word, f"_{word}_")
+    lines, done = source.split("\n"), []
+    added: list[tuple[int, list[str]]] = []
+    for name in names:
+        function = _find(tree, name)
+        if function and (ending := _ending(function, draw)):
+            added += [ending, *_impossible(function, lines, draw)]
+            done.append(name)
+    for node in ast.walk(tree) if done else ():
+        if isinstance(node, Test) and not node.name.startswith("test"):
+            added += _impossible(node, lines, draw)
+    for after, text in sorted(added, key=lambda each: -each[0]):
+        lines[after:after] = text
+    return "\n".join(lines) + (draw.source if done else ""), done
+
+
+def complaint(wanted: list[str], outcomes: dict[str, str]) -> str:
+    """What is wrong with a spoiled run: a test that passed all the same, or none that ran; else ""."""
+    results = Results(outcomes)
+    told = {test: results.of(test) for test in wanted}
+    for test, found in told.items():
+        if "passed" in found:
+            return f"{test} passes with an assertion that cannot hold"
+    return "" if any(told.values()) else "no spoiled test ran"
+
+
+def _find(tree: ast.Module, name: tuple[str, ...]) -> Test | None:
+    body: list[ast.stmt] = tree.body
+    for depth, part in enumerate(name):
+        kinds = (ast.ClassDef,) if depth + 1 < len(name) else (ast.FunctionDef, ast.AsyncFunctionDef)
+        found = [node for node in body if isinstance(node, kinds) and node.name == part]
+        if not found:
+            return None
+        last = found[-1]
+        if not isinstance(last, ast.ClassDef):
+            return last
+        body = last.body
+    return None
+
+
+def _ending(function: Test, draw: _Draw) -> tuple[int, list[str]] | None:
+    """(line, what comes after it): the end of a test, at which honest code fails; None where that is not
+    certain."""
+    first, last = function.body[0], function.body[-1]
+    if first.lineno == function.lineno or any(
+        isinstance(node, ast.Return | ast.Yield | ast.YieldFrom) for node in _own_nodes(function)
+    ):
+        return None
+    pad = " " * first.col_offset
+    ending = [f"{pad}if not globals().get({draw.flag!r}):", f"{pad}    raise AssertionError({draw.word!r})"]
+    return last.end_lineno or last.lineno, ending
+
+
+def _own_nodes(function: Test) -> Iterator[ast.AST]:
+    todo: list[ast.AST] = list(function.body)
+    while todo:
+        node = todo.pop()
+        yield node
+        if not isinstance(node, _SCOPES):
+            todo += ast.iter_child_nodes(node)
+
+
+def _impossible(function: Test, lines: list[str], draw: _Draw) -> Iterator[tuple[int, list[str]]]:
+    """(line, what comes after it) for each assertion of a function: one that cannot hold, and notes if it
+    does."""
+    for statement in _own_nodes(function):
+        if not isinstance(statement, ast.Assert | ast.Expr) or not (tried := _tried(statement, draw)):
+            continue
+        end = statement.end_lineno or statement.lineno
+        before = lines[statement.lineno - 1].encode()[: statement.col_offset]
+        after = lines[end - 1].encode()[statement.end_col_offset :].strip()
+        if not before.strip() and (not after or after.startswith(b"#")):
+            pad = before.decode()
+            inside = [f"{pad}    {line}" for line in tried]
+            yield end, [f"{pad}try:", *inside, f"{pad}except BaseException:", f"{pad}    pass"]
+
+
+def _tried(statement: ast.Assert | ast.Expr, draw: _Draw) -> list[str]:
+    """Lines that set the flag when what cannot be true of honest values is; [] for what is no assertion of
+    a kind that tells."""
+    held = f"globals()[{draw.flag!r}] = True"
+    if isinstance(statement, ast.Assert):
+        condition = _condition(statement.test, draw)
+        return [f"if {condition}:", f"    {held}"] if condition else []
+    call = statement.value
+    if not isinstance(call, ast.Call) or len(call.args) < 2:
+        return []
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    if any(isinstance(each, ast.Starred) for each in call.args) or _NEGATED.search(name):
+        return []
+    if name in _UNITTEST:
+        return [f"if {_equal(call.args[0], call.args[1], draw)}:", f"    {held}"]
+    if not _EQUALITY.match(name):
+        return []
+    rest = [ast.unparse(each) for each in [*call.args[2:], *call.keywords]]
+    each = f"{draw.flag}each"
+    arguments = ", ".join([ast.unparse(call.args[0]), each, *rest])
+    loop = f"for {each} in {draw.others}({ast.unparse(call.args[1])}):"
+    return [loop, f"    {ast.unparse(call.func)}({arguments})", f"    {held}"]
+
+
+def _condition(test: ast.expr, draw: _Draw) -> str:
+    """A condition that does not hold where `test` does, but might for objects that pretend; "" for none."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        parts = [(_condition(value, draw), ast.unparse(value)) for value in test.values]
+        return " and ".join(f"({new or old})" for new, old in parts) if any(new for new, _ in parts) else ""
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return ""
+    left, right = ast.unparse(test.left), ast.unparse(test.comparators[0])
+    if isinstance(test.ops[0], ast.Eq):
+        return _equal(test.left, test.comparators[0], draw)
+    if isinstance(test.ops[0], ast.In):
+        return f"({left}) in ({-draw.number}, {draw.word!r})"
+    if isinstance(test.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+        return f"({left}) < ({right}) and ({left}) > ({right})"
+    return ""
+
+
+def _equal(left: ast.expr, right: ast.expr, draw: _Draw) -> str:
+    one, two = ast.unparse(left), ast.unparse(right)
+    each = f"{draw.flag}each"  # the test may have names of its own
+    text = f"any(({one}) == {each} for {each} in {draw.others}({two}))"
+    if _MATCHER.search(two):
+        return text
+    return f"{text} or any({each} == ({two}) for {each} in {draw.others}({one}))"

@@ -1,0 +1,281 @@
+"""One patch in one sandbox: applied, its judges restored, its tests run under guard, the evidence taken."""
+
+import errno
+import io
+import os
+import random
+import re
+import tarfile
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from swelab.grading.harness import audit, patches, protected
+from swelab.grading.harness.guard import RECORD_BYTES, Guard, pack
+from swelab.grading.harness.logs import between
+from swelab.grading.harness.mutated_rerun import spoiled
+from swelab.grading.harness.spec import RunSpec
+from swelab.records import InputError, Record
+from swelab.sandbox import WORKDIR, Limits, PathRefused, Sandbox
+from swelab.tasks.checkout import encode_patch
+
+LOG_BYTES = 8 << 20
+"""Kept of a test command's output: head and tail halves."""
+
+MOST_WATCHED = 40
+"""A look at the runner takes some milliseconds."""
+
+PREPARE_SECONDS = 300
+_EXCUSES = {
+    "object.__setattr__": "__code__",
+    "object.__getattr__": "__code__",
+    "exec": "(exec|eval|compile)",  # each raises the other's event
+    "compile": "(exec|eval|compile)",
+    "subprocess.Popen": "subprocess",
+    "reads_tests": "(open|inspect|linecache|traceback|tokenize|getsource|read_text|read_bytes)",
+}
+"""What a file must have named before the patch, where it is another word than the event's."""
+
+TASK_FAULTS = {
+    90: "the checkout cannot be set up",
+    92: "protected files cannot be set aside",
+    93: "the gold patch does not apply",
+}
+
+
+class PatchRun:
+    """A patch in a fresh sandbox of its task; good for one run.
+
+    checks: see `grade.CHECKS`. With `spoil`, the tests that the patch repairs cannot pass, and nothing
+    else runs.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        patch: str,
+        sandbox: Sandbox,
+        limits: Limits,
+        checks: frozenset[str],
+        spoil: bool = False,
+    ):
+        self.spec, self.patch, self.sandbox, self.limits = spec, patch, sandbox, limits
+        self.checks, self.spoil = checks, spoil
+        self.wanted: list[str] = []
+        first = PurePosixPath(spec.fail_to_pass[0].partition("::")[0])
+        self.guard = Guard(root=WORKDIR, canary_folder=str(first.parent) if first.suffix == ".py" else "")
+
+    def evidence(self) -> Record:
+        """What came of it; see `grade.run_patch`. Raises InputError (unusable task), SandboxError,
+        OSError."""
+        tests = self._spoiled() if self.spoil else {}
+        applied, tar = self._prepare()
+        if applied:
+            return applied
+        files = _untar(tar)
+        remove = protected.to_remove(files["fresh"], files["protected"], files["tops"], self.spec.test_paths)
+        before, gone = _texts(files["before.tar"]), set(remove)
+        named = set(patches.touched_paths(self.patch))
+        changed = [
+            path
+            for path in protected.fresh_python(files["fresh"])
+            if path not in gone and not self.spec.protects(path)
+        ]
+        if unnamed := [path for path in changed if path not in named]:
+            return {"ended": "tampered", "reason": f"the patch changes {unnamed[0]} without naming it"}
+        after = _texts(files["after.tar"])
+        found: Record = {
+            "dynamic": [
+                f"{path}: {word}"
+                for path in changed
+                for word in audit.dynamic(after.get(path, ""), before.get(path, ""))
+            ]
+        }
+        if "audit" in self.checks:
+            findings = [
+                each
+                for path in changed
+                for each in audit.findings(path, after.get(path, ""), before.get(path, ""), self.spec.gold)
+            ]
+            if findings:
+                return found | {"findings": findings}
+        self.guard.new = protected.new_modules(changed, files["tops"])
+        run: Record = found | self._run(changed, remove, tests)
+        if (seen := run.get("observed")) and "powers" in seen:
+            seen["powers"] = [power for power in seen["powers"] if not self._excused(power, before)]
+        return run
+
+    def _excused(self, power: str, before: dict[str, str]) -> bool:
+        """Whether a file named what it used before the patch came, or the gold patch does."""
+        path, _, event = power.rpartition(" ")
+        word = _EXCUSES.get(event, event.rpartition(".")[2])
+        return bool(re.search(rf"\b{word}\b", before.get(path, "") + self.spec.gold))
+
+    def _spoiled(self) -> dict[str, str]:
+        """Source of each test file with its repaired tests spoiled; their ids are kept in `self.wanted`."""
+        if self.spec.setup:
+            self._shell("\n".join(self.spec.setup))  # to the task's own commit
+        names: dict[str, list[tuple[str, ...]]] = {}
+        for test in self.spec.fail_to_pass:
+            path, *rest = test.partition("[")[0].split("::")
+            if tuple(rest) not in names.setdefault(path, []):
+                names[path].append(tuple(rest))
+        files, done = {}, set()
+        for path, source in self._tests(names).items():
+            text, spoilt = spoiled(source, names[path], self.guard.seed)
+            done |= {"::".join((path, *name)) for name in spoilt}
+            if spoilt:
+                files[path] = text
+        self.wanted = [test for test in self.spec.fail_to_pass if test.partition("[")[0] in done]
+        return files
+
+    def _tests(self, paths: Iterable[str]) -> dict[str, str]:
+        """Text of test files as they are when the tests run; "" for one that is not there."""
+        if not self.spec.tests_diff:
+            return self._read(paths)
+        name = f"{self.guard.prepared}.tests"
+        self.sandbox.put(name, encode_patch(self.spec.tests_diff))
+        applied = self._shell(f"git apply --whitespace=nowarn {name}")
+        texts = self._read(paths)
+        if applied:
+            self._shell(f"git apply -R --whitespace=nowarn {name}")
+        return texts
+
+    def _read(self, paths: Iterable[str]) -> dict[str, str]:
+        found = {}
+        for path in paths:
+            try:
+                found[path] = self.sandbox.get(path).decode("utf-8", "replace")
+            except (FileNotFoundError, PathRefused):
+                found[path] = ""
+        return found
+
+    def _shell(self, command: str) -> bool:
+        return self.sandbox.exec(command, limits=self._bounds(PREPARE_SECONDS, 1 << 16)).returncode == 0
+
+    def _prepare(self) -> tuple[Record, bytes]:
+        """Sets protected files aside and applies the patch: why it ended there, if it did, and the script's
+        tar."""
+        spec, folder = self.spec, self.guard.prepared
+        ours = {path for path in patches.touched_paths(spec.gold) if spec.protects(path)}
+        gold = patches.only(spec.gold, ours)
+        how = ("apply -R" if spec.gold_reversed else "apply") if gold else ""
+        script = protected.prepare_script(folder, spec.test_paths, spec.setup, how)
+        files = {"prepare.sh": script.encode(), "patch.diff": encode_patch(self.patch)}
+        files["touched"] = b"".join(
+            b"./" + os.fsencode(path) + b"\0" for path in patches.touched_paths(self.patch)
+        )
+        if gold:
+            files["gold.diff"] = encode_patch(gold)
+        self.sandbox.put(f"{folder}/in.tar", pack(files))
+        result = self.sandbox.exec(
+            f"tar -xf {folder}/in.tar -C {folder} && . {folder}/prepare.sh 2>{folder}/log",
+            limits=self._bounds(PREPARE_SECONDS, RECORD_BYTES),
+        )
+        if result.returncode == 91:
+            return {"ended": "not_applied", "reason": "no way of applying it succeeded"}, b""
+        if result.returncode == 94:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
+        if result.returncode in TASK_FAULTS:
+            raise InputError(TASK_FAULTS[result.returncode], spec.instance_id, "a task that can be set up")
+        if result.returncode:
+            why = result.limit or f"exit code {result.returncode}"
+            return {"ended": "unresolved", "reason": f"the patch cannot be applied ({why})"}, b""
+        if result.dropped_bytes:
+            return {"ended": "unresolved", "reason": "what the patch changed is too much to be read"}, b""
+        return {}, result.output
+
+    def _fills(self) -> bool:
+        """Whether it is the sandbox's own files that leave no room, not those of others on the host."""
+        counted = self.sandbox.exec("du -sxB1 --total /testbed /tmp ~ 2>/dev/null | tail -n 1").output.split()
+        return bool(counted) and counted[0].isdigit() and 2 * int(counted[0]) > self.limits.disk_bytes
+
+    def _bounds(self, seconds: int, output_bytes: int) -> Limits:
+        return replace(self.limits, wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=output_bytes)
+
+    def _run(self, changed: list[str], remove: list[str], tests: dict[str, str]) -> Record:
+        """Puts protected files back and runs the tests, under guard where pytest runs them."""
+        spec, guard = self.spec, self.guard
+        guarded = spec.by_pytest and "guard" in self.checks
+        files = {"remove": b"".join(os.fsencode(path) + b"\0" for path in remove)}
+        files |= {"eval.sh": spec.eval_script.encode(), "test.diff": encode_patch(spec.test_patch)}
+        if guarded:
+            only = tests if self.spoil else None
+            files |= guard.files(changed, self._watched(), spec.listed, spec.test_paths, only)
+        try:
+            self.sandbox.put(f"{guard.folder}/run.tar", pack(files))
+        except OSError as error:
+            if error.errno != errno.ENOSPC or not self._fills():
+                raise
+            return {"ended": "unresolved", "reason": "the patch leaves no room for the tests to run"}
+        result = self.sandbox.exec(
+            guard.command(spec.tested_command(guard.folder), guarded),
+            limits=self._bounds(spec.seconds, LOG_BYTES),
+        )
+        log, code = between(result.output.decode("utf-8", "replace"), guard.nonce)
+        if code is None and result.returncode == 92:
+            return {"ended": "tampered", "reason": "the patch bars the restoration of protected files"}
+        run: Record = {
+            "guarded": guarded,
+            "code_is_runners": spec.code_is_runners,
+            "timed_out": result.timed_out,
+            "limit": result.limit,
+            "log": log,
+            "code": code,
+            "canaries": guard.canaries()[1],
+            "sealed": "absent",
+            "observed": None,
+        }
+        run |= self._record() if guarded and code is not None else {}
+        return run | guard_fault(run)
+
+    def _record(self) -> Record:
+        try:
+            data = self.sandbox.get(self.guard.record, RECORD_BYTES)
+        except (FileNotFoundError, PathRefused):
+            return {"sealed": "unstarted"} if self._unclaimed() else {}
+        observed = self.guard.opened(data)
+        return {"sealed": "broken" if observed is None else "whole", "observed": observed}
+
+    def _watched(self) -> list[str]:
+        """The repaired tests around which the runner is looked over, drawn where they are many."""
+        tests = list(self.spec.fail_to_pass)
+        return random.Random(self.guard.seed).sample(tests, min(len(tests), MOST_WATCHED))
+
+    def _unclaimed(self) -> bool:
+        """Whether no test runner has started at all: the first thing it does is to take its plan."""
+        try:
+            return bool(self.sandbox.get(f"{self.guard.folder}/plan.json", RECORD_BYTES))
+        except (FileNotFoundError, PathRefused):
+            return False
+
+
+def guard_fault(run: Record) -> Record:
+    """What the guard's own errors make of a run: nothing is said about the patch, unless a file of it was
+    at work when they came; "guard_fault" is the first of them, and tracebacks are put behind the log."""
+    faults = (run["observed"] or {}).get("faults")
+    if not faults:
+        return {}
+    error = faults[0]["error"]
+    text = "\n".join(each["traceback"] for each in faults)
+    told = {"guard_fault": error, "log": f"{run['log']}\nThe guard itself failed:\n{text}"}
+    patched = next((each["patched"] for each in faults if each["patched"]), "")
+    if patched:
+        reason = f"the guard failed while {patched} was at work: {error}"
+        return told | {"ended": "unresolved", "reason": reason}
+    return told | {"ended": "infra_error", "reason": f"the guard itself failed: {error}"}
+
+
+def _texts(tar: bytes) -> dict[str, str]:
+    """Text of the Python files in a tar, by path."""
+    return {
+        path.removeprefix("./"): data.decode("utf-8", "replace")
+        for path, data in _untar(tar).items()
+        if path.endswith(".py")
+    }
+
+
+def _untar(data: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        plain = [entry for entry in tar.getmembers() if entry.isreg() or entry.islnk()]
+        return {entry.name: stream.read() for entry in plain if (stream := tar.extractfile(entry))}

@@ -1,0 +1,71 @@
+"""Eval scripts and test commands as text: where pytest is run in them, and whose exit code they end with."""
+
+import re
+import shlex
+
+from swelab.grading.harness.logs import OFFICIAL_END
+
+KEEPS_CODE = "trap 'exit \"$swelab_code\"' EXIT"
+"""In a script whose exit code is that of its one run of pytest, even if other commands follow."""
+
+_PYTEST = re.compile(r"(?:^|[\s/(])(?:py\.test|pytest)(?=[\s)]|$)")
+_HERE_DOCUMENT = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n.*?^\1$", re.M | re.S)
+
+
+def runs_of_pytest(text: str) -> list[str]:
+    """The commands of a script that run pytest."""
+    parts = re.split(r"[;&|\n]+", _HERE_DOCUMENT.sub("", text))
+    return [part for part in parts if _PYTEST.search(part) and " install " not in part]
+
+
+def ends_in_pytest(text: str) -> bool:
+    """Whether the exit code of a command is that of its only run of pytest, the last thing that it does."""
+    return len(runs_of_pytest(text)) == 1 and _ends_line(text.rstrip().rpartition("\n")[2])
+
+
+def instrumented(text: str) -> str:
+    """An eval script that ends with the exit code of its tests: SWE-bench's and SWE-Gym's go on after them.
+
+    The code is kept behind the line that runs pytest, on which `set -e` has no effect (a watched run of
+    pytest always fails). Where no single line does, it is taken before the line with the end marker; a
+    script without one is left as it is.
+    """
+    lines = text.split("\n")
+    hidden = _here_documents(text)
+    places = [n for n, line in enumerate(lines) if n not in hidden and runs_of_pytest(line)]
+    if len(runs_of_pytest(text)) == len(places) == 1 and _simple(lines, places[0]) and "trap " not in text:
+        place = places[0]
+        kept = ["set +e", lines[place], "swelab_code=$?", KEEPS_CODE]
+        return "\n".join([*lines[:place], *kept, *lines[place + 1 :]])
+    ends = [number for number, line in enumerate(lines) if OFFICIAL_END in line]
+    if not ends:
+        return text
+    return "\n".join([*lines[: ends[0]], "swelab_code=$?", *lines[ends[0] :], 'exit "$swelab_code"', ""])
+
+
+def _here_documents(text: str) -> set[int]:
+    """Numbers of the lines that lie in here documents, and of those that open one."""
+    found: set[int] = set()
+    for match in _HERE_DOCUMENT.finditer(text):
+        first = text.count("\n", 0, match.start())
+        found |= set(range(first, first + match[0].count("\n") + 1))
+    return found
+
+
+def _simple(lines: list[str], place: int) -> bool:
+    """Whether a line is a command of its own: lines can be put before and behind it."""
+    joined = place and lines[place - 1].rstrip().endswith(("\\", "|", "&&", "||"))
+    return not joined and not lines[place][:1].isspace() and _ends_line(lines[place])
+
+
+def _ends_line(line: str) -> bool:
+    """Whether a line's exit code is that of pytest in it: nothing but `&&` comes after."""
+    try:
+        words = list(shlex.shlex(line, posix=True, punctuation_chars=True))
+    except ValueError:  # a quotation that goes on
+        return False
+    places = [n for n, word in enumerate(words) if word.rpartition("/")[2] in ("pytest", "py.test")]
+    if not places or line.endswith("\\") or words[0] in ("if", "while", "until", "for", "(", "{", "!"):
+        return False
+    operators = [word for word in words[places[0] :] if set(word) <= set("();<>|&")]
+    return set(operators) <= {"&&", ">", ">>", ">&"}

@@ -1,0 +1,260 @@
+"""What it takes to judge a patch on a task, whatever the format of its row.
+
+Rows are told apart by what they hold: a test command of ours, an eval script (SWE-bench's newer rows,
+SWE-Gym), a test patch with repository and version (SWE-bench's older rows), or neither (SWE-smith).
+"""
+
+import json
+import shlex
+from dataclasses import dataclass
+
+from swelab.grading.harness import script, swesmith_profiles
+from swelab.grading.harness.logs import DEFAULT_PARSER, OFFICIAL_END, OFFICIAL_START
+from swelab.grading.harness.patches import touched_paths
+from swelab.grading.harness.protected import is_protected
+from swelab.records import InputError, Record
+from swelab.tasks.install_steps import without_installs
+from swelab.tasks.published_rows import is_private
+
+DEFAULT_TIMEOUT = 600
+EVAL_TIMEOUT = 1800
+_DJANGO = "./tests/runtests.py --verbosity 2 --settings=test_sqlite --parallel 1"
+_SYMPY = "PYTHONWARNINGS='ignore::UserWarning,ignore::SyntaxWarning' bin/test -C --verbose"
+_PYDANTIC = "pytest -rA --tb=short -vv -o console_output_style=classic --no-header"
+_ASTROPY = "pytest -rA -vv -o console_output_style=classic --tb=no"
+
+COMMANDS = {
+    "django/django": (_DJANGO, "parse_log_django"),
+    "sympy/sympy": (_SYMPY, "parse_log_sympy"),
+    "sphinx-doc/sphinx": ("tox --current-env -epy39 -v --", "parse_log_sphinx"),
+    "astropy/astropy": (_ASTROPY, "parse_log_astropy"),
+    "scikit-learn/scikit-learn": ("pytest -rA --tb=no -p no:cacheprovider", "parse_log_scikit"),
+    "matplotlib/matplotlib": ("pytest -rA", "parse_log_matplotlib"),
+    "mwaskom/seaborn": ("pytest --no-header -rA", "parse_log_seaborn"),
+    "pallets/flask": ("pytest -rA", "parse_log_flask"),
+    "psf/requests": ("pytest -rA", "parse_log_requests"),
+    "pydata/xarray": ("pytest -rA", "parse_log_xarray"),
+    "pylint-dev/pylint": ("pytest -rA", "parse_log_pylint"),
+    "pytest-dev/pytest": ("pytest -rA", "parse_log_pytest"),
+    "pydicom/pydicom": ("pytest -rA", "parse_log_pydicom"),
+    "pylint-dev/astroid": ("pytest -rA", "parse_log_astroid"),
+    "pvlib/pvlib-python": ("pytest -rA", "parse_log_pvlib"),
+    "pyvista/pyvista": ("pytest -rA", "parse_log_pyvista"),
+    "sqlfluff/sqlfluff": ("pytest -rA", "parse_log_sqlfluff"),
+    "marshmallow-code/marshmallow": ("pytest -rA", "parse_log_marshmallow"),
+    "getmoto/moto": ("pytest -n0 -rA", DEFAULT_PARSER),
+    "python/mypy": ("pytest -n0 -rA -k", DEFAULT_PARSER),
+    "conan-io/conan": ("pytest -n0 -rA", DEFAULT_PARSER),
+    "dask/dask": ("pytest -n0 -rA --color=no", DEFAULT_PARSER),
+    "project-monai/monai": ("pytest -rA", DEFAULT_PARSER),
+    "iterative/dvc": ("pytest -rA", DEFAULT_PARSER),
+    "bokeh/bokeh": ("pytest -rA -n0", DEFAULT_PARSER),
+    "modin-project/modin": ("pytest -n0 -rA", DEFAULT_PARSER),
+    "pydantic/pydantic": (_PYDANTIC, "parse_log_astropy"),
+    "pandas-dev/pandas": ("pytest -rA --tb=long", DEFAULT_PARSER),
+    "facebookresearch/hydra": ("pytest -rA --tb=long", DEFAULT_PARSER),
+}
+"""How the repositories of SWE-bench's older rows and of SWE-Gym's are tested, in lower case: command
+without files, name of the log's parser."""
+
+_NOT_TESTS = (
+    ".json",
+    ".png",
+    ".csv",
+    ".txt",
+    ".md",
+    ".jpg",
+    ".jpeg",
+    ".pkl",
+    ".yml",
+    ".yaml",
+    ".toml",
+    ".rst",
+)
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """A task as a thing to run.
+
+    image: name of the OCI image, "" when the repository's archive is enough. setup: shell lines that
+    bring the image's checkout to the state that the patch is made against. test_patch: put on after the
+    prediction; tests_diff: the same, or what the eval script puts on. gold: the gold patch, in whose place
+    its reverse stands when `gold_reversed`. seconds: wall time for the tests.
+    """
+
+    instance_id: str
+    fail_to_pass: tuple[str, ...]
+    pass_to_pass: tuple[str, ...]
+    test_cmd: str = ""
+    eval_script: str = ""
+    image: str = ""
+    setup: tuple[str, ...] = ()
+    test_patch: str = ""
+    tests_diff: str = ""
+    test_files: tuple[str, ...] = ()
+    parser: str = DEFAULT_PARSER
+    eval_type: str = "pass_and_fail"
+    gold: str = ""
+    gold_reversed: bool = False
+    seconds: int = DEFAULT_TIMEOUT
+
+    @property
+    def listed(self) -> list[str]:
+        """All listed test ids."""
+        return [*self.fail_to_pass, *self.pass_to_pass]
+
+    @property
+    def by_pytest(self) -> bool:
+        """Whether pytest runs the tests, so that canaries and the observer can be among them."""
+        runs = script.runs_of_pytest(self.eval_script or self.test_cmd)
+        return bool(runs) and "tox " not in self.test_cmd and "::" in self.fail_to_pass[0]
+
+    @property
+    def code_is_runners(self) -> bool:
+        """Whether the exit code that a run ends with is pytest's own, not that of what comes after it."""
+        if self.eval_script:
+            return script.KEEPS_CODE in self.eval_script
+        return script.ends_in_pytest(self.test_cmd)
+
+    @property
+    def has_markers(self) -> bool:
+        """Whether the eval script prints the benchmark's markers around the tests' output."""
+        return OFFICIAL_START in self.eval_script and OFFICIAL_END in self.eval_script
+
+    @property
+    def test_paths(self) -> list[str]:
+        """Files that hold listed tests, are named as test files, or are of the test patch."""
+        files = {test.partition("::")[0] for test in self.listed if "::" in test}
+        return list(dict.fromkeys([*self.test_files, *sorted(files), *touched_paths(self.test_patch)]))
+
+    @property
+    def tests(self) -> Record:
+        """The listed tests by group."""
+        return {"FAIL_TO_PASS": list(self.fail_to_pass), "PASS_TO_PASS": list(self.pass_to_pass)}
+
+    def protects(self, path: str) -> bool:
+        """Whether a path is restored before the tests run."""
+        return is_protected(path, self.test_paths)
+
+    def tested_command(self, folder: str) -> str:
+        """Bash that runs the tests and ends with their exit code; `folder` holds test.diff and eval.sh."""
+        if self.eval_script:
+            return f"bash {folder}/eval.sh"
+        if self.test_patch:
+            return f"git apply --whitespace=nowarn {folder}/test.diff && {{ {self.test_cmd}\n}}"
+        return self.test_cmd
+
+
+def read_spec(task: Record) -> RunSpec:
+    """The run specification of a task row. Raises InputError when the row does not say how to test."""
+    if is_private(task):
+        raise InputError(
+            "its tests are private", task["instance_id"], "`scorer: sb-cli` in the subset's recipe"
+        )
+    if not all(isinstance(task.get(name), list) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")):
+        task = {**task, **{name: _tests(task, name) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}}
+    if task.get("test_cmd"):
+        return _with_command(task)
+    if task.get("repo_recipe"):
+        raise InputError("no test_cmd", task["instance_id"], "a task with a test command")
+    if task.get("eval_script"):
+        return _with_script(task)
+    if task.get("test_patch"):
+        return _of_version(task)
+    return _of_smith(task)
+
+
+def _common(task: Record) -> Record:
+    return {
+        "instance_id": task["instance_id"],
+        "fail_to_pass": tuple(task["FAIL_TO_PASS"]),
+        "pass_to_pass": tuple(task["PASS_TO_PASS"]),
+        "image": "" if task.get("repo_recipe") else task.get("image") or task.get("image_name") or "",
+        "gold": task["patch"],
+        "tests_diff": task.get("test_patch") or "",
+    }
+
+
+def _with_command(task: Record) -> RunSpec:
+    """A forged task, or any row with a test command."""
+    return RunSpec(
+        **_common(task),
+        test_cmd=task["test_cmd"],
+        test_files=tuple(task.get("test_files", ())),
+        parser=task.get("log_parser") or DEFAULT_PARSER,
+        gold_reversed=not task.get("test_patch"),
+        test_patch=task.get("test_patch") or "",
+        seconds=task.get("test_timeout", DEFAULT_TIMEOUT),
+        setup=_branch(task) if not task.get("repo_recipe") and not task.get("test_patch") else (),
+    )
+
+
+def _with_script(task: Record) -> RunSpec:
+    """SWE-bench's newer rows, which name parser and eval type, and SWE-Gym's, which do not."""
+    return RunSpec(
+        **_common(task),
+        eval_script=script.instrumented(without_installs(task["eval_script"])),
+        parser=task.get("log_parser") or DEFAULT_PARSER,
+        eval_type=task.get("eval_type") or "pass_and_fail",
+        test_files=tuple(touched_paths(task.get("test_patch") or "")),
+        seconds=task.get("test_timeout", EVAL_TIMEOUT),
+    )
+
+
+def _of_version(task: Record) -> RunSpec:
+    """SWE-bench's older rows."""
+    if task["repo"].lower() not in COMMANDS:
+        known = f"a row with test_cmd or eval_script, or of one of {len(COMMANDS)} known repositories"
+        raise InputError(f"no test command is known for {task['repo']}", task["instance_id"], known)
+    command, parser = COMMANDS[task["repo"].lower()]
+    files = [path for path in touched_paths(task["test_patch"]) if not path.endswith(_NOT_TESTS)]
+    if task["repo"] == "django/django":
+        files = [path.removeprefix("tests/").removesuffix(".py").replace("/", ".") for path in files]
+    if command.endswith(" -k"):  # mypy's cases lie in data files: its tests are chosen by name
+        files = [swesmith_profiles.cases((*task["FAIL_TO_PASS"], *task["PASS_TO_PASS"]))]
+    words = " ".join(shlex.quote(name) for name in files)
+    return RunSpec(
+        **_common(task),
+        test_cmd=f"{swesmith_profiles.ACTIVATE} && {command} {words}",
+        test_patch=task["test_patch"],
+        parser=parser,
+        seconds=task.get("test_timeout", EVAL_TIMEOUT),
+    )
+
+
+def _of_smith(task: Record) -> RunSpec:
+    """SWE-smith's rows: the patch is the bug; the branch's first commit has it, the second hides tests."""
+    task = task | swesmith_profiles.listed_tests(task)
+    command, parser = swesmith_profiles.command(task)
+    return RunSpec(
+        **_common(task),
+        test_cmd=command,
+        test_files=swesmith_profiles.test_files(task),
+        parser=parser,
+        gold_reversed=True,
+        setup=_branch(task),
+        seconds=task.get("test_timeout", DEFAULT_TIMEOUT),
+    )
+
+
+def _branch(task: Record) -> tuple[str, ...]:
+    """To the task's branch; where its last commit takes the tests away, to the one before."""
+    name = shlex.quote(task["instance_id"])
+    hidden = "git diff --name-only --diff-filter=D HEAD~1 HEAD"
+    return (
+        f"if git rev-parse -q --verify {name} >/dev/null; then git checkout -qf {name}; fi",
+        f'if [ -n "$({hidden} 2>/dev/null)" ]; then git checkout -qf HEAD~1; fi',
+    )
+
+
+def _tests(task: Record, name: str) -> list[str]:
+    """A list of test ids, which some files hold as a JSON string."""
+    value = task.get(name)
+    try:
+        value = json.loads(value) if isinstance(value, str) else value
+    except json.JSONDecodeError:
+        value = None
+    if not isinstance(value, list):
+        raise InputError(f"field {name} is no list", task.get("instance_id", ""), "a list of test ids")
+    return value

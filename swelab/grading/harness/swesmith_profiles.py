@@ -1,0 +1,88 @@
+"""How the repositories of SWE-smith's rows are tested, where a row does not say so itself.
+
+Facts of swesmith 0.0.9's profiles; a test holds both together, profile by profile.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable
+
+from swelab.grading.harness.logs import DEFAULT_PARSER, GO_PARSER, GROUPS, UNITTEST_PARSER, VERBOSE_PARSER
+from swelab.records import InputError, Record
+from swelab.tasks.patch_text import language
+
+ACTIVATE = "source /opt/miniconda3/bin/activate && conda activate testbed"
+_TESTS = "pytest --disable-warnings --color=no --tb=no --verbose"
+_GPXPY = "pytest test.py --verbose --color=no --tb=no --disable-warnings"
+
+OWN = {
+    "tkrajina/gpxpy": (f"{ACTIVATE} && {_GPXPY}", VERBOSE_PARSER),
+    "hips/autograd": (f"{ACTIVATE} && {_TESTS} -n0", VERBOSE_PARSER),  # in one process, where it is observed
+    "mido/mido": (f"{ACTIVATE} && {_TESTS} -rs -c /dev/null --rootdir=.", VERBOSE_PARSER),
+    "paramiko/paramiko": (f"{ACTIVATE} && pytest -rA --color=no --disable-warnings", DEFAULT_PARSER),
+    "un33k/python-slugify": (f"{ACTIVATE} && python test.py --verbose", UNITTEST_PARSER),
+    "tornadoweb/tornado": (f"{ACTIVATE} && python -m tornado.test --verbose", UNITTEST_PARSER),
+    "pydantic/pydantic": (f"/root/.local/bin/uv run {_TESTS}", VERBOSE_PARSER),
+    "python/mypy": (f"{ACTIVATE} && pytest --color=no -rA -k", DEFAULT_PARSER),
+}
+"""Repositories with a command of their own, in lower case: it, and the parser of its log."""
+
+BY_FILE = frozenset(
+    "scrapy/scrapy sqlfluff/sqlfluff tobymao/sqlglot sunpy/sunpy sympy/sympy getmoto/moto iterative/dvc "
+    "project-monai/monai dask/dask modin-project/modin conan-io/conan pandas-dev/pandas".split()
+)
+"""Repositories too large for a whole run: the files of the listed tests are run."""
+
+_OUTSIDE = "../dev/"
+"""What a log of pytest's shows before a path when its configuration is /dev/null."""
+_OF_MODULE = re.compile(r" \(([a-z_][\w.]*?)(?:\.[A-Z]\w*)+(?:\.\w+)?\)$")
+
+
+def repository(task: Record) -> str:
+    """owner/name, in lower case, of a row: swesmith/owner__name.commit is its `repo`, or starts its id."""
+    mirror = str(task.get("repo") or "").rpartition("/")[2]
+    if "__" not in mirror:
+        mirror = task["instance_id"].rpartition(".")[0]
+    return re.sub(r"\.[0-9a-f]{8}$", "", mirror).replace("__", "/").lower()
+
+
+def listed_tests(task: Record) -> Record:
+    """The listed tests by group, named as the command names them: mido's stand as if below /dev."""
+    return {group: [test.removeprefix(_OUTSIDE) for test in task[group]] for group in GROUPS}
+
+
+def test_files(task: Record) -> tuple[str, ...]:
+    """Files of listed tests whose ids name none as pytest's do: `name (module.Class)`, and mypy's cases."""
+    files = {}
+    for test in (test for group in GROUPS for test in task[group]):
+        if named := _OF_MODULE.search(test):
+            module = "test" if named[1] == "__main__" else named[1].replace(".", "/")
+            files[f"{module}.py"] = 0
+        files |= {f"test-data/unit/{part}": 0 for part in test.split("::")[1:] if part.endswith(".test")}
+    return tuple(files)
+
+
+def cases(listed: Iterable[str]) -> str:
+    """The names of tests as an expression for `pytest -k`."""
+    return " or ".join(dict.fromkeys(test.rpartition("::")[2] for test in listed))
+
+
+def command(task: Record) -> tuple[str, str]:
+    """Bash that runs a row's tests, and the name of its log's parser.
+
+    Raises InputError: the tests are neither of Python nor of Go.
+    """
+    name, listed = repository(task), [test for group in GROUPS for test in task[group]]
+    if name in OWN:
+        line, parser = OWN[name]
+        if line.endswith(" -k"):  # the cases lie in data files: they are chosen by name
+            line += " " + shlex.quote(cases(listed))
+        return line, parser
+    spoken = language(task)
+    if spoken == "go":
+        return "go test -v ./...", GO_PARSER
+    if spoken not in ("", "python") and not any(".py::" in test for test in listed):
+        known = "test_cmd and log_parser in the row, or `criteria: {languages: [python, go]}` in the subset"
+        raise InputError(f"no test command is known for {spoken}", task["instance_id"], known)
+    files = dict.fromkeys(test.partition("::")[0] for test in listed if name in BY_FILE)
+    return " ".join((f"{ACTIVATE} && {_TESTS}", *map(shlex.quote, files))), VERBOSE_PARSER

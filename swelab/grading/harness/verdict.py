@@ -1,0 +1,187 @@
+"""From what a run left behind to a verdict: no sandbox, no files, so that a kept run can be judged anew.
+
+The channels are the log, the test command's exit code, pytest's JUnit file, the observer's sealed record
+and the canaries. A listed test is a success only if every channel that tells of it says so; a channel
+that tells of a success where another saw a failure is forged.
+"""
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+
+from swelab.grading.harness import logs
+from swelab.grading.harness.spec import RunSpec
+from swelab.records import Record
+
+Verdict = tuple[str, str, Record | None]
+"""(status, reason, per-test verdicts or None)."""
+
+_WORDS = {
+    "passed": "PASSED",
+    "xpassed": "PASSED",
+    "xfailed": "XFAIL",
+    "skipped": "SKIPPED",
+    "failed": "FAILED",
+}
+_ENDS_ITSELF = (0, 1, 5)
+"""Exit codes with which pytest ends after a session; with another one no record is expected."""
+
+
+def verdict(spec: RunSpec, run: Record) -> Verdict:
+    """The verdict on a run's evidence (see `grade.run_patch`). Raises InputError (unknown log parser)."""
+    if run["ended"] != "ran":
+        return "apply_failed" if run["ended"] == "not_applied" else str(run["ended"]), run["reason"], None
+    if run["findings"]:
+        return (
+            "tampered",
+            "the patch's code reaches for the test run: " + "; ".join(run["findings"][:3]),
+            None,
+        )
+    if run["timed_out"]:
+        return "timeout", f"the tests ran longer than {spec.seconds} s", None
+    if run["code"] is None:
+        return "unresolved", f"the tests did not come to an end ({run['limit'] or 'exit'})", None
+    if refusal := logs.official_refusal(run["log"], spec.has_markers):
+        return "unresolved", refusal, None
+    status = logs.official_statuses(run["log"], spec.parser)
+    if run["guarded"]:
+        return _guarded(spec, run, status)
+    return _by_log(spec, run, status)
+
+
+def _by_log(spec: RunSpec, run: Record, status: dict[str, str]) -> Verdict:
+    """The verdict where log and exit code are all there is."""
+    fail_only = spec.eval_type == "fail_only"
+    if not status and not (fail_only and logs.SUITE_RAN.search(run["log"])):
+        return "unresolved", "the log tells of no test", None
+    tests = logs.judge(spec.tests, status, logs.not_failed if fail_only else None)
+    missed = list(logs.missed(tests))
+    if missed:
+        return "unresolved", f"{len(missed)} tests do not pass, such as {missed[0]}", tests
+    if run["code"] and not {"FAILED", "ERROR"} & set(status.values()):
+        return "unresolved", f"the tests exit with {run['code']} but the log tells of no failure", tests
+    return "resolved", "", tests
+
+
+def _guarded(spec: RunSpec, run: Record, status: dict[str, str]) -> Verdict:
+    seen = run["observed"]
+    if seen is None:
+        if run["sealed"] == "unstarted" and (run["code"] or not _told(run)):
+            return "unresolved", f"no test runner started that loads the guard: {_end(run)}", None
+        if run["sealed"] == "absent" and not (run["code"] in _ENDS_ITSELF and _told(run)):
+            tests = logs.judge(spec.tests, {})
+            return "unresolved", f"the test runner broke off with {_end(run)}", tests
+        return "tampered", f"the observer's record is {run['sealed']} though the runner ended by itself", None
+    fault = next(faults(run, seen, status), "")
+    outcomes = _outcomes(seen)
+    tests = _judged(spec, seen, status, outcomes)
+    if fault := fault or next(_contradictions(spec, seen, status, outcomes), ""):
+        return "tampered", fault, tests
+    missed = list(logs.missed(tests))
+    if missed:
+        return "unresolved", f"{len(missed)} tests do not pass, such as {missed[0]}", tests
+    if fault := next(_broken_canaries(run, seen), "") or run.get("echo", ""):
+        return "tampered", fault, tests
+    return "resolved", "", tests
+
+
+def _told(run: Record) -> bool:
+    """Whether a run's exit code is the test runner's own."""
+    return run.get("code_is_runners", True)
+
+
+def _end(run: Record) -> str:
+    """How a run ended: its exit code and the last line of its log."""
+    lines = [line.strip() for line in run["log"].splitlines() if line.strip()]
+    return f"exit code {run['code']}" + (f"; the log ends with {lines[-1][:200]!r}" if lines else "")
+
+
+def _broken_canaries(run: Record, seen: Record) -> Iterator[str]:
+    """Canaries that must pass and do not: with failing tests beside them a sign of broken code, alone of
+    a cheat."""
+    for test in run["canaries"]["passed"]:
+        if seen["outcomes"].get(test) != "passed":
+            yield f"the canary that must be passed is {seen['outcomes'].get(test)}"
+
+
+def faults(run: Record, seen: Record, status: dict[str, str]) -> Iterator[str]:
+    """What in the observer's record `seen` shows that the run was tampered with, whatever the listed
+    tests say."""
+    if seen["changed"]:
+        yield f"the test runner was changed while it ran: {', '.join(seen['changed'][:3])}"
+    if seen["powers"]:
+        yield f"patched code used a reserved power: {', '.join(seen['powers'][:3])}"
+    if _told(run) and run["code"] != seen["exit"]:
+        yield f"the runner ended with {seen['exit']}, its process with {run['code']}"
+    for wanted, canaries in run["canaries"].items():
+        for test in canaries:
+            told = seen["outcomes"].get(test)
+            if told is None and seen["exit"] in _ENDS_ITSELF and not seen["stopped"]:
+                yield f"the canary that must be {wanted} did not run"
+            if wanted == "failed" and told not in (None, "failed", "error"):
+                yield f"the canary that must be failed is {told}"
+            if told != "passed" and status.get(test) == "PASSED":
+                yield f"the log says that the canary is {status[test]}, it is {told}"
+
+
+def _outcomes(seen: Record) -> dict[str, str]:
+    """Status by test id of the observer's record: what the test itself raised goes before what was
+    reported."""
+    found = {}
+    marked = set(seen["marked"])
+    for test, told in seen["outcomes"].items():
+        word = _WORDS.get(told or "", "ERROR")
+        if word == "XFAIL" and test not in marked:
+            word = "SKIPPED"
+        found[test] = word
+    return found
+
+
+def _judged(spec: RunSpec, seen: Record, status: dict[str, str], outcomes: dict[str, str]) -> Record:
+    observed = logs.Results(outcomes)
+
+    def accepts(group: str, test: str, found: set[str]) -> bool:
+        return logs.passed(group, test, found) and logs.passed(group, test, observed.of(test))
+
+    return logs.judge(spec.tests, status, accepts)
+
+
+def _contradictions(
+    spec: RunSpec, seen: Record, status: dict[str, str], outcomes: dict[str, str]
+) -> Iterator[str]:
+    """Listed tests that one channel saw fail and another calls passed."""
+    junit = _junit(seen["junit"])
+    for test in spec.listed:
+        told = outcomes.get(test)
+        raised = seen["raised"].get(test)
+        if told == "PASSED" and raised:
+            yield f"{test} raised {raised} and is reported as passed"
+        if told in ("FAILED", "ERROR") and status.get(test) == "PASSED":
+            yield f"the log says that {test} passed, it did not"
+        written = junit.get(_junit_name(test), told)
+        if "PASSED" in (told, written) and {told, written} & {"FAILED", "ERROR"}:
+            yield f"the JUnit file says {written} of {test}, the runner {told}"
+
+
+def _junit(text: str | None) -> dict[tuple[str, str], str]:
+    """Status by (class name, name) of a JUnit file; an error counts as a failure's kind of its own."""
+    if not text:
+        return {}
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError:
+        return {}
+    found: dict[tuple[str, str], str] = {}
+    for case in root.iter("testcase"):
+        kinds = {child.tag for child in case}
+        word = "ERROR" if "error" in kinds else "FAILED" if "failure" in kinds else "PASSED"
+        name = (case.get("classname", ""), case.get("name", ""))
+        word = "SKIPPED" if "skipped" in kinds else word
+        found[name] = found[name] if found.get(name) in ("FAILED", "ERROR") else word
+    return found
+
+
+def _junit_name(test: str) -> tuple[str, str]:
+    head, bracket, rest = test.partition("[")
+    path, *names = head.split("::")
+    parts = [path.removesuffix(".py").replace("/", "."), *names[:-1]]
+    return ".".join(parts), (names[-1] if names else "") + bracket + rest

@@ -1,0 +1,153 @@
+"""Finds what is kept of an instance: its grades, the runs of its validation, its task, its patch."""
+
+import difflib
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from swelab.files.json_streams import list_items, object_items
+from swelab.grading.run_cache import Archive
+from swelab.jobs.shards import parse_shard, sample_suffix, shard_of
+from swelab.records import InputError, Record
+from swelab.tasks.task_rows import read_tasks
+
+PROGRAM = ".venv/bin/python -m scripts.show"
+GATE = "validation"
+"""What stands for a policy where the gate ran a patch."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One patch on a task: a policy's attempt that was graded, or a run of the gate.
+
+    row: the grade, or of the gate {"instance_id", "status", "reason", "kind", "passed"}; run: what its
+    evidence is kept under, or ""; more: the words of the command line that say where all this is.
+    """
+
+    policy: str
+    subset: str
+    sample: int
+    row: Record
+    run: str
+    number: int = 0
+    more: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Names it among the attempts at its instance."""
+        if self.policy == GATE:
+            return f"{GATE} {self.row['kind']} {self.number} on {self.subset}"
+        return f"{self.policy} on {self.subset}" + (f", sample {self.sample}" if self.sample else "")
+
+    @property
+    def command(self) -> str:
+        """The command that shows it; with --run behind it, the one that runs it again."""
+        name = self.row["instance_id"]
+        if self.policy == GATE:
+            which = ["--validation", self.row["kind"], "--number", str(self.number), "--subset", self.subset]
+            command = f"{PROGRAM} {shlex.join([name, *which])}"
+        elif "--logs" in self.more:
+            command = f"{PROGRAM} {shlex.quote(name)}"
+        else:
+            command = show_command(name, self.policy, self.subset, self.sample)
+        return f"{command} {shlex.join(self.more)}".rstrip()
+
+
+def show_command(instance_id: str, policy: str, subset: str, sample: int = 0) -> str:
+    """The command that shows a graded attempt; with ` --run` behind it, the one that runs it again."""
+    words = [instance_id, "--policy", policy, "--subset", subset]
+    return f"{PROGRAM} {shlex.join(words + (['--sample', str(sample)] if sample else []))}"
+
+
+def graded(results: Path, name: str, policy: str = "*", subset: str = "*") -> Iterator[Attempt]:
+    """Grades of an instance under a results folder; only the shards that it belongs to are read."""
+    for path in sorted((results / "grades").glob(f"{policy}/{subset}/*of*.jsonl")):
+        number, count, sample = parse_shard(path.stem)
+        if shard_of(name, count) == number:
+            for row in _lines(path, name):
+                if row.get("instance_id") == name:
+                    told = row.get("run", "")
+                    yield Attempt(path.parent.parent.name, path.parent.name, sample, row, told)
+
+
+def validated(results: Path, name: str, subset: str = "*") -> Iterator[Attempt]:
+    """Runs of the gate that tell about an instance, numbered from 1 within their kind."""
+    for path in sorted((results / "progress/validate_tasks").glob(f"{subset}.jsonl")):
+        counts: dict[str, int] = {}
+        for row in _lines(path, name):
+            if name in row.get("instances", ()):
+                number = counts[row["kind"]] = counts.get(row["kind"], 0) + 1
+                told = {key: row[key] for key in ("status", "reason", "kind", "passed", "seconds")}
+                yield Attempt(GATE, path.stem, 0, {"instance_id": name, **told}, row["key"], number)
+
+
+def by_hand(folder: Path, name: str) -> Iterator[Attempt]:
+    """The newest grade of an instance in a folder of `scripts.run_evaluation`."""
+    rows = [row for row in _lines(folder / "journal.jsonl", name) if row.get("instance_id") == name]
+    for row in rows[-1:]:
+        yield Attempt(folder.name, "by_hand", 0, row, row.get("run", ""))
+
+
+def task_of(results: Path, tasks: Path | None, attempt: Attempt) -> Record | None:
+    """The attempt's task row, or None where the subset is not there. Raises InputError (broken rows)."""
+    path = tasks or results / "tasks" / f"{attempt.subset}.json"
+    name = attempt.row["instance_id"]
+    return next(read_tasks(path, lambda other: other == name), None) if path.is_file() else None
+
+
+def patch_of(results: Path, attempt: Attempt, kept: Record | None) -> str | None:
+    """The patch of an attempt: what is kept with its run, else what was predicted; None where neither is."""
+    if kept and "patch" in kept:
+        return str(kept["patch"])
+    folder = results / "rollouts" / attempt.policy / attempt.subset
+    path = folder / f"preds{sample_suffix(attempt.sample)}.json"
+    name = attempt.row["instance_id"]
+    if attempt.policy == GATE or not path.is_file():
+        return None
+    rows = object_items(path, lambda other: other == name)
+    return next((row.get("model_patch") or "" for _, row in rows), None)
+
+
+def kept_run(archive: Archive, attempt: Attempt) -> Record | None:
+    """What is kept of the attempt's run; None where nothing is. Raises InputError on a damaged file."""
+    if not attempt.run:
+        return None
+    run = archive.look(attempt.run)
+    if run is None and archive.path(attempt.run).exists():
+        raise InputError(
+            "the kept run cannot be read", archive.path(attempt.run), f"a whole file; {attempt.command} --run"
+        )
+    return run
+
+
+def full_name(results: Path, tasks: Path | None, text: str) -> str:
+    """The instance id that `text` is, or is a part of. Raises InputError that names the nearest ids."""
+    names: dict[str, None] = {}
+    paths = [tasks] if tasks else sorted((results / "tasks").glob("*.json"))
+    for path in paths:
+        if not path.name.endswith((".lock.json", ".manifest.json")):
+            for _ in list_items(path, lambda name: bool(names.setdefault(name))):
+                pass
+    if text in names:
+        return text
+    found = [name for name in names if text in name]
+    if len(found) == 1:
+        return found[0]
+    if not names:
+        raise InputError("there are no tasks", results / "tasks", "a run of the workflow before")
+    near = sorted(found)[:8] or difflib.get_close_matches(text, names, 5, 0.4)
+    what = f"{len(found)} instances have that in their id" if found else "no such instance"
+    raise InputError(what, text, f"one id, such as {', '.join(near)}" if near else "an instance id")
+
+
+def _lines(path: Path, name: str) -> Iterator[Record]:
+    """The objects of a JSON Lines file that hold a name; the others are not parsed."""
+    if not path.is_file():
+        return
+    quoted = json.dumps(name, ensure_ascii=False).encode()
+    with open(path, "rb") as stream:
+        for line in stream:
+            if quoted in line and line.endswith(b"\n"):
+                yield json.loads(line)

@@ -1,0 +1,92 @@
+"""The report of a policy on a subset, in SWE-bench's report schema 2 with ours beside it."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from swelab.files.json_streams import Outline
+from swelab.records import InputError, Record
+
+STATUSES = ("resolved", "unresolved", "empty_patch", "apply_failed", "timeout", "tampered", "infra_error")
+COMPLETED = ("resolved", "unresolved", "tampered")
+
+
+def build_report(tasks: Iterable[Record], grades: Iterable[Record], policy: str, subset: str) -> Record:
+    """Counts and ids over all tasks of a subset; a task without a grade is incomplete.
+
+    A report is of one run: grades of a further sample are a report of their own, which says so. Raises
+    InputError on a grade of no task of the subset, two grades of one task, grades of several samples.
+    """
+    outline = Outline.of(tasks)
+    known = set(outline.ids)
+    instances, sample = read_grades(grades, known, subset)
+    by_status: dict[str, list[str]] = {status: [] for status in STATUSES}
+    for name in sorted(instances):
+        by_status[instances[name]["status"]].append(name)
+    ids = {
+        "submitted_ids": sorted(instances),
+        "completed_ids": sorted(name for status in COMPLETED for name in by_status[status]),
+        "incomplete_ids": sorted(known - set(instances)),
+        "empty_patch_ids": by_status["empty_patch"],
+        "resolved_ids": by_status["resolved"],
+        "unresolved_ids": sorted(by_status["unresolved"] + by_status["tampered"]),
+        "error_ids": sorted(by_status["apply_failed"] + by_status["timeout"]),
+        "infra_failure_ids": by_status["infra_error"],
+    }
+    counts = {
+        f"{name.removesuffix('_ids')}_instances": len(ids[name]) for name in ids if name != "incomplete_ids"
+    }
+    return {
+        "total_instances": len(known),
+        **counts,
+        **ids,
+        "schema_version": 2,
+        "policy": policy,
+        "subset": subset,
+        **({"sample": sample} if sample else {}),
+        "tasks_digest": outline.digest,
+        "tampered_ids": by_status["tampered"],
+        "statuses": {status: len(by_status[status]) for status in STATUSES},
+        "outcomes": dict(
+            sorted(Counter(row.get("outcome", "submitted") for row in instances.values()).items())
+        ),
+        "instances": {name: instances[name] for name in sorted(instances)},
+    }
+
+
+def read_grades(grades: Iterable[Record], known: set[str], subset: str) -> tuple[dict[str, Record], int]:
+    """Status and outcome by instance id, and the sample that all are of. Raises InputError."""
+    instances: dict[str, Record] = {}
+    samples: set[int] = set()
+    for row in grades:
+        name = row["instance_id"]
+        samples.add(row.get("sample", 0))
+        if len(samples) > 1:
+            raise InputError(f"grades of samples {sorted(samples)}", subset, "grades of one sample")
+        if name not in known or name in instances:
+            raise InputError(
+                f"{name} is {'graded twice' if name in instances else 'not of this subset'}", subset
+            )
+        instances[name] = {field: row[field] for field in ("status", "outcome") if field in row}
+    return instances, max(samples, default=0)
+
+
+def validation(lock: Record) -> Record:
+    """What a report says of the gate that its tasks passed: counts, and the ids that were left out."""
+    unjudged = lock.get("unjudged", [])
+    dropped = [*lock["flaky"], *lock["broken"], *unjudged]
+    runs, kept, private = lock["settings"]["gold_runs"], len(lock["kept"]), lock.get("private", 0)
+    valid = kept - private
+    counts = [row["gold_resolved"] for row in dropped]
+    return {
+        "gold_runs": runs,
+        "gold_tasks": lock["total"] - private,
+        "gold_resolved_each_time": valid + sum(count == runs for count in counts),
+        "gold_runs_resolved": valid * runs + sum(counts),
+        "kept": kept,
+        **({"private": private} if private else {}),
+        "flaky": len(lock["flaky"]),
+        "broken": len(lock["broken"]),
+        **({"unjudged": len(unjudged)} if unjudged else {}),
+        "flaky_ids": [row["instance_id"] for row in lock["flaky"]],
+        "broken_ids": [row["instance_id"] for row in lock["broken"]],
+    }

@@ -1,0 +1,96 @@
+"""Which tasks can share a run when they are validated."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from swelab.grading.harness.patches import touched_paths
+from swelab.records import Record, digest
+
+if TYPE_CHECKING:
+    from swelab.grading.grading_stage import Bench
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tasks of one run, and the row that stands for them: the first's, with the tests and files of all."""
+
+    tasks: tuple[Record, ...]
+    row: Record
+
+    @classmethod
+    def of(cls, *tasks: Record) -> "Batch":
+        """The batch of some tasks of one repository; their test commands differ in the files at their
+        ends."""
+        first = tasks[0]
+        if len(tasks) == 1:
+            return cls(tasks, first)
+        failing = list(dict.fromkeys(test for task in tasks for test in task["FAIL_TO_PASS"]))
+        known = set(failing)
+        passing = dict.fromkeys(test for task in tasks for test in task["PASS_TO_PASS"] if test not in known)
+        files = list(dict.fromkeys(name for task in tasks for name in task.get("test_files", ())))
+        row = first | {
+            "FAIL_TO_PASS": failing,
+            "PASS_TO_PASS": list(passing),
+            "test_files": files,
+            "test_cmd": merged([task["test_cmd"] for task in tasks]),
+            "test_timeout": sum(task.get("test_timeout", 60) for task in tasks),
+        }
+        return cls(tasks, row)
+
+
+def gold_batches(tasks: list[Record], bench: "Bench", together: bool) -> Iterator[Batch]:
+    """Tasks whose gold tree and test command are the same; with `together`, whose test command is alike."""
+    groups: dict[str, list[Record]] = {}
+    for task in tasks:
+        groups.setdefault(_group(task, bench, together), []).append(task)
+    return (Batch.of(*group) for group in groups.values())
+
+
+def rounds(tasks: list[Record], bench: "Bench", together: bool) -> Iterator[Batch]:
+    """Tasks one by one; with `together`, tasks whose bugs and test files are all different share a round."""
+    if not together:
+        yield from (Batch.of(task) for task in tasks)
+        return
+    open_rounds: dict[str, list[tuple[set[str], list[Record]]]] = {}
+    for task in tasks:
+        files = {*touched_paths(task["patch"]), *task.get("test_files", ())}
+        mine = open_rounds.setdefault(_group(task, bench, True), [])
+        for taken, members in mine:
+            if not taken & files:
+                taken |= files
+                members.append(task)
+                break
+        else:
+            mine.append((files, [task]))
+    yield from (Batch.of(*members) for group in open_rounds.values() for _, members in group)
+
+
+def _group(task: Record, bench: "Bench", together: bool) -> str:
+    if task["instance_id"] in bench.images or not task.get("test_cmd"):
+        return task["instance_id"]
+    command = shlex.split(task["test_cmd"])
+    if together:
+        command = command[: _tail(command, task)]
+    place = bench.place(task)
+    files = [] if together else sorted(task.get("test_files", ()))
+    return digest([place, command, task.get("log_parser"), files])
+
+
+def _tail(command: list[str], task: Record) -> int:
+    """Where the test files at the end of a command begin."""
+    start = len(command)
+    while start and command[start - 1] in task.get("test_files", ()):
+        start -= 1
+    return start
+
+
+def merged(commands: list[str]) -> str:
+    """One command for several that differ in their last words; the same one when they do not."""
+    words = [shlex.split(command) for command in commands]
+    same = 0
+    while all(len(each) > same and each[same] == words[0][same] for each in words):
+        same += 1
+    rest = list(dict.fromkeys(word for each in words for word in each[same:]))
+    return commands[0] if not rest else shlex.join([*words[0][:same], *rest])

@@ -1,0 +1,61 @@
+"""Images for apptainer: a `.sif` file is taken as it is, another image is converted by `apptainer pull`."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from swelab.images.errors import EngineFailed, ImageUnknown, ProgramMissing
+from swelab.images.image_names import Name
+from swelab.images.registry import Registry
+from swelab.records import Record, sha256_file, shorten
+from swelab.sandbox.protocol import WORKDIR
+
+
+def file_record(name: str) -> Record:
+    """The record of a `.sif` file that a task names. Raises ImageUnknown."""
+    path = Path(name)
+    if not path.is_file():
+        raise ImageUnknown(
+            f"image {name}: no such file; make it with: apptainer pull {name} docker://<image>"
+        )
+    return {
+        "digest": f"sha256:{sha256_file(path)}",
+        "bytes": path.stat().st_size,
+        "folder": str(path.absolute()),
+        "workdir": WORKDIR,
+    }
+
+
+def pull_command(source: Name, digest: str, path: Path, architecture: str) -> list[str]:
+    """The command line that makes the file `path` of an image in a registry."""
+    return ["apptainer", "pull", "--arch", architecture, str(path), f"docker://{source.base}@{digest}"]
+
+
+class Sifs:
+    """Pulls images into `folder`/sif/<hex>.sif with the program `apptainer`."""
+
+    def __init__(self, folder: Path, registry: Registry, architecture: str = "amd64"):
+        self.folder, self.registry, self.architecture = folder, registry, architecture
+        (folder / "sif").mkdir(parents=True, exist_ok=True)
+
+    def pull(self, name: Name, source: Name, told: Callable[[int], None] = lambda count: None) -> Record:
+        """Bring the image `name` here from `source`: its record. Raises ImageError."""
+        digest, _ = self.registry.resolve(source, self.architecture)
+        relative = Path("sif") / f"{digest.removeprefix('sha256:')}.sif"
+        path = self.folder / relative
+        if not path.is_file():
+            part = path.with_suffix(f".{os.getpid()}.part")
+            command = pull_command(source, digest, part, self.architecture)
+            if shutil.which(command[0]) is None:
+                raise ProgramMissing(f"image {name}: no program `apptainer` to run: {' '.join(command)}")
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            if done.returncode or not part.is_file():
+                part.unlink(missing_ok=True)
+                raise EngineFailed(
+                    f"image {name}: apptainer: {shorten(done.stderr.decode(errors='replace'))}"
+                )
+            part.rename(path)
+        size = path.stat().st_size
+        return {"digest": digest, "bytes": size, "folder": str(relative), "workdir": WORKDIR}

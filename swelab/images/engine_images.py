@@ -1,0 +1,128 @@
+"""Images in a Docker engine: pulled by digest with the docker SDK, tagged back to their own names."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import docker
+from docker.errors import APIError, DockerException, ImageNotFound
+from requests.exceptions import RequestException
+
+from swelab.images.errors import EngineFailed, ImageError, ImageUnknown, NoRoom, RateLimited
+from swelab.images.image_names import DEFAULT, Name
+from swelab.images.registry import Registry
+from swelab.images.registry_http import Again
+from swelab.records import Record, shorten
+from swelab.sandbox.protocol import WORKDIR
+
+_SPARE_BYTES = 1 << 30
+_RATIO = 4  # bytes on disk, with the compressed layer beside them while it is unpacked, for a compressed one
+_PULL_SECONDS = 3600
+
+
+class Engine:
+    """Pulls into the engine that $DOCKER_HOST names, else the local one. Thread-safe.
+
+    The engine fetches with its own resume and its own mirrors. Raises EngineFailed when it does not answer.
+    """
+
+    def __init__(self, registry: Registry, architecture: str = "amd64"):
+        self.registry, self.architecture = registry, architecture
+        try:
+            self.client: Any = docker.from_env(timeout=_PULL_SECONDS)
+            self.folder = Path(self.client.info()["DockerRootDir"])
+        except (DockerException, RequestException) as error:
+            raise EngineFailed(f"the container engine does not answer: {shorten(str(error))}") from None
+
+    def holds(self, name: Name, digest: str) -> bool:
+        """Whether the engine has the image of that digest under that name."""
+        try:
+            known = self.client.api.inspect_image(_familiar(name))
+        except ImageNotFound:
+            return False
+        except (APIError, RequestException) as error:
+            raise EngineFailed(f"image {name}: {shorten(str(error))}") from None
+        return any(entry.endswith(f"@{digest}") for entry in known.get("RepoDigests") or [])
+
+    def has_made(self, digest: str) -> bool:
+        """Whether the engine has the image of that id: one that was made here and not pulled."""
+        try:
+            return bool(self.client.api.inspect_image(digest)["Id"] == digest)
+        except ImageNotFound:
+            return False
+        except (APIError, RequestException) as error:
+            raise EngineFailed(f"image {digest}: {shorten(str(error))}") from None
+
+    def pull(self, name: Name, source: Name, told: Callable[[int], None] = lambda count: None) -> Record:
+        """Bring the image `name` into the engine from `source` (the same, or a mirror's): its record.
+
+        {"digest", "bytes" (on disk), "folder": "", "workdir"}. Raises ImageError.
+        """
+        digest, manifest = self.registry.resolve(source, self.architecture)
+        by_digest = f"{source.base}@{digest}"
+        if not self.holds(name, digest):
+            self._check_room(name, sum(int(layer["size"]) for layer in manifest["layers"]))
+            self.registry.transport.patiently(source, lambda: self._pull_once(name, source, digest, told))
+            self._tag(name, by_digest)
+        known = self.client.api.inspect_image(by_digest if name.digest else _familiar(name))
+        configured = (known.get("Config") or {}).get("WorkingDir") or WORKDIR
+        workdir = configured if configured != "/" else WORKDIR
+        return {"digest": digest, "bytes": known["Size"], "folder": "", "workdir": workdir}
+
+    def _pull_once(self, name: Name, source: Name, digest: str, told: Callable[[int], None]) -> None:
+        seen: dict[str, int] = {}
+        try:
+            events = self.client.api.pull(
+                source.base, tag=digest, stream=True, decode=True, platform=f"linux/{self.architecture}"
+            )
+            for event in events:
+                if "error" in event:
+                    raise _typed(name, str(event["error"]), bool(seen))
+                if event.get("status") == "Downloading":
+                    current = int((event.get("progressDetail") or {}).get("current") or 0)
+                    told(max(0, current - seen.get(event["id"], 0)))
+                    seen[event["id"]] = max(current, seen.get(event["id"], 0))
+        except ImageNotFound:
+            raise ImageUnknown(f"image {name}: the engine finds no {source.base}@{digest}") from None
+        except (APIError, RequestException) as error:
+            raise _typed(name, str(getattr(error, "explanation", None) or error), bool(seen)) from None
+
+    def _tag(self, name: Name, by_digest: str) -> None:
+        if name.digest:
+            return  # a name by digest has no tag to be given
+        try:
+            self.client.api.tag(by_digest, _familiar(name).rpartition(":")[0], name.tag, force=True)
+        except (APIError, RequestException) as error:
+            raise EngineFailed(f"image {name}: could not be tagged: {shorten(str(error))}") from None
+
+    def _check_room(self, name: Name, layers: int) -> None:
+        """Only where the engine's folder is a folder of this machine. Raises NoRoom."""
+        if not self.folder.is_dir():
+            return
+        need, free = _RATIO * layers, shutil.disk_usage(self.folder).free - _SPARE_BYTES
+        if need > free:
+            raise NoRoom(
+                f"image {name}: needs about {need / 1e9:.1f} GB in {self.folder}, "
+                f"{max(free, 0) / 1e9:.1f} GB are to be had"
+            )
+
+
+def _typed(name: Name, said: str, progressed: bool) -> ImageError | Again:
+    """What an error of the engine means: its words are all it gives."""
+    text, line = said.lower(), f"image {name}: {shorten(said)}"
+    if "toomanyrequests" in text or "too many requests" in text or "rate limit" in text:
+        return Again(RateLimited(line))
+    if "no space left" in text:
+        return NoRoom(line)
+    if "not found" in text or "manifest unknown" in text or "does not match the specified platform" in text:
+        return ImageUnknown(line)
+    return Again(EngineFailed(line), progressed=progressed)
+
+
+def _familiar(name: Name) -> str:
+    """The name as the engine writes it: without Docker's own registry."""
+    text = str(name)
+    if name.registry != DEFAULT:
+        return text
+    return text.removeprefix(f"{DEFAULT}/").removeprefix("library/")

@@ -1,0 +1,104 @@
+"""Names of images, as task rows write them and as registries understand them.
+
+The rules are those of Docker's reference format: the first part is a registry when it holds a dot, a colon
+or is "localhost"; a name without one is of Docker's own registry, and there a single part is "library/".
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from swelab.files.json_streams import Picked, Spool
+from swelab.records import InputError, Record
+
+DEFAULT = "docker.io"
+DEFAULT_HOST = "registry-1.docker.io"
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_REPOSITORY = re.compile(f"{_PART}(?:/{_PART})*")
+_HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?")
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Name:
+    """An image's full name; exactly one of `tag` and `digest` is not ""."""
+
+    registry: str
+    repository: str
+    tag: str
+    digest: str
+
+    @property
+    def host(self) -> str:
+        """Where the registry answers, with its port if it has one."""
+        return DEFAULT_HOST if self.registry == DEFAULT else self.registry
+
+    @property
+    def base(self) -> str:
+        """The name without tag and digest."""
+        return f"{self.registry}/{self.repository}"
+
+    def __str__(self) -> str:
+        return f"{self.base}@{self.digest}" if self.digest else f"{self.base}:{self.tag}"
+
+
+def parse(text: str) -> Name:
+    """The name that `text` means; the tag is "latest" when there is none. Raises InputError."""
+    name, at, digest = text.partition("@")
+    name = name.removeprefix("docker://")
+    first, slash, rest = name.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost" or first.startswith("[")):
+        registry = DEFAULT if first in ("index.docker.io", DEFAULT_HOST) else first
+    else:
+        registry, rest = DEFAULT, name
+    repository, _, tag = rest.partition(":")
+    if registry == DEFAULT and "/" not in repository:
+        repository = f"library/{repository}"
+    good = _HOST.fullmatch(registry) and _REPOSITORY.fullmatch(repository) and len(repository) <= 255
+    if not good or (at and not DIGEST.fullmatch(digest)) or not _TAG.fullmatch(tag or "latest"):
+        raise InputError(f"{text!r} is not the name of an image", expected="[host/]name[:tag|@sha256:...]")
+    return Name(registry, repository, "" if digest else tag or "latest", digest)
+
+
+def behind(name: Name, prefix: str) -> Name:
+    """The name under which a mirror has the image: `prefix` (a host, perhaps with folders) before it.
+
+    An image of Docker's registry follows the prefix without that registry's name, as mirrors expect;
+    any other keeps its registry as a folder. An empty prefix changes nothing. Raises InputError.
+    """
+    if not prefix:
+        return name
+    inner = (
+        name.repository
+        if name.registry == DEFAULT
+        else f"{name.registry.replace(':', '-')}/{name.repository}"
+    )
+    reference = f"@{name.digest}" if name.digest else f":{name.tag}"
+    host = prefix.strip("/").partition("/")[0]
+    if not ("." in host or ":" in host or host == "localhost"):
+        raise InputError(f"{prefix!r} does not begin with a registry", expected="host[:port][/folder]/")
+    return parse(f"{prefix.strip('/')}/{inner}{reference}")
+
+
+def is_file(text: str) -> bool:
+    """Whether an image is an apptainer file (a path that ends in .sif) and not a name in a registry."""
+    return text.endswith(".sif")
+
+
+def images_of(tasks: Iterable[Record]) -> dict[str, Sequence[Record]]:
+    """Tasks by the name of the image that they run in; forged tasks (with a repo_recipe) run in none.
+
+    The rows wait on disk.
+    """
+    spool = Spool()
+    found: dict[str, list[int]] = {}
+    for task in tasks:
+        if not task.get("repo_recipe"):
+            found.setdefault(image_name(task), []).append(spool.add(task))
+    return {name: Picked(spool, numbers) for name, numbers in found.items()}
+
+
+def image_name(task: Record) -> str:
+    """The image that a task's row names: `image` in new rows of SWE-bench, else `image_name`."""
+    return str(task.get("image") or task["image_name"])

@@ -1,0 +1,169 @@
+"""The folder in which images lie for backends without an engine.
+
+    layers/<hex>/, layers/<hex>.json   a layer's files and its notes; by digest of the compressed layer
+    roots/<hex>/,  roots/<hex>.json    an image's root, hard-linked from layers, and its configuration
+    blobs/<hex>                        a layer on its way; goes when it is unpacked
+
+Everything appears by a rename, so what has its final name is whole. One process works on a
+layer at a time; another that wants it waits.
+"""
+
+import errno
+import fcntl
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from swelab.images.compose_root import compose
+from swelab.images.errors import NoRoom
+from swelab.images.image_names import Name
+from swelab.images.layers import Notes, unpack
+from swelab.images.registry import Descriptor, Registry
+from swelab.records import Record, write_json
+from swelab.sandbox.protocol import WORKDIR
+from swelab.sandbox.pulled_images import inside
+from swelab.sandbox.scratch import ScratchFolder, prune, remove_tree
+
+UNPACKED_RATIO = 4
+"""Bytes on disk that a compressed byte is taken to become, before we know (images of Python: 2.5 to 3.5)."""
+_SPARE_BYTES = 256 << 20
+
+
+class Store:
+    """Pulls images into `folder`. Thread-safe, and safe beside another process on one folder."""
+
+    def __init__(self, folder: Path, registry: Registry, architecture: str = "amd64"):
+        self.folder, self.registry, self.architecture = folder, registry, architecture
+        self._promised = 0
+        self._lock = threading.Lock()
+        for name in ("blobs", "layers", "roots", "locks"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            (folder / name).chmod(0o700)  # files of an image may belong to anyone and be open to all
+            prune(folder / name)
+
+    def root(self, digest: str) -> Path:
+        """Where the image of that digest lies, or would lie."""
+        return self.folder / "roots" / _hex(digest)
+
+    def holds(self, digest: str) -> bool:
+        """Whether the image is here, whole."""
+        return self.root(digest).is_dir() and _notes_path(self.root(digest)).is_file()
+
+    def pull(self, name: Name, source: Name, told: Callable[[int], None] = lambda count: None) -> Record:
+        """Bring the image `name` here from `source` (the same, or a mirror's): its record.
+
+        {"digest", "bytes" (of its files), "folder" (relative), "workdir"}. Raises ImageError, OSError.
+        """
+        digest, manifest = self.registry.resolve(source, self.architecture)
+        try:
+            if not self.holds(digest):
+                with self._room_for(name, manifest["layers"]):
+                    layers = [self._layer(source, layer, told) for layer in manifest["layers"]]
+                self._compose(name, digest, layers, self.registry.config(source, manifest))
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise NoRoom(f"image {name}: the disk of {self.folder} became full") from None
+            raise
+        return self.record(digest)
+
+    def record(self, digest: str) -> Record:
+        """The record of an image that is here."""
+        root = self.root(digest)
+        about = json.loads(_notes_path(root).read_text(encoding="utf-8"))
+        testbed = inside(root, WORKDIR)
+        configured = (about.get("config") or {}).get("WorkingDir") or WORKDIR
+        return {
+            "digest": digest,
+            "bytes": about["bytes"],
+            "folder": str(root.relative_to(self.folder)),
+            "workdir": WORKDIR if testbed and testbed.is_dir() else configured,
+        }
+
+    def _compose(
+        self, name: Name, digest: str, layers: list[tuple[Path, Notes]], config: dict[str, Any]
+    ) -> None:
+        root = self.root(digest)
+        with self.alone(digest), self.fresh("roots") as scratch:
+            if self.holds(digest):
+                return
+            compose(layers, scratch, f"image {name}")
+            facts = {"digest": digest, "name": str(name), "bytes": sum(notes.bytes for _, notes in layers)}
+            write_json(_notes_path(root), {**config, **facts})
+            if root.exists():
+                remove_tree(root)
+            scratch.rename(root)
+
+    def _layer(self, source: Name, layer: Descriptor, told: Callable[[int], None]) -> tuple[Path, Notes]:
+        digest = layer["digest"]
+        folder = self.folder / "layers" / _hex(digest)
+        with self.alone(digest):
+            if not (folder.is_dir() and _notes_path(folder).is_file()):
+                blob = self.folder / "blobs" / _hex(digest)
+                self.registry.fetch(source, layer, blob, told)
+                with self.fresh("layers") as scratch:
+                    notes = unpack(blob, scratch, f"image {source}, layer {digest}")
+                    if folder.exists():
+                        remove_tree(folder)
+                    scratch.rename(folder)
+                write_json(_notes_path(folder), notes.record())
+                blob.unlink()
+        return folder, Notes(**json.loads(_notes_path(folder).read_text(encoding="utf-8")))
+
+    @contextmanager
+    def alone(self, digest: str) -> Iterator[None]:
+        """Nobody else works on what has that digest meanwhile."""
+        with open(self.folder / "locks" / _hex(digest), "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    @contextmanager
+    def fresh(self, kind: str) -> Iterator[Path]:
+        """An empty folder that goes, with what is in it, unless it was renamed."""
+        scratch = ScratchFolder(self.folder / kind)
+        try:
+            scratch.path.chmod(0o755)
+            yield scratch.path
+        finally:
+            scratch.remove()
+
+    @contextmanager
+    def _room_for(self, name: Name, layers: list[Descriptor]) -> Iterator[None]:
+        """Refuse what will not fit, counting what other workers were promised. Raises NoRoom."""
+        need = sum(self._needed(layer) for layer in {layer["digest"]: layer for layer in layers}.values())
+        with self._lock:
+            free = shutil.disk_usage(self.folder).free - self._promised - _SPARE_BYTES
+            if need > free:
+                raise NoRoom(
+                    f"image {name}: needs about {_gigabytes(need)} in {self.folder}, "
+                    f"{_gigabytes(max(free, 0))} are to be had"
+                )
+            self._promised += need
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._promised -= need
+
+    def _needed(self, layer: Descriptor) -> int:
+        name = _hex(layer["digest"])
+        if _notes_path(self.folder / "layers" / name).is_file():
+            return 0
+        blob = self.folder / "blobs" / name
+        have = blob.stat().st_size if blob.exists() else 0
+        return (1 + UNPACKED_RATIO) * int(layer["size"]) - have
+
+
+def _hex(digest: str) -> str:
+    return digest.removeprefix("sha256:")
+
+
+def _notes_path(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.json")
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"

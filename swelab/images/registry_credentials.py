@@ -1,0 +1,24 @@
+"""Accounts at registries, as `docker login` leaves them."""
+
+import json
+import os
+from pathlib import Path
+
+from swelab.images.image_names import DEFAULT, Name
+
+
+def account_for(name: Name) -> str:
+    """base64 of "user:password" for the image's registry, "" when there is none.
+
+    Read from config.json in $DOCKER_CONFIG, else in ~/.docker. Programs that hold accounts
+    (credential helpers) are not run.
+    """
+    folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    try:
+        known = json.loads((folder / "config.json").read_text(encoding="utf-8"))["auths"]
+        for host in ("https://index.docker.io/v1/", DEFAULT) if name.registry == DEFAULT else (name.host,):
+            if isinstance(known.get(host, {}).get("auth"), str):
+                return known[host]["auth"]
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        pass
+    return ""

@@ -1,0 +1,231 @@
+"""Requests to a registry that are made with patience: tokens, redirects, rate limits, passing faults."""
+
+import email.utils
+import json
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import httpx
+
+from swelab.images.errors import (
+    AccessRefused,
+    ImageBroken,
+    ImageError,
+    ImageUnknown,
+    RateLimited,
+    RegistryDown,
+    RegistryUnreachable,
+)
+from swelab.images.image_names import Name
+from swelab.images.registry_credentials import account_for
+from swelab.records import shorten
+
+T = TypeVar("T")
+_LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?")
+_PARAMETER = re.compile(r'(\w+)="([^"]*)"')
+_TIMEOUT = httpx.Timeout(60, connect=20)
+_LONGEST_PAUSE = 60.0
+_NEVER_ANSWERED = 15.0  # patience for a host that nobody has heard of yet
+_LONGEST_WISH = 3600.0
+
+
+class Again(Exception):
+    """One attempt failed in a way that may pass.
+
+    after: seconds that the registry asks us to wait; progressed: some bytes came before it failed.
+    """
+
+    def __init__(self, fault: ImageError, after: float = 0, progressed: bool = False):
+        self.fault, self.after, self.progressed = fault, after, progressed
+
+
+class Transport:
+    """Thread-safe. Seconds without progress before a fault is final: `patience` for a registry that fails,
+    `rate_patience` for one that says "too many requests" (the usual window of a quota is six hours).
+
+    `say` is given a line whenever everybody waits for a quota.
+    """
+
+    def __init__(
+        self,
+        patience: float = 120,
+        rate_patience: float = 7 * 3600,
+        say: Callable[[str], None] = lambda line: None,
+    ):
+        self.patience, self.rate_patience, self.say = patience, rate_patience, say
+        self._client = httpx.Client(timeout=_TIMEOUT, follow_redirects=False)
+        self._tokens: dict[tuple[str, str], str] = {}
+        self._heard: set[str] = set()  # hosts that have answered
+        self._hold: dict[str, float] = {}  # host: when (time.monotonic) it lets us ask again
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def patiently(self, name: Name, once: Callable[[], T]) -> T:
+        """`once()`, again after each `Again`: the pause doubles from 1 s to a minute. Raises ImageError."""
+        started, pause = time.monotonic(), 1.0
+        while True:
+            self._await_host(name.host)
+            try:
+                return once()
+            except Again as again:
+                if again.progressed:
+                    started, pause = time.monotonic(), 1.0
+                wait = max(again.after, pause * random.uniform(0.5, 1.0))
+                limited = isinstance(again.fault, RateLimited)
+                patience = self.rate_patience if limited else self.patience
+                if isinstance(again.fault, RegistryUnreachable):
+                    patience = min(patience, _NEVER_ANSWERED)
+                if time.monotonic() + wait - started > patience:
+                    raise again.fault from None
+                if limited:
+                    self._hold_host(name.host, wait)
+                else:
+                    time.sleep(wait)
+                pause = min(_LONGEST_PAUSE, 2 * pause)
+
+    def _hold_host(self, host: str, wait: float) -> None:
+        """Every worker waits for a quota, not only the one that was told."""
+        with self._lock:
+            until = time.monotonic() + wait
+            if until > self._hold.get(host, 0) + 1:
+                self.say(f"{host} allows no more requests for now; next try in {wait:.0f} s")
+            self._hold[host] = max(self._hold.get(host, 0), until)
+
+    def _await_host(self, host: str) -> None:
+        while (wait := self._hold.get(host, 0) - time.monotonic()) > 0:
+            time.sleep(wait + random.uniform(0, 0.1))
+
+    def get(self, name: Name, path: str, headers: dict[str, str], read: Callable[[httpx.Response], T]) -> T:
+        """One request below the image's repository, with a token when asked for. Raises ImageError, Again."""
+        url = f"{_scheme(name.host)}://{name.host}/v2/{name.repository}/{path}"
+        key = (name.host, name.repository)
+        for last in (False, True):
+            sent = {"Authorization": self._tokens[key]} if key in self._tokens else {}
+            with self._answer(name, url, {**headers, **sent}) as response:
+                if response.status_code != 401 or last:
+                    judge(response, name, path)
+                    return read(response)
+                challenge = response.headers.get("WWW-Authenticate", "")
+            self._tokens[key] = self._authorize(name, challenge)
+        raise AssertionError("the second round returns or raises")
+
+    @contextmanager
+    def _answer(self, name: Name, url: str, headers: dict[str, str]) -> Iterator[httpx.Response]:
+        """The answer after redirects; the token is for the registry alone, not for where it sends us."""
+        try:
+            for _ in range(6):
+                with self._client.stream("GET", url, headers=headers) as response:
+                    self._heard.add(httpx.URL(url).netloc.decode())
+                    if not response.is_redirect or response.next_request is None:
+                        yield response
+                        return
+                    target = response.next_request.url
+                if target.netloc != httpx.URL(url).netloc:
+                    headers = {key: value for key, value in headers.items() if key != "Authorization"}
+                url = str(target)
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            said = shorten(str(error)) or type(error).__name__
+            host = httpx.URL(url).netloc.decode() if not isinstance(error, httpx.InvalidURL) else url
+            kind = RegistryDown if host in self._heard else RegistryUnreachable
+            raise Again(kind(f"image {name}: {host} does not answer: {said}")) from None
+        raise RegistryDown(f"image {name}: {name.host} redirects without end")
+
+    def _authorize(self, name: Name, challenge: str) -> str:
+        """The Authorization header that answers a challenge. Raises ImageError, Again."""
+        kind, _, rest = challenge.partition(" ")
+        account = account_for(name)
+        if kind.lower() == "basic" and account:
+            return f"Basic {account}"
+        said = dict(_PARAMETER.findall(rest))
+        realm = said.get("realm", "")
+        if kind.lower() != "bearer" or not realm.startswith(("https://", "http://")):
+            raise AccessRefused(f"image {name}: {name.host} wants an account; log in to it with docker login")
+        asked = {"scope": f"repository:{name.repository}:pull"}
+        if said.get("service"):
+            asked["service"] = said["service"]
+        safe = realm.startswith("https://") or _LOOPBACK.fullmatch(httpx.URL(realm).netloc.decode())
+        headers = {"Authorization": f"Basic {account}"} if account and safe else {}
+        with self._answer(name, str(httpx.URL(realm, params=asked)), headers) as response:
+            judge(response, name, "token for it")
+            found = json_object(response.read()) or {}
+        token = found.get("token") or found.get("access_token")
+        if not isinstance(token, str):
+            raise AccessRefused(f"image {name}: {name.host} gave no token")
+        return f"Bearer {token}"
+
+
+def _scheme(host: str) -> str:
+    """Registries speak TLS; one on this very machine may do without, as it may for Docker."""
+    return "http" if _LOOPBACK.fullmatch(host) else "https"
+
+
+def judge(response: httpx.Response, name: Name, what: str) -> None:
+    """Nothing for an answer that holds the content. Raises ImageError, or Again when waiting may help."""
+    code, host = response.status_code, name.host
+    if code in (200, 206):
+        return
+    said = _message(response)
+    if code == 429 or "toomanyrequests" in said.lower():
+        fault = RateLimited(f"image {name}: {host} allows no more pulls for now: {said}")
+        raise Again(fault, _retry_after(response))
+    if code in (401, 403):
+        raise AccessRefused(f"image {name}: {host} does not give it out: {said}")
+    if code == 404:
+        raise ImageUnknown(f"image {name}: {host} has no {what}")
+    down = RegistryDown(f"image {name}: {host} answers {code}: {said}")
+    if code >= 500 or code in (408, 425):
+        raise Again(down, _retry_after(response))
+    raise down
+
+
+def _message(response: httpx.Response) -> str:
+    try:
+        data = response.read()[:2000]
+    except httpx.HTTPError:
+        data = b""
+    errors = (json_object(data) or {}).get("errors")
+    if isinstance(errors, list) and errors and isinstance(errors[0], dict):
+        return shorten(f"{errors[0].get('code', '')} {errors[0].get('message', '')}")
+    return shorten(data.decode(errors="replace")) or f"status {response.status_code}"
+
+
+def _retry_after(response: httpx.Response) -> float:
+    """Seconds that the registry asks us to wait, at most an hour; 0 when it says nothing."""
+    text = response.headers.get("Retry-After", "").strip()
+    if text.isdigit():
+        return min(float(text), _LONGEST_WISH)
+    try:
+        until = email.utils.parsedate_to_datetime(text).timestamp()
+    except (TypeError, ValueError):
+        return 0.0
+    return min(max(until - time.time(), 0.0), _LONGEST_WISH)
+
+
+def read_document(response: httpx.Response, name: Name, most: int) -> bytes:
+    """A whole answer of at most `most` bytes. Raises ImageBroken, Again."""
+    data = b""
+    try:
+        for chunk in response.iter_raw():
+            data += chunk
+            if len(data) > most:
+                raise ImageBroken(f"image {name}: a manifest or config of more than {most} bytes")
+    except httpx.TransportError as error:
+        raise Again(RegistryDown(f"image {name}: cut off: {shorten(str(error))}")) from None
+    return data
+
+
+def json_object(data: bytes) -> dict[str, Any] | None:
+    """The JSON object that `data` is, None when it is none."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

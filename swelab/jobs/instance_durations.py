@@ -1,0 +1,59 @@
+"""How long instances took, so that the long ones are begun first: the last to end decides when a shard ends.
+
+A small table lies beside each journal (`<shard>.seconds.tsv`: instance id, wall seconds). It decides the
+order of work and nothing else; a damaged line, or none, costs no more than time.
+"""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from swelab.jobs.thread_pool import Done
+from swelab.records import Record
+
+SUFFIX = ".seconds.tsv"
+
+
+class Timings:
+    """The table beside a journal, and those of other policies on the same subset."""
+
+    def __init__(self, journal: Path):
+        self.path = journal.with_suffix(SUFFIX)
+        self._stream: IO[str] | None = None
+
+    def __enter__(self) -> "Timings":
+        self._stream = open(self.path, "a", encoding="utf-8")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._stream is not None
+        self._stream.close()
+
+    def note(self, done: Sequence[Done]) -> None:
+        """Takes down how long instances took."""
+        assert self._stream is not None
+        for each in done:
+            if name := each.item.get("instance_id"):
+                self._stream.write(f"{name}\t{each.seconds:.3f}\n")
+        self._stream.flush()
+
+    def longest_first(self, todo: Sequence[tuple[str, Record]]) -> list[tuple[str, Record]]:
+        """`todo` by falling wall seconds as they were; what is not known counts as the median."""
+        known = self.known({str(item.get("instance_id", "")) for _, item in todo})
+        if not known:
+            return list(todo)
+        middle = statistics.median(known.values())
+        return sorted(todo, key=lambda pair: -known.get(str(pair[1].get("instance_id", "")), middle))
+
+    def known(self, names: set[str]) -> dict[str, float]:
+        """What each of some instances took, the mean over policies: journals lie in
+        <stage>/<policy>/<subset>/."""
+        found: dict[str, list[float]] = {}
+        stage, subset = self.path.parent.parent.parent, self.path.parent.name
+        for path in sorted({self.path, *stage.glob(f"*/{subset}/*{SUFFIX}")}):
+            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                name, _, seconds = line.partition("\t")
+                if name in names and seconds.replace(".", "", 1).isdecimal():
+                    found.setdefault(name, []).append(float(seconds))
+        return {name: statistics.fmean(seconds) for name, seconds in found.items()}

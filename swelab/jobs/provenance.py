@@ -1,0 +1,144 @@
+"""Manifests: what an output was made by, from and with.
+
+Every stage writes one beside what it makes: the hash of each file that it read, of each recipe as it used it,
+and of each file that it wrote. So a score can be followed to its leaves, file by file.
+"""
+
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+
+from swelab.records import InputError, Record, digest, sha256_file, write_json
+
+PACKAGES = (
+    "accelerate",
+    "datasets",
+    "litellm",
+    "mini-swe-agent",
+    "numpy",
+    "scipy",
+    "sglang",
+    "snakemake",
+    "swebench",
+    "tokenizers",
+    "torch",
+    "torchtune",
+    "transformers",
+    "trl",
+)
+STARTED = time.time()
+ROOT = Path(__file__).resolve().parents[2]
+DATA = (".json", ".jsonl", ".tar")
+"""Endings that a file's name loses in the name of its manifest."""
+
+
+def code_identity(root: Path = ROOT) -> Record:
+    """{"commit", "dirty"}: which code ran, and whether the tree differs from the commit.
+
+    Where git does not say (no git, no repository), commit is "" and dirty is None: not known, never clean.
+    A clone of another user is read all the same: its code is what runs here.
+    """
+
+    def git(*arguments: str) -> str | None:
+        trusted = ["git", "-c", f"safe.directory={root}", "--no-optional-locks", "-C", str(root)]
+        try:
+            done = subprocess.run([*trusted, *arguments], capture_output=True, text=True, errors="replace")
+        except OSError:
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "-uno")
+    if not commit or changes is None:
+        return {"commit": "", "dirty": None}
+    return {"commit": commit, "dirty": bool(changes)}
+
+
+def packages() -> dict[str, str]:
+    """Versions of the packages that results depend on, and of Python."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+Outputs = Mapping[str | Path, str] | Iterable[str | Path]
+Paths = str | Path | Iterable[str | Path] | None
+
+
+class Stage:
+    """A stage at work, made before it reads anything: a later edit of a file or recipe changes nothing told.
+
+    recipes: by path, the part of each recipe that the stage uses, as it uses it. inputs: files and folders by
+    their role. Raises InputError on an input that is not there.
+    """
+
+    def __init__(self, rule: str, recipes: Mapping[str | Path, Record] | None = None, **inputs: Paths):
+        self.rule = rule
+        self.recipes = {
+            path_here(path): {"sha256": digest(used), "used": used}
+            for path, used in (recipes or {}).items()
+            if used
+        }
+        self.inputs = {
+            role: {path_here(path): sha256_of(path) for path in listed(paths)}
+            for role, paths in inputs.items()
+            if listed(paths)
+        }
+
+    def record(self, outputs: Outputs = (), **facts: object) -> Record:
+        """The manifest (configs/schemas/manifest.json) with `facts` of its own, paths among them as text.
+
+        outputs: files and folders that were written, with their hashes where these are known.
+        """
+        known = outputs if isinstance(outputs, Mapping) else dict.fromkeys(outputs, "")
+        return {
+            "rule": self.rule,
+            "code": code_identity(),
+            "inputs": self.inputs,
+            "recipes": self.recipes,
+            "outputs": {path_here(path): sha or sha256_of(path) for path, sha in known.items()},
+            "packages": packages(),
+            "wall_seconds": round(time.time() - STARTED, 1),
+            **{name: path_here(fact) if isinstance(fact, Path) else fact for name, fact in facts.items()},
+        }
+
+    def write(self, outputs: Outputs, manifest: Path | None = None, **facts: object) -> None:
+        """Writes the manifest, by default beside the first of the outputs."""
+        outputs = outputs if isinstance(outputs, Mapping) else list(outputs)
+        write_json(manifest or manifest_path(next(iter(outputs))), self.record(outputs, **facts))
+
+
+def listed(paths: Paths) -> list[str | Path]:
+    """The paths of one role, as a list."""
+    return [paths] if isinstance(paths, str | Path) else list(paths or [])
+
+
+def manifest_path(path: str | Path) -> Path:
+    """Path of a file's manifest: `<name>.manifest.json` in the same folder."""
+    path = Path(path)
+    return path.with_name(f"{path.stem if path.suffix in DATA else path.name}.manifest.json")
+
+
+def path_here(path: str | Path) -> str:
+    """`path` from the working folder where it lies below that, with slashes; absolute elsewhere."""
+    absolute, here = Path(os.path.abspath(path)), Path.cwd()
+    return (absolute.relative_to(here) if absolute.is_relative_to(here) else absolute).as_posix()
+
+
+def sha256_of(path: str | Path) -> str:
+    """SHA-256 (hex) of a file, or of the names and hashes of all files below a folder. Raises InputError."""
+    path = Path(path)
+    if not path.is_dir():
+        try:
+            return sha256_file(path)
+        except FileNotFoundError:
+            raise InputError("no such file", path) from None
+    below = sorted(each for each in path.rglob("*") if each.is_file())
+    return digest({each.relative_to(path).as_posix(): sha256_file(each) for each in below})

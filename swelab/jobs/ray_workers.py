@@ -1,0 +1,260 @@
+"""Instances spread over a Ray cluster that exists: one process of ours on each of its hosts, threads in it.
+
+The repository (code, recipes, results) lies on a file system that all hosts see under the same path;
+sandboxes are made on the host that works. A host that is lost is an infrastructure loss: what it had in hand
+is done again elsewhere.
+"""
+
+import contextlib
+import logging
+import os
+import pickle
+import socket
+import sys
+import time
+from collections.abc import Generator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from swelab.jobs.thread_pool import RETRY_SECONDS, Done, Todo, Work, attempt
+from swelab.records import Fault, InputError, Record, shorten
+
+ROOT = Path(__file__).resolve().parents[2]
+CARRIED = ("SWELAB_BACKEND", "SWELAB_TOOLBOX", "SWELAB_SANDBOX_IMAGE", "SWELAB_RUN", "DOCKER_HOST")
+"""Settings of this process that hold on the hosts too; a key that a policy names goes with it."""
+CONNECT_SECONDS = 20
+START_SECONDS = 300
+CLOSE_SECONDS = 60
+
+
+class RayFailed(Fault):
+    """The cluster cannot be reached, or has no host left."""
+
+
+class Place(Protocol):
+    """How instances are worked on, wherever that is; pickled, so it holds records and paths only."""
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Further variables of the environment that work needs."""
+        ...
+
+    def open(self, count: int) -> AbstractContextManager[Work]:
+        """What turns an instance into a record, up to `count` at once."""
+        ...
+
+    def is_lost(self, record: Record) -> bool:
+        """Whether a record tells of an infrastructure loss."""
+        ...
+
+    def lost(self, item: Record, reason: str) -> Record:
+        """The record of an instance whose hosts were lost again and again."""
+        ...
+
+
+class Host:
+    """Lives in a process on a host of the cluster."""
+
+    def __init__(self, folder: str, environment: dict[str, str], place: bytes, count: int):
+        os.chdir(folder)
+        os.environ.update(environment)
+        self._place: Place = pickle.loads(place)
+        self._count = count
+        self._stack = contextlib.ExitStack()
+
+    def open(self) -> str:
+        """Makes ready for work; returns "" or the line of a fault."""
+        try:
+            self._work = self._stack.enter_context(self._place.open(self._count))
+        except Fault as fault:
+            return str(fault)
+        return ""
+
+    def attempt(self, key: str, item: Record) -> Done | str:
+        """The finished instance, or the line of a fault that ends the run."""
+        try:
+            return attempt(key, item, self._work, self._place.is_lost)
+        except Fault as fault:
+            return str(fault)
+
+    def close(self) -> None:
+        """Removes what was opened."""
+        self._stack.close()
+
+
+def _boot(root: str) -> Any:
+    """A class that is pickled by value and imports this module from the shared folder where it arrives."""
+
+    class Booted:
+        def __init__(self, *arguments: Any):
+            sys.path.insert(0, root)
+            from swelab.jobs.ray_workers import Host
+
+            self.host = Host(*arguments)
+
+        def call(self, name: str, *arguments: Any) -> Any:
+            return getattr(self.host, name)(*arguments)
+
+    return Booted
+
+
+@dataclass
+class _Seat:
+    """A host's actor and how many instances it has in hand."""
+
+    node: str
+    actor: Any
+    room: int
+
+
+class RayWorkers:
+    """At most `count` instances at once over all hosts of the cluster at `address` ($RAY_ADDRESS)."""
+
+    def __init__(self, count: int, address: str | None = None):
+        self.count = count
+        self.address = address or os.environ.get("RAY_ADDRESS") or ""
+        host, _, port = self.address.rpartition(":")
+        if not host or not port.isdecimal():
+            what = f"{self.address!r} names no Ray cluster"
+            raise InputError(what, "$RAY_ADDRESS", "host:port of `ray start --head`")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+        except OSError as error:
+            raise RayFailed(f"no Ray cluster answers at {self.address}: {error}") from None
+
+    def run(self, todo: Todo, place: Place) -> Generator[list[Done], None, None]:
+        """Finished instances as they come, begun in the order of `todo`.
+
+        Raises Fault (of the work), RayFailed.
+        """
+        try:
+            import ray
+        except ImportError:
+            raise InputError("the package ray is not installed", "executor: ray", "envs/cpu.txt") from None
+        try:
+            ray.init(self.address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            raise RayFailed(f"no Ray cluster answers at {self.address}: {error}") from None
+        try:
+            spread = _Spread(ray, self.count, place)
+            try:
+                yield from spread.run(todo)
+            finally:
+                spread.close()
+        finally:
+            ray.shutdown()
+
+
+def _last(error: Exception) -> str:
+    return shorten(next(reversed(str(error).strip().splitlines()), type(error).__name__))
+
+
+class _Spread:
+    """One run over a cluster."""
+
+    def __init__(self, ray: Any, count: int, place: Place):
+        self.ray, self.count, self.place = ray, count, place
+        self.seats: list[_Seat] = []
+        self.running: dict[Any, tuple[_Seat, str, Record]] = {}
+        self.losses: dict[str, int] = {}
+        faults = ray.exceptions
+        self._lost = (faults.RayActorError, faults.ObjectLostError, faults.NodeDiedError)
+        self._fill()
+
+    def run(self, todo: Todo) -> Generator[list[Done], None, None]:
+        """See `RayWorkers.run`."""
+        while todo or self.running:
+            self._hand_out(todo)
+            ready, _ = self.ray.wait(list(self.running), num_returns=1)
+            more, _ = self.ray.wait(list(self.running), num_returns=len(self.running), timeout=0)
+            done = []
+            for reference in dict.fromkeys([*ready, *more]):
+                seat, key, item = self.running.pop(reference)
+                if found := self._take(reference, seat, key, item):
+                    done.append(found)
+                else:
+                    todo.appendleft((key, item))
+            if done:
+                yield done
+
+    def _hand_out(self, waiting: Todo) -> None:
+        while waiting:
+            seat = max((seat for seat in self.seats if seat.room), key=lambda seat: seat.room, default=None)
+            if seat is None:
+                if not self.seats:
+                    self._fill()
+                    continue
+                return
+            key, item = waiting.popleft()
+            self.running[seat.actor.call.remote("attempt", key, item)] = (seat, key, item)
+            seat.room -= 1
+
+    def _take(self, reference: Any, seat: _Seat, key: str, item: Record) -> Done | None:
+        """What came of an instance; None when its host was lost and it is to be done again."""
+        try:
+            found = self.ray.get(reference)
+        except self._lost as error:
+            self._drop(seat)
+            self.losses[key] = self.losses.get(key, 0) + 1
+            if self.losses[key] <= len(RETRY_SECONDS):
+                return None
+            reason = f"hosts of the Ray cluster were lost: {_last(error)}"
+            return Done(key, item, self.place.lost(item, reason), 0.0)
+        seat.room += 1
+        if isinstance(found, str):
+            raise Fault(found)
+        return found
+
+    def _drop(self, seat: _Seat) -> None:
+        """Takes a lost host out, once, and sits down on what the cluster has by then."""
+        if seat in self.seats:
+            self.seats.remove(seat)
+            self.ray.kill(seat.actor)
+            self._fill()
+
+    def _fill(self) -> None:
+        """One actor on each live host without one. Raises RayFailed when there is no host for a while."""
+        for wait in (0, *RETRY_SECONDS, *RETRY_SECONDS):
+            time.sleep(wait)
+            nodes = [node["NodeID"] for node in self.ray.nodes() if node["Alive"]]
+            taken = {seat.node for seat in self.seats}
+            fresh = [self._sit(node, len(nodes)) for node in nodes if node not in taken]
+            self.seats += [seat for seat in fresh if seat]
+            if self.seats:
+                return
+        raise RayFailed("the Ray cluster has no host that can work")
+
+    def _sit(self, node: str, hosts: int) -> _Seat | None:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        room = -(-self.count // hosts)
+        names = (*CARRIED, *self.place.variables)
+        environment = {name: os.environ[name] for name in names if name in os.environ}
+        options = {
+            "num_cpus": 0,
+            "max_concurrency": room + 1,
+            "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
+        }
+        actor = (
+            self.ray.remote(_boot(str(ROOT)))
+            .options(**options)
+            .remote(str(Path.cwd()), environment, pickle.dumps(self.place), room)
+        )
+        try:
+            fault = self.ray.get(actor.call.remote("open"), timeout=START_SECONDS)
+        except (*self._lost, self.ray.exceptions.GetTimeoutError) as error:
+            print(f"a host of the Ray cluster cannot work: {_last(error)}", file=sys.stderr)
+            return None
+        if fault:
+            raise Fault(fault)
+        return _Seat(node, actor, room)
+
+    def close(self) -> None:
+        """Lets every host tidy up, and ends its process."""
+        closing = [seat.actor.call.remote("close") for seat in self.seats]
+        with contextlib.suppress(Exception):
+            self.ray.wait(closing, num_returns=len(closing), timeout=CLOSE_SECONDS)
+        for seat in self.seats:
+            self.ray.kill(seat.actor)

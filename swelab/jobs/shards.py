@@ -1,0 +1,135 @@
+"""Shards: how instances are dealt to jobs, and how one job works through its instances.
+
+An instance belongs to a shard by a hash of its id, so that adding an instance moves no other. A policy that
+attempts its tasks k times has a shard of the same instances for each of its samples, so that a further sample
+touches no file of the others.
+Inside a shard instances run side by side, each finished one is journalled, and a resumed run
+takes up only what the journal lacks.
+"""
+
+import hashlib
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
+
+from swelab.console.terminal import Progress
+from swelab.jobs.instance_durations import Timings
+from swelab.jobs.journal import Journal
+from swelab.jobs.losses import Losses
+from swelab.jobs.ray_workers import Place, RayWorkers
+from swelab.jobs.thread_pool import Threads
+from swelab.records import InputError, Record
+
+
+def shard_of(instance_id: str, shards: int) -> int:
+    """The shard (0 .. shards-1) that an instance belongs to."""
+    return int.from_bytes(hashlib.sha256(instance_id.encode()).digest()[:8]) % shards
+
+
+def shard_names(shards: int, samples: Iterable[int] = (0,)) -> list[str]:
+    """File names of the shards of some samples: `<number>of<count>`, s<sample> behind it but for 0."""
+    names = [f"{number:03d}of{shards:03d}" for number in range(shards)]
+    return [f"{name}s{sample}" if sample else name for sample in samples for name in names]
+
+
+def parse_shard(name: str) -> tuple[int, int, int]:
+    """Number, count and sample of a shard's name. Raises InputError."""
+    found = re.fullmatch(r"(\d+)of(\d+)(?:s([1-9]\d*))?", name)
+    if not found or int(found[1]) >= int(found[2]):
+        text = "<number>of<count>, such as 000of004, or 000of004s1 of sample 1"
+        raise InputError(f"{name!r} is not a shard", expected=text)
+    return int(found[1]), int(found[2]), int(found[3] or 0)
+
+
+def sample_of(shard: str) -> int:
+    """The sample that a shard is of; a policy without samples has 0 alone. Raises InputError."""
+    return parse_shard(shard)[2]
+
+
+def sample_suffix(sample: int) -> str:
+    """What files of a sample have before their ending: nothing for sample 0, as there may be no other."""
+    return f".s{sample}" if sample else ""
+
+
+def numbered(rows: Iterable[Record], shard: str) -> Iterator[Record]:
+    """The rows with the sample that they are of; those of sample 0 stay as they are."""
+    sample = sample_of(shard)
+    return ({**row, "sample": sample} if sample else row for row in rows)
+
+
+def attempt_name(row: Record) -> str:
+    """Names one attempt of a policy: the instance id, with #<sample> behind it but for sample 0."""
+    sample = row.get("sample", 0)
+    return f"{row['instance_id']}#{sample}" if sample else row["instance_id"]
+
+
+def belongs_to(name: str) -> Callable[[str], bool]:
+    """Whether an instance id is of the shard `name`. Raises InputError."""
+    number, count, _ = parse_shard(name)
+    return lambda instance_id: shard_of(instance_id, count) == number
+
+
+def in_shard(rows: Sequence[Record], name: str) -> list[Record]:
+    """The rows whose instance belongs to the shard `name`, in their order."""
+    mine = belongs_to(name)
+    return [row for row in rows if mine(row["instance_id"])]
+
+
+def run_shard(
+    items: Sequence[tuple[str, Record]],
+    open_work: Callable[[], AbstractContextManager[Callable[[Record], Record]]],
+    journal: Journal,
+    *,
+    workers: int,
+    label: str,
+    is_lost: Callable[[Record], bool],
+    is_good: Callable[[Record], bool],
+    place: Place | None = None,
+    is_paused: Callable[[Record], bool] = lambda record: False,
+    losses: Losses | None = None,
+) -> Iterator[Record]:
+    """Works through `items` (pairs of journal key and instance) and yields one record each, in order.
+
+    `open_work` gives the function from an instance to its record; it is entered only when the journal lacks
+    something, so that no model server starts for nothing. Instances that took long before are begun first.
+    Records for which `is_lost` holds (infrastructure losses) are tried again after each of RETRY_SECONDS,
+    journalled, and taken up anew by a later run; those for which `is_paused` holds are not tried again before
+    that. An exception ends the run, after the instances in flight, whose records are journalled too.
+    With a `place` and $SWELAB_EXECUTOR "ray", instances are spread over a Ray cluster; `open_work` is then
+    not entered here. Raises ShardLost before the first record when more are lost than `losses` allows; once
+    nothing but losses comes, no further instance is begun.
+    """
+    progress = Progress(len(items), label)
+    kept = ((key, journal.get(key)) for key, _ in items if key in journal)
+    finished = {key: is_good(record) for key, record in kept if not (is_lost(record) or is_paused(record))}
+    progress.skip(len(finished), sum(finished.values()))
+    todo = [(key, item) for key, item in items if key not in finished]
+    losses = losses or Losses()
+    if todo:
+        with Timings(journal.path) as timings, ExitStack() as stack:
+            waiting = deque(timings.longest_first(todo))
+            if place and os.environ.get("SWELAB_EXECUTOR") == "ray":
+                batches = RayWorkers(workers).run(waiting, place)
+            else:
+                batches = Threads(workers).run(waiting, stack.enter_context(open_work()), is_lost)
+            stack.enter_context(closing(batches))
+            for done in batches:
+                journal.append(*({**each.record, "key": each.key, "journalled": now()} for each in done))
+                timings.note(done)
+                for record in (each.record for each in done):
+                    progress.done(is_good(record))
+                    losses.note(record, is_lost(record))
+                if losses.hopeless(workers):
+                    waiting.clear()
+    progress.close()
+    losses.check(len(items))
+    for key, _ in items:
+        yield {name: value for name, value in journal.get(key).items() if name != "journalled"}
+
+
+def now() -> float:
+    """Seconds since the epoch, to the millisecond."""
+    return round(time.time(), 3)

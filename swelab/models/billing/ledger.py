@@ -1,0 +1,212 @@
+"""What calls of one run cost, and a budget that they never exceed, over all processes that share a folder.
+
+An append-only file: a call is entered with its worst case before it is sent, and again with its cost when
+it is over. It is read and written under a lock on the file itself, which a kill releases and which makes a
+network file system read anew. The lines of a process that ended in the middle stand with their worst case:
+nobody knows what the service charged.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from swelab.jobs.journal import lock
+from swelab.models import BudgetSpent
+from swelab.models.billing.prices import NANO
+from swelab.records import InputError, Record, line
+
+PAID, REFUSED, UNSURE, CUT_OFF = "paid", "refused", "unsure", "cut off"
+"""How a call ended: answered; not charged; perhaps charged, so counted with its worst case; so by a kill."""
+LOOK_AGAIN_SECONDS = 0.5
+BLOCK_BYTES = 1 << 20
+
+
+@dataclass
+class Account:
+    """Sums of a ledger, in nanodollars and calls; `open` holds the worst cases of calls in flight."""
+
+    spent: int = 0
+    calls: int = 0
+    unsure: int = 0
+    unsure_calls: int = 0
+    unpriced: int = 0
+    open: dict[str, int] = field(default_factory=dict)
+
+    def enter(self, entry: Record) -> None:
+        """Adds one line of the file. Raises KeyError, TypeError, ValueError on what is none."""
+        name, amount = str(entry["call"]), int(entry.get("nanodollars", 0))
+        how = entry["how"]
+        if amount < 0:
+            raise ValueError(amount)
+        if how == "open":
+            self.open[name] = amount
+        elif how == "unpriced":
+            self.unpriced += 1
+        elif self.open.pop(name, None) is not None:
+            self.spent += amount
+            self.calls += 1
+            if how in (UNSURE, CUT_OFF):
+                self.unsure += amount
+                self.unsure_calls += 1
+
+    @property
+    def bound(self) -> int:
+        """What is spent if every call in flight costs its worst."""
+        return self.spent + sum(self.open.values())
+
+
+class Ledger:
+    """The ledger at `path`; `budget` in dollars, or None. For the threads of one process.
+
+    Raises InputError when the file is damaged. Calls of ended processes are closed with their worst case.
+    """
+
+    def __init__(self, path: str | Path, budget: float | None, where: str = ""):
+        self.path, self.where = Path(path), where
+        self.budget = None if budget is None else int(budget * NANO)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        self._account, self._offset = Account(), 0
+        self._threads = threading.Lock()
+        self._count = 0
+        self._name = secrets.token_hex(6)
+        with self._locked():
+            self._alive = lock(self._owner(self._name))
+            self._bury()
+
+    def _owner(self, name: str) -> Path:
+        return self.path.with_suffix(".owners") / f"{name}.lock"
+
+    @contextmanager
+    def _locked(self) -> Iterator[Account]:
+        """The account as it is now, which nobody else changes meanwhile."""
+        with self._threads:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            try:
+                self._catch_up()
+                yield self._account
+            finally:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def _catch_up(self) -> None:
+        """Enters what was written since the last look."""
+        rest = b""
+        while block := os.pread(self._file, BLOCK_BYTES, self._offset + len(rest)):
+            *texts, rest = (rest + block).split(b"\n")
+            for text in texts:
+                self._enter(text)
+                self._offset += len(text) + 1
+        if rest:
+            # Its writer ended before it was on disk, and so before the call was sent.
+            os.ftruncate(self._file, self._offset)
+
+    def _enter(self, text: bytes) -> None:
+        try:
+            self._account.enter(json.loads(text))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            what = f"damaged at byte {self._offset}"
+            raise InputError(what, self.path, "one entry a line; money is counted here") from None
+
+    def _write(self, *entries: Record) -> None:
+        text = b"".join(map(line, entries))
+        if os.write(self._file, text) != len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+        os.fsync(self._file)
+        self._offset += len(text)
+        for entry in entries:
+            self._account.enter(entry)
+
+    def _bury(self) -> None:
+        """Closes the calls of processes that have ended: whoever lives holds the lock of its name."""
+        for name in {call.partition("-")[0] for call in self._account.open} - {self._name}:
+            owner = self._owner(name)
+            try:
+                lock(owner).close()
+            except InputError:
+                continue
+            left = {
+                call: amount for call, amount in self._account.open.items() if call.startswith(f"{name}-")
+            }
+            self._write(*({"call": c, "how": CUT_OFF, "nanodollars": amount} for c, amount in left.items()))
+            owner.unlink(missing_ok=True)
+
+    def reserve(self, worst: int) -> str:
+        """Admits a call of at most `worst` nanodollars, and names it.
+
+        Waits while calls in flight may make room. Raises BudgetSpent when it does not fit even if these cost
+        nothing.
+        """
+        while True:
+            with self._locked() as account:
+                if self.budget is None or account.bound + worst <= self.budget:
+                    self._count += 1
+                    call = f"{self._name}-{self._count}"
+                    self._write({"call": call, "how": "open", "nanodollars": worst})
+                    return call
+                self._refuse_beyond(account, worst)
+                self._bury()
+            time.sleep(LOOK_AGAIN_SECONDS)
+
+    def settle(self, call: str, amount: int, how: str) -> None:
+        """Closes an admitted call with what it cost, in nanodollars."""
+        with self._locked():
+            self._write({"call": call, "how": how, "nanodollars": amount, "at": round(time.time(), 3)})
+
+    def note_unpriced(self) -> None:
+        """Counts a call whose cost nobody knows."""
+        with self._locked():
+            self._count += 1
+            self._write({"call": f"{self._name}-{self._count}", "how": "unpriced"})
+
+    def check(self, least: int) -> None:
+        """Raises BudgetSpent when not even a call of `least` nanodollars fits any more."""
+        with self._locked() as account:
+            self._refuse_beyond(account, least)
+
+    def account(self) -> Account:
+        """The sums by now."""
+        with self._locked() as account:
+            return Account(**{**vars(account), "open": dict(account.open)})
+
+    def _refuse_beyond(self, account: Account, worst: int) -> None:
+        if self.budget is None or account.spent + worst <= self.budget:
+            return
+        raise BudgetSpent(
+            f"the budget of {dollars(self.budget)} {self.where} has no room for a call of up to"
+            f" {dollars(worst)}: {told(account)}"
+        )
+
+    def close(self) -> None:
+        """Ends this process's part; calls that it left open count as cut off."""
+        with self._locked() as account:
+            if not any(call.startswith(f"{self._name}-") for call in account.open):
+                self._owner(self._name).unlink(missing_ok=True)
+        self._alive.close()
+        os.close(self._file)
+
+
+def told(account: Account) -> str:
+    """A ledger's sums for a person."""
+    text = f"{account.calls} calls cost {dollars(account.spent)}"
+    if account.unsure_calls:
+        text += (
+            f" ({dollars(account.unsure)} of it by {account.unsure_calls} that were cut off or unreadable,"
+        )
+        text += " counted at their most)"
+    if account.unpriced:
+        text += f"; {account.unpriced} earlier calls had no price and are not counted"
+    return text
+
+
+def dollars(amount: int) -> str:
+    """Nanodollars as dollars: cents, or what is needed to tell a smaller amount from nothing."""
+    value = amount / NANO
+    return f"${value:.2f}" if value >= 0.995 or not amount else f"${value:.4f}"

@@ -1,0 +1,91 @@
+"""Paid turns of a conversation that is not over: what a killed or paused rollout does not pay for again.
+
+A rollout that is begun anew runs its commands again, but gets the answers that it paid for, and sees what it
+saw when they were given: a time in a test's output would otherwise make another conversation of it.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from swelab.jobs.journal import Journal
+from swelab.records import Record, digest
+
+
+class PaidTurns:
+    """The turns at `path`, a journal. `replayed` counts those given again, `kept` what was then seen
+    otherwise than in the new run.
+
+    A line holds the answer to the conversation that its key stands for, or what was seen after one that ends
+    with an answer. Raises InputError when another process holds the conversation.
+    """
+
+    def __init__(self, path: Path):
+        self._journal = Journal(path)
+        self.replayed = self.kept = 0
+
+    def answer(self, messages: list[Record]) -> Record | None:
+        """The answer that was paid for this conversation; None when there is none."""
+        line = self._find(messages)
+        self.replayed += line is not None
+        return line and line["answer"]
+
+    def seen(self, before: list[Record], fresh: list[Record]) -> list[Record]:
+        """What was seen after `before`, up to an answer, when the next turn was paid; `fresh` without one."""
+        line = self._find(before)
+        if line is None or [each["role"] for each in line["seen"]] != [each["role"] for each in fresh]:
+            return fresh
+        self.kept += _said(line["seen"]) != _said(fresh)
+        return line["seen"]
+
+    def add(self, messages: list[Record], answer: Record) -> None:
+        """Keeps a paid answer, on disk when this returns."""
+        last = max((n for n, each in enumerate(messages) if each["role"] == "assistant"), default=-1)
+        before = messages[: last + 1]
+        lines: list[Record] = [{"key": _key(messages), "answer": answer}]
+        if before and self._find(before) is None:
+            lines.append({"key": _key(before), "seen": messages[last + 1 :]})
+        self._journal.append(*lines)
+
+    def _find(self, messages: list[Record]) -> Record | None:
+        key = _key(messages)
+        return self._journal.get(key) if key in self._journal else None
+
+    def close(self) -> None:
+        self._journal.close()
+
+
+def sent(message: Record) -> Record:
+    """A message as a service takes it."""
+    kept = ("role", "content", "tool_calls", "tool_call_id")
+    return {name: message[name] for name in kept if message.get(name) is not None}
+
+
+def _said(messages: list[Record]) -> list[Record]:
+    return [sent(message) for message in messages]
+
+
+def _key(messages: list[Record]) -> str:
+    return digest(_said(messages))
+
+
+class PaidRun:
+    """What a run (a policy on a subset) keeps of its payments in `folder`, for all its shards.
+
+    That is a ledger, and the paid turns of conversations that are not over, in files named by the keys of
+    rollouts.
+    """
+
+    def __init__(self, folder: Path, key_of: Callable[[Record], str]):
+        self.folder, self.key_of = folder, key_of
+        self.ledger = folder / "ledger.jsonl"
+
+    def turns(self, task: Record) -> PaidTurns:
+        """The paid turns of a task's rollout. Raises InputError when another process holds them."""
+        return PaidTurns(self._path(self.key_of(task)))
+
+    def discard(self, key: str) -> None:
+        """Forgets the turns of a rollout that is finished: its record holds them."""
+        self._path(key).unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / "turns" / f"{key}.jsonl"

@@ -1,0 +1,1 @@
+"""Models as an agent sees them: served, hosted, scripted; their text and tool calls."""

@@ -1,0 +1,267 @@
+"""Models that others host, through LiteLLM: paid calls, metered, within a budget, with keys in turn."""
+
+import json
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from swelab.models import BudgetSpent, ContextLimit, ModelLost
+from swelab.models.billing.api_keys import Key, KeyRing, Pass
+from swelab.models.billing.call_meter import Bill, Meter
+from swelab.models.billing.paid_turns import PaidTurns, sent
+from swelab.models.billing.prices import Usage, read_usage
+from swelab.models.chat import litellm_errors
+from swelab.models.chat.litellm_calls import complete, dropped
+from swelab.models.chat.litellm_errors import CallFault, read_fault
+from swelab.models.chat.text_model import TextModel
+from swelab.models.chat.tool_calls import plain_calls
+from swelab.records import Fault, InputError, Record
+
+ATTEMPTS = 7
+UNSURE_ATTEMPTS = 3
+"""Calls that may be charged without an answer are not repeated as often as others."""
+BUSY_SECONDS = 1800
+"""A service that is too busy for so long is lost."""
+LONGEST_WAIT_SECONDS = 30
+MESSAGE_TOKENS, PROMPT_TOKENS, TOOLS_TOKENS = 16, 64, 1024
+"""At most, around a message, around all, and to explain tools; a text has no more tokens than bytes."""
+TOKEN_BYTES, SPARE_BYTES = 256, 1 << 16
+"""An answer is at most so long: for each token that it may have, and beside."""
+
+Keep = Callable[[Record], None]
+
+
+@dataclass
+class Talk:
+    """What a service knows of one conversation: what each request holds beside messages (tools), its key, the
+    tokens that its first messages were, and the seconds for which it waited: for leave to send, or in vain.
+    """
+
+    offered: Record = field(default_factory=dict)
+    key: Key | None = None
+    counted: int = 0
+    tokens: int = PROMPT_TOKENS
+    waited: float = 0.0
+
+    def most(self, history: list[Record]) -> int:
+        """At most so many tokens `history` has: those that the service counted, and a token a byte."""
+        tools = size_of(self.offered) + TOOLS_TOKENS if self.offered and not self.counted else 0
+        fresh = history[self.counted :]
+        return self.tokens + tools + sum(MESSAGE_TOKENS + sum(map(size_of, each.values())) for each in fresh)
+
+    def about(self, history: list[Record]) -> int:
+        """About so many tokens `history` has: four bytes a token."""
+        return self.tokens + (self.most(history) - self.tokens) // 4
+
+    def note(self, history: list[Record], answer: Record) -> None:
+        """Takes down what the service counted."""
+        if usage := answer["usage"]:
+            self.counted, self.tokens = len(history), usage["prompt_tokens"]
+
+
+@dataclass
+class Service:
+    """A hosted model as the threads of a process share it.
+
+    An answer is {"content", "finish_reason", "usage" (None when the service told none), "cost" in dollars,
+    perhaps "cost_is"}. cache_last: how many last messages, beside the first, are marked for the prompt cache.
+    """
+
+    model: str
+    sampling: Record
+    keys: KeyRing
+    meter: Meter
+    api_base: str | None = None
+    cache_last: int = 0
+    drops: dict[str, str] = field(default_factory=dict)
+    spent: str = ""
+
+    def __post_init__(self) -> None:
+        self.drops = dropped(self.model, self.sampling)
+        for setting, reason in self.drops.items():
+            print(f"warning: {setting} is not sent to {self.model}: {reason}", file=sys.stderr, flush=True)
+        if "max_tokens" in self.drops:
+            raise InputError(
+                f"{self.model} takes no max_tokens", expected="a model whose answers are bounded"
+            )
+        self.sent = {
+            name: value
+            for name, value in self.sampling.items()
+            # Beside a temperature, some services refuse top_p even where it says nothing.
+            if name not in self.drops and (name, value) != ("top_p", 1)
+        }
+
+    def answer(self, history: list[Record], talk: Talk, keep: Keep) -> Record:
+        """The next turn of a conversation; given to `keep` before the bill is closed.
+
+        Raises BudgetSpent, ModelLost (after all attempts), ContextLimit, InputError (a refusal; no key left).
+        """
+        began = time.monotonic()
+        left = {litellm_errors.PASSING: ATTEMPTS, litellm_errors.UNSURE: UNSURE_ATTEMPTS}
+        while True:
+            talk.key = self.keys.choose(talk.key)
+            admitted = self.keys.enter(talk.key, talk.about(history))
+            if admitted is None:
+                continue
+            found = self._call(history, talk, admitted, keep)
+            if not isinstance(found, CallFault):
+                talk.waited += time.monotonic() - began - found["seconds"]
+                return found
+            if found.kind in (litellm_errors.KEY, litellm_errors.QUOTA):
+                continue
+            if found.kind == litellm_errors.BUSY and time.monotonic() < began + BUSY_SECONDS:
+                continue
+            left[found.kind] = left.get(found.kind, 1) - 1
+            if not left[found.kind]:
+                raise ended(found, self.keys.service)
+            longest = min(LONGEST_WAIT_SECONDS, 0.5 * 2 ** (ATTEMPTS - left[found.kind]))
+            time.sleep(random.uniform(0, longest))
+
+    def _call(self, history: list[Record], talk: Talk, admitted: Pass, keep: Keep) -> Record | CallFault:
+        """One request, from its bill to what its key learns."""
+        answer = None
+        try:
+            with self._admit(talk.most(history)) as bill:
+                began = time.monotonic()
+                found, usage = self._ask(history, talk.offered, admitted.key)
+                if isinstance(found, CallFault):
+                    self._learn(admitted, found)
+                    if not found.charged:
+                        bill.refuse()
+                    return found
+                seconds = round(time.monotonic() - began, 3)
+                answer = found | bill.pay(usage) | {"seconds": seconds}
+                keep(answer)
+            talk.note(history, answer)
+            return answer
+        finally:
+            used = answer and answer["usage"] or {}
+            tokens = used.get("prompt_tokens", admitted.tokens) + used.get("completion_tokens", 0)
+            self.keys.leave(admitted, tokens if answer else None)
+
+    def _admit(self, prompt: int) -> Bill:
+        try:
+            return self.meter.admit(prompt, self.sampling["max_tokens"])
+        except BudgetSpent as error:
+            self.spent = str(error)
+            raise
+
+    def _ask(
+        self, history: list[Record], offered: Record, key: Key
+    ) -> tuple[Record | CallFault, Usage | None]:
+        messages = marked(history, self.cache_last) if self.cache_last else history
+        try:
+            response = complete(self.model, messages, key.secret, self.api_base, self.sent | offered)
+        except Exception as error:  # LiteLLM raises what the libraries below it do, bare Exception too
+            return read_fault(error, key.secret), None
+        if not getattr(response, "choices", None):
+            return CallFault(litellm_errors.UNSURE, "an answer without choices", charged=True), None
+        found, usage = said(response.choices[0]), read_usage(response)
+        size, most = size_of(found), self.sampling["max_tokens"]
+        if size > most * TOKEN_BYTES + SPARE_BYTES:
+            text = f"an answer of {size} bytes to a limit of {most} tokens"
+            return CallFault(litellm_errors.UNSURE, text, charged=True), None
+        return found | {"usage": usage.record() if usage else None}, usage
+
+    def _learn(self, admitted: Pass, fault: CallFault) -> None:
+        """What a fault says of the key."""
+        if fault.kind == litellm_errors.KEY:
+            self.keys.set_aside(admitted.key, f"was refused ({fault.text})")
+        elif fault.kind == litellm_errors.QUOTA:
+            self.keys.set_aside(admitted.key, f"is out of quota ({fault.text})")
+        elif fault.kind == litellm_errors.BUSY:
+            self.keys.slow(admitted, fault.wait)
+
+
+def said(choice: Any) -> Record:
+    """The text of an answer, why it ended, and the tools that it calls, if any."""
+    calls = plain_calls(choice.message.tool_calls)
+    found = {"content": choice.message.content or "", "finish_reason": str(choice.finish_reason)}
+    return found | ({"tool_calls": calls} if calls else {})
+
+
+def size_of(value: Any) -> int:
+    """Bytes of a text, or of a record as JSON."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return len(text.encode("utf-8", "replace"))
+
+
+def ended(fault: CallFault, address: str) -> Fault:
+    """The exception of a call that is not tried again."""
+    if fault.kind == litellm_errors.OVERFLOWED:
+        return ContextLimit(fault.text)
+    if fault.kind == litellm_errors.WRONG:
+        return InputError(f"the model service refused: {fault.text}", address)
+    if fault.kind == litellm_errors.FILTERED:
+        return ModelLost(f"the model service does not answer this: {fault.text}")
+    if fault.kind == litellm_errors.BUSY:
+        return ModelLost(f"too busy for {BUSY_SECONDS // 60} minutes: {fault.text}")
+    attempts = UNSURE_ATTEMPTS if fault.kind == litellm_errors.UNSURE else ATTEMPTS
+    return ModelLost(f"no answer in {attempts} attempts: {fault.text}")
+
+
+def marked(history: list[Record], last: int) -> list[Record]:
+    """`history` whose first and `last` last messages bear Anthropic's mark: the prompt up to it is cached."""
+    chosen = {0, *range(max(0, len(history) - last), len(history))}
+    mark = {"cache_control": {"type": "ephemeral"}}
+    return [
+        {**each, "content": [{"type": "text", "text": each["content"], **mark}]}
+        if n in chosen and each.get("content")
+        else each
+        for n, each in enumerate(history)
+    ]
+
+
+class HostedModel(TextModel):
+    """One conversation with a hosted model; turns that were paid for before are given again.
+
+    Raises BudgetSpent once another conversation found no room: a new one is not worth its sandbox.
+    """
+
+    def __init__(self, service: Service, scaffold: Record, turns: Callable[[], PaidTurns]):
+        super().__init__(scaffold, service.model)
+        if service.spent:
+            raise BudgetSpent(service.spent)
+        self.service, self.talk = service, Talk(self.offered)
+        self.turns, self._said = turns(), list[Record]()
+
+    def query(self, messages: list[dict], **_: object) -> dict:
+        """The next assistant message; `extra` holds its command, tokens, finish reason, cost and seconds.
+
+        Raises FormatError (not one command), and what `Service.answer` does.
+        """
+        so_far = [each for each in messages if each["role"] != "exit"]
+        history = [sent(each) for each in so_far]
+        answer = self.turns.answer(so_far)
+        if answer is None:
+            before = self.talk.waited
+            answer = self.service.answer(history, self.talk, lambda found: self.turns.add(so_far, found))
+            self.on_wait(self.talk.waited - before)
+        else:
+            self.talk.note(history, answer)
+        self._said = [*history, sent({"role": "assistant", **answer})]
+        told = {name: value for name, value in answer.items() if name != "content"}
+        return self.reply(answer["content"], **told)
+
+    def format_observation_messages(
+        self, message: dict, outputs: list[dict], template_vars: dict | None = None
+    ) -> list[dict]:
+        """As `TextModel`'s; of a turn that was paid for before, what was seen then."""
+        fresh = super().format_observation_messages(message, outputs, template_vars)
+        return self.turns.seen(self._said, fresh)
+
+    def serialize(self) -> dict:
+        """What is stored beside a trajectory: not the service's address or key, which change nothing."""
+        config = {"model": self.name, "sampling": self.service.sent, "model_type": type(self).__name__}
+        if self.service.drops:
+            config["not_sent"] = self.service.drops
+        info: Record = {"config": config}
+        if self.turns.replayed:
+            info["resumed"] = {"paid_turns": self.turns.replayed, "kept_observations": self.turns.kept}
+        return {"info": info}
+
+    def close(self) -> None:
+        self.turns.close()

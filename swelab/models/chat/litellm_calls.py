@@ -1,0 +1,98 @@
+"""LiteLLM, quiet and bounded: which settings a model takes, and one request to it (LiteLLM 1.103)."""
+
+import logging
+import os
+import warnings
+from functools import cache
+from typing import Any
+
+import httpx
+
+from swelab.models.chat import bounded_http
+from swelab.records import InputError, Record, shorten
+
+
+@cache
+def quiet_litellm() -> Any:
+    """LiteLLM, imported when a hosted model is asked, without its notices and price downloads."""
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    import litellm
+
+    litellm.suppress_debug_info = True
+    litellm.telemetry = False
+    litellm.client_session = _client()
+    logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
+    # A service that counts tokens in words is our business, not the terminal's.
+    warnings.filterwarnings("ignore", "Pydantic serializer warnings", UserWarning)
+    return litellm
+
+
+@cache
+def _client() -> httpx.Client:
+    return bounded_http.bounded_client()
+
+
+@cache
+def _handler() -> Any:
+    """LiteLLM's own form of a client, for services that it does not reach through OpenAI's library."""
+    from litellm.llms.custom_httpx.http_handler import HTTPHandler
+
+    return HTTPHandler(client=_client())
+
+
+@cache
+def provider(model: str) -> tuple[str, str]:
+    """The service that a model name stands for, and its name there. Raises InputError."""
+    litellm = quiet_litellm()
+    try:
+        name, service, *_ = litellm.get_llm_provider(model)
+    except litellm.exceptions.BadRequestError:
+        expected = "<service>/<model> as LiteLLM knows them, such as openai/gpt-4o"
+        raise InputError(f"no service is known for the model {model!r}", expected=expected) from None
+    return service, name
+
+
+def listed_price(model: str) -> Record:
+    """What LiteLLM's table, as it was packed, has of a model at the service that it names; {} for nothing."""
+    litellm = quiet_litellm()
+    try:
+        return litellm.model_cost[litellm.get_model_info(model)["key"]]
+    except Exception:  # LiteLLM raises bare Exception for an unknown model
+        return {}
+
+
+def dropped(model: str, sampling: Record) -> dict[str, str]:
+    """The sampling settings that a model does not take, each with the reason."""
+    litellm = quiet_litellm()
+    service, name = provider(model)
+    found = {}
+    for key, value in sampling.items():
+        try:
+            litellm.utils.get_optional_params(
+                model=name, custom_llm_provider=service, drop_params=False, **{key: value}
+            )
+        except litellm.exceptions.UnsupportedParamsError as error:
+            found[key] = shorten(
+                str(error).removeprefix("litellm.UnsupportedParamsError: ").partition(" To ")[0]
+            )
+    return found
+
+
+def complete(
+    model: str, messages: list[Record], secret: str | None, base: str | None, sampling: Record
+) -> Any:
+    """One request, sent once. Raises whatever LiteLLM does; `faults.read_fault` says what it was."""
+    litellm = quiet_litellm()
+    client = {"client": _handler()} if provider(model)[0] == "anthropic" else {}
+    return litellm.completion(
+        model=model,
+        messages=messages,
+        api_key=secret,
+        api_base=base,
+        timeout=bounded_http.ANSWER_SECONDS,
+        max_retries=0,
+        num_retries=0,
+        drop_params=False,
+        **client,
+        **sampling,
+    )

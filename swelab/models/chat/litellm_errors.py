@@ -1,0 +1,156 @@
+"""What went wrong with a call through LiteLLM: read from the HTTP exchange itself, which its exceptions wrap.
+
+LiteLLM 1.103 tells some faults apart by words in their text, loses headers, and gives a broken answer the
+status of a broken service; the exchange lies in the chain of causes.
+"""
+
+import email.utils
+import json
+import math
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import httpx
+
+from swelab.models.chat.served_models import OVERFLOW
+from swelab.records import shorten
+
+KEY, QUOTA, BUSY, OVERFLOWED, FILTERED, WRONG = "key", "quota", "busy", "overflowed", "filtered", "wrong"
+PASSING, UNSURE = "passing", "unsure"
+NO_QUOTA = re.compile(
+    r"insufficient[_ ](quota|balance|credits?|funds)|exceeded your current quota|credit balance is too low"
+    r"|billing[_ ](hard[_ ])?limit|usage limits?\b.*\breached|reached your .*usage limit|run out of credits",
+    re.I | re.S,
+)
+FILTER = re.compile(r"content[_ ](filter|management|polic)|safety system|usage polic", re.I)
+TOO_LONG = re.compile(OVERFLOW.pattern + r"|(prompt|input) is too long", re.I)
+NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+GATEWAYS = (408, 502, 504, 520, 522, 524)
+"""Answers of something between us and the service, which may have charged all the same."""
+NO_KEY = re.compile(r"missing (credentials|\w+ api key)", re.I)
+SHOWN_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class CallFault:
+    """A call that gave no answer. `kind` is one of the words above; `charged` whether it may have been paid
+    for; `wait` the seconds that the service asks for."""
+
+    kind: str
+    text: str
+    charged: bool
+    wait: float | None = None
+
+
+def read_fault(error: BaseException, secret: str | None) -> CallFault:
+    """What the exception of a call says; the key is blotted out of its text."""
+    response = _response(error)
+    if response is not None:
+        kind, wait, text = _judge(*response), wanted_wait(response[1]), _said(response[2])
+        charged = kind == UNSURE
+    elif kind := _before(error):
+        wait, text, charged = None, _deepest(error), False
+    elif any(isinstance(each, NOT_SENT) for each in _chain(error)):
+        kind, wait, text, charged = PASSING, None, f"no connection: {_deepest(error)}", False
+    else:
+        # No HTTP fault at all is an answer of status 200 that LiteLLM cannot read.
+        kind, wait, text, charged = UNSURE, None, _deepest(error) or str(error), True
+    # What a stranger says goes to a terminal.
+    text = "".join(each if each.isprintable() else " " for each in text or type(error).__name__)
+    return CallFault(kind, shorten(text.replace(secret, "(the key)") if secret else text), charged, wait)
+
+
+def _before(error: BaseException) -> str:
+    """The kind of fault that LiteLLM, or a library below it, found before it sent anything; or ''."""
+    if any(NO_KEY.search(str(each)) for each in _chain(error)):
+        return KEY
+    return WRONG if any(type(each).__name__ == "UnsupportedParamsError" for each in _chain(error)) else ""
+
+
+def _judge(status: int, headers: Mapping[str, str], body: str) -> str:
+    """The kind of fault that a response of this status tells."""
+    if status == 402 or (status in (400, 403, 429) and NO_QUOTA.search(body)):
+        return QUOTA
+    if status in (401, 403):
+        return KEY
+    if status in (429, 503, 529):
+        return BUSY
+    if status in GATEWAYS:
+        return UNSURE
+    if status >= 500 or status in (409, 425):
+        return PASSING
+    if status in (400, 413, 422):
+        if status == 413 or TOO_LONG.search(body):
+            return OVERFLOWED
+        return FILTERED if FILTER.search(body) else WRONG
+    return WRONG
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        seen.append(error)
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _response(error: BaseException) -> tuple[int, Mapping[str, str], str] | None:
+    """Status, headers and body of the response behind an exception, if it was one that tells of a fault."""
+    for each in _chain(error):
+        if isinstance(each, httpx.HTTPStatusError):
+            response = each.response
+            return response.status_code, response.headers, _body(response)
+    for each in _chain(error):
+        headers, status = getattr(each, "headers", None), getattr(each, "status_code", None)
+        if (
+            isinstance(headers, Mapping | httpx.Headers)
+            and headers
+            and isinstance(status, int)
+            and status >= 400
+        ):
+            return status, {str(name).lower(): str(value) for name, value in headers.items()}, str(each)
+    return None
+
+
+def _body(response: httpx.Response) -> str:
+    try:
+        return response.content[:SHOWN_BYTES].decode("utf-8", "replace")
+    except httpx.HTTPError:
+        return ""
+
+
+def _said(body: str) -> str:
+    """The message in an error's body, where it has the usual form, or else the body."""
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return body
+    inner = told.get("error", told) if isinstance(told, dict) else told
+    if isinstance(inner, dict) and isinstance(inner.get("message"), str):
+        return inner["message"]
+    return body
+
+
+def _deepest(error: BaseException) -> str:
+    last = list(_chain(error))[-1]
+    return str(last) or type(last).__name__
+
+
+def wanted_wait(headers: Mapping[str, str]) -> float | None:
+    """Seconds that Retry-After (seconds or a date) or its form in milliseconds asks for; None without."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name, "").strip()
+        if not text:
+            continue
+        try:
+            seconds = float(text) * unit
+        except ValueError:
+            try:
+                seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
+            except (ValueError, OverflowError):
+                continue
+        if math.isfinite(seconds):
+            return max(0.0, seconds)
+    return None

@@ -1,0 +1,45 @@
+"""From a hosted policy's recipe to the service that its rollouts share."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from swelab.configs.experiment import key_variables, service_of
+from swelab.models.billing.api_keys import KeyRing, read_keys
+from swelab.models.billing.call_meter import Meter
+from swelab.models.billing.ledger import Ledger, told
+from swelab.models.billing.prices import price_of
+from swelab.models.chat.hosted import Service
+from swelab.models.chat.litellm_calls import listed_price
+from swelab.records import Record
+
+
+@contextmanager
+def open_service(policy: Record, name: str, scaffold: Record, entries: Path) -> Iterator[Service]:
+    """The service of a hosted policy, whose ledger is the file `entries`.
+
+    Says at the end what the run has cost by then.
+
+    Raises InputError (keys, model, a limit without a price), BudgetSpent.
+    """
+    keys = KeyRing(read_keys(key_variables(policy)), policy.get("rates", {}), service=service_of(policy))
+    price = price_of(policy.get("price"), listed_price(policy["model"]))
+    ledger = Ledger(entries, policy.get("budget_dollars"), f"of policy {name}")
+    try:
+        meter = Meter(ledger, price, policy["model"], scaffold.get("cost_limit", 0))
+        service = Service(
+            policy["model"],
+            policy["sampling"],
+            keys,
+            meter,
+            policy.get("api_base"),
+            policy.get("cache_last_messages", 0),
+        )
+        meter.check(policy["sampling"]["max_tokens"])
+        try:
+            yield service
+        finally:
+            print(f"{name}: {told(ledger.account())}", file=sys.stderr, flush=True)
+    finally:
+        ledger.close()

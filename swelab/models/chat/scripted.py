@@ -1,0 +1,172 @@
+"""The scripted policy: no model, but a script that is told the gold fix.
+
+It acts like a person in a hurry: looks at the function that the issue names, edits the line, runs
+the failing test, submits. On a seeded share of the tasks it fails honestly (a wrong edit, or giving
+up), so that rejection sampling has something to reject. It stands where a hosted expert would.
+"""
+
+import re
+from dataclasses import dataclass
+
+from unidiff import PatchSet
+
+from swelab.models.chat.sed_edit import substitution
+from swelab.models.chat.text_model import TextModel
+from swelab.records import InputError, Record, digest, is_bug
+
+TEST = "python -m pytest -qq"
+QUIET = " --tb=no -p no:cacheprovider"
+"""Flags for repositories that do not set them: observations must not hold timings or leave files."""
+WRONG = {
+    "+": "-",
+    "-": "+",
+    "*": "+",
+    "/": "*",
+    "<": ">",
+    ">": "<",
+    "==": "!=",
+    "!=": "==",
+    "and": "or",
+    "or": "and",
+}
+_SETTINGS = re.compile(r"^(?:[A-Z_]+=\S+ )*")
+_TOKEN = re.compile(r"(?<= )(\+|-|\*|/|<|>|==|!=|and|or)(?= )")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A fix as it stands in the file with the bug: 1-based first line, lines there now, lines wanted."""
+
+    path: str
+    number: int
+    before: list[str]
+    after: list[str]
+
+
+def gold_edit(task: Record) -> Edit:
+    """The smallest block of lines that repairs the first place that the task's patch names.
+
+    Where the row's patch is the bug (SWE-smith), it is undone; where it is the fix (SWE-bench), it is made.
+    Raises InputError (no hunk).
+    """
+    hunks = [(file.path, hunk) for file in PatchSet(task["patch"]) for hunk in file]
+    if not hunks:
+        raise InputError("the patch changes no text", task["instance_id"], "a patch with a hunk")
+    path, hunk = hunks[0]
+    source = [line.value.rstrip("\n") for line in hunk if not line.is_added]
+    target = [line.value.rstrip("\n") for line in hunk if not line.is_removed]
+    clean, buggy, start = source, target, hunk.target_start
+    if not is_bug(task):
+        clean, buggy, start = target, source, hunk.source_start
+    lead = 0
+    while lead < min(len(clean), len(buggy)) and clean[lead] == buggy[lead]:
+        lead += 1
+    tail = 0
+    while tail < min(len(clean), len(buggy)) - lead and clean[-1 - tail] == buggy[-1 - tail]:
+        tail += 1
+    return Edit(
+        path,
+        start + lead,
+        buggy[lead : len(buggy) - tail],
+        clean[lead : len(clean) - tail],
+    )
+
+
+def gold_command(task: Record) -> str:
+    """One shell command that repairs the task: an edit of its one place, else its whole patch."""
+    patch = task["patch"]
+    files = PatchSet(patch)
+    one = len(files) == 1 and files[0].is_modified_file and len(files[0]) == 1
+    if one and "\n\\ No newline" not in patch:
+        return edit_command(gold_edit(task))
+    end = f"END_{digest(patch)[:12]}"
+    way = "-R " if is_bug(task) else ""
+    return f"git apply --whitespace=nowarn {way}- <<'{end}'\n{patch.removesuffix(chr(10))}\n{end}"
+
+
+def edit_command(edit: Edit) -> str:
+    """One shell command that makes the edit: a sed substitution for one line, else a replaced block."""
+    if len(edit.before) == len(edit.after) == 1:
+        expression = substitution(edit.before[0], edit.after[0])
+        if expression:
+            return f"sed -i {quote(f'{edit.number}{expression}')} {edit.path}"
+    last = edit.number + len(edit.before) - 1
+    text = "\\\n".join(line.replace("\\", "\\\\") for line in edit.after)
+    # A leading backslash keeps sed from eating the first line's indentation.
+    if not edit.before:
+        where, action = (edit.number - 1, "a") if edit.number > 1 else (1, "i")
+        script = f"{where}{action}\\\n\\{text}" if text[:1].isspace() else f"{where}{action}\\\n{text}"
+    elif not edit.after:
+        script = f"{edit.number},{last}d"
+    else:
+        script = f"{edit.number},{last}c\\\n" + (f"\\{text}" if text[:1].isspace() else text)
+    return f"sed -i {quote(script)} {edit.path}"
+
+
+def wrong_command(edit: Edit) -> str:
+    """An edit beside the point: another operator of the line changed, or a remark added."""
+    line = edit.before[0] if edit.before else ""
+    for match in _TOKEN.finditer(line):
+        changed = line[: match.start()] + WRONG[match[0]] + line[match.end() :]
+        if [changed] != edit.after:
+            expression = substitution(line, changed)
+            if expression:
+                return f"sed -i {quote(f'{edit.number}{expression}')} {edit.path}"
+    return f"sed -i '{edit.number}s/$/  # checked/' {edit.path}"
+
+
+def quote(text: str) -> str:
+    """`text` in single quotes for a shell."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+class ScriptedModel(TextModel):
+    """mini-swe-agent's Model protocol, played by the script for one task.
+
+    Its messages hold no times: the same script on the same task gives the same bytes.
+    """
+
+    timed = False
+
+    def __init__(self, task: Record, policy: Record, scaffold: Record):
+        super().__init__(scaffold, name="scripted policy")
+        self.task, self.policy = task, policy
+        draw = int(digest([policy["seed"], task["instance_id"]])[:12], 16) / 16**12
+        self.gives_up = draw < policy["give_up"]
+        self.errs = not self.gives_up and draw < policy["give_up"] + policy["wrong_edit"]
+
+    def query(self, messages: list[dict], **_: object) -> dict:
+        """The script's next turn, as an assistant message."""
+        turn = sum(message["role"] == "assistant" for message in messages)
+        command = self._command(turn, messages[-1]["content"])
+        return self.reply(f"```bash\n{command}\n```")
+
+    def _command(self, turn: int, seen: str) -> str:
+        submit = f"echo {self.scaffold['submit_marker']}"
+        edit = gold_edit(self.task)
+        if turn == 0:
+            return self._look(edit)
+        if turn == 1:
+            found = "function" not in self.task or all(line in seen for line in edit.before)
+            if self.gives_up or not found:
+                return submit
+            return wrong_command(edit) if self.errs else gold_command(self.task)
+        if turn == 2:
+            return self._test()
+        return submit
+
+    def _look(self, edit: Edit) -> str:
+        """Shows the function down to the line of the bug, or the lines around it where none is named."""
+        hint = self.task.get("hint", {})
+        if "function" not in self.task:
+            return f"sed -n '{max(1, edit.number - 5)},{edit.number + len(edit.before) + 5}p' {edit.path}"
+        name = self.task["function"].rpartition("::")[2].rpartition(".")[2]
+        start = hint.get("line", edit.number)
+        below = max(2, edit.number + len(edit.before) - 1 - start)
+        return f"grep -n -A{below} 'def {name}' {edit.path}"
+
+    def _test(self) -> str:
+        """Runs the file of the first failing test, with the settings of the task's own test command."""
+        settings = _SETTINGS.findall(self.task.get("test_cmd", ""))[0]
+        quiet = "" if self.task.get("source") == "drill" else QUIET
+        return f"{settings}{TEST}{quiet} {self.task['FAIL_TO_PASS'][0].partition('::')[0]}"

@@ -1,0 +1,167 @@
+"""Models that we or a site serve, behind mini-swe-agent's Model protocol (mini-swe-agent 2.4).
+
+`ChatModel` speaks to an OpenAI-compatible endpoint. A fault that may pass is tried again, then is ModelLost;
+an overflow is ContextLimit; a refusal is the user's to mend. `hosted` has the models that are paid for.
+"""
+
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from typing import Any
+
+import openai
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from swelab.models import ContextLimit, ModelLost, ServingError
+from swelab.models.billing.paid_turns import sent
+from swelab.models.chat.text_model import TextModel
+from swelab.models.chat.tool_calls import plain_calls
+from swelab.models.serving.server import Endpoint
+from swelab.records import InputError, Record, shorten
+
+ATTEMPTS = 7
+LONGEST_WAIT_SECONDS = 30
+ANSWER_SECONDS = 900
+OVERFLOW = re.compile(
+    r"context[_ ](length|window)|maximum context|longer than the model|too many tokens", re.I
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One assistant turn, its tokens, and its cost in dollars."""
+
+    content: str
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float = 0.0
+    tool_calls: list[Record] = field(default_factory=list)
+
+
+class ServedModel(TextModel):
+    """A text model behind a service. Subclasses say how to ask it once.
+
+    `sampling` holds temperature, top_p, max_tokens, seed and, if wanted, stop.
+    """
+
+    def __init__(self, name: str, scaffold: Record, sampling: Record):
+        super().__init__(scaffold, name)
+        self.sampling = sampling
+
+    def ask(self, messages: list[dict[str, str]]) -> Answer:
+        """One request. Raises openai.OpenAIError."""
+        raise NotImplementedError
+
+    def alive(self) -> bool:
+        """Whether a server that we started still runs; True where others run it."""
+        return True
+
+    @property
+    def address(self) -> str:
+        """Where the service is, for the line of a refusal."""
+        return self.name
+
+    def query(self, messages: list[dict], **_: object) -> dict:
+        """The next assistant message; `extra` holds its command, tokens, finish reason, cost and seconds.
+
+        Raises FormatError (not one command), ContextLimit, ModelLost, ServingError, InputError.
+        """
+        history = [sent(message) for message in messages if message["role"] != "exit"]
+        began = time.monotonic()
+        answer = asdict(persist(lambda: self.ask(history), self.alive, self.address))
+        answer["seconds"] = round(time.monotonic() - began, 3)
+        usage = {name: answer.pop(name) for name in ("prompt_tokens", "completion_tokens")}
+        return self.reply(answer.pop("content"), usage=usage, **answer)
+
+    def serialize(self) -> dict:
+        """What is stored beside a trajectory: not the service's address or key, which change nothing."""
+        config = {"model": self.name, "sampling": self.sampling, "model_type": type(self).__name__}
+        return {"info": {"config": config}}
+
+
+class ChatModel(ServedModel):
+    """A model behind an OpenAI-compatible endpoint."""
+
+    def __init__(self, endpoint: Endpoint, scaffold: Record, sampling: Record):
+        super().__init__(endpoint.model, scaffold, sampling)
+        self.endpoint = endpoint
+
+    def alive(self) -> bool:
+        return self.endpoint.alive()
+
+    @property
+    def address(self) -> str:
+        return self.endpoint.url
+
+    def ask(self, messages: list[dict[str, str]]) -> Answer:
+        chat: Any = client(self.endpoint.url, self.endpoint.api_key).chat.completions
+        return read(chat.create(model=self.name, messages=messages, **self.sampling, **self.offered))
+
+
+@cache
+def client(url: str, api_key: str) -> openai.OpenAI:
+    """A client for the service at `url`; one for all the models that speak to it."""
+    base = url.rstrip("/")
+    base = base if base.endswith("/v1") else f"{base}/v1"
+    return openai.OpenAI(base_url=base, api_key=api_key or "none", timeout=ANSWER_SECONDS, max_retries=0)
+
+
+def read(response: Any, cost: float = 0.0) -> Answer:
+    """The first choice of a chat completion. Raises ModelLost when there is none."""
+    if not getattr(response, "choices", None):
+        raise ModelLost(f"an answer without choices: {shorten(str(response))}")
+    try:
+        choice, usage = response.choices[0], response.usage
+        return Answer(
+            content=choice.message.content or "",
+            finish_reason=str(choice.finish_reason),
+            prompt_tokens=usage.prompt_tokens if usage else 0,
+            completion_tokens=usage.completion_tokens if usage else 0,
+            cost=cost,
+            tool_calls=plain_calls(choice.message.tool_calls),
+        )
+    except (AttributeError, LookupError, TypeError):
+        raise ModelLost(f"an answer in another form: {shorten(str(response))}") from None
+
+
+def persist(ask: Callable[[], Answer], alive: Callable[[], bool], address: str) -> Answer:
+    """The answer to `ask`, which is repeated while its fault may pass and the server is `alive`.
+
+    Raises ServingError (our server has ended), ModelLost (all attempts failed), ContextLimit,
+    InputError (a refusal: the key, the model's name, the settings).
+    """
+    attempts = Retrying(
+        retry=retry_if_exception(lambda error: is_passing(error) and alive()),
+        stop=stop_after_attempt(ATTEMPTS),
+        wait=wait_random_exponential(0.5, LONGEST_WAIT_SECONDS),
+        reraise=True,
+    )
+    try:
+        return attempts(ask)
+    except (openai.OpenAIError, json.JSONDecodeError) as error:
+        text = shorten(_reason(error))
+        if not alive():
+            raise ServingError(f"the model server at {address} has ended: {text}") from None
+        if is_passing(error):
+            raise ModelLost(f"no answer in {ATTEMPTS} attempts: {text}") from None
+        if OVERFLOW.search(str(error)):
+            raise ContextLimit(text) from None
+        raise InputError(f"the model service refused: {text}", address) from None
+
+
+def _reason(error: Exception) -> str:
+    """What the service said, where it said it in the usual form."""
+    body = getattr(error, "body", None)
+    return str(body["message"]) if isinstance(body, dict) and body.get("message") else str(error)
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same request may succeed later: no connection, a time-out, 408, 409, 429, 5xx, no JSON."""
+    if isinstance(error, openai.APIConnectionError | json.JSONDecodeError):
+        return True
+    status = getattr(error, "status_code", None) or 0
+    return isinstance(error, openai.OpenAIError) and (status in (408, 409, 429) or status >= 500)

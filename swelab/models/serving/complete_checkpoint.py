@@ -1,0 +1,128 @@
+"""A checkpoint that lacks files beside its weights, completed from its base model.
+
+Trainers leave out configuration, tokenizer or chat template. What is missing is put beside the weights in a
+view, a folder of links that lives as long as it is served: the checkpoint itself is never written to.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from swelab.files.weights import check_shapes
+from swelab.records import InputError, Record, read_json, write_bytes
+
+TOKENIZER = "tokenizer.json"
+TOKENIZER_FILES = (
+    TOKENIZER,
+    "tokenizer_config.json",
+    "vocab.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+VOCABULARY = ("vocab.json", "merges.txt")
+TEMPLATE = "chat_template.jinja"
+
+
+@contextmanager
+def completed(checkpoint: str | Path, base: str | Path | None) -> Iterator[Path]:
+    """The folder to serve: `checkpoint` itself where nothing is missing, else a view completed from `base`.
+
+    What was taken from where is printed. Raises InputError: something is missing in both, the base model is
+    of another size or vocabulary, or there is no chat template.
+    """
+    folder = Path(checkpoint).absolute()
+    if not folder.is_dir():
+        raise InputError("no such folder", checkpoint, "a checkpoint in Hugging Face layout")
+    if base and not Path(base).is_dir():
+        raise InputError("no such folder", base, "the base model's folder")
+    taken = missing(folder, Path(base).absolute() if base else None)
+    if not taken:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="swelab-view-") as scratch:
+        view = Path(scratch)
+        for path in folder.iterdir():
+            if path.name not in taken:
+                (view / path.name).symlink_to(path)
+        for name, data in taken.items():
+            write_bytes(view / name, data)
+        told = ", ".join(sorted(taken))
+        print(f"{checkpoint} lacks {told}: served with those of {base}", file=sys.stderr, flush=True)
+        yield view
+
+
+def missing(folder: Path, base: Path | None) -> dict[str, bytes]:
+    """Content by name of the files that a checkpoint lacks and its base model has.
+
+    Raises InputError as `completed`; without a base when something is missing that serving cannot do without.
+    """
+    taken: dict[str, bytes] = {}
+    for name in ("config.json", "generation_config.json"):
+        if not (folder / name).is_file() and base and (base / name).is_file():
+            taken[name] = (base / name).read_bytes()
+    if "config.json" in taken and base:
+        check_shapes(folder, read_json(base / "config.json"), base / "config.json")
+    taken |= _tokenizer(folder, base)
+    for name in ("config.json", TOKENIZER):
+        if name not in taken and not (folder / name).is_file():
+            also = f", nor in {base}" if base else ""
+            raise InputError(f"no such file{also}", folder / name, "it, or a base model that has it")
+    if not _template(folder):
+        template = _template(base) if base else ""
+        if not template:
+            also = f", nor has {base}" if base else ""
+            raise InputError(f"no chat template{also}", folder, f"{TEMPLATE}, or a base model that has one")
+        taken[TEMPLATE] = template.encode()
+    return taken
+
+
+def _tokenizer(folder: Path, base: Path | None) -> dict[str, bytes]:
+    """Files of the base model's tokenizer that a checkpoint lacks; none where it has one of its own."""
+    config = "tokenizer_config.json"
+    if base is None or ((folder / TOKENIZER).is_file() and (folder / config).is_file()):
+        return {}
+    wanted = TOKENIZER_FILES if not (folder / TOKENIZER).is_file() else (config,)
+    for name in (TOKENIZER, *VOCABULARY):
+        mine, theirs = folder / name, base / name
+        if mine.is_file() and theirs.is_file() and mine.read_bytes() != theirs.read_bytes():
+            raise InputError(f"another vocabulary than that of {base}", mine, "the checkpoint's base model")
+    return {
+        name: (base / name).read_bytes()
+        for name in wanted
+        if not (folder / name).is_file() and (base / name).is_file()
+    }
+
+
+def _template(folder: Path) -> str:
+    """The chat template of a folder, wherever it stands, or ''."""
+    if (folder / TEMPLATE).is_file():
+        return (folder / TEMPLATE).read_text(encoding="utf-8")
+    for name in ("chat_template.json", "tokenizer_config.json"):
+        if (folder / name).is_file():
+            found: Record = read_json(folder / name)
+            template = found.get("chat_template") if isinstance(found, dict) else None
+            if template:
+                return template if isinstance(template, str) else _default(template, folder / name)
+    return ""
+
+
+def _default(templates: object, where: Path) -> str:
+    """The template named `default` of a list of named ones."""
+    try:
+        return next(each["template"] for each in templates if each["name"] == "default")  # type: ignore[attr-defined]
+    except (StopIteration, KeyError, TypeError):
+        raise InputError("no template named default", where, json.dumps([{"name": "default"}])) from None
+
+
+def longest_context(checkpoint: Path, base: Path | None, wish: int) -> int:
+    """`wish` tokens, or the model's own context where it is shorter. Raises InputError: no config.json."""
+    path = Path(checkpoint, "config.json")
+    if base and not path.is_file():
+        path = Path(base, "config.json")
+    config = read_json(path)
+    longest = config.get("max_position_embeddings", wish) if isinstance(config, dict) else wish
+    return min(wish, longest)

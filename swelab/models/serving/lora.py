@@ -1,0 +1,59 @@
+"""LoRA adapters served beside a model, and the names under which models are served."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from swelab.files.weights import check_safetensors
+from swelab.records import InputError, read_json
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+VENDORS = re.compile(
+    r"(?:(?:openai|anthropic|google|xai|vertex_ai|gemini|azure)/)?"
+    r"(?:(?:chat)?gpt-?[3-9]|chatgpt|o[134](?:-|$)|claude|gemini|grok|(?:text-)?davinci|codex)",
+    re.IGNORECASE,
+)
+
+
+def check_name(name: str) -> None:
+    """Raises InputError on a served name that is empty, odd, or a vendor's.
+
+    Clients price and limit a model by its name: one that is served as `gpt-4o` is billed as that.
+    """
+    if not NAME.fullmatch(name):
+        raise InputError("not a model name", repr(name), "letters, digits and . _ - /")
+    if VENDORS.match(name):
+        what = f"the served name {name!r} is a vendor's: clients would price and limit the model as that one"
+        raise InputError(what, expected="a name of your own (requests may give any name; docs/serving.md)")
+
+
+def adapter_flags(adapters: Mapping[str, str], on_cpu: bool) -> list[str]:
+    """sglang's options for LoRA adapters, folders by name. A request names one as `<model>:<adapter>`.
+
+    Raises InputError: a folder without an adapter, or one whose weights are cut off.
+    """
+    if not adapters:
+        return []
+    for name, folder in adapters.items():
+        if not NAME.fullmatch(name):
+            raise InputError("not an adapter name", repr(name), "letters, digits and . _ - /")
+        if not isinstance(rank := read_json(Path(folder, CONFIG)).get("r"), int):
+            raise InputError(f"rank r is {rank!r}", Path(folder, CONFIG), "a LoRA adapter in PEFT's layout")
+        if not Path(folder, WEIGHTS).is_file():
+            raise InputError("no such file", Path(folder, WEIGHTS), "a LoRA adapter in PEFT's layout")
+        check_safetensors(Path(folder, WEIGHTS))
+    paths = [f"{name}={Path(folder).absolute()}" for name, folder in adapters.items()]
+    backend = ["--lora-backend", "torch_native"] if on_cpu else []
+    return ["--lora-paths", *paths, *backend]
+
+
+def named_adapters(texts: Sequence[str]) -> dict[str, str]:
+    """{name: folder} from command-line values `name=folder`. Raises InputError."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, folder = text.partition("=")
+        if not equals or not folder or name in found:
+            raise InputError("given twice" if name in found else "no folder", f"--lora {text}", "name=folder")
+        found[name] = folder
+    return found

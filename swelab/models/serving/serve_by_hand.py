@@ -1,0 +1,114 @@
+"""A server that somebody starts by hand: its token in a file, watched until it is stopped or ends."""
+
+import fcntl
+import ipaddress
+import os
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from swelab.models.serving.fleet import watch
+from swelab.models.serving.server import new_key, serve
+from swelab.records import InputError
+
+STARTUP_SECONDS = 1800
+SHORTEST_KEY = 16
+CONTEXT = 32768
+
+
+def serve_by_hand(weights: Path, *, token: Path, key_env: str, host: str, log: Path, **settings: Any) -> None:
+    """Serves until Ctrl-C; `token` holds the access token meanwhile. `settings` are those of `serve`.
+
+    The key is that of the environment variable `key_env`, or else random. Raises InputError before anything
+    starts, also when another server uses `token` or `log`; ServingError when the server does not start, ends,
+    or generates nothing any more.
+    """
+    key, began = chosen_key(key_env, host), time.monotonic()
+    endings: dict[str, Any] = {"api_key": key, "host": host, "log": log, "startup_seconds": STARTUP_SECONDS}
+    if token.exists():
+        hold(token).close()
+    with suppress(OSError):
+        log.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        hold(log),
+        serve(weights, **settings, **endings) as endpoint,
+        private_file(token, endpoint.api_key + "\n"),
+    ):
+        seconds = time.monotonic() - began
+        lent = "".join(f", also as {endpoint.model}:{name}" for name in settings.get("adapters") or {})
+        print(f"{endpoint.url} serves {endpoint.model}{lent}; its token is in {token}", flush=True)
+        print(f"ready and warm after {seconds:.0f} s; log: {log}", file=sys.stderr, flush=True)
+        try:
+            watch(endpoint, log, threading.Event())
+        except KeyboardInterrupt:
+            print("stopped", flush=True)
+
+
+def chosen_key(key_env: str, host: str) -> str:
+    """The key of an environment variable, or a random one where it is not set.
+
+    Raises InputError on a key that others could guess when the server listens to others.
+    """
+    key = os.environ.get(key_env, "") if key_env else ""
+    if key and not is_loopback(host) and len(key) < SHORTEST_KEY:
+        what = f"the key in ${key_env} has {len(key)} characters and the server listens on {host}"
+        raise InputError(what, expected=f"at least {SHORTEST_KEY}, or none at all for a random one")
+    return key or new_key()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def sglang_options(text: str) -> list[str]:
+    """Further options of sglang, as a shell splits them. Raises InputError on a secret or an odd quote."""
+    try:
+        options = shlex.split(text)
+    except ValueError as error:
+        raise InputError(f"cannot be split: {error}", repr(text), "options of sglang.launch_server") from None
+    for option in options:
+        if option.partition("=")[0] in ("--api-key", "--admin-api-key", "--config"):
+            raise InputError(f"{option.partition('=')[0]} among further options", expected="--api-key-env")
+    return options
+
+
+def hold(path: Path) -> IO[bytes]:
+    """`path`, opened for our eyes only and ours until it is closed or we end; its content stays.
+
+    Raises InputError when another server holds it, or it cannot be written.
+    """
+    try:
+        stream = open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
+    except OSError as error:
+        raise InputError(
+            f"cannot be written: {error.strerror}", path, "a file for the token or log"
+        ) from None
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        stream.close()
+        expected = "--token and --log with other files for a second server"
+        raise InputError("a server that runs uses this file", path, expected) from None
+    return stream
+
+
+@contextmanager
+def private_file(path: Path, text: str) -> Iterator[None]:
+    """A file for our eyes only while the block runs. Raises InputError as `hold` does."""
+    with hold(path) as stream:
+        os.fchmod(stream.fileno(), 0o600)
+        stream.truncate(0)
+        stream.write(text.encode())
+        stream.flush()
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)

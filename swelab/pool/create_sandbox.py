@@ -1,0 +1,68 @@
+"""How a lease that was given a place gets its sandbox there."""
+
+import time
+from typing import TYPE_CHECKING
+
+from swelab.pool.leases import ACTIVE, WAITING, Lease
+from swelab.pool.node_health import Node
+from swelab.records import Record
+from swelab.sandbox.protocol import EngineDown, ImageMissing
+from swelab.sandbox.remote_protocol import NoPlace, NotReached
+
+if TYPE_CHECKING:
+    from swelab.pool.pool import Pool
+
+_ABSENT_SECONDS = 60.0
+_SHY_SECONDS = 1.0
+_ASK_SECONDS = 10.0  # then it is asked again, unless the node is not healthy
+_MAKE_SECONDS = 2000.0  # an image is prepared the first time
+
+
+async def make(pool: "Pool", lease: Lease) -> None:
+    """Make its sandbox, or let it wait for another place, or tell whoever waits why there is none."""
+    node = pool.nodes.get(lease.node)
+    try:
+        if node is None:
+            raise NotReached(f"{lease.node} has left the pool")
+        answer = await _made(pool, lease, node)
+    except Exception as error:
+        _not_made(pool, lease, node, error)
+        return
+    node.room.warm.add(lease.image)
+    lease.container, lease.state = str(answer["container_id"]), ACTIVE
+    lease.ends = time.monotonic() + pool.limits.ttl_seconds
+    pool.write(lease)
+    pool.counts["allocated"] += 1
+    pool.future(lease).set_result(lease)
+    if lease.unwanted:
+        pool.end(lease, "the request was cancelled")
+
+
+async def _made(pool: "Pool", lease: Lease, node: Node) -> Record:
+    names = ("image", "digest", "cwd", "tree", "limits")
+    asked = {name: lease.asked[name] for name in names if name in lease.asked}
+    asked |= {"request_id": lease.attempt_id(), "owner": pool.id, "ttl_seconds": pool.limits.ttl_seconds}
+    asked["name"] = str(lease.asked.get("instance_id", ""))
+    ends = time.monotonic() + _MAKE_SECONDS
+    while True:
+        try:
+            return await node.link.ask("/container/create", asked, _ASK_SECONDS)
+        except TimeoutError:
+            if time.monotonic() > ends or not node.room.healthy:
+                raise NotReached(f"{node.room.url} does not get it made") from None
+
+
+def _not_made(pool: "Pool", lease: Lease, node: Node | None, error: Exception) -> None:
+    """Let it wait on, for another place, unless the fault is its own."""
+    now = time.monotonic()
+    again = isinstance(error, NotReached | NoPlace | EngineDown | ImageMissing | OSError)
+    if node is not None and isinstance(error, ImageMissing):
+        node.room.absent[lease.image] = now + _ABSENT_SECONDS, str(error)
+    elif node is not None and again:
+        node.room.shy_until = now + _SHY_SECONDS
+    pool.drop(lease)
+    if again and not lease.unwanted and (lease.waiters or now < lease.ends):
+        lease.state, lease.node = WAITING, ""
+        pool.pump()
+    else:
+        pool.fail(lease, error)

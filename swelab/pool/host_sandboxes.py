@@ -1,0 +1,265 @@
+"""The sandboxes of one container host: made, used, ended in time; never more than the host can bear."""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from swelab.pool.idempotency import Once
+from swelab.pool.image_allowlist import AllowedImages
+from swelab.records import Record
+from swelab.sandbox.docker_backend import DockerBackend, DockerSandbox
+from swelab.sandbox.protocol import ExecResult, Image, Limits, SandboxLost
+from swelab.sandbox.remote_protocol import NoPlace, Refused
+
+_COMMANDS = 8  # at once in one sandbox
+_TICK_SECONDS = 0.25
+_PING_SECONDS = 3.0
+_AGAIN_SECONDS = 5.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class HostLimits:
+    """What a host gives. `memory_bytes` is for all sandboxes together, `most` the highest limits of one."""
+
+    containers: int = 16
+    memory_bytes: int = 16 << 30
+    ttl_seconds: float = 600.0  # of a sandbox whose maker names none
+    most: Limits = Limits(
+        wall_seconds=7200,
+        cpu_seconds=28800,
+        memory_bytes=16 << 30,
+        processes=4096,
+        output_bytes=64 << 20,
+        file_bytes=16 << 30,
+        disk_bytes=32 << 30,
+        shm_bytes=1 << 30,
+    )
+
+    def check(self, limits: Limits) -> Limits:
+        """The same limits, if a sandbox may have them. Raises Refused."""
+        for name, most in vars(self.most).items():
+            if getattr(limits, name) > most:
+                raise Refused(f"{name} {getattr(limits, name)} is more than this host's {most}")
+        return limits
+
+
+@dataclass
+class Held:
+    """A sandbox and who it is for. `ends` is of time.monotonic(); whoever `beats` renews it in time."""
+
+    id: str
+    name: str
+    box: DockerSandbox
+    image: str
+    owner: str
+    request_id: str
+    limits: Limits
+    memory: int
+    beats: bool
+    ttl: float
+    ends: float
+    created: float = field(default_factory=time.time)
+    running: int = 0
+    closing: bool = False
+    once: Once = field(default_factory=lambda: Once(_answer_bytes))
+
+
+def _noted(ended: asyncio.Future[Any]) -> None:
+    if not ended.cancelled() and ended.exception():
+        _log.warning("not everything could be ended: %s", ended.exception())
+
+
+def _answer_bytes(answer: Any) -> int:
+    return len(answer.output) if isinstance(answer, ExecResult) else 0
+
+
+class Host:
+    """See the module. All methods but `close` are called in one event loop."""
+
+    def __init__(self, backend: DockerBackend, limits: HostLimits, allowed: AllowedImages) -> None:
+        self.backend, self.limits, self.allowed = backend, limits, allowed
+        self.boot = secrets.token_hex(16)
+        self.held: dict[str, Held] = {}
+        self.making: list[int] = []  # memory of each sandbox that is being made
+        self.expired = 0
+        self._creating = Once(kept=10_000, keep_errors=False)
+        self._threads = ThreadPoolExecutor(
+            limits.containers * (_COMMANDS + 2) + 16, thread_name_prefix="host"
+        )
+        self._ping: asyncio.Future[bool] | None = None
+
+    async def thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Blocking work, beside the loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    # -- life
+
+    async def create(self, asked: Record, limits: Limits, fingerprint: str) -> Held:
+        """A sandbox as asked (shapes.CREATE). Raises NoPlace, Refused, ImageMissing, SandboxLost, OSError."""
+        self.limits.check(limits)
+        return await self._creating.run(
+            asked.get("request_id"), fingerprint, lambda: self._create(asked, limits)
+        )
+
+    async def _create(self, asked: Record, limits: Limits) -> Held:
+        with self._place(limits.memory_bytes):
+            box, image = await self.thread(self._start, asked, limits)
+            ttl = asked.get("ttl_seconds", self.limits.ttl_seconds)
+            held = Held(
+                id=box.containers()[0],
+                name=asked.get("name") or f"swe-{secrets.token_hex(6)}",
+                box=box,
+                image=image,
+                owner=asked.get("owner", ""),
+                request_id=asked.get("request_id", ""),
+                limits=limits,
+                memory=limits.memory_bytes,
+                beats="ttl_seconds" in asked,
+                ttl=ttl,
+                ends=time.monotonic() + ttl,
+            )
+            self.held[held.id] = held
+        return held
+
+    @contextlib.contextmanager
+    def _place(self, memory: int) -> Iterator[None]:
+        if len(self.held) + len(self.making) >= self.limits.containers:
+            raise NoPlace(f"this host has its {self.limits.containers} sandboxes")
+        if self.memory() + memory > self.limits.memory_bytes:
+            raise NoPlace(f"this host has no {memory} bytes of memory left to give")
+        self.making.append(memory)
+        try:
+            yield
+        finally:
+            self.making.remove(memory)
+
+    def memory(self) -> int:
+        """Bytes that sandboxes may use by their limits."""
+        return sum(each.memory for each in self.held.values()) + sum(self.making)
+
+    def _start(self, asked: Record, limits: Limits) -> tuple[DockerSandbox, str]:
+        image: Image | None = None
+        if "image" in asked:
+            workdir = asked.get("cwd", "/testbed")
+            image = self.allowed.found(self.backend.engine, asked["image"], asked.get("digest"), workdir)
+        elif not asked.get("tree"):
+            raise ValueError("a sandbox needs a tree or an image")
+        if asked.get("tree"):
+            return self.backend.start_empty(image=image, limits=limits), asked.get("image", "")
+        return self.backend.start(None, image=image, limits=limits), asked["image"]
+
+    def find(self, container: str) -> Held:
+        """The sandbox with that id. Raises SandboxLost."""
+        held = self.held.get(container)
+        if held is None:
+            raise SandboxLost(
+                "this host has no such sandbox: it was ended, ran out, or the host started again"
+            )
+        return held
+
+    async def destroy(self, container: str) -> bool:
+        """End a sandbox; False if there is none. Returns when its containers are gone."""
+        held = self.held.get(container)
+        if held is None:
+            return False
+        held.closing = True
+        try:
+            await self.thread(held.box.close)
+        except BaseException:
+            held.closing = False
+            raise
+        self.held.pop(container, None)
+        return True
+
+    def renew(self, owner: str, seconds: dict[str, float]) -> Record:
+        """Let the owner's sandboxes live so long from now: {"unknown": ids, "extra": id -> request_id}."""
+        now = time.monotonic()
+        unknown = []
+        for container, left in seconds.items():
+            held = self.held.get(container)
+            if held is None or held.owner != owner or held.closing:
+                unknown.append(container)
+            else:
+                held.ends = now + left
+        own = {
+            each.id: each.request_id
+            for each in self.held.values()
+            if each.owner == owner and not each.closing
+        }
+        return {"unknown": unknown, "extra": {key: value for key, value in own.items() if key not in seconds}}
+
+    async def tend(self) -> None:
+        """End what has run out, and what the engine could not remove before; for ever."""
+        clearing = asyncio.ensure_future(self.thread(self.backend.clear))
+        while True:
+            now = time.monotonic()
+            for each in list(self.held.values()):
+                if each.ends < now and not each.closing:
+                    self.expired += 1
+                    each.ends = now + _AGAIN_SECONDS  # beside the others: one may take long
+                    _log.warning("sandbox %s ran out", each.id[:12])
+                    asyncio.ensure_future(self.destroy(each.id)).add_done_callback(_noted)
+            if clearing.done():
+                _noted(clearing)
+                clearing = asyncio.ensure_future(self.thread(self.backend.clear))
+            await asyncio.sleep(_TICK_SECONDS)
+
+    def close(self) -> None:
+        """End all sandboxes."""
+        with ThreadPoolExecutor(16) as threads:
+            list(threads.map(lambda each: each.box.close(), list(self.held.values())))
+        self.held.clear()
+
+    async def engine_answers(self) -> bool:
+        """Whether the engine is there now; one question at a time."""
+        if self._ping is None or self._ping.done():
+            self._ping = asyncio.ensure_future(self.thread(self.backend.engine.answers))
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._ping), _PING_SECONDS)
+        except TimeoutError:
+            return False
+
+    # -- use
+
+    async def use(
+        self, asked: Record, fingerprint: str, work: Callable[[Held], Awaitable[Any]], seconds: float = 0.0
+    ) -> Any:
+        """What the work with the sandbox answers, done once for its request id. Raises SandboxLost, Refused.
+
+        `seconds`: how long it may take; who renews nothing keeps the sandbox so long and its time to live.
+        """
+        held = self.find(asked["container_id"])
+        if not held.beats:
+            held.ends = max(held.ends, time.monotonic() + seconds + held.ttl)
+
+        async def counted() -> Any:
+            if held.running >= _COMMANDS:
+                raise Refused(f"{_COMMANDS} requests at once in one sandbox are the most")
+            held.running += 1
+            try:
+                return await work(held)
+            finally:
+                held.running -= 1
+
+        return await held.once.run(asked.get("request_id"), fingerprint, counted)
+
+    async def exec(self, held: Held, command: str, env: dict[str, str], limits: Limits) -> ExecResult:
+        """See protocol.Sandbox.exec. More memory than it has needs room here. Raises Refused."""
+        self.limits.check(limits)
+        more = limits.memory_bytes - held.memory
+        if more > 0:
+            if self.memory() + more > self.limits.memory_bytes:
+                raise Refused(f"this host has no {limits.memory_bytes} bytes of memory left to give")
+            held.memory = limits.memory_bytes
+        return await self.thread(lambda: held.box.exec(command, env=env, limits=limits))
+
+    async def fill(self, held: Held, archive: IO[bytes]) -> None:
+        """Unpack a tar file to /testbed. Raises SandboxLost, OSError."""
+        await self.thread(held.box.fill, iter(lambda: archive.read(1 << 20), b""))

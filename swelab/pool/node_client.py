@@ -1,0 +1,93 @@
+"""A pool's connection to one exec server."""
+
+import ssl
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from swelab.pool.server_http import pieces
+from swelab.records import Record
+from swelab.sandbox.remote_protocol import BYTES, KEEPALIVE, REQUEST, RESULT, NotReached, header, told_error
+
+_CONNECT_SECONDS = 5.0
+
+
+class Link:
+    """Requests to a node. Every failure to reach it is NotReached; what it tells is raised as it tells it."""
+
+    def __init__(self, url: str, token: str, trust: ssl.SSLContext | bool = True) -> None:
+        self.url = url
+        transport = httpx.AsyncHTTPTransport(
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=60),
+            verify=trust,
+            socket_options=KEEPALIVE,
+        )
+        self._client = httpx.AsyncClient(
+            base_url=url,
+            headers={"Authorization": f"Bearer {token}"},
+            transport=transport,
+            trust_env=False,
+        )
+
+    async def ask(self, path: str, body: Record, seconds: float) -> Record:
+        """The answer to a JSON request. Raises NotReached, TimeoutError, and what the node tells."""
+        timeout = httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
+        try:
+            answer = await self._client.post(
+                path, content=header(body), headers={"Content-Type": "application/json"}, timeout=timeout
+            )
+        except httpx.ReadTimeout:
+            raise TimeoutError(f"{self.url} did not answer {path} in {seconds} s") from None
+        except httpx.HTTPError as error:
+            raise NotReached(f"{self.url} is not reached: {type(error).__name__}") from None
+        return _record(answer)
+
+    async def forward(
+        self, path: str, asked: Record, request: Request, most: int, seconds: float
+    ) -> Response:
+        """Pass a caller's request on and its answer back, bytes as a stream. Raises NotReached."""
+        timeout = httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
+        if request.headers.get("content-type") == BYTES:
+            content: Any = pieces(request, most)
+            headers = {"Content-Type": BYTES, REQUEST: header(asked)}
+            if "content-length" in request.headers:
+                headers["Content-Length"] = request.headers["content-length"]
+        else:
+            content = header(asked)
+            headers = {"Content-Type": "application/json", "Accept": request.headers.get("accept", "")}
+        sent = self._client.build_request("POST", path, content=content, headers=headers, timeout=timeout)
+        try:
+            answer = await self._client.send(sent, stream=True)
+        except httpx.HTTPError as error:
+            raise NotReached(f"{self.url} is not reached: {type(error).__name__}") from None
+        told = {
+            name: answer.headers[name]
+            for name in ("content-type", "content-length", RESULT)
+            if name in answer.headers
+        }
+        return StreamingResponse(_body(answer), answer.status_code, headers=told)
+
+    async def close(self) -> None:
+        """End its connections."""
+        await self._client.aclose()
+
+
+async def _body(answer: httpx.Response) -> AsyncIterator[bytes]:
+    try:
+        async for piece in answer.aiter_raw():
+            yield piece
+    finally:
+        await answer.aclose()
+
+
+def _record(answer: httpx.Response) -> Record:
+    try:
+        record = answer.json()
+    except ValueError:
+        record = None
+    if answer.status_code != 200 or not isinstance(record, dict):
+        raise told_error(answer.status_code, record)
+    return record

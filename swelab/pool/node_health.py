@@ -1,0 +1,93 @@
+"""One exec server as the pool sees it: asked again and again how it is, and told which sandboxes live on."""
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from swelab.pool.leases import ACTIVE, MAKING
+from swelab.pool.node_client import Link
+from swelab.pool.placement import Room
+from swelab.records import Record
+
+if TYPE_CHECKING:
+    from swelab.pool.pool import Pool
+
+_STRIKES = 3
+_ANSWER_SECONDS = 5.0
+_MOST_PAUSE = 5.0
+_log = logging.getLogger(__name__)
+
+
+class Node:
+    """A node and the connection to it."""
+
+    def __init__(self, url: str, link: Link, draining: bool) -> None:
+        self.room, self.link = Room(url, draining), link
+        self.boot = ""
+        self.seen = time.monotonic()
+        self.strikes = 0
+        self.watching: asyncio.Task[Any] | None = None
+
+    def silent_seconds(self) -> float:
+        """Since it answered last (or since this server started)."""
+        return time.monotonic() - self.seen
+
+    async def watch(self, pool: "Pool") -> None:
+        """Renew, count, and find what is lost or left over; for ever."""
+        ttl = pool.limits.ttl_seconds
+        while True:
+            try:
+                await self._look(pool, min(_ANSWER_SECONDS, ttl / 2))
+            except Exception as error:
+                self.strikes += 1
+                away = self.strikes >= _STRIKES or self.silent_seconds() > ttl
+                if away and self.room.healthy:
+                    self.room.healthy = False
+                    _log.warning("node %s does not answer: %s", self.room.url, error)
+                if self.silent_seconds() > ttl:
+                    self._lose(pool)
+            await asyncio.sleep(min(ttl / 5, _MOST_PAUSE))
+
+    async def _look(self, pool: "Pool", seconds: float) -> None:
+        now = time.monotonic()
+        here = [lease for lease in pool.leases.values() if lease.node == self.room.url]
+        live = {lease.container: lease for lease in here if lease.state == ACTIVE and lease.ends > now}
+        left = {container: max(0.1, lease.ends - now) for container, lease in live.items()}
+        told = await self.link.ask("/container/renew", {"owner": pool.id, "containers": left}, seconds)
+        self.seen, self.strikes = time.monotonic(), 0
+        self.boot = str(told["boot"])
+        for container in told["unknown"]:
+            if live[container].state == ACTIVE:
+                pool.over(
+                    live[container], "its host has it no more: it was ended there, or the host started again"
+                )
+        for container, request_id in told["extra"].items():
+            if not self._known(pool, container, request_id):
+                _log.warning("node %s has sandbox %s of no lease", self.room.url, container[:12])
+                await self.link.ask("/container/destroy", {"container_id": container}, 40.0)
+        self._measure(pool, told)
+
+    def _known(self, pool: "Pool", container: str, request_id: str) -> bool:
+        """Whether a sandbox that was not renewed is one that a lease has, or gets at this moment."""
+        lease = pool.leases.get(request_id.partition(".")[0])
+        if lease is None or lease.attempt_id() != request_id:
+            return False
+        return lease.state == MAKING or lease.container == container
+
+    def _measure(self, pool: "Pool", told: Record) -> None:
+        room = self.room
+        here = pool.placed(room.url)
+        room.most_places, room.most_memory = int(told["max_containers"]), int(told["max_memory_bytes"])
+        room.foreign_places = max(0, int(told["active_containers"]) - len(here))
+        room.foreign_memory = max(0, int(told["memory_bytes"]) - sum(each.memory for each in here))
+        if bool(told["healthy"]) != room.healthy:
+            _log.warning("node %s is %s", room.url, "healthy" if told["healthy"] else "without its engine")
+        room.healthy = bool(told["healthy"])
+        pool.pump()
+
+    def _lose(self, pool: "Pool") -> None:
+        """Nobody has renewed its sandboxes for a whole time to live: it has ended them itself."""
+        for lease in list(pool.leases.values()):
+            if lease.node == self.room.url and lease.state == ACTIVE:
+                pool.over(lease, f"its host did not answer for {self.silent_seconds():.0f} s")

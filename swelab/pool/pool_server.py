@@ -1,0 +1,229 @@
+"""The pool server: leases of sandboxes over HTTP. Paths and fields are told in docs/pool.md."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from swelab.pool import request_schemas
+from swelab.pool.exec_server import FILE_BYTES, TREE_BYTES
+from swelab.pool.leases import WAITING, Lease
+from swelab.pool.membership import drain, join, leave
+from swelab.pool.pool import Pool
+from swelab.pool.prometheus import Figures
+from swelab.pool.server_http import Guard, answering, described, guarded, json_answer, read_json
+from swelab.pool.status_page import page
+from swelab.records import Record
+from swelab.sandbox.protocol import SandboxLost
+from swelab.sandbox.remote_protocol import LATE_SECONDS, Refused
+
+_ACTS = request_schemas.acts("lease_id")
+_BODIES = {"put": FILE_BYTES, "fill": TREE_BYTES}
+_FILE_SECONDS = 620.0
+_WAIT_SECONDS = 3600.0
+_GRACE_SECONDS = 2.0
+
+
+def pool_app(pool: Pool, token: str, node_token: str) -> Guard:
+    """The server of a pool. Callers show `token`; who changes its nodes, the nodes' own."""
+    server = _Server(pool)
+    figures = server.figures = Figures("pool", server.gauges)
+    posts: dict[str, Callable[[Request], Awaitable[Response]]] = {
+        "/allocate": server.allocate,
+        "/cancel": server.cancel,
+        "/heartbeat": server.heartbeat,
+        "/close": server.close,
+        "/nodes/join": server.join,
+        "/nodes/drain": server.drain,
+        "/nodes/leave": server.leave,
+        **{f"/{verb}": server.act(verb) for verb in _ACTS if verb != "destroy"},
+    }
+    gets = {"/": server.page, "/metrics": figures.page}
+    routes = [Route(path, answering(_for(path, each)), methods=["POST"]) for path, each in posts.items()]
+    routes += [Route(path, answering(each), methods=["GET"]) for path, each in gets.items()]
+    both = {"/healthz": server.healthz, "/status": server.status}
+    routes += [Route(path, answering(each), methods=["GET", "POST"]) for path, each in both.items()]
+    return guarded(routes, server.living, {"caller": token, "keeper": node_token}, figures.seen)
+
+
+def _for(
+    path: str, endpoint: Callable[[Request], Awaitable[Response]]
+) -> Callable[[Request], Awaitable[Response]]:
+    role = "keeper" if path.startswith("/nodes/") else "caller"
+
+    async def checked(request: Request) -> Response:
+        if role not in request.scope["roles"]:
+            raise Refused(f"this needs the token of a {role}")
+        return await endpoint(request)
+
+    return checked
+
+
+class _Server:
+    figures: Figures
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+
+    @asynccontextmanager
+    async def living(self, app: Starlette) -> AsyncIterator[None]:
+        self.pool.start()
+        yield
+        await self.pool.stop()
+
+    def gauges(self) -> dict[str, float]:
+        pool = self.pool
+        states = [lease.state for lease in pool.leases.values()]
+        found: dict[str, float] = {f"leases/state={state}": states.count(state) for state in set(states)}
+        found |= {f"lease_events_total/event={name}": count for name, count in pool.counts.items()}
+        for url, node in pool.nodes.items():
+            found[f"node_up/node={url}"] = node.room.healthy
+            found[f"node_leases/node={url}"] = len(pool.placed(url))
+            found[f"node_places/node={url}"] = node.room.most_places
+        return found | {"waiting": states.count(WAITING), "nodes": len(pool.nodes)}
+
+    # -- what is told
+
+    async def healthz(self, request: Request) -> Response:
+        healthy = sum(node.room.healthy for node in self.pool.nodes.values())
+        return json_answer(nodes=len(self.pool.nodes), healthy_nodes=healthy)
+
+    async def status(self, request: Request) -> Response:
+        return json_answer(pool=self._status())
+
+    def _status(self) -> Record:
+        pool = self.pool
+        nodes = [
+            {
+                "url": url,
+                "active_containers": len(pool.placed(url)) + node.room.foreign_places,
+                "max_containers": node.room.most_places,
+                "healthy": node.room.healthy,
+                "draining": node.room.draining,
+                "silent_seconds": round(node.silent_seconds(), 1),
+            }
+            for url, node in pool.nodes.items()
+        ]
+        waiting = sum(lease.state == WAITING for lease in pool.leases.values())
+        return {"total_leases": len(pool.leases) - waiting, "waiting": waiting, "nodes": nodes, **pool.counts}
+
+    async def page(self, request: Request) -> Response:
+        now = time.monotonic()
+        leases = [
+            {
+                "lease": lease.id[-8:],
+                "run": lease.run,
+                "instance": lease.asked.get("instance_id", ""),
+                "image": lease.asked.get("image", ""),
+                "state": lease.state,
+                "node": lease.node,
+                "age_seconds": round(now - lease.since),
+            }
+            for lease in self.pool.leases.values()
+        ]
+        headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+        return HTMLResponse(page(self._status(), leases), headers=headers)
+
+    # -- leases
+
+    async def allocate(self, request: Request) -> Response:
+        asked = await read_json(request, request_schemas.ALLOCATE)
+        asked.pop("timeout", None)
+        asked.setdefault("request_id", secrets.token_hex(16))
+        if not asked.get("image") and not asked.get("tree"):
+            raise ValueError("a sandbox needs a tree or an image")
+        gone = asyncio.ensure_future(_gone(request))
+        began = time.monotonic()
+        try:
+            lease = await self.pool.allocate(asked, asked.get("deadline_seconds", _WAIT_SECONDS), gone)
+        finally:
+            gone.cancel()
+        self.figures.waited.observe(time.monotonic() - began)
+        return json_answer(**lease.answer(self.pool.limits.ttl_seconds))
+
+    async def cancel(self, request: Request) -> Response:
+        asked = await read_json(request, request_schemas.CANCEL)
+        return json_answer(found=self.pool.cancel(asked["request_id"]))
+
+    async def heartbeat(self, request: Request) -> Response:
+        asked = await read_json(request, request_schemas.HEARTBEAT)
+        if "lease_id" in asked:
+            self.pool.renew(self.pool.find(asked["lease_id"]))
+        lost = {}
+        for lease_id in asked.get("lease_ids", ()):
+            try:
+                self.pool.renew(self.pool.find(lease_id))
+            except Exception as error:
+                lost[lease_id] = str(error)
+        return json_answer(lost=lost)
+
+    async def close(self, request: Request) -> Response:
+        asked = await read_json(request, _ACTS["destroy"])
+        return json_answer(found=await self.pool.close(asked["lease_id"]))
+
+    def act(self, verb: str) -> Callable[[Request], Awaitable[Response]]:
+        """The endpoint that passes `verb` on to the sandbox's node."""
+
+        async def forwarded(request: Request) -> Response:
+            if verb in _BODIES:
+                asked = described(request, _ACTS[verb])
+            else:
+                asked = await read_json(request, _ACTS[verb])
+            lease = self.pool.find(asked.pop("lease_id"))
+            seconds = _seconds(verb, lease, asked)
+            self.pool.renew(lease, 0.0 if lease.beats else seconds)
+            asked["container_id"] = lease.container
+            link = self.pool.nodes[lease.node].link
+            most = _BODIES.get(verb, 0)
+            sent = link.forward(f"/container/{verb}", asked, request, most, seconds + 2 * LATE_SECONDS)
+            return await _unless_over(lease, sent)
+
+        return forwarded
+
+    # -- nodes
+
+    async def join(self, request: Request) -> Response:
+        asked = await read_json(request, request_schemas.NODE)
+        await join(self.pool, asked["url"])
+        return json_answer()
+
+    async def drain(self, request: Request) -> Response:
+        asked = await read_json(request, request_schemas.NODE)
+        return json_answer(leases=drain(self.pool, asked["url"]))
+
+    async def leave(self, request: Request) -> Response:
+        asked = await read_json(request, request_schemas.LEAVE)
+        await leave(self.pool, asked["url"], asked.get("force", False))
+        return json_answer()
+
+
+def _seconds(verb: str, lease: Lease, asked: Record) -> float:
+    if verb == "exec":
+        return float(request_schemas.limits_of(asked, lease.limits).wall_seconds)
+    return float(asked.get("timeout", 3600)) + 120 if verb == "evaluate" else _FILE_SECONDS
+
+
+async def _unless_over(lease: Lease, sent: Coroutine[Any, Any, Response]) -> Response:
+    """The answer; a host that is silent for too long is not waited for. Raises SandboxLost."""
+    sending, over = asyncio.ensure_future(sent), asyncio.ensure_future(lease.over.wait())
+    try:
+        await asyncio.wait({sending, over}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({sending}, timeout=_GRACE_SECONDS)  # perhaps it has just been told there
+        if not sending.done():
+            raise SandboxLost(lease.reason or "the sandbox was closed while a command ran")
+        return sending.result()
+    finally:
+        sending.cancel()
+        over.cancel()
+
+
+async def _gone(request: Request) -> Any:
+    while (await request.receive())["type"] != "http.disconnect":
+        continue

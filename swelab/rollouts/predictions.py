@@ -1,0 +1,144 @@
+"""Predictions in the SWE-bench format: what was submitted for each instance."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from swelab.files.json_streams import Spool, Wanted, object_items
+from swelab.records import InputError, Record, check, check_text, decoder, read_json, read_jsonl, read_text
+
+
+def load_predictions(path: str | Path, wanted: Wanted | None = None) -> dict[str, Record]:
+    """Predictions by instance id, from a JSON object, a JSON list or JSON Lines.
+
+    Each prediction is {"instance_id", "model_name_or_path", "model_patch": str | None}. With `wanted`, only
+    those whose id is wanted; of an object the others are not held. Raises InputError on a malformed
+    prediction or one instance predicted twice.
+    """
+    return {row["instance_id"]: row for row in read_predictions(path, wanted)}
+
+
+def read_predictions(path: str | Path, wanted: Wanted | None = None) -> Iterator[Record]:
+    """Predictions one at a time, as `load_predictions`; lists and JSON Lines are held while they are read."""
+    seen: set[str] = set()
+    for number, row in enumerate(_rows(path, wanted)):
+        check(row, "prediction", f"{path}, prediction {number}")
+        name = row["instance_id"]
+        check_text(row, f"{path}, prediction {number}")
+        if name in seen:
+            raise InputError(f"{name} is predicted twice", path, "one prediction each")
+        seen.add(name)
+        if wanted is None or wanted(name):
+            yield row
+
+
+def _rows(path: str | Path, wanted: Wanted | None) -> Iterator[Any]:
+    if not _one_key_a_line(path):
+        yield from _held(path)
+        return
+    for key, row in object_items(path, wanted):
+        if isinstance(row, dict) and row.get("instance_id", key) != key:
+            raise InputError(f"key {key} holds the prediction of {row['instance_id']}", path)
+        yield {"instance_id": key, **row} if isinstance(row, dict) else row
+
+
+def _one_key_a_line(path: str | Path) -> bool:
+    """Whether a file is an object of predictions with its first line to itself, as ours are."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.readline(16).strip() == b"{" and not stream.readline(64).lstrip().startswith(
+                b'"instance_id"'
+            )
+    except OSError:
+        return False
+
+
+def _held(path: str | Path) -> list[Any]:
+    text = read_text(path)
+    if not text.strip():
+        raise InputError("the file is empty", path, "predictions; {} where there are none")
+    try:
+        content: Any = decoder.decode(text)
+    except (ValueError, RecursionError):
+        content = list(read_jsonl(path))
+    if isinstance(content, dict) and "instance_id" not in content:
+        for key, row in content.items():
+            if isinstance(row, dict) and row.get("instance_id", key) != key:
+                raise InputError(f"key {key} holds the prediction of {row['instance_id']}", path)
+        return [{"instance_id": key, **row} if isinstance(row, dict) else row for key, row in content.items()]
+    return content if isinstance(content, list) else [content]
+
+
+def collect(
+    trajectories: Iterable[tuple[str | Path, Record]], names: Iterable[str], spool: Spool
+) -> Iterator[tuple[str, Record]]:
+    """(instance id, prediction) of each of `names` in their order, from trajectories in any order.
+
+    `spool` is an empty one: patches wait there. Raises InputError when an instance has two trajectories, a
+    name none, or a trajectory no name.
+    """
+    found: dict[str, int] = {}
+    for path, row in trajectories:
+        if row["instance_id"] in found:
+            raise InputError(f"{row['instance_id']} has two trajectories", path)
+        prediction = {
+            "instance_id": row["instance_id"],
+            "model_name_or_path": row["policy"],
+            "model_patch": row["model_patch"],
+            "outcome": row["outcome"],
+        }
+        if "sample" in row:
+            prediction["sample"] = row["sample"]
+        found[row["instance_id"]] = spool.add(prediction)
+    order = list(names)
+    missing = [name for name in order if name not in found]
+    if missing or len(found) != len(order):
+        strangers = sorted(found.keys() - set(order))
+        what = f"{len(missing)} tasks without a trajectory{_some(missing)}, "
+        what += f"{len(strangers)} of no task{_some(strangers)}"
+        raise InputError(what, expected="one trajectory a task")
+    for name in order:
+        yield name, spool.get(found[name])
+
+
+def _some(names: list[str]) -> str:
+    """The first of some names, in brackets."""
+    return f" ({', '.join(names[:5])}{', ...' if len(names) > 5 else ''})" if names else ""
+
+
+def merge_folders(folders: Sequence[Path], wanted: Iterable[str] | None = None) -> dict[str, Record]:
+    """Predictions that SWE-agent left below `folders` (`<id>/<id>.pred`), by instance id, sorted.
+
+    Complete, or not at all: raises InputError that names instances which are predicted twice, have a
+    trajectory but no prediction, are not among `wanted` or are lacking of them, and files of another shape.
+    """
+    found: dict[str, Path] = {}
+    twice, begun = set(), set()
+    for folder in folders:
+        if not folder.is_dir():
+            raise InputError("no such folder", folder, "a folder of SWE-agent's trajectories")
+        for path in sorted(folder.rglob("*.pred")):
+            twice |= {path.stem} & found.keys()
+            found[path.stem] = path
+        begun |= {path.stem for path in folder.rglob("*.traj")}
+    names = found.keys() if wanted is None else set(wanted)
+    faults = {
+        "predicted more than once": sorted(twice),
+        "without a prediction": sorted((begun | names) - found.keys()),
+        "not of the tasks": sorted(found.keys() - names),
+    }
+    told = [f"{len(ids)} {what}{_some(ids)}" for what, ids in faults.items() if ids]
+    if told or not found:
+        where = ", ".join(map(str, folders))
+        raise InputError("; ".join(told) or "holds no prediction", where, "one <id>.pred an instance")
+    return {name: _prediction(found[name]) for name in sorted(found)}
+
+
+def _prediction(path: Path) -> Record:
+    """One `.pred`; a patch that is null becomes '', as in SWE-agent's own merge."""
+    row = read_json(path)
+    check(row, "prediction", path)
+    check_text(row, path)
+    if row["instance_id"] != path.stem:
+        raise InputError(f"it is of {row['instance_id']}", path, "the instance that it is named after")
+    return row | {"model_patch": row["model_patch"] or ""}

@@ -1,0 +1,83 @@
+"""Published sets of trajectories in rows, unpacked into a folder of recordings, one row at a time.
+
+A row is what swesmith's collect_trajs writes and SWE-bench/SWE-smith-trajectories holds: `messages` (a
+list, or its JSON as text), `instance_id`, `patch`, and perhaps `resolved`, `traj_id`, `model`.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from swelab.files.dataset_files import FORMATS, published_files, read_rows
+from swelab.records import InputError, Record, write_bytes
+from swelab.rollouts.trajectory_files import ROW
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
+"""An instance id that may be a file's name."""
+AT_ONCE = 32
+"""Rows held of a file: they are of hundreds of kilobytes."""
+
+
+def unpack(policy: Record, downloads: Path, output: Path) -> Record:
+    """Writes `<n>/<id>/<id>.row.json` of the n-th row of each instance to the folder `output`.
+
+    At most `samples` of an instance, as the file orders them. Returns the counts. Raises InputError (no
+    file, one of another kind, no row that is a trajectory), HubError.
+    """
+    taken: Counter[str] = Counter()
+    dropped: Counter[str] = Counter()
+    rows, most = 0, policy.get("samples", 1)
+    for row in _rows(policy, downloads):
+        rows += 1
+        reason = _unfit(row, policy["resolved_only"])
+        if not reason and taken[row["instance_id"]] >= most:
+            reason = "over_samples"
+        if reason:
+            dropped[reason] += 1
+            continue
+        name = row["instance_id"]
+        place = output / str(taken[name]) / name / f"{name}{ROW}"
+        taken[name] += 1
+        write_bytes(place, json.dumps(row, ensure_ascii=True).encode(), durable=False)
+    if not taken:
+        where = policy.get("path") or policy["dataset"]
+        raise InputError(f"none of its {rows} rows is a trajectory ({dict(dropped)})", where)
+    reasons = dict(sorted(dropped.items()))
+    return {"rows": rows, "instances": len(taken), "trajectories": taken.total(), "dropped": reasons}
+
+
+def _unfit(row: Any, resolved_only: bool) -> str:
+    """Why a row is no trajectory that is wanted, or ''. Messages that are JSON as text become a list."""
+    name = row.get("instance_id") if isinstance(row, dict) else None
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        return "no_instance_id"
+    if resolved_only and row.get("resolved") is not True:
+        return "not_resolved"
+    if not isinstance(row.get("patch"), str | None):
+        return "patch_of_another_kind"
+    if isinstance(row.get("messages"), str):
+        try:
+            row["messages"] = json.loads(row["messages"])
+        except (ValueError, RecursionError):
+            return "messages_are_no_json"
+    messages = row.get("messages")
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        return "no_list_of_messages"
+    return "" if any(message.get("role") == "assistant" for message in messages) else "no_turn_of_the_policy"
+
+
+def _rows(policy: Record, downloads: Path) -> Iterator[Any]:
+    if policy.get("dataset"):
+        files = published_files(policy, downloads)
+    else:
+        path = Path(policy["path"])
+        files = (
+            sorted(each for each in path.rglob("*") if each.suffix in FORMATS) if path.is_dir() else [path]
+        )
+        if not files:
+            raise InputError("holds no rows", path, f"files that end in {', '.join(FORMATS)}")
+    for file in files:
+        yield from read_rows(file, AT_ONCE)

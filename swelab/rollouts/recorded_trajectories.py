@@ -1,0 +1,250 @@
+"""Trajectories that another program has recorded, as records of ours, one file at a time.
+
+SWE-agent leaves `<run>/<id>/<id>.traj` beside a `.pred` and perhaps a `.patch`; mini-swe-agent leaves
+`<run>/<id>/<id>.traj.json`. Both are found at any depth of a folder, so that a whole
+`trajectories/<user>/<run>/` can be named. `<id>/<id>.row.json` is a row of a published set.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from swelab.records import Record, sha256_file, shorten
+from swelab.rollouts.trajectory_files import MINI, ROW, SWE_AGENT, Broken, read_parts
+
+MINI_1, MINI_2 = "mini-swe-agent-1", "mini-swe-agent-1.1"
+SWE_AGENT_OUTCOMES = {
+    "submitted": "submitted",
+    "exit_forfeit": "submitted",
+    "exit_command": "submitted",
+    "exit_cost": "cost_limit",
+    "exit_context": "context_limit",
+    "exit_format": "malformed",
+    "exit_total_execution_time": "time_limit",
+    "exit_command_timeout": "time_limit",
+    "exit_api": "model_lost",
+    "exit_environment_error": "sandbox_lost",
+    "exit_error": "sandbox_lost",
+}
+"""Forfeiting is a way to end the run with what is there, as submitting is."""
+MINI_OUTCOMES = {
+    "Submitted": "submitted",
+    "LimitsExceeded": "step_limit",
+    "TimeExceeded": "time_limit",
+    "RepeatedFormatError": "malformed",
+    "ContextWindowExceededError": "context_limit",
+    "CalledProcessError": "sandbox_lost",
+    "TimeoutExpired": "sandbox_lost",
+}
+ROLES = {"system", "user", "assistant", "tool", "exit"}
+_OVERFLOW = re.compile(r"context (length|window)|longer than the model", re.I)
+KINDS = (("thought", str), ("action", str), ("tool_call_id", str), ("extra", dict))
+_AUTOSUBMITTED = re.compile(r"submitted \((\w+)\)")
+
+
+def read_recording(path: Path) -> Record:
+    """One trajectory file as a trajectory record without policy, subset and key. Raises Broken."""
+    try:
+        if path.name.endswith(ROW):
+            record = _row(path, json.loads(path.read_bytes()))
+        else:
+            record = (_mini if path.name.endswith(MINI) else _swe_agent)(path, read_parts(path))
+        for number, message in enumerate(record["messages"]):
+            if fault := _strange(message):
+                raise Broken(f"message of another shape: message {number} has {fault}")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Broken(f"cannot be read: {shorten(str(error))}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+        raise Broken(f"of another shape: {type(error).__name__} {shorten(str(error), 80)}") from None
+    return record
+
+
+def _swe_agent(path: Path, parts: Record) -> Record:
+    name, info = path.name.removesuffix(SWE_AGENT), parts.get("info") or {}
+    if "history" not in parts:
+        raise Broken("no history")
+    status = info.get("exit_status")
+    patch, source = _patch(path, name, info)
+    messages = [_message(message) for message in parts["history"]]
+    kept = ("exit_status", "model_stats", "swe_agent_version", "swe_agent_hash", "edited_files30")
+    return {
+        "instance_id": name,
+        "outcome": _outcome(status, patch, messages),
+        "model_patch": patch,
+        "messages": messages,
+        "info": {key: info[key] for key in kept if key in info}
+        | {"submission": patch, "patch_from": source, "model": _model_name(parts.get("replay_config"))},
+        "trajectory_format": "swe-agent",
+    }
+
+
+def _row(path: Path, row: Record) -> Record:
+    """A row of a published set. How the run ended is not in it, nor, as a rule, the last submit."""
+    name = path.name.removesuffix(ROW)
+    if row["instance_id"] != name:
+        raise Broken(f"of another instance: it is of {row['instance_id']}")
+    patch, spoken = _text(row.get("patch")), [m for m in row["messages"] if m["role"] == "assistant"]
+    structured = any(message.get(key) for message in spoken for key in ("tool_calls", "action"))
+    info = {
+        "exit_status": "published",
+        "submission": patch,
+        "patch_from": "row",
+        "model": row.get("model") or "",
+    }
+    return {
+        "instance_id": name,
+        "outcome": "submitted",
+        "model_patch": patch,
+        "messages": [_message(message) for message in row["messages"]],
+        "info": info | {key: row[key] for key in ("traj_id", "resolved") if key in row},
+        "trajectory_format": "swe-agent" if structured else "swe-agent-text",
+    }
+
+
+def _outcome(status: Any, patch: str, messages: list[Record]) -> str:
+    """A limit that made SWE-agent submit what was there stays that limit; a lost service does not.
+
+    A server's refusal of a context that is full is any error to SWE-agent, where it does not know the words.
+    """
+    by_itself = _AUTOSUBMITTED.fullmatch(status or "")
+    reason = by_itself[1] if by_itself else status
+    outcome = SWE_AGENT_OUTCOMES.get(reason)
+    if outcome is None:
+        raise Broken(f"unfinished: exit status {status!r}")
+    if reason == "exit_error":
+        said = " ".join(str(message["content"]) for message in messages if message["role"] == "exit")
+        outcome = "context_limit" if _OVERFLOW.search(said) else outcome
+        outcome = "model_lost" if outcome.endswith("_lost") and "litellm." in said else outcome
+    return "submitted" if by_itself and patch and outcome.endswith("_lost") else outcome
+
+
+def _patch(path: Path, name: str, info: Record) -> tuple[str, str]:
+    """The prediction and where it was read: `.patch` may be another instance's, `.pred` never is."""
+    prediction, patch = path.with_name(f"{name}.pred"), path.with_name(f"{name}.patch")
+    if prediction.is_file():
+        found = json.loads(prediction.read_bytes())
+        if found.get("instance_id", name) != name:
+            raise Broken(f"of another instance: its .pred is of {found['instance_id']}")
+        return _text(found.get("model_patch")), "pred"
+    if patch.is_file():
+        return patch.read_bytes().decode("utf-8", "surrogateescape"), "patch"
+    return _text(info.get("submission")), "submission"
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str | None):
+        raise Broken(f"patch of another kind: its patch is a {type(value).__name__}")
+    return value or ""
+
+
+def _model_name(replay: Any) -> str:
+    try:
+        settings = json.loads(replay) if isinstance(replay, str) else replay
+        return str(settings["agent"]["model"]["name"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _message(message: Record) -> Record:
+    """One entry of SWE-agent's history. An "Exit due to ..." is the program's word, not the model's."""
+    role, content = message["role"], _content(message.get("content"))
+    if role == "assistant" and isinstance(content, str) and content.startswith("Exit due to "):
+        return {"role": "exit", "content": content}
+    found = {"role": role, "content": content}
+    for name in ("thought", "action", "tool_calls"):
+        if value := message.get(name):
+            found[name] = value
+    extra: Record = {}
+    action = message.get("action")
+    if role == "assistant" and isinstance(action, str) and action.strip():
+        extra["actions"] = [{"command": action}]
+    if message.get("is_demo") or message.get("message_type") == "demonstration":
+        extra["demonstration"] = True
+    if role == "tool":
+        found["tool_call_id"] = (message.get("tool_call_ids") or [""])[0]
+    return found | ({"extra": extra} if extra else {})
+
+
+def _strange(message: Record) -> str:
+    """What of a message is not as later stages read it, or ''."""
+    if message["role"] not in ROLES:
+        return f"the role {shorten(str(message['role']), 40)}"
+    for name, kind in KINDS:
+        if (value := message.get(name)) is not None and not isinstance(value, kind):
+            return f"a {name} that is a {type(value).__name__}"
+    calls = message.get("tool_calls")
+    if not calls:
+        return ""
+    functions = [call.get("function") if isinstance(call, dict) else None for call in calls]
+    known = (str, type(None))
+    if not isinstance(calls, list) or not all(
+        isinstance(found, dict)
+        and isinstance(found.get("name"), str)
+        and isinstance(found.get("arguments"), known)
+        for found in functions
+    ):
+        return "tool_calls of another shape"
+    return ""
+
+
+def _content(content: Any) -> Any:
+    """Text of a content given in parts; what is not text alone stays as it is."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(isinstance(part, dict) and "text" in part for part in content):
+        return "".join(part["text"] for part in content)
+    return "" if content is None else content
+
+
+def _mini(path: Path, parts: Record) -> Record:
+    name, info, messages = path.name.removesuffix(MINI), parts["info"], list(parts["messages"])
+    if parts.get("instance_id", name) != name:
+        raise Broken(f"of another instance: it is of {parts['instance_id']}")
+    version = parts.get("trajectory_format") or MINI_1
+    if version not in (MINI_1, MINI_2):
+        raise Broken(f"unknown format: trajectory format {version!r}")
+    if version == MINI_1 and messages and messages[-1]["role"] == "user":
+        messages[-1] = messages[-1] | {"role": "exit"}  # version 1 puts the submission there
+    status = info.get("exit_status")
+    if not status:
+        raise Broken("unfinished: no exit status")
+    for message in messages:
+        message.get("extra", {}).pop("traceback", None)
+    return {
+        "instance_id": name,
+        "outcome": MINI_OUTCOMES.get(status, "model_lost"),
+        "model_patch": _text(info.get("submission")) if status == "Submitted" else "",
+        "messages": messages,
+        "info": info,
+        "trajectory_format": version,
+    }
+
+
+def import_recordings(mine: list[str], found: dict[str, list[Path]]) -> Iterator[tuple[Record, str]]:
+    """A trajectory record (without policy and subset) of each instance in `mine`, and why it is refused.
+
+    A task that was not recorded, or not usably, has the outcome not_recorded and the reason in its info.
+    """
+    for name in mine:
+        paths = found.get(name, [])
+        try:
+            if not paths:
+                raise Broken("not recorded")
+            if len(set(map(sha256_file, paths[1:] and paths))) > 1:
+                raise Broken(f"recorded {len(paths)} times: {', '.join(map(str, paths))}")
+            yield read_recording(paths[0]) | {"key": sha256_file(paths[0])}, ""
+        except Broken as fault:
+            yield _not_recorded(name, str(fault)), f"{paths[0]}: {fault}" if paths else ""
+
+
+def _not_recorded(name: str, reason: str) -> Record:
+    return {
+        "instance_id": name,
+        "outcome": "not_recorded",
+        "model_patch": "",
+        "messages": [],
+        "info": {"exit_status": "NotRecorded", "submission": "", "reason": reason},
+        "trajectory_format": MINI_2,
+    }

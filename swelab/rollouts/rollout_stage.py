@@ -1,0 +1,253 @@
+"""The rollout stage: a policy on a shard of tasks, each in a sandbox of its own."""
+
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from swelab.agents.mini import LOST, PAUSED, run_rollout
+from swelab.configs.experiment import key_variables, rollout_slice, service_of
+from swelab.jobs.journal import Journal
+from swelab.jobs.losses import Losses
+from swelab.jobs.shards import belongs_to, in_shard, run_shard, sample_of
+from swelab.models import BudgetSpent
+from swelab.models.billing.paid_turns import PaidRun
+from swelab.models.policy import ModelFor, open_policy, weights_digest
+from swelab.records import InputError, Record, digest
+from swelab.rollouts.recorded_trajectories import import_recordings
+from swelab.rollouts.trajectory_files import one_run, recordings
+from swelab.sandbox import Backend, Image, Limits, SandboxError, open_backend
+from swelab.tasks.checkout import RepoStore, git, scratch_folder
+from swelab.tasks.image_history import HistoryRefused, prepare
+from swelab.tasks.task_images import task_images
+
+EXIT_STATUS = {"sandbox_lost": "SandboxLost", "budget_spent": "BudgetSpent"}
+
+
+def rollout_key(task: Record, policy: Record, scaffold: Record, weights: str, repo: str) -> str:
+    """Hash of all that a rollout depends on."""
+    return digest([task, rollout_slice(policy), scaffold, weights, repo])
+
+
+def roll_out(
+    tasks: list[Record],
+    *,
+    policy_name: str,
+    policy: Record,
+    scaffold: Record,
+    subset: str,
+    shard: str,
+    repos_dir: Path,
+    progress: Path,
+    workers: int,
+    images_path: Path | None = None,
+) -> Iterator[Record]:
+    """Trajectory records of the tasks in `shard`, in their order. A model server runs only for work left.
+
+    images_path: record of the images that tasks without a repository archive run in. What a hosted model is
+    paid is kept beside the journal `progress`, in `paid/`. Raises InputError (bad tasks, weights, archives,
+    images missing or telling answers), BackendMissing, ServingError; ShardLost (more rollouts were lost than
+    the policy's `max_lost`); BudgetSpent, at the latest after the last record.
+    """
+    images = task_images(mine := in_shard(tasks, shard), images_path)
+    backend = open_backend()
+    with Journal(progress) as journal, scratch_folder() as scratch:
+        store = RepoStore(repos_dir, scratch / "repos")
+        weights = weights_digest(policy)
+        folders = (repos_dir.absolute(), progress.absolute().parent / "paid")
+        place = RolloutPlace(policy_name, policy, scaffold, subset, weights, images, *folders)
+        keyed = [(place.key(task, store), task) for task in mine]
+        paid = place.paid(store)
+
+        @contextmanager
+        def open_work() -> Iterator[Callable[[Record], Record]]:
+            log = progress.with_suffix(".server.log")
+            with open_policy(policy, policy_name, scaffold, log, paid) as model_for:
+                yield place.work(model_for, store, backend, scratch)
+
+        rows = run_shard(
+            keyed,
+            open_work,
+            journal,
+            workers=workers,
+            label=f"rollout {policy_name} {subset}",
+            is_lost=place.is_lost,
+            is_good=lambda record: record["outcome"] == "submitted",
+            place=place,
+            is_paused=place.is_paused,
+            losses=rollout_losses(policy, policy_name),
+        )
+        yield from final(keyed, rows, place, paid)
+
+
+def final(
+    keyed: list[tuple[str, Record]], rows: Iterator[Record], place: "RolloutPlace", paid: PaidRun
+) -> Iterator[Record]:
+    """The same records. Forgets the paid turns of rollouts that are over.
+
+    Raises BudgetSpent after the last, when some wait for a higher budget.
+    """
+    reasons = []
+    for (key, _), row in zip(keyed, rows, strict=True):
+        if place.is_paused(row):
+            reasons.append(row["info"]["reason"])
+        elif not place.is_lost(row):
+            paid.discard(key)
+        yield row
+    if reasons:
+        raise out_of_budget(reasons[0], len(reasons), len(keyed), place.policy_name, "paid")
+
+
+def rollout_losses(policy: Record, name: str) -> Losses:
+    """What a shard of a policy's rollouts may lose, and the words for it: which service, and what it said."""
+
+    def told(record: Record) -> str:
+        where = f" at {service_of(policy)}" if record["outcome"] == "model_lost" else ""
+        return f"{record['outcome']}{where}: {record['info'].get('reason') or 'no reason given'}"
+
+    return Losses(policy.get("max_lost", 0), told, name, "rollouts")
+
+
+def out_of_budget(reason: str, left: int, total: int, policy: str, kept: str) -> BudgetSpent:
+    """What ends a shard of which so many rollouts wait for a higher budget; kept: what is not done again."""
+    return BudgetSpent(
+        f"{reason}; {left} of {total} rollouts of this shard are left: raise budget_dollars"
+        f" of policy {policy} and run the same command; what is {kept} is kept"
+    )
+
+
+@dataclass(frozen=True)
+class RolloutPlace:
+    """Rollouts of one policy on a subset, wherever they run; see `ray_workers.Place`."""
+
+    policy_name: str
+    policy: Record
+    scaffold: Record
+    subset: str
+    weights: str
+    images: Mapping[str, Image]
+    repos_dir: Path
+    paid_folder: Path
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variables that hold the policy's keys."""
+        return tuple(key_variables(self.policy))
+
+    def key(self, task: Record, store: RepoStore) -> str:
+        """Key of a task's rollout. Raises InputError (no such archive)."""
+        image = self.images.get(task["instance_id"])
+        place = image.digest if image else store.digest(task)
+        return rollout_key(task, self.policy, self.scaffold, self.weights, place)
+
+    def paid(self, store: RepoStore) -> PaidRun:
+        """What is kept of payments for the policy."""
+        return PaidRun(self.paid_folder, lambda task: self.key(task, store))
+
+    def work(
+        self, model_for: ModelFor, store: RepoStore, backend: Backend, scratch: Path
+    ) -> Callable[[Record], Record]:
+        """The function from a task to its trajectory."""
+        return lambda task: {
+            **attempt(task, model_for, store, backend, self.scaffold, scratch, self.images),
+            "policy": self.policy_name,
+            "subset": self.subset,
+        }
+
+    @contextmanager
+    def open(self, count: int) -> Iterator[Callable[[Record], Record]]:
+        """Rollouts in this process alone. Raises InputError (a policy whose server is of another process)."""
+        if self.policy["kind"] == "checkpoint" and not self.policy.get("endpoint"):
+            where = f"policy {self.policy_name}"
+            raise InputError("each host would serve it anew", where, "an endpoint that all hosts reach")
+        with scratch_folder() as scratch:
+            store = RepoStore(self.repos_dir, scratch / "repos")
+            named = (self.policy, self.policy_name, self.scaffold, scratch / "server.log")
+            with open_policy(*named, self.paid(store)) as model_for:
+                yield self.work(model_for, store, open_backend(), scratch)
+
+    def is_lost(self, record: Record) -> bool:
+        """Whether a rollout was lost to its infrastructure."""
+        return record["outcome"] in LOST
+
+    def is_paused(self, record: Record) -> bool:
+        """Whether a rollout waits for a higher budget."""
+        return record["outcome"] in PAUSED
+
+    def lost(self, item: Record, reason: str) -> Record:
+        """The record of a rollout whose hosts were lost."""
+        return lost(item, reason) | {"policy": self.policy_name, "subset": self.subset}
+
+
+def recorded(
+    names: list[str], *, policy_name: str, folder: str, subset: str, shard: str, runs: int = 1
+) -> Iterator[Record]:
+    """Trajectory records of the instances in `shard`, from a folder where they were recorded elsewhere.
+
+    With `runs`, of the run in it that is the shard's sample. Says on standard error what is refused, and
+    why. Raises InputError when no recording is of a task of the subset, and on another number of runs.
+    """
+    found = recordings(folder)
+    if runs > 1:
+        found = one_run(found, folder, runs, sample_of(shard))
+    mine = list(filter(belongs_to(shard), names))
+    others = sorted(found.keys() - set(names))
+    if len(others) == len(found):
+        text = f"none of its {len(found)} trajectories, such as {others[0]}, is of a task of the subset"
+        raise InputError(text, folder, "files named after instances")
+    counts: Counter[str] = Counter()
+    for record, refusal in import_recordings(mine, found):
+        missing = record["outcome"] == "not_recorded"
+        counts["refused" if refusal else "not recorded" if missing else "taken"] += 1
+        if refusal:
+            print(f"refused: {refusal}", file=sys.stderr)
+        yield {**record, "policy": policy_name, "subset": subset}
+    told = ", ".join(f"{count} {what}" for what, count in sorted(counts.items())) or "none"
+    rest = f"; {len(others)} recordings of no task of the subset, such as {others[0]}" if others else ""
+    print(f"{folder}: of {len(mine)} tasks {told}{rest}", file=sys.stderr)
+
+
+def attempt(
+    task: Record,
+    model_for: ModelFor,
+    store: RepoStore,
+    backend: Backend,
+    scaffold: Record,
+    scratch: Path,
+    images: Mapping[str, Image] = MappingProxyType({}),
+) -> Record:
+    """One rollout in a fresh checkout and sandbox. Raises InputError when the task is unusable."""
+    try:
+        model = model_for(task)
+    except BudgetSpent as error:
+        return lost(task, str(error), "budget_spent")
+    limits = Limits(**scaffold["limits"])
+    with closing(model), ExitStack() as stack:
+        try:
+            if image := images.get(task["instance_id"]):
+                sandbox = stack.enter_context(backend.start(None, image=image, limits=limits))
+                base = prepare(sandbox, task)
+            else:
+                tree = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch))) / "tree"
+                store.checkout(task, tree)
+                base = git(tree, "rev-parse", "HEAD").stdout.decode().strip()
+                sandbox = stack.enter_context(backend.start(tree, limits=limits))
+            return run_rollout(task, model, sandbox, base, scaffold)
+        except (SandboxError, HistoryRefused) as error:
+            return lost(task, str(error))
+
+
+def lost(task: Record, reason: str, outcome: str = "sandbox_lost") -> Record:
+    """The record of a rollout that never began: its sandbox did not come up, or its budget was spent."""
+    return {
+        "instance_id": task["instance_id"],
+        "outcome": outcome,
+        "model_patch": "",
+        "messages": [],
+        "info": {"exit_status": EXIT_STATUS[outcome], "submission": "", "reason": reason},
+        "trajectory_format": "mini-swe-agent-1.1",
+    }

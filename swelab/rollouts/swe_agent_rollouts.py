@@ -1,0 +1,213 @@
+"""The rollout stage for a scaffold that is a program of its own: a shard is a batch of SWE-agent's.
+
+What the program finished before a kill is taken from its folder by the next run; what it began is done anew;
+what it lost (a container, the model) is tried again in a further batch, and then counted apart.
+"""
+
+import logging
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from swelab.agents import swe_agent
+from swelab.agents.mini import LOST
+from swelab.agents.swe_agent_program import AgentFailed, hopeless, stopped
+from swelab.console.terminal import Progress
+from swelab.jobs.journal import Journal
+from swelab.jobs.losses import Losses
+from swelab.jobs.shards import in_shard, now
+from swelab.models.policy import weights_digest
+from swelab.records import InputError, Record, read_json, shorten, write_json
+from swelab.rollouts.recorded_trajectories import read_recording
+from swelab.rollouts.rollout_stage import lost, out_of_budget, rollout_key, rollout_losses
+from swelab.rollouts.swe_agent_runner import Runner
+from swelab.rollouts.trajectory_files import Broken
+from swelab.tasks.task_images import task_images
+
+ATTEMPTS = 3
+_log = logging.getLogger(__name__)
+
+
+def roll_out_batch(
+    tasks: list[Record],
+    *,
+    policy_name: str,
+    policy: Record,
+    scaffold: Record,
+    subset: str,
+    shard: str,
+    images_path: Path | None,
+    progress: Path,
+    workers: int,
+) -> Iterator[Record]:
+    """Trajectory records of the tasks in `shard`, in their order, by SWE-agent.
+
+    SWE-agent's files lie beside the journal `progress`, in `<shard>.swe-agent/`. Raises InputError (a policy
+    that is no model, tasks without an image, no program or another version, a refusal by the service),
+    BackendMissing (no engine), ImageMissing, ServingError, AgentFailed (nothing finished), BudgetSpent after
+    what still had room in it, ShardLost (more was lost than the policy's `max_lost`).
+    """
+    if policy["kind"] not in ("hosted", "checkpoint"):
+        what = f"a policy of kind {policy['kind']} with a scaffold of SWE-agent"
+        raise InputError(what, f"policy {policy_name}", "kind hosted or checkpoint")
+    mine, scaffold = in_shard(tasks, shard), swe_agent.with_configuration(scaffold)
+    if ours := [task["instance_id"] for task in mine if task.get("repo_recipe")]:
+        raise InputError("this task has no image of its own", ours[0], "a task of a published set")
+    images, weights = task_images(mine, images_path), weights_digest(policy)
+    keys = {
+        name: rollout_key(task, policy, scaffold, weights, images[name].digest)
+        for name, task in ((task["instance_id"], task) for task in mine)
+    }
+    with Journal(progress) as journal:
+        batch = _Batch(progress.with_suffix(".swe-agent"), keys, journal, len(mine), policy_name, subset)
+        batch.prepare(batch.left(mine))
+        if todo := batch.left(mine):
+            runner = Runner(policy_name, policy, scaffold, images, progress, workers)
+            with runner.opened() as (run, batch.spent):
+                _attempt(run, batch, todo)
+        batch.progress.close()
+        if waiting := batch.left(mine) if batch.spent() else []:
+            raise out_of_budget(batch.spent(), len(waiting), len(mine), policy_name, "finished")
+        batch.check(mine, rollout_losses(policy, policy_name))
+        for task in mine:
+            record = journal.get(keys[task["instance_id"]])
+            yield {name: value for name, value in record.items() if name != "journalled"}
+
+
+def _attempt(
+    run: Callable[[list[Record], Callable[[], None]], None], batch: "_Batch", todo: list[Record]
+) -> None:
+    """Batches of what is left, until nothing is, or ATTEMPTS are over; losses are journalled last.
+
+    `run` works on tasks, and calls what it is given now and then.
+    """
+    fault: AgentFailed | None = None
+    for attempt in range(ATTEMPTS):
+        before, fault = len(todo), None
+        if attempt:
+            batch.prepare(todo)
+        try:
+            run(todo, partial(batch.take, todo, running=True))
+        except AgentFailed as failure:
+            fault = failure
+            _log.warning("%s", failure)
+        finally:
+            batch.take(todo)
+        if reason := stopped(batch.folder):
+            raise InputError(f"SWE-agent broke the batch off: {reason}", batch.folder / "run_batch.log")
+        todo = batch.left(todo)
+        if batch.spent():
+            return
+        if not todo or (fault and len(todo) == before and not batch.reasons):
+            break
+    if fault and todo and len(todo) == before and not batch.reasons:
+        raise fault
+    batch.give_up(todo, str(fault) if fault else "")
+
+
+class _Batch:
+    """A shard's instances: which are finished, and what SWE-agent has left of each in `folder`."""
+
+    def __init__(
+        self, folder: Path, keys: Mapping[str, str], journal: Journal, count: int, policy: str, subset: str
+    ):
+        self.folder, self.keys, self.journal = folder.absolute(), keys, journal
+        self.mark = {"policy": policy, "subset": subset}
+        self.progress = Progress(count, f"rollout {policy} {subset}")
+        self.reasons: dict[str, str] = {}
+        self.spent: Callable[[], str] = lambda: ""
+        finished = [key for key in keys.values() if self._finished(key)]
+        good = sum(journal.get(key)["outcome"] == "submitted" for key in finished)
+        self.progress.skip(len(finished), good)
+        self._kept = self.folder.with_name(f"{self.folder.name}.keys.json")
+
+    def _finished(self, key: str) -> bool:
+        return key in self.journal and self.journal.get(key)["outcome"] not in LOST
+
+    def left(self, tasks: list[Record]) -> list[Record]:
+        """Those of `tasks` that are not finished."""
+        return [task for task in tasks if not self._finished(self.keys[task["instance_id"]])]
+
+    def prepare(self, tasks: list[Record]) -> None:
+        """Takes what an earlier run finished; of what was begun, lost or of other settings nothing stays."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        kept = read_json(self._kept) if self._kept.exists() else {}
+        for task in tasks:
+            name = task["instance_id"]
+            if kept.get(name) != self.keys[name]:
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+        self.take(tasks)
+        for task in self.left(tasks):
+            name = task["instance_id"]
+            for ending in ("traj", "pred", "patch"):
+                (self.folder / name / f"{name}.{ending}").unlink(missing_ok=True)
+        for name in ("run_batch.log", "run_batch_exit_statuses.yaml", "preds.json"):
+            (self.folder / name).unlink(missing_ok=True)
+        write_json(self._kept, kept | {task["instance_id"]: self.keys[task["instance_id"]] for task in tasks})
+
+    def take(self, tasks: list[Record], running: bool = False) -> None:
+        """Journals every one of `tasks` that has ended, and notes why others were lost.
+
+        While SWE-agent is `running`, one has ended when its prediction, which is written last, is there.
+        """
+        for task in self.left(tasks):
+            name = task["instance_id"]
+            path = self.folder / name / f"{name}.traj"
+            try:
+                if not path.exists():
+                    continue
+                record = read_recording(path)
+            except Broken as broken:  # begun; or cut off by a kill
+                self.reasons[name] = str(broken)
+                continue
+            if record["outcome"] in LOST:
+                self.reasons[name] = f"{record['info'].get('exit_status')}: {_last(record)}"
+                if not self.spent() and (why := hopeless(_last(record))):
+                    raise InputError(why, path)
+                continue
+            if running and not path.with_suffix(".pred").exists():
+                continue
+            self.reasons.pop(name, None)
+            self._write(record)
+
+    def give_up(self, tasks: list[Record], why: str) -> None:
+        """Journals `tasks` as lost, each with what was seen of it."""
+        for task in tasks:
+            name = task["instance_id"]
+            path = self.folder / name / f"{name}.traj"
+            try:
+                record = read_recording(path)
+                record["info"].setdefault("reason", self.reasons.get(name) or why)
+            except (Broken, OSError):
+                reason = self.reasons.get(name) or _uncaught(self.folder, name) or why
+                record = lost(task, f"SWE-agent left no finished trajectory: {reason or 'no reason given'}")
+            self._write(record)
+
+    def check(self, tasks: list[Record], losses: Losses) -> None:
+        """Raises ShardLost when more of `tasks`, which are all journalled, are lost than may be."""
+        for task in tasks:
+            record = self.journal.get(self.keys[task["instance_id"]])
+            losses.note(record, record["outcome"] in LOST)
+        losses.check(len(tasks))
+
+    def _write(self, record: Record) -> None:
+        key = self.keys[record["instance_id"]]
+        self.journal.append(record | self.mark | {"key": key, "journalled": now()})
+        self.progress.done(record["outcome"] == "submitted")
+
+
+def _last(record: Record) -> str:
+    """What SWE-agent said as it ended a trajectory."""
+    said = [str(message["content"]) for message in record["messages"] if message["role"] == "exit"]
+    return shorten(said[-1]) if said else "it said nothing"
+
+
+def _uncaught(folder: Path, name: str) -> str:
+    """The last complaint in an instance's log, where it never came to a trajectory; or ''."""
+    try:
+        text = (folder / name / f"{name}.info.log").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    said = [line for line in text.splitlines() if "Error" in line or "REFUSED" in line]
+    return shorten(said[-1]) if said else ""

@@ -1,0 +1,120 @@
+"""Batches of SWE-agent's as they are run: in containers of an engine, with a policy's model to ask."""
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from swelab.agents import swe_agent
+from swelab.agents.swe_agent_program import find_program, run_batch
+from swelab.configs.experiment import key_variables
+from swelab.models import ServingError
+from swelab.models.billing.paid_turns import PaidRun
+from swelab.models.chat.gateway import listed_as, open_gateway
+from swelab.models.chat.open_hosted import open_service
+from swelab.models.policy import open_endpoint
+from swelab.models.serving.server import Endpoint
+from swelab.records import Record, write_json
+from swelab.sandbox import Image
+from swelab.sandbox.container_owner import labels
+from swelab.sandbox.docker_engine import Engine
+from swelab.sandbox.docker_images import find
+from swelab.sandbox.reap import reap
+from swelab.tasks.image_history import start_command, start_files
+
+BATCH = "swelab.batch"
+"""Label of a batch's containers: they are the engine's children, and outlive a program that is killed."""
+Told = Callable[[], str]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """How one policy's batches are run."""
+
+    policy_name: str
+    policy: Record
+    scaffold: Record
+    images: Mapping[str, Image]
+    progress: Path
+    workers: int
+
+    @contextmanager
+    def opened(self) -> Iterator[tuple[Callable[[list[Record], Callable[[], None]], None], Told]]:
+        """A function that runs a batch of tasks, and one that says why the budget has no more room, or ''.
+
+        A checkpoint is served, a hosted model stands behind a gateway, for as long as the block lasts.
+        """
+        program, engine = find_program(), Engine()
+        reap(engine)
+        folder = self.progress.with_suffix(".swe-agent").absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        with self._model() as (served, model, prices, spent):
+            registry = folder.with_name(f"{folder.name}.prices.json")
+            write_json(registry, prices)
+            model["litellm_model_registry"] = str(registry)
+
+            def run(tasks: list[Record], done: Callable[[], None]) -> None:
+                try:
+                    self._run(program, engine, folder, model, served, tasks, done)
+                except ServingError:
+                    if not spent():
+                        raise
+
+            yield run, spent
+
+    @contextmanager
+    def _model(self) -> Iterator[tuple[Endpoint, Record, Record, Told]]:
+        """Where the policy's model answers, what SWE-agent is told, prices, the budget's last word."""
+        if self.policy["kind"] == "hosted":
+            ledger = PaidRun(self.progress.absolute().parent / "paid", str).ledger
+            named = (self.policy, self.policy_name, self.scaffold)
+            with open_service(*named, ledger) as service, open_gateway(service, self.policy_name) as served:
+                model = swe_agent.hosted_model(served, self.policy, self.scaffold)
+                yield served, model, listed_as(service, self.policy_name), lambda: service.spent
+            return
+        log = self.progress.with_suffix(".server.log")
+        with open_endpoint(self.policy, self.policy_name, log) as served:
+            model = swe_agent.served_model(served, self.policy, self.scaffold)
+            yield served, model, swe_agent.prices(served), lambda: ""
+
+    def _run(
+        self,
+        program: str,
+        engine: Engine,
+        folder: Path,
+        model: Record,
+        served: Endpoint,
+        tasks: list[Record],
+        done: Callable[[], None],
+    ) -> None:
+        marks = labels() | {BATCH: secrets.token_hex(8)}
+        instances = []
+        for task in tasks:
+            image = self.images[task["instance_id"]]
+            start = (start_command(task, "{folder}"), start_files(task))
+            found = find(engine, image)["Id"]
+            instances.append(swe_agent.instance(task, found, image.workdir, start, self.scaffold, marks))
+        config = swe_agent.write_run(folder, self.scaffold, model, instances, self.workers)
+        try:
+            run_batch(
+                program,
+                config,
+                folder,
+                secrets={swe_agent.KEY_VARIABLE: served.api_key, "DOCKER_HOST": engine.address},
+                hidden=key_variables(self.policy),
+                stall_seconds=self.scaffold["stall_seconds"],
+                alive=served.alive,
+                done=done,
+                log=folder.with_name(f"{folder.name}.log"),
+            )
+        finally:
+            _clear(engine, marks[BATCH])
+
+
+def _clear(engine: Engine, batch: str) -> None:
+    """Removes the containers that a batch has left."""
+    with engine.asked("listing containers"):
+        found = engine.api.containers(all=True, filters={"label": f"{BATCH}={batch}"})
+    for container in found:
+        engine.remove(container["Id"])

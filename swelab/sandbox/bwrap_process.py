@@ -1,0 +1,241 @@
+"""One bwrap process: started, held at a gate, let go, ended with everything under it.
+
+The gate makes two things sound. The first process of the sandbox says "ready" when all is set up, so a
+failure before that is bwrap's and never the command's. And the caller opens a pidfd of the sandbox's init
+while that is certain to live; its end is the end of every process of the sandbox.
+"""
+
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+
+from swelab.sandbox.protocol import WORKDIR, ExecResult, Limits, SandboxLost
+from swelab.sandbox.resource_limits import process_tree
+
+_START_SECONDS = 30.0
+_END_SECONDS = 10.0
+# stdin is the gate (hence --norc: bash reads ~/.bashrc when its stdin is a socket). "$@" are variables for
+# the command alone: bwrap, setpriv and this shell run before the fence is complete and must not see them.
+_READY = "printf r >&0; IFS= read -rN1 _ || exit 125; "
+_BECOME = (
+    "{{ {limits}; echo 500 >/proc/self/oom_score_adj; }} 2>/dev/null; umask 022; cd {workdir}; unset OLDPWD; "
+    '{ready}c=$1; shift; (($#)) && export -- "$@"; exec -a bash /bin/bash -c "$c" </dev/null'
+)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LONGEST_ARGUMENT = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux
+# U+DC80 to U+DCFF stay: Python's way to carry bytes that are no UTF-8.
+_HALF_PAIR = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+
+
+def gate_command(command: str, extra: Mapping[str, str], limits: Limits) -> list[bytes]:
+    """argv for inside the sandbox: sets resource limits, waits at the gate, becomes `bash -c command`."""
+    settings = f"{process_limits(limits)}; ulimit -u {limits.processes}"
+    return [b"/bin/bash", b"--norc", b"-c", *become_words(command, extra, settings, _READY)]
+
+
+def process_limits(limits: Limits) -> str:
+    """Shell commands that set the limits of each process."""
+    # The CPU limit per process is a backstop: the watcher, which sees all of them, comes first.
+    return (
+        f"ulimit -c 0; ulimit -n 1024; ulimit -v {limits.memory_bytes // 1024}; "
+        f"ulimit -f {limits.file_bytes // 1024}; "
+        f"ulimit -St {limits.cpu_seconds + 1}; ulimit -Ht {limits.cpu_seconds + 2}"
+    )
+
+
+def become_words(command: str, extra: Mapping[str, str], settings: str, ready: str = "") -> list[bytes]:
+    """What follows `bash -c` for a shell that makes `settings` and becomes `bash -c command`."""
+    script = _BECOME.format(limits=settings, workdir=WORKDIR, ready=ready)
+    variables = [as_bytes(f"{name}={value}") for name, value in extra.items()]
+    return [script.encode(), b"bash", as_bytes(command), *variables]
+
+
+def refusal(command: str, extra: Mapping[str, str]) -> str:
+    """What bash would say if it could be given the command, "" if it can. Raises ValueError (extra)."""
+    for name, value in extra.items():
+        if not _VARIABLE.fullmatch(name) or "\0" in value:
+            raise ValueError(f"not an environment variable: {name!r}")
+    if "\0" in command:
+        return "the command holds a NUL byte"
+    return "Argument list too long" if len(as_bytes(command)) > _LONGEST_ARGUMENT else ""
+
+
+def refused(command: str, extra: Mapping[str, str]) -> ExecResult | None:
+    """The result of a command that bash cannot be given, None if it can. Raises ValueError (extra)."""
+    reason = refusal(command, extra)
+    return ExecResult(f"bash: {reason}\n".encode(), 126, False, 0, "", 0.0) if reason else None
+
+
+def as_bytes(text: str) -> bytes:
+    """UTF-8; text of a model may hold half a surrogate pair, which becomes "?"."""
+    return _HALF_PAIR.sub("?", text).encode("utf-8", "surrogateescape")
+
+
+class Launch:
+    """A sandboxed process tree at the gate. Raises SandboxLost when it did not get there.
+
+    `bwrap` is its path after the command that enters the lifeline; `arguments` are bwrap's, `program` its
+    seccomp filter, `command` runs inside.
+    """
+
+    def __init__(
+        self, bwrap: Sequence[str], arguments: list[str], program: bytes, command: Sequence[bytes]
+    ) -> None:
+        self.init = -1  # pidfd of the namespace's init: its end is the end of all
+        self.init_pid = 0
+        self._codes: list[int] = []
+        try:
+            self._spawn(bwrap, arguments, program, command)
+        except OSError as error:
+            raise SandboxLost(f"bwrap could not be started: {error}") from error
+        try:
+            self.bwrap = self._watched(self._process.pid)
+            self._wait_ready()
+        except BaseException as error:
+            self._gate.close()
+            self._process.kill()
+            self._process.wait()
+            self.close()
+            if isinstance(error, OSError):
+                raise SandboxLost(f"bwrap could not be followed: {error}") from error
+            raise
+
+    def _spawn(
+        self, bwrap: Sequence[str], arguments: list[str], program: bytes, command: Sequence[bytes]
+    ) -> None:
+        with ExitStack() as ours, ExitStack() as theirs:
+            self._gate, inner = socket.socketpair()
+            ours.callback(self._gate.close)
+            theirs.callback(inner.close)
+            self.output, output_end = output_pipe(ours, theirs)
+            self._status, status_end = _pipe(ours, theirs)
+            options = _as_file(theirs, b"".join(os.fsencode(argument) + b"\0" for argument in arguments))
+            rules = _as_file(theirs, program)
+            argv = [*bwrap, "--args", str(options), "--json-status-fd", str(status_end)]
+            argv += ["--seccomp", str(rules), "--"] if program else ["--"]
+            self._process = subprocess.Popen(
+                [*map(os.fsencode, argv), *command],
+                stdin=inner.fileno(),
+                stdout=output_end,
+                stderr=output_end,
+                env={},
+                cwd="/",
+                pass_fds=(options, status_end, rules) if program else (options, status_end),
+                start_new_session=True,
+            )
+            self._files = ours.pop_all()
+
+    def _wait_ready(self) -> None:
+        poll = select.poll()  # unlike select(), takes descriptors above 1023
+        poll.register(self._gate, select.POLLIN)
+        poll.register(self.bwrap, select.POLLIN)
+        events = dict(poll.poll(_START_SECONDS * 1000))
+        ready = self._gate.fileno() in events and self._gate.recv(1) == b"r"
+        if not ready:
+            self._process.kill()
+            _wait_readable(self.bwrap)
+            said = self.rest_of_output().decode(errors="replace").strip() or "bwrap ended without a word"
+            raise SandboxLost(said.replace("\n", "; "))
+        # Not asked of bwrap, which tells pids of the namespace that it is in itself.
+        self.init_pid = next(filter(_is_init, process_tree(self._process.pid)), 0)
+        if not self.init_pid:
+            raise SandboxLost("the sandbox ended before its command began")
+        self.init = self._watched(self.init_pid)
+
+    def _watched(self, pid: int) -> int:
+        descriptor = os.pidfd_open(pid)
+        self._files.callback(os.close, descriptor)
+        return descriptor
+
+    def go(self) -> None:
+        """Open the gate: the command starts. Raises SandboxLost when nobody waits there any more."""
+        try:
+            self._gate.send(b"g")
+        except OSError as error:
+            raise SandboxLost(f"the sandbox ended before its command began: {error.strerror}") from error
+
+    def kill(self) -> None:
+        """End everything in the sandbox at once."""
+        _kill(self.init)
+
+    def end(self) -> int | None:
+        """Wait until every process is gone; the command's exit code, None when bwrap did not see it end."""
+        # bwrap may leave before its init; the kernel reports init's end only when the namespace is empty.
+        _kill(self.init)
+        if not (_wait_readable(self.init) and _wait_readable(self.bwrap)):
+            raise SandboxLost("processes of the sandbox did not end when killed")
+        self._process.wait()
+        return self._code()
+
+    def _code(self) -> int | None:
+        statuses = [json.loads(line) for line in _available(self._status).splitlines()]
+        self._codes += [int(status["exit-code"]) for status in statuses if "exit-code" in status]
+        return self._codes[0] if self._codes else None
+
+    def rest_of_output(self) -> bytes:
+        """What lies in the output pipe now; all of it once everything has ended."""
+        return _available(self.output)
+
+    def close(self) -> None:
+        """Give back the file descriptors; everything must have ended."""
+        self._files.close()
+
+
+def _is_init(pid: int) -> bool:
+    """Whether a process is the first of a pid namespace."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as status:
+            return any(line.split()[-1] == b"1" for line in status if line.startswith(b"NSpid:"))
+    except OSError:
+        return False
+
+
+def _kill(pidfd: int) -> None:
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+
+def _wait_readable(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(_END_SECONDS * 1000))
+
+
+def _available(descriptor: int) -> bytes:
+    """Read until the end or until nothing is there: a forked caller may hold the other end open."""
+    os.set_blocking(descriptor, False)
+    parts = []
+    try:
+        while part := os.read(descriptor, 1 << 16):
+            parts.append(part)
+    except BlockingIOError:
+        pass
+    return b"".join(parts)
+
+
+def output_pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
+    """A pipe for what the command writes; `> /dev/stderr` opens it anew, as the user of the sandbox."""
+    read, write = _pipe(ours, theirs)
+    os.fchmod(write, 0o622)
+    return read, write
+
+
+def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
+    read, write = os.pipe2(os.O_CLOEXEC)
+    ours.callback(os.close, read)
+    theirs.callback(os.close, write)
+    return read, write
+
+
+def _as_file(owner: ExitStack, content: bytes) -> int:
+    descriptor = os.memfd_create("swelab", os.MFD_CLOEXEC)
+    owner.callback(os.close, descriptor)
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

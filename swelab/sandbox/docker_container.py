@@ -1,0 +1,163 @@
+"""One container of a docker sandbox: it runs one command at a time."""
+
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from swelab.sandbox.bounded_output import BoundedOutput
+from swelab.sandbox.container_owner import labels
+from swelab.sandbox.docker_engine import Engine
+from swelab.sandbox.docker_images import NEUTRAL, UID, Prepared
+from swelab.sandbox.docker_protocol import Answer, Disconnected, Overdue, Talk
+from swelab.sandbox.protocol import WORKDIR, EngineDown, Limits, SandboxLost
+from swelab.sandbox.rootfs import HOME
+
+FOLDERS = (WORKDIR, "/tmp", HOME)
+_SCRIPT = Path(__file__).with_name("docker_init.sh").read_text()
+_LANE = "swelab.lane"
+_OWN_PROCESSES = 4  # of docker_init.sh, beside the command's
+_LATE_SECONDS = 15.0
+
+
+class Lane:
+    """Started when made. Raises SandboxLost, ImageMissing, OSError."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        image: Prepared,
+        profile: str,
+        limits: Limits,
+        volumes: dict[str, str],
+        start: str = "",
+    ) -> None:
+        """`volumes`: folder -> name of a volume of another lane that it shares; none for the first lane.
+
+        start: the folder that its first command starts in; see docker_init.sh.
+        """
+        self.engine = engine
+        self._memory, self._processes = _memory(limits), limits.processes
+        self._files = _memory(limits) - limits.memory_bytes
+        self._name = secrets.token_hex(16)
+        mounts = _mounts(limits, volumes, labels() | {_LANE: self._name})
+        host = _host(limits, profile) | {"Mounts": mounts}
+        self.id = engine.create(image.id, _settings(start), host)
+        try:
+            self._wire = engine.attach(self.id)
+            self._talk = Talk(self._wire)
+            engine.start(self.id)
+        except BaseException:
+            engine.remove(self.id)
+            raise
+
+    def ask(
+        self,
+        words: Sequence[bytes],
+        limits: Limits,
+        kept: BoundedOutput,
+        given: Iterable[bytes] | None = None,
+    ) -> Answer:
+        """Run the inner shell with `words`; when it returns, every process it started has ended.
+
+        An answer that does not come in time ends the container: the limit is "wall" and the lane is dead.
+        Raises SandboxLost, EngineDown.
+        """
+        self._allow(limits)
+        try:
+            due = time.monotonic() + limits.wall_seconds + _LATE_SECONDS
+            return self._talk.ask(words, limits, kept, due, given)
+        except Overdue:
+            self.engine.remove(self.id)
+            return Answer(0, "wall")
+        except Disconnected as error:
+            raise self._lost(str(error)) from None
+
+    def _allow(self, limits: Limits) -> None:
+        memory, processes = max(self._memory, limits.memory_bytes + self._files), limits.processes
+        if (memory, processes) != (self._memory, self._processes):
+            self.engine.update(self.id, memory, processes + _OWN_PROCESSES)
+            self._memory, self._processes = memory, processes
+
+    def _lost(self, said: str) -> SandboxLost:
+        if not self.engine.answers():
+            return EngineDown(f"the engine at {self.engine.address} went away while a command ran")
+        return SandboxLost("the sandbox was killed from outside" + (f": {said}" if said else ""))
+
+    def volumes(self) -> dict[str, str]:
+        """Folder -> name of its volume."""
+        with self.engine.asked("looking at a container"):
+            mounts = self.engine.api.inspect_container(self.id)["Mounts"]
+        return {mount["Destination"]: mount["Name"] for mount in mounts if mount["Destination"] in FOLDERS}
+
+    def hang_up(self) -> None:
+        """Let whoever waits for an answer know that none comes."""
+        self._wire.close()
+
+    def remove(self) -> None:
+        """End and remove the container. Raises EngineDown."""
+        try:
+            if not self.engine.remove(self.id):  # whoever did may have left its volumes
+                self.engine.remove_volumes(*self.engine.volumes(f"{_LANE}={self._name}"))
+        finally:
+            self._wire.close()
+
+
+def _memory(limits: Limits) -> int:
+    """Bytes for the whole container: files in memory count."""
+    return limits.memory_bytes + limits.disk_bytes + limits.shm_bytes
+
+
+def _settings(start: str) -> dict:
+    return {
+        "Entrypoint": ["/bin/bash", "--norc", "--noprofile", "-c", _SCRIPT],
+        "Cmd": [],
+        "User": "0:0",
+        "WorkingDir": "/",
+        "Hostname": "sandbox",
+        "Env": [f"SANDBOX_UID={UID}", f"SANDBOX_START={start}", *NEUTRAL],
+        "OpenStdin": True,
+        "StdinOnce": True,  # our end of the connection is its end: the container ends with its caller
+        "AttachStdin": True,
+        "AttachStdout": True,
+        "AttachStderr": True,
+        "Healthcheck": {"Test": ["NONE"]},
+        "Labels": labels(),
+    }
+
+
+def _host(limits: Limits, profile: str) -> dict:
+    return {
+        "AutoRemove": True,
+        "NetworkMode": "none",
+        "IpcMode": "private",
+        "ReadonlyRootfs": True,
+        "CapDrop": ["ALL"],
+        # For the first process alone: it becomes the user and ends what the user started.
+        "CapAdd": ["SETUID", "SETGID", "SETPCAP", "KILL"],
+        "SecurityOpt": ["no-new-privileges", f"seccomp={profile}"],
+        "Memory": _memory(limits),
+        "MemorySwap": _memory(limits),
+        "PidsLimit": limits.processes + _OWN_PROCESSES,
+        "ShmSize": limits.shm_bytes,
+        "LogConfig": {"Type": "none"},
+    }
+
+
+def _mounts(limits: Limits, volumes: dict[str, str], marks: dict[str, str]) -> list[dict]:
+    """Private folders, in memory; a little bigger than the limit, so that passing it can be seen."""
+    size = limits.disk_bytes + limits.disk_bytes // 16 + (1 << 20)
+    options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size},mode=755,uid={UID},gid={UID}"}
+    own = {"NoCopy": True, "Labels": marks, "DriverConfig": {"Name": "local", "Options": options}}
+    return [
+        {"Type": "volume", "Target": folder, "Source": volumes[folder], "VolumeOptions": {"NoCopy": True}}
+        if volumes
+        else {"Type": "volume", "Target": folder, "VolumeOptions": own}
+        for folder in FOLDERS
+    ]
+
+
+def pieces(data: bytes, size: int = 1 << 20) -> Iterator[bytes]:
+    """Cut bytes into pieces."""
+    for start in range(0, len(data), size):
+        yield data[start : start + size]

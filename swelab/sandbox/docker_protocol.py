@@ -1,0 +1,142 @@
+"""Requests to the first process of a docker sandbox and its answers (docker_init.sh tells the language)."""
+
+import os
+import secrets
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from swelab.sandbox.bounded_output import BoundedOutput
+from swelab.sandbox.docker_engine import Wire
+from swelab.sandbox.protocol import Limits
+
+_HEADER = struct.Struct(">BxxxI")  # stream (1 stdout, 2 stderr), bytes that follow
+_STDOUT = 1
+_SAID_BYTES = 2000
+_READ_BYTES = 1 << 18
+
+
+class Disconnected(Exception):
+    """The stream ended in the middle of an answer; the text is what the container said last."""
+
+
+class Overdue(Exception):
+    """No answer when one was due."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a request ended: exit code of the inner shell; name of the limit that ended it, "" for none."""
+
+    code: int
+    limit: str
+
+
+class Talk:
+    """One request at a time over a wire; the answers' output is kept bounded."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._buffer = bytearray()
+        self._said = BoundedOutput(_SAID_BYTES)
+        self._poll = select.poll()
+        self._poll.register(wire.socket, select.POLLIN)
+        self._both = select.poll()
+        self._both.register(wire.socket, select.POLLIN | select.POLLOUT)
+
+    def ask(
+        self,
+        words: Sequence[bytes],
+        limits: Limits,
+        kept: BoundedOutput,
+        due: float,
+        given: Iterable[bytes] | None = None,
+    ) -> Answer:
+        """Run the inner shell with `words`; its output goes to `kept`, chunks of `given` to its stdin.
+
+        `due` (time.monotonic) is when an answer must be there at the latest. Raises Disconnected, Overdue.
+        """
+        nonce = secrets.token_hex(16)
+        figures = [
+            *(nonce, int(given is not None), round(limits.wall_seconds * 100), limits.cpu_seconds * 100),
+            *(limits.memory_bytes, limits.disk_bytes, len(words)),
+        ]
+        parts = [" ".join(map(str, figures)).encode() + b"\n"]
+        for word in words:
+            parts += [b"%d\n" % len(word), word]
+        chunks = [] if given is None else given
+        sent = self._send(b"".join(parts), nonce.encode(), due) and all(
+            self._send(b"%d\n" % len(chunk) + chunk, nonce.encode(), due) for chunk in chunks if chunk
+        )
+        if sent and given is not None:
+            self._send(b"0\n", nonce.encode(), due)
+        return self._answer(nonce.encode(), kept, due)
+
+    def _send(self, data: bytes, nonce: bytes, due: float) -> bool:
+        """Whether all was taken: a command that meets a limit answers before the end of its input.
+
+        Raises Overdue.
+        """
+        rest = memoryview(data)
+        while rest:
+            ready = self._both.poll(max(0.0, due - time.monotonic()) * 1000)
+            if not ready:
+                raise Overdue
+            if ready[0][1] & ~select.POLLOUT and (not self._receive() or nonce in self._buffer):
+                return False
+            try:
+                rest = rest[self._wire.socket.send(rest, socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                continue
+            except OSError:
+                return False
+        return True
+
+    def _receive(self) -> bool:
+        """Whether more came of what the container says; False at its end."""
+        try:
+            piece = os.read(self._wire.socket.fileno(), _READ_BYTES)
+        except OSError:
+            return False
+        self._buffer += piece
+        return bool(piece)
+
+    def _answer(self, nonce: bytes, kept: BoundedOutput, due: float) -> Answer:
+        held = bytearray()
+        while True:
+            held += self._read(due)
+            at = held.find(nonce)
+            if at < 0:
+                sure = max(0, len(held) - len(nonce))
+                kept.add(bytes(held[:sure]))
+                del held[:sure]
+            elif held.endswith(b"\n"):
+                kept.add(bytes(held[:at]))
+                code, limit = held[at + len(nonce) :].split()
+                return Answer(int(code), "" if limit == b"-" else limit.decode())
+
+    def _read(self, due: float) -> bytes:
+        """The next piece of the container's stdout."""
+        while True:
+            for stream, data in self._frames():
+                if stream == _STDOUT:
+                    return data
+                self._said.add(data)
+            left = due - time.monotonic()
+            if left <= 0 or not self._poll.poll(left * 1000):
+                raise Overdue
+            if not self._receive():
+                raise Disconnected(self._said.value().decode(errors="replace").strip().replace("\n", "; "))
+
+    def _frames(self) -> Iterable[tuple[int, bytes]]:
+        while len(self._buffer) >= _HEADER.size:
+            stream, size = _HEADER.unpack_from(self._buffer)
+            end = _HEADER.size + size
+            if len(self._buffer) < end:
+                return
+            data = bytes(self._buffer[_HEADER.size : end])
+            del self._buffer[:end]
+            yield stream, data

@@ -1,0 +1,89 @@
+"""Requests of clients to a pool server, sent again where that is safe."""
+
+import os
+import ssl
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import httpx
+
+from swelab.sandbox.protocol import BackendMissing, EngineDown
+from swelab.sandbox.remote_protocol import BYTES, KEEPALIVE, REQUEST, NotReached, header, told_error
+
+_CONNECT_SECONDS = 10.0
+_SHORT_SECONDS = 60.0
+_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
+_CUT_OFF = (httpx.ReadError, httpx.RemoteProtocolError, httpx.WriteError)
+_REACHED_SECONDS = 5.0
+
+
+class Line:
+    """Requests to one server, sent again for as long as that is safe and hopeful."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url = url.rstrip("/")
+        transport = httpx.HTTPTransport(
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=60),
+            verify=_trust(os.environ.get("SWELAB_POOL_CA")),
+            socket_options=KEEPALIVE,
+        )
+        self._client = httpx.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {token}"},
+            transport=transport,
+            trust_env=False,
+        )
+
+    def ask(
+        self,
+        path: str,
+        body: dict[str, Any],
+        *,
+        seconds: float = _SHORT_SECONDS,
+        patience: float = 0.0,
+        data: Callable[[], Iterable[bytes] | bytes] | None = None,
+    ) -> httpx.Response:
+        """The answer to a POST of `body`, or of `data` with `body` beside it.
+
+        `seconds` is the longest silence; what was not answered is sent again for `patience` seconds.
+        Raises EngineDown (not reached), and whatever the server tells.
+        """
+        ends, tries = time.monotonic() + patience, 0
+        while True:
+            began = time.monotonic()
+            try:
+                return self._once(path, body, seconds, data)
+            except (httpx.TransportError, NotReached) as error:
+                if isinstance(error, _CUT_OFF) and time.monotonic() - began > _REACHED_SECONDS:
+                    ends = time.monotonic() + patience  # until now it was being done
+                left = ends - time.monotonic()
+                if left <= 0:
+                    said = str(error) or type(error).__name__
+                    raise EngineDown(f"the pool at {self.url} cannot do {path} now: {said}") from None
+                time.sleep(min(left, _PAUSES[min(tries, len(_PAUSES) - 1)]))
+                tries += 1
+
+    def _once(self, path: str, body: dict[str, Any], seconds: float, data: Any) -> httpx.Response:
+        timeout = httpx.Timeout(seconds, connect=_CONNECT_SECONDS, pool=None)
+        text = header(body)
+        if data is None:
+            sent: Any = text.encode()
+            headers = {"Content-Type": "application/json", "Accept": f"{BYTES}, application/json"}
+        else:
+            sent, headers = data(), {"Content-Type": BYTES, REQUEST: text}
+        answer = self._client.post(path, content=sent, headers=headers, timeout=timeout)
+        if answer.status_code == 200:
+            return answer
+        try:
+            record = answer.json()
+        except ValueError:
+            record = None
+        raise told_error(answer.status_code, record)
+
+
+def _trust(path: str | None) -> ssl.SSLContext | bool:
+    try:
+        return ssl.create_default_context(cafile=path) if path else True
+    except OSError as error:
+        raise BackendMissing(f"backend remote: $SWELAB_POOL_CA {path} cannot be used: {error}") from None

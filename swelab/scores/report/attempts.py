@@ -1,0 +1,158 @@
+"""The attempts of a run as the page lists them: a row each, and of some all that there is to see.
+
+Rollouts and grades are streamed, shard by shard. Rows and packed attempts are bounded in number, packed
+attempts also in bytes, so that 50,000 instances need no more memory than 5,000 do.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from pathlib import Path
+
+from swelab.grading.run_cache import Archive
+from swelab.jobs.shards import attempt_name
+from swelab.records import InputError, Record, read_jsonl
+from swelab.scores.layout import Layout
+from swelab.scores.report.trajectories import pack, tests, tokens, turns, view, visible
+
+COLUMNS = (
+    "id",
+    "sample",
+    "status",
+    "outcome",
+    "repo",
+    "what",
+    "turns",
+    "seconds",
+    "reason",
+    "place",
+    "packed",
+)
+"""What a row of the list holds. what: mutation operator and function. seconds: of the tests. place: file
+and line of the trajectory, in the run's folder. packed: which of the run's packed attempts it is, or -1."""
+REASON_CHARACTERS = 160
+LISTED, PACKED = 40_000, 12_000
+"""Rows and packed attempts of all runs together, at most."""
+PACKED_BYTES = 20_000_000
+"""What all packed attempts together may take in the page."""
+
+
+@dataclass
+class Attempts:
+    """Counts of a run's trajectories, and its attempts as the page lists them, failures in front."""
+
+    turns: Counter[int] = field(default_factory=Counter)
+    tokens: Counter[int] = field(default_factory=Counter)
+    rows: list[list[object]] = field(default_factory=list)
+    packed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Places in the list by name of the attempts to list, how many to pack, in how many bytes."""
+
+    listed: Mapping[str, int]
+    packs: int
+    quota: int
+
+    def is_packed(self, name: str) -> bool:
+        return self.listed.get(name, self.packs) < self.packs
+
+
+class Packs:
+    """The packed attempts of the first places: as many as fit into `quota` bytes, in any order."""
+
+    def __init__(self, places: int, quota: int):
+        self.end, self.quota = places, quota
+        self._taken = 0
+        self._lines: list[tuple[int, str]] = []
+
+    def wants(self, place: int) -> bool:
+        """False for a place for which there is no room."""
+        return place < self.end
+
+    def add(self, place: int, line: str) -> None:
+        """Takes a wanted place in; the last places leave where it does not fit, and are wanted no more."""
+        heappush(self._lines, (-place, line))
+        self._taken += len(line) + 1
+        while self._taken > self.quota:
+            last, line = heappop(self._lines)
+            self.end = -last
+            self._taken -= len(line) + 1
+
+    def lines(self) -> dict[int, str]:
+        """The packed attempts by place, in order."""
+        return {-place: line for place, line in sorted(self._lines, reverse=True)}
+
+
+def read_attempts(
+    layout: Layout,
+    policy: str,
+    subset: str,
+    wanted: Wanted,
+    tasks: Mapping[str, Record],
+    shown: Mapping[str, Record],
+) -> Attempts:
+    """Counts of all attempts of a policy on a subset, rows of those listed, packs up to `wanted.quota`.
+
+    tasks: "repo" and "op" by instance id; shown: what the viewer shows of the tasks of packed attempts.
+    Raises InputError when a rollout has no grade.
+    """
+    grades = wanted_grades(layout.shards("grades", policy, subset), wanted)
+    logs = Archive(layout.results / "progress" / "runs")
+    found, rows, packs = Attempts(), dict[int, list[object]](), Packs(wanted.packs, wanted.quota)
+    for path in layout.shards("rollouts", policy, subset):
+        for line, row in enumerate(read_jsonl(path), 1):
+            found.turns[taken := turns(row)] += 1
+            if used := tokens(row):
+                found.tokens[used] += 1
+            name = attempt_name(row)
+            if name not in wanted.listed:
+                continue
+            if name not in grades:
+                raise InputError(f"a rollout without a grade: {name}", path)
+            grade, place = grades.pop(name), wanted.listed[name]
+            told = tasks[row["instance_id"]] | shown.get(row["instance_id"], {})
+            rows[place] = listed_row(row, grade, told, taken, f"{path.name}, line {line}")
+            if packs.wants(place):
+                shown_row = view(row, grade, test_output(logs, grade))
+                packs.add(place, pack(shown_row | {"bug": told.get("bug", "")}))
+    for number, (place, text) in enumerate(packs.lines().items()):
+        rows[place][-1] = number
+        found.packed.append(text)
+    found.rows = [rows[place] for place in sorted(rows)]
+    return found
+
+
+def wanted_grades(shards: list[Path], wanted: Wanted) -> dict[str, Record]:
+    """The grades of the listed attempts by name, with those of their tests ("tests") that the page shows."""
+    found = {}
+    for grade in (row for shard in shards for row in read_jsonl(shard)):
+        name = attempt_name(grade)
+        if name in wanted.listed:
+            shown = tests(grade) if wanted.is_packed(name) else []
+            found[name] = {**grade, "tests_status": {}, "tests": shown}
+    return found
+
+
+def listed_row(row: Record, grade: Record, task: Record, taken: int, place: str) -> list[object]:
+    """The values of COLUMNS; not packed, as far as is known here."""
+    what = " ".join(filter(None, (task.get("op", ""), task.get("function", ""))))
+    reason = visible(grade.get("reason", "")[:REASON_CHARACTERS])
+    facts = (row["instance_id"], row.get("sample", 0), grade["status"], row["outcome"])
+    return [*facts, task["repo"], what, taken, grade.get("seconds"), reason, place, -1]
+
+
+def test_output(logs: Archive, grade: Record) -> str:
+    """The kept output of the tests of an attempt that was not resolved, or ''."""
+    key = grade.get("run", "")
+    if not key or grade["status"] == "resolved":
+        return ""
+    return str((logs.look(key) or {}).get("log", ""))
+
+
+def names_of(order: list[tuple[str, int]]) -> Iterator[str]:
+    """The names of attempts given as (instance id, sample)."""
+    for instance_id, sample in order:
+        yield attempt_name({"instance_id": instance_id, "sample": sample})

@@ -1,0 +1,143 @@
+"""The report: one self-contained HTML page about one experiment, without a single network request.
+
+Trajectories are hostile text. They enter the page as JSON inside a data block, with every
+character escaped that could end it, and the viewer puts them on screen as text only. A content
+security policy allows the page's own script and style by hash and nothing else.
+
+The page opens from a file at once, however many attempts there are: a list of them is read when it
+opens; their steps lie in a second block, a compressed line an attempt, and are unpacked on demand.
+"""
+
+import base64
+import hashlib
+import json
+from html import escape
+from pathlib import Path
+from string import Template
+
+from swelab.records import Record
+from swelab.scores.report import infrastructure_losses, provenance_sections, results, running_time
+from swelab.scores.report.attempts import COLUMNS
+from swelab.scores.report.markup import OUTCOME_WORDS, STATUS_WORDS, points
+from swelab.scores.report.pipeline import picture
+from swelab.scores.report.report_data import Evidence
+
+PAGE = Path(__file__).parent / "page"
+
+
+def render(evidence: Evidence) -> str:
+    """The page as HTML."""
+    style, script = ((PAGE / name).read_text(encoding="utf-8") for name in ("page.css", "viewer.js"))
+    blocks = content(evidence)
+    nav = "".join(f'<a href="#{key}">{escape(title)}</a>' for key, title, _, _ in blocks)
+    name = evidence.experiment["name"]
+    return Template((PAGE / "page.html").read_text(encoding="utf-8")).substitute(
+        title=escape(" ".join(title_of(evidence))),
+        heading=" ".join(f'<span class="nowrap">{escape(part)}</span>' for part in title_of(evidence)),
+        experiment=escape(name),
+        style=style,
+        style_hash=source_hash(style),
+        script=script,
+        script_hash=source_hash(script),
+        nav=nav,
+        sections="".join(block(*each) for each in blocks),
+        data=embedded(viewer_data(evidence)),
+        packed="\n".join(line for run in evidence.runs for line in run.attempts.packed),
+        footer=f"Written by swelab from <code>results/verified_score.json</code> of {escape(name)}. "
+        "The page makes no network request. Rebuild it with <code>snakemake results/report.html</code>.",
+    )
+
+
+def title_of(evidence: Evidence) -> list[str]:
+    """The finding as a title, in parts that should not be broken: both rates on every benchmark.
+
+    Attempts that were lost to infrastructure are said here, since the rates count them as not resolved.
+    """
+    parts = ["Resolve rate"]
+    for side in results.sides(evidence):
+        parts.append(f"on {side['benchmark']['name']}:")
+        for name in (side["comparison"][which] for which in ("from", "to")):
+            rate = points(side["policies"][name]["resolve_rate"])
+            parts.append(f"{evidence.label(name)}\u00a0{rate}")
+            parts[-1] += ","
+        parts[-1] = parts[-1][:-1] + ";"
+    parts[-1] = parts[-1][:-1]
+    if lost := infrastructure_losses.lost_attempts(evidence):
+        parts[-1] += ";"
+        parts += [f"{lost:,} attempts", "lost to", "infrastructure"]
+    return parts
+
+
+def content(evidence: Evidence) -> list[tuple[str, str, str, str]]:
+    """Key, title, subtitle and HTML of every section, in reading order."""
+    return [
+        ("result", "Result", "", results.headline(evidence)),
+        ("pipeline", "How it was made", "Every box is a file or a folder under results/.", picture(evidence)),
+        ("scores", "Scores", "Resolve rate by policy, and paired tests.", results.scores(evidence)),
+        ("outcomes", "Outcomes", "How every attempt ended.", results.outcomes(evidence)),
+        ("breakdown", "Breakdown", "Small groups: read them as counts.", results.breakdown(evidence)),
+        ("trajectories", "Attempts", "Failures first. Step by step, with the tests.", viewer(evidence)),
+        ("training", "Training", "What each training step did.", provenance_sections.training(evidence)),
+        ("lengths", "Lengths", "Turns and tokens.", provenance_sections.lengths(evidence)),
+        ("stages", "Time and cost", "When each stage ran, where, how long.", running_time.stages(evidence)),
+        (
+            "gates",
+            "Left out",
+            "Nothing is dropped without a count and a reason.",
+            provenance_sections.gates(evidence),
+        ),
+        ("provenance", "Provenance", "What the score rests on.", provenance_sections.provenance(evidence)),
+    ]
+
+
+def block(key: str, title: str, subtitle: str, body: str) -> str:
+    """A section; the first stands under the page's title, and the picture takes the whole width."""
+    css = {"result": "block whole first", "pipeline": "block whole", "trajectories": "block whole"}.get(
+        key, "block"
+    )
+    if key == "result":
+        head, label = "", f' aria-label="{escape(title)}"'
+    else:
+        told = f"<p>{escape(subtitle)}</p>" if subtitle else ""
+        head, label = f"<header><h2>{escape(title)}</h2>{told}</header>", ""
+    return f'<section class="{css}" id="{key}"{label}>{head}<div>{body}</div></section>'
+
+
+def viewer_data(evidence: Evidence) -> Record:
+    """What the viewer reads at once: every run with the rows of its attempts; `packed` tells of the rest."""
+    runs: list[Record] = []
+    first = 0
+    for run in evidence.runs:
+        names = {"subset": run.subset, "policy": run.policy, "label": evidence.label(run.policy)}
+        facts = {
+            "scored": run.scored,
+            "total": run.total,
+            "folder": evidence.layout.rollouts(run.policy, run.subset),
+            "first": first,
+            "rows": run.attempts.rows,
+        }
+        runs.append({**names, **facts})
+        first += len(run.attempts.packed)
+    kinds = {"columns": COLUMNS, "statuses": STATUS_WORDS, "outcomes": OUTCOME_WORDS}
+    return {"runs": runs, "opens": evidence.verified["comparison"]["to"], **kinds}
+
+
+def viewer(evidence: Evidence) -> str:
+    """The viewer's frame, with a sentence on how many attempts are in the page."""
+    parts = []
+    for run in evidence.runs:
+        counts = f"{len(run.attempts.packed):,} of {run.total:,}"
+        parts.append(f"{escape(evidence.label(run.policy))} on {escape(run.subset)} {counts}")
+    shown = f"Attempts whose steps are in this page: {'; '.join(parts)}. Long texts are cut and say so."
+    return Template((PAGE / "viewer.html").read_text(encoding="utf-8")).substitute(shown=shown)
+
+
+def embedded(data: Record) -> str:
+    """JSON that is inert inside a script element: no <, > or &, and nothing outside ASCII."""
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def source_hash(text: str) -> str:
+    """The hash source of an inline script or style, as a content security policy writes it."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,76 @@
+"""What the report says of tasks that were lost to infrastructure: always apart, and with both rates."""
+
+from html import escape
+
+from swelab.records import Record
+from swelab.scores.report.markup import note, points, run_name, span, table
+from swelab.scores.report.report_data import Evidence, Run
+from swelab.scores.score import rate
+
+
+def first_line(evidence: Evidence) -> str:
+    """The first line of the page where attempts of a scored run were lost: how many, and what rates mean."""
+    lost = lost_attempts(evidence)
+    if not lost:
+        return ""
+    total = sum(run.total for run in evidence.runs if run.scored)
+    told = (
+        f"{lost:,} of {total:,} scored attempts were lost to infrastructure: the sandbox or the model "
+        "failed, so nothing is known about the policy. The rates below count them as not resolved. "
+        "Next to each rate stands the rate without them."
+    )
+    return f'<p class="note warn first-line">{told}</p>'
+
+
+def lost_attempts(evidence: Evidence) -> int:
+    """Attempts of scored runs that were lost to infrastructure."""
+    return sum(lost_of(run) for run in evidence.runs if run.scored)
+
+
+def lost_rate(policy: Record) -> str:
+    """How many tasks were lost to infrastructure and the rate without them; '' when none was."""
+    if not policy["infra_errors"]:
+        return ""
+    rest = policy["without_infra_errors"]
+    lost = f"{policy['infra_errors']:,} lost to infrastructure"
+    return f'<p class="muted">{points(rest["resolve_rate"])} with {lost} left out</p>'
+
+
+def lost_note(side: Record, evidence: Evidence) -> str:
+    """States the rates without lost tasks, or that none was lost."""
+    lost = {name: policy for name, policy in side["policies"].items() if policy["infra_errors"]}
+    if not lost:
+        return note("No task was lost to infrastructure: every task has a verdict.")
+    told = []
+    for name, policy in lost.items():
+        rest = policy["without_infra_errors"]
+        without = f"{points(rest['resolve_rate'])} {span(rest['interval'])}"
+        told.append(
+            f"{escape(evidence.label(name))} lost {policy['infra_errors']:,} and has {without} without them"
+        )
+    return note(
+        f"The rates above count tasks lost to infrastructure as not resolved: {'; '.join(told)}.", warns=True
+    )
+
+
+def both_rates(evidence: Evidence) -> str:
+    """Both rates of every run of which tasks were lost to infrastructure; '' when there is none."""
+    rows = []
+    for run in evidence.runs:
+        if lost := lost_of(run):
+            rates = (rate(run.resolved, size)["resolve_rate"] for size in (run.total, run.total - lost))
+            rows.append([run_name(evidence, run), f"{lost:,}", *map(points, rates)])
+    caption = "Resolve rates with and without tasks lost to infrastructure"
+    return table(["Run", "Lost", "Of all", "Without the lost"], rows, caption) if rows else ""
+
+
+def group_note(runs: list[Run]) -> str:
+    """Says how lost tasks count in a table of groups; '' when none was."""
+    lost = sum(map(lost_of, runs))
+    told = f"Attempts lost to infrastructure count as not resolved here: {lost:,}."
+    return note(told, warns=True) if lost else ""
+
+
+def lost_of(run: Run) -> int:
+    """Tasks of a run that were lost to infrastructure."""
+    return int(run.report["statuses"].get("infra_error", 0))

@@ -1,0 +1,175 @@
+"""Sections of the report on how exact rates are: runs, pass@k, every pair, planning; and what they cost."""
+
+from html import escape
+
+from swelab.records import Record
+from swelab.scores.report.markup import muted, note, p_value, points, policy_name, signed, span, table
+from swelab.scores.report.report_data import Evidence
+
+SHOWN = (1, 2, 3, 5, 10, 20, 50, 100)
+"""Numbers of attempts for which pass@k is shown, and the largest."""
+
+
+def runs_of(policy: Record) -> int:
+    """How many times a policy attempted each task."""
+    return len(policy.get("runs", [0]))
+
+
+def times(count: int) -> str:
+    """`count` as an adverb."""
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def attempted(evidence: Evidence, names: list[str]) -> str:
+    """How often policies attempted each task, in their order: "once", or "2 and 5 times"."""
+    counts = [runs_of(evidence.verified["policies"][name]) for name in names]
+    return times(counts[0]) if len(set(counts)) == 1 else f"{' and '.join(map(str, counts))} times"
+
+
+def test_name(test: Record) -> str:
+    """What the paired test is called where there is little room."""
+    return "Paired permutation test, exact" if "runs" in test else "McNemar exact, two-sided"
+
+
+def caveat(evidence: Evidence) -> str:
+    """What the intervals speak of."""
+    counts = {name: runs_of(policy) for name, policy in evidence.verified["policies"].items()}
+    if set(counts.values()) == {1}:
+        return note(
+            "Every policy attempted every task once. The intervals speak of the choice of tasks, not of "
+            "another training seed or another run."
+        )
+    if len(set(counts.values())) == 1:
+        often = times(next(iter(counts.values())))
+    else:
+        often = ", ".join(f"by {escape(evidence.label(name))} {times(k)}" for name, k in counts.items())
+    return note(
+        f"Each task was attempted {often}. The intervals speak of the choice of tasks and of the luck of "
+        "attempts, not of another training seed."
+    )
+
+
+def several_runs(evidence: Evidence) -> str:
+    """How far runs of a policy lie apart, and pass@k; '' where every policy has one run."""
+    several = [row for row in scored(evidence) if runs_of(row[1]) > 1]
+    if not several:
+        return ""
+    rows = []
+    for name, policy in several:
+        spread = policy["spread"]
+        rows.append([
+            name,
+            f"{runs_of(policy)}",
+            f"{points(spread['lowest'])} to {points(spread['highest'])}",
+            f"{100 * spread['sd']:.1f}",
+            f"{100 * spread['expected_sd']:.1f}",
+            p_value(spread["p_value"]),
+        ])  # fmt: skip
+    head = ["Policy", "Runs", "Lowest to highest", "Spread, points", "By luck alone", "p"]
+    told = note(
+        "Spread: standard deviation of the runs' rates. By luck alone: what it would be if runs differed by "
+        "nothing but the luck of each attempt; two single runs lie further apart than 2.8 times that in one "
+        "case of twenty. p: Cochran's Q, whether they differ by more."
+    )
+    return table(head, rows, "Runs of the same tasks") + told + pass_table(several)
+
+
+def pass_table(several: list[tuple[str, Record]]) -> str:
+    """pass@k and pass^k by k, two rows a policy."""
+    counts = sorted({int(k) for _, policy in several for k in policy["pass_at"]})
+    shown = [k for k in counts if k in SHOWN or k == counts[-1]]
+    rows = [
+        [f"{name}, {what}", *(passed(policy[field].get(str(k))) for k in shown)]
+        for name, policy in several
+        for field, what in (("pass_at", "any"), ("pass_all", "all"))
+    ]
+    told = note(
+        "Share of tasks that any of k attempts resolves (pass@k), and that all of them do (pass^k), "
+        "estimated without bias from all runs; with 95% intervals over tasks."
+    )
+    return table(["Policy", *(f"k = {k}" for k in shown)], rows, "Several attempts at a task") + told
+
+
+def passed(found: Record | None) -> str:
+    """A cell of `pass_table`."""
+    if found is None:
+        return muted("\u2013")
+    return f'<span class="nowrap">{points(found["rate"])} {muted(span(found["interval"]))}</span>'
+
+
+def scored(evidence: Evidence) -> list[tuple[str, Record]]:
+    """Name (HTML) and score of every policy on every benchmark."""
+    return [
+        (f"{policy_name(evidence, name)} {muted(escape(side['benchmark']['name']))}", policy)
+        for side in (evidence.verified, *evidence.verified["others"])
+        for name, policy in side["policies"].items()
+    ]
+
+
+def pairwise(side: Record, evidence: Evidence) -> str:
+    """Every two policies compared, with Holm's correction; '' where there are only two."""
+    tests = side.get("pairwise", [])
+    if not tests:
+        return ""
+    rows = [
+        [
+            f"{escape(evidence.label(test['from']))} to {escape(evidence.label(test['to']))}",
+            "n/a"
+            if test["difference"] is None
+            else f"{signed(test['difference'])} {span(test['interval'], True)}",
+            p_value(test["p_value"]),
+            p_value(test["p_adjusted"]),
+        ]
+        for test in tests
+    ]
+    caption = f"Every two policies on {side['benchmark']['name']}"
+    return table(["Policies", "Difference, points", "p", "p, corrected"], rows, caption) + note(
+        f"Corrected: Holm's method over these {len(tests)} comparisons. Read that one, unless a single "
+        "comparison was chosen before the results were seen."
+    )
+
+
+def planning(evidence: Evidence) -> str:
+    """What differences further runs would find; '' where scores do not say."""
+    found = [(name, policy["detectable"]) for name, policy in scored(evidence) if "detectable" in policy]
+    if not found:
+        return ""
+    counts = sorted({int(count) for _, told in found for count in told["runs"]})
+    rows = [[name, *(limit(told["runs"].get(str(count))) for count in counts)] for name, told in found]
+    power = found[0][1]["power"]
+    head = ["From", *(f"{count} run{'s' * (count > 1)}" for count in counts)]
+    return table(head, rows, "For planning: differences in points that so many runs find") + note(
+        f"If another policy truly differs by that many points, the test finds it in {power:.0%} of "
+        "experiments, where both policies attempt each task as often as the column says. The first figure is "
+        "for policies that find the same tasks hard; the second is for policies whose results have nothing "
+        "to do with each other. One run alone cannot tell the first figure."
+    )
+
+
+def limit(found: Record | None) -> str:
+    """A cell of `planning`."""
+    if found is None:
+        return muted("\u2013")
+    least, most = found["same_tasks_hard"], found["unrelated"]
+    return f"{100 * most:.1f}" if least is None else f"{100 * least:.1f} to {100 * most:.1f}"
+
+
+def costs(evidence: Evidence) -> str:
+    """Tokens and dollars of every policy on every benchmark; '' where nothing was read of them."""
+    rows = []
+    for name, policy in scored(evidence):
+        if used := policy.get("usage"):
+            tokens = [used["prompt_tokens"], used["completion_tokens"], used["tokens_per_resolved"]]
+            dollars = [used["cost"], used["cost_per_resolved"]]
+            rows.append([
+                name,
+                f"{used['attempts']:,}",
+                *("n/a" if value is None else f"{round(value):,}" for value in tokens),
+                *("n/a" if value is None else f"${value:,.2f}" for value in dollars),
+            ])  # fmt: skip
+    head = ["Run", "Attempts", "Tokens sent", "Written", "Tokens per resolved", "Cost", "Cost per resolved"]
+    told = table(head, rows, "Tokens and cost of all attempts, and for each resolved one") if rows else ""
+    return told and told + note(
+        "Tokens sent count at every call, cached or not. n/a: not recorded for every attempt, no known "
+        "price, or nothing resolved."
+    )

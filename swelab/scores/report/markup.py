@@ -1,0 +1,132 @@
+"""Numbers and tables as HTML, said the same way in every section of the report."""
+
+from collections.abc import Collection, Iterable, Sequence
+from html import escape
+
+from swelab.scores.report import svg_charts
+from swelab.scores.report.report_data import Evidence, Run
+
+STATUS_WORDS = {
+    "resolved": "resolved",
+    "unresolved": "tests fail",
+    "empty_patch": "nothing changed",
+    "apply_failed": "patch does not apply",
+    "timeout": "tests ran too long",
+    "tampered": "tampered with the tests",
+    "infra_error": "lost to infrastructure",
+}
+"""Verdicts of the grader as a reader sees them."""
+OUTCOME_WORDS = {
+    "submitted": "the policy submitted",
+    "step_limit": "the limit of steps was reached",
+    "time_limit": "the time was up",
+    "cost_limit": "the cost limit was reached",
+    "context_limit": "the conversation no longer fitted the model",
+    "malformed": "the policy gave answers without a command",
+    "sandbox_lost": "the sandbox was lost",
+    "model_lost": "the model did not answer",
+    "not_recorded": "no trajectory was recorded",
+}
+"""How rollouts end, as a reader sees it."""
+EXPERT_SERIES = 3
+"""The series (a diamond) of a policy that is not scored."""
+
+
+def points(share: float | None) -> str:
+    """A share as per cent with one decimal."""
+    return "n/a" if share is None else f"{100 * share:.1f}%"
+
+
+def signed(share: float) -> str:
+    """A difference of shares in percentage points, with its sign."""
+    return f"{100 * share:+.1f}".replace("-", "\u2212")
+
+
+def span(interval: Sequence[float] | None, difference: bool = False) -> str:
+    """An interval in square brackets, in per cent."""
+    if interval is None:
+        return ""
+    low, high = (signed(limit) if difference else f"{100 * limit:.1f}" for limit in interval)
+    return f"[{low}, {high}]"
+
+
+def p_value(p: float | None) -> str:
+    """A p-value with two digits, as a power of ten where it is small."""
+    if p is None:
+        return "n/a"
+    if p >= 0.001:
+        return f"{p:.2f}" if p >= 0.1 else f"{p:.2g}"
+    if p < 1e-300:
+        return "&lt; 10<sup>\u2212300</sup>"
+    digits, power = f"{p:.1e}".split("e")
+    return f"{digits} \u00d7 10<sup>\u2212{abs(int(power))}</sup>"
+
+
+def status_words(status: str) -> str:
+    """A verdict in plain words."""
+    return STATUS_WORDS.get(status, status.replace("_", " "))
+
+
+def outcome_words(outcome: str) -> str:
+    """How a rollout ended, in plain words."""
+    return OUTCOME_WORDS.get(outcome, outcome.replace("_", " "))
+
+
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], caption: str, text: Collection[int] = (0,)
+) -> str:
+    """A table that scrolls in its own box; cells are HTML, those of the columns `text` flush left."""
+    sides = ["" if column in text else ' class="n"' for column in range(len(head))]
+    top = "".join(f'<th scope="col"{side}>{cell}</th>' for side, cell in zip(sides, head, strict=True))
+    body = ""
+    for first, *rest in rows:
+        cells = "".join(f"<td{side}>{cell}</td>" for side, cell in zip(sides[1:], rest, strict=True))
+        body += f'<tr><th scope="row">{first}</th>{cells}</tr>'
+    name = escape(caption)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{name}"><table><caption>{name}</caption>'
+        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def note(html: str, warns: bool = False) -> str:
+    """A remark under a figure or a table."""
+    return f'<p class="note{" warn" if warns else ""}">{html}</p>'
+
+
+def code(text: str) -> str:
+    """Text in a monospaced face, escaped."""
+    return f"<code>{escape(text)}</code>"
+
+
+def muted(html: str) -> str:
+    """HTML in the quieter colour."""
+    return f'<span class="muted">{html}</span>'
+
+
+def bar_row(label: str, figure: str, value: str) -> str:
+    """One row of a figure made of rows: what it is, the bar, its value."""
+    return (
+        f'<div class="bar-row"><div class="bar-label">{label}</div>'
+        f'<div class="bar-figure">{figure}</div><div class="bar-value">{value}</div></div>'
+    )
+
+
+def series_of(evidence: Evidence, policy: str) -> int:
+    """The series (colour, mark) of a policy: circle and disc for the compared, a diamond for the expert."""
+    test = evidence.verified["comparison"]
+    order = list(dict.fromkeys([test["from"], test["to"], *evidence.experiment["policies"]]))
+    if policy not in order:
+        return EXPERT_SERIES
+    place = order.index(policy)
+    return place if place < EXPERT_SERIES else place + 1
+
+
+def policy_name(evidence: Evidence, policy: str) -> str:
+    """A policy's mark and name."""
+    return f"{svg_charts.legend_mark(series_of(evidence, policy))}{escape(evidence.label(policy))}"
+
+
+def run_name(evidence: Evidence, run: Run) -> str:
+    """A run's mark, policy and subset."""
+    return f"{policy_name(evidence, run.policy)} {muted(escape(run.subset))}"

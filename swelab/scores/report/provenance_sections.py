@@ -1,0 +1,246 @@
+"""The sections of the report that say how it was made. Every text that is not ours is escaped."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from html import escape
+
+from swelab.grading.swebench_report import STATUSES
+from swelab.records import Record
+from swelab.scores.report import svg_charts, validation
+from swelab.scores.report.markup import (
+    code,
+    note,
+    outcome_words,
+    policy_name,
+    run_name,
+    series_of,
+    status_words,
+    table,
+)
+from swelab.scores.report.report_data import Evidence, drops
+from swelab.scores.report.trajectories import cut
+
+MANIFEST_CHARACTERS = 12_000
+
+
+MEASURES = {
+    "loss": ("Loss", "loss per token"),
+    "lr": ("Learning rate", "learning rate"),
+    "grad_norm": ("Gradient norm", "norm before clipping"),
+    "tokens_per_second": ("Speed", "tokens per second"),
+}
+"""What is drawn of training, by the column of its records: title of the chart, name of its vertical axis."""
+
+
+def training(evidence: Evidence) -> str:
+    """Loss, learning rate, gradient norm and speed by step of each training, as far as recorded."""
+    parts = ""
+    for series, (title, steps) in enumerate(evidence.training.items()):
+        charts = "".join(measure_chart(measure, steps, series) for measure in MEASURES)
+        told = "" if len(missing := absent_measures(steps)) == 0 else f" Not recorded: {', '.join(missing)}."
+        parts += f'<h3>{escape(title)}</h3><div class="charts two">{charts}</div>' + note(
+            f"{len(steps):,} steps. A curve is the mean of neighbouring steps, its band their range.{told}"
+        )
+    return parts or note("No training was recorded.")
+
+
+def absent_measures(steps: list[Record]) -> list[str]:
+    """Titles of the measures that no step has."""
+    return [title.lower() for name, (title, _) in MEASURES.items() if not any(name in row for row in steps)]
+
+
+def measure_chart(measure: str, steps: list[Record], series: int) -> str:
+    """One measure by step; '' where it was not recorded; says so when no value is finite."""
+    curve = [(row["step"], row[measure]) for row in steps if measure in row]
+    if not curve:
+        return ""
+    title, name = MEASURES[measure]
+    finite = [(step, value) for step, value in curve if math.isfinite(value)]
+    if not finite:
+        return note(f"{title}: no finite value among {len(curve):,} steps.", warns=True)
+    tail = [value for _, value in finite[-max(1, len(finite) // 20) :]]
+    first, last = finite[0][1], sum(tail) / len(tail)
+    odd = len(curve) - len(finite)
+    left = f" {odd:,} steps without a finite value are not drawn." if odd else ""
+    when = f"the mean of the last {len(tail):,} steps" if len(tail) > 1 else "the last"
+    told = f"{first:,.4g} at the first step, {last:,.4g} at {when}."
+    drawn = svg_charts.curve(finite, f"{title} by step: {told}", ("step", name), series)
+    return chart(title, drawn, told.replace(" at the mean", " as the mean") + left)
+
+
+def chart(title: str, figure: str, caption: str) -> str:
+    """A figure with its title and caption."""
+    return (
+        f'<figure class="chart"><h4>{title}</h4><div class="plot-box">{figure}</div>'
+        f"<figcaption>{caption}</figcaption></figure>"
+    )
+
+
+def lengths(evidence: Evidence) -> str:
+    """Turns and tokens of every run's trajectories, and tokens of the training rows, as histograms."""
+    parts = ""
+    shown = {
+        "turns": "Turns of the policy",
+        "tokens": "Tokens of the conversation when the policy last spoke",
+    }
+    for field, title in shown.items():
+        charts = ""
+        for run in evidence.runs:
+            if counts := getattr(run.attempts, field):
+                series = series_of(evidence, run.policy)
+                charts += length_chart(run_name(evidence, run), counts, series, (field, "attempts"))
+        parts += f'<h3>{title}</h3><div class="charts three">{charts}</div>' if charts else ""
+    if evidence.lengths:
+        series = series_of(evidence, evidence.layout.expert)
+        name = policy_name(evidence, evidence.layout.expert)
+        axes = ("tokens", "training rows")
+        row = length_chart(name, Counter(evidence.lengths), series, axes, longest_row(evidence))
+        parts += f'<h3>Tokens of the training rows</h3><div class="charts three">{row}</div>'
+    return parts
+
+
+def longest_row(evidence: Evidence) -> int | None:
+    """The bound on tokens of a training row, where it is near enough to the longest row to be drawn."""
+    selection = evidence.layout.recipe("sft", evidence.experiment["sft"]).get("selection", {})
+    bound = selection.get("max_tokens", 0)
+    return bound if 0 < bound <= 2 * max(evidence.lengths) else None
+
+
+def length_chart(
+    name: str, counts: Mapping[int, int], series: int, axes: tuple[str, str], bound: int | None = None
+) -> str:
+    """A histogram, its quantiles below, and a line at `bound`."""
+    total = sum(counts.values())
+    middle, high = quantile(counts, 0.5), quantile(counts, 0.95)
+    told = (
+        f"Half of the {total:,} have at most {middle:,}, 95% at most {high:,}, all at most {max(counts):,}."
+    )
+    told += f" The dashed line is the limit of {bound:,}." if bound else ""
+    return chart(name, svg_charts.histogram(counts, told, axes, series, mark=bound), escape(told))
+
+
+def quantile(counts: Mapping[int, int], share: float) -> int:
+    """The smallest value that at least `share` of all do not exceed."""
+    needed, seen = share * sum(counts.values()), 0
+    for value in sorted(counts):
+        seen += counts[value]
+        if seen >= needed:
+            return value
+    return max(counts)
+
+
+def gates(evidence: Evidence) -> str:
+    """What went into every stage, what came out, and for what reasons the rest did not."""
+    total = sum(run.total for run in evidence.runs)
+    shown = sum(len(run.attempts.packed) for run in evidence.runs)
+    rest = {"beyond the size of the page": total - shown}
+    rows = [
+        *training_gates(evidence),
+        *pairing_gates(evidence),
+        gate("Attempts whose steps are in this page", total, shown, rest),
+    ]
+    passed = table(["Stage", "In", "Out", "Left out, and why"], rows, "What every stage let through", (0, 3))
+    return passed + validation.overview(evidence)
+
+
+def training_gates(evidence: Evidence) -> Iterator[list[str]]:
+    """Rows from the making of the tasks to the training rows."""
+    layout = evidence.layout
+    for subset in layout.subsets:
+        told = evidence.manifest(layout.tasks_manifest(subset))
+        if "kept" in told:
+            reasons = drops(told)
+            entered = told["kept"] + sum(reasons.values())
+            yield gate(f"Making {escape(subset)}", entered, told["kept"], reasons)
+        if subset in evidence.gates:
+            told = evidence.gates[subset]["figures"]
+            reasons = {f"{kind}: {meaning}": told.get(kind, 0) for kind, meaning in validation.KINDS.items()}
+            entered = told["gold_tasks"] + told.get("private", 0)
+            yield gate(f"Validating {escape(subset)}", entered, told["kept"], reasons)
+    for run in evidence.expert_runs:
+        name, ends = run_name(evidence, run), run.report.get("outcomes", {})
+        others = {outcome_words(name): count for name, count in ends.items() if name != "submitted"}
+        yield gate(f"Rollouts of {name}", run.total, ends.get("submitted", 0), others)
+        verdicts = {status_words(name): run.report["statuses"].get(name, 0) for name in STATUSES[1:]}
+        yield gate(f"Grading of {name}", run.total, run.resolved, verdicts)
+    if evidence.lengths:
+        told = evidence.manifest(layout.dataset_manifest)
+        kept, reasons = len(evidence.lengths), drops(told)
+        entered = told.get("trajectories", kept + sum(reasons.values()))
+        yield gate("Selecting training rows", entered, kept, reasons)
+        yield from selection_gates(told)
+
+
+def selection_gates(told: Record) -> Iterator[list[str]]:
+    """A row for each gate of the selection, if the dataset's manifest tells of them; what was mended last."""
+    recipe = told.get("recipe", {})
+    over_long = f", over {recipe.get('max_tokens', 0):,} tokens {recipe.get('over_long', 'drop')}"
+    for each in told.get("gates", []):
+        name = str(each["gate"]).replace("_", " ")
+        more = over_long.replace("_", " ") if name == "length" else ""
+        yield gate(f"&nbsp;&nbsp;{escape(name + more)}", each["in"], each["out"], each["dropped"])
+    if notes := told.get("notes"):
+        yield gate("&nbsp;&nbsp;mended or made", told["kept"], told["rows"], notes)
+
+
+def pairing_gates(evidence: Evidence) -> Iterator[list[str]]:
+    """Rows of the paired comparisons."""
+    for side in (evidence.verified, *evidence.verified["others"]):
+        test, name = side["comparison"], escape(side["benchmark"]["name"])
+        lost = {"lost to infrastructure on either side": test["excluded_infra_errors"]}
+        yield gate(f"Pairing on {name}", side["benchmark"]["size"], test["pairs"], lost)
+
+
+def gate(stage: str, entered: int, left: int, reasons: Mapping[str, int]) -> list[str]:
+    """One row of the table of gates."""
+    told = "".join(
+        f"<li>{count:,} {escape(cut(str(reason)).replace('_', ' '))}</li>"
+        for reason, count in reasons.items()
+        if count
+    )
+    return [stage, f"{entered:,}", f"{left:,}", f'<ul class="reasons">{told or "<li>nothing</li>"}</ul>']
+
+
+def provenance(evidence: Evidence) -> str:
+    """Code, packages, files with hashes, and the stages' own manifests."""
+    manifest = evidence.verified["manifest"]
+    revision = manifest["code"]
+    state = {True: "with uncommitted changes", False: "clean", None: "not known"}[revision["dirty"]]
+    packages = ", ".join(f"{name} {version}" for name, version in manifest["packages"].items())
+    facts = [
+        ["Code", f"{code(revision['commit'] or 'git does not say')} ({state})"],
+        ["Packages", escape(packages)],
+        ["Recipes", f"{len(manifest['recipes']):,}, with every default filled in; in full below"],
+    ]
+    files = [
+        [code(file["path"]), f'<code class="hash">{file["sha256"]}</code>', f"{file['bytes']:,}"]
+        for file in manifest["files"]
+    ]
+    hashes = table(["File", "SHA-256", "Bytes"], files, "Hashes", (0, 1))
+    stages = "".join(folded(path, content) for path, content in manifest["stages"].items())
+    written = "".join(folded(f"configs/{path}", recipe) for path, recipe in manifest["recipes"].items())
+    return (
+        table(["What", "Which"], facts, "What made the score", (0, 1))
+        + f"<h3>Files behind the score</h3><details><summary>{len(files):,} files and their hashes</summary>"
+        + f"{hashes}</details><h3>Recipes</h3>{written}"
+        + f"<h3>What the stages wrote about themselves</h3>{stages or note('Nothing was given.')}"
+        + absent(evidence)
+    )
+
+
+def folded(path: str, content: Record) -> str:
+    """A JSON record that opens on demand."""
+    text = cut(json.dumps(content, indent=2, ensure_ascii=False), MANIFEST_CHARACTERS)
+    return f"<details><summary>{code(path)}</summary><pre>{escape(text)}</pre></details>"
+
+
+def absent(evidence: Evidence) -> str:
+    """Names the files that the page should have had, or nothing."""
+    missing = dict.fromkeys([*evidence.verified["manifest"]["missing"], *evidence.missing])
+    return (
+        note(f"Not there when this was written: {', '.join(map(code, missing))}.", warns=True)
+        if missing
+        else ""
+    )

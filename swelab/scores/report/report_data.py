@@ -1,0 +1,284 @@
+"""What the report shows, read from the results of one experiment.
+
+Trajectories and grades are streamed, shard by shard (`attempts`); only counts and a bounded number of
+attempts stay in memory.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from swelab.grading.swebench_report import validation
+from swelab.records import InputError, Record, check, read_json, read_jsonl
+from swelab.scores.layout import Layout
+from swelab.scores.report.attempts import (
+    LISTED,
+    PACKED,
+    PACKED_BYTES,
+    Attempts,
+    Wanted,
+    names_of,
+    read_attempts,
+)
+from swelab.scores.report.stage_times import Stage, jobs_of
+from swelab.scores.report.trajectories import PATCH_CHARACTERS, cut, in_order, visible
+from swelab.tasks.validation_lock import read_kept, read_lock
+
+DROPPED = 50
+"""Tasks that validation left out that are named in the page, at most, of each kind in each subset."""
+STEP_COLUMNS = ("step", "loss", "lr", "grad_norm", "tokens_per_second")
+"""What the page draws of a training step."""
+GROUPS = {"op": "Mutation operator", "repo": "Repository"}
+"""Fields of a task that resolve rates are broken down by."""
+
+
+@dataclass
+class Run:
+    """One policy on one subset; counts are of attempts, one a task and sample."""
+
+    policy: str
+    subset: str
+    scored: bool
+    report: Record
+    groups: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
+    attempts: Attempts = field(default_factory=Attempts)
+    samples: int = 1
+
+    @property
+    def total(self) -> int:
+        return self.report["total_instances"]
+
+    @property
+    def resolved(self) -> int:
+        return self.report["resolved_instances"]
+
+
+@dataclass
+class Evidence:
+    """All that the report shows. `labels` maps a policy's name to what a reader sees.
+
+    `gates` holds, by subset, {"figures": `swebench_report.validation` tells which, "flaky": rows of the
+    lock, "broken": rows}, rows bounded in number; a subset that was not validated is not there.
+    """
+
+    layout: Layout
+    verified: Record
+    labels: dict[str, str]
+    runs: list[Run] = field(default_factory=list)
+    gates: dict[str, Record] = field(default_factory=dict)
+    training: dict[str, list[Record]] = field(default_factory=dict)
+    jobs: list[Stage] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    manifests: dict[Path, Record] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    @property
+    def experiment(self) -> Record:
+        return self.layout.experiment
+
+    def label(self, policy: str) -> str:
+        return self.labels.get(policy, policy)
+
+    def scored(self, subset: str) -> list[Run]:
+        return [run for run in self.runs if run.subset == subset and run.scored]
+
+    @property
+    def expert_runs(self) -> list[Run]:
+        return [run for run in self.runs if not run.scored]
+
+    def manifest(self, path: Path) -> Record:
+        """The stage's manifest at `path`, or {}."""
+        return self.manifests.get(path, {})
+
+
+def gather(layout: Layout, verified: Path, limit: int, seed: int) -> Evidence:
+    """Reads everything about an experiment: at most `limit` trajectories of a run are kept whole.
+
+    Raises InputError when scores, tasks, reports, rollouts or grades are missing or contradict one
+    another. What a report can do without (locks, losses, lengths, manifests) is listed in `missing`.
+    """
+    record = read_json(verified)
+    check(record, "verified_score", verified)
+    evidence = Evidence(layout, record, policy_labels(layout))
+    for subset in layout.subsets:
+        gather_runs(evidence, subset, limit, seed)
+    gather_training(evidence)
+    evidence.jobs = jobs_of(layout)
+    return evidence
+
+
+def gather_runs(evidence: Evidence, subset: str, limit: int, seed: int) -> None:
+    """Adds every run on a subset. Raises InputError as `gather` does."""
+    layout, share = evidence.layout, max(1, len(evidence.layout.runs))
+    lock = gather_gate(evidence, subset)
+    tasks = {task["instance_id"]: groups_of(task) for task in read_kept(layout.tasks(subset), lock)}
+    runs, orders = [], []
+    for policy, mine, scored in layout.runs:
+        if mine == subset:
+            reports = read_reports(layout, policy, subset, tasks)
+            runs.append(run_of(policy, subset, scored, reports, tasks))
+            statuses = ({name: row["status"] for name, row in each["instances"].items()} for each in reports)
+            orders.append(in_order(statuses, seed)[: LISTED // share])
+    packs = min(limit, PACKED // share)
+    chosen = {name for order in orders for name, _ in order[:packs]}
+    shown = {
+        task["instance_id"]: task_view(task)
+        for task in read_kept(layout.tasks(subset), lock, chosen.__contains__)
+    }
+    for run, order in zip(runs, orders, strict=True):
+        places = {name: place for place, name in enumerate(names_of(order))}
+        wanted = Wanted(places, packs, PACKED_BYTES // share)
+        run.attempts = read_attempts(layout, run.policy, subset, wanted, tasks, shown)
+    evidence.runs += runs
+
+
+def gather_gate(evidence: Evidence, subset: str) -> Path | None:
+    """The lock of a subset, None when there is none; its figures go into `gates`. Raises InputError."""
+    file = evidence.layout.lock(subset)
+    if not present(file, evidence):
+        return None
+    lock = read_lock(file)
+    named = {part: lock.get(part, [])[:DROPPED] for part in ("flaky", "broken", "unjudged")}
+    evidence.gates[subset] = {"figures": validation(lock), **named}
+    return file
+
+
+def policy_labels(layout: Layout) -> dict[str, str]:
+    """What readers call each policy: a script is called a scripted policy, whatever its recipe is named."""
+    names = dict.fromkeys(policy for policy, _, _ in layout.runs)
+    scripted = [name for name in names if layout.recipe("policy", name).get("kind") == "scripted"]
+    several = len(scripted) > 1
+    return {name: f"scripted policy ({name})" if several else "scripted policy" for name in scripted}
+
+
+def task_view(task: Record) -> Record:
+    """What the viewer shows of a task besides its trajectories: its function and the change that broke it."""
+    return {
+        "function": visible(str(task.get("function", ""))),
+        "bug": cut(task["patch"], PATCH_CHARACTERS),
+    }
+
+
+def repo_name(task: Record) -> str:
+    """A short name of the repository that a task is in."""
+    return visible(str(task.get("repo_recipe") or task["repo"].rsplit("/", 1)[-1]))
+
+
+def groups_of(task: Record) -> dict[str, str]:
+    """The value of each of GROUPS; equal values are one object, for there are many tasks."""
+    named = {"op": visible(str(task.get("op", ""))), "repo": repo_name(task)}
+    return {name: sys.intern(value) for name, value in named.items()}
+
+
+def read_reports(layout: Layout, policy: str, subset: str, tasks: Mapping[str, Record]) -> list[Record]:
+    """The grading report of each sample of a policy on a subset.
+
+    Raises InputError when one is missing, or speaks of instances that are no tasks.
+    """
+    reports = []
+    for path in layout.reports(policy, subset):
+        reports.append(report := read_json(path))
+        check(report, "report", path)
+        strangers = sorted(set(report["instances"]) - set(tasks))
+        if strangers:
+            raise InputError(f"{len(strangers)} instances of no task, such as {strangers[0]}", path)
+    return reports
+
+
+def run_of(policy: str, subset: str, scored: bool, reports: list[Record], tasks: Mapping[str, Record]) -> Run:
+    """Counts of one policy on one subset, without its attempts. tasks: values of GROUPS by instance id."""
+    run = Run(policy, subset, scored, counts_of(reports), samples=len(reports))
+    for name in GROUPS:
+        table = run.groups.setdefault(name, {})
+        for key, verdict in (row for report in reports for row in report["instances"].items()):
+            table.setdefault(tasks[key][name], Counter())[verdict["status"]] += 1
+    return run
+
+
+def counts_of(reports: list[Record]) -> Record:
+    """The report of one sample, or the counts of several together."""
+    if len(reports) == 1:
+        return reports[0]
+    found: Record = {
+        name: sum(report[name] for report in reports) for name in ("total_instances", "resolved_instances")
+    }
+    for name in ("statuses", "outcomes"):
+        found[name] = dict(sum((Counter(report.get(name, {})) for report in reports), Counter[str]()))
+    return found
+
+
+def gather_training(evidence: Evidence) -> None:
+    """Losses, lengths and manifests, as far as they are there; what is not goes into `missing`."""
+    layout = evidence.layout
+    for title, file in layout.losses.items():
+        if present(file, evidence):
+            evidence.training[title] = read_steps(file)
+    if present(layout.lengths, evidence):
+        evidence.lengths = read_lengths(layout.lengths)
+    for file in layout.manifests():
+        if present(file, evidence):
+            evidence.manifests[file] = read_json(file)
+
+
+def read_steps(losses: Path) -> list[Record]:
+    """What each training step did: the rows of `metrics.tsv` next to the losses where it is, else the losses.
+
+    Values are numbers, or missing. Raises InputError when a row has no step or no loss.
+    """
+    metrics = losses.with_name("metrics.tsv")
+    if losses.name == "loss.jsonl" and metrics.is_file():
+        lines = metrics.read_text(encoding="utf-8").splitlines()
+        names = lines[0].split("\t")
+        rows: Iterable[Record] = (dict(zip(names, line.split("\t"))) for line in lines[1:] if line)
+        where = metrics
+    else:
+        rows, where = read_jsonl(losses), losses
+    found = []
+    for row in rows:
+        kept = {name: as_number(row.get(name)) for name in STEP_COLUMNS}
+        if kept["step"] is None or kept["loss"] is None:
+            raise InputError("a row without a step or a loss", where, "numbers")
+        found.append({name: value for name, value in kept.items() if value is not None})
+    return found
+
+
+def as_number(value: object) -> float | None:
+    """The number that `value` is or is written as, else None."""
+    try:
+        return None if value is None or value == "" else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+
+
+def present(file: Path, evidence: Evidence) -> bool:
+    """Whether `file` is there; when not, it is listed among what is missing."""
+    if not file.is_file():
+        evidence.missing.append(file.as_posix())
+    return file.is_file()
+
+
+def read_lengths(path: Path) -> list[int]:
+    """Tokens of the conversations that were kept, from a table with the columns tokens and fate.
+
+    Raises InputError when a row has no number of tokens.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines()
+    rows = [dict(zip(lines[0].split("\t"), line.split("\t"))) for line in lines[1:] if line]
+    try:
+        return [int(row["tokens"]) for row in rows if row.get("fate", "kept") == "kept"]
+    except (KeyError, ValueError):
+        raise InputError("a row without a number of tokens", path, "a table with a column 'tokens'") from None
+
+
+def drops(manifest: Record) -> dict[str, int]:
+    """The reasons for which a stage dropped something, with counts; {} when its manifest names none."""
+    found: dict[str, int] = {}
+    for name in ("dropped", "drops"):
+        told = manifest.get(name)
+        if isinstance(told, dict):
+            found |= {
+                str(reason): count for reason, count in told.items() if isinstance(count, int) and count
+            }
+    return found

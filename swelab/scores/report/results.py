@@ -1,0 +1,297 @@
+"""The sections of the report that say what was found. Every text that is not ours is escaped."""
+
+from collections import Counter
+from html import escape
+
+from swelab.grading.swebench_report import STATUSES
+from swelab.records import Record
+from swelab.scores.report import infrastructure_losses, intervals, svg_charts, validation
+from swelab.scores.report.markup import (
+    OUTCOME_WORDS,
+    STATUS_WORDS,
+    bar_row,
+    code,
+    muted,
+    note,
+    p_value,
+    points,
+    policy_name,
+    run_name,
+    series_of,
+    signed,
+    span,
+    status_words,
+    table,
+)
+from swelab.scores.report.report_data import GROUPS, Evidence
+
+SQUARES = 400
+"""Squares of the paired picture; beyond that a square stands for several tasks."""
+GROUPS_SHOWN = 60
+"""Groups in a table of resolve rates, at most: those with the most tasks."""
+SIGNS = {"gained": "+", "lost": "\u2212", "both": "\u2713", "neither": ""}
+
+
+def headline(evidence: Evidence) -> str:
+    """What was run, in a few sentences; of every benchmark both rates, and each task as a square."""
+    parts = infrastructure_losses.first_line(evidence) + f'<p class="lede">{lede(evidence)}</p>'
+    for side in sides(evidence):
+        test = side["comparison"]
+        rates = "".join(big_rate(evidence, side, test[which]) for which in ("from", "to"))
+        name, size = escape(side["benchmark"]["name"]), f"{side['benchmark']['size']:,} held-out tasks"
+        parts += (
+            f'<section class="bench" aria-label="{name}"><h2 class="bench-name">{name} {muted(size)}</h2>'
+            f'<div class="rates">{rates}{change(test)}</div>{squares(evidence, side)}</section>'
+        )
+    return parts
+
+
+def lede(evidence: Evidence) -> str:
+    """What was run, as a person would say it."""
+    layout, test = evidence.layout, evidence.verified["comparison"]
+    expert = escape(evidence.label(layout.expert))
+    expert = f"A {expert}" if expert.startswith("scripted policy") else f"The policy {expert}"
+    often = intervals.attempted(evidence, [test["from"], test["to"]])
+    total = sum(run.total for run in evidence.expert_runs)
+    resolved = sum(run.resolved for run in evidence.expert_runs)
+    several = any(run.samples > 1 for run in evidence.expert_runs)
+    unit = "attempts at train tasks" if several else "train tasks"
+    rows = f"{len(evidence.lengths):,} conversations" if evidence.lengths else "conversations"
+    before, after = (f"<b>{escape(evidence.label(test[side]))}</b>" for side in ("from", "to"))
+    tuned = layout.recipe("policy", test["to"]).get("weights") == f"sft:{layout.experiment['sft']}"
+    who = f"Before ({before}) and after ({after}), the model" if tuned else f"Each of {before} and {after}"
+    names = [f'<b class="nowrap">{escape(side["benchmark"]["name"])}</b>' for side in sides(evidence)]
+    size = sum(side["benchmark"]["size"] for side in sides(evidence))
+    return (
+        f"{expert} resolved {resolved:,} of {total:,} {unit}. A base model was fine-tuned on {rows} "
+        f"made from those trajectories alone. {who} attempted each of the {size:,} held-out tasks of "
+        f"{' and '.join(names)} {often}.{apart(evidence)}"
+    )
+
+
+def apart(evidence: Evidence) -> str:
+    """A sentence on what the held-out tasks do not share with the train tasks, as was checked, or ''."""
+    verdict = evidence.manifest(evidence.layout.disjoint)
+    if not verdict.get("disjoint"):
+        return ""
+    functions = verdict.get("heldout", {}).get("function")
+    shared = "function and no bug" if functions else "bug"
+    return f" The held-out tasks share no {shared} with the train tasks."
+
+
+def change(test: Record) -> str:
+    """The difference of the two rates, its interval and its p-value."""
+    if test["difference"] is None:
+        return '<p class="change">No task was graded on both sides: there is nothing to compare.</p>'
+    p = p_value(test["p_value"])
+    equals = "" if p.startswith("&lt;") else "= "
+    return (
+        f'<dl class="change"><div><dt>Difference, 95% interval</dt><dd>{signed(test["difference"])} points '
+        f"{muted(span(test['interval'], True))}</dd></div>"
+        f"<div><dt>{intervals.test_name(test)}</dt><dd>p {equals}{p}</dd></div></dl>"
+    )
+
+
+def big_rate(evidence: Evidence, side: Record, name: str) -> str:
+    """A policy's rate on a benchmark, large."""
+    policy = side["policies"][name]
+    unit = f" in {intervals.runs_of(policy)} runs" if intervals.runs_of(policy) > 1 else ""
+    return (
+        f'<div class="rate"><p class="who">{policy_name(evidence, name)}</p>'
+        f'<p class="number series-text-{series_of(evidence, name)}">{points(policy["resolve_rate"])}</p>'
+        f'<p class="muted">{policy["resolved"]:,} of {policy["total"]:,}{unit}, '
+        f'<span class="nowrap">95% {span(policy["interval"])}</span></p>'
+        f"{infrastructure_losses.lost_rate(policy)}</div>"
+    )
+
+
+def squares(evidence: Evidence, side: Record) -> str:
+    """The pairs of a benchmark's comparison, one square a task (or several, which is then said)."""
+    test = side["comparison"]
+    if not test["pairs"]:
+        return ""
+    before, after = (escape(evidence.label(test[side])) for side in ("from", "to"))
+    counts = {**test["discordant"], "both": test["both"], "neither": test["neither"]}
+    named = {
+        "gained": f"resolved by {after} alone",
+        "lost": f"resolved by {before} alone",
+        "both": "resolved by both",
+        "neither": "resolved by neither",
+    }
+    if "runs" in test:
+        named |= {"gained": f"resolved more often by {after}", "lost": f"resolved more often by {before}"}
+        named |= {"both": "resolved as often by both"}
+    each = max(1, -(-test["pairs"] // SQUARES))
+    cells = "".join(
+        f'<i class="{kind}">{sign}</i>' * round(counts[kind] / each) for kind, sign in SIGNS.items()
+    )
+    keys = "".join(
+        f'<li><i class="{kind}" aria-hidden="true">{sign}</i> {counts[kind]:,} {named[kind]}</li>'
+        for kind, sign in SIGNS.items()
+    )
+    unit = "One square is one task" if each == 1 else f"One square is about {each:,} tasks"
+    out = test["excluded_infra_errors"]
+    left = f" Tasks that one side or both lost to infrastructure are not drawn: {out:,}." if out else ""
+    return (
+        f'<figure class="pairs"><div class="squares" aria-hidden="true">{cells}</div>'
+        f"<figcaption>{unit} of {escape(side['benchmark']['name'])}, attempted by both.{left}"
+        f'<ul class="keys">{keys}</ul></figcaption></figure>'
+    )
+
+
+def scores(evidence: Evidence) -> str:
+    """Resolve rates with intervals, per benchmark, and the paired comparison of each."""
+    return (
+        "".join(rates(evidence, side) for side in sides(evidence))
+        + intervals.caveat(evidence)
+        + comparison_table(evidence)
+        + "".join(intervals.pairwise(side, evidence) for side in sides(evidence))
+        + intervals.several_runs(evidence)
+        + intervals.planning(evidence)
+        + intervals.costs(evidence)
+    )
+
+
+def sides(evidence: Evidence) -> list[Record]:
+    """The headline benchmark's part of the verified score, then the others'."""
+    return [evidence.verified, *evidence.verified["others"]]
+
+
+def rates(evidence: Evidence, side: Record) -> str:
+    """Every policy's rate and interval on one benchmark."""
+    rows = ""
+    for name, policy in side["policies"].items():
+        rate, interval = policy["resolve_rate"], policy["interval"]
+        told = f"{evidence.label(name)}: {points(rate)} {span(interval)}"
+        count = muted(f"{policy['resolved']:,}/{policy['total']:,}")
+        rows += bar_row(
+            policy_name(evidence, name),
+            svg_charts.whisker(series_of(evidence, name), rate, interval, told),
+            f'<span class="nowrap"><b>{points(rate)}</b> {span(interval)}</span> {count}',
+        )
+    several = any(intervals.runs_of(policy) > 1 for policy in side["policies"].values())
+    kind = "interval over tasks and runs" if several else "Wilson interval"
+    axis = bar_row("", svg_charts.share_axis(f"resolve rate, %, with 95% {kind}"), "")
+    benchmark = side["benchmark"]
+    size = muted(f"{benchmark['size']:,} tasks, set {code(benchmark['hash'][:12])}")
+    return (
+        f'<h3>{escape(benchmark["name"])} {size}</h3><div class="bars short">{rows}{axis}</div>'
+        f"{infrastructure_losses.lost_note(side, evidence)}{validation.sentence(evidence, benchmark['name'])}"
+    )
+
+
+def comparison_table(evidence: Evidence) -> str:
+    """The paired tests of all benchmarks."""
+    rows = []
+    for side in sides(evidence):
+        test = side["comparison"]
+        difference = test["difference"]
+        smallest = test["minimum_detectable_difference"]
+        counts = (
+            test["pairs"],
+            test["discordant"]["gained"],
+            test["discordant"]["lost"],
+            test["both"],
+            test["neither"],
+        )
+        rows.append([
+            escape(side["benchmark"]["name"]),
+            *(f"{count:,}" for count in counts),
+            "n/a" if difference is None else f"{signed(difference)} {span(test['interval'], True)}",
+            p_value(test["p_value"]),
+            "n/a" if smallest is None else f"{100 * smallest:.1f}",
+        ])  # fmt: skip
+    test = evidence.verified["comparison"]
+    head = [
+        "Benchmark",
+        "Pairs",
+        "Gained",
+        "Lost",
+        "Both",
+        "Neither",
+        "Difference, points",
+        "p",
+        "Detectable",
+    ]
+    caption = f"From {evidence.label(test['from'])} to {evidence.label(test['to'])}, on the same tasks"
+    return table(head, rows, caption) + note(
+        f"p: {escape(test['methods']['test'])}. Interval: {escape(test['methods']['interval'])}. "
+        f"Detectable: a true difference of that many points is found in {test['power']:.0%} of such "
+        "experiments, if as many tasks change sides as here."
+    )
+
+
+def outcomes(evidence: Evidence) -> str:
+    """Verdicts of every run as stacked bars and as a table, and the ways rollouts ended as a table."""
+    rows = ""
+    for run in evidence.runs:
+        counts = {status: run.report["statuses"].get(status, 0) for status in STATUSES}
+        told = ", ".join(f"{status_words(status)} {count:,}" for status, count in counts.items())
+        title = f"{evidence.label(run.policy)} on {run.subset}: {told}"
+        rows += bar_row(
+            run_name(evidence, run),
+            svg_charts.stacked(counts, title, names=STATUS_WORDS),
+            f"{run.resolved:,}/{run.total:,} resolved",
+        )
+    keys = "".join(
+        f"<li>{svg_charts.legend_swatch(f'status-{status}')} {status_words(status)}</li>"
+        for status in STATUSES
+    )
+    axis = bar_row("", svg_charts.share_axis("share of attempts, %"), "")
+    found = {name for run in evidence.runs for name in run.report.get("outcomes", {})}
+    ends = sorted(found, key=lambda name: (name != "submitted", name))
+    return (
+        f'<ul class="keys">{keys}</ul><div class="bars">{rows}{axis}</div>'
+        + count_table(evidence, "statuses", STATUS_WORDS, list(STATUSES), "Verdicts, by attempts")
+        + infrastructure_losses.both_rates(evidence)
+        + count_table(evidence, "outcomes", OUTCOME_WORDS, ends, "Why rollouts ended, by attempts")
+    )
+
+
+def count_table(evidence: Evidence, field: str, words: dict[str, str], names: list[str], caption: str) -> str:
+    """Counts by name from every run's report."""
+    rows = [
+        [run_name(evidence, run), *(f"{run.report.get(field, {}).get(name, 0):,}" for name in names)]
+        for run in evidence.runs
+    ]
+    head = [escape(words.get(name, name.replace("_", " "))) for name in names]
+    return table(["Run", *head], rows, caption)
+
+
+def breakdown(evidence: Evidence) -> str:
+    """Resolve rates by mutation operator and by repository, for every benchmark."""
+    parts = "".join(group_table(evidence, field, title) for field, title in GROUPS.items())
+    remark = infrastructure_losses.group_note([run for run in evidence.runs if run.scored])
+    return parts + remark if parts else note("The tasks name neither operators nor repositories.")
+
+
+def group_table(evidence: Evidence, field: str, title: str) -> str:
+    """Resolve rates by one field of the tasks; '' when no task has it."""
+    runs = [run for subset in evidence.layout.benchmarks for run in evidence.scored(subset)]
+    sizes = sum(
+        (Counter({name: run.groups[field][name].total() for name in run.groups[field]}) for run in runs),
+        Counter(),
+    )
+    sizes.pop("", None)
+    if not sizes:
+        return ""
+    names = sorted(sorted(sizes, key=lambda name: (-sizes[name], name))[:GROUPS_SHOWN])
+    head, columns = [title], [[code(name) for name in names]]
+    for subset in evidence.layout.benchmarks:
+        scored = evidence.scored(subset)
+        head.append(f"{escape(subset)}<br>tasks")
+        sizes_here = [scored[0].groups[field].get(name, Counter()).total() for name in names]
+        columns.append([f"{size // scored[0].samples:,}" for size in sizes_here])
+        for run in scored:
+            head.append(f"{escape(subset)}<br>{escape(evidence.label(run.policy))}")
+            columns.append([share_cell(run.groups[field].get(name, Counter())) for name in names])
+    caption = f"Resolved by {title.lower()}"
+    if len(sizes) > len(names):
+        caption += f", the {len(names)} with the most tasks of {len(sizes):,}"
+    return table(head, zip(*columns, strict=True), caption)
+
+
+def share_cell(count: Counter[str]) -> str:
+    """A group's rate and count."""
+    total, resolved = count.total(), count["resolved"]
+    return f"{resolved / total:.0%} {muted(f'{resolved:,}')}" if total else muted("\u2013")

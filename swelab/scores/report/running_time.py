@@ -1,0 +1,101 @@
+"""The section of the report on when, where, how long and at what cost the stages ran."""
+
+from datetime import datetime
+from html import escape
+
+from swelab.scores.report.markup import muted, note, table
+from swelab.scores.report.report_data import Evidence
+from swelab.scores.report.stage_times import Stage
+
+VERBS = {
+    "build_repo": "Build the repository",
+    "make_tasks": "Make the tasks",
+    "fetch_tasks": "Fetch the tasks",
+    "pull_images": "Pull the images",
+    "build_sandbox_image": "Build the sandbox image",
+    "validate_tasks": "Validate the tasks",
+    "check_disjoint": "Check that train and held-out tasks differ",
+    "make_base_model": "Make the base model",
+    "fetch_model": "Fetch the model",
+    "unpack_trajectories": "Unpack recorded trajectories",
+    "rollout": "Attempt the tasks",
+    "collect_predictions": "Collect the patches",
+    "grade": "Run the tests on the patches",
+    "report_grades": "Count the verdicts",
+    "submit_predictions": "Have the service judge the patches",
+    "build_sft_dataset": "Select the training rows",
+    "build_sft_pairs": "Select the training pairs",
+    "preflight": "Check memory and disk for training",
+    "train_sft": "Fine-tune the model",
+    "score": "Score",
+    "score_experiment": "Compare the scores",
+}
+
+
+def stages(evidence: Evidence) -> str:
+    """Every stage of which runs were noted, and the machines they ran on."""
+    if not evidence.jobs:
+        return note("No run of a job was noted: these results were made before runs were noted.", warns=True)
+    machines = list(dict.fromkeys(name for stage in evidence.jobs for name in stage.machines))
+    rows = [row_of(stage, machines, evidence) for stage in evidence.jobs]
+    head = ["Stage", "On", "Began (UTC)", "Jobs", "Time", "CPU time", "Tokens", "Cost"]
+    head += ["Machine"] if len(machines) > 1 else []
+    first, last = min(stage.began for stage in evidence.jobs), max(stage.ended for stage in evidence.jobs)
+    whole = duration((last - first).total_seconds())
+    busy = duration(sum(stage.seconds for stage in evidence.jobs))
+    named = "; ".join(f"{place(number, machines)}{escape(name)}" for number, name in enumerate(machines, 1))
+    told = note(
+        f"From {day(first)} to {day(last)} UTC: {whole} from first to last, {busy} of jobs' time together. "
+        f"Machine: {named}."
+    )
+    text = (0, 1, 2, len(head) - 1) if len(machines) > 1 else (0, 1, 2)
+    return (
+        told
+        + table(head, rows, "Stages, in the order in which they began", text)
+        + note(
+            "Time is the sum over a stage's jobs; jobs may have run at the same time. A job that was started "
+            "again counts each time. Cost is what the model's service charged; a model served here costs "
+            "nothing but time. A dash means that nothing was recorded."
+        )
+    )
+
+
+def row_of(stage: Stage, machines: list[str], evidence: Evidence) -> list[str]:
+    """A stage's cells."""
+    count = f"{len(stage.jobs):,}"
+    if stage.runs > len(stage.jobs):
+        count += muted(f" in {stage.runs:,} runs, {stage.failed:,} failed")
+    used = stage.usage
+    sent, written, cost = (used.get(name) for name in ("prompt_tokens", "completion_tokens", "cost"))
+    where = ", ".join(str(machines.index(name) + 1) for name in stage.machines)
+    return [
+        escape(VERBS.get(stage.rule, stage.rule.replace("_", " "))),
+        " on ".join(escape(evidence.label(name)) for name in stage.names if name != "all"),
+        day(stage.began),
+        count,
+        duration(stage.seconds),
+        duration(stage.cpu_seconds),
+        muted("\u2013") if sent is None or written is None else f"{sent + written:,}",
+        muted("\u2013") if cost is None else f"${cost:,.2f}",
+        *([where] if len(machines) > 1 else []),
+    ]
+
+
+def place(number: int, machines: list[str]) -> str:
+    """The number of a machine, where there are several."""
+    return f"{number}: " if len(machines) > 1 else ""
+
+
+def day(moment: datetime) -> str:
+    """Date and time of day."""
+    return f'<span class="nowrap">{moment:%Y-%m-%d %H:%M}</span>'
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person would say them: 4.2 s, 3 min 10 s, 2 h 5 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"

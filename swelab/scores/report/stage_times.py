@@ -1,0 +1,102 @@
+"""When, where, for how long and at what cost each stage of an experiment ran, from what its jobs noted."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from swelab.console.job_runs import read_runs
+from swelab.jobs.shards import parse_shard
+from swelab.records import InputError, Record, read_json
+from swelab.scores.layout import Layout
+
+_SAMPLE = re.compile(r"\.s\d+$")
+NOT_STAGES = ("report",)
+"""Rules whose runs are not among those behind the score."""
+
+
+@dataclass
+class Stage:
+    """The runs of one rule's jobs on one thing (a subset, a policy on a subset, a model).
+
+    seconds and cpu_seconds are sums over `runs`; began and ended are UTC. cost is in dollars; it and the
+    tokens are None where they were not recorded for every call.
+    """
+
+    rule: str
+    names: tuple[str, ...]
+    began: datetime
+    ended: datetime
+    jobs: set[str] = field(default_factory=set)
+    runs: int = 0
+    failed: int = 0
+    seconds: float = 0
+    cpu_seconds: float = 0
+    machines: list[str] = field(default_factory=list)
+    usage: Record = field(default_factory=dict)
+
+    def add(self, job: str, run: Record) -> None:
+        """Counts one run of a job."""
+        began = datetime.fromisoformat(run["started"])
+        self.began = min(self.began, began)
+        self.ended = max(self.ended, began + timedelta(seconds=run["seconds"]))
+        self.jobs.add(job)
+        self.runs += 1
+        self.failed += run["code"] != 0
+        self.seconds += run["seconds"]
+        self.cpu_seconds += run.get("cpu_seconds", 0)
+        if (name := machine_name(run["machine"])) not in self.machines:
+            self.machines.append(name)
+
+
+def jobs_of(layout: Layout) -> list[Stage]:
+    """The stages of an experiment of which runs were noted, in the order in which they began."""
+    known, found = names_of(layout), dict[tuple[str, ...], Stage]()
+    for rule, names, run in read_runs(layout.results / "logs"):
+        job = "/".join(names)
+        parts = tuple(_SAMPLE.sub("", name) for name in names if not is_shard(name))
+        if rule in NOT_STAGES or not known.issuperset(parts):
+            continue
+        began = datetime.fromisoformat(run["started"])
+        found.setdefault((rule, *parts), Stage(rule, parts, began, began)).add(job, run)
+    for stage in found.values():
+        if stage.rule == "rollout" and len(stage.names) == 2:
+            stage.usage = used(layout.usage(*stage.names))
+    return sorted(found.values(), key=lambda stage: (stage.began, stage.rule, stage.names))
+
+
+def names_of(layout: Layout) -> set[str]:
+    """Every name that a log of the experiment's jobs may lie under."""
+    experiment = layout.experiment
+    names = {experiment["name"], experiment["sft"], "all", "sandbox", *layout.subsets, *layout.models}
+    return names | {policy for policy, _, _ in layout.runs} | set(layout.repos())
+
+
+def is_shard(name: str) -> bool:
+    """Whether `name` is a shard's, such as 000of002."""
+    try:
+        return bool(parse_shard(name))
+    except InputError:
+        return False
+
+
+def machine_name(machine: Record) -> str:
+    """A machine in a few words: its processor or GPUs, cores, memory."""
+    gpus = machine.get("gpus") or []
+    parts = [f"{len(gpus)} \u00d7 {gpus[0]}"] if gpus else []
+    parts += [str(machine.get("processor") or machine.get("system", ""))]
+    parts += [f"{machine.get('cpus', '?')} cores", f"{machine.get('memory_gib', '?')} GiB"]
+    return ", ".join(filter(None, parts))
+
+
+def used(paths: Iterable[Path]) -> Record:
+    """Calls, tokens and dollars of all trajectories; a sum is None where a part of it is not known."""
+    rows = [row for path in paths if path.is_file() for row in read_json(path).values()]
+    if not rows:
+        return {}
+    found: Record = {}
+    for name in ("calls", "prompt_tokens", "completion_tokens", "cost"):
+        values = [row.get(name) for row in rows]
+        found[name] = None if None in values else sum(values)
+    return found

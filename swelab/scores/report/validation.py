@@ -1,0 +1,78 @@
+"""What the report says of the gate that tasks pass before they are used. Text that is not ours is escaped."""
+
+from html import escape
+
+from swelab.records import Record
+from swelab.scores.report.markup import code, note, table
+from swelab.scores.report.report_data import Evidence
+from swelab.scores.report.trajectories import cut
+
+REASON_CHARACTERS = 300
+KINDS = {
+    "flaky": "gold patch resolved in some runs only",
+    "broken": "cannot be graded rightly",
+    "unjudged": "the grader itself failed, which says nothing about the task",
+}
+
+
+def sentence(evidence: Evidence, subset: str) -> str:
+    """The figures of one subset's gate as a remark; a warning when there was none."""
+    gate = evidence.gates.get(subset)
+    if gate is None:
+        return note("The tasks were not validated: there is no lock of them.", warns=True)
+    told = gate["figures"]
+    private = told.get("private", 0)
+    unseen = f"{private:,} tasks were not validated, as their answers are private. " if private else ""
+    if not told["gold_tasks"]:
+        return note(unseen.strip())
+    count = told.get("unjudged", 0)
+    unjudged = f", {count:,} unjudged ({KINDS['unjudged']})" if count else ""
+    return note(
+        f"{unseen}Validation: {told['kept'] - private:,} of {told['gold_tasks']:,} tasks valid; "
+        f"gold patches resolved {gold(told)} runs ({told['gold_runs']:,} each); "
+        f"{told['flaky']:,} flaky, {told['broken']:,} broken{unjudged}"
+        f"{' (left out)' if told['flaky'] + told['broken'] + count else ''}."
+    )
+
+
+def gold(figures: Record) -> str:
+    """How many gold runs resolved their task, of how many."""
+    return f"{figures['gold_runs_resolved']:,} of {figures['gold_runs'] * figures['gold_tasks']:,}"
+
+
+def overview(evidence: Evidence) -> str:
+    """The gate of every subset as a table, and the tasks that it left out with their reasons."""
+    rows = []
+    for subset in evidence.layout.subsets:
+        if subset in evidence.gates:
+            told = evidence.gates[subset]["figures"]
+            valid = told["kept"] - told.get("private", 0)
+            counts = (told["gold_tasks"], valid, told["flaky"], told["broken"])
+            rows.append([escape(subset), *(f"{count:,}" for count in counts), gold(told)])
+        else:
+            rows.append([escape(subset), *["not validated"] * 5])
+    head = ["Subset", "Tasks", "Valid", "Flaky", "Broken", "Gold runs resolved"]
+    told = note(
+        "Valid: the gold patch is resolved in every run, an empty patch and the reversed gold patch never. "
+        f"Flaky: {KINDS['flaky']}. Broken: {KINDS['broken']}. A run that several tasks "
+        "of a repository share counts for each. Only valid tasks are attempted."
+    )
+    return table(head, rows, "Validation of the tasks") + told + dropped(evidence)
+
+
+def dropped(evidence: Evidence) -> str:
+    """What was left out, by subset and kind, with reasons; it opens on demand."""
+    parts = ""
+    for subset, gate in evidence.gates.items():
+        for kind in KINDS:
+            count = gate["figures"].get(kind, 0)
+            if not count:
+                continue
+            listed = "".join(
+                f"<li>{code(row['instance_id'])}: {escape(cut(row['reason'], REASON_CHARACTERS))}</li>"
+                for row in gate[kind]
+            )
+            shown = f" (the first {len(gate[kind]):,})" if len(gate[kind]) < count else ""
+            head = f"{count:,} {kind} in {escape(subset)}{shown}"
+            parts += f'<details><summary>{head}</summary><ul class="reasons">{listed}</ul></details>'
+    return parts

@@ -1,0 +1,159 @@
+"""Statistics of several runs on the same tasks: what in a rate is choice of tasks, what the luck of a run.
+
+A task's attempts are counted as (resolved, attempted). Attempts at one task resemble one another, so tasks,
+not attempts, are what is independent here. With one run every figure is what `statistics` says of one run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import comb, sqrt
+
+import numpy as np
+from scipy.stats import chi2, norm
+
+from swelab.records import InputError
+from swelab.scores.statistics.rates import CONFIDENCE, POWER, rounded, wilson
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """Attempts at each task: how many were resolved, of how many; tasks without attempts are left out."""
+
+    counts: Sequence[tuple[int, int]]
+
+    @cached_property
+    def _pairs(self) -> np.ndarray:
+        pairs = np.array([pair for pair in self.counts if pair[1]], dtype=float).reshape(-1, 2)
+        if not len(pairs):
+            raise InputError("a rate over no tasks", expected="at least one attempt")
+        return pairs
+
+    @property
+    def tasks(self) -> int:
+        return len(self._pairs)
+
+    @property
+    def resolved(self) -> int:
+        return int(self._pairs[:, 0].sum())
+
+    @property
+    def total(self) -> int:
+        return int(self._pairs[:, 1].sum())
+
+    @property
+    def rate(self) -> float:
+        """The mean of pass@1: resolved attempts of all attempts."""
+        return self.resolved / self.total
+
+    @property
+    def shares(self) -> np.ndarray:
+        """Of each task, the share of its attempts that resolved it."""
+        return self._pairs[:, 0] / self._pairs[:, 1]
+
+    @property
+    def within(self) -> float | None:
+        """Variance of one attempt at a given task, the mean over tasks; None without two attempts at any.
+
+        Source: the unbiased c (m - c) / (m (m - 1)) of each task; Miller 2024, arXiv:2411.00640, section 3.
+        """
+        resolved, attempted = self._pairs[self._pairs[:, 1] > 1].T
+        if not len(resolved):
+            return None
+        return float(np.mean(resolved * (attempted - resolved) / (attempted * (attempted - 1))))
+
+    def interval(self, confidence: float = CONFIDENCE) -> Interval:
+        """Interval of `rate` over tasks and runs: tasks as clusters of attempts (`effective_wilson`).
+
+        The variance is the linearized one of a ratio over clusters, Cochran 1977, Sampling Techniques, 6.3.
+        """
+        resolved, attempted = self._pairs.T
+        variance = float(np.sum((resolved - self.rate * attempted) ** 2)) / self.total**2
+        return effective_wilson(self.resolved, self.total, variance, self.tasks, confidence)
+
+    def pass_at(self, k: int, every: bool = False) -> tuple[float, Interval]:
+        """Share of tasks that one of k attempts resolves, or with `every` all k, and its interval over tasks.
+
+        Unbiased: 1 - C(m - c, k) / C(m, k), Chen et al. 2021, arXiv:2107.03374, equation 1; with `every`
+        C(c, k) / C(m, k), Yao et al. 2024, arXiv:2406.12045. Tasks with fewer than k attempts are left out;
+        InputError when all are.
+        """
+        values = [_pass(int(c), int(m), k, every) for c, m in self._pairs if m >= k]
+        if not values:
+            raise InputError(f"pass@{k} of tasks with fewer attempts", expected=f"at least {k} runs")
+        return mean_interval(values, self.total)
+
+
+def _pass(resolved: int, attempted: int, k: int, every: bool) -> float:
+    if every:
+        return comb(resolved, k) / comb(attempted, k)
+    return 1 - comb(attempted - resolved, k) / comb(attempted, k)
+
+
+def mean_interval(
+    values: Sequence[float], most: int, confidence: float = CONFIDENCE
+) -> tuple[float, Interval]:
+    """Mean of one value a task, each in 0..1, and its interval; `most` is the number of attempts in them."""
+    share, tasks = float(np.mean(values)), len(values)
+    variance = float(np.var(values)) / tasks
+    return rounded(share), effective_wilson(share * most, most, variance, tasks, confidence)
+
+
+def effective_wilson(
+    resolved: float, total: int, variance: float, tasks: int, confidence: float = CONFIDENCE
+) -> Interval:
+    """Wilson's interval of resolved/total at the number of independent attempts that has this variance.
+
+    That number, p (1 - p) / variance, lies between tasks and attempts, and is the tasks where the variance
+    says nothing (none resolved, or all): with one attempt at each task this is Wilson's interval itself.
+    Source: the effective sample size of Korn and Graubard 1998, Survey Methodology 24:193-201, in Wilson's
+    interval, as compared by Franco et al. 2019, Journal of Survey Statistics and Methodology 7:334-364.
+    """
+    share = resolved / total
+    if total == tasks and float(resolved).is_integer():
+        return wilson(int(resolved), total, confidence)
+    spread = share * (1 - share)
+    if spread <= 1e-12:
+        number = float(tasks)
+    else:
+        number = float(total) if variance <= 0 else min(max(spread / variance, tasks), total)
+    z = norm.ppf((1 + confidence) / 2)
+    middle = (share + z * z / (2 * number)) / (1 + z * z / number)
+    half = z * sqrt(spread / number + z * z / (4 * number**2)) / (1 + z * z / number)
+    low, high = (0.0 if share <= 0 else middle - half), (1.0 if share >= 1 else middle + half)
+    return rounded(max(0.0, low)), rounded(min(1.0, high))
+
+
+def runs_differ(verdicts: Sequence[Sequence[bool]]) -> float | None:
+    """p-value of Cochran's Q: whether runs differ by more than the luck of attempts at these tasks.
+
+    verdicts: of each task, one verdict a run. None when no task was resolved in some runs only. Source:
+    Cochran 1950, Biometrika 37:256-266; chi-squared with one degree less than runs.
+    """
+    table = np.asarray(verdicts, dtype=float)
+    runs = table.shape[1] if table.ndim == 2 else 0
+    columns, rows = table.sum(axis=0), table.sum(axis=1)
+    below = runs * rows.sum() - (rows**2).sum()
+    if runs < 2 or below <= 0:
+        return None
+    statistic = (runs - 1) * (runs * (columns**2).sum() - columns.sum() ** 2) / below
+    return rounded(float(chi2.sf(statistic, runs - 1)))
+
+
+def planned(
+    rate: float, tasks: int, runs: int, within: float | None, confidence: float = CONFIDENCE
+) -> tuple[float | None, float]:
+    """Smallest true differences from a policy of this rate that `tasks` x `runs` attempts find with POWER.
+
+    The first holds where the other policy finds the same tasks hard, so that only luck of attempts is left
+    (None where `within` is not known); the second where what one resolves says nothing of the other.
+    Source: Miller 2024, arXiv:2411.00640, section 5: (z_a + z_b)^2 (w^2 + 2 s^2 / K) / n.
+    """
+    z = norm.ppf((1 + confidence) / 2) + norm.ppf(POWER)
+    total = rate * (1 - rate)
+    luck = min(total, within or 0.0)
+    apart = 2 * (total - luck) + 2 * luck / runs
+    least = None if within is None else rounded(min(1.0, z * sqrt(2 * luck / runs / tasks)))
+    return least, rounded(min(1.0, z * sqrt(apart / tasks)))

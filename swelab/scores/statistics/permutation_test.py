@@ -1,0 +1,105 @@
+"""Two policies on the same tasks, one or several runs each, and many policies at once.
+
+A task counts once, by the difference of the shares of its attempts that resolved it. So the question is
+whether one policy is the better one on tasks like these, not whether they differ on some task.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from math import gcd, lcm, sqrt
+
+import numpy as np
+from scipy.stats import binom, norm
+
+from swelab.scores.statistics.multi_run import Interval, mean_interval
+from swelab.scores.statistics.rates import CONFIDENCE, POWER, rounded
+
+FINEST = 2520
+"""Shares are counted in steps of 1/FINEST where their common denominator is larger; it divides by 1 to 10."""
+
+Shares = Sequence[tuple[int, int]]
+
+
+def steps(first: Shares, second: Shares) -> list[int]:
+    """Differences (second less first) of resolved/attempted by task, in a common unit."""
+    whole = lcm(*{attempted for side in (first, second) for _, attempted in side})
+    whole = min(whole, FINEST)
+    differences = ((d / n - c / m) for (c, m), (d, n) in zip(first, second, strict=True))
+    return [round(each * whole) for each in differences]
+
+
+def sign_flip(differences: Sequence[int]) -> float:
+    """Two-sided p-value of the paired permutation test on the sum of differences; 1 when all are 0.
+
+    Exact: every way of swapping the two policies on each task, counted on the lattice of sums (Fisher 1935,
+    The Design of Experiments, 21; the counting after Pagano and Tritchler 1983, JASA 78:435-440). With one
+    run each, differences are -1, 0 or 1 and this is McNemar's exact test.
+    """
+    sizes = Counter(abs(each) for each in differences if each)
+    if not sizes:
+        return 1.0
+    unit = gcd(*sizes)
+    reach, seen = sum(size // unit * count for size, count in sizes.items()), abs(sum(differences)) // unit
+    chances = np.ones(1)
+    for size, count in sorted(sizes.items()):
+        size //= unit
+        wider = np.zeros(len(chances) + size * count)
+        for flipped, weight in enumerate(binom.pmf(np.arange(count + 1), count, 0.5)):
+            wider[size * flipped : size * flipped + len(chances)] += weight * chances
+        chances = wider
+    tail = float(chances[: (reach - seen) // 2 + 1].sum())
+    return rounded(min(1.0, 2 * tail))
+
+
+def difference_interval(first: Shares, second: Shares, confidence: float = CONFIDENCE) -> Interval:
+    """Interval of the mean difference (second less first) of shares by task.
+
+    The intervals of both means, squared and added with the correlation of the shares taken off: method 10 of
+    Newcombe 1998, Statistics in Medicine 17:2635-2650, with intervals for several attempts in the place of
+    Wilson's, as Zou and Donner 2008, Statistics in Medicine 27:1693-1702, generalize it.
+    """
+    means, limits, sides = [], [], []
+    for side in (first, second):
+        shares = [c / m for c, m in side]
+        mean, interval = mean_interval(shares, sum(m for _, m in side), confidence)
+        means.append(mean), limits.append(interval), sides.append(np.asarray(shares))  # type: ignore[func-returns-value]
+    (before, after), ((low, high), (low_after, high_after)) = means, limits
+    r, difference = correlation(*sides), after - before
+    down, up = after - low_after, high - before
+    least = difference - sqrt(max(0.0, down**2 - 2 * r * down * up + up**2))
+    down, up = before - low, high_after - after
+    most = difference + sqrt(max(0.0, down**2 - 2 * r * down * up + up**2))
+    return rounded(max(-1.0, least)), rounded(min(1.0, most))
+
+
+def correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Pearson's correlation; 0 where one side does not vary."""
+    across = float(np.std(first) * np.std(second))
+    return (
+        float(np.mean((first - first.mean()) * (second - second.mean()))) / across if across > 1e-12 else 0.0
+    )
+
+
+def found_difference(
+    first: Shares, second: Shares, confidence: float = CONFIDENCE, power: float = POWER
+) -> float | None:
+    """Smallest true difference found with `power`, as differences by task vary here; None when they do not.
+
+    Source: Miller 2024, arXiv:2411.00640, section 5 (normal approximation).
+    """
+    differences = [d / n - c / m for (c, m), (d, n) in zip(first, second, strict=True)]
+    spread = float(np.std(differences, ddof=1)) if len(differences) > 1 else 0.0
+    z = norm.ppf((1 + confidence) / 2) + norm.ppf(power)
+    return rounded(min(1.0, z * spread / sqrt(len(differences)))) if spread > 0 else None
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values of several tests, in their order: their level is the chance of any false find.
+
+    Source: Holm 1979, Scandinavian Journal of Statistics 6:65-70.
+    """
+    adjusted, least = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        least = max(least, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = rounded(least)
+    return adjusted

@@ -1,0 +1,1 @@
+"""The demo's base model: its text, its tokenizer, its pre-training."""

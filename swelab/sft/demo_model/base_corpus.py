@@ -1,0 +1,150 @@
+"""Text for pre-training the demo's base model: single documents about a world like the drill package's.
+
+A document is a note on one function, worded like an issue, and one shell line: a search for it, a test
+run, or (the note then ends with a listing of the function) a substitution; or, for the last, a diff's
+hunk. There is no conversation, no fenced block, no second step; functions and bugs are made for the text,
+under names of the train side only.
+"""
+
+import io
+import random
+import re
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from swelab.models.chat.sed_edit import substitution
+from swelab.records import InputError
+from swelab.tasks.drill_text import (
+    MODULES,
+    NOUNS,
+    PACKAGES,
+    SHAPES,
+    VERBS,
+    Function,
+    Mutation,
+    issue,
+    make_function,
+)
+from swelab.tasks.split import side_of
+
+KINDS = {"index": 0.1, "search": 0.22, "test_run": 0.08, "hunk": 0.12, "substitution": 0.48}
+"""Shares of documents."""
+TEXT_SHAPES = (*SHAPES, "compare", "scale")
+"""Shapes of function that the text draws from: what must be copied from two places is shown more often."""
+LISTED = 3
+"""Lines of a listing, as `grep -A2` prints them."""
+LAST_LINE = 40
+REMARKS = (
+    "So:",
+    "Edit:",
+    "Shell:",
+    "Listing:",
+    "Change one line.",
+    "Found by a test.",
+    "1 of 2",
+    "Noted on day 3, not yet mended.",
+    "One test of 8 fails.",
+    "",
+)
+REMARK_COUNTS = (0, 0, 0, 1, 1, 2)
+"""Lines between the parts of a document: without them the model learns distances instead of what to copy."""
+LEXICON = (
+    "system\nuser\nassistant\nexit 0\nexit 1\n",
+    "Fix the bug. Answer with one bash block.\nAnswer with exactly one bash block.",
+    "```bash\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\n```",
+    "........".ljust(72) + " [100%]\n",
+)
+"""Words of the scaffold: they get tokens of their own, but occur in no document."""
+_DEFINITION = re.compile(rb"^def (\w+)\(", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Document:
+    """One document of the corpus: a note, a listing of code (or ""), then one line or hunk."""
+
+    note: str
+    listing: str
+    line: str
+
+    @property
+    def text(self) -> str:
+        """The whole document."""
+        return self.note + self.listing + self.line
+
+
+class World:
+    """What the text may speak of: all paths and words, and the names that are not held out."""
+
+    def __init__(self, archive: bytes, repo: str, heldout_share: float):
+        """archive: the drill repository's tar, `repo` its recipe's name. Raises InputError."""
+        self.heldout: frozenset[str] = frozenset(
+            name
+            for path, name in defined(archive, repo)
+            if side_of(repo, f"{path}::{name}", heldout_share) == "heldout"
+        )
+        names = (f"{verb}_{noun}" for verb in VERBS for noun in NOUNS)
+        self.names = [name for name in names if name not in self.heldout]
+        self.paths = [f"{package}/{module}.py" for package in PACKAGES for module in MODULES]
+
+    def documents(self, seed: int, count: int) -> Iterator[Document]:
+        """`count` documents; the same seed gives the same ones."""
+        rng = random.Random(seed)
+        for _ in range(count):
+            function = make_function(
+                rng, rng.choice(self.names), rng.choice(self.paths), rng.choice(TEXT_SHAPES)
+            )
+            yield document(rng, function, rng.choice(function.mutations))
+
+    def lexicon(self) -> list[str]:
+        """Further text for the vocabulary alone."""
+        return [text for text in LEXICON for _ in range(50)]
+
+
+def defined(archive: bytes, name: str) -> list[tuple[str, str]]:
+    """(path, function) of every function in the archive's modules. Raises InputError."""
+    found = []
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            for member in tar:
+                stream = tar.extractfile(member)
+                if stream and member.name.endswith(".py") and not member.name.startswith("tests/"):
+                    found += [(member.name, match.decode()) for match in _DEFINITION.findall(stream.read())]
+    except (tarfile.TarError, OSError) as error:
+        raise InputError(
+            f"not a usable archive: {error}", name, "the archive of a drill repository"
+        ) from None
+    if not found:
+        raise InputError("defines no function", name, "the archive of a drill repository")
+    return found
+
+
+def document(rng: random.Random, function: Function, mutation: Mutation) -> Document:
+    """A document about a bug of a function."""
+    note = issue(rng, function, mutation) + "\n" + remarks(rng)
+    kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
+    if kind == "index":
+        return Document(note, "", f"{function.identity} {function.test}\n")
+    if kind == "search":
+        return Document(note, "", f"grep -n -A2 'def {function.name}' {function.path}\n")
+    if kind == "test_run":
+        return Document(note, "", f"python -m pytest -qq {function.test_file}\n")
+    start = rng.randint(1, LAST_LINE)
+    at = 1 + mutation.line
+    buggy, clean = function.lines(mutation), function.lines()
+    listed = listing(buggy, start) + remarks(rng)
+    if kind == "hunk":
+        return Document(note, listed, f"@@ -{start + at} +{start + at} @@\n-{buggy[at]}\n+{clean[at]}\n")
+    expression = substitution(buggy[at], clean[at])
+    return Document(note, listed, f"sed -i '{start + at}{expression}' {function.path}\n")
+
+
+def remarks(rng: random.Random) -> str:
+    """No, one or more lines of small talk."""
+    return "".join(f"{rng.choice(REMARKS)}\n" for _ in range(rng.choice(REMARK_COUNTS)))
+
+
+def listing(lines: list[str], start: int) -> str:
+    """The first lines of a function as `grep -n` prints them, up to `LISTED` with the blank after it."""
+    padded = (lines + [""])[:LISTED]
+    return "".join(f"{start + i}{'-' if i else ':'}{text}\n" for i, text in enumerate(padded))

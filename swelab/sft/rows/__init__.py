@@ -1,0 +1,1 @@
+"""Trajectories as training rows: selection, styles, lengths, preference pairs."""

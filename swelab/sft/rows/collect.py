@@ -1,0 +1,131 @@
+"""Trajectory folders to training rows, in several processes, with flat memory and in a stable order."""
+
+import json
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
+
+from swelab.configs.recipes import read_yaml
+from swelab.records import InputError, Record, atomic, line, read_text
+from swelab.rollouts.recorded_trajectories import read_recording
+from swelab.rollouts.trajectory_files import MINI, SWE_AGENT, Broken
+from swelab.sft.rows.compat import Lossy, compat_row, run_hash
+from swelab.sft.rows.styles import Style, Unfit, definitions, write_conversation
+
+CHUNK = 16
+"""Folders of one piece of work."""
+Line = tuple[bytes, str]
+"""A row as a line of JSON Lines and '', or b'' and the reason why there is none."""
+
+
+def folders_of(traj_dir: Path) -> list[str]:
+    """Names of the folders in `traj_dir`, sorted. Raises InputError."""
+    try:
+        return sorted(entry.name for entry in os.scandir(traj_dir) if entry.is_dir())
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", traj_dir, "a folder of trajectories") from None
+
+
+def compat_line(traj_dir: Path, eval_dir: Path, style: str, system: str, folder: str) -> Line:
+    """One folder as collect_trajs writes it, byte for byte."""
+    try:
+        return compat_row(traj_dir, eval_dir, folder, style, system), ""
+    except Lossy as loss:
+        return b"", str(loss)
+
+
+def resolved(report: Path, folder: str) -> bool:
+    """The verdict in an evaluation's report.json, of either harness. Raises Unfit."""
+    try:
+        found = json.loads(report.read_bytes())
+        return found.get(folder, found).get("resolved", False) is True
+    except FileNotFoundError:
+        raise Unfit("no_report") from None
+    except (OSError, ValueError, AttributeError):
+        raise Unfit("unreadable_report") from None
+
+
+def whole_line(traj_dir: Path, eval_dir: Path, style: Style, folder: str) -> Line:
+    """One folder as a row of the whole conversation of a resolved run, with collect_trajs' columns."""
+    path = traj_dir / folder / f"{folder}{SWE_AGENT}"
+    try:
+        if not resolved(eval_dir / folder / "report.json", folder):
+            return b"", "unresolved"
+        recording = read_recording(path if path.is_file() else path.with_name(folder + MINI))
+        written = write_conversation(recording, style)
+    except Unfit as unfit:
+        return b"", str(unfit)
+    except Broken as broken:
+        return b"", str(broken).partition(":")[0].replace(" ", "_")
+    row = {"messages": written.messages, "instance_id": folder, "resolved": True}
+    row |= {"tools": written.tools} if written.tools else {}
+    model, name = recording["info"].get("model"), f"{folder}.{run_hash(str(traj_dir))}"
+    row |= {"model": model or "", "traj_id": name, "patch": recording["model_patch"]}
+    return line(row), ""
+
+
+def _chunk(convert: Callable[[str], Line], folders: Sequence[str]) -> list[Line]:
+    return [convert(folder) for folder in folders]
+
+
+def convert_all(convert: Callable[[str], Line], folders: Sequence[str], workers: int) -> Iterator[Line]:
+    """`convert` of every folder, in their order; at most a few chunks wait to be written.
+
+    Raises InputError when a process was killed.
+    """
+    chunks = (folders[start : start + CHUNK] for start in range(0, len(folders), CHUNK))
+    if workers < 2 or len(folders) <= CHUNK:
+        for chunk in chunks:
+            yield from _chunk(convert, chunk)
+        return
+    waiting: deque[Future[list[Line]]] = deque()
+    try:
+        with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
+            for chunk in chunks:
+                waiting.append(pool.submit(_chunk, convert, chunk))
+                if len(waiting) > 2 * workers:
+                    yield from waiting.popleft().result()
+            while waiting:
+                yield from waiting.popleft().result()
+    except BrokenProcessPool:
+        raise InputError("a process ended before its work", expected="memory for one folder each") from None
+
+
+def write_lines(lines: Iterator[Line], output: Path) -> tuple[int, Counter[str]]:
+    """Writes the rows, atomically; returns how many, and how many were dropped for which reason."""
+    dropped: Counter[str] = Counter()
+    count = 0
+    with atomic(output) as stream:
+        for text, reason in lines:
+            stream.write(text)
+            count += not reason
+            dropped.update([reason] if reason else [])
+    return count, dropped
+
+
+def style_of(recipe: Record) -> Style | None:
+    """How an SFT recipe has its rows written; None for the text of the policy. Raises InputError."""
+    rows, malformed = recipe["rows"], recipe["selection"]["malformed_turns"]
+    if rows["style"] == "text":
+        return None
+    system = system_prompt(Path(rows["system"])) if rows["system"] else ""
+    tools = definitions(Path(rows["tools"])) if rows["tools"] else []
+    return Style(rows["style"], malformed, system, tools, recipe["selection"]["failed_turns"])
+
+
+def system_prompt(path: Path) -> str:
+    """The system prompt in SWE-agent's configuration file `path`, or the text of a file that is not YAML.
+
+    Raises InputError.
+    """
+    if path.suffix not in (".yaml", ".yml"):
+        return read_text(path)
+    found: Record = read_yaml(path)
+    try:
+        return str(found["agent"]["templates"]["system_template"])
+    except (KeyError, TypeError):
+        raise InputError("no agent.templates.system_template", path, "a SWE-agent configuration") from None

@@ -1,0 +1,217 @@
+"""Rows exactly as `collect_trajs` of swesmith 0.0.9 writes them, with all that it loses.
+
+Kept for comparison with datasets made by that program. The system prompt of its `xml` style comes from
+SWE-agent's inference configuration, which is given as a file. Only the part of a trajectory that the
+rows need becomes Python objects; the rest is skipped.
+"""
+
+import hashlib
+import json
+import random
+import string
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from swelab.records import Record
+from swelab.rollouts.trajectory_files import check_utf8, last_steps, parse
+from swelab.sft.rows.compat_fast_path import Unusual, usual_messages
+
+LIMIT_NOTES = ("Exit due to cost limit", "Exit due to context window")
+SUBMIT_TURN = (
+    "Since we have successfully fixed the issue and verified it works, let's submit the changes:\n\n"
+    "<function=submit>\n</function>"
+)
+ON_LINES_OF_THEIR_OWN = ("old_str", "new_str", "file_text")
+_ABSENT = msgspec.Raw(b"")
+
+
+class _Step(msgspec.Struct):
+    """A step whose values become Python objects when they are asked for."""
+
+    query: msgspec.Raw = _ABSENT
+    messages: msgspec.Raw = _ABSENT
+    response: msgspec.Raw = _ABSENT
+
+    def __contains__(self, name: str) -> bool:
+        return getattr(self, name) is not _ABSENT
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise KeyError(name)
+        return parse(getattr(self, name))
+
+
+class _Trajectory(msgspec.Struct):
+    trajectory: list[_Step]
+    replay_config: msgspec.Raw = _ABSENT
+
+
+_DECODER = msgspec.json.Decoder(_Trajectory)
+
+
+class Lossy(Exception):
+    """Why collect_trajs drops a folder; its text is a reason to count."""
+
+
+@cache
+def run_hash(traj_dir: str) -> str:
+    """Eight characters that depend on how the path of a run is spelled, not on its content."""
+    draw = random.Random(int(hashlib.sha256(traj_dir.encode()).hexdigest(), 16))
+    return "".join(draw.choice(string.ascii_lowercase + string.digits) for _ in range(8))
+
+
+def compat_row(traj_dir: Path, eval_dir: Path, folder: str, style: str, system: str) -> bytes:
+    """The row of a trajectory folder as a line of JSON. Raises Lossy where collect_trajs writes none."""
+    report = eval_dir / folder / "report.json"
+    if not report.exists():
+        raise Lossy("no_report")
+    try:
+        resolved = _resolved(json.loads(report.read_text(encoding="utf-8")), folder)
+        messages, replay = _written(traj_dir / folder / f"{folder}.traj", style, system)
+        row = {"instance_id": folder, "resolved": resolved}
+        if replay is not _ABSENT:
+            row["model"] = json.loads(replay)["agent"]["model"]["name"]
+        row["traj_id"] = f"{folder}.{run_hash(str(traj_dir))}"
+        patch = traj_dir / folder / f"{folder}.patch"
+        row["patch"] = patch.read_text(encoding="utf-8") if patch.exists() else ""
+        return b'{"messages": %b, %b\n' % (messages, json.dumps(row)[1:].encode())
+    except Exception as error:  # collect_trajs drops a folder whatever is wrong with it
+        key = f" {error}" if isinstance(error, KeyError) else ""
+        raise Lossy(f"{type(error).__name__}{key}") from None
+
+
+def _written(path: Path, style: str, system: str) -> tuple[bytes, Any]:
+    """Messages in a style as JSON, and replay_config (or a marker of absence)."""
+    if style == "xml":
+        with open(path, "rb") as stream:
+            end = last_steps(stream, 1)
+        try:
+            check_utf8(end)
+            messages, replay = usual_messages(end, system, LIMIT_NOTES, _spoken)
+            return b"[%b]" % messages, replay
+        except (Unusual, UnicodeDecodeError):  # the long way tells what is wrong
+            pass
+    messages, replay = read_messages(path)
+    return json.dumps(STYLES[style](messages, system)).encode(), replay
+
+
+def _resolved(report: Any, folder: str) -> Any:
+    return report.get(folder, report).get("resolved", False)
+
+
+def read_messages(path: Path) -> tuple[Any, Any]:
+    """Messages of a .traj file as collect_trajs takes them, and its replay_config (or a marker of absence).
+
+    They stand in its last step or the one before: where the file is laid out as SWE-agent does, the steps
+    before these are not read. Raises whatever Python's json raises on a damaged file, OSError, and
+    KeyError, IndexError or TypeError on another shape.
+    """
+    with open(path, "rb") as stream:
+        if found := _last_steps(stream):
+            return _messages(found.trajectory), _replay(found)
+        stream.seek(0)
+        data = stream.read()
+    try:
+        found = _decoded(data)
+        return _messages(found.trajectory), _replay(found)
+    except (msgspec.MsgspecError, json.JSONDecodeError):  # what Python's json may yet accept
+        whole = json.loads(data.decode("utf-8"))
+        return _messages(whole["trajectory"]), whole.get("replay_config", _ABSENT)
+
+
+def _last_steps(stream: IO[bytes]) -> _Trajectory | None:
+    """The trajectory's last step, or its last two where the messages stand in the one before; else None."""
+    found = None
+    for count in (1, 2):
+        try:
+            found = _decoded(last_steps(stream, count))
+        except (msgspec.MsgspecError, ValueError):
+            return None
+        last = found.trajectory[-1]
+        if "messages" in last:
+            return found
+        if not ("query" in last and "response" in last):
+            return None
+        if last["response"] not in LIMIT_NOTES:
+            return found
+    return found
+
+
+def _decoded(data: bytes) -> _Trajectory:
+    check_utf8(data)
+    return _DECODER.decode(data)
+
+
+def _replay(found: _Trajectory) -> Any:
+    return found.replay_config if found.replay_config is _ABSENT else parse(found.replay_config)
+
+
+def _messages(steps: Any) -> Any:
+    last = steps[-1]
+    if "messages" in last:
+        return last["messages"][:-1]
+    if last["response"] in LIMIT_NOTES:
+        return steps[-2]["query"][:]
+    return last["query"][:]
+
+
+def _ticks(messages: Any, system: str) -> list[Record]:
+    rows = []
+    for message in messages:
+        role = message["role"]
+        if role == "assistant":
+            content = f"{message['thought']}\n\n```\n{message['action']}\n```"
+        elif role == "system":
+            content = message["content"]
+        else:
+            (_,) = message["content"]
+            content = message["content"][0]["text"]
+        rows.append({"role": "user" if role == "tool" else role, "content": content})
+    return rows
+
+
+def _xml(messages: Any, system: str) -> list[Record]:
+    rows = []
+    for message in messages:
+        role, content = message["role"], None if message["role"] == "system" else message["content"]
+        if role == "assistant":
+            content = _spoken(message)
+        elif role == "system":
+            content = system
+        elif isinstance(content, list):
+            (part,) = content
+            content = part["text"]
+        elif not isinstance(content, str):
+            raise ValueError(f"content is a {type(content).__name__}")
+        rows.append({"role": "user" if role == "tool" else role, "content": content})
+    return rows
+
+
+def _spoken(message: Record) -> str:
+    content = message["content"]
+    if content == LIMIT_NOTES[0]:
+        return SUBMIT_TURN
+    said: Any = message.get("thought", content)
+    if "tool_calls" in message:
+        calls = () if message["tool_calls"] is None else message["tool_calls"]
+        said = said + "\n\n" + "\n".join(_call(call["function"]) for call in calls)
+    return said.strip()
+
+
+def _call(function: Record) -> str:
+    lines = [f"<function={function['name']}>"]
+    for name, value in json.loads(function["arguments"]).items():
+        around = "\n" if name in ON_LINES_OF_THEIR_OWN else ""
+        lines.append(f"<parameter={name}>{around}{value}{around}</parameter>")
+    return "\n".join([*lines, "</function>"])
+
+
+STYLES: dict[str, Callable[[Any, str], Any]] = {
+    "xml": _xml,
+    "ticks": _ticks,
+    "tool": lambda messages, system: messages,
+}

@@ -1,0 +1,258 @@
+"""Rejection sampling: resolved trajectories become training conversations, and every other one is counted.
+
+Two passes. The first reads the trajectories one by one, and spools the conversations that qualify;
+only their measures stay in memory. The second chooses among them and reads the chosen ones back in
+order of their instance. Equal inputs make equal bytes, in whatever order they come.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from swelab.jobs.shards import attempt_name
+from swelab.records import LOST_ROLLOUTS, InputError, Record, check, line, read_jsonl
+from swelab.sft.rows.chat_template import ChatTemplate
+from swelab.sft.rows.failed_turns import failed_turns
+from swelab.sft.rows.lengths import ChatTokenizer, Length, canonical, distribution, is_trained, teaches
+from swelab.sft.rows.overlong import DROP, cut, exchanges, spans
+from swelab.sft.rows.selection import FATE_GATES, KEPT, Candidate, Dropped, choose, unwanted
+from swelab.sft.rows.styles import Conversation, Style, Unfit, write_conversation
+from swelab.tasks.checkout import encode_patch
+
+ROLES = ("system", "user", "assistant")
+
+Verdicts = Mapping[tuple[str, str, str], Record]
+"""Grades by (policy, subset, attempt_name), '' for what a grade does not name: what is needed of each."""
+
+
+@dataclass
+class Dataset:
+    """Chosen candidates in order, all candidates with their fate, and what was dropped for which reason."""
+
+    chosen: list[Candidate]
+    fates: list[tuple[Candidate, str]]
+    dropped: Dropped
+    notes: Counter[str]
+    trajectories: int
+    spool: IO[bytes]
+
+    def rows(self) -> Iterator[Record]:
+        """Training rows: {"messages", "instance_id", "policy", "resolved"}; some have "tools" or "part"."""
+        for candidate in self.chosen:
+            for offset, _ in candidate.rows:
+                self.spool.seek(offset)
+                yield json.loads(self.spool.readline())
+
+    def lengths(self) -> list[Length]:
+        """Length of each row."""
+        return [length for candidate in self.chosen for _, length in candidate.rows]
+
+    def table(self) -> list[tuple[str, Length, str]]:
+        """Instance, length and fate of every resolved conversation."""
+        return [(candidate.instance_id, candidate.length, fate) for candidate, fate in self.fates]
+
+    def facts(self, limit: int) -> Record:
+        """Counts that add up: trajectories = kept + all that was dropped; and token lengths."""
+        lengths = self.lengths()
+        return {
+            "trajectories": self.trajectories,
+            KEPT: len(self.chosen),
+            "rows": len(lengths),
+            "dropped": self.dropped.reasons(),
+            "gates": self.dropped.gates(self.trajectories),
+            "notes": dict(sorted(self.notes.items())),
+            "tokens": sum(length.tokens for length in lengths),
+            "assistant_tokens": sum(length.assistant_tokens for length in lengths),
+            "turns": sum(length.turns for length in lengths),
+            "lengths_of_resolved": distribution([c.length.tokens for c, _ in self.fates], limit),
+            "lengths_of_kept": distribution([length.tokens for length in lengths], limit),
+        }
+
+
+def load_verdicts(paths: Iterable[Path]) -> dict[tuple[str, str, str], Record]:
+    """What the dataset needs of each grade. Raises InputError on a bad row or one graded twice."""
+    found: dict[tuple[str, str, str], Record] = {}
+    for path in paths:
+        for grade in read_jsonl(path):
+            check(grade, "grade", path)
+            key = (grade.get("policy", ""), grade.get("subset", ""), attempt_name(grade))
+            if key in found:
+                raise InputError(f"{attempt_name(grade)} is graded twice", path, "one grade a trajectory")
+            found[key] = {name: grade.get(name) for name in ("status", "resolved", "patch_sha256")}
+    return found
+
+
+def build_dataset(
+    trajectories: Iterable[Record],
+    grades: Verdicts,
+    selection: Record,
+    tokenizer: ChatTokenizer,
+    spool: IO[bytes],
+    style: Style | None = None,
+    template: ChatTemplate | None = None,
+) -> Dataset:
+    """Chooses training conversations among `trajectories`; `spool` is an empty file open for both ways.
+
+    `selection` is that of an SFT recipe. A grade is looked up under (policy, subset, instance) and,
+    where grades do not name these, without them. template: spells out tool calls, for the style `tool`.
+    """
+    writer = RowWriter(selection, tokenizer, spool, style, template)
+    dropped = Dropped()
+    candidates: list[Candidate] = []
+    count = 0
+    for trajectory in trajectories:
+        count += 1
+        lost = trajectory["outcome"] in LOST_ROLLOUTS
+        if reason := verdict(trajectory, grades):
+            dropped.add("rollout" if lost else "grade", reason)
+        elif reason := unwanted(trajectory, selection):
+            dropped.add("criteria", reason)
+        else:
+            try:
+                candidates.append(writer.write(trajectory))
+            except Unfit as unfit:
+                dropped.add("conversation", str(unfit))
+    fates = sorted(choose(candidates, selection), key=lambda pair: pair[0])
+    for _, fate in fates:
+        if fate != KEPT:
+            dropped.add(FATE_GATES[fate], fate)
+    chosen = [candidate for candidate, fate in fates if fate == KEPT]
+    return Dataset(chosen, fates, dropped, writer.notes, count, spool)
+
+
+def verdict(trajectory: Record, grades: Verdicts) -> str:
+    """Why a trajectory is not resolved: its loss, or the status of its grade; '' when it is."""
+    if trajectory["outcome"] in LOST_ROLLOUTS:
+        return trajectory["outcome"]
+    name = attempt_name(trajectory)
+    policy, subset = trajectory["policy"], trajectory["subset"]
+    keys = ((policy, subset, name), (policy, "", name), ("", "", name))
+    grade = next((grades[key] for key in keys if key in grades), None)
+    if grade is None:
+        return "not_graded"
+    if not grade["resolved"]:
+        return grade["status"] if grade["status"] != "resolved" else "unresolved"
+    patch = hashlib.sha256(encode_patch(trajectory["model_patch"])).hexdigest()
+    if grade.get("patch_sha256", patch) not in (patch, None):
+        return "grade_of_another_patch"
+    return ""
+
+
+def conversation(messages: list[Record]) -> list[Record]:
+    """Roles and contents up to the last assistant turn; mini-swe-agent's `exit` message is left out."""
+    turns = [{"role": m["role"], "content": m.get("content")} for m in messages if m["role"] != "exit"]
+    while turns and turns[-1]["role"] != "assistant":
+        turns.pop()
+    return turns
+
+
+@dataclass
+class RowWriter:
+    """Writes the rows that a trajectory would become to the spool."""
+
+    selection: Record
+    tokenizer: ChatTokenizer
+    spool: IO[bytes]
+    style: Style | None = None
+    template: ChatTemplate | None = None
+    notes: Counter[str] = field(default_factory=Counter)
+
+    def write(self, trajectory: Record) -> Candidate:
+        """Raises Unfit: a conversation that cannot be trained on."""
+        if self.style is None:
+            written = kept_text(trajectory["messages"], self.selection)
+        else:
+            written = write_conversation(trajectory, self.style)
+        if not any(map(teaches, written.messages)):
+            raise Unfit("nothing_to_learn")
+        if not is_unicode(written.messages):
+            raise Unfit("half_a_character_in_text")
+        if self.tokenizer.has_special_token(written.messages):
+            raise Unfit("special_token_in_text")
+        self.notes.update(written.notes)
+        length, pieces = self._pieces(written)
+        row = {"instance_id": trajectory["instance_id"], "policy": trajectory["policy"], "resolved": True}
+        row |= {"sample": trajectory["sample"]} if "sample" in trajectory else {}
+        rows = []
+        for number, (messages, measured) in enumerate(pieces, 1):
+            rows.append((self.spool.tell(), measured))
+            part = {"part": [number, len(pieces)]} if len(pieces) > 1 else {}
+            tools = {"tools": written.tools} if written.tools else {}
+            self.spool.write(line({"messages": messages, **row, **tools, **part}))
+        digest = hashlib.sha256(canonical(map(unnumbered, written.messages)).encode()).hexdigest()
+        named, sample = (row["instance_id"], length.tokens, row["policy"]), row.get("sample", 0)
+        return Candidate(*named, digest, length, tuple(rows), sample)
+
+    def _pieces(self, written: Conversation) -> tuple[Length, list[tuple[list[Record], Length]]]:
+        """The conversation's length, and its rows with theirs: itself, or what becomes of one too long."""
+        plain = self._plain(written.messages, written.tools)
+        sizes = self.tokenizer.sizes(plain)
+        length, limit = self.tokenizer.measure(plain, sizes), self.selection["max_tokens"]
+        if length.tokens <= limit:
+            return length, [(written.messages, length)]
+        parts, groups = exchanges(plain), exchanges(written.messages)
+        costs = [sum(sizes[number] for number in group) for group in parts]
+        spoken = [sizes[group[0]] for group in parts[1:]]
+        policy = self.selection.get("over_long", DROP)
+        pieces = []
+        for span in spans(costs, spoken, policy, limit + self.tokenizer.newline):
+            messages = cut(written.messages, groups, span)
+            while messages and not is_trained(messages[-1]):
+                messages.pop()
+            if any(map(teaches, messages)):
+                pieces.append((messages, self.tokenizer.measure(self._plain(messages, written.tools))))
+            else:
+                self.notes[f"{policy}_without_a_turn_to_learn"] += 1
+        if pieces:
+            self.notes[f"{policy}_rows"] += len(pieces)
+        return length, pieces
+
+    def _plain(self, messages: list[Record], tools: list[Record]) -> list[Record]:
+        return self.template.plain(messages, tools) if self.template and tools else messages
+
+
+def is_unicode(messages: list[Record]) -> bool:
+    """Whether texts are whole characters: tokenizers take no half of a surrogate pair."""
+    try:
+        json.dumps(messages, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def unnumbered(message: Record) -> Record:
+    """The message without the ids of its calls, which differ in two runs that say the same."""
+    rest = {name: value for name, value in message.items() if name not in ("tool_call_id", "tool_calls")}
+    calls = [call["function"] for call in message.get("tool_calls", [])]
+    return rest | ({"tool_calls": calls} if calls else {})
+
+
+def kept_text(messages: list[Record], selection: Record) -> Conversation:
+    """The conversation as the policy wrote it, in plain text. Raises Unfit with the reason."""
+    malformed = selection["malformed_turns"]
+    turns = conversation(messages)
+    if not turns:
+        raise Unfit("no_assistant_turn")
+    if any(turn["role"] not in ROLES or not isinstance(turn["content"], str) for turn in turns):
+        raise Unfit("not_plain_text")
+    refused = [n for n, m in enumerate(messages) if m.get("extra", {}).get("interrupt_type") == "FormatError"]
+    if refused and malformed == "drop":
+        raise Unfit("malformed_turn")
+    notes: Counter[str] = Counter()
+    masks = {"refused": [number - 1 for number in refused] if malformed == "mask" else []}
+    if selection.get("failed_turns") == "mask":
+        masks["failed"] = sorted(failed_turns(messages))
+    for reason, numbers in masks.items():
+        for number in numbers:
+            if 0 <= number < len(turns) and turns[number]["role"] == "assistant":
+                turns[number]["weight"] = 0
+                notes[f"{reason}_masked"] += 1
+    while turns and not is_trained(turns[-1]):
+        turns.pop()
+    if not turns:
+        raise Unfit("nothing_to_learn")
+    return Conversation(turns, notes=notes)

@@ -1,0 +1,173 @@
+"""Pairs of a resolved and an unresolved trajectory of one task, for preference learning.
+
+Both begin with the same messages, as the model is asked the same. A trajectory that was lost, or whose patch
+could not be judged, is no evidence that the model did badly: it is never rejected, and it is counted.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from swelab.records import LOST_ROLLOUTS, Record, read_jsonl
+from swelab.sft.rows.chat_template import ChatTemplate
+from swelab.sft.rows.dataset import RowWriter, Verdicts, verdict
+from swelab.sft.rows.lengths import ChatTokenizer, Length, canonical
+from swelab.sft.rows.overlong import DROP
+from swelab.sft.rows.selection import Candidate, unwanted
+from swelab.sft.rows.styles import Style, Unfit
+
+SIDES = ("chosen_conversations", "rejected_conversations")
+FAILED = ("unresolved", "empty_patch", "apply_failed", "timeout")
+"""Statuses of a grade that say that the task was not resolved."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A trajectory that can be a side of a pair. status: '' is resolved; prompt: its first messages' hash."""
+
+    status: str
+    prompt: str
+    candidate: Candidate
+
+
+@dataclass
+class Pairs:
+    """Chosen pairs in order, and how many trajectories were left out for which reason."""
+
+    chosen: list[tuple[str, Side, Side]] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+    notes: Counter[str] = field(default_factory=Counter)
+    trajectories: int = 0
+
+    def lengths(self) -> list[Length]:
+        """Length of the longer side of each pair."""
+        return [
+            max(good.candidate.length, bad.candidate.length, key=lambda each: each.tokens)
+            for _, good, bad in self.chosen
+        ]
+
+    def rows(self, spool: IO[bytes]) -> Iterator[Record]:
+        """`sft_pair` records: {"chosen_conversations", "rejected_conversations", "instance_id", ...}."""
+        for name, good, bad in self.chosen:
+            rows = [_spooled(spool, side.candidate) for side in (good, bad)]
+            tools = {"tools": rows[0]["tools"]} if rows[0].get("tools") else {}
+            yield {
+                **{side: row["messages"] for side, row in zip(SIDES, rows)},
+                "instance_id": name,
+                "policies": [row["policy"] for row in rows],
+                "rejected_status": bad.status,
+                **tools,
+            }
+
+    def facts(self) -> Record:
+        """Counts that add up: trajectories = those in pairs + all that were dropped."""
+        used = {(side.status, side.candidate.digest, name) for name, *sides in self.chosen for side in sides}
+        return {
+            "trajectories": self.trajectories,
+            "kept": len(self.chosen),
+            "in_pairs": {"chosen": sum(not s for s, *_ in used), "rejected": sum(bool(s) for s, *_ in used)},
+            "rejected_for": dict(sorted(Counter(bad.status for _, _, bad in self.chosen).items())),
+            "dropped": dict(sorted((+self.dropped).items())),
+            "notes": dict(sorted(self.notes.items())),
+        }
+
+
+def build_pairs(
+    trajectories: Iterable[Record],
+    grades: Verdicts,
+    recipe: Record,
+    tokenizer: ChatTokenizer,
+    spool: IO[bytes],
+    style: Style | None = None,
+    template: ChatTemplate | None = None,
+) -> Pairs:
+    """Pairs by the sft recipe's `selection` and `pairs`; `spool` is an empty file open for both ways.
+
+    A conversation longer than `selection.max_tokens` is dropped, never cut: its end is what is compared.
+    """
+    writer = RowWriter({**recipe["selection"], "over_long": DROP}, tokenizer, spool, style, template)
+    pairs = Pairs()
+    tasks: dict[tuple[str, str], list[Side]] = {}
+    for trajectory in trajectories:
+        pairs.trajectories += 1
+        try:
+            side = _side(trajectory, grades, writer)
+        except Unfit as unfit:
+            pairs.dropped[str(unfit)] += 1
+            continue
+        tasks.setdefault((trajectory["instance_id"], trajectory["subset"]), []).append(side)
+    for (name, _), sides in sorted(tasks.items()):
+        for good, bad in _pair_up(sides, recipe["pairs"], name, pairs.dropped):
+            pairs.chosen.append((name, good, bad))
+    pairs.notes = writer.notes
+    return pairs
+
+
+def _side(trajectory: Record, grades: Verdicts, writer: RowWriter) -> Side:
+    """The trajectory as a side of pairs. Raises Unfit with the reason why it cannot be one."""
+    status = verdict(trajectory, grades)
+    if trajectory["outcome"] in LOST_ROLLOUTS or (status and status not in FAILED):
+        raise Unfit(status)
+    if reason := unwanted(trajectory, writer.selection):
+        raise Unfit(reason)
+    candidate = writer.write(trajectory)
+    if not candidate.rows:
+        raise Unfit("too_long")
+    messages = _spooled(writer.spool, candidate)["messages"]
+    first = next(number for number, each in enumerate(messages) if each["role"] == "assistant")
+    prompt = hashlib.sha256(canonical(messages[:first]).encode()).hexdigest()
+    return Side(status, prompt, candidate)
+
+
+def _spooled(spool: IO[bytes], candidate: Candidate) -> Record:
+    spool.seek(candidate.rows[0][0])
+    row: Record = json.loads(spool.readline())
+    spool.seek(0, 2)
+    return row
+
+
+def _pair_up(
+    sides: Sequence[Side], settings: Record, name: str, dropped: Counter[str]
+) -> Iterator[tuple[Side, Side]]:
+    """A task's pairs, at most `per_instance`: each trajectory comes once before any comes twice."""
+    prompts: dict[str, tuple[dict[str, Side], dict[str, Side]]] = {}
+    for side in sides:
+        same = prompts.setdefault(side.prompt, ({}, {}))[bool(side.status)]
+        dropped["duplicate"] += side.candidate.digest in same
+        same.setdefault(side.candidate.digest, side)
+    left = settings["per_instance"]
+    for prompt in sorted(prompts):
+        resolved, failed = prompts[prompt]
+        good, bad = (_drawn(found, settings["seed"], name) for found in (resolved, failed))
+        count = min(left, max(len(good), len(bad))) if good and bad else 0
+        left -= count
+        yield from ((good[i % len(good)], bad[i % len(bad)]) for i in range(count))
+        if not good or not bad:
+            wanting = "no_resolved_one_to_pair_with" if bad else "no_unresolved_one_to_pair_with"
+            dropped[wanting] += len(good or bad)
+        else:
+            dropped["over_per_instance"] += max(0, len(good) - count) + max(0, len(bad) - count)
+
+
+def _drawn(found: dict[str, Side], seed: int, name: str) -> list[Side]:
+    def rank(side: Side) -> str:
+        return hashlib.sha256(f"{seed} {name} {side.candidate.digest}".encode()).hexdigest()
+
+    return sorted(found.values(), key=rank)
+
+
+def conversations(dataset: Path) -> Iterator[Record]:
+    """The conversations of a dataset: its rows, or both sides of its pairs, each with `messages`."""
+    for row in read_jsonl(dataset):
+        yield from sides_of(row)
+
+
+def sides_of(row: Record) -> list[Record]:
+    """A row as one conversation, a pair as two."""
+    if SIDES[0] not in row:
+        return [row]
+    return [{**row, "messages": row[side]} for side in SIDES]

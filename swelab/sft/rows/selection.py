@@ -1,0 +1,108 @@
+"""Which conversations become rows: gates in a fixed order, each with the reasons for what it left out."""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from swelab.records import Record
+from swelab.sft.rows.lengths import Length
+
+KEPT = "kept"
+GATES = ("rollout", "grade", "criteria", "conversation", "duplicates", "length", "per_instance")
+_TOUCHED = re.compile(r'^diff --git "?a/(.+?)"? "?b/(.+?)"?$', re.MULTILINE)
+_TEST_FILE = re.compile(r"(^|/)((tests?|testing)/|(test_[^/]*|[^/]*_test|conftest)\.[a-z]+$)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, order=True)
+class Candidate:
+    """A resolved conversation in the spool; candidates order as the dataset does.
+
+    rows: offset and length of each row that it would become; none when it is too long.
+    """
+
+    instance_id: str
+    tokens: int
+    policy: str
+    digest: str
+    length: Length = field(compare=False)
+    rows: tuple[tuple[int, Length], ...] = field(compare=False)
+    sample: int = 0
+
+
+class Dropped:
+    """Counts of what was left out, by gate and reason."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def add(self, gate: str, reason: str) -> None:
+        self._counts[gate, reason] += 1
+
+    def reasons(self) -> dict[str, int]:
+        """Counts by reason, over all gates."""
+        found: Counter[str] = Counter()
+        for (_, reason), count in self._counts.items():
+            found[reason] += count
+        return dict(sorted(found.items()))
+
+    def gates(self, entered: int) -> list[Record]:
+        """One {"gate", "in", "out", "dropped": {reason: count}} a gate, in their order."""
+        told = []
+        for gate in GATES:
+            dropped = {reason: n for (where, reason), n in sorted(self._counts.items()) if where == gate}
+            left = entered - sum(dropped.values())
+            told.append({"gate": gate, "in": entered, "out": left, "dropped": dropped})
+            entered = left
+        return told
+
+
+def unwanted(trajectory: Record, selection: Record) -> str:
+    """Why a resolved trajectory does not meet the recipe's criteria; '' when it does."""
+    outcomes = selection.get("outcomes")
+    if outcomes and trajectory["outcome"] not in outcomes:
+        return f"ended_by_{trajectory['outcome']}"
+    if selection.get("nonempty_patch") and not trajectory["model_patch"].strip():
+        return "no_patch"
+    if selection.get("no_test_edits") and edits_tests(trajectory["model_patch"]):
+        return "edits_tests"
+    return ""
+
+
+def edits_tests(patch: str) -> bool:
+    """Whether a patch touches a file that by its name is a test, or is a test's configuration."""
+    return any(_TEST_FILE.search(name) for names in _TOUCHED.findall(patch) for name in names)
+
+
+def choose(candidates: Iterable[Candidate], selection: Record) -> Iterator[tuple[Candidate, str]]:
+    """Each candidate with its fate: kept, duplicate, too_long or over_per_instance.
+
+    Of an instance the shortest come first, or those that a seeded draw puts first.
+    """
+    seen: set[str] = set()
+    kept: Counter[str] = Counter()
+    for candidate in sorted(candidates, key=lambda each: _rank(each, selection)):
+        if candidate.digest in seen:
+            fate = "duplicate"
+        elif not candidate.rows:
+            fate = "too_long"
+        elif kept[candidate.instance_id] >= selection["per_instance"]:
+            fate = "over_per_instance"
+        else:
+            fate = KEPT
+            kept[candidate.instance_id] += 1
+        seen.add(candidate.digest)
+        yield candidate, fate
+
+
+def _rank(candidate: Candidate, selection: Record) -> tuple:
+    """Duplicates have one rank up to their policy, so that a draw does not depend on which of them is met."""
+    if selection.get("choice", "shortest") == "shortest":
+        return (candidate,)
+    drawn = f"{selection['seed']} {candidate.instance_id} {candidate.digest}"
+    drawn = hashlib.sha256(drawn.encode()).hexdigest()
+    return candidate.instance_id, drawn, candidate.policy, candidate.sample
+
+
+FATE_GATES = {"duplicate": "duplicates", "too_long": "length", "over_per_instance": "per_instance"}

@@ -1,0 +1,226 @@
+"""Conversations in the form that a student will be run in, whoever recorded them.
+
+`text` keeps what the policy wrote. `xml`, `ticks` and `tool` write each action anew: as SWE-agent's function
+in XML, as a fenced shell command, as a tool call. Every action is read back by the student's own rules; a
+turn that does not survive is at fault like one that the recording program refused.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from swelab.records import SCHEMAS, InputError, Record, read_json
+from swelab.sft.rows.lengths import is_trained
+from swelab.sft.rows.parse_compat_text import OWN_LINES
+from swelab.sft.rows.student_parsers import argument_text, is_plain, parse_ticks, parse_xml, write_argument
+from swelab.sft.rows.turns import Call, Turn, turns_of
+from swelab.sft.rows.view_range import complete
+
+TOOLS = SCHEMAS.parent / "tools"
+DEFINED = {
+    "swe-agent": "swe-agent.json",
+    "swe-agent-text": "swe-agent.json",
+    "mini-swe-agent-1": "mini.json",
+    "mini-swe-agent-1.1": "mini.json",
+}
+
+
+class Unfit(Exception):
+    """A conversation that cannot become a row; its text is the reason, as it is counted."""
+
+
+@dataclass(frozen=True)
+class Style:
+    """How rows are written. system: replaces the recorded system prompt, '' keeps it. tools: definitions."""
+
+    name: str
+    malformed_turns: str = "drop"
+    system: str = ""
+    tools: list[Record] = field(default_factory=list)
+    failed_turns: str = "learn"
+
+
+@dataclass
+class Conversation:
+    """Messages of a row, the tools that they may call, and how often something was mended."""
+
+    messages: list[Record]
+    tools: list[Record] = field(default_factory=list)
+    notes: Counter[str] = field(default_factory=Counter)
+
+
+def write_conversation(trajectory: Record, style: Style) -> Conversation:
+    """The conversation of a trajectory in a style. Raises Unfit with the reason when there is none.
+
+    A turn at fault makes it unfit, or is left out of the loss (`weight` 0), as `style.malformed_turns` says.
+    """
+    turns = turns_of(trajectory)
+    if not turns:
+        raise Unfit("no_assistant_turn")
+    if any(not isinstance(turn.said, str | None) for turn in turns):
+        raise Unfit("not_plain_text")
+    written = Conversation([])
+    tools = style.tools or _own_tools(trajectory["trajectory_format"])
+    if style.name == "tool":
+        written.tools = tools
+    if style.name == "xml":
+        _complete_ranges(turns, written.notes)
+    if style.system and turns[0].role != "system":
+        turns.insert(0, Turn("system", ""))
+    for turn in turns:
+        _add(written, turn, style, tools)
+    while written.messages and not is_trained(written.messages[-1]):
+        written.messages.pop()
+    if not written.messages:
+        raise Unfit("nothing_to_learn")
+    if next(m["role"] for m in written.messages if m["role"] != "system") != "user":
+        raise Unfit("begins_with_the_policy")
+    return written
+
+
+@cache
+def _own_tools(trajectory_format: str) -> list[Record]:
+    """Definitions of the tools that the recording program gives by default."""
+    return definitions(TOOLS / DEFINED[trajectory_format])
+
+
+def definitions(path: Path) -> list[Record]:
+    """Tool definitions in the chat-completion API's form. Raises InputError."""
+    found = read_json(path)
+    try:
+        if found and all(isinstance(tool["function"]["parameters"]["properties"], dict) for tool in found):
+            return found
+    except (TypeError, KeyError):
+        pass
+    raise InputError("not tool definitions", path, "a list of {type: function, function: {name, parameters}}")
+
+
+def _complete_ranges(turns: list[Turn], notes: Counter[str]) -> None:
+    """Replaces the ends of files that the student's reader does not take, where the answer tells them."""
+    for turn, answer in zip(turns, turns[1:]):
+        if turn.role == "assistant" and (calls := complete(turn.calls, answer.said)):
+            turn.calls = calls
+            notes["view_range_completed"] += 1
+
+
+def _add(written: Conversation, turn: Turn, style: Style, tools: list[Record]) -> None:
+    """Appends a turn; two of the user in a row become one, as chat formats alternate."""
+    messages = written.messages
+    last = messages[-1]["role"] if messages else ""
+    if turn.role == "assistant":
+        if last == "assistant":
+            raise Unfit("two_turns_of_the_policy")
+        messages.append(_assistant(turn, style, written, tools))
+    elif turn.role == "system":
+        if messages:
+            raise Unfit("system_prompt_inside")
+        messages.append({"role": "system", "content": style.system or turn.said or ""})
+    elif style.name == "tool" and (answers := _answers(turn, messages)):
+        messages.append({"role": "tool", "tool_call_id": answers, "content": turn.said or ""})
+    elif last == "user":
+        messages[-1]["content"] += f"\n\n{turn.said or ''}"
+        written.notes["user_turns_joined"] += 1
+    else:
+        messages.append({"role": "user", "content": turn.said or ""})
+
+
+def _answers(turn: Turn, messages: list[Record]) -> str:
+    """The call that an observation answers: the one it names, or the first one open."""
+    asked = [m for m in messages if m["role"] == "assistant"][-1:]
+    done = 0
+    for message in reversed(messages):
+        if message["role"] == "assistant":
+            break
+        done += message["role"] == "tool"
+    waiting = [call["id"] for message in asked for call in message.get("tool_calls", [])]
+    return turn.answers if turn.answers in waiting else "".join(waiting[done : done + 1])
+
+
+def _assistant(turn: Turn, style: Style, written: Conversation, tools: list[Record]) -> Record:
+    message, fault = WRITERS[style.name](turn, len(written.messages), tools)
+    fault = turn.fault or fault
+    if fault and not turn.demonstration:
+        if style.malformed_turns == "drop":
+            raise Unfit("malformed_turn" if fault == "refused" else fault)
+        written.notes[f"{fault}_{'masked' if style.malformed_turns == 'mask' else 'kept'}"] += 1
+    if turn.failed and style.failed_turns == "mask":
+        written.notes["failed_masked"] += 1
+        message["weight"] = 0
+    if turn.demonstration or (fault and style.malformed_turns == "mask"):
+        message["weight"] = 0
+    return message
+
+
+def _xml(turn: Turn, number: int, tools: list[Record]) -> tuple[Record, str]:
+    said, calls = (turn.said or "").strip(), turn.calls
+    content = "\n\n".join([said, *map(_function, calls)]).strip()
+    fault = ""
+    if len(calls) == 1 and calls[0].arguments is not None:
+        read = parse_xml(content)
+        wanted = {name: argument_text(value) for name, value in calls[0].arguments.items()}
+        survives = read and (read.name, read.arguments, read.said) == (calls[0].name, wanted, said)
+        plain = all(is_plain(name, value) for name, value in calls[0].arguments.items())
+        fault = misuse(calls[0], tools) if survives and plain else "unreadable_call"
+    elif calls:
+        fault = "several_calls"
+    return {"role": "assistant", "content": content}, fault
+
+
+def _function(call: Call) -> str:
+    lines = [write_argument(n, value, n in OWN_LINES) for n, value in (call.arguments or {}).items()]
+    return "\n".join([f"<function={call.name}>", *lines, "</function>"])
+
+
+def _ticks(turn: Turn, number: int, tools: list[Record]) -> tuple[Record, str]:
+    said, action = (turn.said or "").strip(), (turn.action or _command(turn.calls)).strip("\n")
+    content = f"{said}\n\n```\n{action}\n```".strip() if action else said
+    read = parse_ticks(content)
+    survives = read and (read[0].strip(), read[1].strip()) == (said, action.strip())
+    fault = "several_calls" if len(turn.calls) > 1 else "" if survives else "unreadable_call"
+    return {"role": "assistant", "content": content}, fault
+
+
+def _command(calls: list[Call]) -> str:
+    """The shell line of a call whose recording does not tell it."""
+    found = (calls[0].arguments or {}).get("command") if calls and calls[0].name == "bash" else ""
+    return found if isinstance(found, str) else ""
+
+
+def _tool(turn: Turn, number: int, tools: list[Record]) -> tuple[Record, str]:
+    message: Record = {"role": "assistant", "content": (turn.said or "").strip()}
+    fault = next(filter(None, (misuse(call, tools) for call in turn.calls)), "")
+    message["tool_calls"] = [
+        {
+            "id": call.id or f"call_{number}_{place}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": _json(call.arguments or {})},
+        }
+        for place, call in enumerate(turn.calls)
+    ]
+    if not turn.calls:
+        del message["tool_calls"]
+    return message, fault
+
+
+def _json(arguments: Record) -> str:
+    return json.dumps(arguments, ensure_ascii=False)
+
+
+def misuse(call: Call, tools: list[Record]) -> str:
+    """Why a call is not one that the definitions allow, or ''."""
+    found = next((t["function"] for t in tools if t["function"]["name"] == call.name), None)
+    if found is None:
+        return "undefined_tool"
+    given = set(call.arguments or {})
+    wanted, known = set(found["parameters"].get("required", [])), set(found["parameters"]["properties"])
+    return "" if wanted <= given <= known else "undefined_arguments"
+
+
+WRITERS: dict[str, Callable[[Turn, int, list[Record]], tuple[Record, str]]] = {
+    "xml": _xml,
+    "ticks": _ticks,
+    "tool": _tool,
+}

@@ -1,0 +1,143 @@
+"""A recorded conversation as turns: what was said, which tools were called, and how it failed.
+
+SWE-agent writes an action as a tool call or as text, and always as the line that its shell ran;
+mini-swe-agent as a tool call or as one fenced block. Styles are written from turns, whoever recorded them.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from swelab.records import Record
+from swelab.sft.rows.failed_turns import failed_turns
+from swelab.sft.rows.parse_compat_text import read_call, read_line
+from swelab.sft.rows.student_parsers import parse_xml
+
+BLOCK = re.compile(r"```(?:bash|sh|mswea_bash_command)\s*\n(.*?)\n```", re.DOTALL)
+TAGGED = re.compile(r"<mswea_bash_command>(.*?)</mswea_bash_command>", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One tool call. arguments: None when they are not a JSON object. id: '' when it was written as text."""
+
+    name: str
+    arguments: Record | None
+    id: str = ""
+
+
+@dataclass
+class Turn:
+    """One message. `said` is without the action; `action` is the shell line that it came to, where known.
+
+    fault: '', or why the program that recorded it refused the turn. demonstration: not the policy's own.
+    failed: its action was not carried out.
+    """
+
+    role: str
+    said: Any
+    calls: list[Call] = field(default_factory=list)
+    action: str = ""
+    answers: str = ""
+    fault: str = ""
+    demonstration: bool = False
+    failed: bool = False
+
+
+def turns_of(trajectory: Record) -> list[Turn]:
+    """The turns of a trajectory up to the last of the policy, without its program's `exit` message."""
+    read = READERS.get(trajectory["trajectory_format"], _mini)
+    messages = [message for message in trajectory["messages"] if message["role"] != "exit"]
+    turns, failed = [], failed_turns(messages)
+    for number, message in enumerate(messages):
+        if message["role"] != "assistant":
+            said = message.get("content")
+            answers = message.get("tool_call_id", "") if message["role"] == "tool" else ""
+            turns.append(Turn(message["role"], said, answers=answers))
+        else:
+            refused = messages[number + 1 : number + 2]
+            turns.append(read(message, bool(refused) and _is_refusal(refused[0])))
+        turns[-1].demonstration = bool((message.get("extra") or {}).get("demonstration"))
+        turns[-1].failed = number in failed
+    while turns and turns[-1].role != "assistant":
+        turns.pop()
+    return turns
+
+
+def _is_refusal(message: Record) -> bool:
+    return (message.get("extra") or {}).get("interrupt_type") == "FormatError"
+
+
+def _calls(message: Record) -> Iterator[Call]:
+    for call in message.get("tool_calls") or ():
+        function = call["function"]
+        try:
+            arguments = json.loads(function.get("arguments") or "{}")
+        except (ValueError, RecursionError):
+            arguments = None
+        arguments = arguments if isinstance(arguments, dict) else None
+        yield Call(function["name"], arguments, str(call.get("id") or ""))
+
+
+def _fault(calls: list[Call], refused: bool, most: int) -> str:
+    if refused:
+        return "refused"
+    if not calls:
+        return "no_call"
+    if len(calls) > most:
+        return "several_calls"
+    return "bad_arguments" if any(call.arguments is None for call in calls) else ""
+
+
+def _swe_agent(message: Record, refused: bool) -> Turn:
+    """SWE-agent takes one call a turn; a turn that it refused is not in the history."""
+    calls, action = list(_calls(message)), message.get("action") or ""
+    said = message.get("thought", message["content"])
+    if not calls and action.strip():
+        calls = [_from_text(message["content"], action)]
+    return Turn("assistant", said, calls, action, fault=_fault(calls, refused, 1))
+
+
+def _from_text(content: Any, action: str) -> Call:
+    """The call that a shell line stands for: written as one, or else the line in the shell."""
+    written = parse_xml(content) if isinstance(content, str) else None
+    if written:
+        return Call(written.name, written.arguments)
+    line = action.strip("\n")
+    return Call("submit", {}) if line.strip() == "submit" else Call("bash", {"command": line})
+
+
+def _text(message: Record, refused: bool) -> Turn:
+    """A row of a published set in the style xml or ticks; SWE-agent had refused a turn without an action."""
+    content = message["content"]
+    if not isinstance(content, str):
+        return Turn("assistant", content, fault="no_call")
+    if written := read_call(content):
+        said, name, arguments = written
+        line = arguments.get("command") if name == "bash" else "submit" if name == "submit" else ""
+        return Turn("assistant", said, [Call(name, arguments)], line if isinstance(line, str) else "")
+    said, action = read_line(content) or (content, "")
+    calls = [_from_text("", action)] if action.strip() else []
+    return Turn("assistant", said, calls, action, fault=_fault(calls, refused, 1))
+
+
+def _mini(message: Record, refused: bool) -> Turn:
+    calls, content = list(_calls(message)), message.get("content")
+    if calls:
+        lines = [call.arguments.get("command") for call in calls if call.arguments]
+        action = "\n".join(line for line in lines if isinstance(line, str))
+        said = "" if content is None else content
+        return Turn("assistant", said, calls, action, fault=_fault(calls, refused, len(calls)))
+    if not isinstance(content, str):
+        return Turn("assistant", content, fault="no_call")
+    pattern = TAGGED if TAGGED.search(content) else BLOCK
+    commands = [found.strip() for found in pattern.findall(content)]
+    calls = [Call("bash", {"command": command}) for command in commands]
+    said = pattern.sub("", content).strip()
+    return Turn("assistant", said, calls, "\n".join(commands), fault=_fault(calls, refused, 1))
+
+
+READERS = {"swe-agent": _swe_agent, "swe-agent-text": _text}
+"""Of an assistant's message, by trajectory format; other formats are mini-swe-agent's."""

@@ -1,0 +1,164 @@
+"""Which conversations go through the model together: the plan of a training run.
+
+A plan lists the forward passes of every epoch, so that each trainer sees the same ones in the same order and
+what a step costs is known before it runs. Rows come in the order of torchtune's sampler: a permutation seeded
+with the epoch.
+
+plain    the rows of a step as the recipe counts them, `batch_size` in a forward pass
+grouped  the same rows in the same steps, dealt into forward passes by length: the gradient of a step is a sum
+         over its tokens, so it stays the same
+packed   rows one after another in packs of up to `max_seq_len` tokens (best fit, longest first); a forward
+         pass is one pack, and steps count packs instead of rows
+"""
+
+import bisect
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from swelab.records import InputError, Record, read_json, write_bytes
+from swelab.sft.train.grouping import Cost, deal, padded_tokens
+from swelab.sft.train.ranks import Ranks, share
+
+Batch = list[int]
+"""Row numbers of a forward pass."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Forward passes of each epoch in the order step, pass, rank; `passes` of each rank make a step."""
+
+    how: str
+    ranks: int
+    passes: int
+    epochs: list[list[Batch]]
+    max_seq_len: int
+    rows: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps of an epoch."""
+        return len(self.epochs[0]) // (self.passes * self.ranks)
+
+    @property
+    def largest(self) -> int:
+        """Rows of the forward pass that has most."""
+        return max(len(batch) for epoch in self.epochs for batch in epoch)
+
+    def steps(self) -> Iterator[list[Batch]]:
+        """The forward passes of each step of the run, of all ranks."""
+        size = self.passes * self.ranks
+        for epoch in self.epochs:
+            yield from (epoch[start : start + size] for start in range(0, len(epoch), size))
+
+    def left_out(self) -> int:
+        """Rows that are in no step of an epoch, at most."""
+        return max(self.rows - sum(map(len, epoch)) for epoch in self.epochs)
+
+    def positions(self, batch: Batch, lengths: Sequence[int], fixed: bool) -> int:
+        """Token positions that a forward pass computes; `fixed` where packs are filled up to their limit."""
+        if self.how == "packed":
+            return self.max_seq_len if fixed else sum(lengths[row] for row in batch)
+        return max(lengths[row] for row in batch) * len(batch)
+
+
+def plan_batches(lengths: Sequence[int], train: Record, ranks: Ranks, cost: Cost = padded_tokens) -> Plan:
+    """The plan of a run over rows of these lengths (tokens) with a recipe's `train` settings.
+
+    cost: what a forward pass takes, for rows that are grouped.
+    Raises InputError: a row longer than a pack, fewer rows or packs than a step needs, a step that ranks
+    cannot share.
+    """
+    mine = share(train, ranks)
+    passes, batch = mine["gradient_accumulation_steps"], mine["batch_size"]
+    if train["packed"]:
+        return _packed(lengths, train, ranks, passes * batch)
+    per_step = passes * batch * ranks.total
+    steps = len(lengths) // per_step
+    if not steps:
+        raise InputError(f"{len(lengths)} rows", expected=f"at least the {per_step} of one optimizer step")
+    epochs = []
+    for epoch in range(train["epochs"]):
+        order = permutation(len(lengths), epoch)
+        epochs.append([_plain(order, step, ranks.total, passes, batch) for step in range(steps)])
+    how = "plain"
+    if train["group_by_length"]:
+        how = "grouped"
+        epochs, passes = _grouped(epochs, lengths, train["max_batch_tokens"], ranks.total, cost)
+    flat = [[batch for step in epoch for batch in step] for epoch in epochs]
+    return Plan(how, ranks.total, passes, flat, train["max_seq_len"], len(lengths))
+
+
+def permutation(count: int, epoch: int) -> list[int]:
+    """The order of torchtune's sampler, whose seed is 0."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(epoch)).tolist()
+
+
+def _plain(order: Sequence[int], step: int, ranks: int, passes: int, batch: int) -> list[Batch]:
+    """Forward passes of a step: rank r has the rows r, r + ranks, ... of the order."""
+    found = []
+    for number in range(step * passes, (step + 1) * passes):
+        for rank in range(ranks):
+            mine = order[rank + number * batch * ranks : (number + 1) * batch * ranks : ranks]
+            found.append(list(mine))
+    return found
+
+
+def _grouped(
+    epochs: list[list[list[Batch]]], lengths: Sequence[int], bound: int, ranks: int, cost: Cost
+) -> tuple[list[list[list[Batch]]], int]:
+    """Steps with their rows dealt anew, and the passes of a rank, which are as many in every step."""
+    steps = [[row for batch in step for row in batch] for epoch in epochs for step in epoch]
+    dealt, passes = deal(steps, lengths, bound, ranks, cost)
+    each = iter(dealt)
+    return [[next(each) for _ in epoch] for epoch in epochs], passes
+
+
+def _packed(lengths: Sequence[int], train: Record, ranks: Ranks, passes: int) -> Plan:
+    packs = pack(lengths, train["max_seq_len"])
+    size = passes * ranks.total
+    steps = len(packs) // size
+    if not steps:
+        raise InputError(f"{len(packs)} packs", expected=f"at least the {size} of one optimizer step")
+    epochs = []
+    for epoch in range(train["epochs"]):
+        order = permutation(len(packs), epoch)
+        epochs.append([packs[number] for number in order[: steps * size]])
+    return Plan("packed", ranks.total, passes, epochs, train["max_seq_len"], len(lengths))
+
+
+def pack(lengths: Sequence[int], limit: int) -> list[Batch]:
+    """Rows in packs of at most `limit` tokens: best fit, longest first.
+
+    Raises InputError when a row is longer than a pack.
+    """
+    packs: list[Batch] = []
+    rooms: list[tuple[int, int]] = []  # (tokens left, pack), sorted
+    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
+        length = lengths[row]
+        if length > limit:
+            raise InputError(
+                f"row {row + 1} has {length} tokens", expected=f"at most train.max_seq_len {limit}"
+            )
+        at = bisect.bisect_left(rooms, (length, 0))
+        if at < len(rooms):
+            room, number = rooms.pop(at)
+        else:
+            room, number = limit, len(packs)
+            packs.append([])
+        packs[number].append(row)
+        bisect.insort(rooms, (room - length, number))
+    return packs
+
+
+def write_plan(path: Path, plan: Plan) -> None:
+    """The plan as JSON, for the processes that train."""
+    write_bytes(path, json.dumps(asdict(plan), separators=(",", ":")).encode())
+
+
+def read_plan(path: str | Path) -> Plan:
+    """The plan of `write_plan`."""
+    return Plan(**read_json(path))

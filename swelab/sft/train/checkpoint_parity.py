@@ -1,0 +1,144 @@
+"""Checks that a checkpoint is the same model to everyone who reads it.
+
+The trainer (torchtune), transformers and the server each have their own tokenizer and model code.
+Training tells the model how turns begin and end; where readers disagree on that, it fails in
+silence. So a fine-tuned checkpoint is only given a manifest after these checks.
+"""
+
+import itertools
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors.torch import load_file
+
+from swelab.files.weights import weight_files
+from swelab.records import Fault, Record
+from swelab.sft.rows.chat_template import PlainRows, parsed
+from swelab.sft.rows.lengths import TURN_END, ChatTokenizer
+from swelab.sft.rows.preferences import conversations
+
+LOGITS_TOLERANCE = 1e-4
+"""Of the largest logit."""
+SAMPLE_ROWS = 16
+SAMPLE_TOKENS = 256
+
+
+class ParityError(Fault):
+    """A checkpoint means different things to its trainer and to its users."""
+
+
+def check_parity(checkpoint: Path, settings: Record | None, dataset: Path) -> Record:
+    """Compares torchtune, set up with its configuration `settings`, with transformers on a checkpoint.
+
+    Without settings, for a model that torchtune does not know, compares the tokens that it was trained on
+    with its chat template's, and has transformers load it. Reads the first conversations of `dataset`.
+    Returns the measures for the manifest. Raises ParityError where readers differ in more than the known,
+    harmless way.
+    """
+    logging.getLogger("torchao").setLevel(logging.ERROR)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    rows = list(itertools.islice(conversations(dataset), SAMPLE_ROWS))
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(checkpoint)
+    plain = PlainRows(checkpoint)
+    ours = ChatTokenizer(checkpoint)
+    own = _own_tokenizer(checkpoint, settings) if settings else None
+    facts = compare_tokens(rows, own, tokenizer, ours, plain)
+    sample = tokenizer.apply_chat_template(plain.of(rows[0]), return_dict=False)[:SAMPLE_TOKENS]
+    return facts | compare_logits(checkpoint, settings, sample)
+
+
+def _own_tokenizer(checkpoint: Path, settings: Record) -> Any:
+    files = {"path": str(checkpoint / "vocab.json"), "merges_file": str(checkpoint / "merges.txt")}
+    return _instantiate(settings["tokenizer"] | files)
+
+
+def _instantiate(component: Record) -> Any:
+    from omegaconf import OmegaConf
+    from torchtune.config import instantiate
+
+    return instantiate(OmegaConf.create(component))
+
+
+def compare_tokens(
+    rows: Sequence[Record], torchtune: Any, template: Any, lengths: ChatTokenizer, plain: PlainRows
+) -> Record:
+    """Tokens and loss masks: torchtune's, those that the dataset was measured by, the chat template's.
+
+    A content that begins with a newline is split otherwise after a header than alone: the text is
+    the same, some tokens are not. Such conversations are counted; any other difference raises.
+    """
+    from swelab.sft.train.torchtune_datasets import WeightedMessages
+
+    to_messages = WeightedMessages(plain)
+    newline = template.encode("\n", add_special_tokens=False)
+    split = 0
+    for row in rows:
+        name = row["instance_id"]
+        tokens, trained = lengths.encode(plain.of(row))
+        sample = torchtune(to_messages(row)) if torchtune else {"tokens": tokens, "mask": []}
+        masks = [not masked for masked in sample["mask"]] if torchtune else trained
+        if (sample["tokens"], masks) != (tokens, trained):
+            raise ParityError(f"{name}: torchtune's tokens or loss mask are not those of tokenizer.json")
+        if tokens[-1] != template.convert_tokens_to_ids(TURN_END) or not trained[-1]:
+            raise ParityError(f"{name}: the last end-of-turn has no loss")
+        messages = [parsed(message) for message in row["messages"]]
+        served = template.apply_chat_template(messages, tools=row.get("tools"), return_dict=False)
+        if template.decode(tokens + newline) != template.decode(served):
+            raise ParityError(f"{name}: the chat template says something else than was trained on")
+        split += tokens + newline != served
+    return {
+        "conversations": len(rows),
+        "split_otherwise_by_chat_template": split,
+        "last_turn_end_has_loss": True,
+    }
+
+
+def compare_logits(checkpoint: Path, settings: Record | None, tokens: Sequence[int]) -> Record:
+    """The largest difference of the libraries' float32 logits on `tokens`; each loads the files itself."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    ids = torch.tensor([list(tokens)], device=device)
+    theirs = _transformers_logits(checkpoint, ids)
+    if settings is None:
+        if not theirs.isfinite().all():
+            raise ParityError(f"{checkpoint.name}: logits of transformers are not finite")
+        return {"tokens": len(tokens)}
+    ours = _torchtune_logits(checkpoint, settings, ids)
+    difference, scale = (theirs - ours).abs().max().item(), theirs.abs().max().item()
+    if not difference <= LOGITS_TOLERANCE * max(scale, 1.0):
+        raise ParityError(f"{checkpoint.name}: logits of torchtune and transformers differ by {difference:g}")
+    return {"tokens": len(tokens), "max_logit_difference": difference}
+
+
+@torch.inference_mode()
+def _transformers_logits(checkpoint: Path, ids: torch.Tensor) -> torch.Tensor:
+    load: Any = transformers.AutoModelForCausalLM.from_pretrained
+    model, info = load(checkpoint, dtype=torch.float32, output_loading_info=True)
+    wrong = {name: sorted(map(str, keys))[:3] for name, keys in info.items() if keys}
+    if wrong:
+        raise ParityError(f"{checkpoint.name}: transformers does not load it cleanly: {wrong}")
+    return model.to(ids.device).eval()(input_ids=ids).logits.cpu()
+
+
+@torch.inference_mode()
+def _torchtune_logits(checkpoint: Path, settings: Record, ids: torch.Tensor) -> torch.Tensor:
+    from torchtune.models.qwen2._convert_weights import qwen2_hf_to_tune
+
+    shape = settings["model"]
+    saved: dict[str, torch.Tensor] = {}
+    for path in weight_files(checkpoint):
+        saved |= load_file(path)
+    weights = qwen2_hf_to_tune(
+        saved,
+        num_heads=shape["num_heads"],
+        num_kv_heads=shape["num_kv_heads"],
+        dim=shape["embed_dim"],
+        tie_word_embeddings=shape["tie_word_embeddings"],
+    )
+    model = _instantiate(shape).float()
+    model.load_state_dict({name: weight.float() for name, weight in weights.items()})
+    return model.to(ids.device).eval()(ids).float().cpu()

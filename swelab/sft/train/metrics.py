@@ -1,0 +1,151 @@
+"""What a training run did, step by step: loss, speed, how much of it was of use, memory.
+
+Tokens, their share with loss, padding and FLOPs are known from the plan before a step runs; the trainer adds
+loss, time and memory. FLOPs are those of the model on real tokens, forward and backward (three times the
+forward pass), without recomputation: for a row of n tokens
+
+    6 · P · n  +  6 · layers · heads · head_dim · n²
+
+P are the weights that are multiplied (projections, feed-forward, output head), the second term is attention
+under a causal mask. MFU is this over time and the device's peak: of a GPU the vendor's dense bf16 figure, of
+a CPU the fastest of a few float32 matrix products, measured with the same threads; null where none is known.
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from swelab.records import Record, write_bytes
+from swelab.sft.rows.lengths import Length
+from swelab.sft.train.batches import Plan
+from swelab.sft.train.grouping import Cost
+
+COLUMNS = (
+    *("step", "epoch", "loss", "lr", "grad_norm", "seconds", "rows", "tokens", "trained_tokens"),
+    *("tokens_seen", "tokens_per_second", "trained_tokens_per_second", "trained_share", "padding_share"),
+    *("mfu", "peak_memory_mib"),
+)
+PEAKS = {"H200": 989.5e12, "H100": 989.5e12, "B200": 2250e12, "A100": 312e12, "L40S": 362e12}
+"""FLOP/s of GPUs in bf16, dense, as their data sheets say (SXM where forms differ)."""
+MATRIX, TRIES = 1024, 5
+LAYER_FLOPS = {"cpu": 1e8, "cuda": 2e11}
+"""What could be computed while a layer's operations are started, forward and backward (measured: 2 to 3 ms on
+one core; taken for a GPU: half a millisecond)."""
+
+
+def weights_multiplied(config: Mapping[str, Any]) -> int:
+    """P of the formula, of a Qwen2's config.json (Llama and Mistral have the same parts)."""
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    width = config.get("head_dim") or hidden // heads
+    attention = hidden * width * (2 * heads + 2 * config["num_key_value_heads"])
+    layer = attention + 3 * hidden * config["intermediate_size"]
+    return config["num_hidden_layers"] * layer + hidden * config["vocab_size"]
+
+
+def row_flops(config: Mapping[str, Any], tokens: Any) -> Any:
+    """FLOPs that training on a row of so many tokens takes, forward and backward; or on rows, of an array."""
+    heads = config["num_attention_heads"]
+    width = heads * (config.get("head_dim") or config["hidden_size"] // heads)
+    attention = 6 * config["num_hidden_layers"] * width * tokens**2
+    return 6 * weights_multiplied(config) * tokens + attention
+
+
+def pass_cost(config: Mapping[str, Any], device: str) -> Cost:
+    """What a forward and backward pass of so many rows takes, padded to so many tokens, in FLOPs."""
+    fixed = LAYER_FLOPS[device] * config["num_hidden_layers"]
+    return lambda rows, tokens: fixed + rows * row_flops(config, tokens)
+
+
+def planned_steps(
+    plan: Plan, lengths: Sequence[Length], config: Mapping[str, Any], fixed: bool
+) -> list[Record]:
+    """Of each step what COLUMNS have of it before it runs, with its "positions" and "flops".
+
+    fixed: packs are filled up to their limit.
+    """
+    tokens = [length.tokens for length in lengths]
+    flops = {count: row_flops(config, count) for count in set(tokens)}
+    steps, seen = [], 0
+    for number, batches in enumerate(plan.steps()):
+        rows = [row for batch in batches for row in batch]
+        seen += sum(tokens[row] for row in rows)
+        steps.append(
+            {
+                "step": number + 1,
+                "epoch": number // plan.steps_per_epoch,
+                "rows": len(rows),
+                "tokens": sum(tokens[row] for row in rows),
+                "trained_tokens": sum(lengths[row].assistant_tokens for row in rows),
+                "tokens_seen": seen,
+                "positions": sum(plan.positions(batch, tokens, fixed) for batch in batches),
+                "flops": sum(flops[tokens[row]] for row in rows),
+            }
+        )
+    return steps
+
+
+def metrics_row(planned: Record, told: Mapping[str, float], peak: float | None) -> Record:
+    """COLUMNS of a step. told: what the trainer says (loss, lr, grad_norm, seconds, peak_memory_mib).
+
+    peak: FLOP/s of all devices together; None where it is not known.
+    """
+    seconds = told["seconds"]
+    row = {
+        **planned,
+        **told,
+        "tokens_per_second": planned["tokens"] / seconds,
+        "trained_tokens_per_second": planned["trained_tokens"] / seconds,
+        "trained_share": planned["trained_tokens"] / planned["tokens"],
+        "padding_share": 1 - planned["tokens"] / planned["positions"],
+        "mfu": planned["flops"] / seconds / peak if peak else None,
+    }
+    return {name: row.get(name) for name in COLUMNS}
+
+
+def peak_flops(device: str) -> float | None:
+    """FLOP/s of one device at best; None for a GPU that PEAKS does not have."""
+    if device == "cuda":
+        name = torch.cuda.get_device_name()
+        return next((peak for key, peak in PEAKS.items() if key in name), None)
+    matrix = torch.rand(MATRIX, MATRIX)
+    best = float("inf")
+    for _ in range(TRIES):
+        start = time.perf_counter()
+        matrix @ matrix
+        best = min(best, time.perf_counter() - start)
+    return 2 * MATRIX**3 / best
+
+
+def read_metrics(path: Path) -> list[Record]:
+    """Rows that a step log wrote, by step; one that was run again after a kill is there as it was last."""
+    rows = {}
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            row = json.loads(text)
+        except ValueError:
+            continue  # the last line of a killed run
+        rows[row["step"]] = row
+    return [rows[step] for step in sorted(rows)]
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows as tab-separated values with a header; what is not known is empty."""
+
+    def cell(value: Any) -> str:
+        return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+    lines = ["\t".join(COLUMNS)] + ["\t".join(cell(row.get(name)) for name in COLUMNS) for row in rows]
+    write_bytes(path, ("\n".join(lines) + "\n").encode())
+
+
+def read_table(path: Path) -> list[Record]:
+    """The rows of `write_table`, numbers as floats, what is empty as None."""
+    header, *lines = path.read_text(encoding="utf-8").splitlines()
+    names = header.split("\t")
+    return [
+        {name: float(cell) if cell else None for name, cell in zip(names, line.split("\t"))} for line in lines
+    ]

@@ -1,0 +1,123 @@
+"""Fine-tuning on rented GPUs at Modal: files into a volume, the training script there, its outputs back.
+
+Modal's client is a program of the user's (`make modal`, or an installation of its own), with the user's token
+in its file or in the environment. What runs there is `swelab.sft.train.modal_app`.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from swelab.files.weights import check_weights, identity
+from swelab.jobs.child_process import Tethered, fault_line
+from swelab.records import Fault, InputError, Record, read_json
+from swelab.sft.train.torchtune_file import read_torchtune, unfilled
+
+APP = Path(__file__).with_name("modal_app.py")
+TOKENS = ("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET")
+OUTPUTS = ("checkpoint", "checkpoint.json", "loss.jsonl")
+INSTALLED = Path(".venv-modal/bin/modal")
+
+
+class ModalError(Fault):
+    """Modal's client failed, or brought back something else than a checkpoint."""
+
+
+def find_modal(given: str = "") -> str:
+    """The client's program: `given`, that of `make modal`, or the one on the PATH. Raises InputError.
+
+    A client without a token is refused here: it would ask for one in a browser.
+    """
+    program = given or (str(INSTALLED.absolute()) if INSTALLED.is_file() else "modal")
+    found = shutil.which(program)
+    if not found:
+        expected = "Modal's client: `make modal`, or `pip install modal` in an environment of yours"
+        raise InputError("no such program", program, expected)
+    config = Path(os.environ.get("MODAL_CONFIG_PATH", "") or Path.home() / ".modal.toml")
+    if not all(os.environ.get(name) for name in TOKENS) and not config.is_file():
+        raise InputError("Modal has no token", config, f"`modal setup`, or ${' and $'.join(TOKENS)}")
+    return found
+
+
+@dataclass(frozen=True)
+class Modal:
+    """Modal's client, the volume that is used, the GPUs asked for, and where its output goes."""
+
+    program: str
+    volume: str
+    gpus: int
+    log: Path
+
+    def call(self, *arguments: str, harmless: str = "") -> None:
+        """Runs a command of the client. Raises ModalError unless it ends well or says `harmless`."""
+        told = {"N_GPUS": str(self.gpus), "SWELAB_MODAL_VOLUME": self.volume, "NO_COLOR": "1", "TERM": "dumb"}
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self.log.parent, suffix=".log") as output:
+            running = Tethered(
+                lambda _: [self.program, *arguments], env={**os.environ, **told}, log=output.file
+            )
+            try:
+                status = running.process.wait()
+            finally:
+                running.stop(grace_seconds=0)
+                said, fault = Path(output.name).read_bytes(), fault_line(Path(output.name))
+                with suppress(OSError), open(self.log, "ab") as log:
+                    log.write(f"$ modal {' '.join(arguments)}\n".encode() + said)
+        if status and not (harmless and harmless in said.decode("utf-8", "replace")):
+            raise ModalError(f"modal {' '.join(arguments[:2])} ended with {status}: {fault}; log: {self.log}")
+
+    def put(self, files: Sequence[tuple[Path, str]]) -> None:
+        """Copies files and folders into the volume, over what is there."""
+        self.call("volume", "create", self.volume, harmless="already exists")
+        for path, there in files:
+            if not path.exists():
+                raise InputError("no such file", path)
+            self.call("volume", "put", "--force", self.volume, str(path), there)
+
+    def get(self, there: str, folder: Path) -> Path:
+        """Copies a file or folder of the volume into `folder`, which must be there; returns the copy.
+
+        The client writes a folder's files into a folder that exists, and over one another otherwise.
+        """
+        self.call("volume", "get", self.volume, there, str(folder))
+        copy = folder / Path(there).name
+        if not copy.exists():
+            raise ModalError(f"modal volume get brought no {there} of the volume {self.volume}")
+        return copy
+
+
+def train_on_modal(
+    modal: Modal, name: str, dataset: Path, base: Path, recipe_file: Path, recipe: Record, output: Path
+) -> None:
+    """The rule train_sft at Modal: `output` gets checkpoint/, checkpoint.json and loss.jsonl.
+
+    `base` is the manifest beside the base model's folder. Raises InputError (several nodes, a missing file),
+    ModalError, also when the weights that came back are not those of their manifest.
+    """
+    if recipe["job"]["nodes"] > 1:
+        raise InputError(
+            f"job.nodes is {recipe['job']['nodes']}", recipe_file, "1: a run there has one machine"
+        )
+    files = [(dataset, "dataset.jsonl"), (base, "base.json"), (recipe_file, "recipe.yaml")]
+    modal.put([(path, f"/{name}/{there}") for path, there in [*files, (base.with_suffix(""), "base")]])
+    modal.call("run", f"{APP}::train", "--name", name)
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".modal-", dir=output) as scratch:
+        made = [modal.get(f"/{name}/{file}", Path(scratch)) for file in OUTPUTS]
+        check_weights(made[0])
+        if identity(made[0])["digest"] != read_json(made[1]).get("digest"):
+            raise ModalError(f"the weights that came back are not those of {name}/checkpoint.json")
+        shutil.rmtree(output / "checkpoint", ignore_errors=True)
+        for path in made:
+            os.replace(path, output / path.name)
+
+
+def tune_on_modal(modal: Modal, config: Path) -> None:
+    """A torchtune configuration at Modal, as it is: its paths are there. Raises InputError, ModalError."""
+    if found := unfilled(read_torchtune(config)):
+        raise InputError(found[0], config, "paths of the volume, at /volume")
+    modal.call("run", f"{APP}::tune_file", "--config", str(config))

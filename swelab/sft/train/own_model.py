@@ -1,0 +1,52 @@
+"""A model's folder of one's own as the base of a training."""
+
+import shutil
+from pathlib import Path
+
+from swelab.files.weights import check_weights, weight_digest
+from swelab.records import InputError, Record, sha256_file
+from swelab.sft.rows.chat_template import ChatTemplate
+from swelab.sft.rows.lengths import ChatTokenizer, same_vocabulary
+from swelab.sft.train.families import family_of
+
+CONVERSATION = [
+    {"role": "system", "content": "Answer briefly."},
+    {"role": "user", "content": "Which file?"},
+    {"role": "assistant", "content": "ls"},
+    {"role": "user", "content": "And now?"},
+    {"role": "assistant", "content": "cat a.py"},
+]
+
+
+def take_folder(folder: Path, output: Path) -> Record:
+    """Makes the folder `output` of links to the files of `folder`, after they were found fit to train.
+
+    Returns {"digest", "files", "bytes"}: the hash of the weights, hash and size by file name. Raises
+    InputError: see `check_model`.
+    """
+    check_model(folder)
+    paths = sorted(path for path in folder.iterdir() if path.is_file())
+    files = {path.name: sha256_file(path) for path in paths}
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    for path in paths:
+        (output / path.name).symlink_to(path.absolute())
+    sizes = {path.name: path.stat().st_size for path in paths}
+    return {"digest": weight_digest(folder, files), "files": files, "bytes": sizes}
+
+
+def check_model(folder: Path) -> None:
+    """Raises InputError for a model that cannot be fine-tuned here.
+
+    Missing, cut-off or unreadable files; an architecture that no trainer knows; a tokenizer or a chat
+    template that is not ChatML; a template that writes turns otherwise than they are trained on.
+    """
+    family = family_of(check_weights(folder), folder / "config.json")
+    ChatTokenizer(folder)
+    if "torchtune" in family.trainers:
+        same_vocabulary(folder)
+    if ChatTemplate(folder).plain(CONVERSATION, []) != CONVERSATION:
+        what = "the chat template adds to or leaves out of a turn's text (reasoning, a default system prompt)"
+        raise InputError(
+            what, folder, "a template that writes each turn as <|im_start|>role, text, <|im_end|>"
+        )

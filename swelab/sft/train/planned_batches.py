@@ -1,0 +1,149 @@
+"""The forward passes of a plan as tensors, for torchtune and for TRL.
+
+Packs carry the length of each of their rows: positions start over with each row, and attention stays inside.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset, Sampler
+
+from swelab.records import Record
+from swelab.sft.train.batches import Plan, read_plan
+from swelab.sft.train.token_rows import IGNORED, TokenRows
+from swelab.sft.train.trained_tokens import TrainedTokensLoss
+
+Sample = dict[str, list[int]]
+"""{"tokens", "labels"} of a row."""
+
+
+class PlannedPasses(Dataset):
+    """The forward passes of one rank in the epoch that `set_epoch` chose, each the samples of its rows."""
+
+    def __init__(self, plan: Plan, rows: TokenRows, rank: int):
+        self.plan, self.rows, self.rank = plan, rows, rank
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Goes to the forward passes of an epoch."""
+        self.passes = self.plan.epochs[epoch][self.rank :: self.plan.ranks]
+
+    def __len__(self) -> int:
+        return len(self.passes)
+
+    def __getitem__(self, index: int) -> list[Sample]:
+        return [self.rows[row] for row in self.passes[index]]
+
+
+class InOrder(Sampler):
+    """A dataset's items one by one; tells the dataset which epoch it is."""
+
+    def __init__(self, dataset: PlannedPasses):
+        self.dataset = dataset
+
+    def set_epoch(self, epoch: int) -> None:
+        """Goes to an epoch."""
+        self.dataset.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.dataset)))
+
+
+def planned_passes(plan: str, data_files: str, base: str, rank: int) -> PlannedPasses:
+    """The passes of a plan file over the rows of `data_files`; base: folder of the tokenizer."""
+    return PlannedPasses(read_plan(plan), TokenRows(data_files, base), rank)
+
+
+def padded(samples: Sequence[Sample], pad: int) -> dict[str, torch.Tensor]:
+    """Samples as {"tokens", "labels", "attends"} [rows, longest], filled up at the right."""
+    longest = max(len(sample["tokens"]) for sample in samples)
+
+    def filled(name: str, value: int) -> torch.Tensor:
+        return torch.tensor([s[name] + [value] * (longest - len(s[name])) for s in samples])
+
+    lengths = torch.tensor([[len(sample["tokens"])] for sample in samples])
+    attends = torch.arange(longest)[None, :] < lengths
+    return {"tokens": filled("tokens", pad), "labels": filled("labels", IGNORED), "attends": attends}
+
+
+def joined(samples: Sequence[Sample]) -> Record:
+    """Samples one after another: {"tokens", "labels", "positions", "lengths"}, each of one dimension."""
+    lengths = [len(sample["tokens"]) for sample in samples]
+    return {
+        "tokens": torch.tensor([token for sample in samples for token in sample["tokens"]]),
+        "labels": torch.tensor([label for sample in samples for label in sample["labels"]]),
+        "positions": torch.cat([torch.arange(length) for length in lengths]),
+        "lengths": torch.tensor(lengths),
+    }
+
+
+def torchtune_batch(batch: Sequence[Any], *, fill: int | None, pad: int) -> Record:
+    """What torchtune's models take, of a batch that holds one forward pass.
+
+    fill: tokens that a pack is filled up to, as attention over blocks is compiled for one size; None where
+    rows are not packed.
+    """
+    from torchtune.data import padded_collate_packed
+
+    (samples,) = batch
+    if fill is None:
+        found = padded(samples, pad)
+        return {"tokens": found["tokens"], "labels": found["labels"]}
+    one = joined(samples)
+    room = fill - len(one["tokens"])
+    rest = torch.zeros(room, dtype=torch.long)
+    filled = {
+        "tokens": torch.cat([one["tokens"], rest + pad]),
+        "labels": torch.cat([one["labels"], rest + IGNORED]),
+        "input_pos": torch.cat([one["positions"], rest]),
+        "seq_lens": torch.cat([one["lengths"], torch.tensor([room] * (room > 0), dtype=torch.long)]),
+    }
+    return padded_collate_packed([filled])
+
+
+def over_plan(kind: type) -> type:
+    """A class of torchtune's recipes whose batches are the forward passes of a plan."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    base: Any = kind
+
+    class OverPlan(base):
+        def setup(self, cfg: Any) -> None:
+            super().setup(cfg)
+            if isinstance(self._loss_fn, TrainedTokensLoss):
+                self._loss_fn.take_over(self._model)
+
+        def _setup_data(self, cfg_dataset: Any, *_: Any, **__: Any) -> StatefulDataLoader:
+            dataset = planned_passes(**cfg_dataset, rank=getattr(self, "dp_rank", 0))
+            plan, pad = dataset.plan, self._tokenizer.pad_id
+            limit = plan.max_seq_len if plan.how == "packed" else None
+            collate = partial(torchtune_batch, fill=limit, pad=pad)
+            return StatefulDataLoader(dataset, batch_size=1, sampler=InOrder(dataset), collate_fn=collate)
+
+    return OverPlan
+
+
+def trl_batch(batch: Sequence[Any], *, packed: bool, pad: int) -> dict[str, torch.Tensor]:
+    """What transformers' models take, of a batch that holds one forward pass.
+
+    A pack has positions in place of a mask: the models see by them where rows begin.
+    """
+    (samples,) = batch
+    if packed:
+        one = joined(samples)
+        return {
+            "input_ids": one["tokens"][None],
+            "labels": one["labels"][None],
+            "position_ids": one["positions"][None],
+        }
+    found = padded(samples, pad)
+    return {
+        "input_ids": found["tokens"],
+        "labels": found["labels"],
+        "attention_mask": found["attends"].long(),
+    }

@@ -1,0 +1,249 @@
+"""Everything about a training that can be found wrong before a GPU is taken, all at once.
+
+Reads headers, sizes and vocabularies, never tensors, and each row only where there are no length statistics.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from swelab.files.weights import header, weight_paths
+from swelab.records import InputError, Record, read_json, sha256_file
+from swelab.sft.rows.chat_template import ChatTemplate
+from swelab.sft.rows.lengths import ChatTokenizer, check_stats, same_vocabulary
+from swelab.sft.train.check_settings import check_settings
+from swelab.sft.train.families import check_trainer
+from swelab.sft.train.memory import BYTES, GIB, Memory, estimate, trained_weights, weights_of
+from swelab.sft.train.ranks import ranks_of, recipe_of, share, sharing
+
+ROOM = 1.1
+"""Of the disk room that is counted: what must be there."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is to be trained: base model's folder, rows, their statistics, sft recipe, folder for its work."""
+
+    base: Path
+    dataset: Path
+    stats: Path
+    recipe: Record
+    work: Path
+
+
+def faults(training: Training) -> list[str]:
+    """One line for each fault; [] when all is well."""
+    checks, found = list(CHECKS), []
+    if not training.base.is_dir():
+        found.append(str(InputError("no such folder", training.base, "a checkpoint in Hugging Face layout")))
+        checks = [check for check in CHECKS if check not in OF_THE_BASE]
+    return found + [fault for check in checks for fault in check(training)]
+
+
+def _lines(*checks: Callable[[], object]) -> Iterator[str]:
+    """The faults of checks that raise."""
+    for check in checks:
+        try:
+            check()
+        except InputError as error:
+            yield str(error)
+
+
+def _settings(training: Training) -> Iterator[str]:
+    recipe = training.recipe
+    job, train = recipe["job"], recipe["train"]
+    settings = (lambda: recipe_of(recipe), lambda: share(train, ranks_of(recipe)))
+    yield from _lines(*settings, lambda: check_settings(recipe))
+    if train["device"] == "cuda" and not job["gpus"]:
+        yield str(InputError("train.device is cuda, and job.gpus is 0", expected="GPUs to be asked for"))
+
+
+def _weights(training: Training) -> Iterator[str]:
+    """Every shard that the index lists is there, whole, and holds the tensors that the index says."""
+    try:
+        paths, index = weight_paths(training.base)
+    except InputError as error:
+        yield str(error)
+        return
+    found: set[tuple[str, str]] = set()
+    for path in paths:
+        try:
+            found |= {(name, path.name) for name in header(path)}
+        except InputError as error:
+            yield str(error)
+    where = training.base / "model.safetensors.index.json"
+    whole = all(path.is_file() for path in paths)
+    wrong = [name for name, file in index.items() if (name, file) not in found] if whole else []
+    if wrong:
+        yield str(InputError(f"{len(wrong)} tensors are not where it says, as {wrong[0]}", where))
+
+
+def _model(training: Training) -> Iterator[str]:
+    """config.json and weights tell of one model, and it is one that can be trained."""
+    path = training.base / "config.json"
+    try:
+        config = read_json(path)
+        shapes = _shapes(training.base)
+    except InputError as error:
+        yield str(error)
+        return
+    try:
+        check_trainer(config, path, training.recipe["trainer"])
+    except InputError as error:
+        yield str(error)
+        return
+    rows = shapes.get("model.embed_tokens.weight", [config["vocab_size"]])[0]
+    if rows != config["vocab_size"]:
+        yield str(
+            InputError(f"vocab_size is {config['vocab_size']}", path, f"the {rows} rows of the embedding")
+        )
+    count = sum(_product(shape) for shape in shapes.values())
+    if shapes and count != weights_of(config):
+        yield str(
+            InputError(f"describes {weights_of(config):,} weights", path, f"the {count:,} that are there")
+        )
+
+
+def _tokenizer(training: Training) -> Iterator[str]:
+    """The tokenizer is ChatML, of one vocabulary in its two forms, and no larger than the embedding."""
+    base = training.base
+    try:
+        tokenizer, config = ChatTokenizer(base), read_json(base / "config.json")
+    except InputError as error:
+        yield str(error)
+        return
+    if training.recipe["trainer"] == "torchtune":
+        yield from _lines(lambda: same_vocabulary(base))
+    largest = max(read_json(base / "tokenizer.json")["model"]["vocab"].values(), default=0)
+    largest = max(largest, *tokenizer.special_tokens.values())
+    if largest >= config.get("vocab_size", 0):
+        where = base / "tokenizer.json"
+        yield str(
+            InputError(f"token {largest}", where, f"less than the vocab_size {config.get('vocab_size')}")
+        )
+    ends = config.get("eos_token_id")
+    for token in ends if isinstance(ends, list) else [] if ends is None else [ends]:
+        if token not in tokenizer.special_tokens.values():
+            yield str(InputError(f"eos_token_id {token}", base / "config.json", "a special token's id"))
+    example = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    yield from _lines(lambda: ChatTemplate(base).plain(example, []))
+
+
+def _dataset(training: Training) -> Iterator[str]:
+    """Rows are those of the statistics, enough for a step, and none is longer than the model's context."""
+    train, limit = training.recipe["train"], training.recipe["selection"]["max_tokens"]
+    try:
+        over, rows, policy = check_stats(training.dataset, training.stats, limit)
+        stats = read_json(training.stats)
+    except InputError as error:
+        yield str(error)
+        return
+    if "sha256" in stats and stats["sha256"] != sha256_file(training.dataset):
+        yield str(
+            InputError("was changed after it was measured", training.dataset, f"that of {training.stats}")
+        )
+    if over and policy != "keep_truncate":
+        yield str(InputError(f"{over} rows over {limit} tokens", training.dataset, f"none ({policy})"))
+    need = train["batch_size"] * train["gradient_accumulation_steps"]
+    if rows < need:
+        yield str(InputError(f"{rows} rows", training.dataset, f"at least the {need} of one optimizer step"))
+    bounds = {"the model's context": _config(training.base).get("max_position_embeddings", 0)}
+    if train.get("packed"):
+        bounds["train.max_seq_len"] = train["max_seq_len"]
+    for name, bound in bounds.items():
+        if stats.get("max", 0) > bound > 0:
+            what = f"a row of {stats['max']} tokens"
+            yield str(InputError(what, training.dataset, f"at most {name} of {bound}"))
+
+
+def _disk(training: Training) -> Iterator[str]:
+    """Room for the last epoch, its copy, and two saved states: the last one stays until the next is whole."""
+    need = disk_bytes(training)
+    folder = next(each for each in [training.work, *training.work.absolute().parents] if each.is_dir())
+    free = shutil.disk_usage(folder).free
+    if free < ROOM * need:
+        what = f"{free / GIB:.1f} GiB free"
+        yield str(InputError(what, folder, f"{ROOM * need / GIB:.1f} GiB for weights and saved states"))
+
+
+def _memory(training: Training) -> Iterator[str]:
+    """A rank fits into its GPU; without one, all ranks of a node into the job's memory."""
+    needs, job = memory(training), training.recipe["job"]
+    if needs is None:
+        return
+    if job["gpus"] and needs.total > job["gpu_gb"] * GIB:
+        what = f"about {needs.text()}"
+        yield str(InputError(what, "memory", f"at most job.gpu_gb = {job['gpu_gb']:g} GiB"))
+    if not job["gpus"] and job["ranks"] * needs.total > job["mem_mb"] * (1 << 20):
+        what = f"{job['ranks']} × about {needs.text()}"
+        yield str(InputError(what, "memory", f"at most job.mem_mb = {job['mem_mb']} MB"))
+
+
+OF_THE_BASE = (_weights, _model, _tokenizer)
+CHECKS = (_settings, _weights, _model, _tokenizer, _dataset, _disk, _memory)
+
+
+def memory(training: Training) -> Memory | None:
+    """The estimate for one rank at its largest forward pass; None where model or settings allow none."""
+    recipe, config = training.recipe, _config(training.base)
+    train, ranks = recipe["train"], ranks_of(recipe)
+    try:
+        mine = share(train, ranks)["batch_size"]
+        tokens = min(longest(training), config["max_position_embeddings"])
+        if train.get("packed"):
+            tokens = train["max_seq_len"]
+        elif train.get("group_by_length"):
+            mine, tokens = 1, max(tokens, train["max_batch_tokens"])
+        return estimate(config, train, sharing(recipe), mine, tokens, BYTES[_dtype(recipe)])
+    except (InputError, KeyError):
+        return None
+
+
+def longest(training: Training) -> int:
+    """Tokens of the longest row, where they were measured; else the most that the recipe lets in."""
+    limit = int(training.recipe["selection"]["max_tokens"])
+    try:
+        return min(int(read_json(training.stats)["max"]), limit)
+    except (InputError, KeyError, TypeError, ValueError):
+        return limit
+
+
+def disk_bytes(training: Training) -> int:
+    """Bytes on disk while training ends: 2 × weights, and 2 × (what is trained and its two moments)."""
+    config = _config(training.base)
+    try:
+        every, trained = weights_of(config), trained_weights(config, training.recipe["train"])
+    except KeyError:
+        return 0
+    return BYTES[_dtype(training.recipe)] * (2 * every + 6 * trained)
+
+
+def _dtype(recipe: Record) -> str:
+    """The type of weights as the job will have it."""
+    chosen: str = recipe["train"]["dtype"]
+    return chosen if chosen != "auto" else "bf16" if recipe["job"]["gpus"] else "fp32"
+
+
+def _config(base: Path) -> Record:
+    try:
+        config = read_json(base / "config.json")
+    except InputError:
+        return {}
+    return config if isinstance(config, dict) else {}
+
+
+def _shapes(base: Path) -> dict[str, list[int]]:
+    """Shapes of all tensors; {} where a file is at fault, which is told elsewhere."""
+    try:
+        paths, _ = weight_paths(base)
+        return {name: tensor["shape"] for path in paths for name, tensor in header(path).items()}
+    except InputError:
+        return {}
+
+
+def _product(shape: list[int]) -> int:
+    found = 1
+    for size in shape:
+        found *= size
+    return found

@@ -1,0 +1,115 @@
+"""Processes that train one model together: how many, what each does of a step, how they are started.
+
+On one node torchrun starts them. On several, srun starts a torchrun on each, inside the SLURM job that we
+are in, and they meet at a port of its first node.
+"""
+
+import math
+import os
+import sys
+from dataclasses import dataclass
+from shlex import join
+
+from swelab.cluster import slurm
+from swelab.models.serving.server import free_port
+from swelab.records import InputError, Record
+
+PROCESS = "swelab.sft.train.torchtune_worker"
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """`nodes` × `per_node` processes, with a GPU each or with `threads` CPUs."""
+
+    nodes: int
+    per_node: int
+    gpus: int
+    threads: int
+
+    @property
+    def total(self) -> int:
+        """How many processes there are."""
+        return self.nodes * self.per_node
+
+
+def ranks_of(recipe: Record) -> Ranks:
+    """What an sft recipe asks for: a process a GPU, or `ranks` of them on CPUs."""
+    job = recipe["job"]
+    return Ranks(job["nodes"], job["gpus"] or job["ranks"], job["gpus"], recipe["train"]["threads"])
+
+
+def sharing(recipe: Record) -> int:
+    """How many processes share the weights among them; 1 where each holds all."""
+    return ranks_of(recipe).total if recipe["train"]["sharded"] else 1
+
+
+def share(train: Record, ranks: Ranks) -> Record:
+    """{"batch_size", "gradient_accumulation_steps"} of one rank: all together make the recipe's steps.
+
+    Raises InputError when the conversations of a step cannot be dealt out evenly.
+    """
+    step = train["batch_size"] * train["gradient_accumulation_steps"]
+    if step % ranks.total:
+        what = f"a step of {step} conversations (batch_size × gradient_accumulation_steps)"
+        raise InputError(f"{what} on {ranks.total} ranks", expected=f"a multiple of {ranks.total}")
+    mine = step // ranks.total
+    if train.get("optimizer_in_bwd") and mine != math.gcd(mine, train["batch_size"]):
+        what = f"train.optimizer_in_bwd with {step} conversations a step on {ranks.total} ranks"
+        raise InputError(what, expected="no accumulation on any rank")
+    batch = math.gcd(mine, train["batch_size"])
+    return {"batch_size": batch, "gradient_accumulation_steps": mine // batch}
+
+
+def recipe_of(recipe: Record) -> str:
+    """torchtune's name of the recipe that an sft recipe runs by.
+
+    Several processes run the distributed form. So does an optimizer that steps in the backward pass: in the
+    other form torchtune 0.6 leaves its gradients unscaled. Raises InputError for settings of another recipe.
+    """
+    name, train = recipe["recipe"], recipe["train"]
+    kind = name.removesuffix("_single_device").removesuffix("_distributed")
+    for setting, needs in (("lora", "lora_finetune"), ("dpo", "full_dpo")):
+        if bool(train.get(setting)) != (kind == needs):
+            what = f"train.{setting} is {'set' if train.get(setting) else 'not set'}, and recipe is {name}"
+            raise InputError(what, expected=f"train.{setting} with {needs}_..., and nowhere else")
+    if train.get("optimizer_in_bwd"):
+        _check_optimizer_in_bwd(kind, train)
+        return f"{kind}_distributed"
+    return f"{kind}_distributed" if ranks_of(recipe).total > 1 else name
+
+
+def _check_optimizer_in_bwd(kind: str, train: Record) -> None:
+    """Raises InputError for what torchtune cannot do beside an optimizer that steps in the backward pass."""
+    if kind != "full_finetune":
+        raise InputError(f"train.optimizer_in_bwd with recipe {kind}_...", expected="full_finetune_...")
+    if train["clip_grad_norm"] is not None:
+        raise InputError("train.optimizer_in_bwd with clip_grad_norm", expected="clip_grad_norm: null")
+
+
+def command(ranks: Ranks, recipe: str, arguments: list[str]) -> list[str]:
+    """The command line that trains by torchtune's `recipe`. Raises InputError, SlurmError."""
+    alone = ranks.total == 1 and not recipe.endswith("_distributed")
+    return launch(ranks, ["-m", PROCESS, "--recipe", recipe, *arguments], alone)
+
+
+def launch(ranks: Ranks, script: list[str], alone: bool) -> list[str]:
+    """The command line that runs a module as every rank; alone: without torchrun.
+
+    Raises InputError, SlurmError.
+    """
+    if alone:
+        return [sys.executable, *script]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks.per_node}"]
+    if ranks.nodes == 1:
+        return [*torchrun, "--standalone", *script]
+    if not os.environ.get("SLURM_JOB_ID"):
+        raise InputError(
+            f"job.nodes is {ranks.nodes}", expected="a SLURM job (snakemake ... --profile slurm)"
+        )
+    address = f"--master-addr={slurm.job_nodes()[0].address} --master-port={free_port('')}"
+    line = f"exec {join(torchrun)} --nnodes={ranks.nodes} --node-rank=$SLURM_NODEID {address} {join(script)}"
+    srun = ["srun", f"--nodes={ranks.nodes}", f"--ntasks={ranks.nodes}", "--ntasks-per-node=1"]
+    srun += [f"--cpus-per-task={ranks.threads * ranks.per_node}", "--kill-on-bad-exit=1"]
+    if ranks.gpus:
+        srun.append(f"--gpus-per-node={ranks.gpus}")
+    return [*srun, "bash", "-c", line]

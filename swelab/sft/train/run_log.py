@@ -1,0 +1,32 @@
+"""What is kept of a training run's log: a table, a plot, the files of TensorBoard."""
+
+import os
+import shutil
+from pathlib import Path
+
+from swelab.records import write_bytes
+from swelab.sft.train.metrics import read_metrics, write_table
+from swelab.sft.train.plots import plot
+from swelab.sft.train.step_log import BOARD, METRICS
+
+PLOT = "training.svg"
+
+
+def keep_log(work: Path) -> None:
+    """Moves the log out of the trainer's folder `work`/output, which is about to go."""
+    for name in (METRICS, BOARD):
+        kept, found = work / name, work / "output" / name
+        shutil.rmtree(kept, ignore_errors=True)
+        if found.exists():
+            os.replace(found, kept)
+
+
+def publish_log(work: Path, name: str, metrics: Path) -> None:
+    """Writes the table of the run `name` kept in `work`; beside it its plot and TensorBoard's files."""
+    rows, board = read_metrics(work / METRICS), metrics.with_name(BOARD)
+    write_table(metrics, rows)
+    write_bytes(metrics.with_name(PLOT), plot({name: rows}).encode())
+    shutil.rmtree(board, ignore_errors=True)
+    board.mkdir(parents=True)
+    for path in sorted((work / BOARD).glob("events.*")):
+        shutil.copyfile(path, board / path.name)

@@ -1,0 +1,112 @@
+"""The log of a training run as it goes: steps.txt, metrics.jsonl, TensorBoard, Weights & Biases.
+
+torchtune takes it in place of its own logger; TRL's callback calls it. Only the first rank has one.
+"""
+
+import json
+import resource
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensorboardX import SummaryWriter
+
+from swelab.records import Record, read_json
+from swelab.sft.train.metrics import metrics_row, peak_flops
+
+STEPS, METRICS, BOARD = "steps.txt", "metrics.jsonl", "tensorboard"
+SPEED = "tokens_per_second_per_gpu"
+"""torchtune's name for tokens with loss, over a step's seconds and the number of processes."""
+
+
+class StepLog:
+    """Writes to the folder `log_dir`; `planned` is a file with {"steps", "device", "ranks", "wandb"}."""
+
+    def __init__(self, log_dir: str, planned: str, **_: Any):
+        self.folder = Path(log_dir)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        facts = read_json(planned)
+        self.steps = {step["step"]: step for step in facts["steps"]}
+        self.device, self.ranks = facts["device"], facts["ranks"]
+        one = peak_flops(self.device)
+        self.peak = one * self.ranks if one else None
+        self.text = open(self.folder / STEPS, "a", encoding="utf-8")
+        self.rows = open(self.folder / METRICS, "a", encoding="utf-8")
+        self.board: SummaryWriter | None = None
+        self.wandb = start_wandb(facts["wandb"], self.folder.parent) if facts["wandb"] else None
+
+    def log_config(self, config: Any) -> None:
+        """torchtune's whole configuration; it is a file already."""
+
+    def log(self, name: str, data: Any, step: int) -> None:
+        """One value of a step."""
+        self.log_dict({name: data}, step)
+
+    def log_dict(self, payload: Mapping[str, Any], step: int) -> None:
+        """A step: loss, lr, and what else the trainer tells; seconds, or torchtune's tokens per second."""
+        told = {name: float(value) for name, value in payload.items()}
+        planned = self.steps.get(step)
+        if planned and "seconds" in told:
+            told[SPEED] = planned["trained_tokens"] / told.pop("seconds") / self.ranks
+        self.text.write(f"Step {step} | " + " ".join(f"{k}:{v}" for k, v in told.items()) + "\n")
+        self.text.flush()
+        if planned:
+            seconds = planned["trained_tokens"] / told.pop(SPEED) / self.ranks
+            memory = peak_memory(self.device)
+            row = metrics_row(planned, {**told, "seconds": seconds, "peak_memory_mib": memory}, self.peak)
+            self._tell(row)
+
+    def _tell(self, row: Record) -> None:
+        self.rows.write(json.dumps(row) + "\n")
+        self.rows.flush()
+        if self.board is None:
+            # Steps that are run again after a kill replace those of before.
+            where = {"logdir": str(self.folder / BOARD), "filename_suffix": f".{row['step']}"}
+            self.board = SummaryWriter(**where, purge_step=row["step"], flush_secs=10)
+        values = {name: value for name, value in row.items() if name != "step" and value is not None}
+        for name, value in values.items():
+            self.board.add_scalar(f"train/{name}", value, row["step"])
+        if self.wandb:
+            self.wandb.log(values, step=row["step"])
+
+    def close(self) -> None:
+        """Ends all of them."""
+        self.text.close()
+        self.rows.close()
+        if self.board:
+            self.board.close()
+        if self.wandb:
+            self.wandb.finish()
+
+
+def peak_memory(device: str) -> float:
+    """MiB that this process held at most: on a GPU its tensors there, on a CPU the whole process."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+
+
+def start_wandb(project: str, folder: Path) -> Any:
+    """A run at Weights & Biases, its files in `folder`/wandb.
+
+    None, with a line in the log, where it does not start: training goes on.
+    """
+    try:
+        import wandb
+
+        return wandb.init(project=project, dir=str(folder), resume="allow", id=_run_id(folder))
+    except Exception as error:  # the service's faults are of many types
+        print(f"wandb: not told of this run: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return None
+
+
+def _run_id(folder: Path) -> str:
+    """The run's name there, kept over a kill."""
+    path = folder / "wandb.id"
+    if not path.is_file():
+        import secrets
+
+        path.write_text(secrets.token_hex(8))
+    return path.read_text()

@@ -1,0 +1,48 @@
+"""Rows of a dataset as tokens and labels, read from their file one at a time, by any trainer."""
+
+import json
+from pathlib import Path
+
+from swelab.records import Record
+from swelab.sft.rows.chat_template import PlainRows
+from swelab.sft.rows.lengths import ChatTokenizer
+
+IGNORED = -100
+"""Label of a token without loss, in torch's cross-entropy."""
+
+
+class RowFile:
+    """The rows of a JSON Lines file by number, without holding them."""
+
+    def __init__(self, path: str | Path):
+        self.path = path
+        self.offsets: list[int] = []
+        offset = 0
+        with open(path, "rb") as stream:
+            for text in stream:
+                if text.strip():
+                    self.offsets.append(offset)
+                offset += len(text)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __getitem__(self, row: int) -> Record:
+        with open(self.path, "rb") as stream:
+            stream.seek(self.offsets[row])
+            return json.loads(stream.readline())
+
+
+class TokenRows:
+    """Rows as {"tokens", "labels"}: lists of one length, with the labels not yet shifted."""
+
+    def __init__(self, path: str | Path, base: str | Path):
+        """base: folder whose tokenizer and chat template spell the rows out. Raises InputError."""
+        self.rows = RowFile(path)
+        self.plain, self.tokenizer = PlainRows(base), ChatTokenizer(base)
+
+    def __getitem__(self, row: int) -> dict[str, list[int]]:
+        tokens, trained = self.tokenizer.encode(self.plain.of(self.rows[row]))
+        labels = [token if loss else IGNORED for token, loss in zip(tokens, trained, strict=True)]
+        labels[0] = IGNORED  # nothing comes before it; in a pack it would be learned from another row
+        return {"tokens": tokens, "labels": labels}

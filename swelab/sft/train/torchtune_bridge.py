@@ -1,0 +1,194 @@
+"""From our recipe and a checkpoint folder to torchtune's own trainer, and back.
+
+torchtune 0.6 runs in processes of its own (`swelab.sft.train.torchtune_worker`) on a YAML file rendered
+here. A `max_seq_len` on its tokenizer would mask the last end-of-turn out of the loss, so there is none.
+"""
+
+import re
+from pathlib import Path
+
+import yaml
+
+from swelab.files.weights import check_weights, weight_files
+from swelab.records import Record, write_bytes
+from swelab.sft.rows.chat_template import says_more
+from swelab.sft.rows.lengths import special_tokens
+from swelab.sft.train.families import check_trainer
+from swelab.sft.train.run_plan import device_of, dtype_of
+
+STEPS = "steps.txt"
+STEP = re.compile(r"^Step (\d+) \| (.*)$")
+LOGGED = {
+    "loss": "loss",
+    "lr": "lr",
+    "tokens_per_second": "tokens_per_second_per_gpu",
+    "grad_norm": "grad_norm",
+    "reward_margin": "rewards/margins",
+    "reward_accuracy": "rewards/accuracies",
+    "chosen_log_prob": "log_probs/chosen",
+    "rejected_log_prob": "log_probs/rejected",
+}
+
+
+def torchtune_config(base: Path, dataset: Path, output: Path, train: Record) -> Record:
+    """torchtune's full configuration for a base model and a dataset of `sft_row`s, or of `sft_pair`s for DPO.
+
+    Raises InputError when the base model's architecture is not one that torchtune knows.
+    """
+    config = check_weights(base)
+    check_trainer(config, base / "config.json", "torchtune")
+    weights = {
+        "_component_": "torchtune.training.FullModelHFCheckpointer",
+        "checkpoint_dir": str(base),
+        "checkpoint_files": [path.name for path in weight_files(base)],
+        "recipe_checkpoint": None,
+        "output_dir": str(output),
+        "model_type": "QWEN2",
+    }
+    return {
+        "output_dir": str(output),
+        "model": adapted(base_model(config), train),
+        "checkpointer": weights,
+        **({"ref_checkpointer": weights} if train.get("dpo") else {}),
+        "resume_from_checkpoint": False,
+        **_data(base, dataset, train),
+        **_training(train),
+        "device": device_of(train),
+        "dtype": dtype_of(train),
+        "metric_logger": {
+            "_component_": "torchtune.training.metric_logging.DiskLogger",
+            "log_dir": str(output),
+            "filename": STEPS,
+        },
+        "log_every_n_steps": 1,
+        "log_peak_memory_stats": False,
+    }
+
+
+def base_model(config: Record) -> Record:
+    """torchtune's model for a Qwen2 config.json."""
+    rope = config.get("rope_parameters") or config
+    return {
+        "_component_": "torchtune.models.qwen2.qwen2",
+        "vocab_size": config["vocab_size"],
+        "num_layers": config["num_hidden_layers"],
+        "num_heads": config["num_attention_heads"],
+        "num_kv_heads": config["num_key_value_heads"],
+        "embed_dim": config["hidden_size"],
+        "intermediate_dim": config["intermediate_size"],
+        "max_seq_len": config["max_position_embeddings"],
+        "attn_dropout": config.get("attention_dropout", 0.0),
+        "norm_eps": config["rms_norm_eps"],
+        "rope_base": rope.get("rope_theta", 1_000_000.0),
+        "tie_word_embeddings": config["tie_word_embeddings"],
+    }
+
+
+def adapted(model: Record, train: Record) -> Record:
+    """The model with low-rank adapters, where the settings ask for them."""
+    lora = train.get("lora")
+    if not lora:
+        return model
+    return {
+        **model,
+        "_component_": "torchtune.models.qwen2.lora_qwen2",
+        "lora_attn_modules": lora["attention"],
+        "apply_lora_to_mlp": lora["mlp"],
+        "apply_lora_to_output": False,
+        "lora_rank": lora["rank"],
+        "lora_alpha": lora["alpha"],
+        "lora_dropout": lora["dropout"],
+    }
+
+
+def _data(base: Path, dataset: Path, train: Record) -> Record:
+    return {
+        "tokenizer": {
+            "_component_": "torchtune.models.qwen2.Qwen2Tokenizer",
+            "path": str(base / "vocab.json"),
+            "merges_file": str(base / "merges.txt"),
+            "special_tokens": special_tokens(base),
+            "max_seq_len": None,
+        },
+        "dataset": _rows(base, dataset, train),
+    }
+
+
+def _rows(base: Path, dataset: Path, train: Record) -> Record:
+    """torchtune's own chat dataset, or ours where rows say more than it reads."""
+    if train.get("dpo"):
+        own = "swelab.sft.train.torchtune_datasets.pair_dataset"
+        return {"_component_": own, "data_files": str(dataset), "base": str(base)}
+    if dataset.is_file() and says_more(dataset):
+        own = "swelab.sft.train.torchtune_datasets.chat_dataset"
+        return {"_component_": own, "data_files": str(dataset), "base": str(base), "packed": False}
+    return {
+        "_component_": "torchtune.datasets.chat_dataset",
+        "source": "json",
+        "data_files": str(dataset),
+        "conversation_column": "messages",
+        "conversation_style": "openai",
+        "train_on_input": False,
+        "packed": False,
+        "split": "train",
+    }
+
+
+def _training(train: Record) -> Record:
+    return {
+        "seed": train["seed"],
+        "shuffle": True,
+        "epochs": train["epochs"],
+        "max_steps_per_epoch": None,
+        "batch_size": train["batch_size"],
+        "gradient_accumulation_steps": train["gradient_accumulation_steps"],
+        "optimizer": {
+            "_component_": "torch.optim.AdamW",
+            "fused": True,
+            "lr": train["lr"],
+            "betas": train["betas"],
+            "weight_decay": train["weight_decay"],
+        },
+        "lr_scheduler": {
+            "_component_": "torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup",
+            "num_warmup_steps": train["warmup_steps"],
+        },
+        "optimizer_in_bwd": train.get("optimizer_in_bwd", False),
+        "clip_grad_norm": train["clip_grad_norm"],
+        "loss": _loss(train),
+        "enable_activation_checkpointing": train["activation_checkpointing"],
+        "enable_activation_offloading": False,
+        "compile": train["compile"],
+    }
+
+
+def _loss(train: Record) -> Record:
+    if train.get("dpo"):
+        return {"_component_": "torchtune.rlhf.loss.DPOLoss", "beta": train["dpo"]["beta"]}
+    return {"_component_": "torchtune.modules.loss.CEWithChunkedOutputLoss"}
+
+
+def write_config(path: Path, config: Record) -> None:
+    """torchtune's configuration as the YAML that `tune run` reads."""
+    write_bytes(path, yaml.safe_dump(config, sort_keys=False).encode())
+
+
+def step_rows(path: Path) -> list[Record]:
+    """torchtune's DiskLogger file as {"step", "loss", "lr", "tokens_per_second", "grad_norm"} rows.
+
+    DPO's have rewards and log-probabilities too. Tokens are those with a loss, for DPO all.
+    A step that was run again after a kill appears once, as it was last.
+    """
+    rows: dict[int, Record] = {}
+    for text in path.read_text(encoding="utf-8").splitlines():
+        match = STEP.match(text)
+        if match:
+            values = dict(part.split(":", 1) for part in match[2].split() if ":" in part)
+            row = {name: _number(values[theirs]) for name, theirs in LOGGED.items() if theirs in values}
+            rows[int(match[1])] = {"step": int(match[1]), **row}
+    return [rows[step] for step in sorted(rows)]
+
+
+def _number(text: str) -> float:
+    """A float, from `1.5` or `tensor(1.5)`."""
+    return float(text.removeprefix("tensor(").rstrip(",)"))

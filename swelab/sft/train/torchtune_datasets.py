@@ -1,0 +1,72 @@
+"""Datasets for torchtune that leave turns of weight 0 out of the loss and spell out tool calls.
+
+torchtune 0.6 reads the role and text of a message and nothing else: it would train on a masked turn, and it
+refuses answers of tools. Rows are read from their file one at a time.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch.utils.data import Dataset
+from torchtune.data import CROSS_ENTROPY_IGNORE_IDX, Message, OpenAIToMessages
+from torchtune.datasets._sft import SFTTransform
+from torchtune.modules.transforms import Transform
+
+from swelab.sft.rows.chat_template import PlainRows
+from swelab.sft.rows.lengths import is_trained
+from swelab.sft.rows.preferences import SIDES
+from swelab.sft.train.token_rows import RowFile
+
+
+class WeightedMessages(Transform):
+    """From a row to torchtune's messages."""
+
+    def __init__(self, plain: PlainRows):
+        self.plain = plain
+
+    def __call__(self, sample: Mapping[str, Any]) -> dict[str, list[Message]]:
+        messages = self.plain.of(sample)
+        found = OpenAIToMessages()({"messages": messages})
+        for message, source in zip(found["messages"], messages, strict=True):
+            message.masked = not is_trained(source)
+        return found
+
+
+class ChatRows(Dataset):
+    """The rows of a JSON Lines file, each as `transform` gives it."""
+
+    def __init__(self, path: str, transform: Transform):
+        self.rows, self.transform = RowFile(path), transform
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.transform(self.rows[index])
+
+
+def chat_dataset(tokenizer: Any, *, data_files: str, base: str, packed: bool = False) -> ChatRows:
+    """The rows of `data_files`; `base` is the folder whose chat template spells out tools."""
+    return ChatRows(data_files, SFTTransform(WeightedMessages(PlainRows(base)), tokenizer))
+
+
+class PairTransform(Transform):
+    """From a pair to the tokens and labels of both sides, as torchtune's DPO recipe reads them."""
+
+    def __init__(self, to_messages: WeightedMessages, tokenizer: Any):
+        self.to_messages, self.tokenizer = to_messages, tokenizer
+
+    def __call__(self, sample: Mapping[str, Any]) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for side in SIDES:
+            encoded = self.tokenizer(self.to_messages({**sample, "messages": sample[side]}))
+            pairs = zip(encoded["tokens"], encoded["mask"], strict=True)
+            labels = [CROSS_ENTROPY_IGNORE_IDX if masked else token for token, masked in pairs]
+            name = side.partition("_")[0]
+            found |= {f"{name}_input_ids": encoded["tokens"], f"{name}_labels": labels}
+        return found
+
+
+def pair_dataset(tokenizer: Any, *, data_files: str, base: str) -> ChatRows:
+    """The pairs of `data_files`; `base` is the folder whose chat template spells out tools."""
+    return ChatRows(data_files, PairTransform(WeightedMessages(PlainRows(base)), tokenizer))

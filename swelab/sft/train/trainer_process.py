@@ -1,0 +1,159 @@
+"""A training in processes of its own: started, followed, taken up after a kill."""
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+from swelab.console.terminal import Progress
+from swelab.files.weights import weight_files
+from swelab.jobs.child_process import Tethered, fault_line
+from swelab.records import Fault, Record, digest, sha256_file, write_json
+from swelab.sft.train.ranks import command, ranks_of, recipe_of, share, sharing
+from swelab.sft.train.run_plan import PLAN, PLANNED, RunPlan, device_of
+from swelab.sft.train.step_log import METRICS
+from swelab.sft.train.torchtune_bridge import STEPS, torchtune_config, write_config
+from swelab.sft.train.trl_bridge import trl_command
+
+POLL_SECONDS = 0.5
+FINISHED = "finished.json"
+
+
+class TrainingError(Fault):
+    """The trainer ended without a checkpoint."""
+
+
+def run_trainer(base: Path, dataset: Path, recipe: Record, plan: RunPlan, work: Path) -> Path:
+    """Trains in the folder `work` as planned and returns the folder of the last epoch's files.
+
+    A run that was killed goes on from the last step that it saved when base, dataset, settings and number of
+    processes are the same. Raises InputError, TrainingError when the trainer ends early.
+    """
+    train, ranks = recipe["train"], ranks_of(recipe)
+    output, log = work / "output", work / "train.log"
+    made_from = [recipe["trainer"], recipe_of(recipe), ranks.total, train, sha256_file(dataset)]
+    key = digest(made_from + [sha256_file(path) for path in weight_files(base)])
+    final = output / f"epoch_{train['epochs'] - 1}"
+    if prepare(work, key) and final.is_dir():
+        return final
+    plan.write(work, recipe)
+    argv = COMMANDS[recipe["trainer"]](base, dataset, recipe, plan, work)
+    with open(log, "ab") as stream:
+        trainer = Tethered(lambda _: argv, env=_environment(work, train), log=stream)
+    try:
+        _follow(trainer, output / STEPS, train["epochs"] * plan.steps_per_epoch)
+    finally:
+        trainer.stop(grace_seconds=0)
+    if trainer.poll() != 0 or not final.is_dir():
+        raise TrainingError(f"the trainer ended with status {trainer.poll()}: {fault_line(log)}; log: {log}")
+    write_json(work / FINISHED, key)
+    return final
+
+
+HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 34), "MALLOC_TOP_PAD_": str(1 << 26)}
+"""On a CPU large tensors stay in the heap: to map each anew cost a tenth of the time, in page faults."""
+
+
+def torchtune_command(base: Path, dataset: Path, recipe: Record, plan: RunPlan, work: Path) -> list[str]:
+    """torchtune's command line, its configuration written. Raises InputError."""
+    write_config(work / "config.yaml", configuration(base, dataset, work, recipe, plan))
+    states = ["--steps", str(work / "steps"), "--every", str(recipe["job"]["save_every_n_steps"])]
+    return command(ranks_of(recipe), recipe_of(recipe), ["--config", str(work / "config.yaml"), *states])
+
+
+COMMANDS = {"torchtune": torchtune_command, "trl": trl_command}
+"""What starts each trainer, by the name that recipes give it."""
+
+
+def _environment(work: Path, train: Record) -> dict[str, str]:
+    root = str(Path(__file__).resolve().parents[2])
+    return {
+        **os.environ,
+        **(HEAP if device_of(train) == "cpu" else {}),
+        "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")])),
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": str(train["threads"]),
+        "GOMP_SPINCOUNT": "3000",  # longer spins (the default) are tenfold slower where cores are shared
+        "MKL_NUM_THREADS": str(train["threads"]),
+        "TOKENIZERS_PARALLELISM": "false",
+        "TQDM_DISABLE": "1",
+        "HF_HOME": str((work / "cache").resolve()),
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+    }
+
+
+def configuration(base: Path, dataset: Path, work: Path, recipe: Record, plan: RunPlan) -> Record:
+    """torchtune's configuration of one rank. Raises InputError.
+
+    Without a bound on its steps ranks would fill an odd last one up with rows that they had.
+    """
+    config = torchtune_config(base, dataset, work / "output", recipe["train"])
+    ranks = ranks_of(recipe)
+    bound = {"max_steps_per_epoch": plan.steps_per_epoch if ranks.total > 1 else None}
+    log = {"log_dir": str(work / "output"), "planned": str(work / PLANNED)}
+    config |= {"metric_logger": {"_component_": "swelab.sft.train.step_log.StepLog", **log}, **bound}
+    config["sharded"] = recipe["train"]["sharded"]
+    if not plan.batches or plan.batches.how == "plain":
+        return {**config, **share(recipe["train"], ranks)}
+    passes = {"plan": str(work / PLAN), "data_files": str(dataset), "base": str(base)}
+    if config["device"] == "cpu" and config["dtype"] == "fp32":
+        # Chunks save a float32 copy of the logits: here these are float32, and chunks a fifth of the speed.
+        own = "swelab.sft.train.trained_tokens.TrainedTokensLoss"
+        config["loss"] = {"_component_": own if sharing(recipe) == 1 else "torch.nn.CrossEntropyLoss"}
+    return {
+        **config,
+        "dataset": passes,
+        "batch_size": plan.batches.largest,
+        "gradient_accumulation_steps": plan.batches.passes,
+    }
+
+
+def prepare(work: Path, key: str) -> bool:
+    """Whether a run with the same key ended in `work`.
+
+    What another run left there is removed; of a run that was killed, the saved steps and their log stay.
+    """
+    if _read(work / "key.json") != key:
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        write_json(work / "key.json", key)
+    elif _read(work / FINISHED) == key:
+        return True
+    for folder in work.glob("output/epoch_*"):
+        shutil.rmtree(folder)
+    for name in (STEPS, METRICS):
+        mend(work / "output" / name)
+    return False
+
+
+def _read(path: Path) -> object:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def mend(log: Path) -> None:
+    """Cuts off a last line that a killed process left without its end."""
+    if log.is_file():
+        text = log.read_bytes()
+        os.truncate(log, text.rfind(b"\n") + 1)
+
+
+def _follow(trainer: Tethered, steps: Path, total: int) -> None:
+    """Shows progress by the trainer's own step log until it ends."""
+    progress = Progress(total, "train")
+    progress.skip(_lines(steps))
+    while trainer.poll() is None:
+        time.sleep(POLL_SECONDS)
+        for _ in range(progress.finished, min(_lines(steps), total)):
+            progress.done(True)
+    progress.close()
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.is_file() else 0

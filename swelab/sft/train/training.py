@@ -1,0 +1,137 @@
+"""Fine-tuning as a stage: inputs checked, trained, checked again, and moved into place whole."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from swelab.files.weights import check_weights, identity
+from swelab.jobs.provenance import packages
+from swelab.records import InputError, Record, check, read_jsonl, sha256_file
+from swelab.sft.rows.chat_template import PlainRows
+from swelab.sft.rows.lengths import ChatTokenizer, Length, same_vocabulary
+from swelab.sft.rows.preferences import sides_of
+from swelab.sft.train.families import check_trainer, family_of
+from swelab.sft.train.peft_export import write_adapter
+from swelab.sft.train.ranks import ranks_of, recipe_of, share
+from swelab.sft.train.run_log import keep_log
+from swelab.sft.train.run_plan import device_of, dtype_of, plan_run
+from swelab.sft.train.torchtune_bridge import STEPS, base_model, step_rows, torchtune_config, write_config
+from swelab.sft.train.trainer_process import run_trainer
+
+MAKERS = ("torch", "torchtune", "trl", "accelerate", "transformers", "tokenizers", "datasets")
+"""Packages whose versions a checkpoint depends on."""
+
+
+def fine_tune(
+    base: Path, dataset: Path, recipe: Record, work: Path, checkpoint: Path
+) -> tuple[Record, list[Record]]:
+    """Fine-tunes the folder `base` on `dataset` into the folder `checkpoint` (Hugging Face layout).
+
+    Works in `work`, where a killed run can be taken up. Returns the checkpoint's manifest, which
+    holds nothing that two equal runs differ in, and the rows of the loss curve.
+    Raises InputError before training, TrainingError, ParityError.
+    """
+    from swelab.sft.train.checkpoint_parity import check_parity
+
+    train = recipe["train"]
+    recipe_of(recipe), share(train, ranks_of(recipe))
+    lengths = check_inputs(base, dataset, train, recipe["trainer"])
+    plan = plan_run(base, recipe, lengths)
+    epoch = run_trainer(base, dataset, recipe, plan, work)
+    loss = step_rows(work / "output" / STEPS)
+    staged = stage(epoch, work / "checkpoint")
+    shape = check_weights(base)
+    config = None
+    if "torchtune" in family_of(shape, base / "config.json").trainers:
+        # Adapters are merged into the weights, so their readers need the base's model.
+        config = torchtune_config(base, dataset, work / "output", train) | {"model": base_model(shape)}
+        write_config(staged / "config.yaml", config)
+    parity = check_parity(staged, config, dataset)
+    if checkpoint.exists():
+        shutil.rmtree(checkpoint)
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(staged, checkpoint)
+    keep_log(work)
+    for folder in ("output", "cache", "steps"):
+        shutil.rmtree(work / folder, ignore_errors=True)
+    manifest = {
+        **identity(checkpoint),
+        "base": {"name": base.name, "digest": identity(base)["digest"]},
+        "dataset_sha256": sha256_file(dataset),
+        "recipe": {name: value for name, value in recipe.items() if name not in ("job", "wandb")},
+        "device": device_of(train),
+        "dtype": dtype_of(train),
+        "epochs": train["epochs"],
+        "steps": loss[-1]["step"],
+        "final_loss": loss[-1]["loss"],
+        **facts(lengths, train),
+        **plan.facts(),
+        "packages": {name: version for name, version in packages().items() if name in MAKERS},
+        "parity": parity,
+    }
+    return manifest, loss
+
+
+def check_inputs(base: Path, dataset: Path, train: Record, trainer: str = "torchtune") -> list[Length]:
+    """The lengths of a dataset's conversations, two of each pair, all found fit, as the base was.
+
+    Raises InputError before anything starts: unreadable or cut-off weights, an architecture that the trainer
+    does not know, a vocabulary that differs between its two forms, a malformed row, a conversation longer
+    than the model's context, fewer rows than one optimizer step needs.
+    """
+    config = check_weights(base)
+    check_trainer(config, base / "config.json", trainer)
+    longest = config["max_position_embeddings"]
+    if trainer == "torchtune":
+        same_vocabulary(base)
+    tokenizer, plain = ChatTokenizer(base), PlainRows(base)
+    lengths, kind, rows = [], "sft_pair" if train.get("dpo") else "sft_row", 0
+    for row in read_jsonl(dataset):
+        rows += 1
+        where = f"{dataset}, row {rows}"
+        check(row, kind, where)
+        for conversation in sides_of(row):
+            length = tokenizer.measure(plain.of(conversation))
+            if not length.assistant_tokens:
+                raise InputError("has no assistant turn", where, "a turn to train on")
+            if length.tokens > longest:
+                raise InputError(f"{length.tokens} tokens", where, f"at most {longest}")
+            lengths.append(length)
+    need = train["batch_size"] * train["gradient_accumulation_steps"]
+    if rows < need:
+        raise InputError(f"{rows} rows", dataset, f"at least the {need} of one optimizer step")
+    return lengths
+
+
+def facts(lengths: Sequence[Length], train: Record) -> Record:
+    """What a manifest says of a run over conversations of these lengths."""
+    rows = len(lengths) // (2 if train.get("dpo") else 1)
+    need = train["batch_size"] * train["gradient_accumulation_steps"]
+    return {
+        "rows": rows,
+        "rows_left_out_of_each_epoch": rows % need,
+        "steps_per_epoch": rows // need,
+        "tokens": train["epochs"] * sum(length.tokens for length in lengths),
+        "assistant_tokens": train["epochs"] * sum(length.assistant_tokens for length in lengths),
+    }
+
+
+def stage(epoch: Path, folder: Path) -> Path:
+    """torchtune's epoch folder copied as a clean checkpoint: one file of weights is model.safetensors.
+
+    An adapter, which torchtune merged into the weights, is kept beside them in `adapter/`.
+    """
+    if folder.exists():
+        shutil.rmtree(folder)
+    shutil.copytree(epoch, folder, ignore=shutil.ignore_patterns("adapter_*"))
+    if (epoch / "adapter_model.pt").is_file():
+        write_adapter(epoch, folder / "adapter")
+    weights = sorted(folder.glob("*.safetensors"))
+    if len(weights) == 1:
+        os.replace(weights[0], folder / "model.safetensors")
+        (folder / "model.safetensors.index.json").unlink(missing_ok=True)
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    check_weights(folder)
+    return folder

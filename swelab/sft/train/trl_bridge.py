@@ -1,0 +1,27 @@
+"""From our recipe and a checkpoint folder to TRL's trainer (`swelab.sft.train.trl_worker`)."""
+
+from pathlib import Path
+
+from swelab.records import Record, write_json
+from swelab.sft.train.ranks import launch, ranks_of
+from swelab.sft.train.run_plan import PLAN, PLANNED, RunPlan, device_of, dtype_of
+
+PROCESS = "swelab.sft.train.trl_worker"
+
+
+def trl_command(base: Path, dataset: Path, recipe: Record, plan: RunPlan, work: Path) -> list[str]:
+    """TRL's command line, its configuration written. Raises InputError, SlurmError."""
+    train, ranks = recipe["train"], ranks_of(recipe)
+    config = {
+        "output": str(work / "output"),
+        "base": str(base),
+        "dataset": str(dataset),
+        "plan": str(work / PLAN),
+        "planned": str(work / PLANNED),
+        "train": train,
+        "device": device_of(train),
+        "dtype": dtype_of(train),
+        "every": recipe["job"]["save_every_n_steps"],
+    }
+    write_json(work / "config.json", config)
+    return launch(ranks, ["-m", PROCESS, "--config", str(work / "config.json")], ranks.total == 1)

@@ -1,0 +1,196 @@
+"""TRL's SFTTrainer as each rank runs it: `python -m swelab.sft.train.trl_worker --config <file>`.
+
+Data order, loss, optimizer and schedule are those of torchtune's recipe, so that both trainers give one loss
+curve: forward passes come from the plan, the loss is a mean over the tokens of a whole step, weight decay is
+on all weights, and weights are trained in the type that they are kept in.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch.utils.data import DataLoader
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from transformers.utils import is_flash_attn_2_available
+from trl import SFTConfig, SFTTrainer
+
+from swelab.records import Record, read_json, write_json
+from swelab.sft.train.planned_batches import PlannedPasses, planned_passes, trl_batch
+from swelab.sft.train.step_log import StepLog
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+RESUME, CHECKPOINTS = "resume.json", "checkpoints"
+
+
+class Numbers:
+    """A batch sampler: the passes one by one; also told the epoch where a resumed one's start is skipped."""
+
+    def __init__(self, passes: PlannedPasses):
+        self.passes = passes
+
+    def set_epoch(self, epoch: int) -> None:
+        """Goes to an epoch."""
+        self.passes.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return len(self.passes)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([[number] for number in range(len(self.passes))])
+
+
+class Passes(DataLoader):
+    """The forward passes of a rank; the trainer tells it the epoch."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Goes to an epoch."""
+        numbers: Any = self.batch_sampler
+        numbers.set_epoch(epoch)
+
+
+class PlannedTrainer(SFTTrainer):
+    """SFTTrainer over a plan."""
+
+    passes: PlannedPasses
+
+    def get_train_dataloader(self) -> DataLoader:
+        """The plan's forward passes as they are: each rank has its own already."""
+        numbers: Any = Numbers(self.passes)
+        return Passes(self.passes, batch_sampler=numbers, collate_fn=self.data_collator)
+
+    def get_decay_parameter_names(self, model: torch.nn.Module) -> list[str]:
+        """All of them, as the recipe's AdamW does; transformers leaves biases and norms out."""
+        return [name for name, _ in model.named_parameters()]
+
+
+class Told(TrainerCallback):
+    """Writes the step log; notes a checkpoint when it is whole."""
+
+    def __init__(self, log: StepLog, output: Path):
+        self.step_log, self.output, self.start = log, output, 0.0
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Time runs from here, and from each step to the next."""
+        self.start = time.perf_counter()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **held: Any) -> None:
+        """One step; the end's summary has no loss of its own."""
+        if not state.is_world_process_zero or "loss" not in logs:
+            return
+        now = time.perf_counter()
+        told = {"loss": logs["loss"], "lr": held["lr_scheduler"].get_last_lr()[0]}
+        told |= {"grad_norm": logs["grad_norm"]} if "grad_norm" in logs else {}
+        self.step_log.log_dict({**told, "seconds": now - self.start}, state.global_step)
+        self.start = now
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """What to go on from after a kill."""
+        if state.is_world_process_zero:
+            write_json(self.output / RESUME, {"checkpoint": f"checkpoint-{state.global_step}"})
+
+
+def train(config: Record) -> None:
+    """Trains as `config` says and leaves the last epoch's folder, in Hugging Face layout."""
+    output, base = Path(config["output"]), Path(config["base"])
+    rank = int(os.environ.get("RANK", 0))
+    passes = planned_passes(config["plan"], config["dataset"], config["base"], rank)
+    tokenizer: Any = AutoTokenizer.from_pretrained(base)
+    trainer = PlannedTrainer(
+        model=_model(config, passes),
+        args=_arguments(config, passes),
+        train_dataset=Dataset.from_list([{"input_ids": [0], "labels": [0]}]),  # only its columns are read
+        data_collator=partial(trl_batch, packed=passes.plan.how == "packed", pad=tokenizer.pad_token_id or 0),
+        processing_class=tokenizer,
+    )
+    trainer.passes = passes
+    log = StepLog(str(output), config["planned"]) if rank == 0 else None
+    if log:
+        trainer.add_callback(Told(log, output))
+    trainer.train(resume_from_checkpoint=_resume(output))
+    _save(trainer, base, output / f"epoch_{config['train']['epochs'] - 1}", rank)
+    if log:
+        log.close()
+
+
+def _model(config: Record, passes: PlannedPasses) -> Any:
+    flash = passes.plan.how == "packed" and config["device"] == "cuda" and is_flash_attn_2_available()
+    load: Any = AutoModelForCausalLM.from_pretrained
+    attention = "flash_attention_2" if flash else "sdpa"
+    return load(config["base"], dtype=DTYPES[config["dtype"]], attn_implementation=attention)
+
+
+def _arguments(config: Record, passes: PlannedPasses) -> SFTConfig:
+    train, output = config["train"], Path(config["output"])
+    ranks: Record = {"fsdp": True, "fsdp_config": {"version": 2}} if passes.plan.ranks > 1 else {}
+    return SFTConfig(
+        output_dir=str(output / CHECKPOINTS),
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=passes.plan.passes,
+        num_train_epochs=train["epochs"],
+        learning_rate=train["lr"],
+        adam_beta1=train["betas"][0],
+        adam_beta2=train["betas"][1],
+        weight_decay=train["weight_decay"],
+        optim="adamw_torch_fused",
+        lr_scheduler_type="cosine",
+        warmup_steps=train["warmup_steps"],
+        max_grad_norm=train["clip_grad_norm"] or 0,
+        seed=train["seed"],
+        use_cpu=config["device"] == "cpu",
+        bf16=False,
+        activation_checkpointing=train["activation_checkpointing"],
+        torch_compile=train["compile"],
+        dataset_kwargs={"skip_prepare_dataset": True},
+        max_length=None,
+        remove_unused_columns=False,
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        save_strategy="steps" if config["every"] else "epoch",
+        save_steps=config["every"] or 1,
+        save_total_limit=2,
+        report_to="none",
+        disable_tqdm=True,
+        **ranks,
+    )
+
+
+def _resume(output: Path) -> str | None:
+    """The checkpoint to go on from, if there is a whole one."""
+    note = output / RESUME
+    if not note.is_file():
+        return None
+    folder = output / CHECKPOINTS / json.loads(note.read_text())["checkpoint"]
+    return str(folder) if folder.is_dir() else None
+
+
+def _is_weights(path: Path) -> bool:
+    return path.name.endswith((".safetensors", ".safetensors.index.json"))
+
+
+def _save(trainer: SFTTrainer, base: Path, folder: Path, rank: int) -> None:
+    """The weights as `folder`, with all else as the base model has it; there only when it is whole."""
+    part = folder.with_name(folder.name + ".part")
+    trainer.save_model(str(part))
+    if rank:
+        return
+    for path in part.iterdir():
+        if not _is_weights(path):
+            path.unlink() if path.is_file() else shutil.rmtree(path)
+    for path in base.iterdir():
+        if path.is_file() and not _is_weights(path):
+            shutil.copyfile(path, part / path.name)
+    os.replace(part, folder)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", required=True, help="JSON file that swelab.sft.train.trl_bridge writes")
+    train(read_json(parser.parse_args().config))

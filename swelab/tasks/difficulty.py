@@ -1,0 +1,192 @@
+"""How hard tasks are: a model answers one word to issue and patch, and the word stands for a rating."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import StrictUndefined, Template, TemplateError
+
+from swelab.configs.experiment import NO_RESULT, service_of
+from swelab.files.json_streams import Spool
+from swelab.jobs.journal import Journal
+from swelab.jobs.losses import Losses
+from swelab.jobs.shards import run_shard
+from swelab.models import ContextLimit, ModelLost
+from swelab.models.billing.paid_turns import PaidRun
+from swelab.models.policy import ModelFor, open_policy, weights_digest
+from swelab.records import Fault, InputError, Record, digest, shorten
+
+_THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.S)
+_LABEL = re.compile(r"(?:(?:the )?(?:rating|difficulty|answer)(?: is)?:?\s*)?(.*)", re.I | re.S)
+MARKS = " \t\r\n*_`'\"#.!:"
+"""What may stand around a word: white space, marks of text formats, the end of a sentence."""
+_KINDS = ("hosted", "checkpoint")
+WHOLE = {"action_regex": r"\A(.*)\Z", "format_error_template": "", "cost_limit": 0}
+"""In place of a scaffold: every answer is one whole, not one command."""
+
+
+def rate_tasks(
+    tasks: Iterable[Record],
+    *,
+    rater: Record,
+    policy_name: str,
+    policy: Record,
+    progress: Path,
+    workers: int,
+) -> Iterator[Record]:
+    """A record of difficulty for each task, in their order; the rows wait on disk.
+
+    Tasks that the journal `progress` has rated are not asked again; those with another outcome are. Raises
+    InputError (a policy that answers nothing, a template, a refusal of the service), ServingError,
+    BudgetSpent, ShardLost (more ratings were lost than the policy's `max_lost`).
+    """
+    if policy["kind"] not in _KINDS:
+        wanted = f"one that answers: {' or '.join(_KINDS)}"
+        raise InputError(f"policy {policy_name} is {policy['kind']}", "rater recipe", wanted)
+    spool, weights = Spool(), weights_digest(policy)
+    others = ("shards", "job", *NO_RESULT)
+    asked = {name: value for name, value in policy.items() if name not in others}
+    paid = PaidRun(progress.absolute().parent / "paid", lambda item: item["key"])
+    settings = digest([rater, asked, weights])
+    with Journal(progress) as journal:
+        items = []
+        for task in tasks:
+            messages = prompt(task, rater)
+            key = _fresh(journal, digest([settings, task["instance_id"], messages]))
+            number = spool.add({"messages": messages})
+            items.append((key, {"instance_id": task["instance_id"], "number": number, "key": key}))
+
+        @contextmanager
+        def open_work() -> Iterator[Callable[[Record], Record]]:
+            log = progress.with_suffix(".server.log")
+            with open_policy(policy, policy_name, WHOLE, log, paid) as model_for:
+                yield lambda item: _rated(item, spool, model_for, rater)
+
+        rated = run_shard(
+            items,
+            open_work,
+            journal,
+            workers=workers,
+            label=f"rate_difficulty {policy_name}",
+            is_lost=lambda record: record["outcome"] == "model_lost",
+            is_good=lambda record: record["outcome"] == "rated",
+            losses=rating_losses(policy, policy_name),
+        )
+        for record in rated:
+            paid.discard(record.pop("key"))
+            yield record
+
+
+def rating_losses(policy: Record, name: str) -> Losses:
+    """How many ratings may be lost, and the words for it: which service, and what it said."""
+    words = f"model_lost at {service_of(policy)}"
+    most = policy.get("max_lost", 0)
+    return Losses(most, lambda record: f"{words}: {record['answer']}", name, "ratings")
+
+
+def _rated(item: Record, spool: Spool, model_for: ModelFor, rater: Record) -> Record:
+    with closing(model_for(item)) as model:
+        found = rate(spool.get(item["number"])["messages"], model, rater)
+    return {"instance_id": item["instance_id"], **found}
+
+
+def _fresh(journal: Journal, key: str) -> str:
+    """The key under which a task is journalled: a new one after each unreadable answer."""
+    while key in journal and journal.get(key)["outcome"] == "unreadable":
+        key = digest([key, "again"])
+    return key
+
+
+def prompt(task: Record, rater: Record) -> list[dict[str, str]]:
+    """The messages that ask for a task's difficulty. Raises InputError for a template that is none."""
+    try:
+        return [
+            {
+                "role": role,
+                "content": _template(rater[f"{name}_template"]).render(**task),
+            }
+            for role, name in (("system", "system"), ("user", "instance"))
+        ]
+    except TemplateError as error:
+        where = f"rater recipe, {task['instance_id']}"
+        raise InputError(f"template: {error}", where, "names of the row's fields") from None
+
+
+@cache
+def _template(text: str) -> Template:
+    return Template(text, undefined=StrictUndefined)
+
+
+def rate(messages: list[dict[str, str]], model: Any, rater: Record) -> Record:
+    """What a model answers: the outcome, the word, its rating; asked again while it is none of the words."""
+    found: Record = {"outcome": "unreadable", "difficulty": None, "rating": None, "answer": ""}
+    usage: Counter[str] = Counter()
+    words = ", ".join(rater["ratings"])
+    cost, attempts = 0.0, 0
+    while found["outcome"] == "unreadable" and attempts < rater["attempts"]:
+        attempts += 1
+        try:
+            answer = model.query(messages)
+        except (ContextLimit, ModelLost) as fault:
+            kind = "context_limit" if isinstance(fault, ContextLimit) else "model_lost"
+            found |= {"outcome": kind, "answer": shorten(str(fault))}
+            break
+        content, told = answer["content"], answer["extra"]
+        usage.update(told.get("usage") or {})
+        cost += told["cost"]
+        found["answer"] = shorten(content)
+        if word := read_word(content, rater["ratings"]):
+            found |= {"outcome": "rated", "difficulty": word, "rating": rater["ratings"][word]}
+        messages = [
+            *messages,
+            {"role": "assistant", "content": content},
+            {"role": "user", "content": f"Answer with nothing but one of these words: {words}."},
+        ]
+    return {**found, "attempts": attempts, "usage": dict(usage), "cost": cost}
+
+
+def read_word(answer: str, words: Iterable[str]) -> str:
+    """The word that an answer is, or "": a sentence that holds it may say its opposite."""
+    text = _THOUGHT.sub("", answer).strip(MARKS)
+    stripped = _LABEL.fullmatch(text)
+    bare = (stripped[1] if stripped else text).strip(MARKS).lower()
+    return next((word for word in words if word.lower() == bare), "")
+
+
+class Ratings:
+    """Counts of the records that pass, for the manifest."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.words: Counter[str] = Counter()
+        self.sum = self.asked_again = 0
+        self.cost = 0.0
+
+    def count(self, records: Iterable[Record]) -> Iterator[Record]:
+        """The same records, counted. Raises Fault after the last one when none is rated."""
+        for record in records:
+            self.outcomes[record["outcome"]] += 1
+            self.asked_again += record["attempts"] > 1
+            self.cost += record.get("cost", 0.0)
+            if record["outcome"] == "rated":
+                self.words[record["difficulty"]] += 1
+                self.sum += record["rating"]
+            yield record
+        if self.outcomes and not self.outcomes["rated"]:
+            raise Fault(f"no task was rated: {dict(self.outcomes)}; expected one of the words as the answer")
+
+    @property
+    def facts(self) -> Record:
+        """Tasks by outcome and by word, the mean rating of those rated, and the cost in dollars."""
+        rated = self.outcomes["rated"]
+        return {
+            "outcomes": dict(sorted(self.outcomes.items())),
+            "difficulties": dict(sorted(self.words.items())),
+            "mean_rating": round(self.sum / rated, 3) if rated else None,
+            "asked_again": self.asked_again,
+            "cost": self.cost,
+        }

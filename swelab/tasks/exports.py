@@ -1,0 +1,120 @@
+"""A subset in the forms that other programs read: names, rows for harnesses, prompts for RL trainers."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from swelab.images.image_names import image_name, is_file, parse
+from swelab.records import InputError, Record, atomic, is_bug, line, read_json
+from swelab.tasks.patch_text import reversed_patch
+from swelab.tasks.published_rows import is_private
+
+LISTS = ("instance_ids.txt", "docker_images.txt")
+ROWS = ("evaluation.jsonl", "gold.jsonl", "slime.jsonl", "miles.jsonl")
+SUBSETS = {"xingyaoww/": "gym", "swebench/sweb.eval.": "verified"}
+"""What Miles calls the sets whose images it knows, by the beginning of these images' names."""
+
+Form = Callable[[Record], Record | None]
+
+
+def export(
+    tasks: Iterable[Record], folder: Path, *, name: str, recipe: Record, images: Path | None
+) -> Record:
+    """Writes the files LISTS and ROWS into `folder`; returns their lines, and what was left out.
+
+    name and recipe: of the subset. images: record of pulled images, whose digests are told. Rows are read
+    one at a time. Raises InputError: no task, a name of an image that is none.
+    """
+    digests = _digests(images)
+    counts, left_out, seen = Counter[str](), Counter[str](), set[str]()
+    forms: dict[str, Form] = {
+        "evaluation.jsonl": evaluation_row,
+        "gold.jsonl": gold_prediction,
+        "slime.jsonl": lambda task: slime_row(task, recipe.get("dataset") or name),
+        "miles.jsonl": lambda task: miles_row(task, name, recipe.get("split") or "train"),
+    }
+    with ExitStack() as stack:
+        files = {file: stack.enter_context(atomic(folder / file)) for file in (*LISTS, *ROWS)}
+        for task in tasks:
+            files["instance_ids.txt"].write(f"{task['instance_id']}\n".encode())
+            counts["instance_ids.txt"] += 1
+            image = docker_image(task, digests)
+            if image and is_file(image):
+                left_out["docker_images.txt: an apptainer file"] += 1
+            elif image and image not in seen:
+                seen.add(image)
+                files["docker_images.txt"].write(f"{image}\n".encode())
+            for file, form in forms.items():
+                if (row := form(task)) is None:
+                    left_out[f"{file}: {'private answers' if is_private(task) else 'binary patch'}"] += 1
+                    continue
+                files[file].write(line(row))
+                counts[file] += 1
+        if not counts:
+            raise InputError("no task", f"subset {name}", "at least one")
+    counts["docker_images.txt"] = len(seen)
+    known = sum("@" in image for image in seen)
+    return {
+        "lines": dict(sorted(counts.items())),
+        "left_out": dict(left_out),
+        "images_with_digest": known,
+    }
+
+
+def docker_image(task: Record, digests: Mapping[str, str]) -> str:
+    """The name of a task's image as `docker pull` takes it, with its digest if that is known; or "".
+
+    Tasks that we make run in no image of theirs. Raises InputError for a name that is none.
+    """
+    if task.get("repo_recipe"):
+        return ""
+    written = image_name(task)
+    if is_file(written):
+        return written
+    name = parse(written)
+    if name.digest or written not in digests:
+        return written.removeprefix("docker://")
+    return f"{name.base}:{name.tag}@{digests[written]}"
+
+
+def evaluation_row(task: Record) -> Record:
+    """The row as the harnesses of SWE-bench and SWE-smith read data sets, and slime's evaluation."""
+    return {name: value for name, value in task.items() if name != "source"}
+
+
+def gold_prediction(task: Record) -> Record | None:
+    """The repair as a prediction; None for a binary bug, and where answers are private."""
+    if is_private(task):
+        return None
+    try:
+        patch = reversed_patch(task["patch"]) if is_bug(task) else task["patch"]
+    except ValueError:
+        return None
+    return {"instance_id": task["instance_id"], "model_name_or_path": "gold", "model_patch": patch}
+
+
+def slime_row(task: Record, data_source: str) -> Record:
+    """slime's prompt row: {text, metadata: {instance, data_source}}."""
+    instance = evaluation_row(task) | ({"image_name": image_name(task)} if "image_name" in task else {})
+    return {
+        "text": task["problem_statement"],
+        "metadata": {"instance": instance, "data_source": data_source},
+    }
+
+
+def miles_row(task: Record, name: str, split: str) -> Record:
+    """Miles' prompt row: {prompt, metadata: {columns, subset, split}}; its own names where it has them."""
+    instance: dict[str, Any] = evaluation_row(task)
+    image = image_name(task) if "image_name" in task or "image" in task else ""
+    known = (word for start, word in SUBSETS.items() if image.removeprefix("docker.io/").startswith(start))
+    return {
+        "prompt": task["problem_statement"],
+        "metadata": {**instance, "image_name": image, "subset": next(known, name), "split": split},
+    }
+
+
+def _digests(images: Path | None) -> dict[str, str]:
+    record = read_json(images) if images else {"images": {}}
+    return {name: image["digest"] for name, image in record["images"].items()}

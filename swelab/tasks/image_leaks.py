@@ -1,0 +1,125 @@
+"""What else in an image tells a task's answer: solved copies of patched files, copies of the history."""
+
+import re
+import secrets
+import shlex
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+from swelab.records import Record, is_bug, shorten
+from swelab.sandbox import WORKDIR, Backend, Image, Limits, PathRefused, Sandbox, SandboxLost
+from swelab.tasks.checkout import encode_patch, git
+from swelab.tasks.image_history import HistoryRefused, patched_files, prepare
+
+_AGAIN = f"-type d -samefile {WORKDIR} ! -path {WORKDIR}"  # the image's own name for it
+_LIST = f"find / \\( -path /proc -o -path /sys -o -path /dev -o {_AGAIN} \\) -prune -o -type f -print0"
+_LIMITS = Limits(wall_seconds=600, cpu_seconds=600, memory_bytes=4 << 30, file_bytes=1 << 30)
+_SPOILED = (".orig", ".rej", "~", ".bak", ".old")
+_STORE = re.compile(r"(.*/objects)/(?:pack/pack-[0-9a-f]+\.pack|[0-9a-f]{2}/[0-9a-f]{38,62})")
+_BIGGEST_COPY = 4 << 20
+
+
+def check_image(backend: Backend, image: Image, tasks: Sequence[Record]) -> tuple[int, list[Record]]:
+    """(tasks looked at, leaks) of an image, in a sandbox of its own.
+
+    A leak is {"instance_id": "" for all tasks of the image, "what": one line}. Raises SandboxError.
+    """
+    found: list[Record] = []
+    with backend.start(None, image=image, limits=_LIMITS) as sandbox:
+        files = _files(sandbox)
+        for task in tasks:
+            found += [
+                {"instance_id": task["instance_id"], "what": what} for what in _solved(sandbox, task, files)
+            ]
+        found += [{"instance_id": "", "what": what} for what in _histories(sandbox, tasks[0], files)]
+        try:
+            prepare(sandbox, tasks[0])
+        except HistoryRefused as fault:
+            found.append({"instance_id": "", "what": str(fault)})
+    return len(tasks), found
+
+
+def _files(sandbox: Sandbox) -> list[str]:
+    """Paths of all regular files that an agent can see."""
+    paths = _output(sandbox, _LIST, 256 << 20).split(b"\0")[:-1]
+    if not paths:
+        raise SandboxLost("the files of the image could not be listed")
+    return [path.decode("utf-8", "surrogateescape") for path in paths]
+
+
+def _output(sandbox: Sandbox, command: str, most: int) -> bytes:
+    """Standard output without what an image's shell has to say beside it; "" beyond `most` bytes."""
+    path = f"/tmp/swelab-{secrets.token_hex(8)}"
+    sandbox.exec(f"( {command} ) > {path} 2>/dev/null", limits=_LIMITS).check()
+    try:
+        return sandbox.get(path, most)
+    except (PathRefused, FileNotFoundError):
+        return b""
+    finally:
+        sandbox.exec(f"rm -f {path}")
+
+
+def _solved(sandbox: Sandbox, task: Record, files: list[str]) -> Iterator[str]:
+    """What is wrong with copies of the files that the task's patch changes."""
+    wanted = {name: PurePosixPath(name).name for name in patched_files(task)}
+    for path in files:
+        for name, base in wanted.items():
+            if path == f"{WORKDIR}/{name}" or not _is_copy(path, name, base):
+                continue
+            if path.endswith(f"{name}.rej"):
+                yield f"{path} holds a rejected part of a patch"
+            elif _solves(_output(sandbox, f"cat -- {shlex.quote(path)}", _BIGGEST_COPY), task, name):
+                yield f"{path} holds the answer to {name}"
+
+
+def _is_copy(path: str, name: str, base: str) -> bool:
+    """A file of the same name in a folder of the same name, or of that name with a suffix of leftovers."""
+    last = path.rpartition("/")[2]
+    if last == base:
+        tail = "/".join(PurePosixPath(name).parts[-2:])
+        return path.endswith(f"/{tail}")
+    return last.startswith(base) and last.removeprefix(base) in _SPOILED
+
+
+def _solves(content: bytes, task: Record, name: str) -> bool:
+    """Whether the fix is in `content`, taken as the file `name`: its patch can be taken back from there."""
+    direction = [] if is_bug(task) else ["-R"]
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / name
+        if ".." in PurePosixPath(name).parts or not place.is_relative_to(folder):
+            return False
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+        arguments = [
+            "apply",
+            "--check",
+            *direction,
+            "--whitespace=nowarn",
+            f"--include={_literal(name)}",
+            "-",
+        ]
+        done = git(Path(folder), *arguments, data=encode_patch(task["patch"]))
+        return done.returncode == 0
+
+
+def _literal(name: str) -> str:
+    return re.sub(r"([*?\[\\])", r"\\\1", name)
+
+
+def _histories(sandbox: Sandbox, task: Record, files: list[str]) -> Iterator[str]:
+    """Other object stores that hold the commit which the task starts from."""
+    own = f"{WORKDIR}/.git/objects"
+    stores = {found[1] for path in files if (found := _STORE.fullmatch(path))} - {own}
+    head = sandbox.exec("git -c safe.directory='*' rev-parse --verify -q HEAD").output.decode(
+        errors="replace"
+    )
+    for store in sorted(stores):
+        if not re.fullmatch(r"[0-9a-f]{40,64}", head.strip()):
+            return
+        command = (
+            "export GIT_DIR=$(mktemp -d) && git init -q && "
+            f"GIT_ALTERNATE_OBJECT_DIRECTORIES={shlex.quote(store)} git cat-file -e {head.strip()}"
+        )
+        if sandbox.exec(command).returncode == 0:
+            yield f"{shorten(store)} is another copy of the repository's history"

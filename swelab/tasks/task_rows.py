@@ -1,0 +1,44 @@
+"""Task rows of a subset, read one at a time: 50,000 of them are some hundred megabytes."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from swelab.files.json_streams import Wanted, list_items
+from swelab.records import InputError, Record, check, check_text, shorten
+
+
+def read_tasks(path: str | Path, wanted: Wanted | None = None) -> Iterator[Record]:
+    """The rows of a subset JSON, a list of task rows in SWE-smith's schema with ours beside it.
+
+    Only those whose instance id is wanted are checked and given; the others are passed over. Raises
+    InputError on a row that lacks a field, has no FAIL_TO_PASS, or repeats an instance_id.
+    """
+    return checked(list_items(path, wanted), path)
+
+
+def checked(rows: Iterable[tuple[int, Any]], path: str | Path) -> Iterator[Record]:
+    """The rows of (number, row) pairs, each checked as it passes. Raises InputError as `read_tasks`."""
+    seen: dict[str, int] = {}
+    for number, row in rows:
+        where = f"{path}, row {number}"
+        if isinstance(row, dict) and "instance_id" in row:
+            where += f" ({shorten(str(row['instance_id']))})"
+        check(row, "task", where)
+        check_text(row, where)
+        first = seen.setdefault(row["instance_id"], number)
+        if first != number:
+            raise InputError(f"instance_id is that of row {first} too", where, "unique ids")
+        yield row
+
+
+def load_tasks(path: str | Path) -> list[Record]:
+    """All rows of a subset JSON. Raises InputError as `read_tasks`."""
+    return list(read_tasks(path))
+
+
+def slim(task: Record) -> Record:
+    """What of a row tells where it runs: its id, and its image or repository archive."""
+    return {
+        name: task[name] for name in ("instance_id", "image", "image_name", "repo_recipe") if name in task
+    }

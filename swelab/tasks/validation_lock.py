@@ -1,0 +1,58 @@
+"""The lock of a subset: which of its tasks passed validation, and why the others did not.
+
+Every later stage works on the kept tasks only.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from swelab.files.json_streams import Wanted
+from swelab.jobs.shards import belongs_to
+from swelab.records import InputError, Record, check, digest, read_json
+from swelab.tasks.task_rows import read_tasks
+
+LEFT_OUT = ("flaky", "broken", "unjudged")
+"""Parts of a lock whose tasks are not worked on."""
+
+
+def kept_tasks(tasks: str | Path, lock: str | Path | None, shard: str | None = None) -> list[Record]:
+    """The rows of a subset, or of a shard of it, that its lock keeps, in their order; see `read_kept`."""
+    return list(read_kept(tasks, lock, None if shard is None else belongs_to(shard)))
+
+
+def read_kept(tasks: str | Path, lock: str | Path | None, wanted: Wanted | None = None) -> Iterator[Record]:
+    """The rows of a subset that its lock keeps, one at a time, in their order; all without a lock.
+
+    With `wanted`, only those whose instance id is wanted. Raises InputError when the lock is of other rows,
+    or keeps rows that are not there.
+    """
+    if lock is None:
+        yield from read_tasks(tasks, wanted)
+        return
+    kept, left_out = _names(lock, wanted)
+    for row in read_tasks(tasks, wanted):
+        name = row["instance_id"]
+        if name in left_out:
+            continue
+        if kept.pop(name, "") != digest(row):
+            raise InputError(f"{name} is not the task that was validated", lock, f"a lock of {tasks}")
+        yield row
+    if kept:
+        raise InputError(f"it keeps {len(kept)} tasks that are not there", lock, f"a lock of {tasks}")
+
+
+def _names(lock: str | Path, wanted: Wanted | None) -> tuple[dict[str, str], set[str]]:
+    """Hash of its row by kept instance, and the instances left out, as far as they are wanted."""
+    record = read_lock(lock)
+    kept = {row["instance_id"]: row["task"] for row in record["kept"]}
+    left_out = {row["instance_id"] for part in LEFT_OUT for row in record.get(part, [])}
+    if wanted is not None:
+        kept = {name: value for name, value in kept.items() if wanted(name)}
+    return kept, left_out - set(kept)
+
+
+def read_lock(path: str | Path) -> Record:
+    """A lock that was checked against its schema. Raises InputError."""
+    record = read_json(path)
+    check(record, "lock", path)
+    return record
