@@ -11,9 +11,9 @@ from swelab.records import read_json, read_jsonl
 from tests.contract import hub as hubs
 from tests.e2e.clone import copy_repository
 from tests.json_service import json_service
-from tests.unit.test_chat import answer
-from tests.unit.test_forge_datasets import row
-from tests.unit.test_subsets import patch
+from tests.unit.models.chat.test_served_models import answer
+from tests.unit.tasks.test_criteria import patch
+from tests.unit.tasks.test_datasets_source import row
 
 pytestmark = pytest.mark.real
 REVISION = "0123456789abcdef0123456789abcdef01234567"

@@ -11,7 +11,7 @@ from swelab.records import read_json, read_jsonl, write_json, write_jsonl
 from swelab.sft.rows.chat_template import PlainRows
 from swelab.sft.rows.lengths import ChatTokenizer
 from tests.toy_checkpoint import conversations, make_checkpoint
-from tests.unit.test_sft_selection import TEMPLATE
+from tests.unit.sft.rows.test_selection import TEMPLATE
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = {"base": "toy", "train": {"epochs": 2, "batch_size": 4, "lr": 0.01, "warmup_steps": 1, "threads": 1}}

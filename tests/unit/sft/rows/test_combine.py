@@ -14,7 +14,7 @@ from swelab.records import InputError
 from swelab.sft.rows.combine import combine
 from tests.at_hand import PEER, needs_peer
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 WROTE = "6007f367a4318b383f05cec35dc26e04f5903bdb8b8e8fd9cdc59de113de9239"
 """SHA-256 of what combine_trajs of swesmith 0.0.9 makes of `files` with three of an instance and seed 24."""
 

@@ -24,7 +24,7 @@ from swelab.scores.layout import Layout
 from swelab.sft.rows.dataset import load_verdicts, verdict
 from tests.unit.recorded_runs import PATCH, trajectory, write_run
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SCRIPTED = {"kind": "scripted", "scaffold": "x", "shards": 1, "seed": 7, "wrong_edit": 0.4, "give_up": 0.2}
 SERVED = {"kind": "checkpoint", "scaffold": "x", "sampling": {"temperature": 0.7, "seed": 3}}
 

@@ -32,7 +32,7 @@ from tests.unit.recorded_runs import (
     write_run,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def published(root, style, content=None, name="a__b.1.pr_2"):

@@ -32,8 +32,8 @@ from tests.unit.recorded_runs import (
     write_mini,
     write_run,
 )
-from tests.unit.test_sft_dataset import grade
-from tests.unit.test_sft_dataset import trajectory as spoken
+from tests.unit.sft.rows.test_dataset import grade
+from tests.unit.sft.rows.test_dataset import trajectory as spoken
 
 TEMPLATE = """{% if tools %}<|im_start|>system
 {{ messages[0].content }}

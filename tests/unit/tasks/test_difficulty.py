@@ -16,8 +16,8 @@ from swelab.records import Fault, InputError, check, read_jsonl, write_json
 from swelab.tasks.criteria import read_ratings
 from swelab.tasks.difficulty import Ratings, rate_tasks, read_word
 from tests.json_service import json_service
-from tests.unit.test_chat import answer, fault
-from tests.unit.test_forge_datasets import row
+from tests.unit.models.chat.test_served_models import answer, fault
+from tests.unit.tasks.test_datasets_source import row
 
 RATER = recipes.named("rater", "difficulty")
 

@@ -18,7 +18,7 @@ from swelab.tasks.datasets_source import make_tasks
 from swelab.tasks.patch_text import file_changes, language, patch_size
 from swelab.tasks.task_rows import load_tasks
 from tests.at_hand import DATA, needs_rows
-from tests.unit.test_forge_datasets import row
+from tests.unit.tasks.test_datasets_source import row
 
 
 def make(rows, tmp_path, excluded=(), ratings=None, **settings):

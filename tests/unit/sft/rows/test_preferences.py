@@ -14,7 +14,7 @@ from swelab.sft.rows.dataset import load_verdicts
 from swelab.sft.rows.lengths import ChatTokenizer, check_stats
 from swelab.sft.rows.preferences import FAILED, build_pairs, conversations
 from tests.toy_checkpoint import make_checkpoint
-from tests.unit.test_sft_dataset import grade, trajectory
+from tests.unit.sft.rows.test_dataset import grade, trajectory
 
 
 @pytest.fixture(scope="module")

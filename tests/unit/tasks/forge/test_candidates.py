@@ -10,7 +10,7 @@ from swelab.tasks.forge.operators import OPERATORS
 from swelab.tasks.forge.source import Edit, Source
 
 HERE = Path(__file__).resolve().parent
-REAL = HERE.parents[1] / "swelab" / "journal.py"
+REAL = HERE.parents[3] / "swelab" / "jobs" / "journal.py"
 
 
 @pytest.fixture

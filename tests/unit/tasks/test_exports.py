@@ -13,8 +13,8 @@ from swelab.tasks.datasets_source import make_tasks
 from swelab.tasks.exports import LISTS, ROWS, export
 from swelab.tasks.task_rows import load_tasks
 from tests.at_hand import DATA, needs_rows
-from tests.unit.test_forge_datasets import row
-from tests.unit.test_subsets import patch, real_rows
+from tests.unit.tasks.test_criteria import patch, real_rows
+from tests.unit.tasks.test_datasets_source import row
 
 DIGEST = "sha256:" + "a" * 64
 

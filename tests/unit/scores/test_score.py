@@ -15,7 +15,7 @@ from swelab.scores.score import score
 from swelab.scores.verified import compare, load_score, score_experiment
 from tests.unit.finished_experiment import make_lock
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def make_tasks(number: int) -> list[dict]:

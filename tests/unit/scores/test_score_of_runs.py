@@ -18,9 +18,9 @@ from swelab.scores.statistics.permutation_test import holm
 from swelab.scores.verified import compare, score_experiment
 from tests.unit.finished_experiment import build
 from tests.unit.report_page import Page, attempts
-from tests.unit.test_scores import LOST, E, R, U, make_report, make_score, make_tasks
+from tests.unit.scores.test_score import LOST, E, R, U, make_report, make_score, make_tasks
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def make_runs(rows: list[list[str]], policy: str = "base") -> dict:

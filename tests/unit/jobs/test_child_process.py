@@ -12,7 +12,7 @@ import pytest
 from swelab.jobs import child_process
 from swelab.jobs.child_process import Tethered, fault_line, has_namespaces
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TREE = """
 import ctypes, multiprocessing, sys, time
 def child():
