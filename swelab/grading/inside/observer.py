@@ -13,9 +13,9 @@ import sys
 
 import pytest
 
-import swelab.grading.inside.integrity as watch
 import swelab.grading.inside.sealed as sealed
-from swelab.grading.inside.integrity import WATCHED, Integrity, Powers
+import swelab.grading.inside.watch as watch
+from swelab.grading.inside.watch import WATCHED, Integrity, Powers
 
 
 class Observer:

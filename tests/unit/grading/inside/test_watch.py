@@ -7,7 +7,7 @@ from _pytest import legacypath
 from _pytest.config import Config
 
 from swelab.grading import inside
-from swelab.grading.inside.integrity import Integrity, absolute
+from swelab.grading.inside.watch import Integrity, absolute
 
 
 def starts_runner(line):
