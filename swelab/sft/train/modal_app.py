@@ -19,7 +19,7 @@ HOURS = float(os.environ.get("N_HOURS", "10"))
 
 image = modal.Image.debian_slim(python_version="3.11").apt_install("git", "build-essential")
 if modal.is_local():
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     image = image.pip_install_from_requirements(str(root / "envs/gpu-train.txt"))
     image = image.pip_install_from_requirements(str(root / "envs/cpu.txt"), extra_options="--no-deps")
     for folder in ("swelab", "scripts", "configs"):

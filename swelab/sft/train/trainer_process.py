@@ -67,7 +67,7 @@ COMMANDS = {"torchtune": torchtune_command, "trl": trl_command}
 
 
 def _environment(work: Path, train: Record) -> dict[str, str]:
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     return {
         **os.environ,
         **(HEAP if device_of(train) == "cpu" else {}),
