@@ -5,7 +5,6 @@ line could continue some other document, kept a model of this size from learning
 """
 
 import itertools
-import math
 import os
 import random
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from swelab.console.terminal import Progress
 from swelab.records import Record, write_json
 from swelab.sft.demo_model.base_corpus import Document, World
 from swelab.sft.demo_model.base_tokenizer import SPECIAL, check_tokenizer, save_tokenizer, train_tokenizer
+from swelab.sft.train.schedule import warmup_cosine
 
 VOCABULARY_DOCUMENTS = 4000
 CHECKED_DOCUMENTS = 200
@@ -134,9 +134,8 @@ def pretrain(
     tokens = 0
     model.train()
     for step, (ids, weights) in enumerate(data, 1):
-        decay = 0.5 * (1 + math.cos(math.pi * max(0, step - 1 - warmup) / max(1, steps - warmup)))
         for group in optimizer.param_groups:
-            group["lr"] = train["lr"] * min(1.0, step / max(1, warmup)) * decay
+            group["lr"] = train["lr"] * warmup_cosine(step, warmup, steps)
         logits = model(ids[:, :-1])
         each = functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
         weight = weights[:, 1:].flatten()

@@ -13,6 +13,7 @@ from swelab.records import InputError, Record, read_json, sha256_file
 from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.lengths import ChatTokenizer, check_stats, same_vocabulary
 from swelab.sft.train.check_settings import check_settings
+from swelab.sft.train.device import dtype_of
 from swelab.sft.train.families import check_trainer
 from swelab.sft.train.memory import BYTES, GIB, Memory, estimate, trained_weights, weights_of
 from swelab.sft.train.ranks import ranks_of, recipe_of, share, sharing
@@ -195,7 +196,9 @@ def memory(training: Training) -> Memory | None:
             tokens = train["max_seq_len"]
         elif train.get("group_by_length"):
             mine, tokens = 1, max(tokens, train["max_batch_tokens"])
-        return estimate(config, train, sharing(recipe), mine, tokens, BYTES[_dtype(recipe)])
+        return estimate(
+            config, train, sharing(recipe), mine, tokens, BYTES[dtype_of(train, bool(recipe["job"]["gpus"]))]
+        )
     except (InputError, KeyError):
         return None
 
@@ -211,18 +214,12 @@ def longest(training: Training) -> int:
 
 def disk_bytes(training: Training) -> int:
     """Bytes on disk while training ends: 2 × weights, and 2 × (what is trained and its two moments)."""
-    config = _config(training.base)
+    config, train = _config(training.base), training.recipe["train"]
     try:
-        every, trained = weights_of(config), trained_weights(config, training.recipe["train"])
+        every, trained = weights_of(config), trained_weights(config, train)
     except KeyError:
         return 0
-    return BYTES[_dtype(training.recipe)] * (2 * every + 6 * trained)
-
-
-def _dtype(recipe: Record) -> str:
-    """The type of weights as the job will have it."""
-    chosen: str = recipe["train"]["dtype"]
-    return chosen if chosen != "auto" else "bf16" if recipe["job"]["gpus"] else "fp32"
+    return BYTES[dtype_of(train, bool(training.recipe["job"]["gpus"]))] * (2 * every + 6 * trained)
 
 
 def _config(base: Path) -> Record:

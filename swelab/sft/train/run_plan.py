@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from swelab.records import Record, read_json, write_json
 from swelab.sft.rows.lengths import Length
 from swelab.sft.train.batches import Plan, plan_batches, write_plan
 from swelab.sft.train.check_settings import check_settings
+from swelab.sft.train.device import device_of
 from swelab.sft.train.metrics import pass_cost, planned_steps
 from swelab.sft.train.ranks import ranks_of
 
@@ -64,16 +63,3 @@ def plan_run(base: Path, recipe: Record, lengths: Sequence[Length]) -> RunPlan:
     plan = plan_batches([length.tokens for length in lengths], train, ranks, cost)
     steps = planned_steps(plan, lengths, config, fixed=recipe["trainer"] == "torchtune")
     return RunPlan(plan, steps, plan.steps_per_epoch)
-
-
-def device_of(train: Record) -> str:
-    """ "cuda" or "cpu": where a recipe's `train` settings run on this machine."""
-    auto = "cuda" if torch.cuda.is_available() else "cpu"
-    return auto if train["device"] == "auto" else str(train["device"])
-
-
-def dtype_of(train: Record) -> str:
-    """ "fp32" or "bf16": the type of weights and optimizer under a recipe's `train` settings here."""
-    return (
-        {"cpu": "fp32", "cuda": "bf16"}[device_of(train)] if train["dtype"] == "auto" else str(train["dtype"])
-    )

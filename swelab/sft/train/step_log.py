@@ -4,6 +4,7 @@ torchtune takes it in place of its own logger; TRL's callback calls it. Only the
 """
 
 import json
+import re
 import resource
 import sys
 from collections.abc import Mapping
@@ -19,6 +20,17 @@ from swelab.sft.train.metrics import metrics_row, peak_flops
 STEPS, METRICS, BOARD = "steps.txt", "metrics.jsonl", "tensorboard"
 SPEED = "tokens_per_second_per_gpu"
 """torchtune's name for tokens with loss, over a step's seconds and the number of processes."""
+STEP = re.compile(r"^Step (\d+) \| (.*)$")
+LOGGED = {
+    "loss": "loss",
+    "lr": "lr",
+    "tokens_per_second": "tokens_per_second_per_gpu",
+    "grad_norm": "grad_norm",
+    "reward_margin": "rewards/margins",
+    "reward_accuracy": "rewards/accuracies",
+    "chosen_log_prob": "log_probs/chosen",
+    "rejected_log_prob": "log_probs/rejected",
+}
 
 
 class StepLog:
@@ -110,3 +122,24 @@ def _run_id(folder: Path) -> str:
 
         path.write_text(secrets.token_hex(8))
     return path.read_text()
+
+
+def step_rows(path: Path) -> list[Record]:
+    """The lines of steps.txt as {"step", "loss", "lr", "tokens_per_second", "grad_norm"} rows.
+
+    DPO's have rewards and log-probabilities too. Tokens are those with a loss, for DPO all.
+    A step that was run again after a kill appears once, as it was last.
+    """
+    rows: dict[int, Record] = {}
+    for text in path.read_text(encoding="utf-8").splitlines():
+        match = STEP.match(text)
+        if match:
+            values = dict(part.split(":", 1) for part in match[2].split() if ":" in part)
+            row = {name: _number(values[theirs]) for name, theirs in LOGGED.items() if theirs in values}
+            rows[int(match[1])] = {"step": int(match[1]), **row}
+    return [rows[step] for step in sorted(rows)]
+
+
+def _number(text: str) -> float:
+    """A float, from `1.5` or `tensor(1.5)`."""
+    return float(text.removeprefix("tensor(").rstrip(",)"))

@@ -4,7 +4,6 @@ torchtune 0.6 runs in processes of its own (`swelab.sft.train.torchtune_worker`)
 here. A `max_seq_len` on its tokenizer would mask the last end-of-turn out of the loss, so there is none.
 """
 
-import re
 from pathlib import Path
 
 import yaml
@@ -13,21 +12,10 @@ from swelab.files.weights import check_weights, weight_files
 from swelab.records import Record, write_bytes
 from swelab.sft.rows.chat_template import says_more
 from swelab.sft.rows.lengths import special_tokens
+from swelab.sft.train.device import device_of, dtype_of
 from swelab.sft.train.families import check_trainer
-from swelab.sft.train.run_plan import device_of, dtype_of
-
-STEPS = "steps.txt"
-STEP = re.compile(r"^Step (\d+) \| (.*)$")
-LOGGED = {
-    "loss": "loss",
-    "lr": "lr",
-    "tokens_per_second": "tokens_per_second_per_gpu",
-    "grad_norm": "grad_norm",
-    "reward_margin": "rewards/margins",
-    "reward_accuracy": "rewards/accuracies",
-    "chosen_log_prob": "log_probs/chosen",
-    "rejected_log_prob": "log_probs/rejected",
-}
+from swelab.sft.train.schedule import torchtune_schedule
+from swelab.sft.train.step_log import STEPS
 
 
 def torchtune_config(base: Path, dataset: Path, output: Path, train: Record) -> Record:
@@ -51,7 +39,8 @@ def torchtune_config(base: Path, dataset: Path, output: Path, train: Record) -> 
         "checkpointer": weights,
         **({"ref_checkpointer": weights} if train.get("dpo") else {}),
         "resume_from_checkpoint": False,
-        **_data(base, dataset, train),
+        "tokenizer": tokenizer(base),
+        "dataset": _rows(base, dataset, train),
         **_training(train),
         "device": device_of(train),
         "dtype": dtype_of(train),
@@ -84,6 +73,17 @@ def base_model(config: Record) -> Record:
     }
 
 
+def tokenizer(base: Path) -> Record:
+    """torchtune's tokenizer for a Qwen2 folder."""
+    return {
+        "_component_": "torchtune.models.qwen2.Qwen2Tokenizer",
+        "path": str(base / "vocab.json"),
+        "merges_file": str(base / "merges.txt"),
+        "special_tokens": special_tokens(base),
+        "max_seq_len": None,
+    }
+
+
 def adapted(model: Record, train: Record) -> Record:
     """The model with low-rank adapters, where the settings ask for them."""
     lora = train.get("lora")
@@ -98,19 +98,6 @@ def adapted(model: Record, train: Record) -> Record:
         "lora_rank": lora["rank"],
         "lora_alpha": lora["alpha"],
         "lora_dropout": lora["dropout"],
-    }
-
-
-def _data(base: Path, dataset: Path, train: Record) -> Record:
-    return {
-        "tokenizer": {
-            "_component_": "torchtune.models.qwen2.Qwen2Tokenizer",
-            "path": str(base / "vocab.json"),
-            "merges_file": str(base / "merges.txt"),
-            "special_tokens": special_tokens(base),
-            "max_seq_len": None,
-        },
-        "dataset": _rows(base, dataset, train),
     }
 
 
@@ -149,10 +136,7 @@ def _training(train: Record) -> Record:
             "betas": train["betas"],
             "weight_decay": train["weight_decay"],
         },
-        "lr_scheduler": {
-            "_component_": "torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup",
-            "num_warmup_steps": train["warmup_steps"],
-        },
+        "lr_scheduler": torchtune_schedule(train),
         "optimizer_in_bwd": train.get("optimizer_in_bwd", False),
         "clip_grad_norm": train["clip_grad_norm"],
         "loss": _loss(train),
@@ -171,24 +155,3 @@ def _loss(train: Record) -> Record:
 def write_config(path: Path, config: Record) -> None:
     """torchtune's configuration as the YAML that `tune run` reads."""
     write_bytes(path, yaml.safe_dump(config, sort_keys=False).encode())
-
-
-def step_rows(path: Path) -> list[Record]:
-    """torchtune's DiskLogger file as {"step", "loss", "lr", "tokens_per_second", "grad_norm"} rows.
-
-    DPO's have rewards and log-probabilities too. Tokens are those with a loss, for DPO all.
-    A step that was run again after a kill appears once, as it was last.
-    """
-    rows: dict[int, Record] = {}
-    for text in path.read_text(encoding="utf-8").splitlines():
-        match = STEP.match(text)
-        if match:
-            values = dict(part.split(":", 1) for part in match[2].split() if ":" in part)
-            row = {name: _number(values[theirs]) for name, theirs in LOGGED.items() if theirs in values}
-            rows[int(match[1])] = {"step": int(match[1]), **row}
-    return [rows[step] for step in sorted(rows)]
-
-
-def _number(text: str) -> float:
-    """A float, from `1.5` or `tensor(1.5)`."""
-    return float(text.removeprefix("tensor(").rstrip(",)"))

@@ -10,10 +10,11 @@ from swelab.console.terminal import Progress
 from swelab.files.weights import weight_files
 from swelab.jobs.child_process import Tethered, fault_line
 from swelab.records import Fault, Record, digest, sha256_file, write_json
+from swelab.sft.train.device import device_of
 from swelab.sft.train.ranks import command, ranks_of, recipe_of, share, sharing
-from swelab.sft.train.run_plan import PLAN, PLANNED, RunPlan, device_of
-from swelab.sft.train.step_log import METRICS
-from swelab.sft.train.torchtune_bridge import STEPS, torchtune_config, write_config
+from swelab.sft.train.run_plan import PLAN, PLANNED, RunPlan
+from swelab.sft.train.step_log import METRICS, STEPS
+from swelab.sft.train.torchtune_bridge import torchtune_config, write_config
 from swelab.sft.train.trl_bridge import trl_command
 
 POLL_SECONDS = 0.5

@@ -11,12 +11,14 @@ from swelab.records import InputError, Record, check, read_jsonl, sha256_file
 from swelab.sft.rows.chat_template import PlainRows
 from swelab.sft.rows.lengths import ChatTokenizer, Length, same_vocabulary
 from swelab.sft.rows.preferences import sides_of
+from swelab.sft.train.device import device_of, dtype_of
 from swelab.sft.train.families import check_trainer, family_of
 from swelab.sft.train.peft_export import write_adapter
 from swelab.sft.train.ranks import ranks_of, recipe_of, share
 from swelab.sft.train.run_log import keep_log
-from swelab.sft.train.run_plan import device_of, dtype_of, plan_run
-from swelab.sft.train.torchtune_bridge import STEPS, base_model, step_rows, torchtune_config, write_config
+from swelab.sft.train.run_plan import plan_run
+from swelab.sft.train.step_log import STEPS, step_rows
+from swelab.sft.train.torchtune_bridge import base_model, tokenizer, torchtune_config, write_config
 from swelab.sft.train.trainer_process import run_trainer
 
 MAKERS = ("torch", "torchtune", "trl", "accelerate", "transformers", "tokenizers", "datasets")
@@ -42,11 +44,13 @@ def fine_tune(
     loss = step_rows(work / "output" / STEPS)
     staged = stage(epoch, work / "checkpoint")
     shape = check_weights(base)
-    config = None
+    config: Record | None = None
     if "torchtune" in family_of(shape, base / "config.json").trainers:
         # Adapters are merged into the weights, so their readers need the base's model.
-        config = torchtune_config(base, dataset, work / "output", train) | {"model": base_model(shape)}
-        write_config(staged / "config.yaml", config)
+        config = {"model": base_model(shape), "tokenizer": tokenizer(base)}
+        ours = recipe["trainer"] == "torchtune"
+        trained = torchtune_config(base, dataset, work / "output", train) if ours else {}
+        write_config(staged / "config.yaml", trained | config)
     parity = check_parity(staged, config, dataset)
     if checkpoint.exists():
         shutil.rmtree(checkpoint)

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from swelab.records import Record, write_json
+from swelab.sft.train.device import device_of, dtype_of
 from swelab.sft.train.ranks import launch, ranks_of
-from swelab.sft.train.run_plan import PLAN, PLANNED, RunPlan, device_of, dtype_of
+from swelab.sft.train.run_plan import PLAN, PLANNED, RunPlan
 
 PROCESS = "swelab.sft.train.trl_worker"
 

@@ -24,6 +24,7 @@ from trl import SFTConfig, SFTTrainer
 
 from swelab.records import Record, read_json, write_json
 from swelab.sft.train.planned_batches import PlannedPasses, planned_passes, trl_batch
+from swelab.sft.train.schedule import trl_schedule
 from swelab.sft.train.step_log import StepLog
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -140,8 +141,7 @@ def _arguments(config: Record, passes: PlannedPasses) -> SFTConfig:
         adam_beta2=train["betas"][1],
         weight_decay=train["weight_decay"],
         optim="adamw_torch_fused",
-        lr_scheduler_type="cosine",
-        warmup_steps=train["warmup_steps"],
+        **trl_schedule(train),
         max_grad_norm=train["clip_grad_norm"] or 0,
         seed=train["seed"],
         use_cpu=config["device"] == "cpu",

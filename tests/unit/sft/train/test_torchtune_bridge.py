@@ -9,7 +9,8 @@ import yaml
 from swelab.configs import recipes
 from swelab.records import InputError, read_json, write_jsonl
 from swelab.sft.rows.lengths import ChatTokenizer
-from swelab.sft.train.torchtune_bridge import STEPS, step_rows, torchtune_config
+from swelab.sft.train.step_log import STEPS, step_rows
+from swelab.sft.train.torchtune_bridge import torchtune_config
 from swelab.sft.train.trainer_process import FINISHED, prepare
 from swelab.sft.train.training import check_inputs, facts, identity, stage
 from tests.toy_checkpoint import conversations, make_checkpoint

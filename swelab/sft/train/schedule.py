@@ -1,0 +1,26 @@
+"""The learning-rate schedule of every training here: linear warm-up, then a cosine that falls to 0.
+
+To change the schedule, change it here: torchtune and TRL are told theirs by name, the demo's base model uses
+`warmup_cosine`.
+"""
+
+import math
+
+from swelab.records import Record
+
+
+def torchtune_schedule(train: Record) -> Record:
+    """The `lr_scheduler` of a torchtune configuration."""
+    component = "torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup"
+    return {"_component_": component, "num_warmup_steps": train["warmup_steps"]}
+
+
+def trl_schedule(train: Record) -> Record:
+    """The arguments of TRL's configuration for the schedule."""
+    return {"lr_scheduler_type": "cosine", "warmup_steps": train["warmup_steps"]}
+
+
+def warmup_cosine(step: int, warmup: int, steps: int) -> float:
+    """The share of the highest learning rate at step 1, 2, ... of `steps`."""
+    decay = 0.5 * (1 + math.cos(math.pi * max(0, step - 1 - warmup) / max(1, steps - warmup)))
+    return min(1.0, step / max(1, warmup)) * decay
