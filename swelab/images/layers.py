@@ -23,7 +23,6 @@ from swelab.images.errors import ImageBroken
 
 WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_UNREADABLE = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError, ValueError)
 _CHUNK = 1 << 20
 _NAMES = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.ENOTDIR, errno.ENOTEMPTY)
 _MOST_ENTRIES, _MOST_BYTES = 20_000_000, 1 << 40

@@ -31,7 +31,6 @@ def _shape(required: str = "", **fields: Any) -> Record:
     }
 
 
-EMPTY = _shape()
 SANDBOX: dict[str, Any] = {
     "image": _IMAGE,
     "digest": _DIGEST,

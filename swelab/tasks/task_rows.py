@@ -32,11 +32,6 @@ def checked(rows: Iterable[tuple[int, Any]], path: str | Path) -> Iterator[Recor
         yield row
 
 
-def load_tasks(path: str | Path) -> list[Record]:
-    """All rows of a subset JSON. Raises InputError as `read_tasks`."""
-    return list(read_tasks(path))
-
-
 def slim(task: Record) -> Record:
     """What of a row tells where it runs: its id, and its image or repository archive."""
     return {

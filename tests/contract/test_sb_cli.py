@@ -24,7 +24,7 @@ from swelab.service.sb_cli import Benchmark, SbCli
 from swelab.service.submission import Waiting, judge, sendable
 from swelab.tasks.checkout import RepoStore
 from swelab.tasks.datasets_source import make_tasks
-from swelab.tasks.task_rows import load_tasks
+from swelab.tasks.task_rows import read_tasks
 from tests.conftest import run_python
 from tests.contract.sb_service import KEY, Service, serving
 
@@ -169,7 +169,7 @@ def test_tasks_whose_answers_are_private_are_scored(files):
     recipe = recipes.complete("subset", {**settings, "scorer": "sb-cli", "service": "swe-bench-m"}, "it")
     write_json(files / "tasks.json", list(make_tasks(recipe)[0]))
     write_json(files / "verified.yaml", recipe)
-    tasks = load_tasks(files / "tasks.json")
+    tasks = list(read_tasks(files / "tasks.json"))
     bench = Bench(RepoStore(files, files), None, dict.fromkeys(IDS, Pulled()))
     with Journal(files / "validation.jsonl") as journal:
         lock = validate(
@@ -211,7 +211,7 @@ def test_a_killed_run_is_taken_up_and_scored(files):
         said = done.communicate(timeout=60)
     assert done.returncode == 0, said
     assert "2/4 resolved" in said[0] and sorted(service.posts) == IDS
-    tasks = load_tasks(files / "tasks.json")
+    tasks = list(read_tasks(files / "tasks.json"))
     report = build_report(tasks, graded(files), "p", "s")
     score = scored(tasks, report, "p", "s")
     assert (score["resolved"], score["total"]) == (2, 4) and score["statuses"]["empty_patch"] == 1

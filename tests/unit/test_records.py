@@ -7,7 +7,7 @@ import pytest
 from swelab.jobs.journal import Journal, read_journal
 from swelab.records import InputError, digest, read_json, read_jsonl, write_json, write_jsonl
 from swelab.rollouts.predictions import load_predictions
-from swelab.tasks.task_rows import load_tasks
+from swelab.tasks.task_rows import read_tasks
 
 TASK = {
     "instance_id": "o__r.12345678.func_pm_op__abcd1234",
@@ -35,7 +35,7 @@ def tasks_file(tmp_path, rows):
 
 
 def test_tasks_are_read_with_their_extra_keys(tmp_path):
-    rows = load_tasks(tasks_file(tmp_path, [TASK | {"extra": 1}]))
+    rows = list(read_tasks(tasks_file(tmp_path, [TASK | {"extra": 1}])))
     assert rows[0]["extra"] == 1
 
 
@@ -52,7 +52,7 @@ def test_tasks_are_read_with_their_extra_keys(tmp_path):
     ],
 )
 def test_broken_tasks(tmp_path, rows, words):
-    text = fault(load_tasks, tasks_file(tmp_path, rows))
+    text = fault(lambda path: list(read_tasks(path)), tasks_file(tmp_path, rows))
     assert all(word in text for word in words), text
 
 

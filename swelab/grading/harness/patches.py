@@ -10,7 +10,6 @@ from collections.abc import Iterator
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _NAME_LINES = ("rename to ", "rename from ", "copy to ", "copy from ", "Index: ")
-_LINK_MODES = ("new file mode 120000", "new mode 120000")
 _SUBMODULE_MODES = ("new file mode 160000", "new mode 160000")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
 
-from swelab.scores.report import svg_charts
+from swelab.files import svg_charts
 from swelab.scores.report.report_data import Evidence, Run
 
 STATUS_WORDS = {

@@ -5,8 +5,21 @@ from html import escape
 
 from swelab.scores.report.report_data import Evidence
 
-WIDTH, HEIGHT, GAP = 168, 72, 24
-TALL_WIDTH, TALL_HEIGHT, TALL_GAP = 170, 72, 26
+HEIGHT = 72
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to lay the graph out: width of a box, gaps to the right of it and below, margin on the right."""
+
+    name: str
+    width: int
+    across: int
+    down: int
+    margin: int = 0
+
+
+WIDE, TALL = Way("wide", 168, 24, 24), Way("tall", 170, 14, 26, margin=14)
 
 
 @dataclass(frozen=True)
@@ -78,72 +91,50 @@ def picture(evidence: Evidence) -> str:
     """Two drawings of the same graph; the style sheet shows the one that fits the width."""
     nodes, edges = nodes_and_edges(evidence)
     told = "; ".join(f"{node.title}: {node.count}" for node in nodes)
-    return wide(nodes, edges, told) + tall(nodes, edges, told)
+    return drawing(WIDE, nodes, edges, told) + drawing(TALL, nodes, edges, told)
 
 
-def wide(nodes: list[Node], edges: list[tuple[str, str]], told: str) -> str:
-    """The graph from left to right."""
-    place = {node.key: (node.wide[0] * (WIDTH + GAP), node.wide[1] * (HEIGHT + GAP)) for node in nodes}
-    lines = ""
-    for source, target in edges:
-        (x, y), (to_x, to_y) = place[source], place[target]
-        start, end = (x + WIDTH, y + HEIGHT / 2), (to_x - 5, to_y + HEIGHT / 2)
-        bend = to_x - GAP / 2
-        lines += f'<path class="edge" d="M{start[0]} {start[1]}H{bend}V{end[1]}H{end[0]}"/>'
-    size = (max(x for x, _ in place.values()) + WIDTH, max(y for _, y in place.values()) + HEIGHT)
-    return drawing("wide", lines, nodes, place, (WIDTH, HEIGHT), size, told)
+def edge_path(way: Way, source: tuple[int, int], target: tuple[int, int], sideways: bool) -> str:
+    """The path of an arrow between the boxes at two places; sideways: around the right of a tall drawing."""
+    (x, y), (to_x, to_y) = source, target
+    if sideways:
+        turn = f"H{x + way.width + 8}V{to_y + HEIGHT / 2}H{to_x + way.width + 5}"
+        return f"M{x + way.width} {y + HEIGHT / 2}{turn}"
+    if way.name == "wide":
+        return f"M{x + way.width} {y + HEIGHT / 2}H{to_x - way.across / 2}V{to_y + HEIGHT / 2}H{to_x - 5}"
+    return f"M{x + way.width / 2} {y + HEIGHT}V{to_y - way.down / 2}H{to_x + way.width / 2}V{to_y - 5}"
 
 
-def tall(nodes: list[Node], edges: list[tuple[str, str]], told: str) -> str:
-    """The graph from top to bottom, in two columns."""
-    place = {
-        node.key: (node.tall[0] * (TALL_WIDTH + 14), node.tall[1] * (TALL_HEIGHT + TALL_GAP))
-        for node in nodes
-    }
-    lines = ""
-    for source, target in edges:
-        (x, y), (to_x, to_y) = place[source], place[target]
-        if (source, target) == ("base", "first"):
-            lane = x + TALL_WIDTH + 8
-            middle = y + TALL_HEIGHT / 2
-            turn = f"V{to_y + TALL_HEIGHT / 2}H{to_x + TALL_WIDTH + 5}"
-            lines += f'<path class="edge" d="M{x + TALL_WIDTH} {middle}H{lane}{turn}"/>'
-            continue
-        start, end = (x + TALL_WIDTH / 2, y + TALL_HEIGHT), (to_x + TALL_WIDTH / 2, to_y - 5)
-        bend = to_y - TALL_GAP / 2
-        lines += f'<path class="edge" d="M{start[0]} {start[1]}V{bend}H{end[0]}V{end[1]}"/>'
-    size = (2 * TALL_WIDTH + 14 + 14, max(y for _, y in place.values()) + TALL_HEIGHT)
-    return drawing("tall", lines, nodes, place, (TALL_WIDTH, TALL_HEIGHT), size, told)
-
-
-def drawing(
-    css: str,
-    lines: str,
-    nodes: list[Node],
-    place: dict[str, tuple[int, int]],
-    box: tuple[int, int],
-    size: tuple[int, int],
-    told: str,
-) -> str:
+def drawing(way: Way, nodes: list[Node], edges: list[tuple[str, str]], told: str) -> str:
     """Boxes over lines, as one SVG that scales with its width."""
-    arrow = (
-        f'<defs><marker id="arrow-{css}" viewBox="0 0 8 8" refX="3" refY="4" markerWidth="8" '
-        f'markerHeight="8" markerUnits="userSpaceOnUse" orient="auto"><path class="tip" d="M0 0 8 4 0 8Z"/>'
-        "</marker></defs>"
-    )
-    boxes = ""
+    cells = {node.key: getattr(node, way.name) for node in nodes}
+    place = {
+        key: (column * (way.width + way.across), row * (HEIGHT + way.down))
+        for key, (column, row) in cells.items()
+    }
+    lines = boxes = ""
+    for source, target in edges:
+        sideways = way.name == "tall" and (source, target) == ("base", "first")
+        path = edge_path(way, place[source], place[target], sideways)
+        lines += f'<path class="edge" d="{path}" marker-end="url(#arrow-{way.name})"/>'
     for node in nodes:
         x, y = place[node.key]
         boxes += (
             f'<g transform="translate({x} {y})">'
-            f'<rect class="node {node.kind}" width="{box[0]}" height="{box[1]}" rx="3"/>'
+            f'<rect class="node {node.kind}" width="{way.width}" height="{HEIGHT}" rx="3"/>'
             f'<text class="node-title" x="12" y="22">{clipped(node.title, 21)}</text>'
             f'<text class="node-count" x="12" y="42">{clipped(node.count, 20)}</text>'
             f'<text class="node-path" x="12" y="61">{clipped(node.path, 22)}</text></g>'
         )
-    lines = lines.replace("/>", f' marker-end="url(#arrow-{css})"/>')
+    arrow = (
+        f'<defs><marker id="arrow-{way.name}" viewBox="0 0 8 8" refX="3" refY="4" markerWidth="8" '
+        f'markerHeight="8" markerUnits="userSpaceOnUse" orient="auto"><path class="tip" d="M0 0 8 4 0 8Z"/>'
+        "</marker></defs>"
+    )
+    right, low = (max(values) for values in zip(*place.values()))
     return (
-        f'<svg class="pipeline {css}" viewBox="-1 -1 {size[0] + 2} {size[1] + 2}" role="img" '
+        f'<svg class="pipeline {way.name}" viewBox="-1 -1 {right + way.width + way.margin + 2} '
+        f'{low + HEIGHT + 2}" role="img" '
         f'aria-label="{escape(told)}"><title>From tasks to scores</title><desc>{escape(told)}</desc>'
         f"{arrow}{lines}{boxes}</svg>"
     )

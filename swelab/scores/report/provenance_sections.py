@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from html import escape
 
+from swelab.files import svg_charts
 from swelab.grading.swebench_report import STATUSES
 from swelab.records import Record
-from swelab.scores.report import svg_charts, validation
+from swelab.scores.report import validation
 from swelab.scores.report.markup import (
     code,
     note,

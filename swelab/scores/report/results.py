@@ -3,9 +3,10 @@
 from collections import Counter
 from html import escape
 
+from swelab.files import svg_charts
 from swelab.grading.swebench_report import STATUSES
 from swelab.records import Record
-from swelab.scores.report import infrastructure_losses, intervals, svg_charts, validation
+from swelab.scores.report import infrastructure_losses, intervals, validation
 from swelab.scores.report.markup import (
     OUTCOME_WORDS,
     STATUS_WORDS,

@@ -140,12 +140,3 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
     lines = ["\t".join(COLUMNS)] + ["\t".join(cell(row.get(name)) for name in COLUMNS) for row in rows]
     write_bytes(path, ("\n".join(lines) + "\n").encode())
-
-
-def read_table(path: Path) -> list[Record]:
-    """The rows of `write_table`, numbers as floats, what is empty as None."""
-    header, *lines = path.read_text(encoding="utf-8").splitlines()
-    names = header.split("\t")
-    return [
-        {name: float(cell) if cell else None for name, cell in zip(names, line.split("\t"))} for line in lines
-    ]

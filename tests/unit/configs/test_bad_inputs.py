@@ -204,10 +204,10 @@ def test_trajectories(refuse, tmp_path, content, words):
 
 def test_a_byte_order_mark_is_passed_over(tmp_path):
     from swelab.rollouts.predictions import load_predictions
-    from swelab.tasks.task_rows import load_tasks
+    from swelab.tasks.task_rows import read_tasks
 
-    for text, read in ((rows(), load_tasks), (predictions(), load_predictions)):
-        assert len(read(write(tmp_path / "x.json", b"\xef\xbb\xbf" + text.encode()))) == 1
+    for text, read in ((rows(), read_tasks), (predictions(), load_predictions)):
+        assert len(list(read(write(tmp_path / "x.json", b"\xef\xbb\xbf" + text.encode())))) == 1
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from swelab.records import InputError, write_json, write_jsonl
 from swelab.tasks.criteria import read_ratings
 from swelab.tasks.datasets_source import make_tasks
 from swelab.tasks.patch_text import file_changes, language, patch_size
-from swelab.tasks.task_rows import load_tasks
+from swelab.tasks.task_rows import read_tasks
 from tests.at_hand import DATA, needs_rows
 from tests.unit.tasks.test_datasets_source import row
 
@@ -204,7 +204,7 @@ def test_no_value_of_a_field_is_more_than_one_line(field, tmp_path):
             assert len(made) + sum(drops.values()) == 2
             write_json(tmp_path / "out.json", made)
             with contextlib.suppress(InputError):
-                load_tasks(tmp_path / "out.json")
+                list(read_tasks(tmp_path / "out.json"))
 
 
 def snippet(rows):
@@ -257,7 +257,7 @@ def test_real_prompt_rows_of_swe_gym_become_tasks(tmp_path):
     assert {language(each) for each in kept} == {"python"}
     assert all(patch_size(each["patch"])[0] > 0 for each in kept)
     write_json(tmp_path / "out.json", kept)
-    assert load_tasks(tmp_path / "out.json") == kept
+    assert list(read_tasks(tmp_path / "out.json")) == kept
     short, drops = make(raw, tmp_path, criteria={"max_patch_lines": 10, "max_patch_files": 1})
     assert 0 < len(short) < len(kept) and drops["max_patch_lines"] > 0
 

@@ -10,7 +10,7 @@ from swelab.records import InputError, write_json
 from swelab.tasks.datasets_source import make_tasks
 from swelab.tasks.exports import gold_prediction
 from swelab.tasks.identity import Identities
-from swelab.tasks.task_rows import load_tasks
+from swelab.tasks.task_rows import read_tasks
 from tests.at_hand import DATA, needs_rows
 
 
@@ -51,7 +51,7 @@ def test_all_keys_are_kept_and_the_result_is_a_subset(make, tmp_path):
     assert drops == {}
     assert rows == [{**row(1), "source": "dataset"}]
     write_json(tmp_path / "out.json", rows)
-    assert load_tasks(tmp_path / "out.json") == rows
+    assert list(read_tasks(tmp_path / "out.json")) == rows
 
 
 def test_criteria_drop_rows_with_a_count(make):
@@ -160,7 +160,7 @@ def test_tasks_whose_answers_are_private_are_kept_where_a_service_judges(make, t
     assert [each.get("answers") for each in kept] == ["private", "private"]
     assert drops == {"id_pattern": 1, "max_patch_lines": 1}  # of row 1 the patch is known
     write_json(tmp_path / "out.json", kept)
-    assert load_tasks(tmp_path / "out.json") == kept
+    assert list(read_tasks(tmp_path / "out.json")) == kept
     shared = Identities.of(kept)
     assert not shared.shares(row(9, patch="", repo="a/b"))
     assert shared.shares(row(3)) == "excluded_instance"
@@ -169,7 +169,7 @@ def test_tasks_whose_answers_are_private_are_kept_where_a_service_judges(make, t
         make(rows, answers="private")
     write_json(tmp_path / "out.json", [{**row(5), "patch": ""}])
     with pytest.raises(InputError, match="row 0 .*patch"):
-        load_tasks(tmp_path / "out.json")
+        list(read_tasks(tmp_path / "out.json"))
 
 
 @needs_rows
@@ -181,5 +181,5 @@ def test_real_rows(name, expected, tmp_path, make):
     assert drops == expected
     assert len(rows) == 5 - sum(drops.values())
     write_json(tmp_path / "out.json", rows)
-    assert load_tasks(tmp_path / "out.json") == rows
+    assert list(read_tasks(tmp_path / "out.json")) == rows
     assert all(r["image_name"].startswith("swebench/sweb.eval.x86_64.") for r in rows)

@@ -11,7 +11,7 @@ from swelab.images.image_names import parse
 from swelab.records import InputError, write_json
 from swelab.tasks.datasets_source import make_tasks
 from swelab.tasks.exports import LISTS, ROWS, export
-from swelab.tasks.task_rows import load_tasks
+from swelab.tasks.task_rows import read_tasks
 from tests.at_hand import DATA, needs_rows
 from tests.unit.tasks.test_criteria import patch, real_rows
 from tests.unit.tasks.test_datasets_source import row
@@ -139,7 +139,7 @@ def test_a_real_prompt_file_comes_out_as_it_went_in(tmp_path):
 def test_the_script_by_hand(tmp_path):
     tasks, _ = subset(tmp_path, [row(1)])
     write_json(tmp_path / "tasks.json", tasks)
-    assert load_tasks(tmp_path / "tasks.json") == tasks
+    assert list(read_tasks(tmp_path / "tasks.json")) == tasks
     (tmp_path / "mine.yaml").write_text(f"source: dataset\npath: {tmp_path / 'rows.json'}\n")
 
     def run(*more):

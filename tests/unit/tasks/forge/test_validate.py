@@ -22,7 +22,7 @@ from swelab.tasks.forge.archive import write_tar
 from swelab.tasks.forge.rows import make_tasks, open_repository
 from swelab.tasks.forge.validate import Validator
 from swelab.tasks.split import side_of
-from swelab.tasks.task_rows import load_tasks
+from swelab.tasks.task_rows import read_tasks
 
 pytestmark = pytest.mark.real
 
@@ -187,7 +187,7 @@ def warm(forge, whole):
 def test_tasks_are_valid_rows_whose_bug_breaks_what_they_say(whole):
     forge, tasks, _ = whole
     write_json(forge.folder / "tasks.json", tasks)
-    assert load_tasks(forge.folder / "tasks.json") == tasks
+    assert list(read_tasks(forge.folder / "tasks.json")) == tasks
     assert {task["function"] for task in tasks} == {"sums.py::clip", "sums.py::spin"}
     for task in tasks:
         assert 1 <= len(task["FAIL_TO_PASS"]) <= 10

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from swelab.scores.report import svg_charts
+from swelab.files import svg_charts
 
 
 @pytest.mark.parametrize("values", [{4: 1}, {0: 3, 1: 2}, {3: 1, 100_000: 1}, dict.fromkeys(range(900), 1)])

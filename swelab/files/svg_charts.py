@@ -1,12 +1,12 @@
 """Small figures as inline SVG: positions in per cent and text in pixels, so that they fit any width.
 
-Colours come from the page's style sheet by class (`series-0` ..., `status-resolved` ...), and every
-series also has a shape, a dash or a pattern of its own. Nothing here carries a style attribute,
+Colours come by class (`series-0` ..., `status-resolved` ...) from the style sheet of the page or figure, and
+every series also has a shape, a dash or a pattern of its own. Nothing here carries a style attribute,
 which the page's content security policy would refuse.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 SERIES = 6
@@ -14,6 +14,11 @@ SERIES = 6
 TICKS = 5
 POINTS = 300
 """Points a curve is drawn with; longer ones are averaged in equal bins."""
+CURVE_HEIGHT = 190
+
+Points = Sequence[tuple[float, float]]
+Bin = tuple[float, float, float, float]
+"""Step, mean, least and most of neighbouring points."""
 
 
 def svg(body: str, title: str, height: int, css: str = "plot") -> str:
@@ -155,40 +160,60 @@ def binned(values: Mapping[int, int], bins: int, mark: int | None = None) -> tup
     return edges, heights
 
 
-def curve(points: Sequence[tuple[float, float]], title: str, axes: tuple[str, str], series: int = 1) -> str:
-    """A curve over steps: means of equal bins, with the range inside each bin behind them.
+def curve(points: Points, title: str, axes: tuple[str, str], series: int = 1) -> str:
+    """One curve, drawn as `curves` draws several."""
+    return curves({"": points}, title, axes, series)
+
+
+def curves(
+    lines: Mapping[str, Points], title: str, axes: tuple[str, str], series: int = 0, linear: bool = False
+) -> str:
+    """Curves over one axis, by name: means of equal bins, with the range inside each bin behind them.
 
     axes: the names of the horizontal and the vertical axis. The vertical one is logarithmic, and says so,
-    when the values span more than a factor of 30. Points that are not finite are left out; the caller
-    says so.
+    when the values span more than a factor of 30, unless `linear`. series: of the first curve; the others
+    follow.
+    Points that are not finite are left out; the caller says so. "" where there is no other point.
     """
-    rows = thinned([(step, value) for step, value in points if math.isfinite(value)])
+    thin = [
+        thinned([(step, value) for step, value in line if math.isfinite(value)]) for line in lines.values()
+    ]
+    rows = [row for line in thin for row in line]
+    if not rows:
+        return ""
     top, bottom = max(row[3] for row in rows), min(row[2] for row in rows)
-    logarithmic = bottom > 0 and top / bottom > 30
+    logarithmic = not linear and bottom > 0 and top / bottom > 30
     names = (axes[0], f"{axes[1]}, log scale" if logarithmic else axes[1])
     ticks = decades(bottom, top) if logarithmic else nice_ticks(0, top)
     low, high = min(ticks[0], bottom), max(ticks[-1], top)
     high = high if high > low else low + 1
     scale = math.log if logarithmic else float
-    first, last = rows[0][0], max(rows[-1][0], rows[0][0] + 1)
+    first = min(row[0] for row in rows)
+    last = max(first + 1, *(row[0] for row in rows))
 
     def at(step: float, value: float) -> str:
         across = 1000 * (step - first) / (last - first)
         up = (scale(value) - scale(low)) / (scale(high) - scale(low))
         return f"{across:.1f} {1000 * (1 - up):.1f}"
 
-    band = [at(step, most) for step, _, _, most in rows] + [
-        at(step, least) for step, _, least, _ in rows[::-1]
-    ]
+    inner = "".join(
+        _curve(line, at, name, number) for number, (name, line) in enumerate(zip(lines, thin), series) if line
+    )
+    scales = y_axis(ticks, low, high, logarithmic) + x_axis(nice_ticks(first, last), first, last)
+    return svg(scales + inner + axis_names(names), title, CURVE_HEIGHT)
+
+
+def _curve(rows: Sequence[Bin], at: Callable[[float, float], str], name: str, series: int) -> str:
+    band = [at(step, most) for step, _, _, most in rows]
+    band += [at(step, least) for step, _, least, _ in rows[::-1]]
     mean = " ".join(at(step, value) for step, value, _, _ in rows)
-    inner = (
+    named = f"><title>{escape(name)}</title></polyline>" if name else "/>"
+    return (
         f'<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" width="100%" height="100%" '
         f'overflow="visible" class="series-{series % SERIES}">'
         f'<polygon class="band" points="{" ".join(band)}"/>'
-        f'<polyline class="curve" vector-effect="non-scaling-stroke" points="{mean}"/></svg>'
+        f'<polyline class="curve" vector-effect="non-scaling-stroke" points="{mean}"{named}</svg>'
     )
-    scales = y_axis(ticks, low, high, logarithmic) + x_axis(nice_ticks(first, last), first, last)
-    return svg(scales + inner + axis_names(names), title, 190)
 
 
 def axis_names(names: tuple[str, str]) -> str:
@@ -200,7 +225,7 @@ def axis_names(names: tuple[str, str]) -> str:
     )
 
 
-def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float, float, float]]:
+def thinned(points: Points) -> list[Bin]:
     """At most POINTS rows of step, mean, least, most."""
     size = max(1, math.ceil(len(points) / POINTS))
     rows = []
