@@ -82,8 +82,8 @@ TASKS = [  # the subset's rows as a file, its name, what the line says
     (json.dumps(ROW | {"n": float("inf")}), "rows.jsonl", ["line 1", "the constant Infinity"]),
     ("", "rows.json", ["an empty file", "a JSON list"]),
     ("", "rows.jsonl", ["no row meets the criteria"]),
-    (gzip.compress(rows().encode()), "rows.json", ["gzip-compressed", "unpack it first"]),
-    (gzip.compress(rows().encode()), "rows.jsonl", ["gzip-compressed", "unpack it first"]),
+    (gzip.compress(rows().encode(), mtime=0), "rows.json", ["gzip-compressed", "unpack it first"]),
+    (gzip.compress(rows().encode(), mtime=0), "rows.jsonl", ["gzip-compressed", "unpack it first"]),
     (b"PAR1 cut short", "rows.parquet", ["a Parquet file"]),
     (rows(eval_type="zzz"), "rows.json", ["row 0 (own__calc-1)", "eval_type", "'zzz' is not one of"]),
     (rows(FAIL_TO_PASS="[1"), "rows.json", ["FAIL_TO_PASS is no JSON list"]),
@@ -106,7 +106,7 @@ PREDICTIONS = [  # a file of predictions, what the line says
     (json.dumps([PREDICTION, PREDICTION]), ["own__calc-1 is predicted twice"]),
     (json.dumps({"other": PREDICTION}), ["key other holds the prediction of own__calc-1"]),
     (predictions(score=float("nan")), ["NaN"]),
-    (gzip.compress(predictions().encode()), ["gzip-compressed"]),
+    (gzip.compress(predictions().encode(), mtime=0), ["gzip-compressed"]),
 ]
 
 
