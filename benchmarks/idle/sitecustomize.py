@@ -183,6 +183,6 @@ def report(log, start):
 
 if os.environ.get("SWELAB_IDLE_LOG"):
     sys.meta_path.insert(0, Finder)
-    for module in ("training", "base_model", "base_corpus", "run_log"):
+    for module in ("train.training", "train.run_log", "demo_model.base_model", "demo_model.base_corpus"):
         sys.modules[f"swelab.sft.{module}"] = Training
     atexit.register(report, os.environ["SWELAB_IDLE_LOG"], time.time())
