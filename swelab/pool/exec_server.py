@@ -46,6 +46,9 @@ def node_app(host: Host, token: str) -> Guard:
     posts: dict[str, Callable[[Request], Awaitable[Response]]] = {
         "/container/create": node.create,
         "/container/exec": node.exec,
+        "/container/session_start": node.session_start,
+        "/container/session_say": node.session_say,
+        "/container/session_end": node.session_end,
         "/container/put": node.put,
         "/container/fill": node.fill,
         "/container/get": node.get,
@@ -163,6 +166,36 @@ class _Node:
         if BYTES in request.headers.get("accept", ""):
             return bytes_answer(result.output, told)
         return json_answer(output=_text(result.output), **told)
+
+    async def session_start(self, request: Request) -> Response:
+        asked = await read_json(request, _ACTS["session_start"])
+        limits = request_schemas.limits_of(asked, self.host.find(asked["container_id"]).limits)
+        name = await self.host.use(
+            asked,
+            fingerprint(asked),
+            lambda held: self.host.open_session(held, asked["command"], asked.get("env", {}), limits),
+            limits.wall_seconds,
+        )
+        return json_answer(session=name)
+
+    async def session_say(self, request: Request) -> Response:
+        asked = await read_json(request, _ACTS["session_say"])
+        told: Record = {name: asked[name] for name in ("timeout", "quiet") if name in asked}
+        told["until"] = asked.get("until", "").encode("utf-8", "surrogateescape")
+        answer = await self.host.use(
+            asked,
+            fingerprint(asked),
+            lambda held: self.host.say(held, asked["session"], asked.get("line"), told),
+            asked["timeout"],
+        )
+        return bytes_answer(answer.output, {k: v for k, v in vars(answer).items() if k != "output"})
+
+    async def session_end(self, request: Request) -> Response:
+        asked = await read_json(request, _ACTS["session_end"])
+        found = await self.host.use(
+            asked, fingerprint(asked), lambda held: self.host.end_session(held, asked["session"])
+        )
+        return json_answer(found=found)
 
     async def put(self, request: Request) -> Response:
         asked = described(request, _ACTS["put"])

@@ -14,10 +14,12 @@ from swelab.pool.idempotency import Once
 from swelab.pool.image_allowlist import AllowedImages
 from swelab.records import Record
 from swelab.sandbox.docker_backend import DockerBackend, DockerSandbox
-from swelab.sandbox.protocol import ExecResult, Image, Limits, SandboxLost
+from swelab.sandbox.live_session import LiveSession
+from swelab.sandbox.protocol import Answer, ExecResult, Image, Limits, SandboxLost
 from swelab.sandbox.remote_protocol import NoPlace, Refused
 
 _COMMANDS = 8  # at once in one sandbox
+_SESSIONS = 8  # likewise
 _TICK_SECONDS = 0.25
 _PING_SECONDS = 3.0
 _AGAIN_SECONDS = 5.0
@@ -68,6 +70,7 @@ class Held:
     created: float = field(default_factory=time.time)
     running: int = 0
     closing: bool = False
+    sessions: dict[str, LiveSession] = field(default_factory=dict)
     once: Once = field(default_factory=lambda: Once(_answer_bytes))
 
 
@@ -77,7 +80,7 @@ def _noted(ended: asyncio.Future[Any]) -> None:
 
 
 def _answer_bytes(answer: Any) -> int:
-    return len(answer.output) if isinstance(answer, ExecResult) else 0
+    return len(answer.output) if isinstance(answer, ExecResult | Answer) else 0
 
 
 class Host:
@@ -251,14 +254,42 @@ class Host:
         return await held.once.run(asked.get("request_id"), fingerprint, counted)
 
     async def exec(self, held: Held, command: str, env: dict[str, str], limits: Limits) -> ExecResult:
-        """See protocol.Sandbox.exec. More memory than it has needs room here. Raises Refused."""
+        """See protocol.Sandbox.exec. Raises Refused."""
+        self._make_room(held, limits)
+        return await self.thread(lambda: held.box.exec(command, env=env, limits=limits))
+
+    def _make_room(self, held: Held, limits: Limits) -> None:
+        """More memory than the sandbox has needs room here. Raises Refused."""
         self.limits.check(limits)
         more = limits.memory_bytes - held.memory
         if more > 0:
             if self.memory() + more > self.limits.memory_bytes:
                 raise Refused(f"this host has no {limits.memory_bytes} bytes of memory left to give")
             held.memory = limits.memory_bytes
-        return await self.thread(lambda: held.box.exec(command, env=env, limits=limits))
+
+    async def open_session(self, held: Held, command: str, env: dict[str, str], limits: Limits) -> str:
+        """See protocol.Sandbox.session; the session's name. Raises Refused."""
+        self._make_room(held, limits)
+        if len(held.sessions) >= _SESSIONS:
+            raise Refused(f"{_SESSIONS} sessions at once in one sandbox are the most")
+        session = await self.thread(lambda: held.box.session(command, env=env, limits=limits))
+        name = secrets.token_hex(8)
+        held.sessions[name] = session
+        return name
+
+    async def say(self, held: Held, name: str, line: str | None, told: Record) -> Answer:
+        """See protocol.Session.say. Raises Refused (no such session)."""
+        if name not in held.sessions:
+            raise Refused(f"this sandbox has no session {name}: it was ended")
+        session = held.sessions[name]
+        return await self.thread(lambda: session.say(line, **told))
+
+    async def end_session(self, held: Held, name: str) -> bool:
+        """Kill what runs in a session; False if there is none."""
+        session = held.sessions.pop(name, None)
+        if session is not None:
+            await self.thread(session.close)
+        return session is not None
 
     async def fill(self, held: Held, archive: IO[bytes]) -> None:
         """Unpack a tar file to /testbed. Raises SandboxLost, OSError."""

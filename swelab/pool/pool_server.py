@@ -207,6 +207,8 @@ class _Server:
 def _seconds(verb: str, lease: Lease, asked: Record) -> float:
     if verb == "exec":
         return float(request_schemas.limits_of(asked, lease.limits).wall_seconds)
+    if verb == "session_say":
+        return float(asked["timeout"])
     return float(asked.get("timeout", 3600)) + 120 if verb == "evaluate" else _FILE_SECONDS
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from swelab.records import Record
+from swelab.sandbox.live_session import LINE_BYTES, PROMPT_BYTES
 from swelab.sandbox.protocol import Limits
 
 _NAME = {"type": "string", "pattern": r"^([A-Za-z0-9][A-Za-z0-9_.:@/+=-]*)?\Z", "maxLength": 300}
@@ -93,6 +94,17 @@ def acts(which: str) -> dict[str, Record]:
             cwd=_FOLDER,
             timeout=_SECONDS,
         ),
+        "session_start": act(which, "command", command={"type": "string"}, env=_ENV, limits=_LIMITS),
+        "session_say": act(
+            which,
+            "session timeout",
+            session=_ID,
+            line={"type": "string", "maxLength": LINE_BYTES},  # none: wait
+            until={"type": "string", "maxLength": PROMPT_BYTES},
+            timeout=_SECONDS,
+            quiet=_SECONDS,
+        ),
+        "session_end": act(which, "session", session=_ID),
         "destroy": act(which),
     }
 

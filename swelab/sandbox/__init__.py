@@ -6,6 +6,7 @@ from pathlib import Path
 from swelab.sandbox.bubblewrap import BubblewrapBackend
 from swelab.sandbox.protocol import (
     WORKDIR,
+    Answer,
     Backend,
     BackendMissing,
     CpuExceeded,
@@ -21,12 +22,14 @@ from swelab.sandbox.protocol import (
     SandboxError,
     SandboxFull,
     SandboxLost,
+    Session,
     Timeout,
 )
 
 __all__ = [
     "BACKENDS",
     "WORKDIR",
+    "Answer",
     "Backend",
     "BackendMissing",
     "CpuExceeded",
@@ -42,6 +45,7 @@ __all__ = [
     "SandboxError",
     "SandboxFull",
     "SandboxLost",
+    "Session",
     "Timeout",
     "open_backend",
     "toolbox_path",

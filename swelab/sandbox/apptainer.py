@@ -66,8 +66,8 @@ class ApptainerLaunch(Launch):
         self, bwrap: Sequence[str], arguments: list[str], program: bytes, command: Sequence[bytes]
     ) -> None:
         with ExitStack() as ours, ExitStack() as theirs:
-            self._gate, inner = socket.socketpair()
-            ours.callback(self._gate.close)
+            self.gate, inner = socket.socketpair()
+            ours.callback(self.gate.close)
             theirs.callback(inner.close)
             self.output, output_end = output_pipe(ours, theirs)
             self._process = subprocess.Popen(

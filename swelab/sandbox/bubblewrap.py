@@ -14,8 +14,9 @@ from pathlib import Path
 
 from swelab.sandbox import image_root, rootfs, safe_files
 from swelab.sandbox.bounded_output import BoundedOutput
-from swelab.sandbox.bwrap_process import Launch, gate_command, refused
+from swelab.sandbox.bwrap_process import Launch, gate_command, isolation, refusal, refused
 from swelab.sandbox.lifeline import Lifeline
+from swelab.sandbox.live_session import LiveSession
 from swelab.sandbox.protocol import (
     DEFAULT_LIMITS,
     TIMEOUT_CODE,
@@ -34,15 +35,6 @@ from swelab.sandbox.scratch import ScratchFolder, UserId, copy_tree, is_full, pr
 from swelab.sandbox.seccomp import filter_program
 
 _CPU_CODE, _FILE_CODE, _KILL_CODE = 128 + 24, 128 + 25, 128 + 9  # SIGXCPU, SIGXFSZ, SIGKILL
-_ISOLATION = (
-    *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
-    *("--hostname", "sandbox", "--new-session", "--die-with-parent", "--clearenv"),
-)
-_AS_ROOT = (
-    *("--cap-drop", "ALL", "--cap-add", "CAP_SETUID"),
-    *("--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"),
-)
-_AS_USER = ("--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000")
 _PROBE = (
     f"{rootfs.TOOLBOX}/bin/python -c "
     '\'import importlib.util as u; exit(u.find_spec("pytest") is None and "it has no pytest")\''
@@ -100,7 +92,7 @@ class BubblewrapSandbox(Closing):
                 os.chown(folder / name, *self._owner)
         copy_tree(tree, folder / "testbed", self._owner if self._user else None)
         self._meter = DiskMeter(folder)
-        arguments = [*_ISOLATION, *(_AS_ROOT if self._user else _AS_USER)]
+        arguments = isolation(as_root=self._user is not None)
         for name, value in rootfs.ENVIRONMENT.items():
             arguments += ["--setenv", name, value]
         shm = self._limits.shm_bytes
@@ -118,14 +110,30 @@ class BubblewrapSandbox(Closing):
         limits = limits or self._limits
         if (result := refused(command, env or {})) is not None:
             return result
+        return self._run(gate_command(command, self._variables(env), limits), limits)
+
+    def session(
+        self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
+    ) -> LiveSession:
+        """Start `bash -c command` and speak to it; see the protocol."""
+        limits = limits or self._limits
+        if reason := refusal(command, env or {}):
+            raise ValueError(reason)
+        inner = gate_command(command, self._variables(env), limits, live=True)
+        return LiveSession(lambda session: self._run(inner, limits, session), limits.output_bytes)
+
+    def _variables(self, env: Mapping[str, str] | None) -> dict[str, str]:
+        return {**self._environment, **(env or {})}
+
+    def _run(self, inner: list[bytes], limits: Limits, session: LiveSession | None = None) -> ExecResult:
         with self._state:
             if self._closed:
                 raise SandboxLost("the sandbox is closed")
             self._running += 1
         try:
-            launch = self._launch(gate_command(command, {**self._environment, **(env or {})}, limits))
+            launch = self._launch(inner)
             try:
-                return self._supervise(launch, limits)
+                return self._supervise(launch, limits, session)
             finally:
                 try:
                     launch.end()
@@ -148,11 +156,17 @@ class BubblewrapSandbox(Closing):
         argv += ["--clear-groups", "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]
         return [os.fsencode(argument) for argument in argv]
 
-    def _supervise(self, launch: Launch, limits: Limits) -> ExecResult:
-        kept = BoundedOutput(limits.output_bytes)
+    def _supervise(self, launch: Launch, limits: Limits, session: LiveSession | None) -> ExecResult:
+        kept = session.heard if session else BoundedOutput(limits.output_bytes)
         started = time.monotonic()
         launch.go()
-        limit = self._follow(launch, limits, kept, started + limits.wall_seconds)
+        if session:
+            session.open(launch.gate, launch.kill)
+        try:
+            limit = self._follow(launch, limits, kept, started + limits.wall_seconds)
+        finally:
+            if session:
+                session.shut()
         code = launch.end()
         seconds = time.monotonic() - started
         self._check_room(limits)

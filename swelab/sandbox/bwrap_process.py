@@ -18,6 +18,15 @@ from contextlib import ExitStack, suppress
 from swelab.sandbox.protocol import WORKDIR, ExecResult, Limits, SandboxLost
 from swelab.sandbox.resource_limits import process_tree
 
+_ISOLATION = (
+    *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--hostname", "sandbox", "--new-session", "--die-with-parent", "--clearenv"),
+)
+_AS_ROOT = (
+    *("--cap-drop", "ALL", "--cap-add", "CAP_SETUID"),
+    *("--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"),
+)
+_AS_USER = ("--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000")
 _START_SECONDS = 30.0
 _END_SECONDS = 10.0
 # stdin is the gate (hence --norc: bash reads ~/.bashrc when its stdin is a socket). "$@" are variables for
@@ -25,18 +34,29 @@ _END_SECONDS = 10.0
 _READY = "printf r >&0; IFS= read -rN1 _ || exit 125; "
 _BECOME = (
     "{{ {limits}; echo 500 >/proc/self/oom_score_adj; }} 2>/dev/null; umask 022; cd {workdir}; unset OLDPWD; "
-    '{ready}c=$1; shift; (($#)) && export -- "$@"; exec -a bash /bin/bash -c "$c" </dev/null'
+    '{ready}c=$1; shift; (($#)) && export -- "$@"; exec -a bash /bin/bash {become}'
 )
+_DEAF, _SPOKEN_TO = '-c "$c" </dev/null', '--norc -c "$c"'
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_ARGUMENT = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux
 # U+DC80 to U+DCFF stay: Python's way to carry bytes that are no UTF-8.
 _HALF_PAIR = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 
-def gate_command(command: str, extra: Mapping[str, str], limits: Limits) -> list[bytes]:
-    """argv for inside the sandbox: sets resource limits, waits at the gate, becomes `bash -c command`."""
+def isolation(*, as_root: bool) -> list[str]:
+    """bwrap's options that part the inside from the machine; root becomes another user there by setpriv."""
+    return [*_ISOLATION, *(_AS_ROOT if as_root else _AS_USER)]
+
+
+def gate_command(
+    command: str, extra: Mapping[str, str], limits: Limits, *, live: bool = False
+) -> list[bytes]:
+    """argv for inside the sandbox: sets resource limits, waits at the gate, becomes `bash -c command`.
+
+    `live`: what is sent through the gate afterwards is the command's stdin.
+    """
     settings = f"{process_limits(limits)}; ulimit -u {limits.processes}"
-    return [b"/bin/bash", b"--norc", b"-c", *become_words(command, extra, settings, _READY)]
+    return [b"/bin/bash", b"--norc", b"-c", *become_words(command, extra, settings, _READY, live=live)]
 
 
 def process_limits(limits: Limits) -> str:
@@ -49,9 +69,15 @@ def process_limits(limits: Limits) -> str:
     )
 
 
-def become_words(command: str, extra: Mapping[str, str], settings: str, ready: str = "") -> list[bytes]:
-    """What follows `bash -c` for a shell that makes `settings` and becomes `bash -c command`."""
-    script = _BECOME.format(limits=settings, workdir=WORKDIR, ready=ready)
+def become_words(
+    command: str, extra: Mapping[str, str], settings: str, ready: str = "", *, live: bool = False
+) -> list[bytes]:
+    """What follows `bash -c` for a shell that makes `settings` and becomes `bash -c command`.
+
+    The command reads nothing; with `live`, it reads what that shell would.
+    """
+    become = _SPOKEN_TO if live else _DEAF
+    script = _BECOME.format(limits=settings, workdir=WORKDIR, ready=ready, become=become)
     variables = [as_bytes(f"{name}={value}") for name, value in extra.items()]
     return [script.encode(), b"bash", as_bytes(command), *variables]
 
@@ -87,6 +113,7 @@ class Launch:
     def __init__(
         self, bwrap: Sequence[str], arguments: list[str], program: bytes, command: Sequence[bytes]
     ) -> None:
+        self.gate: socket.socket  # the other end of the command's stdin, once it runs
         self.init = -1  # pidfd of the namespace's init: its end is the end of all
         self.init_pid = 0
         self._codes: list[int] = []
@@ -98,7 +125,7 @@ class Launch:
             self.bwrap = self._watched(self._process.pid)
             self._wait_ready()
         except BaseException as error:
-            self._gate.close()
+            self.gate.close()
             self._process.kill()
             self._process.wait()
             self.close()
@@ -110,8 +137,8 @@ class Launch:
         self, bwrap: Sequence[str], arguments: list[str], program: bytes, command: Sequence[bytes]
     ) -> None:
         with ExitStack() as ours, ExitStack() as theirs:
-            self._gate, inner = socket.socketpair()
-            ours.callback(self._gate.close)
+            self.gate, inner = socket.socketpair()
+            ours.callback(self.gate.close)
             theirs.callback(inner.close)
             self.output, output_end = output_pipe(ours, theirs)
             self._status, status_end = _pipe(ours, theirs)
@@ -133,10 +160,10 @@ class Launch:
 
     def _wait_ready(self) -> None:
         poll = select.poll()  # unlike select(), takes descriptors above 1023
-        poll.register(self._gate, select.POLLIN)
+        poll.register(self.gate, select.POLLIN)
         poll.register(self.bwrap, select.POLLIN)
         events = dict(poll.poll(_START_SECONDS * 1000))
-        ready = self._gate.fileno() in events and self._gate.recv(1) == b"r"
+        ready = self.gate.fileno() in events and self.gate.recv(1) == b"r"
         if not ready:
             self._process.kill()
             _wait_readable(self.bwrap)
@@ -156,7 +183,7 @@ class Launch:
     def go(self) -> None:
         """Open the gate: the command starts. Raises SandboxLost when nobody waits there any more."""
         try:
-            self._gate.send(b"g")
+            self.gate.send(b"g")
         except OSError as error:
             raise SandboxLost(f"the sandbox ended before its command began: {error.strerror}") from error
 

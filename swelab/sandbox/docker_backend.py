@@ -18,12 +18,13 @@ from typing import Literal
 
 from swelab.sandbox import docker_files, reap, sandbox_image
 from swelab.sandbox.bounded_output import BoundedOutput
-from swelab.sandbox.bwrap_process import become_words, process_limits, refused
+from swelab.sandbox.bwrap_process import become_words, process_limits, refusal, refused
 from swelab.sandbox.docker_container import Lane, pieces
 from swelab.sandbox.docker_engine import Engine
 from swelab.sandbox.docker_images import EngineImages, Prepared
 from swelab.sandbox.docker_protocol import Answer
 from swelab.sandbox.image_root import DEFAULT_PATH
+from swelab.sandbox.live_session import LiveSession
 from swelab.sandbox.protocol import (
     DEFAULT_LIMITS,
     TIMEOUT_CODE,
@@ -103,14 +104,26 @@ class DockerSandbox(Closing):
         kept = BoundedOutput(limits.output_bytes)
         with self._lane() as lane:
             started = time.monotonic()
-            answer = lane.ask(words, limits, kept)
-            seconds = time.monotonic() - started
-        code, limit = answer.code, answer.limit
-        if limit:
-            code = _CODES[limit]
-        else:
-            limit = {_CPU_CODE: "cpu", _FILE_CODE: "file"}.get(code, "output" if kept.dropped else "")
-        return ExecResult(kept.value(), code, limit == "wall", kept.dropped, limit, seconds)
+            return _result(lane.ask(words, limits, kept), kept, started)
+
+    def session(
+        self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
+    ) -> LiveSession:
+        """Start `bash -c command` in a container of its own, and speak to it; see the protocol."""
+        limits = limits or self._limits
+        if reason := refusal(command, env or {}):
+            raise ValueError(reason)
+        variables = {**self._environment, **(env or {})}
+        words = become_words(command, variables, process_limits(limits), live=True)
+        return LiveSession(lambda session: self._live(words, limits, session), limits.output_bytes)
+
+    def _live(self, words: list[bytes], limits: Limits, session: LiveSession) -> ExecResult:
+        with self._lane(alone=True) as lane:
+            started = time.monotonic()
+            try:
+                return _result(lane.live(words, limits, session), session.heard, started)
+            finally:
+                session.shut()
 
     def put(self, path: str, data: bytes) -> None:
         """Write a file; see `protocol.Sandbox.put`."""
@@ -135,13 +148,16 @@ class DockerSandbox(Closing):
         return answer, output.value()
 
     @contextmanager
-    def _lane(self) -> Iterator[Lane]:
-        """A container that is free, made if need be. Raises SandboxLost."""
+    def _lane(self, alone: bool = False) -> Iterator[Lane]:
+        """A container that is free, made if need be. Raises SandboxLost.
+
+        `alone`: a new one, removed at the end.
+        """
         with self._state:
             if self._closed:
                 raise SandboxLost("the sandbox is closed")
             self._running += 1
-            lane = self._free.pop() if self._free else None
+            lane = self._free.pop() if self._free and not alone else None
         try:
             if lane is None:
                 lane = self._new_lane(self._lanes[0].volumes())
@@ -155,8 +171,12 @@ class DockerSandbox(Closing):
                 raise SandboxLost("the sandbox was closed while a command ran") from None
             raise
         finally:
+            if alone and lane is not None:
+                self._backend.discard(lane)
             with self._state:
-                if lane is not None:
+                if alone and lane is not None:
+                    self._lanes.remove(lane)
+                elif lane is not None:
                     self._free.append(lane)
                 self._running -= 1
                 self._state.notify_all()
@@ -175,6 +195,16 @@ class DockerSandbox(Closing):
             for lane in reversed(self._lanes):
                 self._backend.discard(lane)
             self._lanes.clear()
+
+
+def _result(answer: Answer, kept: BoundedOutput, started: float) -> ExecResult:
+    code, limit = answer.code, answer.limit
+    if limit:
+        code = _CODES[limit]
+    else:
+        limit = {_CPU_CODE: "cpu", _FILE_CODE: "file"}.get(code, "output" if kept.dropped else "")
+    seconds = time.monotonic() - started
+    return ExecResult(kept.value(), code, limit == "wall", kept.dropped, limit, seconds)
 
 
 def _check_filled(answer: Answer, output: bytes) -> None:

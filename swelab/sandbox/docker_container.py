@@ -2,7 +2,8 @@
 
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from swelab.sandbox.bounded_output import BoundedOutput
@@ -10,6 +11,7 @@ from swelab.sandbox.container_owner import labels
 from swelab.sandbox.docker_engine import Engine
 from swelab.sandbox.docker_images import NEUTRAL, UID, Prepared
 from swelab.sandbox.docker_protocol import Answer, Disconnected, Overdue, Talk
+from swelab.sandbox.live_session import LiveSession
 from swelab.sandbox.protocol import WORKDIR, EngineDown, Limits, SandboxLost
 from swelab.sandbox.rootfs import HOME
 
@@ -17,6 +19,7 @@ FOLDERS = (WORKDIR, "/tmp", HOME)
 _SCRIPT = Path(__file__).with_name("docker_init.sh").read_text()
 _LANE = "swelab.lane"
 _OWN_PROCESSES = 4  # of docker_init.sh, beside the command's
+_OF_A_SESSION = 2  # more of them, which pass on what is said
 _LATE_SECONDS = 15.0
 
 
@@ -63,10 +66,21 @@ class Lane:
         An answer that does not come in time ends the container: the limit is "wall" and the lane is dead.
         Raises SandboxLost, EngineDown.
         """
+        return self._answer(limits, lambda due: self._talk.ask(words, limits, kept, due, given))
+
+    def live(self, words: Sequence[bytes], limits: Limits, session: LiveSession) -> Answer:
+        """Run the inner shell with `words` for a session: the lane's last command. Raises as `ask`."""
+        most = replace(limits, processes=limits.processes + _OF_A_SESSION)
+
+        def opened() -> None:
+            session.open(self._wire.socket, self.hang_up)
+
+        return self._answer(most, lambda due: self._talk.live(words, limits, session.heard, due, opened))
+
+    def _answer(self, limits: Limits, ask: Callable[[float], Answer]) -> Answer:
         self._allow(limits)
         try:
-            due = time.monotonic() + limits.wall_seconds + _LATE_SECONDS
-            return self._talk.ask(words, limits, kept, due, given)
+            return ask(time.monotonic() + limits.wall_seconds + _LATE_SECONDS)
         except Overdue:
             self.engine.remove(self.id)
             return Answer(0, "wall")

@@ -3,7 +3,8 @@
 # the nonce, and when it writes it every other process of the container has ended.
 #
 # A request is "NONCE INPUT WALL CPU MEMORY DISK COUNT" (centiseconds, bytes), COUNT words for the inner shell, each
-# after a line with its length, and, if INPUT is 1, chunks for its stdin, each after its length, up to a 0.
+# after a line with its length, and, if INPUT is 1, chunks for its stdin, each after its length, up to a 0. If INPUT
+# is 2, all that follows is its stdin: it is the last request, and the end of the stream is the end of the command.
 #
 # It forks nothing while a command runs: the command may have taken every process the container is allowed.
 #
@@ -139,7 +140,9 @@ while read -r -u 3 nonce input wall most_cpu most_memory most_disk count; do
     clock
     ends=$((now + wall))
     {
-        if ((input)); then
+        if ((input == 2)); then
+            { cat <&3; echo "$nonce exit 129" >&"$told"; } | { (become); echo "$nonce exit $?" >&"$told"; }
+        elif ((input)); then
             chunks | become
         else
             (become)

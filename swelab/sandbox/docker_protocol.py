@@ -6,7 +6,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from swelab.sandbox.bounded_output import BoundedOutput
@@ -15,6 +15,8 @@ from swelab.sandbox.protocol import Limits
 
 _HEADER = struct.Struct(">BxxxI")  # stream (1 stdout, 2 stderr), bytes that follow
 _STDOUT = 1
+_LIVE = 2  # INPUT of docker_init.sh
+_MARK = "\x1e"  # of a nonce: hardly any output ends with it, so hardly any has to wait for what comes next
 _SAID_BYTES = 2000
 _READ_BYTES = 1 << 18
 
@@ -59,21 +61,41 @@ class Talk:
 
         `due` (time.monotonic) is when an answer must be there at the latest. Raises Disconnected, Overdue.
         """
-        nonce = secrets.token_hex(16)
+        nonce = self._request(words, limits, int(given is not None), due)
+        chunks = [] if given is None else given
+        sent = all(self._send(b"%d\n" % len(chunk) + chunk, nonce, due) for chunk in chunks if chunk)
+        if sent and given is not None:
+            self._send(b"0\n", nonce, due)
+        return self._answer(nonce, kept, due)
+
+    def live(
+        self,
+        words: Sequence[bytes],
+        limits: Limits,
+        kept: BoundedOutput,
+        due: float,
+        opened: Callable[[], None],
+    ) -> Answer:
+        """As `ask`; what is sent over the wire after `opened` is called is the shell's stdin.
+
+        It is the last request. Raises Disconnected, Overdue.
+        """
+        nonce = self._request(words, limits, _LIVE, due)
+        opened()
+        return self._answer(nonce, kept, due)
+
+    def _request(self, words: Sequence[bytes], limits: Limits, given: int, due: float) -> bytes:
+        """Send all but the input; the nonce that the answer ends with."""
+        nonce = _MARK + secrets.token_hex(16)
         figures = [
-            *(nonce, int(given is not None), round(limits.wall_seconds * 100), limits.cpu_seconds * 100),
+            *(nonce, given, round(limits.wall_seconds * 100), limits.cpu_seconds * 100),
             *(limits.memory_bytes, limits.disk_bytes, len(words)),
         ]
         parts = [" ".join(map(str, figures)).encode() + b"\n"]
         for word in words:
             parts += [b"%d\n" % len(word), word]
-        chunks = [] if given is None else given
-        sent = self._send(b"".join(parts), nonce.encode(), due) and all(
-            self._send(b"%d\n" % len(chunk) + chunk, nonce.encode(), due) for chunk in chunks if chunk
-        )
-        if sent and given is not None:
-            self._send(b"0\n", nonce.encode(), due)
-        return self._answer(nonce.encode(), kept, due)
+        self._send(b"".join(parts), nonce.encode(), due)
+        return nonce.encode()
 
     def _send(self, data: bytes, nonce: bytes, due: float) -> bool:
         """Whether all was taken: a command that meets a limit answers before the end of its input.
@@ -110,7 +132,8 @@ class Talk:
             held += self._read(due)
             at = held.find(nonce)
             if at < 0:
-                sure = max(0, len(held) - len(nonce))
+                mark = held.rfind(nonce[:1], max(0, len(held) - len(nonce)))
+                sure = mark if mark >= 0 and nonce.startswith(held[mark:]) else len(held)
                 kept.add(bytes(held[:sure]))
                 del held[:sure]
             elif held.endswith(b"\n"):

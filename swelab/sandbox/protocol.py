@@ -126,6 +126,59 @@ class ExecResult:
         return self
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What the process of a session wrote since it was last asked.
+
+    `end` says why this is all: "prompt" (it ends with the prompt that was waited for), "quiet" (nothing came
+    for a while), "timeout" (the process goes on), "exit" (the process has ended, and all it started).
+    """
+
+    output: (
+        bytes  # stdout and stderr as they came, the prompt too; at most `Limits.output_bytes`, as with exec
+    )
+    end: str
+    dropped_bytes: int
+    seconds: float
+    returncode: int | None = None  # with "exit": as `ExecResult.returncode`
+    limit: str = ""  # with "exit": the limit that ended it, as `ExecResult.limit`
+
+    @property
+    def text(self) -> str:
+        """The output as UTF-8; what is none becomes U+FFFD."""
+        return self.output.decode("utf-8", "replace")
+
+
+class Session(Protocol):
+    """A process in a sandbox that is spoken to line by line; a context manager that closes itself."""
+
+    def say(
+        self, line: str | None, *, until: bytes = b"", timeout: float = 10.0, quiet: float = 0.5
+    ) -> Answer:
+        """Write a line (None: nothing) to the process's stdin, and wait for the end of its answer.
+
+        The answer ends when the output ends with the prompt `until`, in bytes that came after the line was
+        written (with None: after the last answer). Without a prompt it ends when bytes came and then none for
+        `quiet` seconds. At the latest it ends after `timeout` seconds; the process then goes on, and what it
+        still writes opens the next answer: wait for its prompt with None before the next line.
+
+        After the process has ended, every answer has `end` "exit". A line has at most 1 MiB, and no more may
+        wait unread; a prompt has at most 256 bytes. Raises SandboxLost; SandboxError (the session is closed,
+        or the process does not read); ValueError.
+        """
+        ...
+
+    def close(self) -> None:
+        """Kill the process and all it started; returns when they are gone. May be called twice."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
 class Sandbox(Protocol):
     """One private machine; a context manager that closes itself."""
 
@@ -135,6 +188,16 @@ class Sandbox(Protocol):
         """Run `bash -c command` in /testbed; on return every process it started has ended.
 
         Raises SandboxLost. Calls from several threads on one sandbox are allowed; they share its files.
+        """
+        ...
+
+    def session(
+        self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
+    ) -> Session:
+        """Start `bash -c command` as `exec` does, and speak to it; returns when it runs.
+
+        It is bounded as `exec` is, its whole life by `wall_seconds`, and ends with the sandbox. Its stdin is
+        no terminal. Raises SandboxLost, ValueError (a command that bash cannot be given).
         """
         ...
 

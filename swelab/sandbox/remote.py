@@ -18,10 +18,12 @@ from typing import Any
 import httpx
 
 from swelab.records import InputError
-from swelab.sandbox.bwrap_process import refused
+from swelab.sandbox.bwrap_process import refusal, refused
 from swelab.sandbox.container_owner import this_process
+from swelab.sandbox.live_session import line_bytes
 from swelab.sandbox.protocol import (
     DEFAULT_LIMITS,
+    Answer,
     BackendMissing,
     Closing,
     EngineDown,
@@ -59,16 +61,27 @@ class RemoteSandbox(Closing):
         if (result := refused(command, env or {})) is not None:
             return result
         body = {"command": command, "env": dict(env or {}), "limits": vars(limits)}
-        answer = self._ask("/exec", body, seconds=limits.wall_seconds + _HOPS * LATE_SECONDS)
+        answer = self.ask("/exec", body, seconds=limits.wall_seconds + _HOPS * LATE_SECONDS)
         return ExecResult(output=answer.content, **json.loads(answer.headers[RESULT]))
+
+    def session(
+        self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
+    ) -> "RemoteSession":
+        """Start `bash -c command` and speak to it; see the protocol."""
+        limits = limits or self._limits
+        if reason := refusal(command, env or {}):
+            raise ValueError(reason)
+        body = {"command": command, "env": dict(env or {}), "limits": vars(limits)}
+        started = self.ask("/session_start", body, seconds=CREATE_SECONDS + _HOPS * LATE_SECONDS)
+        return RemoteSession(self, str(started.json()["session"]))
 
     def put(self, path: str, data: bytes) -> None:
         """Write a file; see `protocol.Sandbox.put`."""
-        self._ask("/put", {"path": path}, seconds=_FILE_SECONDS, data=lambda: data)
+        self.ask("/put", {"path": path}, seconds=_FILE_SECONDS, data=lambda: data)
 
     def get(self, path: str, max_bytes: int = 64 << 20) -> bytes:
         """Read a regular file; see `protocol.Sandbox.get`."""
-        return self._ask("/get", {"path": path, "max_bytes": max_bytes}, seconds=_FILE_SECONDS).content
+        return self.ask("/get", {"path": path, "max_bytes": max_bytes}, seconds=_FILE_SECONDS).content
 
     def fill(self, tree: Path) -> None:
         """Unpack a copy of a folder to /testbed. Raises SandboxLost, OSError."""
@@ -78,9 +91,10 @@ class RemoteSandbox(Closing):
             with archive(tree) as pieces:
                 yield from pieces
 
-        self._ask("/fill", {}, seconds=_FILE_SECONDS, data=chunks)
+        self.ask("/fill", {}, seconds=_FILE_SECONDS, data=chunks)
 
-    def _ask(self, path: str, body: dict[str, Any], **options: Any) -> httpx.Response:
+    def ask(self, path: str, body: dict[str, Any], **options: Any) -> httpx.Response:
+        """The pool's answer to a request about this sandbox. Raises SandboxLost, and what the pool tells."""
         if self.closed:
             raise SandboxLost("the sandbox is closed")
         named = {**body, "lease_id": self.lease_id, "request_id": secrets.token_hex(16)}
@@ -100,6 +114,33 @@ class RemoteSandbox(Closing):
             self._backend.line.ask("/close", {"lease_id": self.lease_id}, patience=self._patience / 2)
         except SandboxError as error:
             _log.warning("lease %s is left to expire: %s", self.lease_id, error)
+
+
+class RemoteSession(Closing):
+    """See `protocol.Session`."""
+
+    def __init__(self, sandbox: RemoteSandbox, name: str) -> None:
+        self._sandbox, self._name, self._closed = sandbox, name, False
+
+    def say(
+        self, line: str | None, *, until: bytes = b"", timeout: float = 10.0, quiet: float = 0.5
+    ) -> Answer:
+        """Write a line and wait for the end of its answer; see the protocol."""
+        line_bytes(line, until, timeout, quiet)
+        if self._closed:
+            raise SandboxError("the session is closed")
+        told = {"session": self._name, "until": until.decode("utf-8", "surrogateescape")}
+        told |= {} if line is None else {"line": line}
+        body = {**told, "timeout": timeout, "quiet": quiet}
+        answer = self._sandbox.ask("/session_say", body, seconds=timeout + _HOPS * LATE_SECONDS)
+        return Answer(output=answer.content, **json.loads(answer.headers[RESULT]))
+
+    def close(self) -> None:
+        """Kill the process and all it started; see the protocol."""
+        if self._closed or self._sandbox.closed:
+            return
+        self._closed = True
+        self._sandbox.ask("/session_end", {"session": self._name}, seconds=_HOPS * LATE_SECONDS)
 
 
 def _seconds(text: str) -> float:

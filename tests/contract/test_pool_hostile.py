@@ -26,6 +26,9 @@ REST = {
     "get": {"path": "a"},
     "diff": {},
     "evaluate": {"eval_script": "x"},
+    "session_start": {"command": "touch /tmp/accepted"},
+    "session_say": {"session": "x", "line": "touch /tmp/accepted", "timeout": 1},
+    "session_end": {"session": "x"},
 }
 
 

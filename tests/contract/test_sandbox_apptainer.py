@@ -125,3 +125,16 @@ def test_what_is_missing_is_said(apptainer, tree, image, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(Path(tmp_path / "empty")))
     with pytest.raises(BackendMissing, match="no program `apptainer`"):
         open_backend("apptainer")
+
+
+def test_a_session_is_spoken_to(apptainer, tree, image):
+    with apptainer.start(tree, image=image, limits=SHORT) as box:
+        with box.session("read -r x; echo got $x; cat a.txt; sleep 60") as session:
+            assert session.say("this", until=b"hello\n").output == b"got this\nhello\n"
+        sleep = token()
+        lost = box.session(f"trap '' TERM; setsid sleep {sleep} & sleep {sleep}")
+        assert until(lambda: processes_with(sleep))
+        lost.close()
+        assert processes_with(sleep) == []
+        ended = box.session("read x; exit 4")
+        assert (ended.say("go", until=b"never").returncode, ended.say("x").end) == (4, "exit")

@@ -1,0 +1,180 @@
+"""A process in a sandbox that is spoken to line by line: what all local backends share of it.
+
+A thread of its own runs the command as `exec` would, under the same limits; what the process writes is kept
+bounded until somebody asks for it.
+"""
+
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from swelab.sandbox.bounded_output import BoundedOutput
+from swelab.sandbox.bwrap_process import as_bytes
+from swelab.sandbox.protocol import Answer, Closing, ExecResult, SandboxError, SandboxLost
+
+LINE_BYTES = 1 << 20
+PROMPT_BYTES = 256
+LONGEST_SECONDS = 86400.0
+
+
+class Heard(BoundedOutput):
+    """What a process wrote and nobody has taken yet: head and tail of at most `limit` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self._limit = limit
+        self.changed = threading.Condition()
+        self.total = self.taken = 0  # bytes since the process began
+        self.last = b""
+        self.at = 0.0  # time.monotonic() of the last byte
+
+    def add(self, chunk: bytes) -> None:
+        """Take the next bytes of the stream."""
+        with self.changed:
+            super().add(chunk)
+            self.total += len(chunk)
+            self.last = (self.last + chunk)[-PROMPT_BYTES:]
+            self.at = time.monotonic()
+            self.changed.notify_all()
+
+    def take(self) -> tuple[bytes, int]:
+        """What was kept since the last time, and the number of bytes that were not."""
+        with self.changed:
+            found = self.value(), self.dropped
+            super().__init__(self._limit)
+            self.taken = self.total
+            return found
+
+
+class LiveSession(Closing):
+    """See `protocol.Session`.
+
+    `run` runs the command in a thread of ours until it ends. It adds what the process writes to `heard`,
+    calls `open` once the process can be spoken to, and `shut` before it gives back what `open` was given.
+    """
+
+    def __init__(self, run: Callable[["LiveSession"], ExecResult], output_bytes: int) -> None:
+        """Returns when the process runs. Raises what `run` raises before that."""
+        self.heard = Heard(output_bytes)
+        self._changed = self.heard.changed
+        self._speaking = threading.Lock()
+        self._wire: socket.socket | None = None
+        self._kill: Callable[[], None] | None = None
+        self._opened = self._over = self._closed = False
+        self._result: ExecResult | None = None
+        self._fault: BaseException | None = None
+        self._unsent = b""
+        self._thread = threading.Thread(target=self._work, args=(run,), name="session", daemon=True)
+        self._thread.start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._opened or self._over)
+        if self._fault and not self._opened:
+            raise self._fault
+
+    def _work(self, run: Callable[["LiveSession"], ExecResult]) -> None:
+        try:
+            self._result = run(self)
+        except BaseException as fault:
+            self._fault = fault
+        finally:
+            with self._changed:
+                self._over = True
+                self._changed.notify_all()
+
+    def open(self, wire: socket.socket, kill: Callable[[], None]) -> None:
+        """The process reads what is sent on `wire`; `kill` ends it soon, `run` then returns or raises."""
+        with self._changed:
+            self._wire, self._kill, self._opened = wire, kill, True
+            self._changed.notify_all()
+
+    def shut(self) -> None:
+        """What `open` was given is of no use from now on."""
+        with self._changed:
+            self._wire = self._kill = None
+
+    def say(
+        self, line: str | None, *, until: bytes = b"", timeout: float = 10.0, quiet: float = 0.5
+    ) -> Answer:
+        """See `protocol.Session.say`."""
+        data = line_bytes(line, until, timeout, quiet)
+        began = time.monotonic()
+        with self._speaking:
+            if self._closed:
+                raise SandboxError("the session is closed")
+            mark = self.heard.taken if line is None else self.heard.total
+            self._send(data, began + timeout)
+            end = self._await(until, quiet, mark, began + timeout)
+            if end == "exit" and self._fault:
+                raise self._fault
+            output, dropped = self.heard.take()
+        seconds = time.monotonic() - began
+        if end != "exit" or self._result is None:
+            return Answer(output, end, dropped, seconds)
+        limit = "" if self._result.limit == "output" else self._result.limit
+        return Answer(output, end, dropped, seconds, self._result.returncode, limit)
+
+    def _send(self, data: bytes, deadline: float) -> None:
+        if len(self._unsent) + len(data) > LINE_BYTES:
+            raise SandboxError(f"the process does not read: {len(self._unsent)} bytes for it still wait")
+        self._unsent += data
+        if (wire := self._wire) is not None and self._unsent:
+            self._unsent = _send(wire, self._unsent, deadline)
+
+    def _await(self, until: bytes, quiet: float, mark: int, deadline: float) -> str:
+        """`Answer.end` of the answer to what was said after `mark` bytes were heard; waits for it."""
+        heard = self.heard
+        with self._changed:
+            while not self._over:
+                now = time.monotonic()
+                fresh = heard.total - mark
+                if until and fresh >= len(until) and heard.last.endswith(until):
+                    return "prompt"
+                due = deadline
+                if not until and fresh:
+                    if now >= heard.at + quiet:
+                        return "quiet"
+                    due = min(deadline, heard.at + quiet)
+                if now >= deadline:
+                    return "timeout"
+                self._changed.wait(due - now)
+        return "exit"
+
+    def close(self) -> None:
+        """Kill the process and all it started; returns when they are gone. May be called twice."""
+        with self._changed:
+            self._closed = True
+            if self._kill:
+                self._kill()
+        self._thread.join()
+        if self._fault and not isinstance(self._fault, SandboxLost):
+            raise self._fault
+
+
+def line_bytes(line: str | None, until: bytes, timeout: float, quiet: float) -> bytes:
+    """What a line is sent as. Raises ValueError on what `protocol.Session.say` does not take."""
+    data = b"" if line is None else as_bytes(line) + b"\n"
+    if len(data) > LINE_BYTES:
+        raise ValueError(f"a line of {len(data)} bytes; expected at most {LINE_BYTES}")
+    if len(until) > PROMPT_BYTES:
+        raise ValueError(f"a prompt of {len(until)} bytes; expected at most {PROMPT_BYTES}")
+    for name, seconds in (("timeout", timeout), ("quiet", quiet)):
+        if not 0 < seconds <= LONGEST_SECONDS:
+            raise ValueError(f"{name} is {seconds} s; expected more than 0 and at most {LONGEST_SECONDS:g}")
+    return data
+
+
+def _send(wire: socket.socket, data: bytes, deadline: float) -> bytes:
+    """What could not be sent in time; nothing where nobody reads any more."""
+    rest, poll = memoryview(data), select.poll()
+    try:
+        poll.register(wire, select.POLLOUT)
+        while rest and poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            try:
+                rest = rest[wire.send(rest, socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                continue
+    except (OSError, ValueError):  # its end, or ours, is closed
+        return b""
+    return bytes(rest)
