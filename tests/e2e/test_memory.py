@@ -1,9 +1,9 @@
-"""Memory of every stage is that of one trajectory, not of all: the whole chain on 2 MB trajectories."""
+"""Memory of every stage is that of one trajectory, not of all: the whole chain on 1 MB trajectories."""
 
 from benchmarks.workflow import spend, stages
 from benchmarks.workflow_world import make_world
 
-TRAJECTORY = 2_000_000
+TRAJECTORY = 1_000_000
 FEW, MANY = 24, 72
 STAGES = set(
     "make_tasks pull_images validate_tasks check_disjoint rollout collect_predictions grade report_grades "
