@@ -109,27 +109,17 @@ def nothing_half_written(folder, step):
 
 
 @pytest.mark.parametrize("step", STAGES, ids=lambda step: step.name)
-def test_a_read_only_results_folder(whole, tmp_path, mounted, step):
-    folder = before(whole, step, tmp_path / "clone")
-    results = folder / "results"
-    mounted("--bind", results, at=results)
-    mounted("-o", "remount,bind,ro", at=results)
-    one_line(run_step(folder, step), "Read-only file system")
-    nothing_half_written(folder, step)
-    subprocess.run(["mount", "-o", "remount,bind,rw", results], check=True)
-    done = run_step(folder, step)
-    assert done.returncode == 0, done.stderr[-3000:]
-    same(folder, whole, step)
-
-
-@pytest.mark.parametrize("step", STAGES, ids=lambda step: step.name)
-def test_a_disk_that_fills_up(whole, tmp_path, mounted, step):
+def test_results_that_are_read_only_then_full_then_heal(whole, tmp_path, mounted, step):
     folder = before(whole, step, tmp_path / "clone")
     results, kept = folder / "results", tmp_path / "kept"
     results.rename(kept)
     results.mkdir()
     mounted("-t", "tmpfs", "-o", "size=256m", "none", at=results)
     shutil.copytree(kept, results, dirs_exist_ok=True)
+    subprocess.run(["mount", "-o", "remount,ro", results], check=True)
+    one_line(run_step(folder, step), "Read-only file system")
+    nothing_half_written(folder, step)
+    subprocess.run(["mount", "-o", "remount,rw", results], check=True)
     filler = results / "filler"
     with open(filler, "wb") as stream:  # to the last byte
         try:
