@@ -40,7 +40,7 @@ from swelab.jobs import child_process
 from swelab.models.serving.server import serve
 folder = Path(sys.argv[1])
 if sys.argv[2] == "group":
-    tether.has_namespaces = lambda: False
+    child_process.has_namespaces = lambda: False
 sizes = dict(context_length=512, max_total_tokens=4096, max_running_requests=8)
 with serve(folder / "toy", name="toy", log=folder / "server.log", **sizes) as endpoint:
     (folder / "up").write_text(endpoint.url)

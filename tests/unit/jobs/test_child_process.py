@@ -26,9 +26,9 @@ PARENT = """
 import os, sys, time
 from swelab.jobs import child_process
 if sys.argv[2] == "group":
-    tether.has_namespaces = lambda: False
+    child_process.has_namespaces = lambda: False
 log = open(sys.argv[1], "wb")
-server = tether.Tethered(lambda _: [sys.executable, *sys.argv[3:]], env=os.environ, log=log)
+server = child_process.Tethered(lambda _: [sys.executable, *sys.argv[3:]], env=os.environ, log=log)
 print(server.process.pid, flush=True)
 time.sleep(600)
 """
