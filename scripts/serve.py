@@ -7,7 +7,7 @@ from pathlib import Path
 from swelab.console.terminal import run_script
 from swelab.models.serving.complete_checkpoint import longest_context
 from swelab.models.serving.lora import named_adapters
-from swelab.models.serving.serve_by_hand import CONTEXT, serve_by_hand, sglang_options
+from swelab.models.serving.serve_by_hand import CONTEXT, further_options, serve_by_hand
 
 
 def options() -> argparse.Namespace:
@@ -36,7 +36,6 @@ def options() -> argparse.Namespace:
 def main() -> None:
     args = options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    several = ("--tp-size", str(args.tp)) if args.tp != 1 else ()
     serve_by_hand(
         args.weights,
         name=args.name or args.weights.resolve().name,
@@ -52,7 +51,7 @@ def main() -> None:
         token=args.token,
         key_env=args.api_key_env,
         log=args.log,
-        extra_args=[*several, *sglang_options(args.sglang_args)],
+        extra_args=further_options(args.sglang_args, gpus=args.tp),
     )
 
 

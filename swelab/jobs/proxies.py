@@ -1,6 +1,6 @@
 """Proxies of the environment are for what lies elsewhere: servers of our own are reached without them.
 
-Every client here (httpx, requests, urllib, LiteLLM, sglang's router) and every child reads `no_proxy`,
+Every client here (httpx, requests, urllib, LiteLLM, model servers' router) and every child reads `no_proxy`,
 so that variable is the one place to say it.
 """
 

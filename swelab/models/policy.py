@@ -13,6 +13,7 @@ from swelab.models.chat.open_hosted import open_service
 from swelab.models.chat.scripted import ScriptedModel
 from swelab.models.chat.served_models import ChatModel
 from swelab.models.chat.text_model import TextModel
+from swelab.models.serving.engine import DEFAULT_ENGINE, open_engine
 from swelab.models.serving.fleet import serve_fleet
 from swelab.models.serving.server import Endpoint
 from swelab.records import InputError, Record, digest, read_json, sha256_file
@@ -84,7 +85,7 @@ def _own_digest(policy: Record) -> str:
 def open_policy(policy: Record, name: str, scaffold: Record, log: Path, paid: PaidRun) -> Iterator[ModelFor]:
     """A function from a task to the model that acts in its rollout.
 
-    A checkpoint is served by sglang for as long as the block lasts, as its `job` says. What a hosted model is
+    A checkpoint is served for as long as the block lasts, as its `job` says. What a hosted model is
     paid is kept in `paid`. Raises InputError, ServingError, BudgetSpent.
     """
     if policy["kind"] == "scripted":
@@ -108,6 +109,7 @@ def open_endpoint(policy: Record, name: str, log: Path) -> Iterator[Endpoint]:
         key = os.environ.get(policy.get("api_key_env", ""), "")
         yield Endpoint(url=policy["endpoint"], api_key=key, model=name)
     else:
+        engine = policy.get("engine", DEFAULT_ENGINE)
         adapter, base = policy.get("adapter"), folder_of(policy.get("base", ""))[0]
         with serve_fleet(
             Path(weights_paths(policy)[0]),
@@ -115,6 +117,7 @@ def open_endpoint(policy: Record, name: str, log: Path) -> Iterator[Endpoint]:
             base=base or None,
             adapters={ADAPTER: adapter} if adapter else {},
             dtype=policy.get("dtype", "auto"),
+            engine=engine,
             job=policy["job"],
             context_length=policy["context_length"],
             max_total_tokens=policy["max_total_tokens"],
@@ -122,4 +125,5 @@ def open_endpoint(policy: Record, name: str, log: Path) -> Iterator[Endpoint]:
             startup_seconds=STARTUP_SECONDS,
             log=log,
         ) as served:
-            yield replace(served, model=f"{name}:{ADAPTER}") if adapter else served
+            lent = open_engine(engine).adapter_model(name, ADAPTER)
+            yield replace(served, model=lent) if adapter else served

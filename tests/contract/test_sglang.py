@@ -18,6 +18,7 @@ import pytest
 from swelab.configs import recipes
 from swelab.models import ContextLimit, ServingError
 from swelab.models.chat.served_models import ChatModel
+from swelab.models.serving.engine import open_engine
 from swelab.models.serving.fleet import serve_fleet
 from swelab.models.serving.server import Endpoint, free_port, serve
 from swelab.records import InputError
@@ -116,6 +117,15 @@ def check_against_transformers(endpoint, weights):
         message = ask(endpoint, content)
         assert message["content"] == tokenizer.decode(out, skip_special_tokens=True)
         assert message["extra"]["usage"]["prompt_tokens"] == ids.shape[1]
+
+
+def test_a_server_says_which_weights_it_serves(endpoint, folder):
+    engine, address = open_engine(endpoint.engine), endpoint.url.removesuffix("/v1")
+    served = engine.weights(address, endpoint.api_key)
+    assert served.version == "default" and (served.folder / "config.json").is_file()
+    assert (served.folder / "model.safetensors").samefile(folder / "bare" / "model.safetensors")
+    with pytest.raises(ServingError, match="does not say which weights it serves: .*401"):
+        engine.weights(address, "wrong")
 
 
 def test_answers_do_not_depend_on_what_runs_beside_them(endpoint):

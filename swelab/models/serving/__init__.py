@@ -1,1 +1,1 @@
-"""Servers of our own weights: sglang, its router, replicas on other nodes, completed checkpoints."""
+"""Servers of our own weights: the inference engine, its router, other nodes, completed checkpoints."""

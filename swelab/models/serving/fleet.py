@@ -19,8 +19,8 @@ from swelab.cluster import slurm
 from swelab.jobs.child_process import fault_line
 from swelab.jobs.proxies import bypass
 from swelab.models import ServingError
+from swelab.models.serving.engine import DEFAULT_ENGINE, Keeper, open_engine
 from swelab.models.serving.replica import serve_on
-from swelab.models.serving.router import Router
 from swelab.models.serving.server import Endpoint, new_key, serve
 from swelab.records import Fault, InputError, Record
 
@@ -108,7 +108,7 @@ def generates(endpoint: Endpoint) -> bool:
     """Whether a server brings forth tokens: one of its own if nobody asked for any."""
     headers = {"Authorization": f"Bearer {endpoint.api_key}"}
     try:
-        address = f"{endpoint.url.removesuffix('/v1')}/health_generate"
+        address = endpoint.url.removesuffix("/v1") + open_engine(endpoint.engine).generates
         return httpx.get(address, headers=headers, timeout=ANSWER_SECONDS).status_code == 200
     except httpx.HTTPError:
         return False
@@ -117,9 +117,9 @@ def generates(endpoint: Endpoint) -> bool:
 class Fleet:
     """Servers that are up or coming up again, and their router if they are several."""
 
-    def __init__(self, servers: list[Server], changed: threading.Condition):
-        self.servers, self.changed = servers, changed
-        self.router: Router | None = None
+    def __init__(self, servers: list[Server], changed: threading.Condition, engine: str = DEFAULT_ENGINE):
+        self.servers, self.changed, self.engine = servers, changed, open_engine(engine)
+        self.router: Keeper | None = None
         self._ended = threading.Event()
         self._keeper: threading.Thread | None = None
 
@@ -153,7 +153,7 @@ class Fleet:
         def keep() -> None:
             urls = [server.endpoint.url.removesuffix("/v1") for server in self.servers if server.endpoint]
             try:
-                self.router = Router(urls, key, log, DRAIN_SECONDS)
+                self.router = self.engine.router(urls, key, log, DRAIN_SECONDS)
                 ready.set()
                 while not self._ended.wait(0.5):
                     if not self.router.alive():
@@ -197,10 +197,11 @@ def starts(weights: Path, job: Record, log: Path, settings: Record) -> list[tupl
     bypass(*(node.address for node in nodes))
     if len(nodes) < job["nodes"]:
         raise InputError(f"job.nodes is {job['nodes']}, this SLURM job has {len(nodes)}")
+    engine = open_engine(settings.get("engine", DEFAULT_ENGINE))
     found: list[tuple[Start, Path]] = []
     for number in range(len(nodes) * job["servers"]):
         node, place = nodes[number // job["servers"]], number % job["servers"]
-        gpus = ("--tp-size", str(each), "--base-gpu-id", str(place * each)) if each else ()
+        gpus = engine.gpu_options(each, place * each) if each else ()
         mine: dict[str, Any] = {
             "drain_seconds": DRAIN_SECONDS,
             **settings,
@@ -221,7 +222,9 @@ def _start(weights: Path, node: slurm.Node, gpus: int, settings: Record) -> Star
 
 
 @contextmanager
-def serve_fleet(weights: Path, *, name: str, job: Record, log: Path, **settings: Any) -> Iterator[Endpoint]:
+def serve_fleet(
+    weights: Path, *, name: str, job: Record, log: Path, engine: str = DEFAULT_ENGINE, **settings: Any
+) -> Iterator[Endpoint]:
     """Serves a checkpoint as `job` says ({"nodes", "servers", "gpus"}) while the block runs.
 
     `settings` are those of `serve`; further servers log beside `log`. Raises InputError, ServingError
@@ -230,9 +233,9 @@ def serve_fleet(weights: Path, *, name: str, job: Record, log: Path, **settings:
     """
     key = settings.pop("api_key", None) or new_key()
     changed = threading.Condition()
-    openers = starts(weights, job, log, {**settings, "name": name, "api_key": key})
+    openers = starts(weights, job, log, {**settings, "name": name, "api_key": key, "engine": engine})
     servers = [Server(f"model server {n}", start, log, changed) for n, (start, log) in enumerate(openers)]
-    fleet = Fleet(servers, changed)
+    fleet = Fleet(servers, changed, engine)
     with ExitStack() as stack:
         stack.callback(fleet.end)
         for server in servers:
@@ -241,4 +244,4 @@ def serve_fleet(weights: Path, *, name: str, job: Record, log: Path, **settings:
         assert servers[0].endpoint
         several = len(servers) > 1
         url = fleet.route(key, log.with_name(f"{log.stem}.router{log.suffix}")) if several else ""
-        yield Endpoint(url or servers[0].endpoint.url, key, name, alive=fleet.alive)
+        yield Endpoint(url or servers[0].endpoint.url, key, name, alive=fleet.alive, engine=engine)

@@ -28,13 +28,8 @@ def check_name(name: str) -> None:
         raise InputError(what, expected="a name of your own (requests may give any name; docs/serving.md)")
 
 
-def adapter_flags(adapters: Mapping[str, str], on_cpu: bool) -> list[str]:
-    """sglang's options for LoRA adapters, folders by name. A request names one as `<model>:<adapter>`.
-
-    Raises InputError: a folder without an adapter, or one whose weights are cut off.
-    """
-    if not adapters:
-        return []
+def check_adapters(adapters: Mapping[str, str]) -> None:
+    """Raises InputError on a folder without an adapter, or one whose weights are cut off; folders by name."""
     for name, folder in adapters.items():
         if not NAME.fullmatch(name):
             raise InputError("not an adapter name", repr(name), "letters, digits and . _ - /")
@@ -43,9 +38,6 @@ def adapter_flags(adapters: Mapping[str, str], on_cpu: bool) -> list[str]:
         if not Path(folder, WEIGHTS).is_file():
             raise InputError("no such file", Path(folder, WEIGHTS), "a LoRA adapter in PEFT's layout")
         check_safetensors(Path(folder, WEIGHTS))
-    paths = [f"{name}={Path(folder).absolute()}" for name, folder in adapters.items()]
-    backend = ["--lora-backend", "torch_native"] if on_cpu else []
-    return ["--lora-paths", *paths, *backend]
 
 
 def named_adapters(texts: Sequence[str]) -> dict[str, str]:

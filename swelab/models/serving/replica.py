@@ -47,7 +47,8 @@ def serve_on(node: Node, gpus: int, settings: Record, ending: Callable[[], bool]
         if "url" not in said:
             fault = said.get("fault") or f"srun ended: {fault_line(log)}; log: {log}"
             raise ServingError(f"node {node.name}: {fault}")
-        yield Endpoint(said["url"], settings["api_key"], settings["name"], alive=lambda: step.poll() is None)
+        alive, engine = lambda: step.poll() is None, settings["engine"]
+        yield Endpoint(said["url"], settings["api_key"], settings["name"], alive=alive, engine=engine)
     finally:
         _end(step, settings["drain_seconds"])
 

@@ -29,7 +29,6 @@ SETTINGS = {
     "prometheus_host": "127.0.0.1",
     "policy": "cache_aware",
     "log_level": "warn",
-    "health_check_endpoint": "/health_generate",
     "health_check_interval_secs": 2,
     "health_check_timeout_secs": 25,
     "health_failure_threshold": 2,
@@ -44,10 +43,12 @@ POLL_SECONDS = 0.1
 class Router:
     """A running router for the servers at `urls`; `url` is its address. Its port stays over a restart.
 
+    `health`: path at which a server answers 200 while it brings forth tokens.
     Must be made and restarted in a thread that outlives it. Raises ServingError.
     """
 
-    def __init__(self, urls: Sequence[str], key: str, log: Path, drain_seconds: float):
+    def __init__(self, urls: Sequence[str], key: str, log: Path, drain_seconds: float, health: str):
+        self.health = health
         self.urls, self.key, self.log, self.drain_seconds = list(urls), key, log, drain_seconds
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
@@ -60,6 +61,7 @@ class Router:
             "prometheus_port": free_port(),
             "api_key": self.key,
             "worker_urls": self.urls,
+            "health_check_endpoint": self.health,
             "shutdown_grace_period_secs": round(self.drain_seconds),
         }
         with open_log(self.log) as stream:

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from swelab.models.serving.engine import DEFAULT_ENGINE, open_engine
 from swelab.models.serving.fleet import watch
 from swelab.models.serving.server import new_key, serve
 from swelab.records import InputError
@@ -68,16 +69,20 @@ def is_loopback(host: str) -> bool:
     return host == "localhost"
 
 
-def sglang_options(text: str) -> list[str]:
-    """Further options of sglang, as a shell splits them. Raises InputError on a secret or an odd quote."""
+def further_options(text: str, engine: str = DEFAULT_ENGINE, gpus: int = 1) -> list[str]:
+    """Options of an engine: those for several GPUs, and others as a shell splits them.
+
+    Raises InputError on a secret or an odd quote.
+    """
+    chosen = open_engine(engine)
     try:
         options = shlex.split(text)
     except ValueError as error:
-        raise InputError(f"cannot be split: {error}", repr(text), "options of sglang.launch_server") from None
+        raise InputError(f"cannot be split: {error}", repr(text), f"options of {engine}'s server") from None
     for option in options:
-        if option.partition("=")[0] in ("--api-key", "--admin-api-key", "--config"):
+        if option.partition("=")[0] in chosen.refused_options:
             raise InputError(f"{option.partition('=')[0]} among further options", expected="--api-key-env")
-    return options
+    return [*(chosen.gpu_options(gpus, 0) if gpus != 1 else ()), *options]
 
 
 def hold(path: Path) -> IO[bytes]:

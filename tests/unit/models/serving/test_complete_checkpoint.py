@@ -9,14 +9,14 @@ import pytest
 
 from swelab.models import policy as policies
 from swelab.models.serving.complete_checkpoint import completed, longest_context
-from swelab.models.serving.lora import adapter_flags, check_name, named_adapters
+from swelab.models.serving.lora import check_adapters, check_name, named_adapters
 from swelab.models.serving.serve_by_hand import (
     chosen_key,
+    further_options,
     hold,
     is_loopback,
     private_file,
     serve_by_hand,
-    sglang_options,
 )
 from swelab.models.serving.server import Endpoint
 from swelab.records import InputError
@@ -143,20 +143,16 @@ def test_odd_names_are_refused(name):
 
 def test_adapters_are_checked_before_anything_starts(base, tmp_path):
     folder = make_adapter(tmp_path / "adapter")
-    flags = adapter_flags({"tuned": str(folder)}, on_cpu=True)
-    assert flags == ["--lora-paths", f"tuned={folder}", "--lora-backend", "torch_native"]
-    assert adapter_flags({}, on_cpu=True) == [] and "torch_native" not in adapter_flags(
-        {"a": str(folder)}, False
-    )
+    check_adapters({"tuned": str(folder)})
     weights = folder / "adapter_model.safetensors"
     os.truncate(weights, weights.stat().st_size - 10)
     with pytest.raises(InputError, match="a whole safetensors file"):
-        adapter_flags({"tuned": str(folder)}, on_cpu=True)
+        check_adapters({"tuned": str(folder)})
     (folder / "adapter_config.json").write_text("{}")
     with pytest.raises(InputError, match="rank r is None"):
-        adapter_flags({"tuned": str(folder)}, on_cpu=True)
+        check_adapters({"tuned": str(folder)})
     with pytest.raises(InputError, match=r"adapter_config.json: no such file"):
-        adapter_flags({"tuned": str(base)}, on_cpu=True)
+        check_adapters({"tuned": str(base)})
 
 
 def test_adapters_on_the_command_line():
@@ -178,7 +174,7 @@ def test_a_key_that_can_be_guessed_is_for_this_machine_only(monkeypatch):
 
 
 def test_further_options_hold_no_secret():
-    assert sglang_options("--mem-fraction-static 0.8 --x 'a b'") == [
+    assert further_options("--mem-fraction-static 0.8 --x 'a b'") == [
         "--mem-fraction-static",
         "0.8",
         "--x",
@@ -186,10 +182,10 @@ def test_further_options_hold_no_secret():
     ]
     for wrong in ("--api-key hush", "--api-key=hush", "--config x"):
         with pytest.raises(InputError, match="expected --api-key-env") as error:
-            sglang_options(wrong)
+            further_options(wrong)
         assert "hush" not in str(error.value)
     with pytest.raises(InputError, match="cannot be split"):
-        sglang_options("'")
+        further_options("'")
 
 
 def test_the_token_file_is_private_and_goes(tmp_path):

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from swelab.models import ServingError
-from swelab.models.serving.server import SHIMS, Endpoint, other_architectures, serve
+from swelab.models.serving.server import Endpoint, serve
+from swelab.models.serving.sglang_engine import SHIMS, environment, other_architectures
 from swelab.records import InputError
 from tests.toy_checkpoint import make_checkpoint
 
@@ -162,9 +163,7 @@ def test_children_are_forked_only_while_there_is_one_thread():
 
 
 def test_stand_ins_are_only_for_machines_without_a_gpu():
-    from swelab.models.serving.server import _environment
-
     config = {"architectures": ["Qwen2ForCausalLM"]}
-    assert str(SHIMS) in _environment(True, config, sys.executable)["PYTHONPATH"]
-    assert str(SHIMS) not in _environment(False, config, sys.executable).get("PYTHONPATH", "")
+    assert str(SHIMS) in environment(True, config, sys.executable)["PYTHONPATH"]
+    assert str(SHIMS) not in environment(False, config, sys.executable).get("PYTHONPATH", "")
     assert not (Path(SHIMS) / "triton").exists()

@@ -1,0 +1,120 @@
+"""The seam between our model servers and the program that serves weights: an inference engine.
+
+`server.py` starts one, waits until it is ready and stops it; `fleet.py` keeps it running, on this node or on
+others. None of them knows which engine it is. A further engine is a file with a class like
+`sglang_engine.Sglang`, an entry in ENGINES, and its name in `engine` of configs/schemas/policy.json.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol
+
+from swelab.records import InputError, Record
+
+DEFAULT_ENGINE = "sglang"
+ENGINES = {"sglang": "swelab.models.serving.sglang_engine:Sglang"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a server is to serve, checked.
+
+    `folder` is a complete checkpoint in Hugging Face layout and `config` its config.json. Lengths are in
+    tokens; `max_total_tokens` None: as the engine likes. `adapters` are LoRA folders by name. `extra_args`
+    are options of this engine, `python` is the interpreter that has it.
+    """
+
+    folder: Path
+    config: Record
+    name: str
+    key: str = field(repr=False)
+    host: str
+    context_length: int
+    max_total_tokens: int | None
+    max_running_requests: int
+    on_cpu: bool
+    dtype: str
+    adapters: Mapping[str, str]
+    extra_args: Sequence[str]
+    python: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """How an engine is started.
+
+    `arguments` makes the command line from the path of a private folder, in which `files` are: the access
+    token is there, for a command line is public.
+    """
+
+    arguments: Callable[[str], list[str]]
+    environment: dict[str, str]
+    files: dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Which weights a running server serves: the folder, and the version that who loaded them gave them."""
+
+    folder: Path
+    version: str
+
+
+class Keeper(Protocol):
+    """A router in front of several servers. Must be made and restarted in a thread that outlives it."""
+
+    url: str
+
+    def start(self, wanted: int = 1) -> None:
+        """Start it, and wait until it sends requests to so many servers. Raises ServingError."""
+        ...
+
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        ...
+
+    def stop(self) -> None:
+        """Take no new requests, wait for those that run, end."""
+        ...
+
+
+class Engine(Protocol):
+    """A program that serves a model at /v1 as OpenAI's service does, and that SIGINT ends after what runs."""
+
+    listens: str
+    """Path that answers 200, without a token, once the server listens."""
+    generates: str
+    """Path that answers 200 while the server brings forth tokens."""
+    refused_options: tuple[str, ...]
+    """Options that nobody may give it by hand: they are ours, or hold a secret."""
+
+    def program(self, asked: Asked, port: int) -> Program:
+        """How a server is started at a port. Raises InputError (an adapter), ServingError (not installed)."""
+        ...
+
+    def gpu_options(self, count: int, first: int) -> tuple[str, ...]:
+        """Options that spread the weights over `count` GPUs of the node, from the one with that number on."""
+        ...
+
+    def adapter_model(self, name: str, adapter: str) -> str:
+        """The model that a request names to be answered with an adapter of the model served as `name`."""
+        ...
+
+    def weights(self, url: str, key: str) -> Weights:
+        """Which weights the server at that address (without /v1) serves now. Raises ServingError."""
+        ...
+
+    def router(self, urls: Sequence[str], key: str, log: Path, drain_seconds: float) -> Keeper:
+        """A running router in front of such servers. Raises ServingError."""
+        ...
+
+
+def open_engine(name: str = DEFAULT_ENGINE) -> Engine:
+    """The engine of that name. Raises InputError."""
+    if name not in ENGINES:
+        raise InputError(f"no inference engine is called {name!r}", expected=" or ".join(ENGINES))
+    module, _, made = ENGINES[name].partition(":")
+    engine: Engine = getattr(import_module(module), made)()
+    return engine

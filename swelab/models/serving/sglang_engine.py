@@ -1,0 +1,127 @@
+"""sglang as an inference engine.
+
+Answers at temperature 0 are reproducible; sglang heeds a request's seed only with
+`--enable-deterministic-inference`, which needs a GPU.
+"""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx
+
+from swelab.models import ServingError
+from swelab.models.serving.engine import Asked, Program, Weights
+from swelab.models.serving.lora import check_adapters
+from swelab.models.serving.router import Router
+
+SHIMS = Path(__file__).resolve().parent / "shims"
+CPU_FLAGS = ("--device", "cpu", "--attention-backend", "torch_native")
+CPU_CACHE = 65536
+"""Tokens in the cache of a server on a CPU where nothing else is said."""
+SETTINGS = {"random-seed": 0, "skip-server-warmup": True, "log-level": "warning"}
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+_ASK_SECONDS = 30.0
+
+
+class Sglang:
+    """See `engine.Engine`."""
+
+    listens = "/health"
+    generates = "/health_generate"
+    refused_options = ("--api-key", "--admin-api-key", "--config")
+
+    def program(self, asked: Asked, port: int) -> Program:
+        """How a server is started at a port; see `Engine.program`."""
+        flags = [*device_flags(asked.on_cpu, asked.dtype), *adapter_flags(asked), *asked.extra_args]
+        module = [asked.python, "-m", "sglang.launch_server", "--config"]
+        recipe = {**_settings(asked), "port": port}
+        return Program(
+            lambda folder: [*module, f"{folder}/server.yaml", *flags],
+            environment(asked.on_cpu, asked.config, asked.python),
+            {"server.yaml": json.dumps(recipe).encode()},
+        )
+
+    def gpu_options(self, count: int, first: int) -> tuple[str, ...]:
+        """See `Engine.gpu_options`."""
+        return ("--tp-size", str(count), "--base-gpu-id", str(first))
+
+    def adapter_model(self, name: str, adapter: str) -> str:
+        """See `Engine.adapter_model`."""
+        return f"{name}:{adapter}"
+
+    def weights(self, url: str, key: str) -> Weights:
+        """See `Engine.weights`."""
+        headers = {"Authorization": f"Bearer {key}"}
+        try:
+            answer = httpx.get(f"{url}/model_info", headers=headers, timeout=_ASK_SECONDS)
+            answer.raise_for_status()
+            said = answer.json()
+            return Weights(Path(said["model_path"]), said["weight_version"])
+        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            what = f"{type(error).__name__}: {error}"
+            raise ServingError(f"{url} does not say which weights it serves: {what}") from None
+
+    def router(self, urls: Sequence[str], key: str, log: Path, drain_seconds: float) -> Router:
+        """See `Engine.router`."""
+        return Router(urls, key, log, drain_seconds, self.generates)
+
+
+def _settings(asked: Asked) -> dict:
+    sizes = {"context-length": asked.context_length, "max-running-requests": asked.max_running_requests}
+    on_cpu = max(CPU_CACHE, asked.context_length) if asked.on_cpu else None
+    if bound := asked.max_total_tokens or on_cpu:
+        sizes["max-total-tokens"] = bound
+    names = {"host": asked.host, "model-path": str(asked.folder), "served-model-name": asked.name}
+    return SETTINGS | names | {"api-key": asked.key} | sizes
+
+
+def device_flags(on_cpu: bool, dtype: str) -> list[str]:
+    """Options for a device and the type of the weights: auto, float32, bfloat16 or float16."""
+    if on_cpu:
+        return [*CPU_FLAGS, "--dtype", "float32" if dtype == "auto" else dtype]
+    return ["--dtype", dtype]
+
+
+def adapter_flags(asked: Asked) -> list[str]:
+    """Options for LoRA adapters. Raises InputError on one that is not whole."""
+    if not asked.adapters:
+        return []
+    check_adapters(asked.adapters)
+    paths = [f"{name}={Path(folder).absolute()}" for name, folder in asked.adapters.items()]
+    backend = ["--lora-backend", "torch_native"] if asked.on_cpu else []
+    return ["--lora-paths", *paths, *backend]
+
+
+def environment(on_cpu: bool, config: dict, python: str) -> dict[str, str]:
+    """Variables of the server's process. Raises ServingError when `python` has no sglang."""
+    found = {**os.environ, **OFFLINE, "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false"}
+    if on_cpu:
+        path = [str(SHIMS), *filter(None, [os.environ.get("PYTHONPATH", "")])]
+        found |= {
+            "SGLANG_USE_CPU_ENGINE": "1",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join(path),
+        }
+    if skipped := other_architectures(config, python):
+        found["SGLANG_DISABLED_MODEL_ARCHS"] = ",".join(skipped)
+    return found
+
+
+def other_architectures(config: dict, python: str) -> list[str]:
+    """sglang's model modules that do not define the checkpoint's architecture: it need not import them.
+
+    Empty, so that all are imported, where no module defines it by name. Raises ServingError when
+    `python` has no sglang.
+    """
+    probe = "from importlib.util import find_spec; print(find_spec('sglang').submodule_search_locations[0])"
+    found = subprocess.run([python, "-c", probe], capture_output=True, text=True)
+    if found.returncode:
+        raise ServingError(f"sglang is not installed for {python}; expected the requirements in envs/")
+    modules = sorted(Path(found.stdout.strip(), "srt", "models").glob("*.py"))
+    wanted = re.compile(rf"^class ({'|'.join(map(re.escape, config['architectures']))})\b", re.MULTILINE)
+    keep = {path.stem for path in modules if wanted.search(path.read_text(encoding="utf-8"))}
+    return [path.stem for path in modules if path.stem not in keep] if keep else []

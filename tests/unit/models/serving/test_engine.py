@@ -1,0 +1,78 @@
+"""The seam of inference engines: what is asked of each, and that nothing else in the library knows one."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from swelab.models.serving import engine as engines
+from swelab.models.serving.engine import ENGINES, Asked, open_engine
+from swelab.records import InputError
+from tests.conftest import ROOT
+from tests.toy_checkpoint import make_adapter, make_checkpoint
+
+OWN = {
+    *("models/serving/engine.py", "models/serving/sglang_engine.py", "models/serving/router.py"),
+    *("jobs/provenance.py", "cluster/doctor.py"),  # lists of packages
+}
+
+
+@pytest.fixture
+def asked(tmp_path):
+    import sys
+
+    folder = make_checkpoint(tmp_path / "toy")
+    return Asked(
+        folder=folder,
+        config=json.loads((folder / "config.json").read_text()),
+        name="toy",
+        key="hush",
+        host="127.0.0.1",
+        context_length=256,
+        max_total_tokens=None,
+        max_running_requests=4,
+        on_cpu=True,
+        dtype="auto",
+        adapters={},
+        extra_args=(),
+        python=sys.executable,
+    )
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_what_an_engine_is_asked(name, asked, tmp_path):
+    engine = open_engine(name)
+    program = engine.program(asked, 4242)
+    argv = program.arguments("/private")
+    given = " ".join([*argv, *map(repr, program.files.values())])
+    assert argv[0] == asked.python and "4242" in given and str(asked.folder) in given
+    assert "hush" not in " ".join(argv) and "hush" not in repr(asked)
+    assert engine.listens.startswith("/") and engine.generates.startswith("/")
+    assert engine.gpu_options(2, 4) and all(option.startswith("--") for option in engine.refused_options)
+    lent = engine.program(replace(asked, adapters={"a": str(make_adapter(tmp_path / "adapter"))}), 1)
+    assert str(tmp_path / "adapter") in " ".join(lent.arguments("/private")) + repr(lent.files)
+    assert engine.adapter_model("toy", "a") != "toy"
+    with pytest.raises(InputError, match="a LoRA adapter in PEFT's layout|no such file"):
+        engine.program(replace(asked, adapters={"a": str(asked.folder)}), 1)
+
+
+def test_an_unknown_engine_is_refused():
+    with pytest.raises(InputError, match="no inference engine is called 'sglnag'; expected sglang"):
+        open_engine("sglnag")
+
+
+def test_recipes_name_the_engines_that_there_are():
+    schema = json.loads((ROOT / "configs/schemas/policy.json").read_text())
+    (named,) = [kind["properties"]["engine"] for kind in schema["oneOf"] if "engine" in kind["properties"]]
+    assert named["enum"] == list(ENGINES) and engines.DEFAULT_ENGINE in ENGINES
+
+
+def test_nothing_else_knows_which_engine_it_is():
+    library = ROOT / "swelab"
+    naming = {
+        str(path.relative_to(library))
+        for path in library.rglob("*.py")
+        if "shims" not in path.parts and "sglang" in Path(path).read_text().lower()
+    }
+    assert naming <= OWN
