@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from swelab.agents.mini_benchmark import benchmark_scaffold
+from swelab.agents.agent import open_agent
 from swelab.configs import recipes
 from swelab.configs.experiment import rollout_slice, scaffold_slice, weights_sources
 from swelab.console.terminal import run_script
@@ -45,12 +45,12 @@ def main() -> None:
         folder = args.recordings.with_suffix("") if args.recordings else policy["folder"]
         rows = recorded(names, folder=str(folder), runs=policy.get("samples", 1), **named)
     else:
-        if scaffold.get("agent") == "mini-swebench":
-            scaffold = benchmark_scaffold(scaffold)
+        batch = scaffold.get("agent") == "swe-agent"
+        if not batch:
+            scaffold = open_agent(scaffold).complete(scaffold)
         named |= {"policy": of_sample(policy, sample_of(args.shard)), "scaffold": scaffold}
         named |= {"progress": args.progress, "workers": args.workers, "images_path": args.images}
         tasks = kept_tasks(args.tasks, args.lock, args.shard)
-        batch = scaffold.get("agent") == "swe-agent"
         rows = roll_out_batch(tasks, **named) if batch else roll_out(tasks, repos_dir=args.repos_dir, **named)
     write_jsonl(args.output, numbered(rows, args.shard))
     stage.write([args.output], journal=args.progress)

@@ -7,6 +7,7 @@ the end (never from what the model prints), and typed outcomes.
 
 import os
 import time
+from typing import Any
 
 os.environ.setdefault("MSWEA_SILENT_STARTUP", "1")
 os.environ.setdefault("MSWEA_GLOBAL_CONFIG_DIR", os.path.dirname(os.path.abspath(__file__)))
@@ -16,6 +17,7 @@ from minisweagent.exceptions import Submitted  # noqa: E402
 
 from swelab.models import BudgetSpent, ContextLimit, ModelLost  # noqa: E402
 from swelab.models.chat.text_model import Settings  # noqa: E402
+from swelab.models.chat.turn_form import Form, form_of  # noqa: E402
 from swelab.records import Record  # noqa: E402
 from swelab.sandbox import ExecResult, Limits, Sandbox, SandboxError  # noqa: E402
 
@@ -101,16 +103,39 @@ class SandboxEnvironment:
         return {"info": {"config": {"environment_type": "swelab.sandbox.Sandbox"}}}
 
 
-def run_rollout(task: Record, model, sandbox: Sandbox, base: str, scaffold: Record) -> Record:
+class Mini:
+    """See `agent.Agent`."""
+
+    def complete(self, scaffold: Record) -> Record:
+        """The recipe itself."""
+        return scaffold
+
+    def form(self, scaffold: Record) -> Form:
+        """One fenced command a turn, or with `calls: bash` calls of a tool."""
+        return form_of(scaffold)
+
+    def attempt(self, task: Record, model: Any, sandbox: Sandbox, base: str, scaffold: Record) -> Record:
+        """See `run_rollout`."""
+        return run_rollout(task, model, sandbox, base, scaffold)
+
+
+def run_rollout(
+    task: Record,
+    model,
+    sandbox: Sandbox,
+    base: str,
+    scaffold: Record,
+    environment: type[SandboxEnvironment] = SandboxEnvironment,
+) -> Record:
     """One policy's attempt at one task, as a trajectory record without policy and subset.
 
     `model` follows mini-swe-agent's Model protocol; `sandbox` holds the checkout whose only commit
-    is `base`. Infrastructure losses become the outcomes sandbox_lost and model_lost, a budget without room
-    budget_spent; nothing that a model does raises.
+    is `base`; `environment` runs the actions. Infrastructure losses become the outcomes sandbox_lost and
+    model_lost, a budget without room budget_spent; nothing that a model does raises.
     """
     agent = DefaultAgent(
         model,
-        SandboxEnvironment(sandbox, base, scaffold),
+        environment(sandbox, base, scaffold),
         system_template=scaffold["system_template"],
         instance_template=scaffold["instance_template"],
         step_limit=scaffold["step_limit"],

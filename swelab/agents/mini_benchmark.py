@@ -7,6 +7,7 @@ word, and become a scaffold of kind `mini`. What differs, with why, stands in do
 from importlib.util import find_spec
 from pathlib import Path
 
+from swelab.agents.mini import Mini
 from swelab.configs import recipes
 from swelab.records import InputError, Record
 
@@ -20,6 +21,14 @@ PRELUDE = (
     f"[ ! -d {TESTBED}/bin ] || "
     f"export PATH={TESTBED}/bin:$PATH CONDA_PREFIX={TESTBED} CONDA_DEFAULT_ENV=testbed"
 )
+
+
+class MiniBenchmark(Mini):
+    """See `agent.Agent`."""
+
+    def complete(self, scaffold: Record) -> Record:
+        """See `benchmark_scaffold`."""
+        return benchmark_scaffold(scaffold)
 
 
 def benchmark_scaffold(scaffold: Record) -> Record:

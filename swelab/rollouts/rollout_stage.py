@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from swelab.agents.mini import LOST, PAUSED, run_rollout
+from swelab.agents.agent import open_agent
+from swelab.agents.mini import LOST, PAUSED
 from swelab.configs.experiment import key_variables, rollout_slice, service_of
 from swelab.jobs.journal import Journal
 from swelab.jobs.losses import Losses
@@ -225,7 +226,7 @@ def attempt(
         model = model_for(task)
     except BudgetSpent as error:
         return lost(task, str(error), "budget_spent")
-    limits = Limits(**scaffold["limits"])
+    agent, limits = open_agent(scaffold), Limits(**scaffold["limits"])
     with closing(model), ExitStack() as stack:
         try:
             if image := images.get(task["instance_id"]):
@@ -236,7 +237,8 @@ def attempt(
                 store.checkout(task, tree)
                 base = git(tree, "rev-parse", "HEAD").stdout.decode().strip()
                 sandbox = stack.enter_context(backend.start(tree, limits=limits))
-            return run_rollout(task, model, sandbox, base, scaffold)
+            model.form = agent.form(scaffold)
+            return agent.attempt(task, model, sandbox, base, scaffold)
         except (SandboxError, HistoryRefused) as error:
             return lost(task, str(error))
 

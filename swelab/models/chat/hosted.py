@@ -225,7 +225,7 @@ class HostedModel(TextModel):
         super().__init__(scaffold, service.model)
         if service.spent:
             raise BudgetSpent(service.spent)
-        self.service, self.talk = service, Talk(self.offered)
+        self.service, self.talk = service, Talk()
         self.turns, self._said = turns(), list[Record]()
 
     def query(self, messages: list[dict], **_: object) -> dict:
@@ -237,7 +237,7 @@ class HostedModel(TextModel):
         history = [sent(each) for each in so_far]
         answer = self.turns.answer(so_far)
         if answer is None:
-            before = self.talk.waited
+            before, self.talk.offered = self.talk.waited, self.offered
             answer = self.service.answer(history, self.talk, lambda found: self.turns.add(so_far, found))
             self.on_wait(self.talk.waited - before)
         else:

@@ -1,19 +1,13 @@
-"""What every text-based model shares: parsing one command a turn, and showing what it printed."""
+"""What every model shares: its answer as a message with actions, in the form that its agent asks for."""
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-os.environ.setdefault("MSWEA_SILENT_STARTUP", "1")
-os.environ.setdefault("MSWEA_GLOBAL_CONFIG_DIR", os.path.dirname(os.path.abspath(__file__)))
+from minisweagent.exceptions import FormatError
+from pydantic import BaseModel
 
-from jinja2 import StrictUndefined, Template  # noqa: E402
-from minisweagent.exceptions import FormatError  # noqa: E402
-from minisweagent.models.utils.actions_text import parse_regex_actions  # noqa: E402
-from pydantic import BaseModel  # noqa: E402
-
-from swelab.models.chat.tool_calls import OFFERED, facts_of, observations, parse_calls  # noqa: E402
-from swelab.records import Record  # noqa: E402
+from swelab.models.chat.turn_form import Form, form_of
+from swelab.records import Record
 
 
 class Settings(BaseModel):
@@ -30,12 +24,13 @@ class TextModel:
 
     def __init__(self, scaffold: Record, name: str):
         self.scaffold, self.name = scaffold, name
+        self.form: Form = form_of(scaffold)
         self.config = Settings()
 
     @property
     def offered(self) -> Record:
-        """What a request holds beside messages and sampling: the tool, where turns call it."""
-        return OFFERED if self.scaffold.get("calls") else {}
+        """What a request holds beside messages and sampling: the tools, where turns call them."""
+        return self.form.offered
 
     def reply(self, content: str, tool_calls: Sequence[Record] = (), **extra: Any) -> dict:
         """An assistant message with its one parsed command, or the commands that it calls.
@@ -45,29 +40,16 @@ class TextModel:
         a service wants each call answered.
         """
         message: dict[str, Any] = {"role": "assistant", "content": content, "extra": {"cost": 0.0, **extra}}
-        if self.scaffold.get("calls"):
-            return self._calling(message, list(tool_calls))
+        calls = list(tool_calls) if self.form.calls else []
         try:
-            actions = parse_regex_actions(
-                content,
-                action_regex=self.scaffold["action_regex"],
-                format_error_template=self.scaffold["format_error_template"],
-                template_kwargs={"finish_reason": extra.get("finish_reason", "")},
-            )
+            actions = self.form.parse(content, calls, extra.get("finish_reason", ""))
         except FormatError as error:
-            raise FormatError(message, *error.messages) from None
+            if self.form.calls:
+                message["extra"]["refused_calls"] = calls
+            kept = [message] if content or not self.form.calls else []
+            raise FormatError(*kept, *error.messages) from None
         message["extra"]["actions"] = actions
-        return message
-
-    def _calling(self, message: dict, calls: list[Record]) -> dict:
-        reason = message["extra"].get("finish_reason", "")
-        try:
-            actions = parse_calls(calls, self.scaffold["format_error_template"], reason)
-        except FormatError as error:
-            message["extra"]["refused_calls"] = calls
-            raise FormatError(*([message] if message["content"] else []), *error.messages) from None
-        message["extra"]["actions"] = actions
-        return message | {"tool_calls": calls}
+        return message | {"tool_calls": calls} if self.form.calls else message
 
     def format_message(self, **message: Any) -> dict:
         return message
@@ -75,25 +57,8 @@ class TextModel:
     def format_observation_messages(
         self, message: dict, outputs: list[dict], template_vars: dict | None = None
     ) -> list[dict]:
-        """One message per output, its middle cut out beyond the scaffold's bound."""
-        if self.scaffold.get("calls"):
-            template = self.scaffold["observation_template"]
-            return observations(message, outputs, template, template_vars or {}, self.timed)
-        template = Template(self.scaffold["observation_template"], undefined=StrictUndefined)
-        return [
-            {
-                "role": "user",
-                "content": template.render(
-                    **(template_vars or {}),
-                    output={
-                        **output,
-                        "output": cut(output["output"], self.scaffold["max_observation_chars"]),
-                    },
-                ),
-                "extra": facts_of(output, self.timed),
-            }
-            for output in outputs
-        ]
+        """What the actions of a message did, as the form shows it."""
+        return self.form.show(message, outputs, template_vars or {}, self.timed)
 
     def get_template_vars(self, **kwargs: Any) -> dict:
         return kwargs
@@ -106,11 +71,3 @@ class TextModel:
 
     def serialize(self) -> dict:
         return {"info": {"config": {"model": self.name, "model_type": type(self).__name__}}}
-
-
-def cut(text: str, limit: int) -> str:
-    """`text` with its middle replaced by a count when it is longer than `limit` characters."""
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"

@@ -1,0 +1,93 @@
+"""What a turn of a model is: the tools offered, how actions are found, how their outputs are shown.
+
+An agent says which kind of turn it acts by (`swelab.agents.agent`); who answers does not matter.
+"""
+
+from typing import Protocol
+
+from jinja2 import StrictUndefined, Template
+from minisweagent.models.utils.actions_text import parse_regex_actions
+
+from swelab.models.chat.tool_calls import OFFERED, facts_of, observations, parse_calls
+from swelab.records import Record
+
+
+class Form(Protocol):
+    """One kind of turn."""
+
+    calls: bool
+    """Whether actions are tool calls: a service then wants a message of the role tool for each."""
+    offered: Record
+    """What a request holds beside messages and sampling: the tools."""
+
+    def parse(self, content: str, calls: list[Record], finish_reason: str) -> list[Record]:
+        """The actions of a turn, of its text or of its tool calls. Raises FormatError (there are none)."""
+        ...
+
+    def show(self, message: Record, outputs: list[Record], variables: Record, timed: bool) -> list[Record]:
+        """The messages that tell a model what its actions did; with their seconds only where `timed`."""
+        ...
+
+
+class FencedForm:
+    """One command in a fenced block, as the scaffold's `action_regex` finds it."""
+
+    calls = False
+    offered: Record = {}
+
+    def __init__(self, scaffold: Record) -> None:
+        self._scaffold = scaffold
+
+    def parse(self, content: str, calls: list[Record], finish_reason: str) -> list[Record]:
+        """See `Form.parse`; FormatError too when there are several blocks."""
+        return parse_regex_actions(
+            content,
+            action_regex=self._scaffold["action_regex"],
+            format_error_template=self._scaffold["format_error_template"],
+            template_kwargs={"finish_reason": finish_reason},
+        )
+
+    def show(self, message: Record, outputs: list[Record], variables: Record, timed: bool) -> list[Record]:
+        """One message per output, its middle cut out beyond the scaffold's bound."""
+        template = Template(self._scaffold["observation_template"], undefined=StrictUndefined)
+        most = self._scaffold["max_observation_chars"]
+        shown = [{**output, "output": cut(output["output"], most)} for output in outputs]
+        return [
+            {
+                "role": "user",
+                "content": template.render(**variables, output=each),
+                "extra": facts_of(output, timed),
+            }
+            for each, output in zip(shown, outputs, strict=True)
+        ]
+
+
+class CalledForm:
+    """Calls of the one tool `bash`."""
+
+    calls = True
+    offered = OFFERED
+
+    def __init__(self, scaffold: Record) -> None:
+        self._scaffold = scaffold
+
+    def parse(self, content: str, calls: list[Record], finish_reason: str) -> list[Record]:
+        """See `Form.parse`."""
+        return parse_calls(calls, self._scaffold["format_error_template"], finish_reason)
+
+    def show(self, message: Record, outputs: list[Record], variables: Record, timed: bool) -> list[Record]:
+        """A message of the role tool for every call of a turn."""
+        return observations(message, outputs, self._scaffold["observation_template"], variables, timed)
+
+
+def form_of(scaffold: Record) -> Form:
+    """The turns of a scaffold of kind `mini`."""
+    return CalledForm(scaffold) if scaffold.get("calls") else FencedForm(scaffold)
+
+
+def cut(text: str, limit: int) -> str:
+    """`text` with its middle replaced by a count when it is longer than `limit` characters."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
