@@ -20,7 +20,7 @@ def real() -> Source:
 
 def test_diffs_apply_with_git_and_reverse(real, tmp_path):
     file = tmp_path / real.path
-    file.parent.mkdir()
+    file.parent.mkdir(parents=True)
     found, _ = ordered([real], OPERATORS, 0)
     assert len({candidate.op for candidate in found}) >= 8
     for candidate in found[:40]:
