@@ -143,6 +143,18 @@ def test_every_rule_has_its_script_log_and_contract():
     assert scripts == used
 
 
+def test_files_that_documents_name_exist():
+    named = re.compile(r"`((?:swelab|rules|scripts|tests|benchmarks|envs)/[\w/.-]+\.(?:py|smk|sh|txt))[`:]")
+    missing = [
+        f"{path.name}: {name}"
+        for path in SHIPPED
+        if path.suffix == ".md" and path.exists()
+        for name in named.findall(path.read_text())
+        if not (ROOT / name).exists()
+    ]
+    assert not missing
+
+
 def test_the_text_speaks_of_the_project_alone():
     forbidden = re.compile(
         r"/[w]ork/|/[t]mp/w/|[b]ash_jobs|\.[l]ibrary|pypi\.org|files\.pythonhosted|/root/\.pyenv"
