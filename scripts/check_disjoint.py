@@ -16,7 +16,10 @@ def main() -> None:
     parser.add_argument("--train", type=Path, nargs="+", required=True, help="subset JSONs trained on")
     parser.add_argument("--heldout", type=Path, nargs="+", required=True, help="subset JSONs scored")
     parser.add_argument(
-        "--same-commit", choices=("refuse", "report"), default="refuse", help="a commit on both sides"
+        "--same-commit",
+        choices=("refuse", "report"),
+        default="refuse",
+        help="if a commit is on both sides",
     )
     parser.add_argument("--output", type=Path, required=True, help="verdict, JSON")
     args = parser.parse_args()

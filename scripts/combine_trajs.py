@@ -18,8 +18,8 @@ def main() -> None:
         "files", type=Path, nargs="+", help="rows, JSON Lines; their order matters to the draw"
     )
     parser.add_argument("-o", "--output_file", type=Path, required=True, help="rows, JSON Lines")
-    parser.add_argument("-m", "--max_per_inst", type=int, default=3, help="rows of an instance")
-    parser.add_argument("-s", "--seed", type=int, default=24, help="of draw and order")
+    parser.add_argument("-m", "--max_per_inst", type=int, default=3, help="most rows of an instance")
+    parser.add_argument("-s", "--seed", type=int, default=24, help="seed of the draw and of the order")
     parser.add_argument("--resolved_only", action="store_true", help="leave out rows that are not resolved")
     args = parser.parse_args()
     if args.max_per_inst < 1:

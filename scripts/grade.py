@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--predictions", type=Path, required=True, help="JSON (list, object) or JSON Lines")
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
     parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")
-    parser.add_argument("--service", type=Path, nargs="?", help="run at SWE-bench's service: judges instead")
+    parser.add_argument("--service", type=Path, nargs="?", help="take the verdicts of this service run")
     parser.add_argument("--runs", type=Path, help="folder where runs are kept by content")
     parser.add_argument("--policy", required=True, help="name of the policy")
     parser.add_argument("--recipe", type=Path, help="its recipe: max_lost, the grades that may be lost")

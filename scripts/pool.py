@@ -16,13 +16,15 @@ def main() -> None:
     parser.add_argument("url", nargs="?", help="the host's exec server, as the pool is to reach it")
     parser.add_argument("--pool", default=os.environ.get("SWELAB_POOL"), help="default $SWELAB_POOL")
     parser.add_argument(
-        "--token", type=Path, help="file: the nodes' token, for status the pool's; default as for clients"
+        "--token",
+        type=Path,
+        help="file of the nodes' token (status: the pool's); default as for clients",
     )
-    parser.add_argument("--force", action="store_true", help="leave: end the leases that it still has")
+    parser.add_argument("--force", action="store_true", help="with leave: end the host's leases")
     args = parser.parse_args()
     if not args.pool or bool(args.url) == (args.act == "status"):
         raise InputError(
-            "what is meant is not clear", expected="--pool and the host's URL; no URL for status"
+            "the arguments do not fit together", expected="--pool and the host's URL; no URL for status"
         )
     line = Line(args.pool, find_token(args.token))
     if args.act == "status":

@@ -1,4 +1,4 @@
-"""Lends the sandboxes of container hosts to whoever shows the token, until it is stopped."""
+"""Lends the sandboxes of container hosts to clients that show the token, until it is stopped."""
 
 import argparse
 import logging
@@ -20,11 +20,11 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=18090, help="0: a free one")
     parser.add_argument("--token", type=Path, help="file (mode 600); default $SWELAB_POOL_TOKEN_FILE")
     parser.add_argument("--node-token", type=Path, required=True, help="file with the exec servers' token")
-    parser.add_argument("--state", type=Path, default=Path("pool.sqlite"), help="what outlives this server")
+    parser.add_argument("--state", type=Path, default=Path("pool.sqlite"), help="database of leases")
     parser.add_argument(
         "--node", action="append", default=[], help="exec server of a new pool, a URL; again for more"
     )
-    parser.add_argument("--ttl", type=float, default=120, help="seconds of a lease that is not renewed")
+    parser.add_argument("--ttl", type=float, default=120, help="seconds until an unrenewed lease ends")
     parser.add_argument("--max-leases", type=int, default=1000, help="sandboxes at once")
     parser.add_argument("--max-waiting", type=int, default=10_000, help="requests that may wait")
     parser.add_argument(

@@ -14,7 +14,7 @@ SHOWN = 5
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("score", type=Path, help="results/verified_score.json, of this clone or another")
-    parser.add_argument("--all", action="store_true", help=f"every finding, not {SHOWN} of a kind in a file")
+    parser.add_argument("--all", action="store_true", help=f"all findings, not {SHOWN} per kind and file")
     args = parser.parse_args()
     found, looked_at = verify(args.score)
     told: Counter[tuple[str, str]] = Counter()

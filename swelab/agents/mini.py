@@ -172,7 +172,7 @@ def ended_by(error: Exception) -> str:
 
 
 def trajectory(task: Record, agent: DefaultAgent, outcome: str) -> Record:
-    """The agent's record with our fields beside it; tracebacks of the library are left out."""
+    """The agent's record with fields of ours added; tracebacks of the library are left out."""
     saved = agent.serialize()
     for message in saved["messages"]:
         message.get("extra", {}).pop("traceback", None)

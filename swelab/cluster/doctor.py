@@ -217,7 +217,7 @@ def check_node(role: str, need: Record, settings: Record, wait_seconds: int) -> 
 
 
 def node_faults(facts: Record, need: Record, site: Record, token: str, back: bool) -> list[str]:
-    """What a node's facts say is to fix."""
+    """What has to be fixed on a node, by its facts."""
     here = Path.cwd()
     looked_at = [
         (facts["token"] != token, f"it does not see {here}; put the clone on a shared file system"),

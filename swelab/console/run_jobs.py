@@ -29,7 +29,7 @@ class Job:
 
     @classmethod
     def of(cls, record: logging.LogRecord) -> "Job":
-        """The job that a message of Snakemake's tells of: its rule and wildcards are its name."""
+        """The job that a message of Snakemake's is about: its rule and wildcards are its name."""
         told = record.__dict__
         words = [str(value) for value in (told.get("wildcards") or {}).values()]
         words = [word for word in words if word and word != "000of001"]
@@ -48,7 +48,7 @@ class Job:
         return Path(self.log.removesuffix(".log") + SUFFIX) if self.log else None
 
     def progress(self) -> Record:
-        """What it tells of how far it is (see `console.Progress`); {} while it tells nothing."""
+        """Its own report of its progress (see `console.Progress`); {} while it tells nothing."""
         try:
             told = json.loads(self.shared.read_text(encoding="utf-8")) if self.shared else {}
             return told if isinstance(told, dict) and {"done", "total", "good", "left"} <= told.keys() else {}
@@ -56,7 +56,7 @@ class Job:
             return {}
 
     def forget(self) -> None:
-        """Removes what an earlier or a finished run of it told."""
+        """Removes the progress that an earlier or a finished run of it reported."""
         if self.shared:
             self.shared.unlink(missing_ok=True)
 

@@ -75,7 +75,7 @@ class Repository:
     def fetch(self, folder: Path, patterns: Sequence[str], sha256: Mapping[str, str]) -> dict[str, Record]:
         """The files that match one of `patterns`, in `folder`: name -> {"size", "sha256"}.
 
-        `sha256` holds hashes that files must have, by name. What is there and whole is not fetched again.
+        `sha256` holds hashes that files must have, by name. A whole file is not fetched again.
         Raises HubError, InputError.
         """
         entries = [e for e in self.entries() if any(fnmatchcase(e.path, pattern) for pattern in patterns)]
@@ -148,7 +148,9 @@ class Repository:
                 part.replace(path)
                 return
             part.unlink()
-        raise HubError(f"{self}: {entry.path}: twice {entry.size} bytes with another hash than is listed")
+        raise HubError(
+            f"{self}: {entry.path}: twice {entry.size} bytes with another hash than the listed one"
+        )
 
     def _transfer(self, entry: Entry, part: Path) -> None:
         """Adds to `part` what it lacks. Raises _Passing when it still lacks something."""
@@ -184,7 +186,7 @@ class Repository:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise HubError(
-                    f"{self}: disk full; expected room; the same command goes on from here"
+                    f"{self}: disk full; free some space: the same command continues here"
                 ) from None
             raise
 
@@ -200,9 +202,7 @@ class Repository:
         if code == "GatedRepo":
             raise HubError(f"{self}: expected its terms accepted on its page, and HF_TOKEN ({status})")
         if status in (401, 403):
-            raise HubError(
-                f"{self}: not ours to read ({status}); expected its name to be right, and a valid HF_TOKEN"
-            )
+            raise HubError(f"{self}: access refused ({status}); expected a correct name and a valid HF_TOKEN")
         path = httpx.URL(response.request.url).path
         raise HubError(f"{self}: the hub has no {path} ({status})")
 

@@ -99,7 +99,7 @@ class _Text:
                 return found
 
     def rest_of_line(self) -> str:
-        """What is left of this line."""
+        """The rest of this line."""
         while (end := self.text.find("\n", self.at)) < 0:
             if not self._more():
                 return self.text[self.at :]
@@ -254,7 +254,7 @@ class Picked(Sequence[Record]):
 
 @dataclass
 class Outline:
-    """What is left of rows that were read through: their ids in order, and the digest of them all."""
+    """A summary of rows that were read and not kept: their ids in order, and the digest of them all."""
 
     ids: list[str] = field(default_factory=list)
     _hash: Any = field(default_factory=lambda: hashlib.sha256(b"["))

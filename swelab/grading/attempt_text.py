@@ -20,7 +20,7 @@ MOST_TESTS = 20
 
 
 def listing(name: str, attempts: Sequence[Attempt]) -> str:
-    """What there is of an instance, a line each, with the command that shows it."""
+    """The attempts at an instance, a line each, with the command that shows it."""
     rows = [f"{len(attempts)} runs of {name}; to see one of them:", ""]
     for attempt in attempts:
         rows += [f"{attempt.name}: {_verdict(attempt.row)}", f"    {attempt.command}"]

@@ -79,7 +79,7 @@ def evaluate(
         print(f"{name}: not in the subset", file=sys.stderr)
     mine = {name: row for name, row in predictions.items() if name in known}
     if not mine:
-        raise InputError(f"none of {len(predictions)} predictions is of a task of the subset", folder.name)
+        raise InputError(f"none of {len(predictions)} predictions is for a task of the subset", folder.name)
     archive = Archive(folder / "runs")
     grades = grade_shard(
         [known[name] for name in sorted(mine)],

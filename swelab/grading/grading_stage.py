@@ -100,7 +100,7 @@ def grade_shard(
 def _check_predictions(tasks: list[Record], predictions: dict[str, Record], subset: str, sample: int) -> None:
     unknown = sorted(set(predictions) - {task["instance_id"] for task in tasks})
     if unknown:
-        raise InputError(f"{len(unknown)} predictions of no task, such as {unknown[0]}", subset)
+        raise InputError(f"{len(unknown)} predictions match no task, such as {unknown[0]}", subset)
     for name, prediction in predictions.items():
         if prediction.get("sample", sample) != sample:
             told = f"{name} is predicted in sample {prediction['sample']}"

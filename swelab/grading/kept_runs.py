@@ -111,7 +111,7 @@ def patch_of(results: Path, attempt: Attempt, kept: Record | None) -> str | None
 
 
 def kept_run(archive: Archive, attempt: Attempt) -> Record | None:
-    """What is kept of the attempt's run; None where nothing is. Raises InputError on a damaged file."""
+    """The kept record of the attempt's run; None where nothing is. Raises InputError on a damaged file."""
     if not attempt.run:
         return None
     run = archive.look(attempt.run)

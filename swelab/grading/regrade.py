@@ -14,7 +14,7 @@ from swelab.records import LOST_ROLLOUTS, Record
 def regrade(
     tasks: Iterable[Record], predictions: Iterable[Record], told: Mapping[str, str], bench: Bench
 ) -> tuple[Record, Sequence[Record]]:
-    """({"judged", "missing", "changed", "statuses"}, grades): the verdicts of kept runs beside those told.
+    """({"judged", "missing", "changed", "statuses"}, grades): the verdicts of kept runs against earlier ones.
 
     told: the statuses of before, by instance id. A prediction without a kept run is missing, never guessed.
     Predictions and grades wait on disk.

@@ -31,7 +31,7 @@ class Archive:
         return run if run and run["ended"] != "infra_error" else None
 
     def look(self, key: str) -> Record | None:
-        """What is kept of a run, evidence or not; None where nothing is, or where it cannot be read."""
+        """The kept record of a run, evidence or not; None where nothing is, or where it cannot be read."""
         if self.folder is None:
             return None
         try:

@@ -64,7 +64,7 @@ def _attempts(options: argparse.Namespace, name: str) -> list[Attempt]:
         if options.policy == "*":
             found += kept_runs.validated(results, name, options.subset)
     if not found:
-        raise InputError("nothing was graded or validated that is asked for", name, "a finished job before")
+        raise InputError("no graded or validated attempt matches", name, "a finished job before")
     given = (("results", Path("results")), ("logs", None), ("tasks", None), ("images", None))
     more = [
         (f"--{flag}", str(getattr(options, flag))) for flag, usual in given if getattr(options, flag) != usual
@@ -76,9 +76,9 @@ def _again(options: argparse.Namespace, attempt: Attempt, task: Record | None, p
     """Runs the attempt again and prints what came of it: 0, 1 with another verdict, or the command's code."""
     name = attempt.row["instance_id"]
     if task is None:
-        raise InputError("its task is not there", name, f"{attempt.subset}.json, or --tasks")
+        raise InputError("the row of its task is missing", name, f"{attempt.subset}.json, or --tasks")
     if patch is None:
-        raise InputError("its patch is not there", name, "the predictions of its policy")
+        raise InputError("its patch is missing", name, "the predictions of its policy")
     images = options.images or options.results / "images" / f"{attempt.subset}.json"
     with open_bench(task, options.results / "repos", images) as bench:
         if options.run:

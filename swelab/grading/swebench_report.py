@@ -1,4 +1,4 @@
-"""The report of a policy on a subset, in SWE-bench's report schema 2 with ours beside it."""
+"""The report of a policy on a subset, in SWE-bench's report schema 2, with fields of ours added."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -71,7 +71,7 @@ def read_grades(grades: Iterable[Record], known: set[str], subset: str) -> tuple
 
 
 def validation(lock: Record) -> Record:
-    """What a report says of the gate that its tasks passed: counts, and the ids that were left out."""
+    """The report's fields about the validation of its tasks: counts, and the ids that were left out."""
     unjudged = lock.get("unjudged", [])
     dropped = [*lock["flaky"], *lock["broken"], *unjudged]
     runs, kept, private = lock["settings"]["gold_runs"], len(lock["kept"]), lock.get("private", 0)

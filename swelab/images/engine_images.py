@@ -104,12 +104,12 @@ class Engine:
         if need > free:
             raise NoRoom(
                 f"image {name}: needs about {need / 1e9:.1f} GB in {self.folder}, "
-                f"{max(free, 0) / 1e9:.1f} GB are to be had"
+                f"{max(free, 0) / 1e9:.1f} GB are free"
             )
 
 
 def _typed(name: Name, said: str, progressed: bool) -> ImageError | Again:
-    """What an error of the engine means: its words are all it gives."""
+    """The exception for an error of the engine: its words are all it gives."""
     text, line = said.lower(), f"image {name}: {shorten(said)}"
     if "toomanyrequests" in text or "too many requests" in text or "rate limit" in text:
         return Again(RateLimited(line))

@@ -139,7 +139,7 @@ class Store:
             if need > free:
                 raise NoRoom(
                     f"image {name}: needs about {_gigabytes(need)} in {self.folder}, "
-                    f"{_gigabytes(max(free, 0))} are to be had"
+                    f"{_gigabytes(max(free, 0))} are free"
                 )
             self._promised += need
         try:

@@ -81,7 +81,7 @@ class Fetched:
 class Pulling:
     """Pulls by names, of which finished ones are in the journal: an image that was pulled costs no request.
 
-    `held(record)` says whether what the journal tells of is still there; `key` what else a pull depends on;
+    `held(record)` says whether an image of the journal is still there; `key` what else a pull depends on;
     steps: bash to run in images with a network before they are used, by name.
     """
 
@@ -173,7 +173,7 @@ def tell_failed(record: Record, most: int) -> None:
             print(f"{name}: {image['install']}", file=sys.stderr)
     if len(failed) > most:
         first, named = next(iter(failed.values()))["error"], record["counts"]["named"]
-        raise Fault(f"{len(failed)} of {named} images could not be had; the first: {first}")
+        raise Fault(f"{len(failed)} of {named} images could not be pulled; the first: {first}")
 
 
 def _in_parallel(

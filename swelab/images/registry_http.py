@@ -92,7 +92,7 @@ class Transport:
                 pause = min(_LONGEST_PAUSE, 2 * pause)
 
     def _hold_host(self, host: str, wait: float) -> None:
-        """Every worker waits for a quota, not only the one that was told."""
+        """Every worker waits for a quota, not only the one that got the answer."""
         with self._lock:
             until = time.monotonic() + wait
             if until > self._hold.get(host, 0) + 1:
@@ -177,7 +177,7 @@ def judge(response: httpx.Response, name: Name, what: str) -> None:
         fault = RateLimited(f"image {name}: {host} allows no more pulls for now: {said}")
         raise Again(fault, _retry_after(response))
     if code in (401, 403):
-        raise AccessRefused(f"image {name}: {host} does not give it out: {said}")
+        raise AccessRefused(f"image {name}: {host} refuses access: {said}")
     if code == 404:
         raise ImageUnknown(f"image {name}: {host} has no {what}")
     down = RegistryDown(f"image {name}: {host} answers {code}: {said}")

@@ -59,7 +59,7 @@ def _lines(stream: IO[bytes]) -> Iterator[tuple[bytes, Record | None]]:
 
 
 def owner(path: Path) -> str:
-    """Who a file, or the first folder above it that is there, belongs to, as part of a sentence."""
+    """The owner of a file, or of the first folder above it that exists, as part of a sentence."""
     there = next((each for each in (path, *path.parents) if os.access(each, os.F_OK)), None)
     if there is None:
         return ""

@@ -73,7 +73,7 @@ Paths = str | Path | Iterable[str | Path] | None
 
 
 class Stage:
-    """A stage at work, made before it reads anything: a later edit of a file or recipe changes nothing told.
+    """A stage at work, made before it reads anything: later edits do not change its manifest.
 
     recipes: by path, the part of each recipe that the stage uses, as it uses it. inputs: files and folders by
     their role. Raises InputError on an input that is not there.

@@ -42,11 +42,11 @@ class Place(Protocol):
         ...
 
     def open(self, count: int) -> AbstractContextManager[Work]:
-        """What turns an instance into a record, up to `count` at once."""
+        """The function that turns an instance into a record, up to `count` at once."""
         ...
 
     def is_lost(self, record: Record) -> bool:
-        """Whether a record tells of an infrastructure loss."""
+        """Whether a record is an infrastructure loss."""
         ...
 
     def lost(self, item: Record, reason: str) -> Record:
@@ -192,7 +192,7 @@ class _Spread:
             seat.room -= 1
 
     def _take(self, reference: Any, seat: _Seat, key: str, item: Record) -> Done | None:
-        """What came of an instance; None when its host was lost and it is to be done again."""
+        """The result of an instance; None when its host was lost and it is to be done again."""
         try:
             found = self.ray.get(reference)
         except self._lost as error:

@@ -49,7 +49,7 @@ AHEAD = 8
 
 @dataclass
 class _Queue:
-    """What threads and their consumer share. `done` is bounded: slow writing holds the threads up."""
+    """State shared by threads and their consumer. `done` is bounded: slow writing holds the threads up."""
 
     waiting: Todo
     done: queue.Queue[Done | BaseException | None]
@@ -73,7 +73,7 @@ class _Queue:
             self.done.put(None)
 
     def drain(self) -> list[Done | BaseException | None]:
-        """What is finished by now, at least one and no more than may wait."""
+        """The results that are finished by now: at least one, at most as many as may wait."""
         found = [self.done.get()]
         self.pause.wait(max(0.0, self.drained + LINGER_SECONDS - time.monotonic()))
         with contextlib.suppress(queue.Empty):

@@ -19,7 +19,7 @@ _MAKE_SECONDS = 2000.0  # an image is prepared the first time
 
 
 async def make(pool: "Pool", lease: Lease) -> None:
-    """Make its sandbox, or let it wait for another place, or tell whoever waits why there is none."""
+    """Make its sandbox, or let it wait for another place, or tell the waiting request why there is none."""
     node = pool.nodes.get(lease.node)
     try:
         if node is None:
@@ -49,7 +49,7 @@ async def _made(pool: "Pool", lease: Lease, node: Node) -> Record:
             return await node.link.ask("/container/create", asked, _ASK_SECONDS)
         except TimeoutError:
             if time.monotonic() > ends or not node.room.healthy:
-                raise NotReached(f"{node.room.url} does not get it made") from None
+                raise NotReached(f"{node.room.url} cannot make the sandbox") from None
 
 
 def _not_made(pool: "Pool", lease: Lease, node: Node | None, error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""The exec server: sandboxes of one container host over HTTP. Paths and fields are told in docs/pool.md."""
+"""The exec server: sandboxes of one container host over HTTP. docs/pool.md describes paths and fields."""
 
 import asyncio
 import hashlib

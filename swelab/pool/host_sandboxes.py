@@ -54,7 +54,7 @@ class HostLimits:
 
 @dataclass
 class Held:
-    """A sandbox and who it is for. `ends` is of time.monotonic(); whoever `beats` renews it in time."""
+    """A sandbox and who it is for. `ends` is of time.monotonic(); a client with `beats` renews it in time."""
 
     id: str
     name: str
@@ -134,7 +134,7 @@ class Host:
     @contextlib.contextmanager
     def _place(self, memory: int) -> Iterator[None]:
         if len(self.held) + len(self.making) >= self.limits.containers:
-            raise NoPlace(f"this host has its {self.limits.containers} sandboxes")
+            raise NoPlace(f"this host already has its {self.limits.containers} sandboxes")
         if self.memory() + memory > self.limits.memory_bytes:
             raise NoPlace(f"this host has no {memory} bytes of memory left to give")
         self.making.append(memory)
@@ -163,7 +163,7 @@ class Host:
         held = self.held.get(container)
         if held is None:
             raise SandboxLost(
-                "this host has no such sandbox: it was ended, ran out, or the host started again"
+                "this host has no such sandbox: it was ended, it expired, or the host restarted"
             )
         return held
 
@@ -207,7 +207,7 @@ class Host:
                 if each.ends < now and not each.closing:
                     self.expired += 1
                     each.ends = now + _AGAIN_SECONDS  # beside the others: one may take long
-                    _log.warning("sandbox %s ran out", each.id[:12])
+                    _log.warning("sandbox %s expired", each.id[:12])
                     asyncio.ensure_future(self.destroy(each.id)).add_done_callback(_noted)
             if clearing.done():
                 _noted(clearing)
@@ -244,7 +244,7 @@ class Host:
 
         async def counted() -> Any:
             if held.running >= _COMMANDS:
-                raise Refused(f"{_COMMANDS} requests at once in one sandbox are the most")
+                raise Refused(f"{_COMMANDS} requests at once are the most in one sandbox")
             held.running += 1
             try:
                 return await work(held)

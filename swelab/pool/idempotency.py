@@ -14,7 +14,7 @@ _MOST = 100_000
 class Once:
     """Runs the work of each request id once; asked again, then or later, it gives the same answer.
 
-    The work goes on when whoever asked goes away. `size` tells the bytes of an answer; the last `kept`
+    The work goes on when the client goes away. `size` tells the bytes of an answer; the last `kept`
     answers stay, failures only with `keep_errors`.
     """
 
@@ -37,7 +37,7 @@ class Once:
             task.add_done_callback(lambda task: self._ended(key, task))
         known, task = self._tasks[key]
         if known != fingerprint:
-            raise Conflict("the id of that request is another's")
+            raise Conflict("request_id was used by another request")
         return await asyncio.shield(task)
 
     def _ended(self, key: str, task: asyncio.Task[Any]) -> None:

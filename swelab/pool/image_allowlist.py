@@ -21,7 +21,7 @@ class AllowedImages:
         self.patterns()
 
     def patterns(self) -> list[str]:
-        """What the file says now. Raises InputError."""
+        """The patterns in the file now. Raises InputError."""
         if self._path is None:
             return []
         lines = (line.partition("#")[0].strip() for line in read_text(self._path).splitlines())

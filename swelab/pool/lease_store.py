@@ -49,7 +49,7 @@ class Store:
             raise InputError(f"cannot be used: {error}", path, "the state of a pool") from None
 
     def pool_id(self) -> str:
-        """What this pool calls itself towards its nodes, always the same."""
+        """The name by which this pool's nodes know it, always the same."""
         self._base.execute("INSERT OR IGNORE INTO meta VALUES ('pool', ?)", (secrets.token_hex(16),))
         return str(self._base.execute("SELECT value FROM meta WHERE name = 'pool'").fetchone()[0])
 

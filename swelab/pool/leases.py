@@ -46,12 +46,12 @@ class Lease:
 
     @property
     def image(self) -> str:
-        """What tells what it is made of from others."""
+        """The key of its image: digest (or name) and working folder."""
         return f"{self.asked.get('digest') or self.asked.get('image', '')} {self.asked.get('cwd', '')}"
 
     @property
     def run(self) -> str:
-        """Whose it is: places are shared out evenly among runs."""
+        """The run that asked for it: places are shared out evenly among runs."""
         return str(self.asked.get("run", ""))
 
     @property
@@ -60,16 +60,16 @@ class Lease:
         return bool(self.asked.get("heartbeats"))
 
     def attempt_id(self) -> str:
-        """What the node knows this attempt to make its sandbox by."""
+        """The request id under which the node knows this attempt to make the sandbox."""
         return f"{self.id}.{self.attempt}"
 
     def kept(self) -> Record:
-        """What outlives the server."""
+        """The fields that are kept over a restart of the server."""
         names = ("id", "request_id", "asked", "state", "node", "attempt", "container", "reason")
         return {name: getattr(self, name) for name in names}
 
     def answer(self, ttl: float) -> Record:
-        """What its caller is told."""
+        """The fields that the caller gets."""
         return {
             "lease_id": self.id,
             "container_id": self.container,

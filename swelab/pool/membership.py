@@ -46,7 +46,7 @@ async def leave(pool: "Pool", url: str, force: bool) -> None:
     count = drain(pool, url)
     node, ends = pool.nodes[url], time.monotonic() + _LEAVE_SECONDS
     if count and not force:
-        raise Conflict(f"{count} leases are there still; the node is drained")
+        raise Conflict(f"{count} leases still run on it; the node is drained")
     for lease in pool.placed(url):
         if lease.state == ACTIVE:
             pool.end(lease, "its node left the pool")

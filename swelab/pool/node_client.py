@@ -42,7 +42,7 @@ class Link:
         except httpx.ReadTimeout:
             raise TimeoutError(f"{self.url} did not answer {path} in {seconds} s") from None
         except httpx.HTTPError as error:
-            raise NotReached(f"{self.url} is not reached: {type(error).__name__}") from None
+            raise NotReached(f"{self.url} cannot be reached: {type(error).__name__}") from None
         return _record(answer)
 
     async def forward(
@@ -62,7 +62,7 @@ class Link:
         try:
             answer = await self._client.send(sent, stream=True)
         except httpx.HTTPError as error:
-            raise NotReached(f"{self.url} is not reached: {type(error).__name__}") from None
+            raise NotReached(f"{self.url} cannot be reached: {type(error).__name__}") from None
         told = {
             name: answer.headers[name]
             for name in ("content-type", "content-length", RESULT)

@@ -100,7 +100,7 @@ class Pool:
         """
         lease = self.requests.get(asked["request_id"]) or self._queue(asked)
         if fingerprint(lease.asked) != fingerprint(asked):
-            raise Conflict("the id of that request is another's")
+            raise Conflict("request_id was used by another request")
         lease.unwanted = False
         if lease.state in (ENDING, ENDED):
             raise SandboxLost(lease.reason or "that request's sandbox was given back")
@@ -265,7 +265,7 @@ class Pool:
             self.fail(self.leases[lease_id], error)
 
     def fail(self, lease: Lease, error: Exception) -> None:
-        """Forget a lease that has no place, and tell whoever waits for it."""
+        """Forget a lease that has no place, and tell the request that waits for it."""
         self._forget(lease)
         made = self.future(lease)
         if not made.done():

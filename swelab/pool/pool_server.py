@@ -1,4 +1,4 @@
-"""The pool server: leases of sandboxes over HTTP. Paths and fields are told in docs/pool.md."""
+"""The pool server: leases of sandboxes over HTTP. docs/pool.md describes paths and fields."""
 
 import asyncio
 import secrets

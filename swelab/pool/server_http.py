@@ -106,7 +106,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def answering(endpoint: Endpoint) -> Endpoint:
-    """The endpoint with its errors told to the other side, each as a JSON object of one line."""
+    """The endpoint; it answers an error with a JSON object of one line."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -162,7 +162,7 @@ async def _whole(request: Request, most: int) -> bytes:
 
 
 def described(request: Request, schema: Record) -> Record:
-    """What the header beside a body of bytes says. Raises Refused."""
+    """The fields in the header of a request whose body is bytes. Raises Refused."""
     if request.headers.get("content-type") != BYTES:
         raise Refused(f"the body is not declared as {BYTES}")
     shown = request.headers.getlist(REQUEST)
@@ -224,7 +224,7 @@ def _parsed(data: bytes, schema: Record, where: str) -> Record:
 def _once(pairs: list[tuple[str, Any]]) -> Record:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a field is there twice")
+        raise ValueError("a field is given twice")
     return found
 
 

@@ -114,7 +114,7 @@ def rollout_losses(policy: Record, name: str) -> Losses:
 
 
 def out_of_budget(reason: str, left: int, total: int, policy: str, kept: str) -> BudgetSpent:
-    """What ends a shard of which so many rollouts wait for a higher budget; kept: what is not done again."""
+    """The error of a shard with `left` rollouts that need a higher budget; kept: what is not done again."""
     return BudgetSpent(
         f"{reason}; {left} of {total} rollouts of this shard are left: raise budget_dollars"
         f" of policy {policy} and run the same command; what is {kept} is kept"
@@ -146,7 +146,7 @@ class RolloutPlace:
         return rollout_key(task, self.policy, self.scaffold, self.weights, place)
 
     def paid(self, store: RepoStore) -> PaidRun:
-        """What is kept of payments for the policy."""
+        """The kept payments for the policy."""
         return PaidRun(self.paid_folder, lambda task: self.key(task, store))
 
     def work(

@@ -206,7 +206,7 @@ class Launch:
         return self._codes[0] if self._codes else None
 
     def rest_of_output(self) -> bytes:
-        """What lies in the output pipe now; all of it once everything has ended."""
+        """The bytes in the output pipe now; all of it once everything has ended."""
         return _available(self.output)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Who started a container: a process, told so that anybody can see later whether it still lives."""
+"""Who started a container: a process, described so that others can see later whether it still lives."""
 
 import json
 import os

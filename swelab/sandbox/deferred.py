@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 class Deferred:
     """A backend whose sandboxes are removed by a thread of its own; a context manager that waits for it.
 
-    When `most` of them wait to be removed, whoever closes the next one removes it.
+    When `most` of them wait to be removed, the thread that closes the next one removes it.
     """
 
     def __init__(self, backend: Backend, most: int) -> None:

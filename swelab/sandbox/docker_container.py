@@ -105,13 +105,13 @@ class Lane:
         return {mount["Destination"]: mount["Name"] for mount in mounts if mount["Destination"] in FOLDERS}
 
     def hang_up(self) -> None:
-        """Let whoever waits for an answer know that none comes."""
+        """Tell those who wait for an answer that none comes."""
         self._wire.close()
 
     def remove(self) -> None:
         """End and remove the container. Raises EngineDown."""
         try:
-            if not self.engine.remove(self.id):  # whoever did may have left its volumes
+            if not self.engine.remove(self.id):  # the remover may have left its volumes
                 self.engine.remove_volumes(*self.engine.volumes(f"{_LANE}={self._name}"))
         finally:
             self._wire.close()

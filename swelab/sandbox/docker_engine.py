@@ -137,7 +137,7 @@ class Wire:
         self._closing = threading.Lock()
 
     def close(self) -> None:
-        """End it in both directions; whoever reads gets the end of the stream."""
+        """End it in both directions; a reader gets the end of the stream."""
         with self._closing:
             for end in (lambda: self.socket.shutdown(socket.SHUT_RDWR), self._attached.close):
                 try:

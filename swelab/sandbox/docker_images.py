@@ -57,7 +57,7 @@ class EngineImages:
 
 
 def find(engine: Engine, image: Image) -> dict[str, Any]:
-    """What the engine knows of the image of that digest (of its manifest or its own id), never of a mere tag.
+    """The engine's description of the image with that digest (manifest's or own id), never by a mere tag.
 
     Raises ImageMissing.
     """

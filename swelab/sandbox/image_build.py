@@ -97,7 +97,7 @@ def _install(root: Path) -> None:
 
 
 def _slim(root: Path) -> None:
-    """Devices are the engine's and bubblewrap's to make; the rest is made again by whoever needs it."""
+    """The engine and bubblewrap make devices; programs make the rest again when they need it."""
     for pattern in ("dev/*", "var/cache/*", "var/log/*", "var/lib/apt/lists/*"):
         for path in root.glob(pattern):
             if path.is_dir() and not path.is_symlink():

@@ -149,7 +149,7 @@ def _seconds(text: str) -> float:
             return float(text)
     except ValueError:
         pass
-    raise InputError(f"{text!r} is no time to wait", "$SWELAB_POOL_WAIT", f"seconds, at most {_LONGEST_WAIT}")
+    raise InputError(f"{text!r} is no waiting time", "$SWELAB_POOL_WAIT", f"seconds, at most {_LONGEST_WAIT}")
 
 
 class RemoteBackend:

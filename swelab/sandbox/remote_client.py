@@ -44,7 +44,7 @@ class Line:
         patience: float = 0.0,
         data: Callable[[], Iterable[bytes] | bytes] | None = None,
     ) -> httpx.Response:
-        """The answer to a POST of `body`, or of `data` with `body` beside it.
+        """The answer to a POST of `body`, or of `data` with `body` in a header.
 
         `seconds` is the longest silence; what was not answered is sent again for `patience` seconds.
         Raises EngineDown (not reached), and whatever the server tells.

@@ -1,6 +1,6 @@
 """The image that tasks without an image of their own run in on engines: our toolbox on a small Debian.
 
-The rule `build_sandbox_image` makes it without an engine; whoever first needs it loads it into one.
+The rule `build_sandbox_image` makes it without an engine; the first process that needs it loads it into one.
 """
 
 import errno

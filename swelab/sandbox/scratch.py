@@ -1,7 +1,7 @@
 """Private folders and user ids of sandboxes, both given back by the kernel when their owner dies.
 
 A folder is held by flock on the folder itself, a user id by an abstract unix socket of that name: neither
-needs a daemon or a clean exit, and whoever comes next can tell what is left over from what is in use.
+needs a daemon or a clean exit, and the next process can tell leftovers from what is in use.
 """
 
 import errno

@@ -51,7 +51,7 @@ class Made:
 
 
 def check_numbers(trail: Trail, hashes: Hashes) -> Iterator[Finding]:
-    """What comes out otherwise than it is written when it is made again, and rows that were edited."""
+    """Values that differ when they are computed again, and rows that were edited."""
     for stage in trail.stages.values():
         if again := CHECKS.get(stage["rule"]):
             yield from _guarded(next(iter(stage["outputs"])), again(Made(stage), hashes))

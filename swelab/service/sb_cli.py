@@ -80,7 +80,7 @@ class SbCli:
         failed = {match[1]: shorten(match[2]) for match in NOT_SUBMITTED.finditer(said)}
         taken = sum(int(match[1] or match[2]) for match in TAKEN.finditer(said))
         if taken + len(failed) != len(ids):
-            raise ServiceError(f"sb-cli speaks of {taken + len(failed)} predictions, {len(ids)} were sent")
+            raise ServiceError(f"sb-cli reports {taken + len(failed)} predictions, {len(ids)} were sent")
         return failed
 
     def report(self, at: Benchmark, run_id: str) -> Record:

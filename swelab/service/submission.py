@@ -1,7 +1,7 @@
 """Predictions to the service and its verdicts back: submitted once, waited for, held against what was sent.
 
 The id of a run is made from what is in it, for the service never judges an id's instance again: changed
-predictions are another run. What was sent is noted in `state.json` of the working folder, so that a killed
+predictions are another run. `state.json` in the working folder lists sent predictions, so that a killed
 run goes on where it was; one that the service has whole is never sent again.
 """
 
@@ -54,7 +54,7 @@ def sendable(predictions: Mapping[str, Record], ids: Sequence[str], policy: str)
     """
     unknown = sorted(set(predictions) - set(ids))
     if unknown:
-        raise InputError(f"{len(unknown)} predictions of no task, such as {unknown[0]}", policy)
+        raise InputError(f"{len(unknown)} predictions match no task, such as {unknown[0]}", policy)
     kept = [predictions[name] for name in sorted(set(ids) & set(predictions))]
     rows = [
         {
@@ -103,7 +103,7 @@ def judge(
 
 
 class Sent:
-    """What of a run the service has taken, kept in a folder over a kill."""
+    """The predictions of a run that the service has accepted, kept in a folder over a kill."""
 
     def __init__(self, work: Path, run: str):
         self.path, self.run = work / "state.json", run
@@ -180,4 +180,4 @@ def _await(
         time.sleep(wait.poll)
     told = f"; last fault: {last}" if last else ""
     what = f"not judged in {wait.total / 60:g} min: {left} of {len(empty)} pending"
-    raise ServiceError(f"{what}{told}; the same command waits on")
+    raise ServiceError(f"{what}{told}; the same command goes on waiting")

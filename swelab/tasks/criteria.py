@@ -47,7 +47,7 @@ def read_ratings(path: str | Path) -> dict[str, int]:
         elif isinstance(row.get("instance_id"), str) and "difficulty" in row:
             rating = PUBLISHED.get(str(row["difficulty"]))
         else:
-            raise InputError("a row without instance_id or difficulty", path, "a rating a line")
+            raise InputError("a row without instance_id or difficulty", path, "one rating per line")
         if rating is not None:
             found[row["instance_id"]] = rating
     return found

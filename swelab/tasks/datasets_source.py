@@ -55,7 +55,7 @@ def make_tasks(
         elif spool.get(kept[name]) == row:
             drops["repeated_row"] += 1
         else:
-            raise InputError(f"another row is {name} too", f"{where}, row {number}", "unique ids")
+            raise InputError(f"duplicate instance_id {name}", f"{where}, row {number}", "unique ids")
     if not kept:
         raise InputError(f"no row meets the criteria ({dict(drops)})", where)
     order = [kept[name] for name in drawn(repos, recipe)]

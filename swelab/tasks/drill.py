@@ -249,7 +249,7 @@ class Judge:
 
 
 def task_row(name: str, sha256: str, bug: Bug, verdict: Verdict) -> Record:
-    """A row in SWE-smith's schema with ours beside it."""
+    """A row in SWE-smith's schema, with fields of ours added."""
     function, op = bug.function, bug.mutation.op
     mirror = f"swelab__{name}.{sha256[:8]}"
     return {

@@ -24,7 +24,7 @@ def export(
 ) -> Record:
     """Writes the files LISTS and ROWS into `folder`; returns their lines, and what was left out.
 
-    name and recipe: of the subset. images: record of pulled images, whose digests are told. Rows are read
+    name and recipe: of the subset. images: record of pulled images, whose digests are written. Rows are read
     one at a time. Raises InputError: no task, a name of an image that is none.
     """
     digests = _digests(images)

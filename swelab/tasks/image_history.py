@@ -63,8 +63,8 @@ def prepare(sandbox: Sandbox, task: Record) -> str:
 
     SWE-bench's rows start at their base commit (or the benchmark's own set-up commit on it), with its
     history. Rows whose patch is the bug start from one commit without parents that holds the buggy tree, so
-    that no branch and no parent tells the clean code. What the image has in its working copy beyond that
-    becomes a commit of ours, the same each time. Raises HistoryRefused, SandboxError.
+    that no branch and no parent tells the clean code. Further changes in its working copy become one
+    commit of ours, the same each time. Raises HistoryRefused, SandboxError.
     """
     folder = f"/tmp/swelab-{secrets.token_hex(8)}"
     command = start_command(task, folder)
@@ -78,5 +78,5 @@ def prepare(sandbox: Sandbox, task: Record) -> str:
     if word == "REFUSED":
         raise HistoryRefused(f"{task['instance_id']}: {shorten(rest)}")
     if result.limit in ("memory", "disk", "wall"):
-        raise SandboxLost(f"making the repository anew met the {result.limit} limit")
-    raise HistoryRefused(f"{task['instance_id']}: the repository could not be made anew: {shorten(said[-1])}")
+        raise SandboxLost(f"rebuilding the repository met the {result.limit} limit")
+    raise HistoryRefused(f"{task['instance_id']}: the repository could not be rebuilt: {shorten(said[-1])}")

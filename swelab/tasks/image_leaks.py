@@ -1,4 +1,4 @@
-"""What else in an image tells a task's answer: solved copies of patched files, copies of the history."""
+"""Other leaks of a task's answer in its image: solved copies of patched files, copies of the history."""
 
 import re
 import secrets
@@ -49,7 +49,7 @@ def _files(sandbox: Sandbox) -> list[str]:
 
 
 def _output(sandbox: Sandbox, command: str, most: int) -> bytes:
-    """Standard output without what an image's shell has to say beside it; "" beyond `most` bytes."""
+    """Standard output without additions of the image's shell; "" beyond `most` bytes."""
     path = f"/tmp/swelab-{secrets.token_hex(8)}"
     sandbox.exec(f"( {command} ) > {path} 2>/dev/null", limits=_LIMITS).check()
     try:

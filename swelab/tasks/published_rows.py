@@ -42,7 +42,7 @@ def is_private(task: Record) -> bool:
 
 
 def lacks(row: Record) -> str:
-    """What a row has not that a task needs: sets whose answers are private publish them empty; or ""."""
+    """ "empty_" and the first required field that is empty, as in sets with private answers; or ""."""
     return next((f"empty_{name}" for name in ("patch", "FAIL_TO_PASS") if not row[name]), "")
 
 

@@ -115,7 +115,7 @@ echo "$base" >"$new/refs/heads/main"
 mv "$old" "$here/.git-before" && mv "$here/.git-before/swelab-new" "$old" && rm -rf "$here/.git-before" "$folder"
 [ ! -e "$here/.git-before" ] || refuse "the old repository cannot be removed"
 
-# Checked as whoever looks for more would: nothing but the base commit and what leads to it.
+# Checked as an attacker would look: nothing is found but the base commit and what leads to it.
 [ -z "$(after rev-list --all --reflog HEAD --not "$base")" ] || refuse "there are commits beyond the base commit"
 [ "$(after for-each-ref --format='%(refname)')" = refs/heads/main ] || refuse "there are other refs"
 [ "$kind" != bug ] || [ "$(after rev-list --count HEAD)" = 1 ] || refuse "the start has a parent"

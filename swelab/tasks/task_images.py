@@ -30,7 +30,9 @@ def task_images(tasks: Sequence[Record], path: Path | None, refuse_leaks: bool =
         )
     if refuse_leaks and (told := leaks(tasks, path)):
         first, what = next(iter(told.items()))
-        raise InputError(f"{len(told)} tasks run in images that tell answers, {first}: {shorten(what)}", path)
+        raise InputError(
+            f"{len(told)} tasks run in images that reveal answers, {first}: {shorten(what)}", path
+        )
     return {task["instance_id"]: known[image_name(task)] for task in wanted}
 
 
@@ -53,7 +55,7 @@ def refused(tasks: Sequence[Record], path: Path | None) -> dict[str, str]:
 
 
 def leaks(tasks: Sequence[Record], path: Path) -> dict[str, str]:
-    """What tells a task's answer in its image, by instance id, from the record of pulled images."""
+    """How images reveal the answers of their tasks, by instance id, from the record of pulled images."""
     images = read_json(path)["images"]
     found: dict[str, str] = {}
     for task in tasks:

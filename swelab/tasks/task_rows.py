@@ -9,7 +9,7 @@ from swelab.records import InputError, Record, check, check_text, shorten
 
 
 def read_tasks(path: str | Path, wanted: Wanted | None = None) -> Iterator[Record]:
-    """The rows of a subset JSON, a list of task rows in SWE-smith's schema with ours beside it.
+    """The rows of a subset JSON, a list of task rows in SWE-smith's schema, with fields of ours added.
 
     Only those whose instance id is wanted are checked and given; the others are passed over. Raises
     InputError on a row that lacks a field, has no FAIL_TO_PASS, or repeats an instance_id.
@@ -28,12 +28,12 @@ def checked(rows: Iterable[tuple[int, Any]], path: str | Path) -> Iterator[Recor
         check_text(row, where)
         first = seen.setdefault(row["instance_id"], number)
         if first != number:
-            raise InputError(f"instance_id is that of row {first} too", where, "unique ids")
+            raise InputError(f"the same instance_id as row {first}", where, "unique ids")
         yield row
 
 
 def slim(task: Record) -> Record:
-    """What of a row tells where it runs: its id, and its image or repository archive."""
+    """The fields of a row that say where it runs: its id, and its image or repository archive."""
     return {
         name: task[name] for name in ("instance_id", "image", "image_name", "repo_recipe") if name in task
     }

@@ -38,7 +38,7 @@ def read_kept(tasks: str | Path, lock: str | Path | None, wanted: Wanted | None 
             raise InputError(f"{name} is not the task that was validated", lock, f"a lock of {tasks}")
         yield row
     if kept:
-        raise InputError(f"it keeps {len(kept)} tasks that are not there", lock, f"a lock of {tasks}")
+        raise InputError(f"keeps {len(kept)} tasks that the subset lacks", lock, f"a lock of {tasks}")
 
 
 def _names(lock: str | Path, wanted: Wanted | None) -> tuple[dict[str, str], set[str]]:

@@ -80,7 +80,7 @@ def test_wrong_field_missing_and_double_trajectories(files):
 @pytest.mark.parametrize(
     "change, words",
     [
-        (lambda rows: rows * 2, ["row 1", "instance_id is that of row 0"]),
+        (lambda rows: rows * 2, ["row 1", "the same instance_id as row 0"]),
         (lambda rows: [{k: v for k, v in rows[0].items() if k != "FAIL_TO_PASS"}], ["row 0", "FAIL_TO_PASS"]),
         (lambda rows: [rows[0] | {"FAIL_TO_PASS": []}], ["FAIL_TO_PASS"]),
         (lambda rows: {"a": 1}, ["JSON list"]),
@@ -102,7 +102,7 @@ def test_broken_tasks(files, repos_dir, change, words):
 def test_prediction_of_no_task(files, repos_dir):
     text = (files / "preds.json").read_text().replace("swelab__calc", "swelab__calk")
     (files / "preds.json").write_text(text)
-    refused(grade(files, repos_dir), "predictions of no task")
+    refused(grade(files, repos_dir), "predictions match no task")
 
 
 @pytest.mark.real

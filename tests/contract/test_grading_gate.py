@@ -207,7 +207,7 @@ def test_the_lock_says_what_is_worked_on(task, bench, tmp_path):
     with pytest.raises(InputError, match="sub is not the task that was validated"):
         kept_tasks(tmp_path / "tasks.json", tmp_path / "lock.json")
     write_json(tmp_path / "tasks.json", [task])
-    with pytest.raises(InputError, match="keeps 1 tasks that are not there"):
+    with pytest.raises(InputError, match="keeps 1 tasks that the subset lacks"):
         kept_tasks(tmp_path / "tasks.json", tmp_path / "lock.json")
 
 

@@ -78,7 +78,7 @@ def test_wrong_bytes_are_asked_for_once_more_and_never_kept(hub, tmp_path):
     assert hub.gets(WEIGHTS) == ["", ""]
     (tmp_path / WEIGHTS).unlink()
     hub.wrong = 2
-    with pytest.raises(HubError, match=rf"{WEIGHTS}: twice \d+ bytes with another hash than is listed"):
+    with pytest.raises(HubError, match=rf"{WEIGHTS}: twice \d+ bytes with another hash than the listed one"):
         fetch(tmp_path)
     assert not (tmp_path / WEIGHTS).exists()
 
@@ -102,7 +102,7 @@ def test_limits_and_passing_faults_are_waited_for(hub, tmp_path):
         ({"failing": [429] * 9}, {"patience": 0.5}, HubError, r"no more requests for now \(429\); the same"),
         ({"failing": [503] * 9}, {"patience": 0}, HubError, "the hub answers 503; the same command goes on"),
         ({"cut_after": 10, "cuts": 9}, {"patience": 0}, HubError, "no answer: peer closed connection"),
-        ({"token": "x"}, {}, HubError, r"not ours to read \(401\); expected .* HF_TOKEN"),
+        ({"token": "x"}, {}, HubError, r"access refused \(401\); expected .* HF_TOKEN"),
         ({"token": "x", "code": "GatedRepo"}, {}, HubError, "terms accepted on its page, and HF_TOKEN"),
         ({}, {"name": "o/none"}, HubError, r"the hub has no /api/models/o/none/tree/.* \(404\)"),
         ({}, {"revision": "f" * 40}, InputError, "the hub has no such commit"),

@@ -94,7 +94,7 @@ def test_faults_are_typed(engine, hub, monkeypatch):
     hub.image("lab/big", [files(testbed__a="big\n")])
     real = shutil.disk_usage(engine.folder)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: real._replace(free=1 << 30))
-    with pytest.raises(NoRoom, match="are to be had"):
+    with pytest.raises(NoRoom, match="are free"):
         engine.pull(parse(f"{hub.host}/lab/big"), parse(f"{hub.host}/lab/big"))
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")
     with pytest.raises(EngineFailed, match="does not answer"):

@@ -128,7 +128,9 @@ def test_images_that_cannot_be_had_are_counted_and_named(smith, tmp_path, hub):
     done = pull(tmp_path, rows)
     assert done.returncode == 2 and not (tmp_path / "images/s.json").exists()
     assert (
-        done.stderr.strip().splitlines()[-1].startswith("error: 2 of 3 images could not be had; the first: ")
+        done.stderr.strip()
+        .splitlines()[-1]
+        .startswith("error: 2 of 3 images could not be pulled; the first: ")
     )
     done = pull(tmp_path, rows, "--may-fail", "2")
     record = json.loads((tmp_path / "images/s.json").read_text())
@@ -254,9 +256,9 @@ def test_a_leaking_image_is_refused_in_one_line(smith, tmp_path, hub):
     done = pull(tmp_path, [row(image)])
     assert done.returncode == 0
     assert json.loads((tmp_path / "images/s.json").read_text())["counts"]["leaking"] == 1
-    with pytest.raises(InputError, match="1 tasks run in images that tell answers, .*holds the answer"):
+    with pytest.raises(InputError, match="1 tasks run in images that reveal answers, .*holds the answer"):
         task_images([row(image)], tmp_path / "images/s.json")
-    with pytest.raises(InputError, match="tell answers"):
+    with pytest.raises(InputError, match="reveal answers"):
         list(
             rollout_stage.roll_out(
                 [row(image)],
@@ -293,4 +295,4 @@ def test_a_full_disk_is_one_line(smith, tmp_path):
     finally:
         subprocess.run(["umount", "-l", place], check=True)
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "needs about" in done.stderr.splitlines()[-1] and "are to be had" in done.stderr.splitlines()[-1]
+    assert "needs about" in done.stderr.splitlines()[-1] and "are free" in done.stderr.splitlines()[-1]

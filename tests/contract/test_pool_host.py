@@ -106,8 +106,8 @@ def test_the_nodes_by_hand(node, tmp_path):
         assert act("join", node.url).stdout == f"join: {node.url}\n"
         wrong = [
             (act("join", node.url, token=pool.token_file), "this needs the token of a keeper"),
-            (act("join", "http://127.0.0.1:1"), "is not reached"),
-            (act("join"), "what is meant is not clear"),
+            (act("join", "http://127.0.0.1:1"), "cannot be reached"),
+            (act("join"), "the arguments do not fit together"),
             (act("leave", "http://127.0.0.1:1"), "there is no such node"),
         ]
         for done, words in wrong:

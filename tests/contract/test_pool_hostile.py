@@ -135,7 +135,7 @@ def test_a_request_that_comes_again_is_not_done_again(servers):
     made = node.ask("/container/create", {"tree": True, "request_id": "create-1"})
     assert node.ask("/container/create", {"tree": True, "request_id": "create-1"}) == made
     other = node.ask("/container/create", {"tree": True, "request_id": "create-1", "name": "other"})
-    assert (other["ok"], other["error"]) == (False, "the id of that request is another's")
+    assert (other["ok"], other["error"]) == (False, "request_id was used by another request")
     asked = {"container_id": made["container_id"], "command": "echo x >> f; cat f", "request_id": "exec-0001"}
     first = node.ask("/container/exec", asked)
     assert first["output"] == "x\n" and node.ask("/container/exec", asked) == first
@@ -162,7 +162,9 @@ def test_the_pool_does_nothing_twice_either(engine, servers):
     lease = pool.ask("/allocate", asked)
     before = engine.containers()
     assert pool.ask("/allocate", asked) == lease and engine.containers() == before
-    assert pool.ask("/allocate", {**asked, "run": "other"})["error"] == "the id of that request is another's"
+    assert (
+        pool.ask("/allocate", {**asked, "run": "other"})["error"] == "request_id was used by another request"
+    )
     which = {"lease_id": lease["lease_id"]}
     command = {**which, "command": "echo x >> f; cat f", "request_id": "recorded-exec"}
     assert pool.ask("/exec", command)["output"] == "x\n" == pool.ask("/exec", command)["output"]
@@ -285,7 +287,7 @@ def test_more_than_a_host_takes(engine, tmp_path):
         assert refused_first
         assert sum(answer["ok"] for answer in answers) == 8
         assert {answer["error"] for answer in answers if not answer["ok"]} == {
-            "8 requests at once in one sandbox are the most"
+            "8 requests at once are the most in one sandbox"
         }
     finally:
         node.stop()

@@ -100,7 +100,7 @@ def test_what_was_not_taken_is_sent_again_and_nothing_else(attempt):
         ({"statuses": {"/submit": [(500, "<html>")]}}, ServiceError, "4 of 4 predictions were not taken"),
         ({"statuses": {"/get-report": [(500, {"message": "boom"})]}}, ServiceError, "status code 500: boom"),
         ({"stall": {"/get-report"}}, ServiceError, "4 of 4 pending; last fault: .*did not end in 0.5 s"),
-        ({"looks": 10**6}, ServiceError, "2 of 4 pending; the same command waits on"),
+        ({"looks": 10**6}, ServiceError, "2 of 4 pending; the same command goes on waiting"),
         ({"change": lambda report: {}}, ServiceError, "sb-cli get-report: KeyError"),
         ({"change": lambda r: other_ids(r)}, ServiceError, "instances that were not submitted: 4, such as x"),
     ],
@@ -222,4 +222,4 @@ def test_without_a_key_or_the_program_nothing_is_sent(files):
     assert told.startswith("error: $SWEBENCH_API_KEY is not set; expected")
     (files / "preds.json").write_text(json.dumps({"x": {**PREDICTIONS[IDS[0]], "instance_id": "x"}}))
     done = script(files, "http://127.0.0.1:1")
-    assert "1 predictions of no task, such as x" in done.communicate()[1] and done.returncode == 2
+    assert "1 predictions match no task, such as x" in done.communicate()[1] and done.returncode == 2

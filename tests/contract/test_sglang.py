@@ -241,7 +241,7 @@ def test_a_killed_server_ends_the_run_and_what_serves_by_hand(folder, tmp_path):
         text=True,
     )
     assert second.returncode == 2 and second.stderr == (
-        "error: server.token: a server that runs uses this file;"
+        "error: server.token: a running server uses this file;"
         " expected --token and --log with other files for a second server\n"
     )
     assert token.read_text() == "hush-hush\n" and ask(endpoint, "x")["extra"]["usage"]["completion_tokens"]

@@ -68,7 +68,7 @@ def findings(path: str, new: str, old: str, gold: str) -> list[str]:
 
 
 def dynamic(new: str, old: str) -> list[str]:
-    """What a patched file has, and had not before, with which code could hide what it reaches for.
+    """The means by which code could hide what it uses, that a patched file has and did not have before.
 
     Ordinary repairs have some of it; it asks for the second look (`echo`), no more. A file that cannot be
     parsed counts as dynamic.

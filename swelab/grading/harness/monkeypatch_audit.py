@@ -1,4 +1,4 @@
-"""Code that changes what belongs to other modules, so that a test that uses them is told something else."""
+"""Code that changes parts of other modules, so that a test that uses them gets other answers."""
 
 import ast
 from collections.abc import Iterator

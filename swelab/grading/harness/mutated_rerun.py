@@ -43,7 +43,7 @@ class _Draw:
 
     @property
     def source(self) -> str:
-        """What is put at the end of the file."""
+        """The text that is put at the end of the file."""
         return _OTHERS.format(name=self.others, word=repr(self.word), number=self.number)
 
 
@@ -161,8 +161,10 @@ def _impossible(function: Test, lines: list[str], draw: _Draw) -> Iterator[tuple
 
 
 def _tried(statement: ast.Assert | ast.Expr, draw: _Draw) -> list[str]:
-    """Lines that set the flag when what cannot be true of honest values is; [] for what is no assertion of
-    a kind that tells."""
+    """Source lines that set the flag if a condition holds that honest values cannot meet.
+
+    [] for a statement that is no such assertion.
+    """
     held = f"globals()[{draw.flag!r}] = True"
     if isinstance(statement, ast.Assert):
         condition = _condition(statement.test, draw)

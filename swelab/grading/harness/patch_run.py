@@ -66,7 +66,7 @@ class PatchRun:
         self.guard = Guard(root=WORKDIR, canary_folder=str(first.parent) if first.suffix == ".py" else "")
 
     def evidence(self) -> Record:
-        """What came of it; see `grade.run_patch`. Raises InputError (unusable task), SandboxError,
+        """Its result; see `grade.run_patch`. Raises InputError (unusable task), SandboxError,
         OSError."""
         tests = self._spoiled() if self.spoil else {}
         applied, tar = self._prepare()
@@ -106,7 +106,7 @@ class PatchRun:
         return run
 
     def _excused(self, power: str, before: dict[str, str]) -> bool:
-        """Whether a file named what it used before the patch came, or the gold patch does."""
+        """True if the unpatched file or the gold patch already names this power."""
         path, _, event = power.rpartition(" ")
         word = _EXCUSES.get(event, event.rpartition(".")[2])
         return bool(re.search(rf"\b{word}\b", before.get(path, "") + self.spec.gold))
@@ -251,7 +251,7 @@ class PatchRun:
 
 
 def guard_fault(run: Record) -> Record:
-    """What the guard's own errors make of a run: nothing is said about the patch, unless a file of it was
+    """How errors of the guard itself change a run: nothing is said about the patch, unless a file of it was
     at work when they came; "guard_fault" is the first of them, and tracebacks are put behind the log."""
     faults = (run["observed"] or {}).get("faults")
     if not faults:

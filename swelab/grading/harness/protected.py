@@ -1,4 +1,4 @@
-"""The files by which a patch is judged: they are what they were before it, whatever it says.
+"""The files by which a patch is judged: each is restored to its content from before the patch.
 
 `prepare_script` is run in the sandbox before any of the prediction's code: it sets these files aside,
 applies the patch, and puts them back; what the patch added under such a name is removed.

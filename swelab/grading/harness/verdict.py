@@ -1,7 +1,7 @@
 """From what a run left behind to a verdict: no sandbox, no files, so that a kept run can be judged anew.
 
 The channels are the log, the test command's exit code, pytest's JUnit file, the observer's sealed record
-and the canaries. A listed test is a success only if every channel that tells of it says so; a channel
+and the canaries. A listed test is a success only if every channel that reports it says so; a channel
 that tells of a success where another saw a failure is forged.
 """
 

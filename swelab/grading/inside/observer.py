@@ -175,7 +175,7 @@ class Observer:
             self.faults.write(self.record(session))
 
     def record(self, session):
-        """What was seen of a run that has ended."""
+        """The observations of a run that has ended."""
         return {
             "faults": self.faults.told,
             "exit": int(session.exitstatus),

@@ -36,7 +36,7 @@ DEEP = frozenset(
     "gc.get_objects gc.get_referrers gc.get_referents sys.settrace sys.setprofile sys.addaudithook "
     "subprocess.Popen os.system".split()
 )
-"""Of these whoever is behind the call counts, not only who makes it."""
+"""For these events indirect callers count, too."""
 
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type, staticmethod, classmethod, property)
 differ, code_of, each, some = operator.is_not, operator.attrgetter("__code__"), map, any
@@ -210,7 +210,7 @@ class Powers:
 
     @contextmanager
     def unheard(self):
-        """What this thread does meanwhile is the grader's own."""
+        """Meanwhile the acts of this thread count as the grader's own."""
         self.busy.add(get_ident())
         try:
             yield

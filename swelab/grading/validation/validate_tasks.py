@@ -1,5 +1,4 @@
-"""The validation gate: a task is worth a rollout when its gold patch is resolved every time, and nothing
-is not.
+"""The validation gate: a task is kept when its gold patch always resolves it and an empty patch never does.
 
 Gold patches go through the grader itself. All gold trees of one repository archive are one and the same, its
 clean tree, so a run of one test command on it tells about every task with that command.
@@ -78,7 +77,7 @@ def validate(
 def _seen(
     tasks: list[Record], settings: Record, bench: Bench, journal: Journal, workers: int
 ) -> dict[str, dict[str, list[Record]]]:
-    """The results of all runs of some tasks, by instance and kind of run; of each what its task needs.
+    """The results of all runs that some tasks need, by instance and kind of run.
 
     Raises Fault when runs were lost.
     """

@@ -102,9 +102,7 @@ class KeyRing:
                 if not key.aside:
                     return key
         gone = "; ".join(f"{key.name} {key.aside}" for key in self.keys)
-        raise InputError(
-            f"no key is left: {gone}", self.service, "a key with quota; what is paid for is kept"
-        )
+        raise InputError(f"no key is left: {gone}", self.service, "a key with quota; finished work is kept")
 
     def enter(self, key: Key, tokens: int) -> Pass | None:
         """Waits until a request of about so many tokens may be sent; None when the key went out of use."""

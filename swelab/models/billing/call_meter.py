@@ -11,7 +11,7 @@ from swelab.records import InputError, Record
 
 @dataclass
 class Bill:
-    """One admitted call, as a context manager; unless told otherwise it may have been charged unseen.
+    """One admitted call, as a context manager; a call with no known end is settled at its worst case.
 
     call: its name in the ledger, '' for a call without a price.
     """

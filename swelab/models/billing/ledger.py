@@ -59,7 +59,7 @@ class Account:
 
     @property
     def bound(self) -> int:
-        """What is spent if every call in flight costs its worst."""
+        """Dollars spent if every call in flight costs its worst case."""
         return self.spent + sum(self.open.values())
 
 
@@ -125,7 +125,7 @@ class Ledger:
             self._account.enter(entry)
 
     def _bury(self) -> None:
-        """Closes the calls of processes that have ended: whoever lives holds the lock of its name."""
+        """Closes the calls of processes that have ended: a live process holds the lock named after it."""
         for name in {call.partition("-")[0] for call in self._account.open} - {self._name}:
             owner = self._owner(name)
             try:

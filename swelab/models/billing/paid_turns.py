@@ -69,7 +69,7 @@ def _key(messages: list[Record]) -> str:
 
 
 class PaidRun:
-    """What a run (a policy on a subset) keeps of its payments in `folder`, for all its shards.
+    """The paid turns that a run (a policy on a subset) keeps in `folder`, for all its shards.
 
     That is a ledger, and the paid turns of conversations that are not over, in files named by the keys of
     rollouts.

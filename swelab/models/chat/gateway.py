@@ -1,8 +1,8 @@
 """A hosted model behind an address of this machine, for a program that asks a service by itself.
 
 The program gets a token of ours and an OpenAI-compatible address on the loopback; keys, rates, price, budget,
-cache marks and sampling are those of the policy, and each call is metered like any other (`Service`). What
-the program asks for beside messages and tools is refused by name, unless the policy says the same.
+cache marks and sampling are those of the policy, and each call is metered like any other (`Service`). Of
+the program's settings only messages and tools count; others are refused unless the policy has the same.
 """
 
 import hmac
@@ -90,7 +90,7 @@ class Gateway:
         }
 
     def _talk(self, history: list[Record], offered: Record) -> Talk:
-        """What is known of the conversation that begins as `history` does, by its first two messages."""
+        """The record of the conversation that begins with the first two messages of `history`."""
         key = digest([history[:2], offered])
         with self._lock:
             talk = self._talks.setdefault(key, Talk(offered))
@@ -128,7 +128,7 @@ def text_of(content: Any) -> str:
 
 
 def openai_usage(usage: Record | None) -> Record:
-    """Token counts under OpenAI's names; zeros where the service told none."""
+    """Token counts under OpenAI's names; zeros where the service gave none."""
     told = usage or {}
     prompt, completion = told.get("prompt_tokens", 0), told.get("completion_tokens", 0)
     found = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

@@ -27,9 +27,9 @@ BUSY_SECONDS = 1800
 """A service that is too busy for so long is lost."""
 LONGEST_WAIT_SECONDS = 30
 MESSAGE_TOKENS, PROMPT_TOKENS, TOOLS_TOKENS = 16, 64, 1024
-"""At most, around a message, around all, and to explain tools; a text has no more tokens than bytes."""
+"""Upper bounds of overhead tokens: per message, prompt, list of tools. A text has at most a token a byte."""
 TOKEN_BYTES, SPARE_BYTES = 256, 1 << 16
-"""An answer is at most so long: for each token that it may have, and beside."""
+"""Upper bound of an answer: bytes per token that it may have, and bytes besides."""
 
 Keep = Callable[[Record], None]
 
@@ -47,7 +47,7 @@ class Talk:
     waited: float = 0.0
 
     def most(self, history: list[Record]) -> int:
-        """At most so many tokens `history` has: those that the service counted, and a token a byte."""
+        """An upper bound of the tokens of `history`: those that the service counted, and a token a byte."""
         tools = size_of(self.offered) + TOOLS_TOKENS if self.offered and not self.counted else 0
         fresh = history[self.counted :]
         return self.tokens + tools + sum(MESSAGE_TOKENS + sum(map(size_of, each.values())) for each in fresh)
@@ -167,7 +167,7 @@ class Service:
         return found | {"usage": usage.record() if usage else None}, usage
 
     def _learn(self, admitted: Pass, fault: CallFault) -> None:
-        """What a fault says of the key."""
+        """What a fault means for the key."""
         if fault.kind == litellm_errors.KEY:
             self.keys.set_aside(admitted.key, f"was refused ({fault.text})")
         elif fault.kind == litellm_errors.QUOTA:

@@ -53,7 +53,7 @@ def provider(model: str) -> tuple[str, str]:
 
 
 def listed_price(model: str) -> Record:
-    """What LiteLLM's table, as it was packed, has of a model at the service that it names; {} for nothing."""
+    """The entry of a model in LiteLLM's packed table, at the service that it names; {} for nothing."""
     litellm = quiet_litellm()
     try:
         return litellm.model_cost[litellm.get_model_info(model)["key"]]

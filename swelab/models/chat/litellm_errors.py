@@ -97,7 +97,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _response(error: BaseException) -> tuple[int, Mapping[str, str], str] | None:
-    """Status, headers and body of the response behind an exception, if it was one that tells of a fault."""
+    """Status, headers and body of the response behind an exception, if that response reports a fault."""
     for each in _chain(error):
         if isinstance(each, httpx.HTTPStatusError):
             response = each.response

@@ -48,7 +48,7 @@ def parse_calls(calls: list[Record], template: str, finish_reason: str) -> list[
 
 
 def facts_of(output: Record, timed: bool) -> Record:
-    """What a message keeps of a command's output besides its text; its seconds only where `timed`."""
+    """The fields of a command's output that a message keeps besides its text; `seconds` only if `timed`."""
     names = ("returncode", "exception_info", *(("seconds",) if timed else ()))
     return {name: output[name] for name in names if name in output}
 

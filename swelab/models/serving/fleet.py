@@ -228,7 +228,7 @@ def serve_fleet(
     """Serves a checkpoint as `job` says ({"nodes", "servers", "gpus"}) while the block runs.
 
     `settings` are those of `serve`; further servers log beside `log`. Raises InputError, ServingError
-    when a server does not come up; later faults are mended as long as that helps, and then told by the
+    when a server does not come up; later faults are mended as long as that helps, and then reported by the
     endpoint's `alive`.
     """
     key = settings.pop("api_key", None) or new_key()

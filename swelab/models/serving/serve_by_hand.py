@@ -101,7 +101,7 @@ def hold(path: Path) -> IO[bytes]:
     except OSError:
         stream.close()
         expected = "--token and --log with other files for a second server"
-        raise InputError("a server that runs uses this file", path, expected) from None
+        raise InputError("a running server uses this file", path, expected) from None
     return stream
 
 

@@ -1,6 +1,6 @@
 """A server of our own weights: an inference engine, started in a context manager and ended with it.
 
-The server listens on the loopback interface, unless told otherwise, behind a random token, which it reads
+The server listens on the loopback interface, unless set otherwise, behind a random token, which it reads
 from a file that it alone can read (a command line is public in `ps`). It lives in a process tree that ends
 with us, however we end (`swelab.jobs.child_process`).
 """

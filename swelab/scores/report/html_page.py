@@ -104,7 +104,7 @@ def block(key: str, title: str, subtitle: str, body: str) -> str:
 
 
 def viewer_data(evidence: Evidence) -> Record:
-    """What the viewer reads at once: every run with the rows of its attempts; `packed` tells of the rest."""
+    """The data that the viewer starts with: runs and their attempts; `packed` says where the rest is."""
     runs: list[Record] = []
     first = 0
     for run in evidence.runs:

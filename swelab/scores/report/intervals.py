@@ -32,7 +32,7 @@ def test_name(test: Record) -> str:
 
 
 def caveat(evidence: Evidence) -> str:
-    """What the intervals speak of."""
+    """The kind of the intervals, in words."""
     counts = {name: runs_of(policy) for name, policy in evidence.verified["policies"].items()}
     if set(counts.values()) == {1}:
         return note(

@@ -97,7 +97,7 @@ def gather(layout: Layout, verified: Path, limit: int, seed: int) -> Evidence:
     """Reads everything about an experiment: at most `limit` trajectories of a run are kept whole.
 
     Raises InputError when scores, tasks, reports, rollouts or grades are missing or contradict one
-    another. What a report can do without (locks, losses, lengths, manifests) is listed in `missing`.
+    another. `missing` lists the files that a report can do without (locks, losses, lengths, manifests).
     """
     record = read_json(verified)
     check(record, "verified_score", verified)
@@ -183,7 +183,7 @@ def read_reports(layout: Layout, policy: str, subset: str, tasks: Mapping[str, R
         check(report, "report", path)
         strangers = sorted(set(report["instances"]) - set(tasks))
         if strangers:
-            raise InputError(f"{len(strangers)} instances of no task, such as {strangers[0]}", path)
+            raise InputError(f"{len(strangers)} instances match no task, such as {strangers[0]}", path)
     return reports
 
 

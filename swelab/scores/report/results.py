@@ -48,7 +48,7 @@ def headline(evidence: Evidence) -> str:
 
 
 def lede(evidence: Evidence) -> str:
-    """What was run, as a person would say it."""
+    """The experiment in a few sentences, as HTML."""
     layout, test = evidence.layout, evidence.verified["comparison"]
     expert = escape(evidence.label(layout.expert))
     expert = f"A {expert}" if expert.startswith("scripted policy") else f"The policy {expert}"

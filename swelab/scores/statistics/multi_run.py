@@ -50,7 +50,7 @@ class Attempts:
 
     @property
     def shares(self) -> np.ndarray:
-        """Of each task, the share of its attempts that resolved it."""
+        """Per task, the share of its attempts that resolved it."""
         return self._pairs[:, 0] / self._pairs[:, 1]
 
     @property

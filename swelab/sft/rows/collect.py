@@ -92,7 +92,7 @@ def convert_all(convert: Callable[[str], Line], folders: Sequence[str], workers:
             while waiting:
                 yield from waiting.popleft().result()
     except BrokenProcessPool:
-        raise InputError("a process ended before its work", expected="memory for one folder each") from None
+        raise InputError("a worker process ended early", expected="memory for one folder each") from None
 
 
 def write_lines(lines: Iterator[Line], output: Path) -> tuple[int, Counter[str]]:

@@ -60,7 +60,9 @@ class ChatTokenizer:
         try:
             found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         except TypeError:  # of a lone surrogate
-            raise InputError("a text holds half a character", expected="whole characters") from None
+            raise InputError(
+                "a text holds half a character (surrogate)", expected="whole characters"
+            ) from None
         return [each.ids for each in found]
 
     def encode(self, messages: Sequence[Record]) -> tuple[list[int], list[bool]]:

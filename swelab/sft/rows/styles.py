@@ -1,4 +1,4 @@
-"""Conversations in the form that a student will be run in, whoever recorded them.
+"""Conversations in the form in which a student will be run, for recordings of any scaffold.
 
 `text` keeps what the policy wrote. `xml`, `ticks` and `tool` write each action anew: as SWE-agent's function
 in XML, as a fenced shell command, as a tool call. Every action is read back by the student's own rules; a

@@ -1,7 +1,7 @@
 """A recorded conversation as turns: what was said, which tools were called, and how it failed.
 
 SWE-agent writes an action as a tool call or as text, and always as the line that its shell ran;
-mini-swe-agent as a tool call or as one fenced block. Styles are written from turns, whoever recorded them.
+mini-swe-agent as a tool call or as one fenced block. Styles are written from turns of any scaffold.
 """
 
 import json

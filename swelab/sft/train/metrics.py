@@ -63,7 +63,7 @@ def pass_cost(config: Mapping[str, Any], device: str) -> Cost:
 def planned_steps(
     plan: Plan, lengths: Sequence[Length], config: Mapping[str, Any], fixed: bool
 ) -> list[Record]:
-    """Of each step what COLUMNS have of it before it runs, with its "positions" and "flops".
+    """Per step, the COLUMNS that are known before it runs, and its "positions" and "flops".
 
     fixed: packs are filled up to their limit.
     """

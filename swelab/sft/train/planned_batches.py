@@ -83,7 +83,7 @@ def joined(samples: Sequence[Sample]) -> Record:
 
 
 def torchtune_batch(batch: Sequence[Any], *, fill: int | None, pad: int) -> Record:
-    """What torchtune's models take, of a batch that holds one forward pass.
+    """The arguments of torchtune's models, from a batch that holds one forward pass.
 
     fill: tokens that a pack is filled up to, as attention over blocks is compiled for one size; None where
     rows are not packed.
@@ -129,7 +129,7 @@ def over_plan(kind: type) -> type:
 
 
 def trl_batch(batch: Sequence[Any], *, packed: bool, pad: int) -> dict[str, torch.Tensor]:
-    """What transformers' models take, of a batch that holds one forward pass.
+    """The arguments of transformers' models, from a batch that holds one forward pass.
 
     A pack has positions in place of a mask: the models see by them where rows begin.
     """

@@ -57,7 +57,7 @@ def _settings(training: Training) -> Iterator[str]:
     settings = (lambda: recipe_of(recipe), lambda: share(train, ranks_of(recipe)))
     yield from _lines(*settings, lambda: check_settings(recipe))
     if train["device"] == "cuda" and not job["gpus"]:
-        yield str(InputError("train.device is cuda, and job.gpus is 0", expected="GPUs to be asked for"))
+        yield str(InputError("train.device is cuda, and job.gpus is 0", expected="job.gpus of at least 1"))
 
 
 def _weights(training: Training) -> Iterator[str]:
@@ -77,11 +77,15 @@ def _weights(training: Training) -> Iterator[str]:
     whole = all(path.is_file() for path in paths)
     wrong = [name for name, file in index.items() if (name, file) not in found] if whole else []
     if wrong:
-        yield str(InputError(f"{len(wrong)} tensors are not where it says, as {wrong[0]}", where))
+        yield str(
+            InputError(
+                f"{len(wrong)} tensors are not in the files that the index names, such as {wrong[0]}", where
+            )
+        )
 
 
 def _model(training: Training) -> Iterator[str]:
-    """config.json and weights tell of one model, and it is one that can be trained."""
+    """config.json and weights describe the same model, and a trainer knows it."""
     path = training.base / "config.json"
     try:
         config = read_json(path)
@@ -231,7 +235,7 @@ def _config(base: Path) -> Record:
 
 
 def _shapes(base: Path) -> dict[str, list[int]]:
-    """Shapes of all tensors; {} where a file is at fault, which is told elsewhere."""
+    """Shapes of all tensors; {} where a file is at fault, which another check reports."""
     try:
         paths, _ = weight_paths(base)
         return {name: tensor["shape"] for path in paths for name, tensor in header(path).items()}

@@ -1,4 +1,4 @@
-"""What is kept of a training run's log: a table, a plot, the files of TensorBoard."""
+"""The kept parts of a training run's log: a table, a plot, the files of TensorBoard."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ def keep_log(work: Path) -> None:
 
 
 def publish_log(work: Path, name: str, metrics: Path) -> None:
-    """Writes the table of the run `name` kept in `work`; beside it its plot and TensorBoard's files."""
+    """Writes the table `metrics` of the run kept in `work`; in its folder a plot and TensorBoard's files."""
     rows, board = read_metrics(work / METRICS), metrics.with_name(BOARD)
     write_table(metrics, rows)
     write_bytes(metrics.with_name(PLOT), plot({name: rows}).encode())

@@ -35,7 +35,7 @@ class RunPlan:
         write_json(work / PLANNED, {"steps": self.steps, **told})
 
     def facts(self) -> Record:
-        """What a manifest says of the plan."""
+        """The manifest's fields about the plan."""
         if not self.batches:
             return {}
         positions = sum(step["positions"] for step in self.steps)

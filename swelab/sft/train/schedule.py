@@ -1,6 +1,6 @@
 """The learning-rate schedule of every training here: linear warm-up, then a cosine that falls to 0.
 
-To change the schedule, change it here: torchtune and TRL are told theirs by name, the demo's base model uses
+To change the schedule, change it here: torchtune and TRL get theirs by name, the demo's base model uses
 `warmup_cosine`.
 """
 

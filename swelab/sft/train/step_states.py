@@ -130,7 +130,7 @@ class Batches:
 
 
 class AfterStep:
-    """Stands where recipes have their profiler, which they tell of every step."""
+    """Takes the place of a recipe's profiler, whose `step` recipes call after every step."""
 
     def __init__(self, step: Callable[[], None]):
         self.step = step

@@ -109,7 +109,7 @@ def check_inputs(base: Path, dataset: Path, train: Record, trainer: str = "torch
 
 
 def facts(lengths: Sequence[Length], train: Record) -> Record:
-    """What a manifest says of a run over conversations of these lengths."""
+    """The manifest's fields about a run over conversations of these lengths."""
     rows = len(lengths) // (2 if train.get("dpo") else 1)
     need = train["batch_size"] * train["gradient_accumulation_steps"]
     return {

@@ -32,7 +32,7 @@ RESUME, CHECKPOINTS = "resume.json", "checkpoints"
 
 
 class Numbers:
-    """A batch sampler: the passes one by one; also told the epoch where a resumed one's start is skipped."""
+    """A batch sampler: the passes one by one. On resume it gets the epoch, too."""
 
     def __init__(self, passes: PlannedPasses):
         self.passes = passes
@@ -93,7 +93,7 @@ class Told(TrainerCallback):
         self.start = now
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """What to go on from after a kill."""
+        """Notes the checkpoint to resume from after a kill."""
         if state.is_world_process_zero:
             write_json(self.output / RESUME, {"checkpoint": f"checkpoint-{state.global_step}"})
 

@@ -135,7 +135,7 @@ def _next_row(
 
 
 def task_row(repo: Repository, bug: Candidate, verdict: Record) -> Record:
-    """A row in SWE-smith's schema with ours beside it."""
+    """A row in SWE-smith's schema, with fields of ours added."""
     settings, broken = repo.recipe, verdict["broken"]
     failing = set(broken)
     package, content = settings.get("package", repo.name), settings.get("sha256") or settings["commit"]

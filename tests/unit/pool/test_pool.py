@@ -118,7 +118,7 @@ def test_a_wait_that_is_none(monkeypatch):
     monkeypatch.setenv("SWELAB_POOL_TOKEN", "t" * 30)
     for text in ("soon", "-1", "nan", "1e9"):
         monkeypatch.setenv("SWELAB_POOL_WAIT", text)
-        with pytest.raises(InputError, match="no time to wait"):
+        with pytest.raises(InputError, match="no waiting time"):
             open_backend("remote")
 
 

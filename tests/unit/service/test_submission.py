@@ -72,7 +72,7 @@ def test_lost_rollouts_are_not_submitted_and_empty_patches_are():
     rows = sendable(predictions(b={"outcome": "model_lost"}), IDS, "p")
     assert [row["instance_id"] for row in rows] == ["a", "c", "d"]
     assert rows[2] == {"instance_id": "d", "model_name_or_path": "p", "model_patch": ""}
-    with pytest.raises(InputError, match="1 predictions of no task, such as d"):
+    with pytest.raises(InputError, match="1 predictions match no task, such as d"):
         sendable(predictions(), IDS[:3], "p")
     with pytest.raises(InputError, match="none of 4 predictions can be submitted"):
         sendable(predictions(**{name: {"outcome": "sandbox_lost"} for name in IDS}), IDS, "p")

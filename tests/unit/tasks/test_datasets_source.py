@@ -108,7 +108,7 @@ def test_json_lines_and_parquet_hold_the_same(make, tmp_path):
         ([row(1, PASS_TO_PASS=[1])], "field PASS_TO_PASS is no list of strings"),
         ([row(1, patch=7)], "field patch is a int"),
         ([row(1, patch="")], r"no row meets the criteria \({'empty_patch': 1}\)"),
-        ([row(1), row(1, tests=3)], "row 1: another row is owner__pack.* too"),
+        ([row(1), row(1, tests=3)], "row 1: duplicate instance_id owner__pack.*"),
         (["text"], "row 0: a str; expected a JSON object"),
         ([], "no row meets the criteria"),
         ("{}", "a dict; expected a JSON list"),

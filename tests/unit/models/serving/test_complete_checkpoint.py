@@ -205,12 +205,10 @@ def test_a_second_server_takes_neither_token_nor_log_of_the_first(checkpoint, tm
     sizes = {"name": "mine", "key_env": "", "host": "127.0.0.1", "context_length": 512}
     second = partial(serve_by_hand, checkpoint, **sizes, max_total_tokens=None, max_running_requests=1)
     with hold(log):
-        with pytest.raises(
-            InputError, match="server.log: a server that runs uses this file; expected --token"
-        ):
+        with pytest.raises(InputError, match="server.log: a running server uses this file; expected --token"):
             second(token=token, log=log)
         with private_file(token, "hush\n"):
-            with pytest.raises(InputError, match="server.token: a server that runs uses this file"):
+            with pytest.raises(InputError, match="server.token: a running server uses this file"):
                 second(token=token, log=tmp_path / "other.log")
             assert token.read_text() == "hush\n"
     assert log.read_text() == "loading\n" and not (tmp_path / "other.log").exists()

@@ -93,7 +93,7 @@ HARMS = {
     "a shard missing": (two_shards, "model-00002-of-00002.safetensors: no such file"),
     "a tensor not where it should be": (
         a_tensor_elsewhere,
-        "1 tensors are not where it says, as model.layers.9",
+        "1 tensors are not in the files that the index names, such as model.layers.9",
     ),
     "another shape": (lambda f: change(f / "toy/config.json", num_hidden_layers=3), "describes .* weights"),
     "another model": (
