@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 SCHEMAS = Path(__file__).resolve().parent.parent / "configs" / "schemas"
 
 Record = dict[str, Any]
-LOST_ROLLOUTS = ("sandbox_lost", "model_lost", "not_recorded")
-"""Outcomes that count as neither solved nor unsolved: what a rollout ran on was lost, or its record was."""
 
 
 class Fault(Exception):

@@ -2,7 +2,7 @@
 
 The agent loop, its limits and its trajectory format are that library's (mini-swe-agent 2.4,
 format "mini-swe-agent-1.1"). Ours are the sandbox as its environment, the patch taken with git at
-the end (never from what the model prints), and typed outcomes.
+the end (never from what the model prints), and the ends of `swelab.outcomes`.
 """
 
 import os
@@ -15,23 +15,21 @@ os.environ.setdefault("MSWEA_GLOBAL_CONFIG_DIR", os.path.dirname(os.path.abspath
 from minisweagent.agents.default import DefaultAgent  # noqa: E402
 from minisweagent.exceptions import Submitted  # noqa: E402
 
+from swelab.agents.exit_status import mini_end  # noqa: E402
 from swelab.models import BudgetSpent, ContextLimit, ModelLost  # noqa: E402
 from swelab.models.chat.text_model import Settings  # noqa: E402
 from swelab.models.chat.turn_form import Form, form_of  # noqa: E402
+from swelab.outcomes import TRAINABLE_ROLLOUTS, RolloutEnd  # noqa: E402
 from swelab.records import Record  # noqa: E402
 from swelab.sandbox import ExecResult, Limits, Sandbox, SandboxError  # noqa: E402
 
-EXIT_OUTCOMES = {
-    "Submitted": "submitted",
-    "LimitsExceeded": "step_limit",
-    "TimeExceeded": "time_limit",
-    "RepeatedFormatError": "malformed",
+FAULTS: dict[type[Exception], RolloutEnd] = {
+    ContextLimit: RolloutEnd.CONTEXT_LIMIT,
+    BudgetSpent: RolloutEnd.BUDGET_SPENT,
+    ModelLost: RolloutEnd.MODEL_LOST,
+    SandboxError: RolloutEnd.SANDBOX_LOST,
 }
-LOST = ("sandbox_lost", "model_lost")
-"""Outcomes that say nothing about the policy: the infrastructure failed."""
-PAUSED = ("budget_spent",)
-"""Outcomes that a later run takes up where they are: never a result."""
-
+"""How a rollout ends when this is raised in the agent's loop."""
 DIFF = (
     "git -c core.fsmonitor= -c core.hooksPath=/dev/null -c core.excludesFile=/dev/null add -A && "
     "git -c core.fsmonitor= --no-pager diff --cached --binary --no-color --no-ext-diff --no-textconv {base}"
@@ -143,42 +141,35 @@ def run_rollout(
         wall_time_limit_seconds=scaffold["wall_seconds"],
         max_consecutive_format_errors=scaffold["max_format_errors"],
     )
-    reason = ""
+    end, reason = None, ""
 
     def wait(seconds: float) -> None:
         agent._start_time += seconds
 
     model.on_wait = wait
     try:
-        exit_status = agent.run(task["problem_statement"]).get("exit_status", "")
-        outcome = EXIT_OUTCOMES[exit_status]
-        if outcome == "step_limit" and 0 < scaffold["cost_limit"] <= agent.cost:
-            outcome = "cost_limit"
-    except ContextLimit:
-        outcome = "context_limit"
-    except (ModelLost, SandboxError, BudgetSpent) as error:
-        outcome, reason = ended_by(error), str(error)
-    record = trajectory(task, agent, outcome)
+        agent.run(task["problem_statement"])
+    except tuple(FAULTS) as error:
+        end = next(end for kind, end in FAULTS.items() if isinstance(error, kind))
+        reason = "" if end in TRAINABLE_ROLLOUTS else str(error)
+    record = trajectory(task, agent, end)
     if reason:
         record["info"]["reason"] = reason
     return record
 
 
-def ended_by(error: Exception) -> str:
-    """The outcome of a rollout that what it runs on has ended."""
-    if isinstance(error, BudgetSpent):
-        return "budget_spent"
-    return "model_lost" if isinstance(error, ModelLost) else "sandbox_lost"
+def trajectory(task: Record, agent: DefaultAgent, end: RolloutEnd | None = None) -> Record:
+    """The agent's record with our fields added; tracebacks of the library are left out.
 
-
-def trajectory(task: Record, agent: DefaultAgent, outcome: str) -> Record:
-    """The agent's record with fields of ours added; tracebacks of the library are left out."""
+    `end` is how the rollout ended where that is not in the agent's own record.
+    """
     saved = agent.serialize()
+    end = end or mini_end(saved["info"])
     for message in saved["messages"]:
         message.get("extra", {}).pop("traceback", None)
     return {
         "instance_id": task["instance_id"],
-        "outcome": outcome,
-        "model_patch": saved["info"]["submission"] if outcome == "submitted" else "",
+        "outcome": end,
+        "model_patch": saved["info"]["submission"] if end == RolloutEnd.SUBMITTED else "",
         **{name: saved[name] for name in ("messages", "info", "trajectory_format")},
     }

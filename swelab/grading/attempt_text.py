@@ -9,6 +9,7 @@ from swelab.grading.harness import logs
 from swelab.grading.harness.logs import GROUPS
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.kept_runs import Attempt
+from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records import Record
 
 MOST_LINES = 60
@@ -72,8 +73,8 @@ def _parts(
 
 def _verdict(row: Record) -> str:
     told = row["status"] + (f": {row['reason']}" if row.get("reason") else "")
-    outcome = row.get("outcome", "submitted")
-    return told if outcome == "submitted" else f"{told} (the rollout ended as {outcome})"
+    outcome = row.get("outcome", RolloutEnd.SUBMITTED)
+    return told if outcome == RolloutEnd.SUBMITTED else f"{told} (the rollout ended as {outcome})"
 
 
 def _task(task: Record) -> str:
@@ -106,7 +107,7 @@ def _tests(row: Record, task: Record | None, run: Record | None) -> Iterator[str
 
 def _passed_or_not(row: Record, task: Record | None) -> Record:
     """The same of a run of the gate, which notes passed tests only."""
-    if not task or row.get("status") not in ("resolved", "unresolved", "ran"):
+    if not task or row.get("status") not in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, "ran"):
         return {}
     passed, groups = set(row["passed"]), {}
     for group in GROUPS:

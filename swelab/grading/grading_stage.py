@@ -12,7 +12,8 @@ from swelab.grading.run_cache import Archive, run_key
 from swelab.jobs.journal import Journal
 from swelab.jobs.losses import Losses
 from swelab.jobs.shards import in_shard, run_shard, sample_of
-from swelab.records import LOST_ROLLOUTS, InputError, Record, check
+from swelab.outcomes import LOST_GRADES, LOST_ROLLOUTS, GradeEnd, RolloutEnd
+from swelab.records import InputError, Record, check
 from swelab.sandbox import Backend, Image, Limits, open_backend
 from swelab.sandbox.deferred import Deferred
 from swelab.tasks.checkout import RepoStore, scratch_folder
@@ -136,11 +137,11 @@ class GradePlace:
 
     def is_lost(self, record: Record) -> bool:
         """Whether the grading was lost to its infrastructure; a lost rollout has nothing to grade."""
-        return record["status"] == "infra_error" and record["outcome"] not in LOST_ROLLOUTS
+        return record["status"] in LOST_GRADES and record["outcome"] not in LOST_ROLLOUTS
 
     def lost(self, item: Record, reason: str) -> Record:
         """The grade of a prediction whose hosts were lost."""
-        outcome = self.predictions[item["instance_id"]].get("outcome", "submitted")
+        outcome = self.predictions[item["instance_id"]].get("outcome", RolloutEnd.SUBMITTED)
         told = {"reason": reason, "outcome": outcome, "policy": self.policy, "subset": self.subset}
         return lost(item, outcome) | told
 
@@ -149,13 +150,13 @@ def prediction_key(task: Record, predictions: dict[str, Record], bench: Bench) -
     """Key of the grade of a task's prediction. Raises InputError on a task that does not say how to test."""
     read_spec(task)
     prediction = predictions[task["instance_id"]]
-    outcome = prediction.get("outcome", "submitted")
+    outcome = prediction.get("outcome", RolloutEnd.SUBMITTED)
     return grade_key(task, prediction["model_patch"] or "", outcome, bench.place(task))
 
 
 def grade_prediction(task: Record, prediction: Record, bench: Bench) -> Record:
     """The grade of one prediction, with the outcome of the rollout that made it."""
-    outcome = prediction.get("outcome", "submitted")
+    outcome = prediction.get("outcome", RolloutEnd.SUBMITTED)
     if outcome in LOST_ROLLOUTS:
         record = lost(task, outcome)
     else:
@@ -172,7 +173,7 @@ def lost(task: Record, outcome: str) -> Record:
     """The grade of a rollout that ended in an infrastructure loss."""
     return {
         "instance_id": task["instance_id"],
-        "status": "infra_error",
+        "status": GradeEnd.INFRA_ERROR,
         "resolved": False,
         "reason": f"the rollout ended as {outcome}",
     }

@@ -8,7 +8,8 @@ from swelab.grading.grading_stage import Bench, lost
 from swelab.grading.harness.grade import judged
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.run_cache import run_key
-from swelab.records import LOST_ROLLOUTS, Record
+from swelab.outcomes import LOST_ROLLOUTS, RolloutEnd
+from swelab.records import Record
 
 
 def regrade(
@@ -44,7 +45,7 @@ def regrade(
 
 
 def _judged(task: Record, prediction: Record, bench: Bench) -> Record | None:
-    outcome = prediction.get("outcome", "submitted")
+    outcome = prediction.get("outcome", RolloutEnd.SUBMITTED)
     if outcome in LOST_ROLLOUTS:
         return lost(task, outcome) | {"outcome": outcome}
     patch = prediction["model_patch"] or ""

@@ -10,6 +10,7 @@ import zlib
 from pathlib import Path
 
 from swelab.grading import versions
+from swelab.outcomes import LOST_GRADES
 from swelab.records import Record, digest, write_bytes
 
 
@@ -28,7 +29,7 @@ class Archive:
     def get(self, key: str) -> Record | None:
         """The evidence kept under a key, or None. A run that was lost to infrastructure is no evidence."""
         run = self.look(key)
-        return run if run and run["ended"] != "infra_error" else None
+        return run if run and run["ended"] not in LOST_GRADES else None
 
     def look(self, key: str) -> Record | None:
         """The kept record of a run, evidence or not; None where nothing is, or where it cannot be read."""
@@ -41,7 +42,7 @@ class Archive:
 
     def put(self, key: str, run: Record) -> None:
         """Keeps what a run left. A run that was lost to infrastructure never takes another one's place."""
-        if self.folder is None or (run["ended"] == "infra_error" and self.path(key).exists()):
+        if self.folder is None or (run["ended"] in LOST_GRADES and self.path(key).exists()):
             return
         data = zlib.compress(json.dumps(run).encode("utf-8", "backslashreplace"), 6)
         write_bytes(self.path(key), data, durable=False)

@@ -12,6 +12,7 @@ from swelab.grading.attempt_text import listing, plain, shown
 from swelab.grading.kept_runs import Attempt
 from swelab.grading.replay import open_bench, run_again, run_command
 from swelab.grading.run_cache import Archive
+from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record
 from swelab.tasks.checkout import encode_patch
 
@@ -92,7 +93,7 @@ def _again(options: argparse.Namespace, attempt: Attempt, task: Record | None, p
     before, now = attempt.row["status"], grade["status"]
     print(f"{now}{': ' if grade['reason'] else ''}{grade['reason']}", file=sys.stderr)
     # An empty patch is graded without its tests, and the gate's run of the bug has no grade.
-    if before in (now, "empty_patch", "ran"):
+    if before in (now, GradeEnd.EMPTY_PATCH, "ran"):
         return 0
     print(f"the verdict was {before}", file=sys.stderr)
     return 1

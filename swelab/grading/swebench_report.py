@@ -4,10 +4,18 @@ from collections import Counter
 from collections.abc import Iterable
 
 from swelab.files.json_streams import Outline
+from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records import InputError, Record
 
-STATUSES = ("resolved", "unresolved", "empty_patch", "apply_failed", "timeout", "tampered", "infra_error")
-COMPLETED = ("resolved", "unresolved", "tampered")
+LISTS = {
+    "completed_ids": (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, GradeEnd.TAMPERED),
+    "empty_patch_ids": (GradeEnd.EMPTY_PATCH,),
+    "resolved_ids": (GradeEnd.RESOLVED,),
+    "unresolved_ids": (GradeEnd.UNRESOLVED, GradeEnd.TAMPERED),
+    "error_ids": (GradeEnd.APPLY_FAILED, GradeEnd.TIMEOUT),
+    "infra_failure_ids": (GradeEnd.INFRA_ERROR,),
+}
+"""Which grades are in which list of SWE-bench's report."""
 
 
 def build_report(tasks: Iterable[Record], grades: Iterable[Record], policy: str, subset: str) -> Record:
@@ -19,18 +27,15 @@ def build_report(tasks: Iterable[Record], grades: Iterable[Record], policy: str,
     outline = Outline.of(tasks)
     known = set(outline.ids)
     instances, sample = read_grades(grades, known, subset)
-    by_status: dict[str, list[str]] = {status: [] for status in STATUSES}
+    by_status: dict[str, list[str]] = {status: [] for status in GradeEnd}
     for name in sorted(instances):
         by_status[instances[name]["status"]].append(name)
+    lists = {field: sorted(name for end in ends for name in by_status[end]) for field, ends in LISTS.items()}
     ids = {
         "submitted_ids": sorted(instances),
-        "completed_ids": sorted(name for status in COMPLETED for name in by_status[status]),
+        "completed_ids": lists.pop("completed_ids"),
         "incomplete_ids": sorted(known - set(instances)),
-        "empty_patch_ids": by_status["empty_patch"],
-        "resolved_ids": by_status["resolved"],
-        "unresolved_ids": sorted(by_status["unresolved"] + by_status["tampered"]),
-        "error_ids": sorted(by_status["apply_failed"] + by_status["timeout"]),
-        "infra_failure_ids": by_status["infra_error"],
+        **lists,
     }
     counts = {
         f"{name.removesuffix('_ids')}_instances": len(ids[name]) for name in ids if name != "incomplete_ids"
@@ -44,10 +49,10 @@ def build_report(tasks: Iterable[Record], grades: Iterable[Record], policy: str,
         "subset": subset,
         **({"sample": sample} if sample else {}),
         "tasks_digest": outline.digest,
-        "tampered_ids": by_status["tampered"],
-        "statuses": {status: len(by_status[status]) for status in STATUSES},
+        "tampered_ids": by_status[GradeEnd.TAMPERED],
+        "statuses": {status: len(by_status[status]) for status in GradeEnd},
         "outcomes": dict(
-            sorted(Counter(row.get("outcome", "submitted") for row in instances.values()).items())
+            sorted(Counter(row.get("outcome", RolloutEnd.SUBMITTED) for row in instances.values()).items())
         ),
         "instances": {name: instances[name] for name in sorted(instances)},
     }

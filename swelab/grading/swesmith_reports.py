@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from swelab.outcomes import LOST_GRADES, GradeEnd
 from swelab.records import InputError, Record, read_json, write_bytes, write_json
 from swelab.tasks.checkout import encode_patch
 
@@ -24,9 +25,9 @@ def run_folder(logs: Path, run_id: str) -> Path:
 
 def instance_report(grade: Record, prediction: Record, seconds: int) -> Record | None:
     """The harness's report of an instance from our grade; None where there is no verdict on the patch."""
-    if grade["status"] == "infra_error":
+    if grade["status"] in LOST_GRADES:
         return None
-    if grade["status"] == "timeout":
+    if grade["status"] == GradeEnd.TIMEOUT:
         return {"timed_out": True, "timeout": seconds, "model_name_or_path": prediction["model_name_or_path"]}
     report: Record = {"patch_exists": prediction["model_patch"] is not None, "resolved": grade["resolved"]}
     if tests := grade.get("tests_status"):

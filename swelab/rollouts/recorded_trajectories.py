@@ -6,42 +6,18 @@ SWE-agent leaves `<run>/<id>/<id>.traj` beside a `.pred` and perhaps a `.patch`;
 """
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from swelab.agents.exit_status import mini_end, swe_agent_end
+from swelab.outcomes import RolloutEnd
 from swelab.records import Record, sha256_file, shorten
 from swelab.rollouts.trajectory_files import MINI, ROW, SWE_AGENT, Broken, read_parts
 
 MINI_1, MINI_2 = "mini-swe-agent-1", "mini-swe-agent-1.1"
-SWE_AGENT_OUTCOMES = {
-    "submitted": "submitted",
-    "exit_forfeit": "submitted",
-    "exit_command": "submitted",
-    "exit_cost": "cost_limit",
-    "exit_context": "context_limit",
-    "exit_format": "malformed",
-    "exit_total_execution_time": "time_limit",
-    "exit_command_timeout": "time_limit",
-    "exit_api": "model_lost",
-    "exit_environment_error": "sandbox_lost",
-    "exit_error": "sandbox_lost",
-}
-"""Forfeiting is a way to end the run with what is there, as submitting is."""
-MINI_OUTCOMES = {
-    "Submitted": "submitted",
-    "LimitsExceeded": "step_limit",
-    "TimeExceeded": "time_limit",
-    "RepeatedFormatError": "malformed",
-    "ContextWindowExceededError": "context_limit",
-    "CalledProcessError": "sandbox_lost",
-    "TimeoutExpired": "sandbox_lost",
-}
 ROLES = {"system", "user", "assistant", "tool", "exit"}
-_OVERFLOW = re.compile(r"context (length|window)|longer than the model", re.I)
 KINDS = (("thought", str), ("action", str), ("tool_call_id", str), ("extra", dict))
-_AUTOSUBMITTED = re.compile(r"submitted \((\w+)\)")
 
 
 def read_recording(path: Path) -> Record:
@@ -65,17 +41,21 @@ def _swe_agent(path: Path, parts: Record) -> Record:
     name, info = path.name.removesuffix(SWE_AGENT), parts.get("info") or {}
     if "history" not in parts:
         raise Broken("no history")
-    status = info.get("exit_status")
     patch, source = _patch(path, name, info)
     messages = [_message(message) for message in parts["history"]]
+    last_words = " ".join(str(message["content"]) for message in messages if message["role"] == "exit")
+    settings = _settings(parts.get("replay_config"))
+    end = swe_agent_end(info, settings, patch, last_words)
+    if end is None:
+        raise Broken(f"unfinished: exit status {info.get('exit_status')!r}")
     kept = ("exit_status", "model_stats", "swe_agent_version", "swe_agent_hash", "edited_files30")
     return {
         "instance_id": name,
-        "outcome": _outcome(status, patch, messages),
+        "outcome": end,
         "model_patch": patch,
         "messages": messages,
         "info": {key: info[key] for key in kept if key in info}
-        | {"submission": patch, "patch_from": source, "model": _model_name(parts.get("replay_config"))},
+        | {"submission": patch, "patch_from": source, "model": _model_name(settings)},
         "trajectory_format": "swe-agent",
     }
 
@@ -95,29 +75,12 @@ def _row(path: Path, row: Record) -> Record:
     }
     return {
         "instance_id": name,
-        "outcome": "submitted",
+        "outcome": RolloutEnd.SUBMITTED,
         "model_patch": patch,
         "messages": [_message(message) for message in row["messages"]],
         "info": info | {key: row[key] for key in ("traj_id", "resolved") if key in row},
         "trajectory_format": "swe-agent" if structured else "swe-agent-text",
     }
-
-
-def _outcome(status: Any, patch: str, messages: list[Record]) -> str:
-    """A limit that made SWE-agent submit what was there stays that limit; a lost service does not.
-
-    A server's refusal of a context that is full is any error to SWE-agent, where it does not know the words.
-    """
-    by_itself = _AUTOSUBMITTED.fullmatch(status or "")
-    reason = by_itself[1] if by_itself else status
-    outcome = SWE_AGENT_OUTCOMES.get(reason)
-    if outcome is None:
-        raise Broken(f"unfinished: exit status {status!r}")
-    if reason == "exit_error":
-        said = " ".join(str(message["content"]) for message in messages if message["role"] == "exit")
-        outcome = "context_limit" if _OVERFLOW.search(said) else outcome
-        outcome = "model_lost" if outcome.endswith("_lost") and "litellm." in said else outcome
-    return "submitted" if by_itself and patch and outcome.endswith("_lost") else outcome
 
 
 def _patch(path: Path, name: str, info: Record) -> tuple[str, str]:
@@ -139,11 +102,18 @@ def _text(value: Any) -> str:
     return value or ""
 
 
-def _model_name(replay: Any) -> str:
+def _settings(replay: Any) -> Any:
+    """SWE-agent's `replay_config`, which is an object or JSON in a string; None where it is neither."""
     try:
-        settings = json.loads(replay) if isinstance(replay, str) else replay
+        return json.loads(replay) if isinstance(replay, str) else replay
+    except ValueError:
+        return None
+
+
+def _model_name(settings: Any) -> str:
+    try:
         return str(settings["agent"]["model"]["name"])
-    except (ValueError, KeyError, TypeError):
+    except (KeyError, TypeError):
         return ""
 
 
@@ -207,15 +177,14 @@ def _mini(path: Path, parts: Record) -> Record:
         raise Broken(f"unknown format: trajectory format {version!r}")
     if version == MINI_1 and messages and messages[-1]["role"] == "user":
         messages[-1] = messages[-1] | {"role": "exit"}  # version 1 puts the submission there
-    status = info.get("exit_status")
-    if not status:
+    if not info.get("exit_status"):
         raise Broken("unfinished: no exit status")
     for message in messages:
         message.get("extra", {}).pop("traceback", None)
     return {
         "instance_id": name,
-        "outcome": MINI_OUTCOMES.get(status, "model_lost"),
-        "model_patch": _text(info.get("submission")) if status == "Submitted" else "",
+        "outcome": (end := mini_end(info)),
+        "model_patch": _text(info.get("submission")) if end == RolloutEnd.SUBMITTED else "",
         "messages": messages,
         "info": info,
         "trajectory_format": version,
@@ -242,7 +211,7 @@ def import_recordings(mine: list[str], found: dict[str, list[Path]]) -> Iterator
 def _not_recorded(name: str, reason: str) -> Record:
     return {
         "instance_id": name,
-        "outcome": "not_recorded",
+        "outcome": RolloutEnd.NOT_RECORDED,
         "model_patch": "",
         "messages": [],
         "info": {"exit_status": "NotRecorded", "submission": "", "reason": reason},

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 from swelab.agents.agent import open_agent
-from swelab.agents.mini import LOST, PAUSED
 from swelab.configs.experiment import key_variables, rollout_slice, service_of
 from swelab.jobs.journal import Journal
 from swelab.jobs.losses import Losses
@@ -18,6 +17,7 @@ from swelab.jobs.shards import belongs_to, in_shard, run_shard, sample_of
 from swelab.models import BudgetSpent
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.policy import ModelFor, open_policy, weights_digest
+from swelab.outcomes import RETRIED_ROLLOUTS, WAITING_ROLLOUTS, RolloutEnd
 from swelab.records import InputError, Record, digest
 from swelab.rollouts.recorded_trajectories import import_recordings
 from swelab.rollouts.trajectory_files import one_run, recordings
@@ -26,7 +26,7 @@ from swelab.tasks.checkout import RepoStore, git, scratch_folder
 from swelab.tasks.image_history import HistoryRefused, prepare
 from swelab.tasks.task_images import task_images
 
-EXIT_STATUS = {"sandbox_lost": "SandboxLost", "budget_spent": "BudgetSpent"}
+EXIT_STATUS = {RolloutEnd.SANDBOX_LOST: "SandboxLost", RolloutEnd.BUDGET_SPENT: "BudgetSpent"}
 
 
 def rollout_key(task: Record, policy: Record, scaffold: Record, weights: str, repo: str) -> str:
@@ -77,7 +77,7 @@ def roll_out(
             workers=workers,
             label=f"rollout {policy_name} {subset}",
             is_lost=place.is_lost,
-            is_good=lambda record: record["outcome"] == "submitted",
+            is_good=lambda record: record["outcome"] == RolloutEnd.SUBMITTED,
             place=place,
             is_paused=place.is_paused,
             losses=rollout_losses(policy, policy_name),
@@ -107,7 +107,7 @@ def rollout_losses(policy: Record, name: str) -> Losses:
     """What a shard of a policy's rollouts may lose, and the words for it: which service, and what it said."""
 
     def told(record: Record) -> str:
-        where = f" at {service_of(policy)}" if record["outcome"] == "model_lost" else ""
+        where = f" at {service_of(policy)}" if record["outcome"] == RolloutEnd.MODEL_LOST else ""
         return f"{record['outcome']}{where}: {record['info'].get('reason') or 'no reason given'}"
 
     return Losses(policy.get("max_lost", 0), told, name, "rollouts")
@@ -173,11 +173,11 @@ class RolloutPlace:
 
     def is_lost(self, record: Record) -> bool:
         """Whether a rollout was lost to its infrastructure."""
-        return record["outcome"] in LOST
+        return record["outcome"] in RETRIED_ROLLOUTS
 
     def is_paused(self, record: Record) -> bool:
         """Whether a rollout waits for a higher budget."""
-        return record["outcome"] in PAUSED
+        return record["outcome"] in WAITING_ROLLOUTS
 
     def lost(self, item: Record, reason: str) -> Record:
         """The record of a rollout whose hosts were lost."""
@@ -202,7 +202,7 @@ def recorded(
         raise InputError(text, folder, "files named after instances")
     counts: Counter[str] = Counter()
     for record, refusal in import_recordings(mine, found):
-        missing = record["outcome"] == "not_recorded"
+        missing = record["outcome"] == RolloutEnd.NOT_RECORDED
         counts["refused" if refusal else "not recorded" if missing else "taken"] += 1
         if refusal:
             print(f"refused: {refusal}", file=sys.stderr)
@@ -225,7 +225,7 @@ def attempt(
     try:
         model = model_for(task)
     except BudgetSpent as error:
-        return lost(task, str(error), "budget_spent")
+        return lost(task, str(error), RolloutEnd.BUDGET_SPENT)
     agent, limits = open_agent(scaffold), Limits(**scaffold["limits"])
     with closing(model), ExitStack() as stack:
         try:
@@ -243,13 +243,13 @@ def attempt(
             return lost(task, str(error))
 
 
-def lost(task: Record, reason: str, outcome: str = "sandbox_lost") -> Record:
+def lost(task: Record, reason: str, end: RolloutEnd = RolloutEnd.SANDBOX_LOST) -> Record:
     """The record of a rollout that never began: its sandbox did not come up, or its budget was spent."""
     return {
         "instance_id": task["instance_id"],
-        "outcome": outcome,
+        "outcome": end,
         "model_patch": "",
         "messages": [],
-        "info": {"exit_status": EXIT_STATUS[outcome], "submission": "", "reason": reason},
+        "info": {"exit_status": EXIT_STATUS[end], "submission": "", "reason": reason},
         "trajectory_format": "mini-swe-agent-1.1",
     }

@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 
 from swelab.agents import swe_agent
-from swelab.agents.mini import LOST
 from swelab.agents.swe_agent_program import AgentFailed, hopeless, stopped
 from swelab.console.terminal import Progress
 from swelab.jobs.journal import Journal
 from swelab.jobs.losses import Losses
 from swelab.jobs.shards import in_shard, now
 from swelab.models.policy import weights_digest
+from swelab.outcomes import RETRIED_ROLLOUTS, RolloutEnd
 from swelab.records import InputError, Record, read_json, shorten, write_json
 from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.rollouts.rollout_stage import lost, out_of_budget, rollout_key, rollout_losses
@@ -118,12 +118,12 @@ class _Batch:
         self.reasons: dict[str, str] = {}
         self.spent: Callable[[], str] = lambda: ""
         finished = [key for key in keys.values() if self._finished(key)]
-        good = sum(journal.get(key)["outcome"] == "submitted" for key in finished)
+        good = sum(journal.get(key)["outcome"] == RolloutEnd.SUBMITTED for key in finished)
         self.progress.skip(len(finished), good)
         self._kept = self.folder.with_name(f"{self.folder.name}.keys.json")
 
     def _finished(self, key: str) -> bool:
-        return key in self.journal and self.journal.get(key)["outcome"] not in LOST
+        return key in self.journal and self.journal.get(key)["outcome"] not in RETRIED_ROLLOUTS
 
     def left(self, tasks: list[Record]) -> list[Record]:
         """Those of `tasks` that are not finished."""
@@ -161,7 +161,7 @@ class _Batch:
             except Broken as broken:  # begun; or cut off by a kill
                 self.reasons[name] = str(broken)
                 continue
-            if record["outcome"] in LOST:
+            if record["outcome"] in RETRIED_ROLLOUTS:
                 self.reasons[name] = f"{record['info'].get('exit_status')}: {_last(record)}"
                 if not self.spent() and (why := hopeless(_last(record))):
                     raise InputError(why, path)
@@ -188,13 +188,13 @@ class _Batch:
         """Raises ShardLost when more of `tasks`, which are all journalled, are lost than may be."""
         for task in tasks:
             record = self.journal.get(self.keys[task["instance_id"]])
-            losses.note(record, record["outcome"] in LOST)
+            losses.note(record, record["outcome"] in RETRIED_ROLLOUTS)
         losses.check(len(tasks))
 
     def _write(self, record: Record) -> None:
         key = self.keys[record["instance_id"]]
         self.journal.append(record | self.mark | {"key": key, "journalled": now()})
-        self.progress.done(record["outcome"] == "submitted")
+        self.progress.done(record["outcome"] == RolloutEnd.SUBMITTED)
 
 
 def _last(record: Record) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from swelab.outcomes import RolloutEnd
 from swelab.records import Record
 
 TOKENS = {"prompt_tokens": "tokens_sent", "completion_tokens": "tokens_received"}
@@ -19,7 +20,7 @@ def usage_of(trajectory: Record) -> Record:
     stats = trajectory.get("info", {}).get("model_stats") or {}
     calls = max(len(turns), _number(stats.get("api_calls")) or 0)
     if not calls:
-        known = None if trajectory["outcome"] == "not_recorded" else 0
+        known = None if trajectory["outcome"] == RolloutEnd.NOT_RECORDED else 0
         return {"calls": 0, **dict.fromkeys((*TOKENS, "cost"), known)}
     used = [turn.get("usage") or (turn.get("response") or {}).get("usage") or {} for turn in turns]
     tokens = {

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import stdev
 
 from swelab.files.json_streams import Outline, object_items
-from swelab.grading.swebench_report import STATUSES
+from swelab.outcomes import LOST_GRADES, GradeEnd
 from swelab.records import InputError, Record, check, shorten
 from swelab.scores.statistics.multi_run import Attempts, planned, runs_differ
 from swelab.scores.statistics.rates import CONFIDENCE, POWER, rounded, wilson
@@ -22,7 +22,6 @@ GATE_FIELDS = (
     "broken",
     "unjudged",
 )
-LOST = "infra_error"
 PLANNED_RUNS = (1, 3, 5, 10)
 """Numbers of runs for which a score says what they would find."""
 
@@ -49,8 +48,8 @@ def rate_of_runs(counts: Iterable[tuple[int, int]]) -> Record:
 
 def counted(statuses: Sequence[str], lost: bool = True) -> tuple[int, int]:
     """(resolved, attempted) of a task; without `lost`, attempts lost to infrastructure are left out."""
-    kept = statuses if lost else [status for status in statuses if status != LOST]
-    return sum(status == "resolved" for status in kept), len(kept)
+    kept = statuses if lost else [status for status in statuses if status not in LOST_GRADES]
+    return sum(status == GradeEnd.RESOLVED for status in kept), len(kept)
 
 
 def score(
@@ -84,9 +83,9 @@ def score(
         "benchmark": {"name": subset, "hash": outline.digest, "size": size},
         **rate_of_runs(map(counted, verdicts.values())),
         "confidence": CONFIDENCE,
-        "infra_errors": statuses[LOST],
+        "infra_errors": statuses[GradeEnd.INFRA_ERROR],
         "without_infra_errors": rate_of_runs(counted(row, lost=False) for row in verdicts.values()),
-        "statuses": {status: statuses[status] for status in STATUSES},
+        "statuses": {status: statuses[status] for status in GradeEnd},
         "outcomes": dict(sorted(outcomes.items())),
         **(of_several_runs(verdicts) if len(reports) > 1 else {}),
         "detectable": detectable(verdicts),
@@ -105,10 +104,12 @@ def of_several_runs(verdicts: Verdicts) -> Record:
     each = [Counter(statuses) for statuses in zip(*verdicts.values(), strict=True)]
     size, attempts = len(verdicts), Attempts([counted(row) for row in verdicts.values()])
     rates = [run["resolved"] / size for run in each]
-    whole = [[status == "resolved" for status in row] for row in verdicts.values() if LOST not in row]
+    whole = [
+        [status == "resolved" for status in row] for row in verdicts.values() if LOST_GRADES.isdisjoint(row)
+    ]
     return {
         "runs": [
-            {"resolved": run["resolved"], "resolve_rate": share, "infra_errors": run[LOST]}
+            {"resolved": run["resolved"], "resolve_rate": share, "infra_errors": run[GradeEnd.INFRA_ERROR]}
             for run, share in zip(each, rates, strict=True)
         ],
         "spread": {
@@ -188,7 +189,7 @@ def read_verdicts(outline: Outline, reports: Sequence[Record], policy: str, subs
         for name, row in report["instances"].items():
             verdicts[name].append(row["status"])
         counts = Counter(row["status"] for row in report["instances"].values())
-        _check_counts(report, {status: counts[status] for status in STATUSES}, len(outline.ids), where)
+        _check_counts(report, {status: counts[status] for status in GradeEnd}, len(outline.ids), where)
     return verdicts
 
 

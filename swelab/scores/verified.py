@@ -5,6 +5,7 @@ from itertools import combinations
 from pathlib import Path
 
 from swelab.configs.recipes import nearest
+from swelab.outcomes import LOST_GRADES
 from swelab.records import InputError, Record, check, read_json
 from swelab.scores.score import counted
 from swelab.scores.statistics.permutation_test import (
@@ -70,7 +71,7 @@ def compare(first: Record, second: Record) -> Record:
         name
         for each in (first, second)
         for name, status in each["instances"].items()
-        if status == "infra_error"
+        if status in LOST_GRADES
     }
     kept = [{name: verdict for name, verdict in side.items() if name not in lost} for side in sides]
     names = {"from": first["policy"], "to": second["policy"]}

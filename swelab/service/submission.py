@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from swelab.records import LOST_ROLLOUTS, InputError, Record, digest, write_json
+from swelab.outcomes import LOST_ROLLOUTS, RolloutEnd
+from swelab.records import InputError, Record, digest, write_json
 from swelab.service import Refused, ServiceError
 from swelab.service.sb_cli import STATUS, Benchmark, SbCli, told
 from swelab.service.verdicts import patch_digest, pending, verdicts
@@ -63,7 +64,7 @@ def sendable(predictions: Mapping[str, Record], ids: Sequence[str], policy: str)
             "model_patch": row["model_patch"] or "",
         }
         for row in kept
-        if row.get("outcome", "submitted") not in LOST_ROLLOUTS
+        if row.get("outcome", RolloutEnd.SUBMITTED) not in LOST_ROLLOUTS
     ]
     if not rows:
         raise InputError(f"none of {len(kept)} predictions can be submitted", policy, "rollouts that ended")

@@ -4,15 +4,16 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from swelab.records import LOST_ROLLOUTS, InputError, Record, check, shorten
+from swelab.outcomes import LOST_ROLLOUTS, GradeEnd, RolloutEnd
+from swelab.records import InputError, Record, check, shorten
 from swelab.service import ServiceError
 
 STATUS = {
-    "resolved": "resolved",
-    "unresolved": "unresolved",
-    "error": "apply_failed",
-    "failed": "infra_error",
-    "empty_patch": "empty_patch",
+    "resolved": GradeEnd.RESOLVED,
+    "unresolved": GradeEnd.UNRESOLVED,
+    "error": GradeEnd.APPLY_FAILED,
+    "failed": GradeEnd.INFRA_ERROR,
+    "empty_patch": GradeEnd.EMPTY_PATCH,
 }
 """Ours by the name of the service's list. `error` is a patch that the harness could not apply or run;
 `failed` is an evaluation that the service lost."""
@@ -103,10 +104,10 @@ def service_grades(
         name = task["instance_id"]
         if name not in predictions:
             continue
-        outcome = predictions[name].get("outcome", "submitted")
+        outcome = predictions[name].get("outcome", RolloutEnd.SUBMITTED)
         grade: Record = {"instance_id": name, "outcome": outcome, "policy": policy, "subset": subset}
         if outcome in LOST_ROLLOUTS:
-            grade |= {"status": "infra_error", "reason": f"the rollout ended as {outcome}"}
+            grade |= {"status": GradeEnd.INFRA_ERROR, "reason": f"the rollout ended as {outcome}"}
         else:
             sent = record["instances"].get(name)
             if not sent or sent["patch_sha256"] != patch_digest(predictions[name]):
@@ -114,7 +115,7 @@ def service_grades(
                     f"{name} was judged for another patch", record["run_id"], "these predictions"
                 )
             grade |= _judged(sent, record["run_id"])
-        grade["resolved"] = grade["status"] == "resolved"
+        grade["resolved"] = grade["status"] == GradeEnd.RESOLVED
         check(grade, "grade", f"grade of {name}")
         yield grade
 
@@ -124,7 +125,7 @@ def _judged(sent: Record, run_id: str) -> Record:
     empty = sent["empty"] and word != "failed"
     reason = REASON.get(word, "") if not empty else ""
     return {
-        "status": "empty_patch" if empty else STATUS[word],
+        "status": GradeEnd.EMPTY_PATCH if empty else STATUS[word],
         "reason": reason,
         "patch_sha256": sent["patch_sha256"],
         "scorer": "sb-cli",

@@ -18,6 +18,7 @@ from swelab.jobs.shards import run_shard
 from swelab.models import ContextLimit, ModelLost
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.policy import ModelFor, open_policy, weights_digest
+from swelab.outcomes import RETRIED_ROLLOUTS, RolloutEnd
 from swelab.records import Fault, InputError, Record, digest, shorten
 
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.S)
@@ -72,7 +73,7 @@ def rate_tasks(
             journal,
             workers=workers,
             label=f"rate_difficulty {policy_name}",
-            is_lost=lambda record: record["outcome"] == "model_lost",
+            is_lost=lambda record: record["outcome"] in RETRIED_ROLLOUTS,
             is_good=lambda record: record["outcome"] == "rated",
             losses=rating_losses(policy, policy_name),
         )
@@ -83,7 +84,7 @@ def rate_tasks(
 
 def rating_losses(policy: Record, name: str) -> Losses:
     """How many ratings may be lost, and the words for it: which service, and what it said."""
-    words = f"model_lost at {service_of(policy)}"
+    words = f"{RolloutEnd.MODEL_LOST} at {service_of(policy)}"
     most = policy.get("max_lost", 0)
     return Losses(most, lambda record: f"{words}: {record['answer']}", name, "ratings")
 
@@ -132,8 +133,9 @@ def rate(messages: list[dict[str, str]], model: Any, rater: Record) -> Record:
         try:
             answer = model.query(messages)
         except (ContextLimit, ModelLost) as fault:
-            kind = "context_limit" if isinstance(fault, ContextLimit) else "model_lost"
-            found |= {"outcome": kind, "answer": shorten(str(fault))}
+            full = isinstance(fault, ContextLimit)
+            end = RolloutEnd.CONTEXT_LIMIT if full else RolloutEnd.MODEL_LOST
+            found |= {"outcome": end, "answer": shorten(str(fault))}
             break
         content, told = answer["content"], answer["extra"]
         usage.update(told.get("usage") or {})

@@ -8,9 +8,10 @@ import pytest
 
 from swelab.grading.harness.grade import grade
 from swelab.grading.swebench_report import build_report
-from swelab.models import ModelLost
+from swelab.models import ContextLimit, ModelLost
 from swelab.models.chat.scripted import ScriptedModel, edit_command, gold_edit
 from swelab.records import InputError, check, read_json, read_jsonl, write_json
+from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.rollouts.rollout_stage import attempt, roll_out
 from swelab.sandbox import Limits, SandboxLost
 from swelab.tasks.checkout import RepoStore, git, gold_patch
@@ -154,6 +155,38 @@ def test_outcomes(task, store, backend, tmp_path):
     assert row["outcome"] == "submitted" and "new.txt" in row["model_patch"]
     assert row["messages"][3]["content"] == "One block, please."
     assert row["messages"][5]["extra"]["exception_info"]
+
+
+class Billed(Speaker):
+    """Its calls cost half a dollar."""
+
+    def query(self, messages, **_):
+        message = super().query(messages)
+        message["extra"]["cost"] = 0.5
+        return message
+
+
+@pytest.mark.parametrize(
+    "turns, limits, outcome",
+    [
+        ([block("true")] * 4, {"cost_limit": 1}, "cost_limit"),
+        ([block("true")] * 4, {"step_limit": 2, "cost_limit": 9}, "step_limit"),
+        (["hello"] * 3, {}, "malformed"),
+        ([block("sleep 1.1")] * 2, {"wall_seconds": 1}, "time_limit"),
+        ([block("echo " + SCAFFOLD["submit_marker"])], {"cost_limit": 0.5}, "submitted"),
+        ([ContextLimit("full")], {}, "context_limit"),
+        ([ModelLost("gone")], {}, "model_lost"),
+        ([SandboxLost("gone")], {}, "sandbox_lost"),
+    ],
+)
+def test_a_run_ends_alike_live_and_recorded(task, store, backend, tmp_path, turns, limits, outcome):
+    row = attempt_with(task, store, backend, tmp_path, lambda t: Billed(t, turns), **limits)
+    check(row | {"policy": "p", "subset": "s"}, "trajectory", "live")
+    path = tmp_path / f"{task['instance_id']}.traj.json"
+    path.write_text(json.dumps(row))
+    recorded = read_recording(path)
+    assert (row["outcome"], recorded["outcome"]) == (outcome, outcome)
+    assert recorded["model_patch"] == row["model_patch"]
 
 
 @pytest.mark.parametrize("told, outcome", [(0, "time_limit"), (1.5, "submitted")])

@@ -100,7 +100,7 @@ def test_a_full_context_and_a_call_limit_are_told_apart(batch):
         _, full = batch("infer", policy("infer", service.url), "OVERFLOW")
         _, endless = batch("infer", policy("infer", service.url), "ENDLESS")
     assert {record["outcome"] for record in full} == {"context_limit"}
-    assert {record["outcome"] for record in endless} == {"cost_limit"}  # SWE-agent's word for both limits
+    assert {record["outcome"] for record in endless} == {"step_limit"}
 
 
 @pytest.mark.parametrize("form", ["generate", "infer"])

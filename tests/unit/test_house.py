@@ -7,9 +7,10 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOUNDATION = {"records", "configs", "console", "files", "jobs"}
+FOUNDATION = {"outcomes", "records", "configs", "console", "files", "jobs"}
 MAY_USE = {
-    "records": {"records"},
+    "outcomes": {"outcomes"},
+    "records": {"outcomes", "records"},
     "files": {"records", "console", "files"},
     "console": {"records", "console"},
     "jobs": {"records", "console", "files", "jobs"},
@@ -44,6 +45,7 @@ BY_HAND = (
     "show",
     "run_torchtune",
     "verify",
+    "write_schemas",
 )
 SHIPPED = [
     ROOT / line

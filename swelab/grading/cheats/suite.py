@@ -13,6 +13,7 @@ from swelab.grading.cheats.reach import REACHING_CHEATS
 from swelab.grading.harness.grade import CHECKS, grade
 from swelab.grading.harness.logs import statuses
 from swelab.grading.harness.spec import read_spec
+from swelab.outcomes import LOST_GRADES, GradeEnd
 from swelab.records import InputError, Record
 from swelab.sandbox import Backend, Limits
 from swelab.tasks.checkout import RepoStore, decode_patch, encode_patch, git, gold_patch
@@ -132,7 +133,7 @@ def verify(summary: Record) -> None:
     wrong = [
         f"{row['cheat']} on {row['instance_id']} is {row['status']} ({row.get('reason', '')})"
         for row in summary["rows"]
-        if (row["status"] == "resolved") != (row["cheat"] == "gold") or row["status"] == "infra_error"
+        if (row["status"] == GradeEnd.RESOLVED) != (row["cheat"] == "gold") or row["status"] in LOST_GRADES
     ]
     if wrong:
         raise InputError(

@@ -19,6 +19,7 @@ from swelab.grading.harness.mutated_rerun import complaint
 from swelab.grading.harness.patch_run import PatchRun
 from swelab.grading.harness.spec import RunSpec, read_spec
 from swelab.grading.harness.verdict import faults, verdict
+from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record, digest
 from swelab.sandbox import Backend, Image, Limits, Sandbox, SandboxError
 from swelab.tasks.checkout import RepoStore, encode_patch, git
@@ -47,9 +48,8 @@ def grade(
 ) -> Record:
     """Grades one patch: a record with status, resolved, tests_status, seconds and a reason.
 
-    Statuses: resolved, unresolved, empty_patch, apply_failed, timeout, tampered (the patch would decide how
-    it is judged), infra_error (the sandbox or its host failed; nothing is said about the patch). Raises
-    InputError when the task itself is unusable.
+    The status is one of GradeEnd: tampered is a patch that would decide how it is judged. Raises InputError
+    when the task itself is unusable.
     """
     run = run_patch(task, patch or "", store, backend, limits, checks, image)
     return judged(read_spec(task), patch or "", run)
@@ -61,7 +61,7 @@ def judged(spec: RunSpec, patch: str, run: Record) -> Record:
     record: Record = {
         "instance_id": spec.instance_id,
         "status": status,
-        "resolved": status == "resolved",
+        "resolved": status == GradeEnd.RESOLVED,
         "reason": reason,
         "patch_sha256": hashlib.sha256(encode_patch(patch)).hexdigest(),
         "seconds": run["seconds"],
@@ -90,9 +90,9 @@ def run_patch(
     spec = read_spec(task)
     run: Record = {"ended": "ran", "reason": "", "findings": [], "dynamic": [], "echo": "", "seconds": 0.0}
     if not patch.strip() and not allow_empty:
-        return run | {"ended": "empty_patch"}
+        return run | {"ended": GradeEnd.EMPTY_PATCH}
     if reason := patches.refusal(patch):
-        return run | {"ended": "tampered", "reason": reason}
+        return run | {"ended": GradeEnd.TAMPERED, "reason": reason}
     if image:
         limits = replace(
             limits, **{name: max(value, getattr(limits, name)) for name, value in IN_IMAGES.items()}
@@ -104,7 +104,7 @@ def run_patch(
             with fresh_sandbox(spec, task, store, backend, limits, image) as sandbox:
                 run |= echo(PatchRun(spec, patch, sandbox, limits, frozenset({"guard"}), spoil=True))
     except (SandboxError, OSError, MemoryError) as error:
-        run |= {"ended": "infra_error", "reason": f"{type(error).__name__}: {error}"}
+        run |= {"ended": GradeEnd.INFRA_ERROR, "reason": f"{type(error).__name__}: {error}"}
     return run | {"seconds": round(time.monotonic() - start, 3)}
 
 
@@ -145,7 +145,7 @@ def wants_echo(spec: RunSpec, run: Record, checks: frozenset[str]) -> bool:
     """Whether a patch that won is looked at again: its code could hide what it does."""
     if "echo" not in checks or not run.get("dynamic"):
         return False
-    return bool(run.get("observed")) and verdict(spec, run)[0] == "resolved"
+    return bool(run.get("observed")) and verdict(spec, run)[0] == GradeEnd.RESOLVED
 
 
 def echo(again: PatchRun) -> Record:

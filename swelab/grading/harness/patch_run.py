@@ -15,6 +15,7 @@ from swelab.grading.harness.guard import RECORD_BYTES, Guard, pack
 from swelab.grading.harness.logs import between
 from swelab.grading.harness.mutated_rerun import spoiled
 from swelab.grading.harness.spec import RunSpec
+from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record
 from swelab.sandbox import WORKDIR, Limits, PathRefused, Sandbox
 from swelab.tasks.checkout import encode_patch
@@ -82,7 +83,7 @@ class PatchRun:
             if path not in gone and not self.spec.protects(path)
         ]
         if unnamed := [path for path in changed if path not in named]:
-            return {"ended": "tampered", "reason": f"the patch changes {unnamed[0]} without naming it"}
+            return {"ended": GradeEnd.TAMPERED, "reason": f"the patch changes {unnamed[0]} without naming it"}
         after = _texts(files["after.tar"])
         found: Record = {
             "dynamic": [
@@ -180,9 +181,12 @@ class PatchRun:
             raise InputError(TASK_FAULTS[result.returncode], spec.instance_id, "a task that can be set up")
         if result.returncode:
             why = result.limit or f"exit code {result.returncode}"
-            return {"ended": "unresolved", "reason": f"the patch cannot be applied ({why})"}, b""
+            return {"ended": GradeEnd.UNRESOLVED, "reason": f"the patch cannot be applied ({why})"}, b""
         if result.dropped_bytes:
-            return {"ended": "unresolved", "reason": "what the patch changed is too much to be read"}, b""
+            return {
+                "ended": GradeEnd.UNRESOLVED,
+                "reason": "what the patch changed is too much to be read",
+            }, b""
         return {}, result.output
 
     def _fills(self) -> bool:
@@ -207,14 +211,14 @@ class PatchRun:
         except OSError as error:
             if error.errno != errno.ENOSPC or not self._fills():
                 raise
-            return {"ended": "unresolved", "reason": "the patch leaves no room for the tests to run"}
+            return {"ended": GradeEnd.UNRESOLVED, "reason": "the patch leaves no room for the tests to run"}
         result = self.sandbox.exec(
             guard.command(spec.tested_command(guard.folder), guarded),
             limits=self._bounds(spec.seconds, LOG_BYTES),
         )
         log, code = between(result.output.decode("utf-8", "replace"), guard.nonce)
         if code is None and result.returncode == 92:
-            return {"ended": "tampered", "reason": "the patch bars the restoration of protected files"}
+            return {"ended": GradeEnd.TAMPERED, "reason": "the patch bars the restoration of protected files"}
         run: Record = {
             "guarded": guarded,
             "code_is_runners": spec.code_is_runners,
@@ -262,8 +266,8 @@ def guard_fault(run: Record) -> Record:
     patched = next((each["patched"] for each in faults if each["patched"]), "")
     if patched:
         reason = f"the guard failed while {patched} was at work: {error}"
-        return told | {"ended": "unresolved", "reason": reason}
-    return told | {"ended": "infra_error", "reason": f"the guard itself failed: {error}"}
+        return told | {"ended": GradeEnd.UNRESOLVED, "reason": reason}
+    return told | {"ended": GradeEnd.INFRA_ERROR, "reason": f"the guard itself failed: {error}"}
 
 
 def _texts(tar: bytes) -> dict[str, str]:

@@ -10,10 +10,14 @@ from collections.abc import Iterator
 
 from swelab.grading.harness import logs
 from swelab.grading.harness.spec import RunSpec
+from swelab.outcomes import GradeEnd
 from swelab.records import Record
 
 Verdict = tuple[str, str, Record | None]
 """(status, reason, per-test verdicts or None)."""
+
+ENDED: dict[str, str] = {"not_applied": GradeEnd.APPLY_FAILED}
+"""The grade of a run that ended before its tests, where the evidence has another word for it."""
 
 _WORDS = {
     "passed": "PASSED",
@@ -29,19 +33,20 @@ _ENDS_ITSELF = (0, 1, 5)
 def verdict(spec: RunSpec, run: Record) -> Verdict:
     """The verdict on a run's evidence (see `grade.run_patch`). Raises InputError (unknown log parser)."""
     if run["ended"] != "ran":
-        return "apply_failed" if run["ended"] == "not_applied" else str(run["ended"]), run["reason"], None
+        ended: str = run["ended"]
+        return ENDED.get(ended, ended), run["reason"], None
     if run["findings"]:
         return (
-            "tampered",
+            GradeEnd.TAMPERED,
             "the patch's code reaches for the test run: " + "; ".join(run["findings"][:3]),
             None,
         )
     if run["timed_out"]:
-        return "timeout", f"the tests ran longer than {spec.seconds} s", None
+        return GradeEnd.TIMEOUT, f"the tests ran longer than {spec.seconds} s", None
     if run["code"] is None:
-        return "unresolved", f"the tests did not come to an end ({run['limit'] or 'exit'})", None
+        return GradeEnd.UNRESOLVED, f"the tests did not come to an end ({run['limit'] or 'exit'})", None
     if refusal := logs.official_refusal(run["log"], spec.has_markers):
-        return "unresolved", refusal, None
+        return GradeEnd.UNRESOLVED, refusal, None
     status = logs.official_statuses(run["log"], spec.parser)
     if run["guarded"]:
         return _guarded(spec, run, status)
@@ -52,36 +57,44 @@ def _by_log(spec: RunSpec, run: Record, status: dict[str, str]) -> Verdict:
     """The verdict where log and exit code are all there is."""
     fail_only = spec.eval_type == "fail_only"
     if not status and not (fail_only and logs.SUITE_RAN.search(run["log"])):
-        return "unresolved", "the log tells of no test", None
+        return GradeEnd.UNRESOLVED, "the log tells of no test", None
     tests = logs.judge(spec.tests, status, logs.not_failed if fail_only else None)
     missed = list(logs.missed(tests))
     if missed:
-        return "unresolved", f"{len(missed)} tests do not pass, such as {missed[0]}", tests
+        return GradeEnd.UNRESOLVED, f"{len(missed)} tests do not pass, such as {missed[0]}", tests
     if run["code"] and not {"FAILED", "ERROR"} & set(status.values()):
-        return "unresolved", f"the tests exit with {run['code']} but the log tells of no failure", tests
-    return "resolved", "", tests
+        return (
+            GradeEnd.UNRESOLVED,
+            f"the tests exit with {run['code']} but the log tells of no failure",
+            tests,
+        )
+    return GradeEnd.RESOLVED, "", tests
 
 
 def _guarded(spec: RunSpec, run: Record, status: dict[str, str]) -> Verdict:
     seen = run["observed"]
     if seen is None:
         if run["sealed"] == "unstarted" and (run["code"] or not _told(run)):
-            return "unresolved", f"no test runner started that loads the guard: {_end(run)}", None
+            return GradeEnd.UNRESOLVED, f"no test runner started that loads the guard: {_end(run)}", None
         if run["sealed"] == "absent" and not (run["code"] in _ENDS_ITSELF and _told(run)):
             tests = logs.judge(spec.tests, {})
-            return "unresolved", f"the test runner broke off with {_end(run)}", tests
-        return "tampered", f"the observer's record is {run['sealed']} though the runner ended by itself", None
+            return GradeEnd.UNRESOLVED, f"the test runner broke off with {_end(run)}", tests
+        return (
+            GradeEnd.TAMPERED,
+            f"the observer's record is {run['sealed']} though the runner ended by itself",
+            None,
+        )
     fault = next(faults(run, seen, status), "")
     outcomes = _outcomes(seen)
     tests = _judged(spec, seen, status, outcomes)
     if fault := fault or next(_contradictions(spec, seen, status, outcomes), ""):
-        return "tampered", fault, tests
+        return GradeEnd.TAMPERED, fault, tests
     missed = list(logs.missed(tests))
     if missed:
-        return "unresolved", f"{len(missed)} tests do not pass, such as {missed[0]}", tests
+        return GradeEnd.UNRESOLVED, f"{len(missed)} tests do not pass, such as {missed[0]}", tests
     if fault := next(_broken_canaries(run, seen), "") or run.get("echo", ""):
-        return "tampered", fault, tests
-    return "resolved", "", tests
+        return GradeEnd.TAMPERED, fault, tests
+    return GradeEnd.RESOLVED, "", tests
 
 
 def _told(run: Record) -> bool:

@@ -24,6 +24,7 @@ from swelab.grading.harness.spec import read_spec
 from swelab.grading.validation.validation_batches import Batch, gold_batches, rounds
 from swelab.jobs.journal import Journal
 from swelab.jobs.shards import run_shard
+from swelab.outcomes import LOST_GRADES, GradeEnd
 from swelab.records import Fault, InputError, Record, digest
 from swelab.sandbox import Limits, SandboxError
 from swelab.tasks.checkout import encode_patch, git, gold_patch
@@ -137,14 +138,14 @@ def _work(job: Record, bench: Bench) -> Record:
         else:
             result, run = _graded(batch.row, _gold(batch.row, bench), bench)
     except SandboxError as error:
-        result, run = _told("infra_error", str(error), [], 0.0), {}
+        result, run = _told(GradeEnd.INFRA_ERROR, str(error), [], 0.0), {}
     if run:
         bench.archive.put(key_of(job, bench), run)
     return result | {"kind": job["kind"], "instances": [task["instance_id"] for task in batch.tasks]}
 
 
 def _told(status: str, reason: str, passed: list[str], seconds: float) -> Record:
-    lost = reason if status == "infra_error" else ""
+    lost = reason if status in LOST_GRADES else ""
     return {"status": status, "reason": reason, "passed": passed, "seconds": seconds, "lost": lost}
 
 
@@ -192,7 +193,7 @@ def _reversed(task: Record, bench: Bench) -> tuple[Record, Record]:
     spec = read_spec(task)
     patch = spec.gold if spec.gold_reversed else reversed_patch(spec.gold)
     if task["instance_id"] not in bench.images and not _applies_again(task, encode_patch(patch), bench):
-        return _told("apply_failed", "", [], 0.0), {}
+        return _told(GradeEnd.APPLY_FAILED, "", [], 0.0), {}
     return _graded(task, patch, bench)
 
 
@@ -247,19 +248,19 @@ def _sentence(results: dict[str, list[Record]]) -> tuple[str, str, int]:
     if good < len(golds):
         result = next(result for result in golds if result["missing"])
         why = f"{result['missing']} tests do not pass, such as {result['first']}"
-        if result["status"] not in ("resolved", "unresolved"):
+        if result["status"] not in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED):
             why = f"{result['status']}: {result['reason']}"
         part = "flaky" if good else "broken"
         return part, f"the gold patch is resolved in {good} of {len(golds)} runs ({why})", good
     if not results["base"][0]["missing"]:
         return "broken", "an empty patch is resolved", good
-    if results["reversed"][0]["status"] == "resolved":
+    if results["reversed"][0]["status"] == GradeEnd.RESOLVED:
         return "broken", "the reverse of the gold patch is resolved", good
     return "kept", "", good
 
 
 def _missing(listed: list[str], result: Record) -> list[str]:
-    if result["status"] not in ("resolved", "unresolved", "ran"):
+    if result["status"] not in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, "ran"):
         return listed
     passed = set(result["passed"])
     return [test for test in listed if test not in passed]

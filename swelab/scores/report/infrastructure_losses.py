@@ -2,6 +2,7 @@
 
 from html import escape
 
+from swelab.outcomes import GradeEnd
 from swelab.records import Record
 from swelab.scores.report.markup import note, points, run_name, span, table
 from swelab.scores.report.report_data import Evidence, Run
@@ -73,4 +74,4 @@ def group_note(runs: list[Run]) -> str:
 
 def lost_of(run: Run) -> int:
     """Tasks of a run that were lost to infrastructure."""
-    return int(run.report["statuses"].get("infra_error", 0))
+    return int(run.report["statuses"].get(GradeEnd.INFRA_ERROR, 0))

@@ -4,29 +4,12 @@ from collections.abc import Collection, Iterable, Sequence
 from html import escape
 
 from swelab.files import svg_charts
+from swelab.outcomes import FINAL_ROLLOUTS, GradeEnd
 from swelab.scores.report.report_data import Evidence, Run
 
-STATUS_WORDS = {
-    "resolved": "resolved",
-    "unresolved": "tests fail",
-    "empty_patch": "nothing changed",
-    "apply_failed": "patch does not apply",
-    "timeout": "tests ran too long",
-    "tampered": "tampered with the tests",
-    "infra_error": "lost to infrastructure",
-}
+STATUS_WORDS = {str(end): end.words for end in GradeEnd}
 """Verdicts of the grader as a reader sees them."""
-OUTCOME_WORDS = {
-    "submitted": "the policy submitted",
-    "step_limit": "the limit of steps was reached",
-    "time_limit": "the time was up",
-    "cost_limit": "the cost limit was reached",
-    "context_limit": "the conversation no longer fitted the model",
-    "malformed": "the policy gave answers without a command",
-    "sandbox_lost": "the sandbox was lost",
-    "model_lost": "the model did not answer",
-    "not_recorded": "no trajectory was recorded",
-}
+OUTCOME_WORDS = {str(end): end.words for end in FINAL_ROLLOUTS}
 """How rollouts end, as a reader sees it."""
 EXPERT_SERIES = 3
 """The series (a diamond) of a policy that is not scored."""

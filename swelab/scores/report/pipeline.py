@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from html import escape
 
+from swelab.outcomes import RolloutEnd
 from swelab.scores.report.report_data import Evidence
 
 HEIGHT = 72
@@ -42,7 +43,7 @@ def nodes_and_edges(evidence: Evidence) -> tuple[list[Node], list[tuple[str, str
     runs = evidence.expert_runs
     total, resolved = sum(run.total for run in runs), sum(run.resolved for run in runs)
     tasks = sum(run.total // run.samples for run in runs)
-    submitted = sum(run.report.get("outcomes", {}).get("submitted", 0) for run in runs)
+    submitted = sum(run.report.get("outcomes", {}).get(RolloutEnd.SUBMITTED, 0) for run in runs)
     rows = f"{len(evidence.lengths):,}" if evidence.lengths else "not recorded"
     scale = parameters(evidence)
 

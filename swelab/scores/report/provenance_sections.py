@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 
 from swelab.files import svg_charts
-from swelab.grading.swebench_report import STATUSES
+from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records import Record
 from swelab.scores.report import validation
 from swelab.scores.report.markup import (
@@ -162,9 +162,9 @@ def training_gates(evidence: Evidence) -> Iterator[list[str]]:
             yield gate(f"Validating {escape(subset)}", entered, told["kept"], reasons)
     for run in evidence.expert_runs:
         name, ends = run_name(evidence, run), run.report.get("outcomes", {})
-        others = {outcome_words(name): count for name, count in ends.items() if name != "submitted"}
-        yield gate(f"Rollouts of {name}", run.total, ends.get("submitted", 0), others)
-        verdicts = {status_words(name): run.report["statuses"].get(name, 0) for name in STATUSES[1:]}
+        others = {outcome_words(name): count for name, count in ends.items() if name != RolloutEnd.SUBMITTED}
+        yield gate(f"Rollouts of {name}", run.total, ends.get(RolloutEnd.SUBMITTED, 0), others)
+        verdicts = {status_words(name): run.report["statuses"].get(name, 0) for name in list(GradeEnd)[1:]}
         yield gate(f"Grading of {name}", run.total, run.resolved, verdicts)
     if evidence.lengths:
         told = evidence.manifest(layout.dataset_manifest)

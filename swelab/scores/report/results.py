@@ -4,7 +4,7 @@ from collections import Counter
 from html import escape
 
 from swelab.files import svg_charts
-from swelab.grading.swebench_report import STATUSES
+from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records import Record
 from swelab.scores.report import infrastructure_losses, intervals, validation
 from swelab.scores.report.markup import (
@@ -226,7 +226,7 @@ def outcomes(evidence: Evidence) -> str:
     """Verdicts of every run as stacked bars and as a table, and the ways rollouts ended as a table."""
     rows = ""
     for run in evidence.runs:
-        counts = {status: run.report["statuses"].get(status, 0) for status in STATUSES}
+        counts: dict[str, int] = {status: run.report["statuses"].get(status, 0) for status in GradeEnd}
         told = ", ".join(f"{status_words(status)} {count:,}" for status, count in counts.items())
         title = f"{evidence.label(run.policy)} on {run.subset}: {told}"
         rows += bar_row(
@@ -236,14 +236,14 @@ def outcomes(evidence: Evidence) -> str:
         )
     keys = "".join(
         f"<li>{svg_charts.legend_swatch(f'status-{status}')} {status_words(status)}</li>"
-        for status in STATUSES
+        for status in GradeEnd
     )
     axis = bar_row("", svg_charts.share_axis("share of attempts, %"), "")
     found = {name for run in evidence.runs for name in run.report.get("outcomes", {})}
-    ends = sorted(found, key=lambda name: (name != "submitted", name))
+    ends = sorted(found, key=lambda name: (name != RolloutEnd.SUBMITTED, name))
     return (
         f'<ul class="keys">{keys}</ul><div class="bars">{rows}{axis}</div>'
-        + count_table(evidence, "statuses", STATUS_WORDS, list(STATUSES), "Verdicts, by attempts")
+        + count_table(evidence, "statuses", STATUS_WORDS, list(GradeEnd), "Verdicts, by attempts")
         + infrastructure_losses.both_rates(evidence)
         + count_table(evidence, "outcomes", OUTCOME_WORDS, ends, "Why rollouts ended, by attempts")
     )

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record, check, read_json
-from swelab.scores.score import LOST
 
 RESOLVED = ("resolved_ids", "ids_resolved", "resolved")
 """What harnesses call the list of resolved instances: SWE-bench, SWE-smith, the leaderboard's results."""
@@ -46,7 +46,7 @@ def read_result(path: Path) -> Record:
         if any(isinstance(status, list) for status in run["instances"].values()):
             raise InputError("a score of several runs", file, "one run a file")
         for name in names:
-            instances[name].append(run["instances"].get(name, "unresolved"))
+            instances[name].append(run["instances"].get(name, GradeEnd.UNRESOLVED))
     policies = {run["policy"] for run in runs}
     return {
         "policy": policies.pop() if len(policies) == 1 else path.name,
@@ -73,7 +73,7 @@ def _one(path: Path) -> Record:
     if isinstance(content.get("instances"), dict):
         check(content, "report", path)
         statuses = {name: row["status"] for name, row in content["instances"].items()}
-        statuses |= dict.fromkeys(content.get("incomplete_ids", []), "unresolved")
+        statuses |= dict.fromkeys(content.get("incomplete_ids", []), GradeEnd.UNRESOLVED)
         told = {"policy": content["policy"], "hash": content.get("tasks_digest"), "instances": statuses}
         return {**told, "named": True, "size": len(statuses)}
     return _foreign(content, path)
@@ -87,9 +87,9 @@ def _foreign(content: Record, path: Path) -> Record:
     field = next((name for name in RESOLVED if name in lists), None)
     if field is None:
         raise InputError("no list of resolved instances", path, f"one of {', '.join(RESOLVED)}, or a score")
-    statuses = {name: "unresolved" for ids in lists.values() for name in ids}
-    statuses |= dict.fromkeys(lists.get("infra_failure_ids", []), LOST)
-    statuses |= dict.fromkeys(lists[field], "resolved")
+    statuses = {name: GradeEnd.UNRESOLVED for ids in lists.values() for name in ids}
+    statuses |= dict.fromkeys(lists.get("infra_failure_ids", []), GradeEnd.INFRA_ERROR)
+    statuses |= dict.fromkeys(lists[field], GradeEnd.RESOLVED)
     size = content.get("total_instances", content.get("total"))
     if not isinstance(size, int) or isinstance(size, bool):
         size = None
@@ -131,7 +131,7 @@ def on_one_benchmark(results: Iterable[tuple[Path, Record]]) -> list[str]:
     for path, result in found:
         runs = max((len(row) for row in result["instances"].values() if isinstance(row, list)), default=0)
         missing = names - set(result["instances"])
-        filler = ["unresolved"] * runs if runs else "unresolved"
+        filler = [GradeEnd.UNRESOLVED] * runs if runs else GradeEnd.UNRESOLVED
         result["instances"] |= dict.fromkeys(sorted(missing), filler)
         if missing:
             notes.append(f"{path}: {len(missing)} of {size} tasks are not named and count as not resolved")

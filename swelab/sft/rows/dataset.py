@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import IO
 
 from swelab.jobs.shards import attempt_name
-from swelab.records import LOST_ROLLOUTS, InputError, Record, check, line, read_jsonl
+from swelab.outcomes import TRAINABLE_ROLLOUTS, GradeEnd
+from swelab.records import InputError, Record, check, line, read_jsonl
 from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.failed_turns import failed_turns
 from swelab.sft.rows.lengths import ChatTokenizer, Length, canonical, distribution, is_trained, teaches
@@ -106,7 +107,7 @@ def build_dataset(
     count = 0
     for trajectory in trajectories:
         count += 1
-        lost = trajectory["outcome"] in LOST_ROLLOUTS
+        lost = trajectory["outcome"] not in TRAINABLE_ROLLOUTS
         if reason := verdict(trajectory, grades):
             dropped.add("rollout" if lost else "grade", reason)
         elif reason := unwanted(trajectory, selection):
@@ -126,7 +127,7 @@ def build_dataset(
 
 def verdict(trajectory: Record, grades: Verdicts) -> str:
     """Why a trajectory is not resolved: its loss, or the status of its grade; '' when it is."""
-    if trajectory["outcome"] in LOST_ROLLOUTS:
+    if trajectory["outcome"] not in TRAINABLE_ROLLOUTS:
         return trajectory["outcome"]
     name = attempt_name(trajectory)
     policy, subset = trajectory["policy"], trajectory["subset"]
@@ -135,7 +136,7 @@ def verdict(trajectory: Record, grades: Verdicts) -> str:
     if grade is None:
         return "not_graded"
     if not grade["resolved"]:
-        return grade["status"] if grade["status"] != "resolved" else "unresolved"
+        return grade["status"] if grade["status"] != GradeEnd.RESOLVED else GradeEnd.UNRESOLVED
     patch = hashlib.sha256(encode_patch(trajectory["model_patch"])).hexdigest()
     if grade.get("patch_sha256", patch) not in (patch, None):
         return "grade_of_another_patch"

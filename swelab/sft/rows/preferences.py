@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from swelab.records import LOST_ROLLOUTS, Record, read_jsonl
+from swelab.outcomes import FAILED_GRADES, TRAINABLE_ROLLOUTS
+from swelab.records import Record, read_jsonl
 from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.dataset import RowWriter, Verdicts, verdict
 from swelab.sft.rows.lengths import ChatTokenizer, Length, canonical
@@ -21,8 +22,6 @@ from swelab.sft.rows.selection import Candidate, unwanted
 from swelab.sft.rows.styles import Style, Unfit
 
 SIDES = ("chosen_conversations", "rejected_conversations")
-FAILED = ("unresolved", "empty_patch", "apply_failed", "timeout")
-"""Statuses of a grade that say that the task was not resolved."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ def build_pairs(
 def _side(trajectory: Record, grades: Verdicts, writer: RowWriter) -> Side:
     """The trajectory as a side of pairs. Raises Unfit with the reason why it cannot be one."""
     status = verdict(trajectory, grades)
-    if trajectory["outcome"] in LOST_ROLLOUTS or (status and status not in FAILED):
+    if trajectory["outcome"] not in TRAINABLE_ROLLOUTS or (status and status not in FAILED_GRADES):
         raise Unfit(status)
     if reason := unwanted(trajectory, writer.selection):
         raise Unfit(reason)

@@ -129,6 +129,25 @@ def test_how_mini_ended(tmp_path, status, outcome):
     assert (record["outcome"], record["model_patch"]) == (outcome, "")
 
 
+def test_the_limit_that_was_met_is_told_from_the_figures(tmp_path):
+    """The files of a run hold its figures and its limits; both programs have one word for both limits."""
+    content = mini(exit_status="LimitsExceeded")
+    for number, (limits, outcome) in enumerate(
+        [
+            ({"step_limit": 2, "cost_limit": 3}, "step_limit"),
+            ({"step_limit": 9, "cost_limit": 0.1}, "cost_limit"),
+        ]
+    ):
+        content["info"]["config"]["agent"] = limits
+        assert read(write_mini(tmp_path, f"mini{number}", content))["outcome"] == outcome
+    model = {"name": "expert/one", "per_instance_call_limit": 2, "per_instance_cost_limit": 0}
+    for replay in ({"agent": {"model": model}}, json.dumps({"agent": {"model": model}})):
+        name = type(replay).__name__
+        run = trajectory(exit_status="submitted (exit_cost)", replay_config=replay)
+        record = read(write_run(tmp_path, name, run))
+        assert (record["outcome"], record["info"]["model"]) == ("step_limit", "expert/one")
+
+
 def test_the_programs_own_words_are_not_the_models(tmp_path):
     said = [{**usual()[2], "content": "Exit due to cost limit", "tool_calls": None}]
     record = read(write_run(tmp_path, "a", trajectory([*usual(), *said])))

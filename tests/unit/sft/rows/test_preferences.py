@@ -9,10 +9,11 @@ import pytest
 
 from swelab.configs import recipes
 from swelab.configs.experiment import base_manifest, lineage, load_experiment, training_subsets
+from swelab.outcomes import FAILED_GRADES
 from swelab.records import InputError, check, read_json, read_jsonl, write_jsonl
 from swelab.sft.rows.dataset import load_verdicts
 from swelab.sft.rows.lengths import ChatTokenizer, check_stats
-from swelab.sft.rows.preferences import FAILED, build_pairs, conversations
+from swelab.sft.rows.preferences import build_pairs, conversations
 from tests.toy_checkpoint import make_checkpoint
 from tests.unit.sft.rows.test_dataset import grade, trajectory
 
@@ -89,7 +90,7 @@ def test_what_was_not_judged_is_never_rejected(base, tmp_path, status):
     grades[1]["status"] = status
     pairs, facts = build(base, rows, grades, tmp_path)
     assert not pairs and facts["dropped"] == {status: 1, "no_unresolved_one_to_pair_with": 1}
-    assert status not in FAILED
+    assert status not in FAILED_GRADES
 
 
 @pytest.mark.parametrize("outcome", ["sandbox_lost", "model_lost", "not_recorded"])

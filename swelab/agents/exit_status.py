@@ -1,0 +1,92 @@
+"""How a run of mini-swe-agent or SWE-agent ended, from the `exit_status` that the program leaves.
+
+Live and recorded runs go through the same functions. Both programs have one word for the limit on steps and
+the one on cost; the figures of the run tell them apart.
+"""
+
+import re
+from typing import Any
+
+from swelab.outcomes import RETRIED_ROLLOUTS, RolloutEnd
+from swelab.records import Record
+
+MINI = {
+    "Submitted": RolloutEnd.SUBMITTED,
+    "LimitsExceeded": RolloutEnd.STEP_LIMIT,
+    "TimeExceeded": RolloutEnd.TIME_LIMIT,
+    "RepeatedFormatError": RolloutEnd.MALFORMED,
+    "ContextWindowExceededError": RolloutEnd.CONTEXT_LIMIT,
+    "ContextLimit": RolloutEnd.CONTEXT_LIMIT,
+    "SandboxError": RolloutEnd.SANDBOX_LOST,
+    "SandboxLost": RolloutEnd.SANDBOX_LOST,
+    "CalledProcessError": RolloutEnd.SANDBOX_LOST,
+    "TimeoutExpired": RolloutEnd.SANDBOX_LOST,
+}
+"""Words of mini-swe-agent, and errors of ours by name. Every other one is an error of the model's client."""
+SWE_AGENT = {
+    "submitted": RolloutEnd.SUBMITTED,
+    "exit_forfeit": RolloutEnd.SUBMITTED,
+    "exit_command": RolloutEnd.SUBMITTED,
+    "exit_cost": RolloutEnd.COST_LIMIT,
+    "exit_context": RolloutEnd.CONTEXT_LIMIT,
+    "exit_format": RolloutEnd.MALFORMED,
+    "exit_total_execution_time": RolloutEnd.TIME_LIMIT,
+    "exit_command_timeout": RolloutEnd.TIME_LIMIT,
+    "exit_api": RolloutEnd.MODEL_LOST,
+    "exit_environment_error": RolloutEnd.SANDBOX_LOST,
+    "exit_error": RolloutEnd.SANDBOX_LOST,
+}
+"""Words of SWE-agent. Forfeiting is a way to end the run with what is there, as submitting is."""
+_OVERFLOW = re.compile(r"context (length|window)|longer than the model", re.I)
+_AUTOSUBMITTED = re.compile(r"submitted \((\w+)\)")
+
+
+def mini_end(info: Record) -> RolloutEnd:
+    """The end of a run of mini-swe-agent, from the `info` of its trajectory."""
+    end = MINI.get(info["exit_status"], RolloutEnd.MODEL_LOST)
+    if end != RolloutEnd.STEP_LIMIT:
+        return end
+    limits = _part(info, "config", "agent")
+    return _limit_met(info, limits.get("step_limit"), limits.get("cost_limit"), end)
+
+
+def swe_agent_end(info: Record, settings: Any, patch: str, last_words: str) -> RolloutEnd | None:
+    """The end of a run of SWE-agent; None where it has not ended.
+
+    info: that of its trajectory; settings: its `replay_config`; last_words: what the program said as it ended
+    the run. A limit that made SWE-agent submit what was there stays that limit; a lost service does not.
+    A server's refusal of a context that is full is any error to SWE-agent, where it does not know the words.
+    """
+    status = info.get("exit_status")
+    by_itself = _AUTOSUBMITTED.fullmatch(status or "")
+    reason = by_itself[1] if by_itself else status or ""
+    end = SWE_AGENT.get(reason)
+    if end == RolloutEnd.COST_LIMIT:
+        model = _part(settings, "agent", "model")
+        limits = (model.get("per_instance_call_limit"), model.get("per_instance_cost_limit"))
+        return _limit_met(info, *limits, end)
+    if reason == "exit_error":
+        end = RolloutEnd.MODEL_LOST if "litellm." in last_words else end
+        end = RolloutEnd.CONTEXT_LIMIT if _OVERFLOW.search(last_words) else end
+    return RolloutEnd.SUBMITTED if by_itself and patch and end in RETRIED_ROLLOUTS else end
+
+
+def _limit_met(info: Record, step_limit: Any, cost_limit: Any, usual: RolloutEnd) -> RolloutEnd:
+    """Which limit a run met; `usual` where its figures do not tell. A limit of 0 is none."""
+    spent = _part(info, "model_stats")
+    if 0 < _number(cost_limit) <= _number(spent.get("instance_cost")):
+        return RolloutEnd.COST_LIMIT
+    if 0 < _number(step_limit) <= _number(spent.get("api_calls")):
+        return RolloutEnd.STEP_LIMIT
+    return usual
+
+
+def _part(record: Any, *names: str) -> Record:
+    """The object below `names`; {} where there is none."""
+    for name in names:
+        record = record.get(name) if isinstance(record, dict) else None
+    return record if isinstance(record, dict) else {}
+
+
+def _number(value: Any) -> float:
+    return value if isinstance(value, int | float) else 0.0

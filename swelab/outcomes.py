@@ -1,0 +1,122 @@
+"""How a rollout ends and how a grade ends: the one table of these words and of what each means.
+
+A record holds the word. Adapters map the words of other programs to it: `agents.exit_status` (mini-swe-agent
+and SWE-agent, live or recorded), `service.verdicts` (sb-cli), `scores.statistics.other_harnesses` (reports).
+The enumerations in `configs/schemas/` and the tables in `docs/scores.md` are written from here:
+`python -m scripts.write_schemas`.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What follows from an end.
+
+    infrastructure: the sandbox, the model's service or a host failed, so nothing is said about the policy.
+    attempted: it counts as an attempt; rates "without infrastructure errors" leave the others out. trainable:
+    training data may hold it (an unresolved one only as the worse side of a pair). retried: when it is tried
+    again.
+    """
+
+    infrastructure: bool = False
+    attempted: bool = True
+    trainable: bool = True
+    retried: Literal["never", "at once", "with a higher budget"] = "never"
+
+
+RESULT = Meaning()
+LOSS = Meaning(infrastructure=True, attempted=False, trainable=False, retried="at once")
+NO_RECORD = Meaning(attempted=False, trainable=False)
+WAITS = Meaning(attempted=False, trainable=False, retried="with a higher budget")
+CHEAT = Meaning(trainable=False)
+
+
+class _End(StrEnum):
+    """A word of records, with its wording for a person and its meaning."""
+
+    words: str
+    meaning: Meaning
+
+    def __new__(cls, word: str, words: str, meaning: Meaning) -> "_End":
+        end = str.__new__(cls, word)
+        end._value_, end.words, end.meaning = word, words, meaning
+        return end
+
+
+class RolloutEnd(_End):
+    """How a rollout ends: the field `outcome` of trajectories, predictions and grades."""
+
+    SUBMITTED = "submitted", "the policy submitted", RESULT
+    STEP_LIMIT = "step_limit", "the limit of steps was reached", RESULT
+    TIME_LIMIT = "time_limit", "the time was up", RESULT
+    COST_LIMIT = "cost_limit", "the cost limit was reached", RESULT
+    CONTEXT_LIMIT = "context_limit", "the conversation no longer fitted the model", RESULT
+    MALFORMED = "malformed", "the policy gave answers without a command", RESULT
+    SANDBOX_LOST = "sandbox_lost", "the sandbox was lost", LOSS
+    MODEL_LOST = "model_lost", "the model did not answer", LOSS
+    NOT_RECORDED = "not_recorded", "no trajectory was recorded", NO_RECORD
+    BUDGET_SPENT = "budget_spent", "the budget had no room for it", WAITS
+
+
+class GradeEnd(_End):
+    """How a grade ends: the field `status` of grades, and the verdicts of reports and scores."""
+
+    RESOLVED = "resolved", "resolved", RESULT
+    UNRESOLVED = "unresolved", "tests fail", RESULT
+    EMPTY_PATCH = "empty_patch", "nothing changed", RESULT
+    APPLY_FAILED = "apply_failed", "patch does not apply", RESULT
+    TIMEOUT = "timeout", "tests ran too long", RESULT
+    TAMPERED = "tampered", "tampered with the tests", CHEAT
+    INFRA_ERROR = "infra_error", "lost to infrastructure", LOSS
+
+
+RETRIED_ROLLOUTS = frozenset(end for end in RolloutEnd if end.meaning.retried == "at once")
+WAITING_ROLLOUTS = frozenset(end for end in RolloutEnd if end.meaning.retried == "with a higher budget")
+LOST_ROLLOUTS = frozenset(end for end in RolloutEnd if not end.meaning.attempted)
+"""Rollouts that are neither solved nor unsolved: what one ran on was lost, or its record was."""
+TRAINABLE_ROLLOUTS = tuple(end for end in RolloutEnd if end.meaning.trainable)
+FINAL_ROLLOUTS = tuple(end for end in RolloutEnd if end not in WAITING_ROLLOUTS)
+"""Ends that a result may have."""
+LOST_GRADES = frozenset(end for end in GradeEnd if not end.meaning.attempted)
+FAILED_GRADES = frozenset(end for end in GradeEnd if end.meaning.trainable and end != GradeEnd.RESOLVED)
+"""Grades that say that a task was not resolved, by a policy that played fair."""
+RATING_ENDS = ("rated", "unreadable", RolloutEnd.CONTEXT_LIMIT, RolloutEnd.MODEL_LOST)
+"""How the rating of a task's difficulty ends."""
+
+LISTS: dict[str, Sequence[str]] = {
+    "RolloutEnd": tuple(RolloutEnd),
+    "FINAL_ROLLOUTS": FINAL_ROLLOUTS,
+    "TRAINABLE_ROLLOUTS": TRAINABLE_ROLLOUTS,
+    "GradeEnd": tuple(GradeEnd),
+    "RATING_ENDS": RATING_ENDS,
+}
+"""What a schema may enumerate, by the name that its `$comment` gives it."""
+TABLES: dict[str, type[_End]] = {"RolloutEnd": RolloutEnd, "GradeEnd": GradeEnd}
+_ENUM = re.compile(r'(?P<indent> *)"\$comment": "swelab.outcomes (?P<name>\w+)",\s*"enum": \[[^\]]*\]')
+_TABLE = re.compile(r"<!-- swelab.outcomes (?P<name>\w+) -->\n(\|.*\n)*")
+
+
+def written(text: str) -> str:
+    """A schema or a page of the documentation, with its lists of ends as they are in this module."""
+    return _TABLE.sub(_table, _ENUM.sub(_enum, text))
+
+
+def _enum(found: re.Match[str]) -> str:
+    name, indent = found["name"], found["indent"]
+    words = f",\n{indent}  ".join(json.dumps(str(word)) for word in LISTS[name])
+    return f'{indent}"$comment": "swelab.outcomes {name}",\n{indent}"enum": [\n{indent}  {words}\n{indent}]'
+
+
+def _table(found: re.Match[str]) -> str:
+    rows = ["| word | in words | infrastructure | attempted | trainable | tried again |", f"|{'---|' * 6}"]
+    for end in TABLES[found["name"]]:
+        means = end.meaning
+        said = ["yes" if each else "no" for each in (means.infrastructure, means.attempted, means.trainable)]
+        rows.append(f"| `{end}` | {end.words} | {' | '.join(said)} | {means.retried} |")
+    return "\n".join([f"<!-- swelab.outcomes {found['name']} -->", *rows, ""])
