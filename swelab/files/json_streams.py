@@ -113,28 +113,37 @@ class _Text:
         return plain
 
 
+def _elements(text: _Text, brackets: str, kind: str) -> Iterator[int]:
+    """The number of each element of a list or an object, where `text` is then at its start."""
+    begin, end = brackets[0], brackets[1]
+    if text.peek() != begin:
+        found = f"a {type(text.value()).__name__}" if text.peek() else "an empty file"
+        raise InputError(found, text.path, f"a JSON {kind}")
+    text.at += 1
+    number = 0
+    while text.peek() != end:
+        if number:
+            text.take(",", f"',' or '{end}'")
+            text.peek()
+        yield number
+        number += 1
+    text.at += 1
+    if text.peek():
+        raise text.fault("not JSON: extra data")
+
+
 def list_items(path: str | Path, wanted: Wanted | None = None) -> Iterator[tuple[int, Any]]:
     """(number, element) of a JSON list; with `wanted`, only objects whose `instance_id` is wanted.
 
     Raises InputError with the line of a fault, and when the document is no list.
     """
     with _Text(path) as text:
-        if text.peek() != "[":
-            raise InputError(_kind(text), path, "a JSON list")
-        text.take("[", "a list")
-        number = 0
-        while text.peek() != "]":
-            if number:
-                text.take(",", "',' or ']'")
+        for number in _elements(text, "[]", "list"):
             if not (wanted and _unwanted(text, wanted) and text.skip()):
                 element = text.value()
                 named = isinstance(element, dict) and isinstance(element.get("instance_id"), str)
                 if not wanted or not named or wanted(element["instance_id"]):
                     yield number, element
-            number += 1
-        text.take("]", "the end")
-        if text.peek():
-            raise text.fault("not JSON: extra data")
 
 
 def _unwanted(text: _Text, wanted: Wanted) -> bool:
@@ -144,23 +153,13 @@ def _unwanted(text: _Text, wanted: Wanted) -> bool:
     return named is not None and not wanted(json.loads(named[1]))
 
 
-def _kind(text: _Text) -> str:
-    return f"a {type(text.value()).__name__}" if text.peek() else "an empty file"
-
-
 def object_items(path: str | Path, wanted: Wanted | None = None) -> Iterator[tuple[str, Any]]:
     """(key, value) of a JSON object; with `wanted`, only those whose key is wanted.
 
     Raises InputError with the line of a fault, and when the document is no object.
     """
     with _Text(path) as text:
-        if text.peek() != "{":
-            raise InputError(_kind(text), path, "a JSON object")
-        text.take("{", "an object")
-        first = True
-        while text.peek() != "}":
-            if not first:
-                text.take(",", "',' or '}'")
+        for _ in _elements(text, "{}", "object"):
             if text.peek() != '"':
                 raise text.fault("not JSON: expected a key")
             key = text.value()
@@ -170,35 +169,27 @@ def object_items(path: str | Path, wanted: Wanted | None = None) -> Iterator[tup
                 yield key, text.value()
             elif not text.skip():
                 text.value()
-            first = False
-        text.take("}", "the end")
-        if text.peek():
-            raise text.fault("not JSON: extra data")
 
 
 def write_list(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> int:
     """Writes a JSON list, one row a line, its instance id first; atomic and streaming. Returns how many."""
-    count = 0
-    with atomic(path) as stream:
-        stream.write(b"[")
-        for row in rows:
-            named = {"instance_id": row["instance_id"]} if "instance_id" in row else {}
-            stream.write((b",\n" if count else b"\n") + line({**named, **row}).rstrip(b"\n"))
-            count += 1
-        stream.write(b"\n]\n")
-    return count
+    ordered = ({"instance_id": row["instance_id"], **row} if "instance_id" in row else row for row in rows)
+    return _write(path, b"[]", (line(row).rstrip(b"\n") for row in ordered))
 
 
 def write_object(path: str | Path, items: Iterable[tuple[str, Any]]) -> int:
     """Writes a JSON object, one key a line; atomic and streaming. Returns how many."""
+    return _write(path, b"{}", (line({key: value}).rstrip(b"\n")[1:-1] for key, value in items))
+
+
+def _write(path: str | Path, brackets: bytes, elements: Iterable[bytes]) -> int:
     count = 0
     with atomic(path) as stream:
-        stream.write(b"{")
-        for key, value in items:
-            text = line({key: value}).rstrip(b"\n")
-            stream.write((b",\n" if count else b"\n") + text[1:-1])
+        stream.write(brackets[:1])
+        for element in elements:
+            stream.write((b",\n" if count else b"\n") + element)
             count += 1
-        stream.write(b"\n}\n")
+        stream.write(b"\n" + brackets[1:] + b"\n")
     return count
 
 

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 
 from swelab.records import Record
+from swelab.rollouts.trajectory_files import is_refusal
 
 STEPS = 160
 """Steps shown of one trajectory: the first and the last half of them."""
@@ -144,11 +145,6 @@ def between(first: Record, second: Record) -> float | None:
     stamps = [(message.get("extra") or {}).get("timestamp") for message in (first, second)]
     known = [stamp for stamp in stamps if isinstance(stamp, int | float)]
     return round(max(0.0, known[1] - known[0]), 3) if len(known) == 2 else None
-
-
-def is_refusal(message: Record) -> bool:
-    """Whether the agent refused the turn before this message: it found no command in it, or several."""
-    return (message.get("extra") or {}).get("interrupt_type") == "FormatError"
 
 
 def own(messages: list[Record]) -> list[Record]:

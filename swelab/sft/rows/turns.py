@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swelab.records import Record
+from swelab.rollouts.trajectory_files import is_refusal
 from swelab.sft.rows.failed_turns import failed_turns
 from swelab.sft.rows.parse_compat_text import read_call, read_line
 from swelab.sft.rows.student_parsers import parse_xml
@@ -58,16 +59,12 @@ def turns_of(trajectory: Record) -> list[Turn]:
             turns.append(Turn(message["role"], said, answers=answers))
         else:
             refused = messages[number + 1 : number + 2]
-            turns.append(read(message, bool(refused) and _is_refusal(refused[0])))
+            turns.append(read(message, bool(refused) and is_refusal(refused[0])))
         turns[-1].demonstration = bool((message.get("extra") or {}).get("demonstration"))
         turns[-1].failed = number in failed
     while turns and turns[-1].role != "assistant":
         turns.pop()
     return turns
-
-
-def _is_refusal(message: Record) -> bool:
-    return (message.get("extra") or {}).get("interrupt_type") == "FormatError"
 
 
 def _calls(message: Record) -> Iterator[Call]:
