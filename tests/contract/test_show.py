@@ -123,7 +123,7 @@ def test_what_is_not_there_is_one_line(results, task):
     assert code == 2 and f"no such instance; expected one id, such as {name}" in told
     assert show(name[5:-2], "--policy", "right", "--results", results)[0] == 0, "a part of an id is enough"
     code, _, told = show(name, "--policy", "nobody", "--results", results)
-    assert code == 2 and "nothing was graded or validated" in told and told.count("\n") == 1
+    assert code == 2 and "no graded or validated attempt matches" in told and told.count("\n") == 1
     code, _, told = show(name, "--results", results / "none")
     assert code == 2 and "there are no tasks" in told
     (kept,) = [
