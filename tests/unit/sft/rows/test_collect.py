@@ -116,7 +116,7 @@ def test_faults_are_one_line(runs):
 def test_order_and_a_lost_process(tmp_path):
     names = [f"i{number:03d}" for number in range(100)]
     assert [text for text, _ in convert_all(_named, names, 2)] == [name.encode() for name in names]
-    with pytest.raises(InputError, match="a process ended"):
+    with pytest.raises(InputError, match="a worker process ended early"):
         list(convert_all(_killed, names, 2))
 
 
