@@ -19,7 +19,7 @@ from swelab.sft.train.plots import plot
 from swelab.sft.train.run_plan import plan_run
 from swelab.sft.train.step_log import METRICS
 from swelab.sft.train.token_rows import TokenRows
-from swelab.sft.train.trainer_process import COMMANDS
+from swelab.sft.train.trainer import open_trainer
 from swelab.sft.train.training import check_inputs
 from tests.toy_checkpoint import conversations, make_checkpoint
 
@@ -68,7 +68,7 @@ def run(made, trainer, how):
     lengths = check_inputs(made / "toy", made / "data.jsonl", recipe["train"])
     plan = plan_run(made / "toy", recipe, lengths)
     plan.write(work, recipe)
-    COMMANDS[trainer](made / "toy", made / "data.jsonl", recipe, plan, work)
+    open_trainer(trainer).command(made / "toy", made / "data.jsonl", recipe, plan, work)
     torch.manual_seed(0)
     if trainer == "trl":
         from swelab.sft.train.trl_worker import train

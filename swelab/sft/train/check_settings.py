@@ -4,13 +4,14 @@ import os
 from collections.abc import Mapping
 
 from swelab.records import InputError, Record
+from swelab.sft.train.trainer import TRAINERS, open_trainer
 
 
 def check_settings(recipe: Record) -> None:
     """Raises InputError for settings that cannot be together, whatever the rows.
 
-    Packs with batches by length, either of them for pairs (DPO), what TRL is not asked to do here, weights
-    that are not sharded where only sharding is known, Weights & Biases without its package or a key.
+    Packs with batches by length, either of them for pairs (DPO), what a trainer is not asked to do here,
+    weights that are not sharded where only sharding is known, Weights & Biases without its package or a key.
     """
     train = recipe["train"]
     check_wandb(recipe["wandb"], os.environ)
@@ -18,11 +19,14 @@ def check_settings(recipe: Record) -> None:
         raise InputError("train.packed with group_by_length", expected="one of them")
     if train["dpo"] and (train["packed"] or train["group_by_length"]):
         raise InputError("train.dpo with packed or group_by_length", expected="neither: rows are pairs")
-    if recipe["trainer"] == "trl" and (train["dpo"] or train["lora"] or train["optimizer_in_bwd"]):
-        told = next(name for name in ("dpo", "lora", "optimizer_in_bwd") if train[name])
-        raise InputError(f"trainer trl with train.{told}", expected="trainer: torchtune")
+    trainer = open_trainer(recipe["trainer"])
+    if told := next((name for name in trainer.lacks if train[name]), ""):
+        able = [name for name in TRAINERS if told not in open_trainer(name).lacks]
+        raise InputError(
+            f"trainer {recipe['trainer']} with train.{told}", expected=f"trainer: {' or '.join(able)}"
+        )
     full = recipe["recipe"].startswith("full_finetune") and not train["optimizer_in_bwd"]
-    if not train["sharded"] and (recipe["trainer"] != "torchtune" or not full):
+    if not train["sharded"] and not (trainer.replicates and full):
         expected = "trainer: torchtune, recipe: full_finetune_..., no optimizer_in_bwd"
         raise InputError("train.sharded is false", expected=expected)
 

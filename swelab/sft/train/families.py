@@ -1,27 +1,27 @@
-"""Kinds of models that can be fine-tuned: which trainers know them, and what a layer of them holds."""
+"""Kinds of models that can be fine-tuned: what a layer of them holds, and which trainers know them."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from swelab.records import InputError, Record
+from swelab.sft.train.trainer import trainers_of
 
 
 @dataclass(frozen=True)
 class Family:
-    """trainers: those that train it. bias: query, key and value have biases. head_norms: queries and keys are
-    normalised, each head by weights of its width."""
+    """bias: query, key and value have biases. head_norms: queries and keys are normalised, each head by
+    weights of its width."""
 
-    trainers: tuple[str, ...]
     bias: bool
     head_norms: bool
 
 
 FAMILIES = {
-    "Qwen2ForCausalLM": Family(("torchtune", "trl"), bias=True, head_norms=False),  # Qwen2, 2.5, 2.5-Coder
-    "Qwen3ForCausalLM": Family(("trl",), bias=False, head_norms=True),
-    "LlamaForCausalLM": Family(("trl",), bias=False, head_norms=False),
+    "Qwen2ForCausalLM": Family(bias=True, head_norms=False),  # Qwen2, 2.5, 2.5-Coder
+    "Qwen3ForCausalLM": Family(bias=False, head_norms=True),
+    "LlamaForCausalLM": Family(bias=False, head_norms=False),
 }
-"""By the architecture in config.json. torchtune 0.6 has no Qwen3, and its Llama reads other tokenizers."""
+"""By the architecture in config.json; what trains each is said by the trainers."""
 
 
 def family_of(config: Record, where: Path) -> Family:
@@ -34,10 +34,10 @@ def family_of(config: Record, where: Path) -> Family:
 
 def check_trainer(config: Record, where: Path, trainer: str) -> Family:
     """The family of a config.json. Raises InputError where it is not known, or not to this trainer."""
-    family = family_of(config, where)
-    if trainer not in family.trainers:
-        what = f"architecture {config['architectures'][0]} with trainer: {trainer}"
-        raise InputError(what, where, f"trainer: {' or '.join(family.trainers)} in the SFT recipe")
+    family, architecture = family_of(config, where), config["architectures"][0]
+    if trainer not in (known := trainers_of(architecture)):
+        what = f"architecture {architecture} with trainer: {trainer}"
+        raise InputError(what, where, f"trainer: {' or '.join(known)} in the SFT recipe")
     return family
 
 

@@ -8,6 +8,7 @@ from swelab.records import InputError, Record, sha256_file
 from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.lengths import ChatTokenizer, same_vocabulary
 from swelab.sft.train.families import family_of
+from swelab.sft.train.trainer import open_trainer, trainers_of
 
 CONVERSATION = [
     {"role": "system", "content": "Answer briefly."},
@@ -41,9 +42,10 @@ def check_model(folder: Path) -> None:
     Missing, cut-off or unreadable files; an architecture that no trainer knows; a tokenizer or a chat
     template that is not ChatML; a template that writes turns otherwise than they are trained on.
     """
-    family = family_of(check_weights(folder), folder / "config.json")
+    config = check_weights(folder)
+    family_of(config, folder / "config.json")
     ChatTokenizer(folder)
-    if "torchtune" in family.trainers:
+    if any(open_trainer(name).own_tokenizer for name in trainers_of(config["architectures"][0])):
         same_vocabulary(folder)
     if ChatTemplate(folder).plain(CONVERSATION, []) != CONVERSATION:
         what = "the chat template adds to or leaves out of a turn's text (reasoning, a default system prompt)"

@@ -17,6 +17,7 @@ from swelab.sft.train.device import dtype_of
 from swelab.sft.train.families import check_trainer
 from swelab.sft.train.memory import BYTES, GIB, Memory, estimate, trained_weights, weights_of
 from swelab.sft.train.ranks import ranks_of, recipe_of, share, sharing
+from swelab.sft.train.trainer import open_trainer
 
 ROOM = 1.1
 """Of the disk room that is counted: what must be there."""
@@ -118,7 +119,7 @@ def _tokenizer(training: Training) -> Iterator[str]:
     except InputError as error:
         yield str(error)
         return
-    if training.recipe["trainer"] == "torchtune":
+    if open_trainer(training.recipe["trainer"]).own_tokenizer:
         yield from _lines(lambda: same_vocabulary(base))
     largest = max(read_json(base / "tokenizer.json")["model"]["vocab"].values(), default=0)
     largest = max(largest, *tokenizer.special_tokens.values())

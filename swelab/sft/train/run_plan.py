@@ -11,6 +11,7 @@ from swelab.sft.train.check_settings import check_settings
 from swelab.sft.train.device import device_of
 from swelab.sft.train.metrics import pass_cost, planned_steps
 from swelab.sft.train.ranks import ranks_of
+from swelab.sft.train.trainer import open_trainer
 
 PLAN, PLANNED = "plan.json", "planned.json"
 
@@ -61,5 +62,5 @@ def plan_run(base: Path, recipe: Record, lengths: Sequence[Length]) -> RunPlan:
     config = read_json(base / "config.json")
     cost = pass_cost(config, device_of(train))
     plan = plan_batches([length.tokens for length in lengths], train, ranks, cost)
-    steps = planned_steps(plan, lengths, config, fixed=recipe["trainer"] == "torchtune")
+    steps = planned_steps(plan, lengths, config, fixed=open_trainer(recipe["trainer"]).fills_packs)
     return RunPlan(plan, steps, plan.steps_per_epoch)

@@ -14,8 +14,54 @@ from swelab.sft.rows.chat_template import says_more
 from swelab.sft.rows.lengths import special_tokens
 from swelab.sft.train.device import device_of, dtype_of
 from swelab.sft.train.families import check_trainer
+from swelab.sft.train.ranks import command, ranks_of, recipe_of, share, sharing
+from swelab.sft.train.run_plan import PLAN, PLANNED, RunPlan
 from swelab.sft.train.schedule import torchtune_schedule
 from swelab.sft.train.step_log import STEPS
+
+
+class Torchtune:
+    """See `trainer.Trainer`. torchtune 0.6 has no Qwen3, and its Llama reads other tokenizers."""
+
+    architectures = ("Qwen2ForCausalLM",)
+    lacks: tuple[str, ...] = ()
+    own_tokenizer = fills_packs = replicates = True
+
+    def command(self, base: Path, dataset: Path, recipe: Record, plan: RunPlan, work: Path) -> list[str]:
+        """torchtune's command line, its configuration written. Raises InputError."""
+        write_config(work / "config.yaml", configuration(base, dataset, work, recipe, plan))
+        states = ["--steps", str(work / "steps"), "--every", str(recipe["job"]["save_every_n_steps"])]
+        return command(ranks_of(recipe), recipe_of(recipe), ["--config", str(work / "config.yaml"), *states])
+
+    def kept(self, base: Path, dataset: Path, output: Path, train: Record) -> Record:
+        """All of it."""
+        return torchtune_config(base, dataset, output, train)
+
+
+def configuration(base: Path, dataset: Path, work: Path, recipe: Record, plan: RunPlan) -> Record:
+    """torchtune's configuration of one rank of a planned run. Raises InputError.
+
+    Without a bound on its steps ranks would fill an odd last one up with rows that they had.
+    """
+    config = torchtune_config(base, dataset, work / "output", recipe["train"])
+    ranks = ranks_of(recipe)
+    bound = {"max_steps_per_epoch": plan.steps_per_epoch if ranks.total > 1 else None}
+    log = {"log_dir": str(work / "output"), "planned": str(work / PLANNED)}
+    config |= {"metric_logger": {"_component_": "swelab.sft.train.step_log.StepLog", **log}, **bound}
+    config["sharded"] = recipe["train"]["sharded"]
+    if not plan.batches or plan.batches.how == "plain":
+        return {**config, **share(recipe["train"], ranks)}
+    passes = {"plan": str(work / PLAN), "data_files": str(dataset), "base": str(base)}
+    if config["device"] == "cpu" and config["dtype"] == "fp32":
+        # Chunks save a float32 copy of the logits: here these are float32, and chunks a fifth of the speed.
+        own = "swelab.sft.train.trained_tokens.TrainedTokensLoss"
+        config["loss"] = {"_component_": own if sharing(recipe) == 1 else "torch.nn.CrossEntropyLoss"}
+    return {
+        **config,
+        "dataset": passes,
+        "batch_size": plan.batches.largest,
+        "gradient_accumulation_steps": plan.batches.passes,
+    }
 
 
 def torchtune_config(base: Path, dataset: Path, output: Path, train: Record) -> Record:

@@ -11,11 +11,10 @@ from swelab.files.weights import weight_files
 from swelab.jobs.child_process import Tethered, fault_line
 from swelab.records import Fault, Record, digest, sha256_file, write_json
 from swelab.sft.train.device import device_of
-from swelab.sft.train.ranks import command, ranks_of, recipe_of, share, sharing
-from swelab.sft.train.run_plan import PLAN, PLANNED, RunPlan
+from swelab.sft.train.ranks import ranks_of, recipe_of
+from swelab.sft.train.run_plan import RunPlan
 from swelab.sft.train.step_log import METRICS, STEPS
-from swelab.sft.train.torchtune_bridge import torchtune_config, write_config
-from swelab.sft.train.trl_bridge import trl_command
+from swelab.sft.train.trainer import open_trainer
 
 POLL_SECONDS = 0.5
 FINISHED = "finished.json"
@@ -39,7 +38,7 @@ def run_trainer(base: Path, dataset: Path, recipe: Record, plan: RunPlan, work: 
     if prepare(work, key) and final.is_dir():
         return final
     plan.write(work, recipe)
-    argv = COMMANDS[recipe["trainer"]](base, dataset, recipe, plan, work)
+    argv = open_trainer(recipe["trainer"]).command(base, dataset, recipe, plan, work)
     with open(log, "ab") as stream:
         trainer = Tethered(lambda _: argv, env=_environment(work, train), log=stream)
     try:
@@ -54,17 +53,6 @@ def run_trainer(base: Path, dataset: Path, recipe: Record, plan: RunPlan, work: 
 
 HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 34), "MALLOC_TOP_PAD_": str(1 << 26)}
 """On a CPU large tensors stay in the heap: to map each anew cost a tenth of the time, in page faults."""
-
-
-def torchtune_command(base: Path, dataset: Path, recipe: Record, plan: RunPlan, work: Path) -> list[str]:
-    """torchtune's command line, its configuration written. Raises InputError."""
-    write_config(work / "config.yaml", configuration(base, dataset, work, recipe, plan))
-    states = ["--steps", str(work / "steps"), "--every", str(recipe["job"]["save_every_n_steps"])]
-    return command(ranks_of(recipe), recipe_of(recipe), ["--config", str(work / "config.yaml"), *states])
-
-
-COMMANDS = {"torchtune": torchtune_command, "trl": trl_command}
-"""What starts each trainer, by the name that recipes give it."""
 
 
 def _environment(work: Path, train: Record) -> dict[str, str]:
@@ -84,32 +72,6 @@ def _environment(work: Path, train: Record) -> dict[str, str]:
         "HF_DATASETS_OFFLINE": "1",
         "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
-    }
-
-
-def configuration(base: Path, dataset: Path, work: Path, recipe: Record, plan: RunPlan) -> Record:
-    """torchtune's configuration of one rank. Raises InputError.
-
-    Without a bound on its steps ranks would fill an odd last one up with rows that they had.
-    """
-    config = torchtune_config(base, dataset, work / "output", recipe["train"])
-    ranks = ranks_of(recipe)
-    bound = {"max_steps_per_epoch": plan.steps_per_epoch if ranks.total > 1 else None}
-    log = {"log_dir": str(work / "output"), "planned": str(work / PLANNED)}
-    config |= {"metric_logger": {"_component_": "swelab.sft.train.step_log.StepLog", **log}, **bound}
-    config["sharded"] = recipe["train"]["sharded"]
-    if not plan.batches or plan.batches.how == "plain":
-        return {**config, **share(recipe["train"], ranks)}
-    passes = {"plan": str(work / PLAN), "data_files": str(dataset), "base": str(base)}
-    if config["device"] == "cpu" and config["dtype"] == "fp32":
-        # Chunks save a float32 copy of the logits: here these are float32, and chunks a fifth of the speed.
-        own = "swelab.sft.train.trained_tokens.TrainedTokensLoss"
-        config["loss"] = {"_component_": own if sharing(recipe) == 1 else "torch.nn.CrossEntropyLoss"}
-    return {
-        **config,
-        "dataset": passes,
-        "batch_size": plan.batches.largest,
-        "gradient_accumulation_steps": plan.batches.passes,
     }
 
 

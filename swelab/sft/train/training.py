@@ -12,13 +12,14 @@ from swelab.sft.rows.chat_template import PlainRows
 from swelab.sft.rows.lengths import ChatTokenizer, Length, same_vocabulary
 from swelab.sft.rows.preferences import sides_of
 from swelab.sft.train.device import device_of, dtype_of
-from swelab.sft.train.families import check_trainer, family_of
+from swelab.sft.train.families import check_trainer
 from swelab.sft.train.peft_export import write_adapter
 from swelab.sft.train.ranks import ranks_of, recipe_of, share
 from swelab.sft.train.run_log import keep_log
 from swelab.sft.train.run_plan import plan_run
 from swelab.sft.train.step_log import STEPS, step_rows
-from swelab.sft.train.torchtune_bridge import base_model, tokenizer, torchtune_config, write_config
+from swelab.sft.train.torchtune_bridge import base_model, tokenizer, write_config
+from swelab.sft.train.trainer import open_trainer, trainers_of
 from swelab.sft.train.trainer_process import run_trainer
 
 MAKERS = ("torch", "torchtune", "trl", "accelerate", "transformers", "tokenizers", "datasets")
@@ -45,11 +46,10 @@ def fine_tune(
     staged = stage(epoch, work / "checkpoint")
     shape = check_weights(base)
     config: Record | None = None
-    if "torchtune" in family_of(shape, base / "config.json").trainers:
+    if "torchtune" in trainers_of(shape["architectures"][0]):
         # Adapters are merged into the weights, so their readers need the base's model.
         config = {"model": base_model(shape), "tokenizer": tokenizer(base)}
-        ours = recipe["trainer"] == "torchtune"
-        trained = torchtune_config(base, dataset, work / "output", train) if ours else {}
+        trained = open_trainer(recipe["trainer"]).kept(base, dataset, work / "output", train)
         write_config(staged / "config.yaml", trained | config)
     parity = check_parity(staged, config, dataset)
     if checkpoint.exists():
@@ -87,7 +87,7 @@ def check_inputs(base: Path, dataset: Path, train: Record, trainer: str = "torch
     config = check_weights(base)
     check_trainer(config, base / "config.json", trainer)
     longest = config["max_position_embeddings"]
-    if trainer == "torchtune":
+    if open_trainer(trainer).own_tokenizer:
         same_vocabulary(base)
     tokenizer, plain = ChatTokenizer(base), PlainRows(base)
     lengths, kind, rows = [], "sft_pair" if train.get("dpo") else "sft_row", 0

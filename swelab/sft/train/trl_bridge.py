@@ -10,19 +10,30 @@ from swelab.sft.train.run_plan import PLAN, PLANNED, RunPlan
 PROCESS = "swelab.sft.train.trl_worker"
 
 
-def trl_command(base: Path, dataset: Path, recipe: Record, plan: RunPlan, work: Path) -> list[str]:
-    """TRL's command line, its configuration written. Raises InputError, SlurmError."""
-    train, ranks = recipe["train"], ranks_of(recipe)
-    config = {
-        "output": str(work / "output"),
-        "base": str(base),
-        "dataset": str(dataset),
-        "plan": str(work / PLAN),
-        "planned": str(work / PLANNED),
-        "train": train,
-        "device": device_of(train),
-        "dtype": dtype_of(train),
-        "every": recipe["job"]["save_every_n_steps"],
-    }
-    write_json(work / "config.json", config)
-    return launch(ranks, ["-m", PROCESS, "--config", str(work / "config.json")], ranks.total == 1)
+class Trl:
+    """See `trainer.Trainer`."""
+
+    architectures = ("Qwen2ForCausalLM", "Qwen3ForCausalLM", "LlamaForCausalLM")
+    lacks = ("dpo", "lora", "optimizer_in_bwd")
+    own_tokenizer = fills_packs = replicates = False
+
+    def command(self, base: Path, dataset: Path, recipe: Record, plan: RunPlan, work: Path) -> list[str]:
+        """TRL's command line, its configuration written. Raises InputError, SlurmError."""
+        train, ranks = recipe["train"], ranks_of(recipe)
+        config = {
+            "output": str(work / "output"),
+            "base": str(base),
+            "dataset": str(dataset),
+            "plan": str(work / PLAN),
+            "planned": str(work / PLANNED),
+            "train": train,
+            "device": device_of(train),
+            "dtype": dtype_of(train),
+            "every": recipe["job"]["save_every_n_steps"],
+        }
+        write_json(work / "config.json", config)
+        return launch(ranks, ["-m", PROCESS, "--config", str(work / "config.json")], ranks.total == 1)
+
+    def kept(self, base: Path, dataset: Path, output: Path, train: Record) -> Record:
+        """Nothing: transformers needs none to read the checkpoint."""
+        return {}

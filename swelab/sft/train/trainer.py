@@ -1,0 +1,63 @@
+"""The seam of trainers: the library that trains a model on rows, in processes of its own, over our plan.
+
+`training.py` checks, plans, runs and stages; which library does the steps is told by a recipe's `trainer:`.
+A further trainer is a file with a class like `trl_bridge.Trl` (and what its processes run, like
+`trl_worker`), an entry in TRAINERS, and its name in `trainer` of configs/schemas/sft.json.
+"""
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from swelab.records import InputError, Record
+
+if TYPE_CHECKING:
+    from swelab.sft.train.run_plan import RunPlan
+
+TRAINERS = {
+    "torchtune": "swelab.sft.train.torchtune_bridge:Torchtune",
+    "trl": "swelab.sft.train.trl_bridge:Trl",
+}
+"""Trainers by the name that recipes give them."""
+
+
+class Trainer(Protocol):
+    """A library that trains.
+
+    Its processes write `<work>/output/epoch_<number>/` after the last epoch, in Hugging Face layout, and a
+    line for every step to `<work>/output/` (`step_log.StepLog`). They go through the plan in `<work>` as it
+    is, and go on from their last saved step when they are started again.
+    """
+
+    architectures: tuple[str, ...]
+    """Architectures, as config.json names them, that it trains."""
+    lacks: tuple[str, ...]
+    """Settings under `train` that it is not asked for here."""
+    own_tokenizer: bool
+    """Whether it reads vocab.json and merges.txt itself: they must say what tokenizer.json says."""
+    fills_packs: bool
+    """Whether its packs are filled up to their limit."""
+    replicates: bool
+    """Whether it can leave all weights with every process (`sharded: false`)."""
+
+    def command(self, base: Path, dataset: Path, recipe: Record, plan: "RunPlan", work: Path) -> list[str]:
+        """The command line that trains; writes its configuration. Raises InputError, SlurmError."""
+        ...
+
+    def kept(self, base: Path, dataset: Path, output: Path, train: Record) -> Record:
+        """What of its configuration is kept beside the checkpoint, as config.yaml."""
+        ...
+
+
+def open_trainer(name: str) -> Trainer:
+    """The trainer of that name. Raises InputError."""
+    if name not in TRAINERS:
+        raise InputError(f"no trainer is called {name!r}", expected=" or ".join(TRAINERS))
+    module, _, made = TRAINERS[name].partition(":")
+    trainer: Trainer = getattr(import_module(module), made)()
+    return trainer
+
+
+def trainers_of(architecture: str) -> list[str]:
+    """Names of the trainers that train an architecture."""
+    return [name for name in TRAINERS if architecture in open_trainer(name).architectures]
