@@ -3,12 +3,16 @@
 import os
 import re
 import sys
+from functools import cache
 from shlex import quote
 
 from swelab.configs import recipes
-from swelab.configs.experiment import base_manifest, check_keys, load_experiment, recordings_path, scaffold_of, selection_slice, tasks_slice, training_slice
-from swelab.configs.experiment import training_subsets, weights_manifests
+from swelab.configs.experiment import check_keys, load_experiment, local_files, recordings_path, scaffold_of
+from swelab.configs.trained_on import base_manifest
+from swelab.configs.experiment import selection_slice, tasks_slice, training_slice, policy_files
+from swelab.configs.trained_on import trained, training_subsets
 from swelab.grading import versions
+from swelab.jobs import workflow_records
 from swelab.jobs.journal import lock
 from swelab.records import Fault, share_with_group
 from swelab.console.run_display import INTO_LOG, take_over
@@ -25,9 +29,6 @@ except Fault as fault:
     print(f"error: {fault}", file=sys.stderr)
     sys.exit(2)
 
-EXPERT = EXPERIMENT["expert"]
-BENCHMARKS = EXPERIMENT["benchmarks"]
-POLICIES = EXPERIMENT["policies"]
 WORKERS = SETTINGS["workers"]
 GRADER = [versions.RUN, versions.GRADER, versions.GATE]
 HELD = []
@@ -39,7 +40,7 @@ shell.prefix(
         f"export PATH={quote(os.path.dirname(sys.executable))}:$PATH"
         f" SWELAB_BACKEND={quote(SETTINGS['backend'])}"
         f" SWELAB_TOOLBOX={quote(SETTINGS['toolbox'])}"
-        f" SWELAB_EXECUTOR={SETTINGS['executor']}; "
+        f" SWELAB_EXECUTOR={SETTINGS['executor']} SWELAB_WORKERS={WORKERS}; "
         + ("" if workflow.output_settings.verbose else INTO_LOG)
         + shell_setup(SITE or {})
     )
@@ -47,6 +48,9 @@ shell.prefix(
     .replace("}", "}}")
 )
 take_over(workflow)
+workflow_records.keep_paid_outputs()
+workflow_records.forget_places()
+workflow_records.look_behind_ancient_files()
 os.environ.update(submission(SITE or {}))
 
 
@@ -74,6 +78,21 @@ wildcard_constraints:
     sft=either("sft"),
     shard=r"\d{3}of\d{3}(s[1-9]\d*)?",
     sample=r"(\.s[1-9]\d*)?",
+
+
+@cache
+def named_experiment(name):
+    """An experiment, checked with all that it names."""
+    try:
+        return load_experiment(name)
+    except Fault as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        sys.exit(2)
+
+
+def of_experiment(key):
+    """Function of the wildcards: what their experiment has under a key."""
+    return lambda wildcards: named_experiment(wildcards.experiment)[key]
 
 
 def settings(kind):
@@ -118,9 +137,14 @@ def scaffold_settings(wildcards):
     return scaffold_of(policy_settings(wildcards))
 
 
-def policy_weights(wildcards):
-    """Manifests of what a policy is served from: their hashes stand for it."""
-    return weights_manifests(policy_settings(wildcards))
+def policy_inputs(wildcards):
+    """What stands for a policy's weights or recordings: manifests of what we made, files of one's own."""
+    return policy_files(policy_settings(wildcards))
+
+
+def policy_rows(wildcards):
+    """Files of one's own that a recorded policy's rows are in."""
+    return local_files(policy_settings(wildcards).get("path"))
 
 
 def sft_selection(wildcards):

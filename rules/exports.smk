@@ -44,8 +44,8 @@ rule rate_difficulty:
         policy=rater_policy_path,
         weights=rater_weights,
     output:
-        ratings="results/difficulty/{rater}/{subset}.jsonl",
-        manifest="results/difficulty/{rater}/{subset}.manifest.json",
+        ratings=update("results/difficulty/{rater}/{subset}.jsonl"),
+        manifest=update("results/difficulty/{rater}/{subset}.manifest.json"),
     log:
         "results/logs/rate_difficulty/{rater}/{subset}.log",
     wildcard_constraints:

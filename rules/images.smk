@@ -24,16 +24,13 @@ rule pull_images:
     resources:
         **ask(plain_job(cpus=WORKERS, mem_mb=8000, minutes=1440)),
         pulls=SETTINGS["images_at_once"],
-    params:
-        prefix=SETTINGS["image_prefix"],
-        may_fail=SETTINGS["images_may_fail"],
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.pull_images \
             --tasks {input.tasks:q} \
             --store results/images \
-            --prefix={params.prefix:q} \
-            --may-fail {params.may_fail} \
+            --prefix={SETTINGS[image_prefix]:q} \
+            --may-fail {SETTINGS[images_may_fail]} \
             --progress results/progress/pull_images/{wildcards.subset}.jsonl \
             --workers {resources.pulls} \
             --output {output.images:q}

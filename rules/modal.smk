@@ -8,12 +8,13 @@ out: results/modal/{sft}/checkpoint/, checkpoint.json, loss.jsonl, as train_sft 
 rule train_on_modal:
     input:
         dataset="results/sft/{sft}/dataset.jsonl",
+        disjoint=ancient("results/sft/{sft}/disjoint.json"),
         base=sft_base,
         recipe=ancient("configs/sft/{sft}.yaml"),
     output:
-        checkpoint=directory("results/modal/{sft}/checkpoint"),
-        manifest="results/modal/{sft}/checkpoint.json",
-        loss="results/modal/{sft}/loss.jsonl",
+        checkpoint=update(directory("results/modal/{sft}/checkpoint")),
+        manifest=update("results/modal/{sft}/checkpoint.json"),
+        loss=update("results/modal/{sft}/loss.jsonl"),
     log:
         "results/logs/train_on_modal/{sft}.log",
     localrule: FETCH_HERE

@@ -17,11 +17,11 @@ rule rollout:
         sandbox=sandbox_image,
         policy=ancient("configs/policies/{policy}.yaml"),
         scaffold=scaffold_path,
-        weights=policy_weights,
+        sources=policy_inputs,
         recordings=lambda wildcards: recordings_path(wildcards.policy) or [],
     output:
-        trajectories="results/rollouts/{policy}/{subset}/{shard}.jsonl",
-        manifest="results/rollouts/{policy}/{subset}/{shard}.manifest.json",
+        trajectories=update("results/rollouts/{policy}/{subset}/{shard}.jsonl"),
+        manifest=update("results/rollouts/{policy}/{subset}/{shard}.manifest.json"),
     log:
         "results/logs/rollout/{policy}/{subset}/{shard}.log",
     benchmark:
@@ -66,6 +66,7 @@ use rule rollout as rollout_hosted with:
 rule unpack_trajectories:
     input:
         recipe=ancient("configs/policies/{policy}.yaml"),
+        rows=policy_rows,
     output:
         folder=directory("results/recordings/{policy}"),
         manifest="results/recordings/{policy}.json",

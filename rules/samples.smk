@@ -3,14 +3,14 @@
 in:  `shards` and `samples` of configs/policies/{policy}.yaml; configs/models/{model}.yaml
 """
 
-from swelab.configs.experiment import NO_RESULT, files_of_model, sample_paths, shard_paths, training_runs
+from swelab.configs.experiment import rollout_slice, sample_paths, shard_paths
+from swelab.configs.trained_on import files_of_model, training_runs
 from swelab.jobs.shards import sample_of, sample_suffix
 
 
 def rollout_settings(wildcards):
     """What a rollout depends on."""
-    settings = policy_settings(wildcards)
-    return {key: settings[key] for key in settings if key not in NO_RESULT}
+    return rollout_slice(policy_settings(wildcards))
 
 
 def shards(pattern):
@@ -26,13 +26,54 @@ def samples(pattern):
 
 
 def expert_reports(wildcards):
-    """Reports of the expert on every train subset."""
+    """Reports of an experiment's expert on every train subset."""
+    expert = named_experiment(wildcards.experiment)["expert"]
     pattern = "results/grades/{policy}/{subset}/report{sample}.json"
     return [
         path
-        for subset in EXPERT["subsets"]
-        for path in sample_paths(pattern, EXPERT["policy"], subset)
+        for subset in expert["subsets"]
+        for path in sample_paths(pattern, expert["policy"], subset)
     ]
+
+
+def experiment_scores(wildcards):
+    """Scores of all policies of an experiment on all of its benchmarks."""
+    experiment = named_experiment(wildcards.experiment)
+    return expand(
+        "results/scores/{policy}/{subset}.json",
+        subset=experiment["benchmarks"],
+        policy=experiment["policies"],
+    )
+
+
+def experiment_checkpoints(wildcards):
+    """Manifests of all checkpoints that are trained for an experiment or scored in it."""
+    names = trained(named_experiment(wildcards.experiment))
+    return expand("results/sft/{sft}/checkpoint.json", sft=names)
+
+
+def trained_tasks(wildcards):
+    """Tasks that an experiment trains on."""
+    names = training_subsets(named_experiment(wildcards.experiment))
+    return expand("results/tasks/{subset}.json", subset=names)
+
+
+def scored_tasks(wildcards):
+    """Tasks that an experiment scores."""
+    names = named_experiment(wildcards.experiment)["benchmarks"]
+    return expand("results/tasks/{subset}.json", subset=names)
+
+
+def sft_tasks(wildcards):
+    """Tasks that an SFT recipe trains on."""
+    names = dict.fromkeys(subset for _, subset in sft_runs(wildcards))
+    return expand("results/tasks/{subset}.json", subset=names)
+
+
+def scored_beside(wildcards):
+    """Tasks that the experiment of this run scores, where it trains or scores an SFT recipe; else none."""
+    names = EXPERIMENT["benchmarks"] if wildcards.sft in trained(EXPERIMENT) else []
+    return expand("results/tasks/{subset}.json", subset=names)
 
 
 def shard_predictions(wildcards):
@@ -41,11 +82,20 @@ def shard_predictions(wildcards):
     return f"results/rollouts/{wildcards.policy}/{wildcards.subset}/{name}"
 
 
+def sft_runs(wildcards):
+    """Runs that an SFT recipe takes its rows from."""
+    try:
+        return training_runs(wildcards.sft)
+    except Fault as fault:  # Snakemake would show a traceback
+        print(f"error: {fault}", file=sys.stderr)
+        sys.exit(2)
+
+
 def training_shards(pattern):
     """Input function: `pattern` for every shard of the runs that an SFT recipe takes its rows from."""
     return lambda names: [
         path
-        for policy, subset in training_runs(EXPERIMENT, names.sft)
+        for policy, subset in sft_runs(names)
         for path in shard_paths(pattern, policy, subset)
     ]
 

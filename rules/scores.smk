@@ -3,8 +3,9 @@
 in:  results/grades/{policy}/{subset}/report.json and results/rollouts/{policy}/{subset}/usage.json of every
      sample of every policy on every benchmark
 out: results/scores/{policy}/{subset}.json   one policy on one benchmark
-     results/verified_score.json             the experiment's result and the manifest behind it
-     results/report.html                     the same as one self-contained page
+     results/experiments/{experiment}/verified_score.json   an experiment's result and the manifest behind it
+     results/experiments/{experiment}/report.html           the same as one self-contained page
+     results/verified_score.json, results/report.html       copies of those of the experiment that is run
 """
 
 
@@ -37,53 +38,73 @@ rule score:
 
 rule score_experiment:
     input:
-        scores=expand(
-            "results/scores/{policy}/{subset}.json", subset=BENCHMARKS, policy=POLICIES
-        ),
-        disjoint=f"results/disjoint/{EXPERIMENT['name']}.json",
+        scores=experiment_scores,
+        disjoint="results/disjoint/{experiment}.json",
         expert=expert_reports,
-        checkpoint=f"results/sft/{EXPERIMENT['sft']}/checkpoint.json",
+        checkpoints=experiment_checkpoints,
     output:
-        score="results/verified_score.json",
+        score="results/experiments/{experiment}/verified_score.json",
     log:
-        "results/logs/score_experiment/all.log",
+        "results/logs/score_experiment/{experiment}.log",
     localrule: True
     conda:
         "../envs/workflow.yaml"
     params:
-        experiment=EXPERIMENT["name"],
-        names=EXPERIMENT,
-        compare=EXPERIMENT["compare"],
-        benchmark=BENCHMARKS[0],
+        names=lambda wildcards: named_experiment(wildcards.experiment),
+        compare=of_experiment("compare"),
+        benchmark=lambda wildcards: named_experiment(wildcards.experiment)["benchmarks"][0],
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.score_experiment \
-            --experiment {params.experiment:q} \
+            --experiment {wildcards.experiment:q} \
             --compare {params.compare:q} \
             --benchmark {params.benchmark:q} \
             --scores {input.scores:q} \
-            --also {input.disjoint:q} {input.checkpoint:q} {input.expert:q} \
+            --also {input.disjoint:q} {input.checkpoints:q} {input.expert:q} \
             --output {output.score:q}
         """
 
 
 rule report:
     input:
-        score="results/verified_score.json",
+        score="results/experiments/{experiment}/verified_score.json",
     output:
-        page="results/report.html",
+        page="results/experiments/{experiment}/report.html",
     log:
-        "results/logs/report/all.log",
+        "results/logs/report/{experiment}.log",
     conda:
         "../envs/workflow.yaml"
     resources:
         **ask(plain_job(mem_mb=2000, minutes=240)),
-    params:
-        experiment=EXPERIMENT["name"],
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.report \
-            --experiment {params.experiment:q} \
+            --experiment {wildcards.experiment:q} \
             --score {input.score:q} \
             --output {output.page:q}
         """
+
+
+rule publish:
+    input:
+        made=f"results/experiments/{EXPERIMENT['name']}/verified_score.json",
+    output:
+        published="results/verified_score.json",
+    log:
+        "results/logs/publish/score.log",
+    localrule: True
+    conda:
+        "../envs/workflow.yaml"
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.publish --file {input.made:q} --output {output.published:q}
+        """
+
+
+use rule publish as publish_page with:
+    input:
+        made=f"results/experiments/{EXPERIMENT['name']}/report.html",
+    output:
+        published="results/report.html",
+    log:
+        "results/logs/publish/page.log",

@@ -10,7 +10,6 @@ rule build_sft_dataset:
     input:
         trajectories=training_shards("results/rollouts/{policy}/{subset}/{shard}.jsonl"),
         grades=training_shards("results/grades/{policy}/{subset}/{shard}.jsonl"),
-        disjoint=f"results/disjoint/{EXPERIMENT['name']}.json",
         base=sft_base,
         recipe=ancient("configs/sft/{sft}.yaml"),
     output:
@@ -43,17 +42,18 @@ rule build_sft_dataset:
 rule train_sft:
     input:
         dataset="results/sft/{sft}/dataset.jsonl",
+        disjoint=ancient("results/sft/{sft}/disjoint.json"),
         preflight="results/sft/{sft}/preflight.json",
         base=sft_base,
         recipe=ancient("configs/sft/{sft}.yaml"),
     output:
-        checkpoint=directory("results/sft/{sft}/checkpoint"),
-        manifest="results/sft/{sft}/checkpoint.json",
-        stage="results/sft/{sft}/checkpoint.manifest.json",
-        loss="results/sft/{sft}/loss.jsonl",
-        metrics="results/sft/{sft}/metrics.tsv",
-        plot="results/sft/{sft}/training.svg",
-        tensorboard=directory("results/sft/{sft}/tensorboard"),
+        checkpoint=update(directory("results/sft/{sft}/checkpoint")),
+        manifest=update("results/sft/{sft}/checkpoint.json"),
+        stage=update("results/sft/{sft}/checkpoint.manifest.json"),
+        loss=update("results/sft/{sft}/loss.jsonl"),
+        metrics=update("results/sft/{sft}/metrics.tsv"),
+        plot=update("results/sft/{sft}/training.svg"),
+        tensorboard=update(directory("results/sft/{sft}/tensorboard")),
     log:
         "results/logs/train_sft/{sft}.log",
     benchmark:

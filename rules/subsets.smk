@@ -16,6 +16,11 @@ def subset_excluded(wildcards):
     return expand("results/tasks/{subset}.json", subset=names)
 
 
+def subset_rows(wildcards):
+    """Files of one's own that a subset's rows are in."""
+    return local_files(subset_settings(wildcards).get("path"))
+
+
 def subset_ratings(wildcards):
     """Difficulties that a published set's rows are kept by, if they are."""
     rated = subset_settings(wildcards).get("ratings", {})
@@ -47,8 +52,8 @@ def rater_policy_path(wildcards):
 
 
 def rater_weights(wildcards):
-    """Manifest of the weights that a rater is served from."""
-    return weights_manifests(rater_policy(wildcards))
+    """Manifests or files of the weights that a rater is served from."""
+    return policy_files(rater_policy(wildcards))
 
 
 def rater_workers(wildcards):

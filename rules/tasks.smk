@@ -37,6 +37,7 @@ rule make_tasks:
     input:
         recipe=ancient("configs/subsets/{subset}.yaml"),
         repos=subset_repos,
+        rows=subset_rows,
         exclude=subset_excluded,
         ratings=subset_ratings,
         sandbox=sandbox_image,
@@ -125,8 +126,8 @@ ruleorder: validate_training_tasks > validate_tasks
 
 rule check_disjoint:
     input:
-        train=expand("results/tasks/{subset}.json", subset=training_subsets(EXPERIMENT)),
-        heldout=expand("results/tasks/{subset}.json", subset=BENCHMARKS),
+        train=trained_tasks,
+        heldout=scored_tasks,
     output:
         verdict="results/disjoint/{experiment}.json",
         manifest="results/disjoint/{experiment}.manifest.json",
@@ -136,7 +137,7 @@ rule check_disjoint:
     conda:
         "../envs/workflow.yaml"
     params:
-        same_commit=EXPERIMENT["same_commit"],
+        same_commit=of_experiment("same_commit"),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.check_disjoint \

@@ -1,7 +1,8 @@
 """What comes between training rows and a GPU: pairs for preference learning, and a look at everything first.
 
 in:  results/models/{model} or results/sft/{sft}/checkpoint, configs/sft/{sft}.yaml, rollouts and grades
-out: results/sft/{sft}/dataset.jsonl      for DPO: pairs of a resolved and an unresolved trajectory of one task
+out: results/sft/{sft}/disjoint.json     proof that nothing that this run scores is trained on
+     results/sft/{sft}/dataset.jsonl      for DPO: pairs of a resolved and an unresolved trajectory of one task
      results/sft/{sft}/preflight.json     the estimate of memory and disk, when nothing was found at fault
 """
 
@@ -13,7 +14,6 @@ rule build_sft_pairs:
     input:
         trajectories=training_shards("results/rollouts/{policy}/{subset}/{shard}.jsonl"),
         grades=training_shards("results/grades/{policy}/{subset}/{shard}.jsonl"),
-        disjoint=f"results/disjoint/{EXPERIMENT['name']}.json",
         base=sft_base,
         recipe=ancient("configs/sft/{sft}.yaml"),
     output:
@@ -72,3 +72,17 @@ rule preflight:
             --progress results/progress/train_sft/{wildcards.sft} \
             --report {output.report:q}
         """
+
+
+# A changed benchmark dates this file, not the dataset: training waits for it and does not run because of it.
+use rule check_disjoint as check_training with:
+    input:
+        train=sft_tasks,
+        heldout=scored_beside,
+    output:
+        verdict="results/sft/{sft}/disjoint.json",
+        manifest="results/sft/{sft}/disjoint.manifest.json",
+    log:
+        "results/logs/check_disjoint/sft-{sft}.log",
+    params:
+        same_commit=EXPERIMENT["same_commit"],

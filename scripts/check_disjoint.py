@@ -14,7 +14,7 @@ from swelab.tasks.task_rows import read_tasks
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--train", type=Path, nargs="+", required=True, help="subset JSONs trained on")
-    parser.add_argument("--heldout", type=Path, nargs="+", required=True, help="subset JSONs scored")
+    parser.add_argument("--heldout", type=Path, nargs="*", required=True, help="subset JSONs scored")
     parser.add_argument(
         "--same-commit",
         choices=("refuse", "report"),

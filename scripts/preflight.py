@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from swelab.configs import recipes
-from swelab.configs.experiment import base_manifest
+from swelab.configs.trained_on import base_manifest
 from swelab.console.terminal import run_script
 from swelab.records import Fault, write_json
 from swelab.sft.train.memory import GIB

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from swelab.agents.agent import open_agent
 from swelab.configs import recipes
-from swelab.configs.experiment import rollout_slice, scaffold_slice, weights_sources
+from swelab.configs.experiment import policy_sources, rollout_slice, scaffold_slice, service_of
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.jobs.shards import numbered, sample_of
@@ -38,7 +38,7 @@ def main() -> None:
     scaffold = recipes.load("scaffold", args.scaffold) if args.scaffold else {}
     used = {args.policy: rollout_slice(policy), args.scaffold: scaffold_slice(scaffold)}
     inputs = {"tasks": args.tasks, "lock": args.lock, "images": args.images, "recordings": args.recordings}
-    stage = Stage("rollout", used, **inputs, weights=weights_sources(policy))
+    stage = Stage("rollout", used, **inputs, sources=policy_sources(policy))
     named = {"policy_name": args.policy.stem, "subset": args.subset, "shard": args.shard}
     if policy["kind"] == "recorded":
         names = [task["instance_id"] for task in read_kept(args.tasks, args.lock)]
@@ -53,7 +53,7 @@ def main() -> None:
         tasks = kept_tasks(args.tasks, args.lock, args.shard)
         rows = roll_out_batch(tasks, **named) if batch else roll_out(tasks, repos_dir=args.repos_dir, **named)
     write_jsonl(args.output, numbered(rows, args.shard))
-    stage.write([args.output], journal=args.progress)
+    stage.write([args.output], journal=args.progress, place={"service": service_of(policy)})
 
 
 if __name__ == "__main__":

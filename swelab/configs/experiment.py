@@ -4,18 +4,31 @@ import os
 from pathlib import Path
 
 from swelab.configs import recipes
+from swelab.configs.trained_on import WEIGHTS, trained, training_runs, training_subsets
 from swelab.jobs.shards import sample_suffix, shard_names
 from swelab.records import InputError, Record
 
-NO_RESULT = ("api_key_env", "budget_dollars", "cache_last_messages", "max_lost", "price", "rates", "samples")
-"""Settings of a policy that change no result, such as how it is paid for: they re-run nothing."""
+NO_RESULT = (
+    "api_base",
+    "api_key_env",
+    "budget_dollars",
+    "cache_last_messages",
+    "endpoint",
+    "job",
+    "max_lost",
+    "price",
+    "rates",
+    "samples",
+    "shards",
+)
+"""Settings of a policy that change no result, such as how it is paid for and where it answers."""
 SELECTION = ("selection", "rows", "pairs")
 """Settings of an SFT recipe that its dataset depends on."""
 
 
 def rollout_slice(policy: Record) -> Record:
-    """What a rollout depends on in its policy's recipe: how it is split and paid for changes no result."""
-    return {key: policy[key] for key in policy if key not in ("shards", "job", *NO_RESULT)}
+    """What a rollout depends on in its policy's recipe."""
+    return {key: policy[key] for key in policy if key not in NO_RESULT}
 
 
 def tasks_slice(subset: Record) -> Record:
@@ -65,13 +78,14 @@ def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Record:
     """
     path = recipes.path_of("experiment", name, configs)
     experiment = recipes.load("experiment", path)
-    train, benchmarks = training_subsets(experiment, configs), experiment["benchmarks"]
-    sources = [policy for policy, _ in training_runs(experiment, experiment["sft"], configs)]
-    for policy in dict.fromkeys([experiment["expert"]["policy"], *sources, *experiment["policies"]]):
+    for policy in dict.fromkeys([experiment["expert"]["policy"], *experiment["policies"]]):
         check_policy(policy, configs)
+    for sft in trained(experiment, configs):
+        for policy, _ in training_runs(sft, configs):
+            check_policy(policy, configs)
+    train, benchmarks = training_subsets(experiment, configs), experiment["benchmarks"]
     for subset in [*train, *benchmarks]:
         check_subset(subset, configs)
-    lineage(experiment["sft"], configs)
     for policy in experiment["compare"]:
         if policy not in experiment["policies"]:
             hint = recipes.nearest(policy, experiment["policies"])
@@ -80,61 +94,6 @@ def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Record:
     if both:
         raise InputError(f"subset {both[0]!r} is trained on and scored", path, "disjoint subsets")
     return {"name": name, **experiment}
-
-
-def lineage(sft: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """An SFT recipe and those below it, each starting from the next one's checkpoint, the last from a model.
-
-    Raises InputError: an unknown name, or a circle.
-    """
-    found = [sft]
-    while True:
-        kind, _, name = recipes.named("sft", found[-1], configs)["base"].rpartition(":")
-        if kind != "sft":
-            files_of_model(recipes.named("model", name, configs))
-            return found
-        if name in found:
-            raise InputError("starts from itself", recipes.path_of("sft", name, configs), "a model below it")
-        found.append(name)
-
-
-def files_of_model(model: Record) -> list[str]:
-    """The files of a model's folder, sorted; none of a model that is made or fetched.
-
-    Raises InputError where the folder is not there or has no config.json.
-    """
-    if model["source"] != "folder":
-        return []
-    folder = Path(model["path"]).expanduser()
-    if not (folder / "config.json").is_file():
-        what = "holds no config.json" if folder.is_dir() else "no such folder"
-        raise InputError(what, folder, "a model in Hugging Face layout, as `path` of its recipe")
-    return sorted(str(path) for path in folder.iterdir() if path.is_file())
-
-
-def base_manifest(sft: Record) -> str:
-    """Manifest beside the folder of what an SFT recipe starts from: a model, or another one's checkpoint."""
-    kind, _, name = sft["base"].rpartition(":")
-    return f"results/sft/{name}/checkpoint.json" if kind == "sft" else f"results/models/{name}.json"
-
-
-def training_runs(experiment: Record, sft: str, configs: Path = recipes.CONFIGS) -> list[tuple[str, str]]:
-    """Pairs (policy, subset) that an SFT recipe takes its rows from: its sources, or the expert's runs."""
-    sources = recipes.named("sft", sft, configs)["sources"] or [experiment["expert"]]
-    pairs = [(source["policy"], subset) for source in sources for subset in source["subsets"]]
-    return list(dict.fromkeys(pairs))
-
-
-def training_subsets(experiment: Record, configs: Path = recipes.CONFIGS) -> list[str]:
-    """Every subset that is trained on, or that the expert acts on.
-
-    Whatever part of an experiment names `subsets` trains on them: all but its benchmarks.
-    """
-    parts = [part for part in experiment.values() if isinstance(part, dict)]
-    found = [subset for part in parts for subset in part.get("subsets", [])]
-    for sft in lineage(experiment["sft"], configs):
-        found += [subset for _, subset in training_runs(experiment, sft, configs)]
-    return list(dict.fromkeys(found))
 
 
 def subset_parents(subset: Record) -> list[str]:
@@ -182,7 +141,7 @@ def check_policy(name: str, configs: Path = recipes.CONFIGS) -> None:
     if policy["kind"] == "recorded":
         is_published(policy)
     scaffold_of(policy, configs)
-    for key in ("weights", "base"):
+    for key in WEIGHTS:
         kind, _, weights = policy.get(key, "").partition(":")
         if kind in ("sft", "model") and weights:
             recipes.named(kind, weights, configs)
@@ -208,18 +167,27 @@ def weights_paths(policy: Record) -> tuple[str, str]:
     return ("", "") if policy.get("endpoint") else folder_of(policy.get("weights", ""))
 
 
-def weights_manifests(policy: Record) -> list[str]:
-    """Manifests that the rollouts of a checkpoint policy wait for: of its weights, and of its base model."""
-    base = "" if policy.get("endpoint") else policy.get("base", "")
-    return [path for path in (weights_paths(policy)[1], folder_of(base)[1]) if path]
+def policy_sources(policy: Record) -> list[str]:
+    """What stands for the weights of a policy's rollouts: their manifests, or folders that have none.
 
-
-def weights_sources(policy: Record) -> list[str]:
-    """What stands for the weights of a policy's rollouts: their manifests, or folders that have none."""
+    For trajectories that were recorded into a folder it is that folder.
+    """
     if policy.get("endpoint"):
         return []
-    named = (folder_of(policy[key]) for key in ("weights", "base", "adapter") if policy.get(key))
+    named = (folder_of(policy[key]) for key in (*WEIGHTS, "adapter", "folder") if policy.get(key))
     return [manifest or folder for folder, manifest in named if manifest or Path(folder).is_dir()]
+
+
+def policy_files(policy: Record) -> list[str]:
+    """What the rollouts of a policy wait for: manifests of its weights, and files of folders of one's own."""
+    return [path for source in policy_sources(policy) for path in (local_files(source) or [source])]
+
+
+def local_files(path: str | None) -> list[str]:
+    """A file of one's own, or the files in a folder and below it; [] where there is nothing."""
+    found = Path(path or os.devnull).expanduser()
+    listed = found.rglob("*") if found.is_dir() else [found]
+    return sorted(str(each) for each in listed if each.is_file())
 
 
 def folder_of(weights: str) -> tuple[str, str]:

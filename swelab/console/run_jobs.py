@@ -13,6 +13,7 @@ from swelab.console.job_runs import read_runs
 from swelab.console.terminal import SUFFIX, clock
 from swelab.records import Fault, Record, read_json, shorten
 
+SCORE, REPORT = "verified_score.json", "report.html"
 _REASON = re.compile(r"([A-Z][^:;]*)(?:: ([^;]*))?")
 
 
@@ -144,14 +145,21 @@ def last_words(logs: Sequence[str]) -> str:
 
 
 def result_lines(targets: set[str], results: Path) -> Iterator[str]:
-    """The resolve rates and where the page is, for a run that was asked for them."""
-    score, page = results / "verified_score.json", results / "report.html"
-    if targets and not targets & {"all", str(score), str(page)}:
-        return
+    """Of each experiment that a run was asked for: its name, the resolve rates, and where its page is."""
+    asked = {Path(target).parent for target in targets if Path(target).name in (SCORE, REPORT)}
+    if not targets or "all" in targets:
+        asked.add(results)
+    for folder in sorted(asked):
+        yield from _result(folder / SCORE, folder / REPORT)
+
+
+def _result(score: Path, page: Path) -> Iterator[str]:
     try:
-        policies = read_json(score)["policies"]
+        record = read_json(score)
         yield ""
-        for name, row in policies.items():
+        if experiment := record.get("manifest", {}).get("experiment"):
+            yield f"experiment {experiment}"
+        for name, row in record["policies"].items():
             low, high = row["interval"]
             rate = f"{row['resolved']} of {row['total']} resolved, {row['resolve_rate']:.1%}"
             lost = f"; {row['infra_errors']} lost to infrastructure" if row["infra_errors"] else ""

@@ -68,6 +68,20 @@ def packages() -> dict[str, str]:
     return found
 
 
+PLACE = {
+    "backend": "SWELAB_BACKEND",
+    "executor": "SWELAB_EXECUTOR",
+    "workers": "SWELAB_WORKERS",
+    "partition": "SLURM_JOB_PARTITION",
+}
+"""What a manifest tells of where its stage ran, by the variables that say it."""
+
+
+def run_place() -> dict[str, str]:
+    """Where this process runs things; what is not known is left out. None of it re-runs anything."""
+    return {name: os.environ[variable] for name, variable in PLACE.items() if os.environ.get(variable)}
+
+
 Outputs = Mapping[str | Path, str] | Iterable[str | Path]
 Paths = str | Path | Iterable[str | Path] | None
 
@@ -95,8 +109,10 @@ class Stage:
     def record(self, outputs: Outputs = (), **facts: object) -> Record:
         """The manifest (configs/schemas/manifest.json) with `facts` of its own, paths among them as text.
 
-        outputs: files and folders that were written, with their hashes where these are known.
+        outputs: files and folders that were written, with their hashes where these are known. A fact `place`
+        joins what is known of where the stage ran.
         """
+        place = {**run_place(), **facts.pop("place", {})}  # type: ignore[dict-item]
         known = outputs if isinstance(outputs, Mapping) else dict.fromkeys(outputs, "")
         return {
             "rule": self.rule,
@@ -106,6 +122,7 @@ class Stage:
             "outputs": {path_here(path): sha or sha256_of(path) for path, sha in known.items()},
             "packages": packages(),
             "wall_seconds": round(time.time() - STARTED, 1),
+            "place": place,
             **{name: path_here(fact) if isinstance(fact, Path) else fact for name, fact in facts.items()},
         }
 

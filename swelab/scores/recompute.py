@@ -76,8 +76,8 @@ def verify(score: Path) -> tuple[list[Finding], str]:
         raise InputError("made by a version that wrote no trail", score, "a score made anew")
     own = {**record["manifest"], "recipes": record["manifest"]["used"]}
     check(own, "manifest", score)
-    if score.absolute().parent.name == "results":
-        os.chdir(score.absolute().parent.parent)
+    if results := next((each for each in score.absolute().parents if each.name == "results"), None):
+        os.chdir(results.parent)
     hashes, trail = Hashes(), follow(path for paths in own["inputs"].values() for path in paths)
     trail.stages[score.name] = own
     found = [*check_files(trail, hashes), *check_recipes(trail.stages), *check_numbers(trail, hashes)]

@@ -82,6 +82,8 @@ def test_a_learning_rate_re_runs_training_and_what_follows(chain):
         "score",
         "score_experiment",
         "report",
+        "publish",
+        "publish_page",
         "all",
     } - {"all"}
     assert plan["train_sft"] == plan["rollout"] == plan["grade"] == 1
@@ -94,7 +96,8 @@ def test_further_samples_cost_only_themselves(chain):
     plan = planned(chain)
     path.write_text(kept)
     each = dict.fromkeys(("rollout", "collect_predictions", "grade", "report_grades"), 2)
-    assert plan == each | dict.fromkeys(("score", "score_experiment", "report"), 1)
+    after = ("score", "score_experiment", "report", "publish", "publish_page")
+    assert plan == each | dict.fromkeys(after, 1)
 
 
 def test_one_more_task_costs_one_more_rollout_and_grade(chain):

@@ -43,8 +43,9 @@ def render(evidence: Evidence) -> str:
         sections="".join(block(*each) for each in blocks),
         data=embedded(viewer_data(evidence)),
         packed="\n".join(line for run in evidence.runs for line in run.attempts.packed),
-        footer=f"Written by swelab from <code>results/verified_score.json</code> of {escape(name)}. "
-        "The page makes no network request. Rebuild it with <code>snakemake results/report.html</code>.",
+        footer=f"Written by swelab from <code>results/experiments/{escape(name)}/verified_score.json</code>. "
+        "The page makes no network request. "
+        f"Rebuild it with <code>snakemake results/experiments/{escape(name)}/report.html</code>.",
     )
 
 

@@ -52,10 +52,13 @@ def fine_tune(
         trained = open_trainer(recipe["trainer"]).kept(base, dataset, work / "output", train)
         write_config(staged / "config.yaml", trained | config)
     parity = check_parity(staged, config, dataset)
-    if checkpoint.exists():
-        shutil.rmtree(checkpoint)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    replaced = work / "replaced"
+    shutil.rmtree(replaced, ignore_errors=True)
+    if checkpoint.exists():
+        shutil.move(checkpoint, replaced)
     shutil.move(staged, checkpoint)
+    shutil.rmtree(replaced, ignore_errors=True)
     keep_log(work)
     for folder in ("output", "cache", "steps"):
         shutil.rmtree(work / folder, ignore_errors=True)

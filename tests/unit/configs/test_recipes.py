@@ -5,7 +5,8 @@ import shutil
 import pytest
 
 from swelab.configs import recipes
-from swelab.configs.experiment import load_experiment, shard_paths, training_runs
+from swelab.configs.experiment import load_experiment, shard_paths
+from swelab.configs.trained_on import training_runs
 from swelab.records import InputError
 
 
@@ -105,8 +106,8 @@ def test_rows_may_come_from_several_runs(configs):
         "kind: recorded\nfolder: trajectories/me/run\nshards: 2\n"
     )
     sft = configs / "sft" / "demo.yaml"
-    experiment = load_experiment("demo", configs)
-    assert training_runs(experiment, "demo", configs) == [
+    load_experiment("demo", configs)
+    assert training_runs("demo", configs) == [
         ("scripted", "drill-train"),
         ("scripted", "forge-train"),
     ]
@@ -114,8 +115,8 @@ def test_rows_may_come_from_several_runs(configs):
         "sources:\n- {policy: bought, subsets: [drill-train]}\n- {policy: scripted, subsets: [drill-train]}\n"
     )
     sft.write_text(sft.read_text() + sources)
-    experiment = load_experiment("demo", configs)
-    assert training_runs(experiment, "demo", configs) == [
+    load_experiment("demo", configs)
+    assert training_runs("demo", configs) == [
         ("bought", "drill-train"),
         ("scripted", "drill-train"),
     ]

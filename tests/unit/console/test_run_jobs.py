@@ -103,6 +103,11 @@ def test_the_result_is_told_to_whom_asked_for_it(tmp_path):
     assert lines[1].split(maxsplit=1) == ["sft", told]
     assert lines[-1] == f"page: {page}   score: {score}"
     assert list(result_lines({"results/tasks/x.json"}, tmp_path)) == []
+    other = tmp_path / "experiments/mine/verified_score.json"
+    other.parent.mkdir(parents=True)
+    other.write_text(json.dumps({"policies": {"sft": row}, "manifest": {"experiment": "mine"}}))
+    lines = list(result_lines({str(other)}, tmp_path))
+    assert lines[:2] == ["", "experiment mine"] and len(lines) == 3, "no page was made"
     score.write_text('{"policies": {"sft": {}}}')
     assert [line for line in result_lines(set(), tmp_path) if line] == [], (
         "a score of another shape is no fault of the run"

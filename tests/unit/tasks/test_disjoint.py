@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from swelab.configs.experiment import load_experiment, training_subsets
+from swelab.configs.experiment import load_experiment
+from swelab.configs.trained_on import training_subsets
 from swelab.records import InputError
 from swelab.tasks.disjoint import check_disjoint
 from swelab.tasks.identity import change

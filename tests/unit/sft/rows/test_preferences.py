@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from swelab.configs import recipes
-from swelab.configs.experiment import base_manifest, lineage, load_experiment, training_subsets
+from swelab.configs.experiment import load_experiment
+from swelab.configs.trained_on import base_manifest, lineage, training_subsets
 from swelab.outcomes import FAILED_GRADES
 from swelab.records import InputError, check, read_json, read_jsonl, write_jsonl
 from swelab.sft.rows.dataset import load_verdicts

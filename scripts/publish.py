@@ -1,0 +1,20 @@
+"""Copies an experiment's score or page to where that of the experiment of a run is looked for."""
+
+import argparse
+from pathlib import Path
+
+from swelab.console.terminal import run_script
+from swelab.records import write_bytes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--file", type=Path, required=True, help="a file of results/experiments/<name>")
+    parser.add_argument("--output", type=Path, required=True, help="the copy, byte for byte")
+    args = parser.parse_args()
+    write_bytes(args.output, args.file.read_bytes())
+    print(f"{args.output}: the same as {args.file}")
+
+
+if __name__ == "__main__":
+    run_script(main)

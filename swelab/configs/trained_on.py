@@ -1,0 +1,98 @@
+"""What policies were trained on: SFT recipes, those below them, and the runs that they learn from."""
+
+import contextlib
+from pathlib import Path
+
+from swelab.configs import recipes
+from swelab.records import InputError, Record
+
+WEIGHTS = ("weights", "base")
+"""Keys of a policy that name what it is served from."""
+
+
+def lineage(sft: str, configs: Path = recipes.CONFIGS) -> list[str]:
+    """An SFT recipe and those below it, each starting from the next one's checkpoint, the last from a model.
+
+    Raises InputError: an unknown name, or a circle.
+    """
+    found = [sft]
+    while True:
+        kind, _, name = recipes.named("sft", found[-1], configs)["base"].rpartition(":")
+        if kind != "sft":
+            files_of_model(recipes.named("model", name, configs))
+            return found
+        if name in found:
+            raise InputError("starts from itself", recipes.path_of("sft", name, configs), "a model below it")
+        found.append(name)
+
+
+def files_of_model(model: Record) -> list[str]:
+    """The files of a model's folder, sorted; none of a model that is made or fetched.
+
+    Raises InputError where the folder is not there or has no config.json.
+    """
+    if model["source"] != "folder":
+        return []
+    folder = Path(model["path"]).expanduser()
+    if not (folder / "config.json").is_file():
+        what = "holds no config.json" if folder.is_dir() else "no such folder"
+        raise InputError(what, folder, "a model in Hugging Face layout, as `path` of its recipe")
+    return sorted(str(path) for path in folder.iterdir() if path.is_file())
+
+
+def base_manifest(sft: Record) -> str:
+    """Manifest beside the folder of what an SFT recipe starts from: a model, or another one's checkpoint."""
+    kind, _, name = sft["base"].rpartition(":")
+    return f"results/sft/{name}/checkpoint.json" if kind == "sft" else f"results/models/{name}.json"
+
+
+def trained(experiment: Record, configs: Path = recipes.CONFIGS) -> list[str]:
+    """Every SFT recipe behind an experiment: its own, those of the policies that it scores, and all below."""
+    named = [experiment["sft"]]
+    for policy in experiment["policies"]:
+        recipe = recipes.named("policy", policy, configs)
+        named += [recipe[key].partition(":")[2] for key in WEIGHTS if recipe.get(key, "").startswith("sft:")]
+    return list(dict.fromkeys(name for sft in named for name in lineage(sft, configs)))
+
+
+def training_runs(sft: str, configs: Path = recipes.CONFIGS) -> list[tuple[str, str]]:
+    """Pairs (policy, subset) that an SFT recipe takes its rows from, whichever experiment is run.
+
+    They are its `sources`. Without these they are the expert's runs in the experiments that have it as
+    `sft`, or else in those whose `sft` starts from it; or else the runs of the recipe that it starts from.
+    Raises InputError where none of these names an expert, and where experiments name different ones.
+    """
+    recipe = recipes.named("sft", sft, configs)
+    sources = recipe["sources"] or _experts(sft, configs)
+    if not sources and recipe["base"].startswith("sft:"):
+        return training_runs(lineage(sft, configs)[1], configs)
+    if len(sources) != 1 and not recipe["sources"]:
+        found = "experiments name different experts for it" if sources else "no experiment has it as `sft`"
+        what = f"no run to take rows from: it has no `sources`, and {found}"
+        raise InputError(what, recipes.path_of("sft", sft, configs), "`sources`, or a recipe of another name")
+    pairs = [(source["policy"], subset) for source in sources for subset in source["subsets"]]
+    return list(dict.fromkeys(pairs))
+
+
+def _experts(sft: str, configs: Path) -> list[Record]:
+    """The different experts of the experiments that have an SFT recipe as `sft`, or else start from it."""
+    own, below = list[Record](), list[Record]()
+    for name in recipes.names("experiment", configs):
+        with contextlib.suppress(InputError):  # said where that experiment is run
+            experiment = recipes.named("experiment", name, configs)
+            found = own if experiment["sft"] == sft else below
+            if sft in lineage(experiment["sft"], configs) and experiment["expert"] not in found:
+                found.append(experiment["expert"])
+    return own or below
+
+
+def training_subsets(experiment: Record, configs: Path = recipes.CONFIGS) -> list[str]:
+    """Every subset that something scored is trained on, or that the expert acts on.
+
+    Whatever part of an experiment names `subsets` trains on them: all but its benchmarks.
+    """
+    parts = [part for part in experiment.values() if isinstance(part, dict)]
+    found = [subset for part in parts for subset in part.get("subsets", [])]
+    for sft in trained(experiment, configs):
+        found += [subset for _, subset in training_runs(sft, configs)]
+    return list(dict.fromkeys(found))

@@ -1,0 +1,75 @@
+"""What Snakemake remembers of finished jobs and concludes from it, where that decides what runs again.
+
+Paid outputs are flagged `update`: Snakemake leaves them in place, and their script replaces them whole. Left
+to itself it would first copy them aside, 65 GB of weights among them, and after a failure it would remember
+them as made by the recipe that failed.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from snakemake.dag import DAG
+from snakemake.persistence import FileBackupMixin, PersistenceBase
+from snakemake.persistence.file import FilePersistence
+
+PLACES = frozenset({"results/images/sandbox/image.json"})
+"""Inputs that say where a job runs, not what its outputs are made from."""
+
+
+def keep_paid_outputs() -> None:
+    """Has Snakemake leave outputs flagged `update` alone when a job starts and when it fails."""
+    kept = set[str]()
+    write = FilePersistence._write_record
+
+    def begin(self: Any, path: Path) -> None:
+        kept.discard(path.as_posix())
+
+    def keep(self: Any, path: Path) -> bool:
+        if path.exists():
+            kept.add(path.as_posix())
+        return path.exists()
+
+    def remember(self: Any, key: str, record: Any) -> None:
+        if key not in kept:
+            write(self, key, record)
+
+    FileBackupMixin.backup_output = FileBackupMixin.cleanup_backup = begin
+    FileBackupMixin.restore_output = keep
+    FilePersistence._write_record = remember
+
+
+def forget_places() -> None:
+    """Has Snakemake leave PLACES out of the inputs that it remembers and compares."""
+    inputs = PersistenceBase._input
+
+    @lru_cache
+    def without(self: Any, job: Any) -> list[str]:
+        return [path for path in inputs(self, job) if path not in PLACES]
+
+    PersistenceBase._input = without
+
+
+def look_behind_ancient_files() -> None:
+    """Has Snakemake look at jobs that depend by `ancient` files alone on a job that runs.
+
+    It does not run them because of it, but neither did it look at anything else that changed for them: a new
+    learning rate was not seen where the check that training waits for had to run.
+    """
+    walk = DAG.bfs
+
+    def bfs(self: Any, direction: Any, *jobs: Any, **stop: Any) -> Iterator[Any]:
+        if direction is not self.depending or self.omitrules or self.omitfiles:
+            yield from walk(self, direction, *jobs, **stop)
+            return
+        queue, seen = deque(jobs), set(jobs)
+        while queue:
+            yield (job := queue.popleft())
+            for after, files in direction[job].items():
+                if after not in seen and not all(file.is_ancient for file in files):
+                    seen.add(after)
+                    queue.append(after)
+
+    DAG.bfs = bfs
