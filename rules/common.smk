@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-from functools import cache
 from shlex import quote
 
 from swelab.configs import recipes
@@ -78,21 +77,6 @@ wildcard_constraints:
     sft=either("sft"),
     shard=r"\d{3}of\d{3}(s[1-9]\d*)?",
     sample=r"(\.s[1-9]\d*)?",
-
-
-@cache
-def named_experiment(name):
-    """An experiment, checked with all that it names."""
-    try:
-        return load_experiment(name)
-    except Fault as fault:
-        print(f"error: {fault}", file=sys.stderr)
-        sys.exit(2)
-
-
-def of_experiment(key):
-    """Function of the wildcards: what their experiment has under a key."""
-    return lambda wildcards: named_experiment(wildcards.experiment)[key]
 
 
 def settings(kind):

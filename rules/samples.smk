@@ -3,9 +3,26 @@
 in:  `shards` and `samples` of configs/policies/{policy}.yaml; configs/models/{model}.yaml
 """
 
+from functools import cache
+
 from swelab.configs.experiment import rollout_slice, sample_paths, shard_paths
 from swelab.configs.trained_on import files_of_model, training_runs
 from swelab.jobs.shards import sample_of, sample_suffix
+
+
+@cache
+def named_experiment(name):
+    """An experiment, checked with all that it names."""
+    try:
+        return load_experiment(name)
+    except Fault as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        sys.exit(2)
+
+
+def of_experiment(key):
+    """Function of the wildcards: what their experiment has under a key."""
+    return lambda wildcards: named_experiment(wildcards.experiment)[key]
 
 
 def rollout_settings(wildcards):

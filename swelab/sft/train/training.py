@@ -52,13 +52,7 @@ def fine_tune(
         trained = open_trainer(recipe["trainer"]).kept(base, dataset, work / "output", train)
         write_config(staged / "config.yaml", trained | config)
     parity = check_parity(staged, config, dataset)
-    checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    replaced = work / "replaced"
-    shutil.rmtree(replaced, ignore_errors=True)
-    if checkpoint.exists():
-        shutil.move(checkpoint, replaced)
-    shutil.move(staged, checkpoint)
-    shutil.rmtree(replaced, ignore_errors=True)
+    put_in_place(staged, checkpoint, work / "replaced")
     keep_log(work)
     for folder in ("output", "cache", "steps"):
         shutil.rmtree(work / folder, ignore_errors=True)
@@ -78,6 +72,16 @@ def fine_tune(
         "parity": parity,
     }
     return manifest, loss
+
+
+def put_in_place(staged: Path, checkpoint: Path, aside: Path) -> None:
+    """Moves a whole checkpoint to where an earlier one may be, which goes when the new one is there."""
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(aside, ignore_errors=True)
+    if checkpoint.exists():
+        shutil.move(checkpoint, aside)
+    shutil.move(staged, checkpoint)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def check_inputs(base: Path, dataset: Path, train: Record, trainer: str = "torchtune") -> list[Length]:
