@@ -6,10 +6,10 @@ import sys
 from shlex import quote
 
 from swelab.configs import recipes
-from swelab.configs.experiment import check_keys, load_experiment, local_files, recordings_path, scaffold_of
-from swelab.configs.trained_on import base_manifest
-from swelab.configs.experiment import selection_slice, tasks_slice, training_slice, policy_files
-from swelab.configs.trained_on import trained, training_subsets
+from swelab.configs.experiment import check_keys, load_experiment, local_files
+from swelab.configs.experiment import policy_files, recordings_path, scaffold_of
+from swelab.configs.experiment import selection_slice, tasks_slice, training_slice
+from swelab.configs.trained_on import base_manifest, trained, training_subsets
 from swelab.grading import versions
 from swelab.jobs import workflow_records
 from swelab.jobs.journal import lock
@@ -39,7 +39,9 @@ shell.prefix(
         f"export PATH={quote(os.path.dirname(sys.executable))}:$PATH"
         f" SWELAB_BACKEND={quote(SETTINGS['backend'])}"
         f" SWELAB_TOOLBOX={quote(SETTINGS['toolbox'])}"
-        f" SWELAB_EXECUTOR={SETTINGS['executor']} SWELAB_WORKERS={WORKERS}; "
+        f" SWELAB_EXECUTOR={SETTINGS['executor']} SWELAB_WORKERS={WORKERS}"
+        f" SWELAB_IMAGE_PREFIX={quote(SETTINGS['image_prefix'])}"
+        f" SWELAB_IMAGES_MAY_FAIL={SETTINGS['images_may_fail']}; "
         + ("" if workflow.output_settings.verbose else INTO_LOG)
         + shell_setup(SITE or {})
     )

@@ -29,8 +29,8 @@ rule pull_images:
         SWELAB_LOG={log:q} python -m scripts.pull_images \
             --tasks {input.tasks:q} \
             --store results/images \
-            --prefix={SETTINGS[image_prefix]:q} \
-            --may-fail {SETTINGS[images_may_fail]} \
+            --prefix="$SWELAB_IMAGE_PREFIX" \
+            --may-fail "$SWELAB_IMAGES_MAY_FAIL" \
             --progress results/progress/pull_images/{wildcards.subset}.jsonl \
             --workers {resources.pulls} \
             --output {output.images:q}

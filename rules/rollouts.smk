@@ -26,9 +26,9 @@ rule rollout:
         "results/logs/rollout/{policy}/{subset}/{shard}.log",
     benchmark:
         "results/benchmarks/rollout/{policy}/{subset}/{shard}.tsv"
-    priority: 1
     wildcard_constraints:
         policy=those("policy", "kind", "scripted", "checkpoint", "recorded"),
+    priority: 1
     conda:
         "../envs/workflow.yaml"
     threads: rollout_threads

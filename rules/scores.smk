@@ -52,7 +52,9 @@ rule score_experiment:
     params:
         names=lambda wildcards: named_experiment(wildcards.experiment),
         compare=of_experiment("compare"),
-        benchmark=lambda wildcards: named_experiment(wildcards.experiment)["benchmarks"][0],
+        benchmark=lambda wildcards: named_experiment(wildcards.experiment)[
+            "benchmarks"
+        ][0],
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.score_experiment \

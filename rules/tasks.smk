@@ -48,9 +48,9 @@ rule make_tasks:
         "results/logs/make_tasks/{subset}.log",
     benchmark:
         "results/benchmarks/make_tasks/{subset}.tsv"
-    priority: 1
     wildcard_constraints:
         subset=those("subset", "source", "forge", "drill"),
+    priority: 1
     conda:
         "../envs/workflow.yaml"
     threads: WORKERS
