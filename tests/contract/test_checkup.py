@@ -2,6 +2,7 @@
 
 import http.server
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from tests.e2e.clone import make_clone
 
 EXPERIMENT = """\
 expert: {policy: mine, subsets: [drill-train]}
-sft: demo
+sft: mine
 policies: [base, mine]
 benchmarks: [drill-heldout]
 compare: [base, mine]
@@ -36,6 +37,7 @@ def doctor(clone):
         record = yaml.safe_load((ROOT / "configs/config.yaml").read_text())
         (clone / "configs/config.yaml").write_text(yaml.safe_dump(record | {"toolbox": toolbox, **settings}))
         (clone / "configs/policies/mine.yaml").write_text(policy or "kind: scripted\nscaffold: demo\n")
+        shutil.copy(clone / "configs/sft/demo.yaml", clone / "configs/sft/mine.yaml")
         (clone / "configs/experiments/mine.yaml").write_text(EXPERIMENT)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
         done = subprocess.run(

@@ -1,6 +1,7 @@
 """The doctor on a real SLURM: a sound site is found sound, each fault is one line that says what to fix."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.real
 POLICY = "kind: checkpoint\nscaffold: demo\nweights: model:tiny\njob: {gpus: %d, mem_mb: 2000}\n"
 EXPERIMENT = """\
 expert: {policy: scripted, subsets: [drill-train]}
-sft: demo
+sft: large
 policies: [base, large]
 benchmarks: [drill-heldout]
 compare: [base, large]
@@ -118,6 +119,7 @@ def test_each_fault_is_one_line_that_says_what_to_fix(examine, changes, words):
 )
 def test_gpus_are_looked_for_where_a_recipe_asks_for_them(examine, clone, count, site, fix):
     (clone / "configs/policies/large.yaml").write_text(POLICY % count)
+    shutil.copy(clone / "configs/sft/demo.yaml", clone / "configs/sft/large.yaml")
     (clone / "configs/experiments/large.yaml").write_text(EXPERIMENT)
     code, fixes, text = examine(site=site, experiment="large")
     if fix == "no GPU":
@@ -129,6 +131,7 @@ def test_gpus_are_looked_for_where_a_recipe_asks_for_them(examine, clone, count,
 def test_missing_tokens_are_named(examine, clone):
     hosted = "kind: hosted\nscaffold: demo\nmodel: some/model\napi_key_env: SOME_KEY\n"
     (clone / "configs/policies/large.yaml").write_text(hosted)
+    shutil.copy(clone / "configs/sft/demo.yaml", clone / "configs/sft/large.yaml")
     (clone / "configs/experiments/large.yaml").write_text(EXPERIMENT)
     code, fixes, text = examine(experiment="large")
     assert code == 1 and fixes == ["policy large: its token is missing; export SOME_KEY=..."], text
