@@ -29,6 +29,7 @@ def clone(tmp_path):
         write_jsonl(clone / f"results/sft/{name}/dataset.jsonl", conversations(38))
         told = stats(f"results/sft/{name}/dataset.jsonl", lengths, 32768, "drop")
         write_json(clone / f"results/sft/{name}/dataset.stats.json", told)
+        write_json(clone / f"results/sft/{name}/disjoint.json", {})
         recipe = {"base": "toy", "selection": {}, "train": TRAIN, "job": {**job, "mem_mb": 6000}}
         (clone / f"configs/sft/{name}.yaml").write_text(yaml.safe_dump(recipe))
     note_environment(clone)
