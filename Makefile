@@ -28,7 +28,7 @@ setup:
 
 test: setup peer sb-cli
 	@./envs/system.sh "$(PYTHON)" bwrap git patch chromium docker-registry dockerd faketime mmdebstrap munged slurmctld
-	.venv/bin/python -m pytest --numprocesses 4 --dist loadscope --no-loadscope-reorder
+	.venv/bin/python -m pytest --numprocesses 3 --dist loadscope --no-loadscope-reorder
 
 check: setup
 	.venv/bin/ruff check .
