@@ -110,3 +110,4 @@ use rule publish as publish_page with:
         published="results/report.html",
     log:
         "results/logs/publish/page.log",
+    localrule: True

@@ -84,5 +84,6 @@ use rule check_disjoint as check_training with:
         manifest="results/sft/{sft}/disjoint.manifest.json",
     log:
         "results/logs/check_disjoint/sft-{sft}.log",
+    localrule: True
     params:
         same_commit=EXPERIMENT["same_commit"],
