@@ -1,0 +1,69 @@
+"""Which turns of a long history a policy is shown: the first ones, the last ones, and a line for the rest.
+
+Counts only tokens, so that it works on exactly the ids that an engine saw. Source of the idea and of its
+numbers: OpenClaw-RL's context manager (head 30 %, tail 70 %). Unlike that one: the newest turn is never
+hidden, budget that one end does not use goes to the other, and what is chosen always fits.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+HEAD_SHARE = 0.3
+PLACEHOLDER = "[... {n} turn(s) of interaction history omitted due to context window limit ...]"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Turns [0, head) and [tail, all) are shown; `size` is the tokens of all that is shown."""
+
+    head: int
+    tail: int
+    size: int
+
+    @property
+    def omitted(self) -> int:
+        """The number of turns that the placeholder stands for."""
+        return self.tail - self.head
+
+
+def placeholder(omitted: int) -> str:
+    """The line that stands for `omitted` turns; it ends the user's message before them."""
+    return PLACEHOLDER.format(n=omitted)
+
+
+def select_turns(
+    turns: Sequence[int],
+    fixed: int,
+    budget: int,
+    placeholder_tokens: Callable[[int], int],
+    head_share: float = HEAD_SHARE,
+) -> Shown | None:
+    """The turns to show within `budget` tokens; None where not even the newest turn fits.
+
+    `turns` holds the tokens of each turn (an answer and what it led to), oldest first; `fixed` those of the
+    system's and the first user's message; `placeholder_tokens(n)` those of the line for n omitted turns.
+    Whole turns are shown. The head takes turns while they fit into its share, the tail then while they fit
+    into all that is left, and the head what the tail left over.
+    """
+    everything = fixed + sum(turns)
+    if everything <= budget:
+        return Shown(len(turns), len(turns), everything)
+    line = max(map(placeholder_tokens, range(1, len(turns) + 1)), default=0)
+    available = budget - fixed - line
+    if not turns or turns[-1] > available:
+        return None
+    older = turns[:-1]
+    share = min(int(available * head_share), available - turns[-1])
+    head = _fitting(older, share)
+    left = available - turns[-1] - sum(older[:head])
+    tail = len(older) - _fitting(older[head:][::-1], left)
+    left -= sum(older[tail:])
+    head += _fitting(older[head:tail], left)
+    size = fixed + sum(turns[:head]) + placeholder_tokens(tail - head) + sum(turns[tail:])
+    return Shown(head, tail, size)
+
+
+def _fitting(costs: Sequence[int], room: int) -> int:
+    """How many of `costs`, from the front, fit into `room`."""
+    return sum(total <= room for total in accumulate(costs))

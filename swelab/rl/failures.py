@@ -1,0 +1,103 @@
+"""What a rollout that did not end well means for training: three switches, by how it ended.
+
+* mask: its tokens are not trained;
+* leave_baseline: its reward enters no mean and no deviation of its group;
+* drop_group: its whole group is not trained.
+
+What infrastructure lost is always masked and always leaves the baseline, and never drops a group: a dead
+sandbox says nothing about the policy.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from swelab.outcomes import LOST_GRADES, LOST_ROLLOUTS, GradeEnd, RolloutEnd
+from swelab.rl.advantages import is_constant
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What is known of a rollout when its group is complete. `reward` is None where nothing could be graded.
+
+    `trained_tokens` are those that the policy sampled and that may be trained.
+    """
+
+    end: RolloutEnd
+    grade: GradeEnd | None
+    reward: float | None
+    trained_tokens: int
+
+    @property
+    def lost(self) -> bool:
+        """Whether infrastructure failed: the sandbox, the model's server, or the grader's."""
+        return self.end in LOST_ROLLOUTS or self.grade is None or self.grade in LOST_GRADES
+
+
+@dataclass(frozen=True)
+class Switches:
+    """For each switch the ends, of rollouts or of grades, that it is on for."""
+
+    mask: frozenset[str] = frozenset()
+    leave_baseline: frozenset[str] = frozenset()
+    drop_group: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Raises ValueError on a word that is no end."""
+        known = {*RolloutEnd, *GradeEnd}
+        for name in ("mask", "leave_baseline", "drop_group"):
+            if wrong := sorted(getattr(self, name) - known):
+                raise ValueError(f"{name}: {wrong[0]!r} is no end of a rollout or grade; see docs/scores.md")
+
+
+@dataclass(frozen=True)
+class Treated:
+    """A group after the switches.
+
+    rewards: None for those outside the baseline. trained: whether each rollout is. dropped: why the whole
+    group is not, or "".
+    """
+
+    rewards: list[float | None]
+    trained: list[bool]
+    dropped: str = ""
+
+
+def treat(group: Sequence[Attempt], switches: Switches, keep_constant: bool = False) -> Treated:
+    """Applies the switches to a group. A constant group is dropped unless `keep_constant`."""
+    rewards: list[float | None] = []
+    trained: list[bool] = []
+    dropped = ""
+    for attempt in group:
+        ends = {attempt.end, attempt.grade} - {None}
+        outside = attempt.lost or bool(ends & switches.leave_baseline)
+        rewards.append(None if outside else attempt.reward)
+        masked = attempt.lost or bool(ends & switches.mask) or not attempt.trained_tokens
+        trained.append(not masked and not outside)
+        if not attempt.lost and (why := sorted(str(end) for end in ends & switches.drop_group)):
+            dropped = dropped or f"{why[0]} in the group"
+    if not dropped and is_constant(rewards):
+        known = any(reward is not None for reward in rewards)
+        dropped = "" if keep_constant and known else "constant" if known else "all lost"
+    return Treated(rewards, trained if not dropped else [False] * len(group), dropped)
+
+
+@dataclass
+class Tally:
+    """Counts over the rollouts and groups of a step: nothing is left out without a number."""
+
+    groups: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    ends: Counter[str] = field(default_factory=Counter)
+    lost: int = 0
+    masked: int = 0
+
+    def add(self, group: Iterable[Attempt], treated: Treated) -> None:
+        """Counts one group."""
+        self.groups += 1
+        if treated.dropped:
+            self.dropped[treated.dropped] += 1
+        for attempt, trained in zip(group, treated.trained, strict=True):
+            self.ends[str(attempt.grade or attempt.end)] += 1
+            self.lost += attempt.lost
+            self.masked += not trained

@@ -1,0 +1,126 @@
+"""Losses of policy gradients for each token, in their reference form.
+
+Tensors have the shape [..., tokens] and hold natural logarithms of probabilities: `logprobs` of the policy
+that is trained (with gradient), `old` of the policy before this batch as the trainer computes it, `engine`
+of the policy as the inference engine sampled. `mask` is True for trained tokens. A loss is 0 elsewhere.
+What a token weighs in the loss of the batch is another matter: `token_weights`.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Bounds of the ratio of probabilities: [1 - low, 1 + high]; `dual` bounds the loss of bad tokens.
+
+    `dual` (more than 1, or None) is c of arXiv 1912.09729: a token of negative advantage costs at most
+    c x |advantage|. `low` and `high` differ since DAPO (arXiv 2503.14476).
+    """
+
+    low: float = 0.2
+    high: float = 0.28
+    dual: float | None = None
+
+
+def clipped(
+    logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, clip: Clip
+) -> tuple[Tensor, Tensor]:
+    """PPO's clipped loss of each token, and where a bound cut its gradient off (bool)."""
+    return _bounded(_ratio(logprobs, old, mask), advantages, mask, clip)
+
+
+def gspo(
+    logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, clip: Clip
+) -> tuple[Tensor, Tensor]:
+    """GSPO: as `clipped`, with one ratio a sequence, the geometric mean of its tokens' ratios.
+
+    Each token has the sequence's ratio as its value and its own logarithm as its gradient, so that a mean
+    over the tokens has the gradient of the sequence's ratio. Source: arXiv 2507.18071, section 4.3.
+    """
+    difference = torch.where(mask, logprobs - old, 0.0)
+    count = mask.sum(-1, keepdim=True).clamp(min=1)
+    sequence = (difference.sum(-1, keepdim=True) / count).detach()
+    own = torch.where(mask, logprobs - logprobs.detach(), 0.0)
+    return _bounded(torch.exp(sequence + own), advantages, mask, clip)
+
+
+def cispo(
+    logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, clip: Clip
+) -> tuple[Tensor, Tensor]:
+    """CISPO: the clipped ratio weighs the gradient of each token and cuts none off. Source: arXiv 2506.13585.
+
+    The second result says where the ratio was clipped.
+    """
+    ratio = _ratio(logprobs, old, mask).detach()
+    weight = ratio.clamp(1 - clip.low, 1 + clip.high)
+    loss = torch.where(mask, -weight * advantages * logprobs, 0.0)
+    return loss, mask & (weight != ratio)
+
+
+LOSSES = {"clipped": clipped, "gspo": gspo, "cispo": cispo}
+"""Losses by their name in a recipe."""
+
+
+def kl_to_reference(logprobs: Tensor, reference: Tensor, mask: Tensor) -> Tensor:
+    """The low-variance estimate of KL(policy || reference) at each token: never below 0, right on average.
+
+    r - 1 - log r with r = reference / policy. Source: k3 of joschu.net/blog/kl-approx.html.
+    """
+    difference = torch.where(mask, reference - logprobs, 0.0)
+    return torch.exp(difference) - 1 - difference
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """What is done where the trainer and the engine give a sampled token another probability.
+
+    The ratio is trainer / engine. level: of the token, or of the sequence (the geometric mean of its
+    tokens). Where `mask_below` or `mask_above` is passed the token or sequence is not trained (IcePop);
+    other ratios weigh the loss, at most `truncate` (truncated importance sampling). None is no bound;
+    `truncate` None weighs by 1.
+    """
+
+    level: str = "token"
+    truncate: float | None = None
+    mask_below: float | None = None
+    mask_above: float | None = None
+
+
+def mismatch_weights(old: Tensor, engine: Tensor, mask: Tensor, rule: Mismatch) -> Tensor:
+    """What each token's loss is multiplied with, without gradient: 0 where it is masked.
+
+    Raises ValueError on another level than token or sequence.
+    """
+    if rule.level not in ("token", "sequence"):
+        raise ValueError(f"mismatch level {rule.level!r}: expected token or sequence")
+    difference = torch.where(mask, old - engine, 0.0).detach()
+    if rule.level == "sequence":
+        count = mask.sum(-1, keepdim=True).clamp(min=1)
+        difference = (difference.sum(-1, keepdim=True) / count).expand_as(difference)
+    ratio = torch.exp(difference)
+    weights = torch.ones_like(ratio) if rule.truncate is None else ratio.clamp(max=rule.truncate)
+    kept = mask.clone()
+    if rule.mask_below is not None:
+        kept &= ratio >= rule.mask_below
+    if rule.mask_above is not None:
+        kept &= ratio <= rule.mask_above
+    return torch.where(kept, weights, 0.0)
+
+
+def _ratio(logprobs: Tensor, old: Tensor, mask: Tensor) -> Tensor:
+    return torch.exp(torch.where(mask, logprobs - old, 0.0))
+
+
+def _bounded(ratio: Tensor, advantages: Tensor, mask: Tensor, clip: Clip) -> tuple[Tensor, Tensor]:
+    free = -ratio * advantages
+    bounded = -ratio.clamp(1 - clip.low, 1 + clip.high) * advantages
+    loss = torch.maximum(free, bounded)
+    cut = bounded > free
+    if clip.dual is not None:
+        most = -clip.dual * advantages
+        over = (advantages < 0) & (loss > most)
+        loss, cut = torch.where(over, most, loss), cut | over
+    return torch.where(mask, loss, 0.0), mask & cut

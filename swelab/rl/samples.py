@@ -1,0 +1,87 @@
+"""From the turns of a rollout, as the engine saw and sampled them, to the sequences that are trained.
+
+Nothing is rebuilt from text: a token is trained at the position, after the tokens, and with the
+log-probability at which it was sampled.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class TokenTurn:
+    """One call of the engine.
+
+    prompt: all token ids that it was given. sampled: the ids that it answered with. logprobs: of each
+    sampled id, natural logarithm, after temperature and before top-p. finish: why it ended. versions:
+    (first sampled position, version of the weights), in order, beginning at 0.
+    """
+
+    prompt: Sequence[int]
+    sampled: Sequence[int]
+    logprobs: Sequence[float]
+    finish: str
+    versions: Sequence[tuple[int, str]] = ()
+
+    def __post_init__(self) -> None:
+        """Raises ValueError: not one log-probability for each sampled id."""
+        if len(self.sampled) != len(self.logprobs):
+            raise ValueError(f"{len(self.sampled)} sampled ids with {len(self.logprobs)} log-probabilities")
+
+
+@dataclass
+class Sample:
+    """One training sequence; the lists have the same length.
+
+    mask: 1 where the policy sampled the id. logprobs: the engine's, 0.0 where mask is 0. steps: the number
+    of the turn that sampled the id, -1 where mask is 0.
+    """
+
+    ids: list[int] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+
+    def observe(self, ids: Sequence[int]) -> None:
+        """Appends ids that the policy read."""
+        self.ids += ids
+        self.mask += [0] * len(ids)
+        self.logprobs += [0.0] * len(ids)
+        self.steps += [-1] * len(ids)
+
+    def act(self, turn: TokenTurn, step: int) -> None:
+        """Appends ids that the policy sampled in its turn `step`."""
+        self.ids += turn.sampled
+        self.mask += [1] * len(turn.sampled)
+        self.logprobs += turn.logprobs
+        self.steps += [step] * len(turn.sampled)
+
+    @property
+    def trained(self) -> int:
+        """The number of sampled ids."""
+        return sum(self.mask)
+
+
+def continues(sample: Sample, turn: TokenTurn) -> bool:
+    """Whether the turn's prompt begins with all that the sample holds: the prefix property."""
+    held = len(sample.ids)
+    return len(turn.prompt) >= held and list(turn.prompt[:held]) == sample.ids
+
+
+def samples(turns: Sequence[TokenTurn], per_step: bool = False) -> list[Sample]:
+    """The training sequences of a rollout.
+
+    One sequence for as long as each prompt continues what came before; a further one begins where a context
+    manager or a template changed the history. With `per_step` each turn is a sequence of its own. A sampled
+    id occurs exactly once as trained, whatever was split. Turns that sampled nothing make none.
+    """
+    found: list[Sample] = []
+    for step, turn in enumerate(turns):
+        if not turn.sampled:
+            continue
+        if per_step or not found or not continues(found[-1], turn):
+            found.append(Sample())
+        sample = found[-1]
+        sample.observe(turn.prompt[len(sample.ids) :])
+        sample.act(turn, step)
+    return found

@@ -1,0 +1,47 @@
+"""How much each trained token counts in the loss of a batch: the aggregation, worked out before the loss.
+
+The loss of a batch is the sum over its trained tokens of weight x loss. The weights are fixed by the whole
+batch, so that micro-batches and ranks only add up, and a rollout that was split into several samples counts
+once.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+
+MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean")
+
+
+def token_weights(
+    trained: Sequence[int], sequences: Sequence[Hashable], mode: str, horizon: int = 0
+) -> list[float]:
+    """The weight of a trained token of each sample; 0.0 for samples without trained tokens.
+
+    `trained` is the number of trained tokens of each sample. `sequences` names what each sample is part of:
+    its rollout where rollouts weigh the same, the sample itself where steps do. `mode` is one of MODES:
+
+    * token-mean: each token of the batch weighs the same (DAPO);
+    * seq-mean-token-sum: the mean over sequences of the sum over a sequence's tokens;
+    * seq-mean-token-sum-norm: the same, divided by `horizon` tokens, a constant (Dr. GRPO);
+    * seq-mean-token-mean: the mean over sequences of the mean over a sequence's tokens (GRPO).
+
+    A sequence without trained tokens does not count. Raises ValueError: another mode, or no horizon where
+    there must be one.
+    """
+    if mode not in MODES:
+        raise ValueError(f"aggregation {mode!r}: expected {', '.join(MODES)}")
+    if mode == "seq-mean-token-sum-norm" and horizon < 1:
+        raise ValueError("aggregation seq-mean-token-sum-norm needs a horizon of at least one token")
+    tokens: Counter[Hashable] = Counter()
+    for count, sequence in zip(trained, sequences, strict=True):
+        tokens[sequence] += count
+    total = sum(tokens.values())
+    counted = sum(count > 0 for count in tokens.values())
+    divisor = {
+        "token-mean": lambda sequence: total,
+        "seq-mean-token-sum": lambda sequence: counted,
+        "seq-mean-token-sum-norm": lambda sequence: counted * horizon,
+        "seq-mean-token-mean": lambda sequence: counted * tokens[sequence],
+    }[mode]
+    return [
+        1.0 / divisor(sequence) if count else 0.0 for count, sequence in zip(trained, sequences, strict=True)
+    ]

@@ -1,0 +1,70 @@
+"""What a rollout that did not end well means for training."""
+
+import pytest
+
+from swelab.outcomes import GradeEnd, RolloutEnd
+from swelab.rl.failures import Attempt, Switches, Tally, treat
+
+SOLVED = Attempt(RolloutEnd.SUBMITTED, GradeEnd.RESOLVED, 1.0, 50)
+FAILED = Attempt(RolloutEnd.SUBMITTED, GradeEnd.UNRESOLVED, 0.0, 50)
+LATE = Attempt(RolloutEnd.TIME_LIMIT, GradeEnd.EMPTY_PATCH, 0.0, 80)
+NO_SANDBOX = Attempt(RolloutEnd.SANDBOX_LOST, None, None, 12)
+NO_GRADE = Attempt(RolloutEnd.SUBMITTED, GradeEnd.INFRA_ERROR, None, 50)
+EMPTY = Attempt(RolloutEnd.SUBMITTED, GradeEnd.EMPTY_PATCH, 0.0, 0)
+
+
+@pytest.mark.parametrize("lost", [NO_SANDBOX, NO_GRADE], ids=["sandbox", "grader"])
+def test_what_infrastructure_lost_is_neither_trained_nor_counted(lost):
+    everything_drops = Switches(
+        drop_group=frozenset({*RolloutEnd, *GradeEnd} - {"submitted", "resolved", "unresolved"})
+    )
+    for switches in (Switches(), everything_drops):
+        treated = treat([SOLVED, FAILED, lost], switches)
+        assert treated.rewards == [1.0, 0.0, None] and treated.trained == [True, True, False]
+        assert treated.dropped == ""
+
+
+@pytest.mark.parametrize(
+    ("switches", "rewards", "trained", "dropped"),
+    [
+        ({}, [1.0, 0.0], [True, True], ""),
+        ({"mask": frozenset({"time_limit"})}, [1.0, 0.0], [True, False], ""),
+        ({"drop_group": frozenset({"time_limit"})}, [1.0, 0.0], [False, False], "time_limit in the group"),
+        ({"leave_baseline": frozenset({"empty_patch"})}, [1.0, None], [False, False], "constant"),
+    ],
+)
+def test_each_switch(switches, rewards, trained, dropped):
+    treated = treat([SOLVED, LATE], Switches(**switches))
+    assert (treated.rewards, treated.trained, treated.dropped) == (rewards, trained, dropped)
+
+
+def test_a_masked_rollout_stays_in_the_baseline_unless_told():
+    both = Switches(mask=frozenset({"time_limit"}), leave_baseline=frozenset({"time_limit"}))
+    treated = treat([SOLVED, FAILED, LATE], both)
+    assert treated.rewards == [1.0, 0.0, None] and treated.trained == [True, True, False]
+
+
+def test_groups_that_teach_nothing():
+    assert treat([SOLVED, SOLVED], Switches()).dropped == "constant"
+    assert treat([SOLVED, SOLVED], Switches(), keep_constant=True).trained == [True, True]
+    assert treat([NO_SANDBOX, NO_GRADE], Switches(), keep_constant=True).dropped == "all lost"
+
+
+def test_what_sampled_nothing_is_not_trained_but_counts():
+    treated = treat([SOLVED, EMPTY], Switches())
+    assert treated.rewards == [1.0, 0.0] and treated.trained == [True, False]
+
+
+def test_a_word_that_is_no_end_is_refused():
+    with pytest.raises(ValueError, match="mask: 'timelimit' is no end"):
+        Switches(mask=frozenset({"timelimit"}))
+
+
+def test_everything_is_counted():
+    tally = Tally()
+    for group in ([SOLVED, FAILED, NO_SANDBOX], [FAILED, FAILED, LATE]):
+        tally.add(group, treat(group, Switches()))
+    assert (tally.groups, tally.lost, tally.masked) == (2, 1, 4)
+    assert tally.dropped == {"constant": 1}
+    assert tally.ends == {"resolved": 1, "unresolved": 3, "sandbox_lost": 1, "empty_patch": 1}
+    assert sum(tally.ends.values()) == 6
