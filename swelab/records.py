@@ -5,13 +5,14 @@ stream and name file, line and field of what is wrong; writers are atomic (tempo
 same folder, fsync, rename), so that a reader never meets half a file.
 """
 
+import fcntl
 import glob
 import hashlib
 import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -218,25 +219,39 @@ def share_with_group(folder: str | Path) -> None:
 def atomic(path: str | Path, durable: bool = True) -> Iterator[IO[bytes]]:
     """A binary stream whose content becomes `path` only when the block ends without an exception.
 
-    A path has one writer at a time: parts that a killed one left are removed. Without `durable` nothing waits
-    for the disk: for files whose reader takes a damaged one for an absent one.
+    Of several writers at once the last one's content stays. Parts that a killed writer left are removed; a
+    living one holds a lock on its part. Without `durable` nothing waits for the disk: for files whose
+    reader takes a damaged one for an absent one.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    for stale in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        stale.unlink(missing_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        with suppress(OSError), open(part, "r+b") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            part.unlink()
+    handle, name = _part(path)
     try:
         with os.fdopen(handle, "wb") as stream:
             yield stream
             stream.flush()
             if durable:
                 os.fsync(stream.fileno())
-        os.chmod(name, 0o644 | path.parent.stat().st_mode & 0o020)
-        os.replace(name, path)
+            os.chmod(name, 0o644 | path.parent.stat().st_mode & 0o020)
+            os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _part(path: Path) -> tuple[int, str]:
+    """A new file in the folder of `path`, open and locked: (its descriptor, its name)."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.path.exists(name):
+            return handle, name
+        os.close(handle)  # another writer took it for one that nobody holds, before it was locked
 
 
 def write_bytes(path: str | Path, data: bytes, durable: bool = True) -> None:
