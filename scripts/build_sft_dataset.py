@@ -8,7 +8,8 @@ from swelab.configs import recipes
 from swelab.configs.experiment import selection_slice
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
-from swelab.records import read_checked, sha256_file, write_bytes, write_json, write_jsonl
+from swelab.records import read_records, sha256_file, write_bytes, write_json, write_jsonl
+from swelab.records.attempt_records import Trajectory
 from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.collect import style_of
 from swelab.sft.rows.dataset import build_dataset, load_verdicts
@@ -32,7 +33,7 @@ def main() -> None:
     selection, style = recipe["selection"], style_of(recipe)
     tokenizer = ChatTokenizer(args.base.with_suffix(""))
     grades = load_verdicts(args.grades)
-    rows = (row for _, row in read_checked(args.trajectories, "trajectory"))
+    rows = (row for _, row in read_records(args.trajectories, Trajectory))
     args.dataset.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=args.dataset.parent) as spool:
         template = ChatTemplate(args.base.with_suffix("")) if style and style.name == "tool" else None

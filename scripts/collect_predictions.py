@@ -6,7 +6,8 @@ from pathlib import Path
 from swelab.console.terminal import run_script
 from swelab.files.json_streams import Spool, write_object
 from swelab.jobs.provenance import Stage
-from swelab.records import Record, read_checked
+from swelab.records import Record, read_records
+from swelab.records.attempt_records import Trajectory
 from swelab.rollouts.predictions import collect
 from swelab.rollouts.token_usage import watched
 from swelab.tasks.validation_lock import read_kept
@@ -25,7 +26,7 @@ def main() -> None:
     names = (task["instance_id"] for task in read_kept(args.tasks, args.lock))
     args.output.parent.mkdir(parents=True, exist_ok=True)
     usage: dict[str, Record] = {}
-    rows = watched(read_checked(args.trajectories, "trajectory"), usage)
+    rows = watched(read_records(args.trajectories, Trajectory), usage)
     write_object(args.output, collect(rows, names, Spool(args.output.parent)))
     if args.usage:
         write_object(args.usage, sorted(usage.items()))

@@ -1,12 +1,22 @@
-"""Writes how rollouts and grades end into the JSON Schemas and the documentation, from swelab/outcomes.py."""
+"""Writes the JSON Schemas of records from swelab/records, and the lists of ends from swelab/outcomes.py."""
 
 import argparse
+import json
 from pathlib import Path
 
 from swelab.console.terminal import run_script
 from swelab.outcomes import written
 from swelab.records import SCHEMAS, InputError, read_text, write_bytes
+from swelab.records.attempt_records import Grade, Prediction, Trajectory, Usage
+from swelab.records.report_records import Report
+from swelab.records.score_records import Score, VerifiedScore
+from swelab.records.stage_records import Manifest
+from swelab.records.task_records import Difficulty, Images, Lock, Task
+from swelab.records.training_records import SftPair, SftRow
+from swelab.records.typed import schema
 
+ATTEMPTS = (Trajectory, Prediction, Usage, Grade, Report, Score, VerifiedScore)
+RECORDS = (Task, Difficulty, Lock, Images, *ATTEMPTS, SftRow, SftPair, Manifest)
 PAGES = SCHEMAS.parents[1] / "docs"
 
 
@@ -14,13 +24,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not current")
     args = parser.parse_args()
-    for path in sorted([*SCHEMAS.glob("*.json"), *PAGES.glob("*.md")], key=Path.as_posix):
-        text = read_text(path)
-        if written(text) == text:
+    made = {
+        SCHEMAS / f"{record.kind()}.json": json.dumps(schema(record), indent=2, ensure_ascii=False) + "\n"
+        for record in RECORDS
+    }
+    by_hand = {path: written(read_text(path)) for path in [*SCHEMAS.glob("*.json"), *PAGES.glob("*.md")]}
+    for path, text in sorted((by_hand | made).items(), key=lambda item: Path.as_posix(item[0])):
+        if path.exists() and read_text(path) == text:
             continue
         if args.check:
-            raise InputError("not as in swelab/outcomes.py", path, "python -m scripts.write_schemas before")
-        write_bytes(path, written(text).encode())
+            raise InputError("not as in swelab/", path, "python -m scripts.write_schemas before")
+        write_bytes(path, text.encode())
         print(path)
 
 

@@ -14,7 +14,8 @@ from swelab.files.json_streams import Spool, object_items
 from swelab.grading.swebench_report import build_report, validation
 from swelab.jobs.journal import read_journal
 from swelab.jobs.shards import belongs_to
-from swelab.records import InputError, Record, check, digest, read_checked, read_json, read_jsonl
+from swelab.records import InputError, Record, check, digest, read_json, read_jsonl, read_records
+from swelab.records.attempt_records import Trajectory
 from swelab.rollouts.predictions import collect, read_predictions
 from swelab.rollouts.token_usage import watched
 from swelab.scores.score import read_usage, score
@@ -120,7 +121,7 @@ def _compare(path: str, made: Record, told: Record) -> Iterator[Finding]:
 def _predictions(made: Made, hashes: Hashes) -> Iterator[Finding]:
     names = [task["instance_id"] for task in made.tasks()]
     usage: dict[str, Record] = {}
-    rows = watched(read_checked(made.paths("trajectories"), "trajectory"), usage)
+    rows = watched(read_records(made.paths("trajectories"), Trajectory), usage)
     with tempfile.TemporaryDirectory() as folder:
         yield from _rows(made.outputs[0], collect(rows, names, Spool(Path(folder))))
     for path in made.outputs[1:]:

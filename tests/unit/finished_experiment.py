@@ -21,7 +21,8 @@ from swelab.grading.run_cache import Archive
 from swelab.grading.swebench_report import build_report, validation
 from swelab.jobs.provenance import Stage
 from swelab.jobs.shards import sample_of, sample_suffix
-from swelab.records import check, digest, read_checked, write_json, write_jsonl
+from swelab.records import check, digest, read_records, write_json, write_jsonl
+from swelab.records.attempt_records import Trajectory
 from swelab.rollouts.predictions import collect
 from swelab.rollouts.token_usage import usage_of, watched
 from swelab.scores.score import score
@@ -473,7 +474,7 @@ def collected(folder: Path, shards: list[str], suffix: str, tasks: dict[str, str
     paths, usage = [folder / name for name in shards], {}
     stage = Stage("collect_predictions", **tasks, trajectories=paths)
     names = [task["instance_id"] for task in read_kept(tasks["tasks"], tasks["lock"])]
-    rows = watched(read_checked(paths, "trajectory"), usage)
+    rows = watched(read_records(paths, Trajectory), usage)
     write_object(folder / f"preds{suffix}.json", collect(rows, names, Spool(folder)))
     write_object(folder / f"usage{suffix}.json", sorted(usage.items()))
     stage.write([folder / f"preds{suffix}.json", folder / f"usage{suffix}.json"])

@@ -1,28 +1,32 @@
 """The records that flow between stages, and how they are read, checked and written.
 
-Every record is a plain JSON object; its shape is a JSON Schema under `configs/schemas/`. Readers
-stream and name file, line and field of what is wrong; writers are atomic (temporary file in the
-same folder, fsync, rename), so that a reader never meets half a file.
+Every record is a JSON object. `task_records` and its neighbours declare the records and their fields; the
+JSON Schemas under `configs/schemas/` are written from them. Readers stream and name file, line and field of
+what is wrong; writers (`whole_files`) are atomic, so that a reader never meets half a file.
 """
 
-import fcntl
-import glob
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from swelab.records.typed import TypedRecord
+from swelab.records.whole_files import atomic as atomic
+from swelab.records.whole_files import line as line
+from swelab.records.whole_files import share_with_group as share_with_group
+from swelab.records.whole_files import write_bytes as write_bytes
+from swelab.records.whole_files import write_json as write_json
+from swelab.records.whole_files import write_jsonl as write_jsonl
 
 if TYPE_CHECKING:
     import jsonschema
 
-SCHEMAS = Path(__file__).resolve().parent.parent / "configs" / "schemas"
+SCHEMAS = Path(__file__).resolve().parents[2] / "configs" / "schemas"
 
 Record = dict[str, Any]
+Kind = TypeVar("Kind", bound=TypedRecord)
 
 
 class Fault(Exception):
@@ -185,12 +189,22 @@ def read_jsonl(path: str | Path) -> Iterator[Record]:
                 yield parse_line(line, f"{path}, line {number}")
 
 
-def read_checked(paths: Iterable[str | Path], kind: str) -> Iterator[tuple[str | Path, Record]]:
-    """(path, record) of JSON Lines files, one at a time, each checked against the schema of `kind`."""
+def as_record(row: Any, kind: type[Kind], where: str | Path) -> Kind:
+    """A JSON value as a record. Raises InputError naming the field that departs from its schema."""
+    check(row, kind.kind(), where)
+    return kind.of(row)
+
+
+def read_record(path: str | Path, kind: type[Kind]) -> Kind:
+    """The record in a JSON file. Raises InputError."""
+    return as_record(read_json(path), kind, path)
+
+
+def read_records(paths: Iterable[str | Path], kind: type[Kind]) -> Iterator[tuple[str | Path, Kind]]:
+    """(path, record) of JSON Lines files, one at a time. Raises InputError."""
     for path in paths:
-        for record in read_jsonl(path):
-            check(record, kind, path)
-            yield path, record
+        for row in read_jsonl(path):
+            yield path, as_record(row, kind, path)
 
 
 def parse_line(line: str, where: str) -> Record:
@@ -203,82 +217,6 @@ def parse_line(line: str, where: str) -> Record:
     if not isinstance(record, dict):
         raise InputError(f"a {type(record).__name__}", where, "one JSON object a line")
     return record
-
-
-def share_with_group(folder: str | Path) -> None:
-    """Lets the group write what this process makes from now on, where it may write `folder`."""
-    try:
-        shared = Path(folder).stat().st_mode & 0o020
-    except OSError:
-        return
-    if shared:
-        os.umask(os.umask(0o077) & ~0o020)
-
-
-@contextmanager
-def atomic(path: str | Path, durable: bool = True) -> Iterator[IO[bytes]]:
-    """A binary stream whose content becomes `path` only when the block ends without an exception.
-
-    Of several writers at once the last one's content stays. Parts that a killed writer left are removed; a
-    living one holds a lock on its part. Without `durable` nothing waits for the disk: for files whose
-    reader takes a damaged one for an absent one.
-    """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        with suppress(OSError), open(part, "r+b") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            part.unlink()
-    handle, name = _part(path)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            yield stream
-            stream.flush()
-            if durable:
-                os.fsync(stream.fileno())
-            os.chmod(name, 0o644 | path.parent.stat().st_mode & 0o020)
-            os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _part(path: Path) -> tuple[int, str]:
-    """A new file in the folder of `path`, open and locked: (its descriptor, its name)."""
-    while True:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        if os.path.exists(name):
-            return handle, name
-        os.close(handle)  # another writer took it for one that nobody holds, before it was locked
-
-
-def write_bytes(path: str | Path, data: bytes, durable: bool = True) -> None:
-    """Writes `data` to `path`, atomically."""
-    with atomic(path, durable) as stream:
-        stream.write(data)
-
-
-def write_json(path: str | Path, record: Any) -> None:
-    """Writes `record` as indented JSON, atomically."""
-    text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-    write_bytes(path, text.encode("utf-8", "backslashreplace"))
-
-
-def line(record: Mapping[str, Any]) -> bytes:
-    """`record` as one line of JSON Lines; a lone surrogate becomes its JSON escape."""
-    return (json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
-
-
-def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> int:
-    """Writes `records` one a line, streaming and atomically; returns how many."""
-    count = 0
-    with atomic(path) as stream:
-        for record in records:
-            stream.write(line(record))
-            count += 1
-    return count
 
 
 def is_bug(task: Record) -> bool:

@@ -1,0 +1,100 @@
+"""Records about attempts: the trajectory of a rollout, its prediction, what it took, and its grade."""
+
+from typing import Annotated, Any, Literal
+
+from swelab.outcomes import RolloutEnd
+from swelab.records.typed import Bounds, TypedRecord, field, one_of
+
+Count = Annotated[int, Bounds(minimum=0)]
+Verdict = Annotated[str, one_of("GradeEnd")]
+FinalEnd = Annotated[str, one_of("FINAL_ROLLOUTS")]
+_SAMPLE = "which of the policy's attempts at the task; 0 when not there"
+
+
+class Message(TypedRecord):
+    """One message of a trajectory, in the form of the scaffold that wrote it."""
+
+    role: Literal["system", "user", "assistant", "tool", "exit"] = field("who speaks")
+    content: Any = field("what is said: a text, or the parts of it", default=None)
+
+
+class Trajectory(TypedRecord):
+    """One rollout in mini-swe-agent's format, or in SWE-agent's when it was recorded elsewhere, with our
+    fields beside it."""
+
+    instance_id: str = field("the task", minLength=1)
+    policy: str = field("who acted")
+    subset: str = field("the task's subset")
+    sample: Count = field(_SAMPLE, default=0)
+    outcome: Annotated[str, one_of("RolloutEnd")] = field(
+        "how the rollout ended; *_lost are infrastructure losses, budget_spent waits for a higher budget (in "
+        "journals only), not_recorded is a task that a recorded policy has no usable trajectory of: neither "
+        "is "
+        "an unsolved task"
+    )
+    model_patch: str = field("the diff that the sandbox held at the end, against the task's base commit")
+    messages: list[Message] = field("the conversation")
+    info: dict[str, Any] = field("mini-swe-agent's info: exit_status, submission, model_stats, mini_version")
+    trajectory_format: Literal["mini-swe-agent-1", "mini-swe-agent-1.1", "swe-agent", "swe-agent-text"] = (
+        field("version of the format")
+    )
+    key: str = field("hash of all that the rollout depends on", default="")
+
+
+class Prediction(TypedRecord):
+    """One prediction in the SWE-bench format."""
+
+    instance_id: str = field("the task", minLength=1)
+    model_name_or_path: str = field("the policy")
+    sample: Count = field(_SAMPLE, default=0)
+    outcome: FinalEnd = field("how the rollout ended; submitted when not there", default=RolloutEnd.SUBMITTED)
+    model_patch: str | None = field("unified diff; empty or null when there is none")
+
+
+class Usage(TypedRecord):
+    """What one trajectory took; null is not known, and never 0."""
+
+    is_open = False
+    calls: Count = field("answers of the model")
+    prompt_tokens: int | None = field("tokens sent, summed over all calls; cached ones count", minimum=0)
+    completion_tokens: int | None = field("tokens that the model wrote", minimum=0)
+    cost: float | None = field("dollars that the service charges", minimum=0)
+
+
+class ListedTests(TypedRecord):
+    """How the tests of one list ended."""
+
+    is_open = False
+    success: list[str] = field("tests that passed")
+    failure: list[str] = field("tests that did not")
+
+
+class TestVerdicts(TypedRecord):
+    """How each listed test ended."""
+
+    is_open = False
+    FAIL_TO_PASS: ListedTests = field("of the tests that the fix must make pass", default=None)
+    PASS_TO_PASS: ListedTests = field("of the tests that must go on passing", default=None)
+
+
+class Grade(TypedRecord):
+    """The verdict on one prediction."""
+
+    instance_id: str = field("the task", minLength=1)
+    policy: str = field("who acted", default="")
+    subset: str = field("the task's subset", default="")
+    sample: Count = field(_SAMPLE, default=0)
+    status: Verdict = field("the verdict; infra_error says nothing about the patch")
+    resolved: bool = field("all FAIL_TO_PASS and all PASS_TO_PASS pass")
+    outcome: FinalEnd = field("how the rollout ended", default=RolloutEnd.SUBMITTED)
+    reason: str = field("one line on why, where the status leaves a question", default="")
+    tests_status: TestVerdicts | None = field("per test", default=None, type="object")
+    patch_sha256: str = field("hash of the patch that was graded", default="")
+    seconds: float = field("wall time of the grading", default=0.0, minimum=0)
+    run: str = field(
+        "what the test log and the evidence are kept under (results/progress/runs/; `python -m "
+        "scripts.show`)",
+        default="",
+        pattern="^[0-9a-f]{64}$",
+    )
+    key: str = field("hash of all that the grade depends on", default="")

@@ -1,0 +1,292 @@
+"""Records about results: a policy's score on a benchmark, and an experiment's verified score."""
+
+from typing import Annotated, Any
+
+from swelab.outcomes import GradeEnd
+from swelab.records.attempt_records import Count, Verdict
+from swelab.records.report_records import Validation
+from swelab.records.stage_records import Code, Sha256
+from swelab.records.typed import Bounds, TypedRecord, field
+
+Rate = Annotated[float, Bounds(minimum=0, maximum=1)]
+Number = Annotated[float, Bounds(minimum=0)]
+Interval = Annotated[list[Rate], Bounds(minItems=2, maxItems=2)]
+StatusCounts = Annotated[
+    dict[str, int],
+    Bounds(
+        required=[str(end) for end in GradeEnd],
+        properties={
+            str(end): {"type": "integer", "description": f"attempts graded {end}", "minimum": 0}
+            for end in GradeEnd
+        },
+        additionalProperties=False,
+    ),
+]
+"""Attempts by verdict: each has its count, 0 too."""
+Difference = Annotated[float, Bounds(minimum=-1, maximum=1)]
+
+
+class Benchmark(TypedRecord):
+    """The benchmark."""
+
+    is_open = False
+    name: str = field("name of the subset")
+    hash: Sha256 = field("SHA-256 of the canonical JSON of its task rows")
+    size: int = field("number of tasks", minimum=1)
+
+
+class RateWithoutLosses(TypedRecord):
+    """The rate with lost attempts left out."""
+
+    is_open = False
+    resolve_rate: Rate | None = field("resolved / total")
+    interval: Interval | None = field("as of resolve_rate")
+    resolved: Count = field("attempts resolved")
+    total: Count = field("attempts not lost")
+
+
+class Run(TypedRecord):
+    """One run."""
+
+    is_open = False
+    resolved: Count = field("tasks resolved")
+    resolve_rate: Rate = field("resolved / tasks")
+    infra_errors: Count = field("tasks lost to infrastructure")
+
+
+class Spread(TypedRecord):
+    """How far several runs lie apart."""
+
+    is_open = False
+    sd: Number = field("standard deviation of the runs' rates")
+    expected_sd: Number = field(
+        "what it is from the luck of attempts alone: root of the variance within tasks / tasks"
+    )
+    lowest: Rate = field("rate of the lowest run")
+    highest: Rate = field("rate of the highest run")
+    p_value: Rate | None = field(
+        "Cochran's Q: whether runs differ by more than the luck of attempts; null when no task separates them"
+    )
+
+
+class Estimate(TypedRecord):
+    """Of one k."""
+
+    is_open = False
+    rate: Rate = field("the estimate")
+    interval: Interval = field("over tasks")
+
+
+class Differences(TypedRecord):
+    """Smallest differences found."""
+
+    is_open = False
+    same_tasks_hard: Rate | None = field(
+        "where the other policy finds the same tasks hard; null where attempts at a task do not vary, or "
+        "there "
+        "is one"
+    )
+    unrelated: Rate = field("where what one resolves says nothing of the other")
+
+
+class Detectable(TypedRecord):
+    """True differences that so many runs would find."""
+
+    is_open = False
+    power: Number = field("chance of finding them")
+    runs: dict[str, Differences] = field("by number of runs of each policy")
+
+
+class RepoRate(TypedRecord):
+    """One repository."""
+
+    is_open = False
+    tasks: Count = field("its tasks")
+    resolve_rate: Rate = field("resolved / total")
+    interval: Interval = field("as of the whole")
+    resolved: Count = field("attempts resolved")
+    total: Count = field("attempts")
+
+
+class TotalUsage(TypedRecord):
+    """Tokens and dollars of all attempts."""
+
+    is_open = False
+    attempts: Count = field("attempts whose usage was read")
+    prompt_tokens: int | None = field("tokens sent", minimum=0)
+    prompt_tokens_known: Count = field("attempts where they are known")
+    completion_tokens: int | None = field("tokens that the model wrote", minimum=0)
+    completion_tokens_known: Count = field("attempts where they are known")
+    cost: float | None = field("dollars that the service charges", minimum=0)
+    cost_known: Count = field("attempts where they are known")
+    tokens_per_resolved: float | None = field(
+        "tokens sent and written, of all attempts, for each resolved one; null when none is", minimum=0
+    )
+    cost_per_resolved: float | None = field(
+        "dollars of all attempts for each resolved one; null when none is", minimum=0
+    )
+
+
+class PolicyScore(TypedRecord):
+    """A policy's score."""
+
+    is_open = False
+    resolve_rate: Rate = field(
+        "resolved / total; every task of the benchmark counts, those lost to infrastructure too"
+    )
+    interval: Interval = field(
+        "Wilson score interval of resolve_rate; of several runs, over tasks and runs: Wilson's at the "
+        "effective "
+        "number of attempts"
+    )
+    resolved: Count = field("attempts resolved: one attempt a task and run")
+    total: int = field("attempts: tasks of the benchmark times runs", minimum=1)
+    infra_errors: Count = field("attempts without a verdict because the infrastructure failed")
+    without_infra_errors: RateWithoutLosses = field(
+        "the same rate with lost attempts left out of both counts; null when every one was lost"
+    )
+    statuses: StatusCounts = field("attempts by verdict")
+    outcomes: dict[str, Count] = field("attempts by the way the rollout ended")
+    runs: list[Run] = field(
+        "each of several runs, in order of samples; not there for one run", default=(), minItems=2
+    )
+    spread: Spread | None = field("how far several runs lie apart", default=None, type="object")
+    pass_at: dict[str, Estimate] = field(
+        "pass@k by k: the share of tasks that one of k attempts resolves, unbiased (Chen et al. 2021)",
+        default=None,
+    )
+    pass_all: dict[str, Estimate] = field(
+        "pass^k by k: the share of tasks that all of k attempts resolve, unbiased (Yao et al. 2024)",
+        default=None,
+    )
+    detectable: Detectable | None = field(
+        "for planning: true differences from this policy that so many runs of these tasks would find",
+        default=None,
+        type="object",
+    )
+    usage: TotalUsage | None = field(
+        "tokens and dollars of all attempts; null where those of some attempt are not known",
+        default=None,
+        type="object",
+    )
+
+
+class Score(PolicyScore):
+    """A policy's resolve rate on a benchmark, with every count behind it."""
+
+    policy: str = field("who acted", minLength=1)
+    subset: str = field("name of the benchmark", minLength=1)
+    benchmark: Benchmark = field("the benchmark")
+    confidence: float = field("confidence level of the intervals", const=0.95)
+    repos: dict[str, RepoRate] = field("the rate by repository", default=None)
+    validation: Validation | None = field("the gate that the tasks passed", default=None, type="object")
+    instances: dict[str, Verdict | Annotated[list[Verdict], Bounds(minItems=2)]] = field(
+        "verdict by instance id, so that scores can be paired; of several runs, one of each",
+        minProperties=1,
+    )
+
+
+class Discordant(TypedRecord):
+    """Pairs on which the two differ."""
+
+    is_open = False
+    gained: Count = field("resolved by `to` alone; of several runs, more often by `to`")
+    lost: Count = field("resolved by `from` alone; of several runs, more often by `from`")
+
+
+class Methods(TypedRecord):
+    """Names of the methods."""
+
+    is_open = False
+    test: str = field("behind p_value")
+    interval: str = field("behind interval")
+
+
+class RunsCompared(TypedRecord):
+    """Runs of each policy."""
+
+    is_open = False
+    from_policy: Count = field("of the first", alias="from")
+    to_policy: Count = field("of the second", alias="to")
+
+
+class Comparison(TypedRecord):
+    """Two policies on the same tasks."""
+
+    is_open = False
+    from_policy: str = field("the first policy", alias="from")
+    to_policy: str = field("the second policy", alias="to")
+    p_value: Rate | None = field(
+        "McNemar's exact test, two-sided; of several runs the exact paired permutation test; null when no "
+        "pair "
+        "is left"
+    )
+    difference: Difference | None = field(
+        "rate of `to` less rate of `from`, over the pairs; null when no pair is left"
+    )
+    interval: Annotated[list[Difference], Bounds(minItems=2, maxItems=2)] | None = field(
+        "interval of the difference; null when no pair is left"
+    )
+    discordant: Discordant = field("pairs on which the two differ")
+    both: Count = field("pairs resolved by both; of several runs, as often, and at all")
+    neither: Count = field("pairs resolved by neither")
+    pairs: Count = field("pairs compared")
+    excluded_infra_errors: Count = field("tasks left out because either side was lost to infrastructure")
+    minimum_detectable_difference: Rate | None = field(
+        "smallest true difference found with `power` at the discordance seen; null also when there is none; "
+        "null when no pair is left"
+    )
+    confidence: float = field("confidence level of the intervals", const=0.95)
+    power: float = field("power of the minimum detectable difference")
+    methods: Methods = field("names of the methods")
+    runs: RunsCompared | None = field(
+        "runs of each policy; not there when both have one", default=None, type="object"
+    )
+    p_adjusted: Rate | None = field(
+        "p_value after Holm's correction over all pairs of policies on this benchmark", default=None
+    )
+
+
+class BenchmarkResult(TypedRecord):
+    """The scores of all policies on one benchmark, and their paired comparison."""
+
+    is_open = False
+    benchmark: Benchmark = field("the benchmark")
+    validation: Validation | None = field("the gate that the tasks passed", default=None, type="object")
+    policies: dict[str, PolicyScore] = field("the policies' scores by name", minProperties=1)
+    comparison: Comparison = field("two policies on the same tasks")
+    pairwise: list[Comparison] = field(
+        "every two policies compared, where there are more than two", default=()
+    )
+
+
+class FileBehind(TypedRecord):
+    """A file."""
+
+    is_open = False
+    path: str = field("from the root of the repository")
+    sha256: Sha256 = field("hash of its bytes")
+    bytes: Count = field("its size")
+
+
+class Evidence(TypedRecord):
+    """Everything behind the score; what differs between two identical runs is here and nowhere else."""
+
+    rule: str = field("the rule that wrote it")
+    code: Code = field("which code ran")
+    packages: dict[str, str] = field("versions of Python and packages")
+    experiment: str = field("name of the experiment")
+    recipes: dict[str, Any] = field("the recipes it rests on, by path, defaults filled in")
+    files: list[FileBehind] = field("files behind the score")
+    missing: list[str] = field("files that belong to the experiment but were not there")
+    stages: dict[str, Any] = field("the manifests of the stages, by path")
+
+
+class VerifiedScore(BenchmarkResult):
+    """Scores of all policies, their paired comparison on the headline benchmark and the others, and what they
+    rest on."""
+
+    others: list[BenchmarkResult] = field("the same for further benchmarks")
+    manifest: Evidence = field(
+        "everything behind the score; what differs between two identical runs is here and nowhere else"
+    )

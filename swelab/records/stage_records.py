@@ -1,0 +1,43 @@
+"""What every stage writes about itself: its manifest."""
+
+from typing import Annotated, Any
+
+from swelab.records.typed import Bounds, TypedRecord, field
+
+Sha256 = Annotated[str, Bounds(pattern="^[0-9a-f]{64}$")]
+
+
+class Code(TypedRecord):
+    """Which code ran."""
+
+    is_open = False
+    commit: str = field("git commit; empty where git does not say")
+    dirty: bool | None = field("the tree differed from the commit; null where git does not say")
+
+
+class UsedRecipe(TypedRecord):
+    """A recipe as it was used."""
+
+    is_open = False
+    sha256: Sha256 = field("hash of what was used")
+    used: dict[str, Any] = field("the settings that the stage depends on, defaults filled in")
+
+
+class Manifest(TypedRecord):
+    """What a stage wrote about itself: what its outputs were made by, from and with; facts of its own beside
+    these."""
+
+    rule: str = field("the rule that made the outputs")
+    code: Code = field("which code ran")
+    inputs: dict[str, dict[str, Sha256]] = field(
+        "hashes of the files that were read, by role and path; of a folder, one hash of all in it"
+    )
+    recipes: dict[str, UsedRecipe] = field("the recipes by path, as they were used")
+    outputs: dict[str, Sha256] = field("hashes of the files that were written, by path")
+    packages: dict[str, str] = field("versions of Python and packages")
+    wall_seconds: float = field("how long the stage's last run took", minimum=0)
+    place: dict[str, Any] = field(
+        "where it ran: backend, executor, partition, workers, the service that answered; none of it re-runs "
+        "anything",
+        default=None,
+    )

@@ -1,0 +1,165 @@
+"""Records about tasks: the rows of a subset, their difficulty, the lock of those that are usable, images."""
+
+from typing import Annotated, Any, Literal
+
+from swelab.records.typed import Bounds, TypedRecord, field, one_of
+
+Count = Annotated[int, Bounds(minimum=0)]
+TestName = Annotated[str, Bounds(minLength=1)]
+
+
+class Task(TypedRecord):
+    """One row of a subset: a bug in a repository, in SWE-smith's schema with ours beside it."""
+
+    also = {
+        "if": {"not": {"required": ["answers"]}},
+        "then": {"properties": {"patch": {"minLength": 1}, "FAIL_TO_PASS": {"minItems": 1}}},
+    }
+    instance_id: str = field(
+        "<owner>__<repo>.<rev8>.<bug type>__<hash>; also a file name",
+        pattern="^[A-Za-z0-9_.+-]+$",
+        maxLength=200,
+    )
+    repo: str = field("name of the mirror repository")
+    patch: str = field("unified diff that introduces the bug; its reverse is the gold fix")
+    problem_statement: str = field("the issue text: symptom and failing test, not the fix")
+    FAIL_TO_PASS: list[TestName] = field("tests that fail with the bug and must pass after the fix")
+    PASS_TO_PASS: list[TestName] = field("tests that pass with the bug and must go on passing")
+    image_name: str = field("what the task runs in", minLength=1)
+    answers: Literal["private", ""] = field(
+        "patch and tests are not published: the only rows without them", default="", enum=["private"]
+    )
+    base_commit: Any = field("the commit that the checkout starts from", default="")
+    repo_recipe: str = field(
+        "stem of the file under configs/repos that the clean checkout is made from", default=""
+    )
+    test_cmd: str = field("shell command run in the checkout; prints one status line a test", default="")
+    test_patch: str | None = field("unified diff that brings the tests of the fix", default=None)
+    eval_script: str | None = field("bash that runs the tests, of rows that bring their own", default=None)
+    eval_type: Literal["pass_and_fail", "fail_only"] | None = field(
+        "what is judged: tests that pass and fail, or, where the log names only failures, those", default=None
+    )
+    log_parser: str = field("name of the parser of that log in swebench", default="")
+    test_files: list[str] = field("files restored from the clean checkout before grading", default=())
+    test_timeout: int = field("seconds of wall time for test_cmd", default=0, minimum=1)
+    source: str = field("what made the task: forge, drill, or a dataset", default="")
+    function: str = field("the mutated function, path::Qual.name", default="")
+    bug: str = field("hash of the bug's patch", default="")
+    op: str = field("mutation operator", default="")
+    image: Any = field("the image by its digest, of rows that name it so", default=None)
+    version: Any = field("version of the repository, by which SWE-bench knows how to test it", default=None)
+
+
+class Difficulty(TypedRecord):
+    """How hard a rater says a task is, or why it did not say."""
+
+    also = {
+        "if": {"properties": {"outcome": {"const": "rated"}}},
+        "then": {"properties": {"difficulty": {"type": "string"}, "rating": {"type": "integer"}}},
+        "else": {"properties": {"difficulty": {"type": "null"}, "rating": {"type": "null"}}},
+    }
+    instance_id: str = field("the task", minLength=1)
+    outcome: Annotated[str, one_of("RATING_ENDS")] = field(
+        "rated; or no answer was one of the words, the task does not fit into the model's context, the model "
+        "did not answer"
+    )
+    difficulty: str | None = field("the word that was answered: easy, medium, hard")
+    rating: int | None = field("what the word stands for: 1, 5, 9")
+    answer: str = field("the last answer, shortened, or what was wrong")
+    attempts: Count = field("answers that were asked for")
+    usage: dict[str, Any] = field("tokens of all attempts", default=None)
+    cost: float = field("dollars of all attempts", default=0.0, minimum=0)
+
+
+class Gate(TypedRecord):
+    """the recipe's `validate`"""
+
+    gold_runs: int = field("runs of each gold patch", minimum=1)
+    together: bool = field("tasks of one repository shared runs", default=False)
+
+
+class KeptTask(TypedRecord):
+    """A task to work with."""
+
+    is_open = False
+    instance_id: str = field("the task")
+    task: str = field("hash of its row")
+    place: str = field("digest of its repository's archive or its image")
+    seconds: float = field("wall time of the slowest gold run that it was in", minimum=0)
+
+
+class DroppedTask(TypedRecord):
+    """A task that is not worked on."""
+
+    is_open = False
+    instance_id: str = field("the task")
+    reason: str = field("one line", minLength=1)
+    gold_resolved: Count = field("gold runs that resolved it")
+
+
+class Lock(TypedRecord):
+    """Which tasks of a subset passed validation: gold patch resolved every time, empty and reversed patch
+    never."""
+
+    is_open = False
+    tasks_digest: str = field("hash of the subset's rows")
+    total: Count = field("rows of the subset")
+    settings: Gate = field("the recipe's `validate`")
+    kept: list[KeptTask] = field("tasks to work with, in the subset's order")
+    private: int = field(
+        "of the kept tasks those that were not run: their answers are private", default=0, minimum=1
+    )
+    flaky: list[DroppedTask] = field("tasks whose gold patch was resolved in some runs only")
+    broken: list[DroppedTask] = field("tasks that can never be graded rightly")
+    unjudged: list[DroppedTask] = field(
+        "tasks with which the grader itself failed, which says nothing about them; absent where there are "
+        "none",
+        default=(),
+    )
+
+
+class Leak(TypedRecord):
+    """Something in an image that tells an answer."""
+
+    is_open = False
+    instance_id: str = field('"" when it holds for every task of the image')
+    what: str = field("what tells it")
+
+
+class PulledImage(TypedRecord):
+    """An image as it was pulled."""
+
+    is_open = False
+    digest: str = field(
+        "of the manifest for this platform; of the file for an apptainer file",
+        pattern="^sha256:[0-9a-f]{64}$",
+    )
+    bytes: Count = field("of its files, shared layers counted in full")
+    folder: str = field(
+        'unpacked root or apptainer file, relative to this record; "" when an engine holds it'
+    )
+    workdir: str = field("where its repository lies", pattern="^/")
+    pulled: str = field("time of the pull, UTC")
+    install: str = field(
+        'why an install step of its tasks\' eval scripts failed; "" when all ran; absent: there are none',
+        default="",
+    )
+    checked: Count = field("how many tasks were looked at in it for history and copies that tell the answer")
+    leaks: list[Leak] = field("what tells an answer; a task with a leak is refused")
+
+
+class FailedImage(TypedRecord):
+    """Why an image could not be had."""
+
+    is_open = False
+    reason: str = field("the word it is counted under")
+    error: str = field("one line")
+
+
+class Images(TypedRecord):
+    """The images that a subset's tasks run in, as they were pulled; and those that could not be had."""
+
+    is_open = False
+    images: dict[str, PulledImage] = field("by the name in the tasks' rows")
+    failed: dict[str, FailedImage] = field("by name: why the image could not be had")
+    counts: dict[str, Count] = field("named, pulled, kept from before, leaking, and failed by reason")

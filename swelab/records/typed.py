@@ -1,0 +1,156 @@
+"""What a typed record is: a JSON object whose fields are attributes. Its class makes its JSON Schema.
+
+A record is a dict, so that what other programs put into a row (further fields, their order, null where a
+field could be absent) is written again as it was read; `benchmarks/records.py` compares other means. The
+class declares the fields: type, sentence, bounds. mypy checks `grade.resolved` and `Grade(resolved=...)`.
+Nothing is checked when an object is made: files are checked where they are read (`records.check`), against
+the schemas that `python -m scripts.write_schemas` writes from here.
+"""
+
+import types
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import Any, ClassVar, Literal, Self, dataclass_transform, get_args, get_origin
+
+from swelab.outcomes import LISTS
+
+_SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", types.NoneType: "null"}
+_MISSING: Any = object()
+Schema = dict[str, Any]
+
+
+class _Field:
+    """The sentence, the default and the bounds of a field, until its class is made."""
+
+    def __init__(self, about: str, default: Any, alias: str, bounds: Schema):
+        self.about, self.default, self.alias, self.bounds = about, default, alias, bounds
+
+
+class Bounds:
+    """Further words of JSON Schema of a type, for `Annotated`."""
+
+    def __init__(self, **words: Any):
+        self.words = words
+
+
+def one_of(ends: str) -> Bounds:
+    """One of a list of ends of `swelab.outcomes.LISTS`, by its name there."""
+    return Bounds(**{"$comment": f"swelab.outcomes {ends}", "enum": [str(end) for end in LISTS[ends]]})
+
+
+def field(about: str, *, default: Any = _MISSING, alias: str = "", **bounds: Any) -> Any:
+    """A field of a record.
+
+    default: what the attribute is when the field is absent; without one it is required. alias: its name in
+    the file where Python cannot spell it. bounds: further words of JSON Schema (minimum, pattern, enum).
+    """
+    return _Field(about, default, alias, bounds)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+class TypedRecord(dict[str, Any]):
+    """A JSON object with typed attributes.
+
+    `is_open` says whether fields may be there that the class does not declare; `also` is what the schema says
+    beyond the fields.
+    """
+
+    __slots__ = ()
+    is_open: ClassVar[bool] = True
+    also: ClassVar[Schema] = {}
+    declared: ClassVar[dict[str, tuple[Any, _Field]]] = {}
+    _nested: ClassVar[list[tuple[str, Callable[[Any], Any]]]] = []
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name, told in [(name, told) for name, told in vars(cls).items() if isinstance(told, _Field)]:
+            setattr(cls, name, _attribute(told.alias or name, told.default))
+            cls.declared = cls.declared | {told.alias or name: (cls.__annotations__[name], told)}
+        readers = ((name, _reader(kind)) for name, (kind, _) in cls.declared.items())
+        cls._nested = [(name, reader) for name, reader in readers if reader]
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """The record of a JSON object that was checked; records inside it are typed too."""
+        record = cls.__new__(cls)
+        record.update(row)
+        for name, reader in cls._nested:
+            if name in record:
+                record[name] = reader(record[name])
+        return record
+
+    @classmethod
+    def kind(cls) -> str:
+        """The name of the record's schema: SftRow is `sft_row`."""
+        return "".join(f"_{c.lower()}" if c.isupper() else c for c in cls.__name__).removeprefix("_")
+
+
+def _attribute(key: str, default: Any) -> property:
+    if default is _MISSING:
+        return property(itemgetter(key))
+    return property(lambda record: record.get(key, default))
+
+
+def _reader(kind: Any) -> Callable[[Any], Any] | None:
+    """What makes the records inside a value of this type; None where there are none."""
+    if isinstance(kind, type) and issubclass(kind, TypedRecord):
+        return kind.of
+    arguments = get_args(kind)
+    inner = next((reader for each in arguments if (reader := _reader(each))), None)
+    if inner is None:
+        return None
+    if get_origin(kind) is list:
+        return lambda value: [inner(each) for each in value]
+    if get_origin(kind) is dict:
+        return lambda value: {name: inner(each) for name, each in value.items()}
+    return lambda value: value if value is None else inner(value)
+
+
+def schema(record: type[TypedRecord]) -> Schema:
+    """The JSON Schema document of a record."""
+    title = record.kind().replace("_", " ").capitalize().replace("Sft", "SFT")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **_object(record)}
+
+
+def _object(record: type[TypedRecord], about: str = "") -> Schema:
+    fields = record.declared
+    return {
+        "type": "object",
+        "description": about or " ".join((record.__doc__ or "").split()).removesuffix("."),
+        "required": [name for name, (_, told) in fields.items() if told.default is _MISSING],
+        "properties": {name: _value(kind, told.about) | told.bounds for name, (kind, told) in fields.items()},
+        "additionalProperties": record.is_open,
+        **record.also,
+    }
+
+
+def _value(kind: Any, about: str = "") -> Schema:
+    """The schema of a value of a type, with its sentence."""
+    if isinstance(kind, type) and issubclass(kind, TypedRecord):
+        return _object(kind, about)
+    told: Schema = {"description": about} if about else {}
+    if kind is Any:
+        return told
+    if kind in _SCALARS:
+        return {"type": _SCALARS[kind]} | told
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return told | {"enum": list(arguments)}
+    if hasattr(kind, "__metadata__"):  # Annotated
+        bounds: Bounds = kind.__metadata__[0]
+        return _value(arguments[0], about) | bounds.words
+    if origin is list or kind is list:
+        return {"type": "array"} | told | ({"items": _value(arguments[0])} if arguments else {})
+    if origin is dict or kind is dict:
+        inner = _value(arguments[1]) if arguments else {}
+        return {"type": "object"} | told | ({"additionalProperties": inner} if inner else {})
+    return _union([_value(each) for each in arguments]) | told
+
+
+def _union(parts: list[Schema]) -> Schema:
+    """One of several: of one schema with null, that schema which also takes null."""
+    *others, last = parts
+    if last != {"type": "null"} or len(others) != 1:
+        return {"oneOf": parts}
+    only = others[0]
+    return only | ({"enum": [*only["enum"], None]} if "enum" in only else {"type": [only["type"], "null"]})

@@ -1,0 +1,87 @@
+"""Writing: a file is there whole or not at all (temporary file in the same folder, fsync, rename)."""
+
+import fcntl
+import glob
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+
+def share_with_group(folder: str | Path) -> None:
+    """Lets the group write what this process makes from now on, where it may write `folder`."""
+    try:
+        shared = Path(folder).stat().st_mode & 0o020
+    except OSError:
+        return
+    if shared:
+        os.umask(os.umask(0o077) & ~0o020)
+
+
+@contextmanager
+def atomic(path: str | Path, durable: bool = True) -> Iterator[IO[bytes]]:
+    """A binary stream whose content becomes `path` only when the block ends without an exception.
+
+    Of several writers at once the last one's content stays. Parts that a killed writer left are removed; a
+    living one holds a lock on its part. Without `durable` nothing waits for the disk: for files whose
+    reader takes a damaged one for an absent one.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        with suppress(OSError), open(part, "r+b") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            part.unlink()
+    handle, name = _part(path)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            yield stream
+            stream.flush()
+            if durable:
+                os.fsync(stream.fileno())
+            os.chmod(name, 0o644 | path.parent.stat().st_mode & 0o020)
+            os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _part(path: Path) -> tuple[int, str]:
+    """A new file in the folder of `path`, open and locked: (its descriptor, its name)."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.path.exists(name):
+            return handle, name
+        os.close(handle)  # another writer took it for one that nobody holds, before it was locked
+
+
+def write_bytes(path: str | Path, data: bytes, durable: bool = True) -> None:
+    """Writes `data` to `path`, atomically."""
+    with atomic(path, durable) as stream:
+        stream.write(data)
+
+
+def write_json(path: str | Path, record: Any) -> None:
+    """Writes `record` as indented JSON, atomically."""
+    text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+def line(record: Mapping[str, Any]) -> bytes:
+    """`record` as one line of JSON Lines; a lone surrogate becomes its JSON escape."""
+    return (json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+
+
+def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> int:
+    """Writes `records` one a line, streaming and atomically; returns how many."""
+    count = 0
+    with atomic(path) as stream:
+        for record in records:
+            stream.write(line(record))
+            count += 1
+    return count
