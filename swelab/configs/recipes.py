@@ -1,37 +1,32 @@
 """The recipes under `configs/`, read strictly.
 
 A recipe is a YAML file `configs/<kind>/<name>.yaml`; its keys, types, defaults and their meaning
-stand in `configs/schemas/<kind>.json`. Unknown keys are refused with the nearest known name.
+stand in `swelab/configs/kinds/<kind>.py`. Unknown keys are refused with the nearest known name.
 """
 
 import copy
-import difflib
 import json
-import math
 import os
 import re
 from collections.abc import Collection
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import yaml
+from pydantic import ValidationError
 
-from swelab.records import InputError, Record, check, read_text, validator
+from swelab.configs.kinds import KINDS, Kind
+from swelab.configs.recipe_faults import fault_of, infinite
+from swelab.configs.recipe_model import nearest as nearest
+from swelab.records import InputError, Record, read_text
+
+T = TypeVar("T")
 
 CONFIGS = Path("configs")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """A recipe's name: it becomes part of paths, of commands and of a regular expression."""
-FOLDERS = {
-    "experiment": "experiments",
-    "subset": "subsets",
-    "repo": "repos",
-    "policy": "policies",
-    "scaffold": "scaffolds",
-    "model": "models",
-    "sft": "sft",
-    "rater": "raters",
-}
+FOLDERS = {kind.name: kind.folder for kind in KINDS.values() if kind.folder}
 
 
 class _Loader(yaml.SafeLoader):
@@ -77,8 +72,12 @@ def read_yaml(path: str | Path) -> Any:
         raise InputError("brackets nested too deeply", path, "a recipe of a few levels") from None
 
 
-def load(kind: str, path: str | Path) -> Record:
-    """The recipe at `path`, checked against the schema of its kind, defaults filled in.
+@overload
+def load(kind: Kind[T], path: str | Path) -> T: ...
+@overload
+def load(kind: str, path: str | Path) -> Record: ...
+def load(kind: Any, path: str | Path) -> Any:
+    """The recipe at `path`, checked, defaults filled in: the model of a Kind, a dictionary of a kind's name.
 
     Raises InputError: missing file, YAML fault, unknown key (with the nearest known one),
     missing key, wrong type, value out of range.
@@ -88,30 +87,45 @@ def load(kind: str, path: str | Path) -> Record:
     except OSError:
         written = None
     version = (written.st_mtime_ns, written.st_size, written.st_ino) if written else ()
-    return copy.deepcopy(_loaded(kind, str(path), version))
+    name = kind if isinstance(kind, str) else kind.name
+    return _as_asked(kind, _loaded(name, str(path), version))
+
+
+def _as_asked(kind: Kind[T] | str, recipe: Any) -> Any:
+    return recipe.plain() if isinstance(kind, str) else recipe
 
 
 @cache
-def _loaded(kind: str, path: str, version: tuple[int, ...]) -> Record:
+def _loaded(kind: str, path: str, version: tuple[int, ...]) -> Any:
     """The recipe as `load` gives it: planning hundreds of jobs asks for the same ones again and again."""
     recipe = read_yaml(path)
     if not isinstance(recipe, dict):
         raise InputError(f"a {type(recipe).__name__}", path, f"a mapping of {kind} settings")
-    return complete(kind, recipe, path)
+    return complete(KINDS[kind], recipe, path)
 
 
-def complete(kind: str, settings: Record, where: str | Path) -> Record:
-    """`settings` checked against the schema of `kind`, defaults filled in. Raises InputError."""
-    schema = validator(kind).schema
-    _refuse_infinite(settings, where, "")
-    _refuse_unknown(settings, schema, schema, str(where), "")
-    check(settings, kind, where, _branch(settings, schema, schema))
-    return _fill(copy.deepcopy(dict(settings)), schema, schema)
+@overload
+def complete(kind: Kind[T], settings: Record, where: str | Path) -> T: ...
+@overload
+def complete(kind: str, settings: Record, where: str | Path) -> Record: ...
+def complete(kind: Any, settings: Record, where: str | Path) -> Any:
+    """`settings` checked, defaults filled in; a model or a dictionary, as `load`. Raises InputError."""
+    model = KINDS[kind] if isinstance(kind, str) else kind
+    if what := infinite(settings):
+        raise InputError(what, where, "a finite number")
+    try:
+        return _as_asked(kind, model.adapter.validate_python(copy.deepcopy(dict(settings))))
+    except ValidationError as error:
+        raise fault_of(error, settings, model, where) from None
 
 
-def named(kind: str, name: str, configs: Path = CONFIGS) -> Record:
-    """The recipe `name` of `kind`. Raises InputError with the nearest name when there is none."""
-    return load(kind, path_of(kind, name, configs))
+@overload
+def named(kind: Kind[T], name: str, configs: Path = CONFIGS) -> T: ...
+@overload
+def named(kind: str, name: str, configs: Path = CONFIGS) -> Record: ...
+def named(kind: Any, name: str, configs: Path = CONFIGS) -> Any:
+    """The recipe `name` of `kind`, as `load`. Raises InputError with the nearest name when there is none."""
+    return load(kind, path_of(kind if isinstance(kind, str) else kind.name, name, configs))
 
 
 def names(kind: str, configs: Path = CONFIGS) -> list[str]:
@@ -145,61 +159,3 @@ def path_of(kind: str, name: str, configs: Path = CONFIGS) -> Path:
     if not path.is_file():
         raise InputError(f"unknown {kind} {name!r}{nearest(name, names(kind, configs))}", path)
     return path
-
-
-def nearest(word: str, known: list[str]) -> str:
-    """' (did you mean ...?)' with the known word nearest to `word`, or ''."""
-    match = difflib.get_close_matches(word, known, n=1)
-    return f" (did you mean {match[0]!r}?)" if match else ""
-
-
-def _resolve(schema: Record, root: Record) -> Record:
-    reference = schema.get("$ref")
-    return root["$defs"][reference.rsplit("/", 1)[-1]] if reference else schema
-
-
-def _branch(value: Record, schema: Record, root: Record) -> Record:
-    """The branch of a `oneOf` that a mapping's constant key (such as `kind`) selects."""
-    schema = _resolve(schema, root)
-    for option in (_resolve(each, root) for each in schema.get("oneOf", [])):
-        constants = {k: p for k, p in option.get("properties", {}).items() if "const" in p}
-        if constants and all(value.get(k, p.get("default")) == p["const"] for k, p in constants.items()):
-            return option
-    return schema
-
-
-def _refuse_unknown(value: Any, schema: Record, root: Record, path: str, field: str) -> None:
-    if isinstance(value, list):
-        for number, item in enumerate(value):
-            _refuse_unknown(item, schema.get("items", {}), root, path, f"{field}{number}.")
-    if not isinstance(value, dict):
-        return
-    schema = _branch(value, schema, root)
-    known = schema.get("properties", {})
-    for key, item in value.items():
-        if key in known:
-            _refuse_unknown(item, _resolve(known[key], root), root, path, f"{field}{key}.")
-        elif schema.get("additionalProperties") is False:
-            raise InputError(f"unknown key {field}{key}{nearest(str(key), list(known))}", path)
-
-
-def _refuse_infinite(value: Any, where: str | Path, field: str) -> None:
-    """Raises InputError naming a number that is NaN or infinite: no bound of a schema refuses NaN."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise InputError(f"field {field}: {value}", where, "a finite number")
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in inside:
-        _refuse_infinite(item, where, f"{field}.{key}" if field else str(key))
-
-
-def _fill(value: Any, schema: Record, root: Record) -> Any:
-    if not isinstance(value, dict):
-        return value
-    schema = _branch(value, schema, root)
-    for key, part in schema.get("properties", {}).items():
-        part = _resolve(part, root)
-        if key not in value and "default" in part:
-            value[key] = copy.deepcopy(part["default"])
-        if key in value:
-            value[key] = _fill(value[key], part, root)
-    return value

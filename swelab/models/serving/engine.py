@@ -2,7 +2,7 @@
 
 `server.py` starts one, waits until it is ready and stops it; `fleet.py` keeps it running, on this node or on
 others. None of them knows which engine it is. A further engine is a file with a class like
-`sglang_engine.Sglang`, an entry in ENGINES, and its name in `engine` of configs/schemas/policy.json.
+`sglang_engine.Sglang`, an entry in ENGINES, and its name in `engine` of configs/kinds/policy.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence

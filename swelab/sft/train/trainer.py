@@ -2,7 +2,7 @@
 
 `training.py` checks, plans, runs and stages; which library does the steps is told by a recipe's `trainer:`.
 A further trainer is a file with a class like `trl_bridge.Trl` (and what its processes run, like
-`trl_worker`), an entry in TRAINERS, and its name in `trainer` of configs/schemas/sft.json.
+`trl_worker`), an entry in TRAINERS, and its name in `trainer` of configs/kinds/sft.py.
 """
 
 from importlib import import_module

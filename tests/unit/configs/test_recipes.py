@@ -1,13 +1,19 @@
 """Recipes are strict: each fault is one line that names file and field, with the nearest known name."""
 
+import copy
+import json
 import shutil
 
 import pytest
+from jsonschema.validators import validator_for
+from pydantic import ValidationError
 
 from swelab.configs import recipes
 from swelab.configs.experiment import load_experiment, shard_paths
+from swelab.configs.json_schemas import schema_of, text_of
+from swelab.configs.kinds import KINDS, POLICY
 from swelab.configs.trained_on import training_runs
-from swelab.records import InputError
+from swelab.records import SCHEMAS, InputError
 
 
 @pytest.fixture
@@ -35,7 +41,7 @@ def test_every_shipped_experiment_is_sound():
         load_experiment(name)
 
 
-@pytest.mark.parametrize("kind", [*recipes.FOLDERS, "config"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_setting_is_described(kind):
     def walk(schema, where):
         for name, part in schema.get("properties", {}).items():
@@ -44,7 +50,59 @@ def test_every_setting_is_described(kind):
         for option in schema.get("oneOf", []):
             walk(option, where)
 
-    walk(recipes.validator(kind).schema, "")
+    walk(schema_of(KINDS[kind]), "")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_schemas_are_as_the_models_say(kind):
+    assert (SCHEMAS / f"{kind}.json").read_text() == text_of(KINDS[kind]), "python -m scripts.write_schemas"
+
+
+def filled(settings, schema):
+    """Settings with the defaults of a JSON Schema, in its order."""
+    for branch in schema.get("oneOf", []):
+        constants = {k: p for k, p in branch.get("properties", {}).items() if "const" in p}
+        if constants and all(settings.get(k, p.get("default")) == p["const"] for k, p in constants.items()):
+            schema = branch
+    for key, part in schema.get("properties", {}).items():
+        if key not in settings and "default" in part:
+            settings[key] = copy.deepcopy(part["default"])
+        if isinstance(settings.get(key), dict):
+            settings[key] = filled(settings[key], part)
+    return settings
+
+
+@pytest.mark.parametrize("kind", sorted(recipes.FOLDERS))
+def test_a_dump_is_what_was_written_and_the_defaults_of_the_schema(kind):
+    schema = json.loads((SCHEMAS / f"{kind}.json").read_text())
+    for name in recipes.names(kind):
+        written = recipes.read_yaml(recipes.path_of(kind, name))
+        validator_for(schema)(schema).validate(written)
+        dumped = recipes.named(KINDS[kind], name).plain()
+        assert json.dumps(dumped) == json.dumps(filled(written, schema)), name  # order, and 0 or 0.0, count
+        assert dumped == recipes.named(kind, name)
+
+
+@pytest.mark.parametrize(
+    "kind, settings",
+    [
+        ("policy", {"kind": "scripted", "scaffold": "x", "samples": None}),
+        ("policy", {"kind": "scripted", "scaffold": "x", "shards": 2.0}),
+        ("policy", {"kind": "hosted", "scaffold": "x", "model": "m", "api_key_env": []}),
+        ("subset", {"source": "dataset", "path": "x", "answers": "private"}),
+        ("subset", {"source": "dataset", "path": "x", "limit": "1"}),
+        ("sft", {"base": "x", "train": {"lora": {"rank": 0}}}),
+        ("sft", {"base": "x", "selection": {"outcomes": ["lost"]}}),
+    ],
+)
+def test_what_models_refuse(kind, settings):
+    assert f"a valid {kind}" in fault(recipes.complete, kind, settings, "it")
+
+
+def test_models_cannot_be_changed():
+    policy = recipes.named(POLICY, "base")
+    with pytest.raises(ValidationError, match="frozen"):
+        policy.shards = 2
 
 
 def test_defaults_are_filled_in():

@@ -1,0 +1,73 @@
+"""The JSON Schemas of recipes, for editors and people, made from the models of `swelab.configs.kinds`."""
+
+import json
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from swelab.configs.kinds import Kind
+from swelab.configs.recipe_model import Recipe
+from swelab.records import Record
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class _Generator(GenerateJsonSchema):
+    """Pydantic's, without a title for every field, and with a part's default as what it sets itself."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def encode_default(self, dft: Any) -> Any:
+        return dft.model_dump(exclude_unset=True) if isinstance(dft, Recipe) else super().encode_default(dft)
+
+
+def text_of(kind: Kind[Any]) -> str:
+    """The file configs/schemas/<kind>.json."""
+    return json.dumps(schema_of(kind), indent=2, ensure_ascii=False) + "\n"
+
+
+def schema_of(kind: Kind[Any]) -> Record:
+    """The JSON Schema of a kind. Where a key chooses among several models, each is a branch of `oneOf`."""
+    made = kind.adapter.json_schema(schema_generator=_Generator)
+    found = _inlined(made, made.get("$defs", {}))
+    head = {"$schema": DIALECT, "title": kind.name, "description": kind.about, "type": "object"}
+    key, meaning = kind.chosen_by
+    if not key:
+        return head | found
+    branches = found["oneOf"]
+    words = [branch["properties"][key]["enum"][0] for branch in branches]
+    for branch, word in zip(branches, words):
+        default = {"default": word} if "default" in branch["properties"][key] else {}
+        branch["properties"][key] = {"const": word, **default, "description": branch.pop("description")}
+    needed = {"required": [key]} if all(key in branch["required"] for branch in branches) else {}
+    chosen = {key: {"enum": words, "description": meaning}}
+    return head | needed | {"properties": chosen, "oneOf": branches}
+
+
+def _inlined(part: Any, shared: Record) -> Any:
+    """A part of a schema with what it refers to in its place, null among its types, and no needless words."""
+    if isinstance(part, list):
+        return [_inlined(each, shared) for each in part]
+    if not isinstance(part, dict):
+        return part
+    if "const" in part or "enum" in part:
+        words = part.get("enum") or [part["const"]]
+        said = {k: v for k, v in part.items() if k in ("default", "description") and v is not None}
+        comment = {"$comment": part["$comment"]} if "$comment" in part else {}
+        return comment | {"enum": words} | said
+    if "$ref" in part:
+        part = shared[part["$ref"].rpartition("/")[2]] | {k: v for k, v in part.items() if k != "$ref"}
+    if part.get("anyOf", [])[1:] == [{"type": "null"}]:
+        inner = _inlined(part["anyOf"][0], shared)
+        part = {k: v for k, v in part.items() if k != "anyOf"} | {**inner, "type": [inner["type"], "null"]}
+    found = {
+        key: {name: _inlined(each, shared) for name, each in value.items()}
+        if key == "properties"
+        else _inlined(value, shared)
+        for key, value in part.items()
+        if key not in ("$defs", "title", "discriminator")
+    }
+    if "default" in found and found["default"] is None and "null" not in found.get("type", ()):
+        del found["default"]
+    return found

@@ -1,0 +1,76 @@
+"""The kinds of recipes: one module a kind, whose models say each key, its type, default, bounds and meaning.
+
+The JSON Schemas of recipes are made from them (`python -m scripts.write_schemas`).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+from pydantic import TypeAdapter
+
+from swelab.configs.kinds.config import Config
+from swelab.configs.kinds.experiment import Experiment
+from swelab.configs.kinds.model import Model
+from swelab.configs.kinds.policy import Policy
+from swelab.configs.kinds.rater import Rater
+from swelab.configs.kinds.repo import Repo
+from swelab.configs.kinds.scaffold import Scaffold
+from swelab.configs.kinds.sft import Sft
+from swelab.configs.kinds.subset import Subset
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """A kind of recipe: where its files are, and the model or the union of models that they are read as.
+
+    chosen_by: the key whose value chooses among the models of a union, and what it means.
+    """
+
+    name: str
+    folder: str
+    model: Any
+    about: str
+    chosen_by: tuple[str, str] = ("", "")
+
+    @cached_property
+    def adapter(self) -> TypeAdapter[T]:
+        """What checks settings and makes the model of them; built when the first recipe of a kind is read."""
+        return TypeAdapter(self.model)
+
+
+CONFIG = Kind[Config]("config", "", Config, str(Config.__doc__))
+EXPERIMENT = Kind[Experiment]("experiment", "experiments", Experiment, str(Experiment.__doc__))
+SUBSET = Kind[Subset](
+    "subset", "subsets", Subset, "Which tasks, made or taken from where.", ("source", "what makes the tasks")
+)
+REPO = Kind[Repo](
+    "repo",
+    "repos",
+    Repo,
+    "Where the code that tasks are made in comes from.",
+    ("source", "kind of repository"),
+)
+POLICY = Kind[Policy](
+    "policy",
+    "policies",
+    Policy,
+    "Who acts: a scripted policy, a hosted model, a checkpoint that we serve, or recorded trajectories.",
+    ("kind", "kind of policy"),
+)
+SCAFFOLD = Kind[Scaffold](
+    "scaffold",
+    "scaffolds",
+    Scaffold,
+    "The agent loop's prompts, parsing and limits; shared by expert, SFT data and inference.",
+    ("agent", "the loop"),
+)
+MODEL = Kind[Model](
+    "model", "models", Model, "A base model: made here, or fetched.", ("source", "where it comes from")
+)
+SFT = Kind[Sft]("sft", "sft", Sft, str(Sft.__doc__))
+RATER = Kind[Rater]("rater", "raters", Rater, str(Rater.__doc__))
+KINDS = {kind.name: kind for kind in (EXPERIMENT, SUBSET, REPO, POLICY, SCAFFOLD, MODEL, SFT, RATER, CONFIG)}
+"""By name."""

@@ -1,0 +1,23 @@
+"""What to build: names of recipes, nothing else."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from swelab.configs.kinds.sft import Source
+from swelab.configs.recipe_model import Distinct, Recipe
+
+
+class Experiment(Recipe):
+    """What to build: names of recipes, nothing else."""
+
+    expert: Source = Field(description="whose trajectories are trained on")
+    sft: str = Field(description="the SFT recipe")
+    policies: Distinct[str] = Field(min_length=1, description="policies scored on every benchmark")
+    benchmarks: Distinct[str] = Field(min_length=1, description="held-out subsets; the first is the headline")
+    same_commit: Literal["refuse", "report"] = Field(
+        "refuse",
+        description="what to do when published tasks of both sides start from the same commit of a "
+        "repository",
+    )
+    compare: Distinct[str] = Field(min_length=2, max_length=2, description="two policies: from, to")

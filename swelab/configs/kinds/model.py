@@ -1,0 +1,99 @@
+"""A base model: made here, or fetched."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from swelab.configs.recipe_model import Recipe, Sha256, Word
+
+
+class Architecture(Recipe):
+    """Shape of the Qwen2 model."""
+
+    num_layers: int = Field(4, ge=1, description="transformer blocks")
+    num_heads: int = Field(8, ge=1, description="attention heads")
+    num_kv_heads: int = Field(4, ge=1, description="key and value heads")
+    embed_dim: int = Field(128, ge=8, description="width")
+    intermediate_dim: int = Field(384, ge=8, description="width of the feed-forward layer")
+    max_seq_len: int = Field(2048, ge=128, description="context in tokens")
+    rope_base: float = Field(
+        500.0, gt=1, description="base of the rotary position embedding; small, as conversations are short"
+    )
+    init_std: float = Field(
+        0.08,
+        gt=0,
+        description="standard deviation of the initial weights; at the usual 0.02 so small a model does not"
+        " learn to copy",
+    )
+    vocab_size: int = Field(
+        768, ge=320, description="tokens at most, special tokens included; the rows of the embedding"
+    )
+
+
+class Train(Recipe):
+    """Pre-training."""
+
+    steps: int = Field(1500, ge=1, description="optimizer steps")
+    batch_size: int = Field(16, ge=1, description="documents of a step")
+    lr: float = Field(0.003, gt=0, description="peak learning rate of AdamW")
+    betas: list[float] = Field([0.9, 0.98], min_length=2, max_length=2, description="AdamW's moment decays")
+    weight_decay: float = Field(0.01, ge=0, description="of AdamW")
+    warmup_steps: int = Field(100, ge=0, description="steps of linear warm-up, before the cosine decay to 0")
+    clip_grad_norm: float = Field(1.0, gt=0, description="largest gradient norm")
+    note_weight: float = Field(
+        0.02,
+        ge=0,
+        le=1,
+        description="loss weight of a document's note, whose words are drawn at random, against 1 for its "
+        "last part",
+    )
+    listing_weight: float = Field(0.3, ge=0, le=1, description="loss weight of a document's listing of code")
+    threads: int = Field(
+        2, ge=1, description="CPU threads; part of the result, as sums depend on their order"
+    )
+
+
+class DrillModel(Recipe):
+    """A small Qwen2, pre-trained on generated text about a drill repository."""
+
+    source: Literal["drill"]
+    repo: str = Field(
+        min_length=1, description="the drill repository whose words and kinds of functions the text is about"
+    )
+    heldout_share: float = Field(
+        ge=0,
+        le=1,
+        description="share of its functions on the held-out side, as in the subsets; no such function's "
+        "name is in the text",
+    )
+    seed: int = Field(0, ge=0, description="seed of weights and text")
+    architecture: Architecture = Architecture()
+    train: Train = Train()
+
+
+class HubModel(Recipe):
+    """A published model of the Hugging Face hub."""
+
+    source: Literal["hub"]
+    repository: str = Field(
+        pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$", description="its name there, <owner>/<name>"
+    )
+    revision: str = Field(pattern=r"^[0-9a-f]{40}$", description="commit of the repository")
+    files: list[Word] = Field(
+        ["*.json", "merges.txt", "*.jinja", "model*.safetensors"],
+        min_length=1,
+        description="shell patterns of the files to fetch",
+    )
+    sha256: dict[str, Sha256] = Field(
+        {}, description="hashes that files must have, beside those that the hub lists"
+    )
+
+
+class FolderModel(Recipe):
+    """A folder in Hugging Face layout on this machine, such as your own model."""
+
+    source: Literal["folder"]
+    path: str = Field(min_length=1, description="the folder; its files are linked to, not copied")
+
+
+Model = Annotated[DrillModel | HubModel | FolderModel, Field(discriminator="source")]

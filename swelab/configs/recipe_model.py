@@ -1,0 +1,93 @@
+"""What every recipe is: a strict, frozen model whose dump is what the recipe says, defaults filled in."""
+
+import difflib
+from typing import Annotated, Any, Self, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ModelWrapValidatorHandler,
+    model_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError
+
+from swelab.records import Record
+
+T = TypeVar("T")
+
+
+class Recipe(BaseModel):
+    """A recipe or a part of one: no unknown keys, no conversion of types, no infinities, no changes."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        allow_inf_nan=False,
+        defer_build=True,
+        serialize_by_alias=True,
+    )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _as_written(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Refuses unknown keys with the nearest known one; keeps the order of keys, and integers as such."""
+        if not isinstance(given, dict):
+            return handler(given)
+        known = {field.alias or name: name for name, field in cls.model_fields.items()}
+        for key in given:
+            if key not in known:
+                facts = {"key": key, "hint": nearest(str(key), list(known))}
+                raise PydanticCustomError("unknown_key", "unknown key {key}{hint}", facts)
+        made = handler(given)
+        values = {known[key]: value for key, value in given.items()}
+        for name, value in vars(made).items():
+            if (
+                name not in values or value != values[name]
+            ):  # 0 and 0.0 are equal, and only one of them is what was written
+                values[name] = value
+        object.__setattr__(made, "__dict__", values)
+        return made
+
+    def plain(self) -> Record:
+        """The recipe as nested dictionaries and lists: keys that were given in their order, then defaults."""
+        return self.model_dump()
+
+
+class _InnerOnly:
+    """The schema of an optional type without None: the key may be absent, but it cannot hold null."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        return schema["schema"] if schema["type"] == "nullable" else schema
+
+
+class _Unique:
+    """Adds to the JSON Schema of a list that no two of its items are the same."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> Record:
+        return {**handler(schema), "uniqueItems": True}
+
+
+def _distinct(values: list[T]) -> list[T]:
+    if any(value in values[:number] for number, value in enumerate(values)):
+        raise PydanticCustomError("not_unique", "{values} has non-unique elements", {"values": values})
+    return values
+
+
+OrAbsent = Annotated[T | None, _InnerOnly(), Field(exclude_if=lambda value: value is None)]
+"""A setting without a default: None where the recipe does not give it, and then it is not in the dump."""
+Distinct = Annotated[list[T], AfterValidator(_distinct), _Unique()]
+"""A list without two items that are the same."""
+Word = Annotated[str, Field(min_length=1)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """' (did you mean ...?)' with the known word nearest to `word`, or ''."""
+    match = difflib.get_close_matches(word, known, n=1)
+    return f" (did you mean {match[0]!r}?)" if match else ""
