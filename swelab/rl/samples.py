@@ -7,26 +7,7 @@ log-probability at which it was sampled.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True)
-class TokenTurn:
-    """One call of the engine.
-
-    prompt: all token ids that it was given. sampled: the ids that it answered with. logprobs: of each
-    sampled id, natural logarithm, after temperature and before top-p. finish: why it ended. versions:
-    (first sampled position, version of the weights), in order, beginning at 0.
-    """
-
-    prompt: Sequence[int]
-    sampled: Sequence[int]
-    logprobs: Sequence[float]
-    finish: str
-    versions: Sequence[tuple[int, str]] = ()
-
-    def __post_init__(self) -> None:
-        """Raises ValueError: not one log-probability for each sampled id."""
-        if len(self.sampled) != len(self.logprobs):
-            raise ValueError(f"{len(self.sampled)} sampled ids with {len(self.logprobs)} log-probabilities")
+from swelab.models.token_turn import TokenTurn
 
 
 @dataclass

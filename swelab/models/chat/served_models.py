@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import openai
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
@@ -28,6 +28,8 @@ ANSWER_SECONDS = 900
 OVERFLOW = re.compile(
     r"context[_ ](length|window)|maximum context|longer than the model|too many tokens", re.I
 )
+
+Given = TypeVar("Given")
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def read(response: Any, cost: float = 0.0) -> Answer:
         raise ModelLost(f"an answer in another form: {shorten(str(response))}") from None
 
 
-def persist(ask: Callable[[], Answer], alive: Callable[[], bool], address: str) -> Answer:
+def persist(ask: Callable[[], Given], alive: Callable[[], bool], address: str) -> Given:
     """The answer to `ask`, which is repeated while its fault may pass and the server is `alive`.
 
     Raises ServingError (our server has ended), ModelLost (all attempts failed), ContextLimit,

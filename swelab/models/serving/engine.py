@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from swelab.models.token_turn import TokenTurn
 from swelab.records import InputError, Record
 
 DEFAULT_ENGINE = "sglang"
@@ -22,7 +23,8 @@ class Asked:
     """What a server is to serve, checked.
 
     `folder` is a complete checkpoint in Hugging Face layout and `config` its config.json. Lengths are in
-    tokens; `max_total_tokens` None: as the engine likes. `adapters` are LoRA folders by name. `extra_args`
+    tokens; `max_total_tokens` None: as the engine likes. `key` is the clients', `admin_key` alone may replace
+    weights. `adapters` are LoRA folders by name. `extra_args`
     are options of this engine, `python` is the interpreter that has it.
     """
 
@@ -30,6 +32,7 @@ class Asked:
     config: Record
     name: str
     key: str = field(repr=False)
+    admin_key: str = field(repr=False)
     host: str
     context_length: int
     max_total_tokens: int | None
@@ -104,6 +107,18 @@ class Engine(Protocol):
 
     def weights(self, url: str, key: str) -> Weights:
         """Which weights the server at that address (without /v1) serves now. Raises ServingError."""
+        ...
+
+    def token_request(self, prompt: Sequence[int], sampling: Record) -> tuple[str, Record]:
+        """Path and body of a request in token ids; `sampling` as for a chat."""
+        ...
+
+    def read_tokens(self, prompt: Sequence[int], answer: Any) -> TokenTurn:
+        """The turn in the answer to such a request. Raises ModelLost (an answer in another form)."""
+        ...
+
+    def replace_weights(self, url: str, admin_key: str, weights: Weights) -> None:
+        """Has the server at that address (without /v1) serve other weights. Raises ServingError."""
         ...
 
     def router(self, urls: Sequence[str], key: str, log: Path, drain_seconds: float) -> Keeper:

@@ -19,7 +19,7 @@ from swelab.cluster import slurm
 from swelab.jobs.child_process import fault_line
 from swelab.jobs.proxies import bypass
 from swelab.models import ServingError
-from swelab.models.serving.engine import DEFAULT_ENGINE, Keeper, open_engine
+from swelab.models.serving.engine import DEFAULT_ENGINE, Keeper, Weights, open_engine
 from swelab.models.serving.replica import serve_on
 from swelab.models.serving.server import Endpoint, new_key, serve
 from swelab.records import Fault, InputError, Record
@@ -37,13 +37,17 @@ Start = Callable[[int | None, Callable[[], bool]], AbstractContextManager[Endpoi
 
 
 class Server(threading.Thread):
-    """One server kept running. `endpoint` is None while it is down, `fault` is there when it stays so."""
+    """One server kept running. `endpoint` is None while it is down, `fault` is there when it stays so.
+
+    `weights` are those that replaced the ones it starts with, None while nothing did.
+    """
 
     def __init__(self, name: str, start: Start, log: Path, changed: threading.Condition):
         super().__init__(name=name, daemon=True)
         self.log = log
         self.endpoint: Endpoint | None = None
         self.fault: BaseException | None = None
+        self.weights: Weights | None = None
         self.starts = 0
         self._start_server, self._changed, self._ending = start, changed, threading.Event()
 
@@ -56,7 +60,7 @@ class Server(threading.Thread):
                 with self._start_server(port, self._ending.is_set) as endpoint:
                     port = httpx.URL(endpoint.url).port
                     self.starts += 1
-                    self._tell(endpoint, None)
+                    self._open(endpoint)
                     watch(endpoint, self.log, self._ending)
             except Exception as fault:
                 failures = 1 if time.monotonic() - began > STEADY_SECONDS else failures + 1
@@ -67,6 +71,19 @@ class Server(threading.Thread):
                 kept = self._keep_log()
                 print(f"{self.name}: {fault}; starting it again; log: {kept}", file=sys.stderr, flush=True)
                 self._ending.wait(2 ** (failures - 1))
+
+    def _open(self, endpoint: Endpoint) -> None:
+        """Tells of a server once it serves the current weights, which may change meanwhile."""
+        served = None
+        while True:
+            with self._changed:
+                wanted = self.weights
+                if wanted is served:
+                    self._tell(endpoint, None)
+                    return
+            assert wanted is not None
+            replace(endpoint, wanted)
+            served = wanted
 
     def _keep_log(self) -> Path:
         """The log of the server that ended, out of the way of the next one's."""
@@ -88,6 +105,13 @@ class Server(threading.Thread):
     def end(self) -> None:
         """Lets the server finish what it does, and ends it; `join` waits for that."""
         self._ending.set()
+
+
+def replace(endpoint: Endpoint, weights: Weights) -> None:
+    """Has one server of ours serve other weights. Raises ServingError."""
+    open_engine(endpoint.engine).replace_weights(
+        endpoint.url.removesuffix("/v1"), endpoint.admin_key, weights
+    )
 
 
 def watch(endpoint: Endpoint, log: Path, ending: threading.Event) -> None:
@@ -144,6 +168,25 @@ class Fleet:
                 )
             )
             return not self._ended.is_set() and any(s.up() for s in self.servers)
+
+    def publish(self, weights: Weights) -> int:
+        """Has every server that is up serve other weights, and those that come up later; how many do now.
+
+        A server that ends meanwhile comes up again with them. Raises ServingError when one that runs refuses.
+        """
+        with self.changed:
+            for server in self.servers:
+                server.weights = weights
+            up = [server.endpoint for server in self.servers if server.endpoint]
+        count = 0
+        for endpoint in up:
+            try:
+                replace(endpoint, weights)
+                count += 1
+            except ServingError:
+                if endpoint.alive():
+                    raise
+        return count
 
     def route(self, key: str, log: Path) -> str:
         """Starts the router and a thread that keeps it; its address."""
@@ -231,9 +274,19 @@ def serve_fleet(
     when a server does not come up; later faults are mended as long as that helps, and then reported by the
     endpoint's `alive`.
     """
+    with open_fleet(weights, name=name, job=job, log=log, engine=engine, **settings) as (_, endpoint):
+        yield endpoint
+
+
+@contextmanager
+def open_fleet(
+    weights: Path, *, name: str, job: Record, log: Path, engine: str = DEFAULT_ENGINE, **settings: Any
+) -> Iterator[tuple[Fleet, Endpoint]]:
+    """`serve_fleet`, with the fleet itself: for weights that change while it serves."""
     key = settings.pop("api_key", None) or new_key()
     changed = threading.Condition()
-    openers = starts(weights, job, log, {**settings, "name": name, "api_key": key, "engine": engine})
+    same = {"name": name, "api_key": key, "admin_key": new_key(), "engine": engine}
+    openers = starts(weights, job, log, {**settings, **same})
     servers = [Server(f"model server {n}", start, log, changed) for n, (start, log) in enumerate(openers)]
     fleet = Fleet(servers, changed, engine)
     with ExitStack() as stack:
@@ -244,4 +297,4 @@ def serve_fleet(
         assert servers[0].endpoint
         several = len(servers) > 1
         url = fleet.route(key, log.with_name(f"{log.stem}.router{log.suffix}")) if several else ""
-        yield Endpoint(url or servers[0].endpoint.url, key, name, alive=fleet.alive, engine=engine)
+        yield fleet, Endpoint(url or servers[0].endpoint.url, key, name, alive=fleet.alive, engine=engine)

@@ -47,8 +47,14 @@ def serve_on(node: Node, gpus: int, settings: Record, ending: Callable[[], bool]
         if "url" not in said:
             fault = said.get("fault") or f"srun ended: {fault_line(log)}; log: {log}"
             raise ServingError(f"node {node.name}: {fault}")
-        alive, engine = lambda: step.poll() is None, settings["engine"]
-        yield Endpoint(said["url"], settings["api_key"], settings["name"], alive=alive, engine=engine)
+        names = ("engine", "admin_key")
+        yield Endpoint(
+            said["url"],
+            settings["api_key"],
+            settings["name"],
+            alive=lambda: step.poll() is None,
+            **{name: settings[name] for name in names},
+        )
     finally:
         _end(step, settings["drain_seconds"])
 

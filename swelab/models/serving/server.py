@@ -41,7 +41,7 @@ class Endpoint:
     """An OpenAI-compatible service: `url` ends in /v1, `model` is the name that it serves.
 
     `alive` tells whether a server of ours still runs; a service that others run counts as alive. `engine` is
-    that of a server of ours (`engine.ENGINES`).
+    that of a server of ours (`engine.ENGINES`), and `admin_key` what it wants before it replaces weights.
     """
 
     url: str
@@ -49,6 +49,7 @@ class Endpoint:
     model: str
     alive: Callable[[], bool] = field(default=lambda: True, repr=False, compare=False)
     engine: str = DEFAULT_ENGINE
+    admin_key: str = field(default="", repr=False)
 
 
 @contextmanager
@@ -65,6 +66,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int | None = None,
     api_key: str | None = None,
+    admin_key: str | None = None,
     device: str = "auto",
     dtype: str = "auto",
     startup_seconds: float = 180,
@@ -90,12 +92,15 @@ def serve(
     with completed(weights, base) as folder:
         config = _check_sizes(folder, context_length, max_total_tokens)
         on_cpu = (find_device(python) if device == "auto" else device) == "cpu"
-        key, sizes = api_key or new_key(), (context_length, max_total_tokens, max_running_requests)
-        lent = adapters or {}
-        asked = Asked(folder, config, name, key, host, *sizes, on_cpu, dtype, lent, extra_args, python)
+        asked = Asked(
+            folder, config, name, api_key or new_key(), admin_key or new_key(), host,
+            context_length, max_total_tokens, max_running_requests,
+            on_cpu, dtype, adapters or {}, extra_args, python,
+        )  # fmt: skip
         server, url = _start(open_engine(engine), asked, port, log, startup_seconds, ending)
         try:
-            yield Endpoint(f"{url}/v1", asked.key, name, alive=lambda: server.poll() is None, engine=engine)
+            alive = lambda: server.poll() is None  # noqa: E731
+            yield Endpoint(f"{url}/v1", asked.key, name, alive, engine, asked.admin_key)
         finally:
             server.stop(drain_seconds)
 

@@ -10,13 +10,16 @@ import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 
-from swelab.models import ServingError
+from swelab.models import ModelLost, ServingError
 from swelab.models.serving.engine import Asked, Program, Weights
 from swelab.models.serving.lora import check_adapters
 from swelab.models.serving.router import Router
+from swelab.models.token_turn import TokenTurn
+from swelab.records import Record, shorten
 
 SHIMS = Path(__file__).resolve().parent / "shims"
 CPU_FLAGS = ("--device", "cpu", "--attention-backend", "torch_native")
@@ -25,6 +28,9 @@ CPU_CACHE = 65536
 SETTINGS = {"random-seed": 0, "skip-server-warmup": True, "log-level": "warning"}
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 _ASK_SECONDS = 30.0
+_REPLACE_SECONDS = 600.0
+_SAMPLING = {"max_tokens": "max_new_tokens"}
+"""sglang's names in /generate, where they are not those of a chat. It heeds no seed there."""
 
 
 class Sglang:
@@ -65,6 +71,42 @@ class Sglang:
             what = f"{type(error).__name__}: {error}"
             raise ServingError(f"{url} does not say which weights it serves: {what}") from None
 
+    def token_request(self, prompt: Sequence[int], sampling: Record) -> tuple[str, Record]:
+        """See `Engine.token_request`."""
+        asked = {_SAMPLING.get(name, name): value for name, value in sampling.items() if name != "seed"}
+        body = {"input_ids": list(prompt), "return_logprob": True}
+        return "/generate", {**body, "sampling_params": {**asked, "no_stop_trim": True}}
+
+    def read_tokens(self, prompt: Sequence[int], answer: Any) -> TokenTurn:
+        """See `Engine.read_tokens`."""
+        try:
+            facts = answer["meta_info"]
+            scored = facts["output_token_logprobs"]
+            return TokenTurn(
+                prompt=tuple(prompt),
+                sampled=tuple(each[1] for each in scored),
+                logprobs=tuple(each[0] for each in scored),
+                finish=facts["finish_reason"]["type"],
+                versions=tuple((span["start"], span["version"]) for span in facts["weight_versions"]),
+            )
+        except (LookupError, TypeError) as error:
+            text = f"{type(error).__name__} {error} in {shorten(str(answer))}"
+            raise ModelLost(f"an answer in another form: {text}") from None
+
+    def replace_weights(self, url: str, admin_key: str, weights: Weights) -> None:
+        """See `Engine.replace_weights`."""
+        asked = {"model_path": str(weights.folder.absolute()), "weight_version": weights.version}
+        headers = {"Authorization": f"Bearer {admin_key}"}
+        try:
+            answer = httpx.post(
+                f"{url}/update_weights_from_disk", headers=headers, json=asked, timeout=_REPLACE_SECONDS
+            )
+            said = answer.json() if answer.is_success else {}
+            if not said.get("success"):
+                raise ServingError(f"{url} does not take weights: {shorten(answer.text)}")
+        except (httpx.HTTPError, ValueError) as error:
+            raise ServingError(f"{url} does not take weights: {type(error).__name__}: {error}") from None
+
     def router(self, urls: Sequence[str], key: str, log: Path, drain_seconds: float) -> Router:
         """See `Engine.router`."""
         return Router(urls, key, log, drain_seconds, self.generates)
@@ -76,7 +118,7 @@ def _settings(asked: Asked) -> dict:
     if bound := asked.max_total_tokens or on_cpu:
         sizes["max-total-tokens"] = bound
     names = {"host": asked.host, "model-path": str(asked.folder), "served-model-name": asked.name}
-    return SETTINGS | names | {"api-key": asked.key} | sizes
+    return SETTINGS | names | {"api-key": asked.key, "admin-api-key": asked.admin_key} | sizes
 
 
 def device_flags(on_cpu: bool, dtype: str) -> list[str]:

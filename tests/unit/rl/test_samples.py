@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swelab.rl.samples import TokenTurn, samples
+from swelab.models.token_turn import TokenTurn
+from swelab.rl.samples import samples
 
 
 def turn(prompt, sampled):

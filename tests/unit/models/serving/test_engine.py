@@ -29,6 +29,7 @@ def asked(tmp_path):
         config=json.loads((folder / "config.json").read_text()),
         name="toy",
         key="hush",
+        admin_key="secret",
         host="127.0.0.1",
         context_length=256,
         max_total_tokens=None,
@@ -48,7 +49,9 @@ def test_what_an_engine_is_asked(name, asked, tmp_path):
     argv = program.arguments("/private")
     given = " ".join([*argv, *map(repr, program.files.values())])
     assert argv[0] == asked.python and "4242" in given and str(asked.folder) in given
-    assert "hush" not in " ".join(argv) and "hush" not in repr(asked)
+    for key in ("hush", "secret"):
+        assert key not in " ".join(argv) and key not in repr(asked)
+        assert any(key.encode() in content for content in program.files.values())
     assert engine.listens.startswith("/") and engine.generates.startswith("/")
     assert engine.gpu_options(2, 4) and all(option.startswith("--") for option in engine.refused_options)
     lent = engine.program(replace(asked, adapters={"a": str(make_adapter(tmp_path / "adapter"))}), 1)

@@ -1,0 +1,26 @@
+"""One call of an inference engine in tokens: the record that reinforcement learning trains on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TokenTurn:
+    """What an engine was given and what it sampled.
+
+    prompt: all token ids that it was given. sampled: the ids that it answered with, the end of its turn
+    included where it ended it. logprobs: of each sampled id, natural logarithm, after temperature and before
+    top-p. finish: `stop` or `length`. versions: (first sampled position, version of the weights) in order;
+    none where nothing was sampled.
+    """
+
+    prompt: Sequence[int]
+    sampled: Sequence[int]
+    logprobs: Sequence[float]
+    finish: str
+    versions: Sequence[tuple[int, str]] = ()
+
+    def __post_init__(self) -> None:
+        """Raises ValueError: not one log-probability for each sampled id."""
+        if len(self.sampled) != len(self.logprobs):
+            raise ValueError(f"{len(self.sampled)} sampled ids with {len(self.logprobs)} log-probabilities")

@@ -1,0 +1,140 @@
+"""A policy in tokens: what an engine sampled is kept, and given back to it, as ids.
+
+The same agents drive it as drive any model. Re-tokenising the text of a turn gives other ids for some
+turns, and a policy is then trained on what it never sampled; so only observations are tokenised.
+"""
+
+import json
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from swelab.models import ContextLimit
+from swelab.models.chat.text_model import TextModel
+from swelab.models.token_turn import TokenTurn
+from swelab.records import Record
+from swelab.rl.token_template import TokenTemplate
+
+_CALL = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|$)", re.DOTALL)
+
+
+class TokenEngine(Protocol):
+    """What samples."""
+
+    def generate(self, prompt: Sequence[int], sampling: Record) -> TokenTurn:
+        """One turn. Raises ContextLimit, ModelLost, ServingError, InputError."""
+        ...
+
+
+@dataclass
+class Step:
+    """A sampled turn, what was said to the policy after it, and the ids that it reads for that."""
+
+    turn: TokenTurn
+    messages: list[Record] = field(default_factory=list)
+    observed: list[int] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.turn.sampled) + len(self.observed)
+
+
+class TokenModel(TextModel):
+    """A model that is asked in ids. `turns` are its calls so far, exactly as the engine saw them.
+
+    `sampling` holds temperature, top_p, max_tokens and, if wanted, stop. `replayed` are turns that an
+    interrupted rollout has sampled already: they are given again in place of asking.
+    """
+
+    def __init__(
+        self,
+        engine: TokenEngine,
+        template: TokenTemplate,
+        scaffold: Record,
+        sampling: Record,
+        name: str,
+        on_turn: Callable[[TokenTurn], None] = lambda turn: None,
+        replayed: Sequence[TokenTurn] = (),
+    ):
+        super().__init__(scaffold, name)
+        self.engine, self.template, self.sampling = engine, template, sampling
+        self.turns: list[TokenTurn] = []
+        self._first: list[Record] = []
+        self._opening: list[int] = []
+        self._steps: list[Step] = []
+        self._read_messages = 0
+        self._on_turn, self._replayed = on_turn, list(replayed)
+
+    def query(self, messages: list[dict], **_: object) -> dict:
+        """The next assistant message; see `ServedModel.query`.
+
+        Raises FormatError (not one command), ContextLimit, ModelLost, ServingError, InputError.
+        """
+        self._read(messages)
+        prompt = self._prompt()
+        began = time.monotonic()
+        turn = self._sample(prompt)
+        seconds = round(time.monotonic() - began, 3)
+        self.turns.append(turn)
+        self._steps.append(Step(turn))
+        content, calls = self.template.text(turn.sampled), list[Record]()
+        if self.form.calls:
+            content, calls = tool_calls(content, len(self.turns))
+        usage = {"prompt_tokens": len(prompt), "completion_tokens": len(turn.sampled)}
+        return self.reply(content, calls, usage=usage, finish_reason=turn.finish, seconds=seconds)
+
+    def _read(self, messages: list[dict]) -> None:
+        """Takes in what was said to the policy since its last turn: all that it did not say itself."""
+        told = [message for message in messages if message["role"] not in ("assistant", "exit")]
+        new, self._read_messages = told[self._read_messages :], len(told)
+        if not self._steps:
+            self._first, self._opening = new, self.template.opening(new)
+            return
+        last = self._steps[-1]
+        last.messages, last.observed = new, self._following(last.turn, new)
+
+    def _following(self, turn: TokenTurn, messages: Sequence[Record]) -> list[int]:
+        return self.template.following(messages, turn.sampled[-1] == self.template.turn_end_id)
+
+    def _prompt(self) -> list[int]:
+        """The ids of the next request. Raises ContextLimit."""
+        prompt = list(self._opening)
+        for step in self._steps:
+            prompt += [*step.turn.sampled, *step.observed]
+        return prompt
+
+    def _sample(self, prompt: list[int]) -> TokenTurn:
+        if self._replayed and list(self._replayed[0].prompt) == prompt:
+            return self._replayed.pop(0)
+        self._replayed.clear()
+        turn = self.engine.generate(prompt, self.sampling)
+        if not turn.sampled:
+            raise ContextLimit(f"no room for an answer after {len(prompt)} tokens")
+        self._on_turn(turn)
+        return turn
+
+    def serialize(self) -> dict:
+        config = {"model": self.name, "sampling": self.sampling, "model_type": type(self).__name__}
+        return {"info": {"config": config}}
+
+
+def tool_calls(text: str, turn: int) -> tuple[str, list[Record]]:
+    """The text of a turn without its `<tool_call>` blocks, and the calls: Qwen's and Hermes' JSON form.
+
+    A block that is no JSON object of a name and arguments stays in the text.
+    """
+    calls: list[Record] = []
+
+    def take(found: re.Match[str]) -> str:
+        try:
+            said = json.loads(found[1])
+            name, arguments = said["name"], said.get("arguments", {})
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return found[0]
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        function = {"name": str(name), "arguments": text}
+        calls.append({"id": f"call_{turn}_{len(calls)}", "type": "function", "function": function})
+        return ""
+
+    return _CALL.sub(take, text).strip() if "<tool_call>" in text else text, calls

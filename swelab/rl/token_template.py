@@ -1,0 +1,92 @@
+"""A chat template in tokens: the opening of a conversation, and what is read after each sampled turn.
+
+What a policy sampled is never tokenised again. Only what is new to it is: the first messages, and after
+each of its turns the observations with the template's words around them.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from swelab.records import InputError, Record
+
+_ANSWER = "\u2060the answer\u2060"
+"""Stands for a sampled turn where a template is rendered; no template and no tokenizer changes it."""
+
+
+class TokenTemplate:
+    """The chat template and tokenizer of a checkpoint. `tools` are those that the opening offers."""
+
+    def __init__(self, tokenizer: Any, tools: Sequence[Record] = ()):
+        self._tokenizer, self._tools = tokenizer, list(tools)
+        if not tokenizer.eos_token:
+            raise InputError("the tokenizer names no eos_token", tokenizer.name_or_path, "the end of a turn")
+        self.turn_end: str = tokenizer.eos_token
+        self.turn_end_id: int = tokenizer.eos_token_id
+        self._after([{"role": "user", "content": "x"}])
+
+    @classmethod
+    def of(cls, checkpoint: Path, tools: Sequence[Record] = ()) -> "TokenTemplate":
+        """The template of a checkpoint in Hugging Face layout. Raises InputError (none, or none usable)."""
+        from transformers import AutoTokenizer
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+        except (OSError, ValueError) as error:
+            raise InputError(f"no tokenizer: {error}", checkpoint) from None
+        if not tokenizer.chat_template:
+            raise InputError("the tokenizer has no chat template", checkpoint)
+        return cls(tokenizer, tools)
+
+    def opening(self, messages: Sequence[Record]) -> list[int]:
+        """The ids of the first messages, up to where the policy's turn begins."""
+        return self.ids(self._render(messages))
+
+    def following(self, messages: Sequence[Record], ended: bool) -> list[int]:
+        """The ids between a sampled turn and the next: its end where it was not sampled, then `messages`."""
+        return self.ids(self._after(messages)) if ended else self.ids(self.turn_end + self._after(messages))
+
+    def text(self, sampled: Sequence[int]) -> str:
+        """What sampled ids say, without the end of the turn and other special tokens."""
+        return self._tokenizer.decode(sampled, skip_special_tokens=True)
+
+    def changes_history(self) -> str:
+        """How the template shows an earlier turn otherwise than it was sampled; "" where it does not.
+
+        A template that strips `<think>` from earlier turns does: a policy that is served by the template's
+        text sees another history than one that is served by the ids that it sampled.
+        """
+        turn = "<think>\nfirst\n</think>\n\nthen"
+        asked = [{"role": "user", "content": "a"}, {"role": "assistant", "content": turn}]
+        later = [*asked, {"role": "user", "content": "b"}]
+        grown = self._render(asked[:1]) + turn + self.turn_end + self._after(later[2:])
+        shown = self._render(later)
+        if shown == grown:
+            return ""
+        return f"{shown[:200]!r} where the sampled ids are {grown[:200]!r}"
+
+    def _render(self, messages: Sequence[Record], open_turn: bool = True) -> str:
+        plain = [_plain(message) for message in messages]
+        tools = {"tools": self._tools} if self._tools else {}
+        return self._tokenizer.apply_chat_template(
+            plain, tokenize=False, add_generation_prompt=open_turn, **tools
+        )
+
+    def _after(self, messages: Sequence[Record]) -> str:
+        """The text between the end of a turn and the next turn."""
+        before = [{"role": "user", "content": "x"}, {"role": "assistant", "content": _ANSWER}]
+        _, found, rest = self._render([*before, *messages]).rpartition(_ANSWER)
+        if not found or not rest.startswith(self.turn_end):
+            where = self._tokenizer.name_or_path
+            raise InputError("the chat template does not end a turn with eos_token", where, self.turn_end)
+        return rest.removeprefix(self.turn_end)
+
+    def ids(self, text: str) -> list[int]:
+        """The ids of a text, without those that a tokenizer adds."""
+        return self._tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def _plain(message: Record) -> Record:
+    return {
+        name: message[name] for name in ("role", "content", "tool_calls", "tool_call_id") if name in message
+    }

@@ -1,0 +1,133 @@
+"""Turns in ids from two real servers behind the real router, whose weights change while they serve."""
+
+import os
+import signal
+
+import httpx
+import pytest
+import torch
+
+from swelab.models import ContextLimit, ServingError
+from swelab.models.chat.served_tokens import ServedTokens
+from swelab.models.serving.engine import Weights
+from swelab.models.serving.fleet import open_fleet
+from swelab.rl.samples import samples
+from swelab.rl.token_model import TokenModel
+from swelab.rl.token_template import TokenTemplate
+from tests.contract.attacks import until, writers
+from tests.toy_checkpoint import CONTEXT, make_checkpoint
+
+pytestmark = pytest.mark.real
+SAMPLING = {"temperature": 0.7, "top_p": 0.9, "max_tokens": 24}
+SCAFFOLD = {
+    "action_regex": r"(?s)(.+)",
+    "format_error_template": "again",
+    "observation_template": "{{output.output}}",
+    "max_observation_chars": 1000,
+}
+SIZES = {"context_length": CONTEXT, "max_total_tokens": 8 * CONTEXT, "max_running_requests": 8}
+ASKED = [{"role": "system", "content": "Fix the bug."}, {"role": "user", "content": "it fails"}]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokens")
+    for seed in range(3):
+        make_checkpoint(folder / str(seed), seed)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(folder):
+    job = {"nodes": 1, "servers": 2, "gpus": 0}
+    with open_fleet(folder / "0", name="toy", job=job, log=folder / "server.log", **SIZES) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def template(folder):
+    return TokenTemplate.of(folder / "0")
+
+
+def scores(weights, turn, temperature):
+    """The log-probabilities of a turn's sampled ids by transformers, after temperature."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32)
+    ids = torch.tensor([[*turn.prompt, *turn.sampled]])
+    with torch.no_grad():
+        logits = model(ids).logits[0, len(turn.prompt) - 1 : -1] / temperature
+    return logits.log_softmax(-1).gather(1, ids[0, len(turn.prompt) :, None])[:, 0]
+
+
+def assert_is_of(weights, turn):
+    difference = (scores(weights, turn, SAMPLING["temperature"]) - torch.tensor(turn.logprobs)).abs()
+    assert difference.mean() <= 1e-5 and difference.max() <= 1e-3, difference
+
+
+def test_every_trained_token_is_what_the_engine_sampled(served, template, folder):
+    """Over a conversation: same id, position and mask, and the log-probability of the trainer's model."""
+    _, endpoint = served
+    model = TokenModel(ServedTokens(endpoint), template, SCAFFOLD, SAMPLING, "toy")
+    messages = list(ASKED)
+    for number in range(4):
+        message = model.query(messages)
+        shown = [{"output": f"result {number}", "returncode": 0, "exception_info": ""}]
+        messages += [message, *model.format_observation_messages(message, shown)]
+    (sample,) = samples(model.turns)
+    for turn in model.turns:
+        assert len(turn.sampled) == len(turn.logprobs) > 0 and turn.versions[0][0] == 0
+        at = len(turn.prompt)
+        assert sample.ids[:at] == list(turn.prompt)
+        assert sample.ids[at : at + len(turn.sampled)] == list(turn.sampled)
+        assert sample.mask[at : at + len(turn.sampled)] == [1] * len(turn.sampled)
+        assert_is_of(folder / "0", turn)
+    assert sample.trained == sum(len(turn.sampled) for turn in model.turns)
+
+
+def test_what_is_too_long_is_a_full_context(served, template):
+    _, endpoint = served
+    with pytest.raises(ContextLimit):
+        ServedTokens(endpoint).generate(template.ids("word " * CONTEXT), SAMPLING)
+
+
+def test_weights_change_in_every_server_and_turns_say_which(served, template, folder):
+    fleet, endpoint = served
+    engine, prompt = ServedTokens(endpoint), template.opening(ASKED)
+    assert fleet.publish(Weights(folder / "1", "step-1")) == 2
+    for _ in range(6):
+        turn = engine.generate(prompt, SAMPLING)
+        assert turn.versions == ((0, "step-1"),)
+        assert_is_of(folder / "1", turn)
+
+
+def test_clients_cannot_change_weights(served, folder):
+    fleet, endpoint = served
+    for server in fleet.servers:
+        url = server.endpoint.url.removesuffix("/v1") + "/update_weights_from_disk"
+        for key in (endpoint.api_key, "", "wrong"):
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            answer = httpx.post(url, json={"model_path": str(folder / "2")}, headers=headers)
+            assert answer.status_code == 401, answer.text
+    assert endpoint.admin_key == "" and endpoint.api_key != fleet.servers[0].endpoint.admin_key
+
+
+def test_a_server_that_was_killed_comes_back_with_the_current_weights(served, template, folder):
+    fleet, endpoint = served
+    assert fleet.publish(Weights(folder / "2", "step-2")) == 2
+    first = fleet.servers[0]
+    starts = first.starts
+    (scheduler,) = [pid for pid, line in writers(first.log).items() if "scheduler" in line]
+    os.kill(scheduler, signal.SIGKILL)
+    assert until(lambda: first.starts > starts and first.up(), 120)
+    direct = ServedTokens(first.endpoint).generate(template.opening(ASKED), SAMPLING)
+    assert direct.versions == ((0, "step-2"),)
+    assert_is_of(folder / "2", direct)
+
+
+def test_weights_that_are_not_there_are_refused_and_the_old_ones_serve_on(served, template, folder):
+    fleet, endpoint = served
+    with pytest.raises(ServingError, match="does not take weights"):
+        fleet.publish(Weights(folder / "nowhere", "step-3"))
+    assert ServedTokens(endpoint).generate(template.opening(ASKED), SAMPLING).versions == ((0, "step-2"),)
+    assert fleet.publish(Weights(folder / "2", "step-4")) == 2
