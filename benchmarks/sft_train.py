@@ -26,6 +26,8 @@ from pathlib import Path
 
 from benchmarks.random_weights import write_config, write_weights
 from swelab.configs import recipes
+from swelab.configs.kinds import SFT
+from swelab.configs.kinds.sft import Sft
 from swelab.console.terminal import run_script
 from swelab.records import Record, read_jsonl, write_jsonl
 from swelab.sft.rows.lengths import ChatTokenizer
@@ -60,14 +62,14 @@ ROW = "{:<22} {:>7} {:>9} {:>12} {:>14} {:>9} {:>7} {:>12}"
 class Side:
     """One setting, and the metrics rows of its runs."""
 
-    def __init__(self, name: str, recipe: Record):
+    def __init__(self, name: str, recipe: Sft):
         self.name, self.recipe, self.runs = name, recipe, list[list[Record]]()
 
     def run(self, folder: Path) -> None:
         """Trains once, from the model and the rows in `folder`."""
         model, rows = folder / "model", folder / "data.jsonl"
         with tempfile.TemporaryDirectory(dir=folder) as work:
-            plan = plan_run(model, self.recipe, check_inputs(model, rows, self.recipe["train"]))
+            plan = plan_run(model, self.recipe, check_inputs(model, rows, self.recipe.train))
             run_trainer(model, rows, self.recipe, plan, Path(work) / "run")
             self.runs.append(read_metrics(Path(work) / "run" / "output" / METRICS))
 
@@ -148,7 +150,7 @@ def settings_of(args: argparse.Namespace, tokens: float) -> list[Side]:
 def side(name: str, train: Record, ranks: int = 1) -> Side:
     """A side with these `train` settings."""
     settings = {"base": "made", "train": train, "job": {"ranks": ranks}}
-    return Side(name, recipes.complete("sft", settings, "benchmark"))
+    return Side(name, recipes.complete(SFT, settings, "benchmark"))
 
 
 def loss_difference(one: list[Record], other: list[Record]) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from swelab.configs import recipes
 from swelab.configs.experiment import selection_slice
+from swelab.configs.kinds import SFT
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.records import read_records, sha256_file, write_bytes, write_json, write_jsonl
@@ -27,10 +28,10 @@ def main() -> None:
     parser.add_argument("--lengths", type=Path, required=True, help="tokens of each resolved conversation")
     parser.add_argument("--stats", type=Path, help="token lengths of the rows: dataset.stats.json")
     args = parser.parse_args()
-    recipe = recipes.load("sft", args.recipe)
+    recipe = recipes.load(SFT, args.recipe)
     inputs = {"trajectories": args.trajectories, "grades": args.grades, "base": args.base}
-    stage = Stage("build_sft_dataset", {args.recipe: selection_slice(recipe)}, **inputs)
-    selection, style = recipe["selection"], style_of(recipe)
+    stage = Stage("build_sft_dataset", {args.recipe: selection_slice(recipe.plain())}, **inputs)
+    selection, style = recipe.selection, style_of(recipe)
     tokenizer = ChatTokenizer(args.base.with_suffix(""))
     grades = load_verdicts(args.grades)
     rows = (row for _, row in read_records(args.trajectories, Trajectory))
@@ -40,11 +41,11 @@ def main() -> None:
         dataset = build_dataset(rows, grades, selection, tokenizer, spool, style, template)
         write_jsonl(args.dataset, dataset.rows())
     write_bytes(args.lengths, table(dataset.table()))
-    limit, policy = selection["max_tokens"], selection["over_long"]
+    limit, policy = selection.max_tokens, selection.over_long
     if args.stats:
         told = stats(args.dataset, dataset.lengths(), limit, policy)
         write_json(args.stats, told | {"sha256": sha256_file(args.dataset)})
-    facts = dataset.facts(limit) | {"recipe": selection | {"rows": recipe["rows"]}}
+    facts = dataset.facts(limit) | {"recipe": selection.plain() | {"rows": recipe.rows.plain()}}
     outputs = [args.dataset, args.lengths, *filter(None, [args.stats])]
     stage.write(outputs, args.manifest, **facts)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from swelab.configs import recipes
 from swelab.configs.experiment import selection_slice
+from swelab.configs.kinds import SFT
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.records import read_records, sha256_file, write_bytes, write_json, write_jsonl
@@ -28,9 +29,9 @@ def main() -> None:
     parser.add_argument("--lengths", type=Path, required=True, help="tokens of each pair's longer side")
     parser.add_argument("--stats", type=Path, required=True, help="their token lengths: dataset.stats.json")
     args = parser.parse_args()
-    recipe, base = recipes.load("sft", args.recipe), args.base.with_suffix("")
+    recipe, base = recipes.load(SFT, args.recipe), args.base.with_suffix("")
     inputs = {"trajectories": args.trajectories, "grades": args.grades, "base": args.base}
-    stage = Stage("build_sft_pairs", {args.recipe: selection_slice(recipe)}, **inputs)
+    stage = Stage("build_sft_pairs", {args.recipe: selection_slice(recipe.plain())}, **inputs)
     style = style_of(recipe)
     template = ChatTemplate(base) if style and style.name == "tool" else None
     grades = load_verdicts(args.grades)
@@ -41,9 +42,9 @@ def main() -> None:
         write_jsonl(args.dataset, pairs.rows(spool))
     names = [name for name, _, _ in pairs.chosen]
     write_bytes(args.lengths, table([(name, each, "kept") for name, each in zip(names, pairs.lengths())]))
-    told = stats(args.dataset, pairs.lengths(), recipe["selection"]["max_tokens"], "drop")
+    told = stats(args.dataset, pairs.lengths(), recipe.selection.max_tokens, "drop")
     write_json(args.stats, told | {"sha256": sha256_file(args.dataset)})
-    facts = pairs.facts() | {"recipe": selection_slice(recipe)}
+    facts = pairs.facts() | {"recipe": selection_slice(recipe.plain())}
     stage.write([args.dataset, args.lengths, args.stats], args.manifest, **facts)
 
 

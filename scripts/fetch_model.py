@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 
 from swelab.configs import recipes
+from swelab.configs.kinds import MODEL
+from swelab.configs.kinds.model import HubModel
 from swelab.console.terminal import run_script
 from swelab.files.hf_hub import Repository
 from swelab.files.weights import check_weights, weight_digest
@@ -24,11 +26,11 @@ def main() -> None:
         "--manifest", type=Path, required=True, help="JSON: digest, size and hash of each file"
     )
     args = parser.parse_args()
-    recipe = recipes.load("model", args.recipe)
-    repository = Repository(recipe["repository"], recipe["revision"])
-    stage = Stage("fetch_model", {args.recipe: recipe})
-    folder = args.progress / recipe["revision"]
-    facts = repository.fetch(folder, recipe["files"], recipe["sha256"])
+    recipe = recipes.load_as(HubModel, MODEL, args.recipe)
+    repository = Repository(recipe.repository, recipe.revision)
+    stage = Stage("fetch_model", {args.recipe: recipe.plain()})
+    folder = args.progress / recipe.revision
+    facts = repository.fetch(folder, recipe.files, recipe.sha256)
     check_weights(folder)
     files = {name: fact["sha256"] for name, fact in facts.items()}
     sizes = {name: fact["size"] for name, fact in facts.items()}
@@ -36,7 +38,7 @@ def main() -> None:
     args.output.parent.mkdir(parents=True, exist_ok=True)
     digest = weight_digest(folder, files)
     os.replace(folder, args.output)
-    write_json(args.manifest, {"digest": digest, "files": files, "bytes": sizes, "recipe": recipe})
+    write_json(args.manifest, {"digest": digest, "files": files, "bytes": sizes, "recipe": recipe.plain()})
     stage.write({args.manifest: "", **{args.output / name: sha for name, sha in files.items()}})
 
 

@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 
 from swelab.configs import recipes
+from swelab.configs.kinds import MODEL
+from swelab.configs.kinds.model import DrillModel
 from swelab.console.terminal import run_script
 from swelab.files.weights import identity
 from swelab.jobs.provenance import Stage, packages
@@ -20,17 +22,17 @@ def main() -> None:
     parser.add_argument("--manifest", type=Path, required=True, help="JSON: digest, how it was made")
     parser.add_argument("--loss", type=Path, required=True, help="JSON Lines: loss by step")
     args = parser.parse_args()
-    recipe = recipes.load("model", args.recipe)
-    stage = Stage("make_base_model", {args.recipe: recipe}, repo=args.repo)
+    recipe = recipes.load_as(DrillModel, MODEL, args.recipe)
+    stage = Stage("make_base_model", {args.recipe: recipe.plain()}, repo=args.repo)
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # read when torch loads; see the torchtune bridge
     from swelab.sft.demo_model.base_corpus import World
     from swelab.sft.demo_model.base_model import make_base_model
 
-    world = World(args.repo.read_bytes(), recipe["repo"], recipe["heldout_share"])
+    world = World(args.repo.read_bytes(), recipe.repo, recipe.heldout_share)
     shutil.rmtree(args.output, ignore_errors=True)
     facts, loss = make_base_model(recipe, world, args.output)
     write_jsonl(args.loss, loss)
-    made_from = {"recipe": recipe, "repo_sha256": sha256_file(args.repo), "packages": packages()}
+    made_from = {"recipe": recipe.plain(), "repo_sha256": sha256_file(args.repo), "packages": packages()}
     made = identity(args.output)
     write_json(args.manifest, {**made, **made_from, **facts})
     files = {args.output / name: sha for name, sha in made["files"].items()}

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SFT
 from swelab.configs.trained_on import base_manifest
 from swelab.console.terminal import run_script
 from swelab.records import Fault, write_json
@@ -20,9 +21,9 @@ def main() -> None:
     parser.add_argument("--progress", type=Path, help="folder that training works in")
     parser.add_argument("--report", type=Path, help="what was found, JSON")
     args = parser.parse_args()
-    recipe, name = recipes.load("sft", args.recipe), args.recipe.stem
+    recipe, name = recipes.load(SFT, args.recipe), args.recipe.stem
     made = Path("results/sft") / name
-    base = args.base or Path(base_manifest(recipe))
+    base = args.base or Path(base_manifest(recipe.plain()))
     training = Training(
         base.with_suffix(""),
         args.dataset or made / "dataset.jsonl",

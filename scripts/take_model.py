@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 
 from swelab.configs import recipes
+from swelab.configs.kinds import MODEL
+from swelab.configs.kinds.model import FolderModel
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.records import write_json
@@ -18,10 +20,10 @@ def main() -> None:
         "--manifest", type=Path, required=True, help="JSON: digest, size and hash of each file"
     )
     args = parser.parse_args()
-    recipe = recipes.load("model", args.recipe)
-    stage = Stage("take_model", {args.recipe: recipe})
-    facts = take_folder(Path(recipe["path"]).expanduser(), args.output)
-    write_json(args.manifest, facts | {"recipe": recipe})
+    recipe = recipes.load_as(FolderModel, MODEL, args.recipe)
+    stage = Stage("take_model", {args.recipe: recipe.plain()})
+    facts = take_folder(Path(recipe.path).expanduser(), args.output)
+    write_json(args.manifest, facts | {"recipe": recipe.plain()})
     stage.write({args.manifest: "", **{args.output / name: sha for name, sha in facts["files"].items()}})
 
 

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SFT
 from swelab.console.terminal import run_script
 from swelab.records import InputError
 from swelab.sft.train.on_modal import Modal, find_modal, train_on_modal, tune_on_modal
@@ -28,8 +29,8 @@ def main() -> None:
         return
     if not (args.dataset and args.base and args.recipe and args.output):
         raise InputError("not all of --dataset --base --recipe --output", expected="them, or --config")
-    recipe = recipes.load("sft", args.recipe)
-    gpus = args.gpus or recipe["job"]["gpus"] or 1
+    recipe = recipes.load(SFT, args.recipe)
+    gpus = args.gpus or recipe.job.gpus or 1
     modal = Modal(find_modal(args.modal), args.volume, gpus, args.log)
     train_on_modal(modal, args.recipe.stem, args.dataset, args.base, args.recipe, recipe, args.output)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from swelab.configs import recipes
 from swelab.configs.experiment import training_slice
+from swelab.configs.kinds import SFT
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.records import write_json, write_jsonl
@@ -28,8 +29,10 @@ def main() -> None:
     parser.add_argument("--metrics", type=Path, help=told)
     args = parser.parse_args()
     start = time.monotonic()
-    recipe = recipes.load("sft", args.recipe)
-    stage = Stage("train_sft", {args.recipe: training_slice(recipe)}, dataset=args.dataset, base=args.base)
+    recipe = recipes.load(SFT, args.recipe)
+    stage = Stage(
+        "train_sft", {args.recipe: training_slice(recipe.plain())}, dataset=args.dataset, base=args.base
+    )
     manifest, loss = fine_tune(
         args.base.with_suffix(""), args.dataset, recipe, args.progress, args.checkpoint
     )

@@ -11,17 +11,19 @@ import re
 from collections.abc import Collection
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, get_args, overload
 
 import yaml
 from pydantic import ValidationError
 
 from swelab.configs.kinds import KINDS, Kind
 from swelab.configs.recipe_faults import fault_of, infinite
+from swelab.configs.recipe_model import Recipe
 from swelab.configs.recipe_model import nearest as nearest
 from swelab.records import InputError, Record, read_text
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Recipe)
 
 CONFIGS = Path("configs")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -93,6 +95,16 @@ def load(kind: Any, path: str | Path) -> Any:
 
 def _as_asked(kind: Kind[T] | str, recipe: Any) -> Any:
     return recipe.plain() if isinstance(kind, str) else recipe
+
+
+def load_as(model: type[R], kind: Kind[Any], path: str | Path) -> R:
+    """The recipe at `path`, which must be of this model among those of its kind. Raises InputError."""
+    recipe = load(kind, path)
+    if isinstance(recipe, model):
+        return recipe
+    key = kind.chosen_by[0]
+    word = get_args(model.model_fields[key].annotation)[0]
+    raise InputError(f"{key}: {getattr(recipe, key)}", path, f"{key}: {word}")
 
 
 @cache

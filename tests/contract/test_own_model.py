@@ -8,6 +8,7 @@ import torch
 import transformers
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SFT
 from swelab.files.weights import header
 from swelab.records import InputError, write_jsonl
 from swelab.sft.train.memory import weights_of
@@ -51,7 +52,7 @@ def mine(tmp_path):
 
 def sft(trainer, **train):
     settings = {"base": "mine", "trainer": trainer, "train": TRAIN | train}
-    return recipes.complete("sft", settings, "recipe")
+    return recipes.complete(SFT, settings, "recipe")
 
 
 @pytest.mark.parametrize("family", ["qwen3", "llama"])
@@ -80,8 +81,8 @@ def test_the_trainer_must_know_the_model(mine, tmp_path):
     folder = mine("qwen3")
     write_jsonl(tmp_path / "data.jsonl", conversations(8))
     with pytest.raises(InputError, match="Qwen3ForCausalLM with trainer: torchtune; expected trainer: trl"):
-        check_inputs(folder, tmp_path / "data.jsonl", sft("torchtune")["train"], "torchtune")
-    assert check_inputs(folder, tmp_path / "data.jsonl", sft("trl")["train"], "trl")
+        check_inputs(folder, tmp_path / "data.jsonl", sft("torchtune").train, "torchtune")
+    assert check_inputs(folder, tmp_path / "data.jsonl", sft("trl").train, "trl")
 
 
 def edited(folder, name, **changes):

@@ -5,6 +5,7 @@ import tempfile
 import pytest
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SFT
 from swelab.grading.grading_stage import grade_shard
 from swelab.records import check, write_jsonl
 from swelab.rollouts.rollout_stage import recorded
@@ -50,7 +51,7 @@ def test_recordings_are_graded_anew_and_become_rows(task, repos_dir, tmp_path):
         "unrecorded": "infra_error",
     }
     write_jsonl(tmp_path / "grades.jsonl", grades)
-    selection = recipes.complete("sft", {"base": "x"}, "r")["selection"]
+    selection = recipes.complete(SFT, {"base": "x"}, "r").selection
     tokenizer = ChatTokenizer(make_checkpoint(tmp_path / "toy"))
     with tempfile.TemporaryFile() as spool:
         verdicts = load_verdicts([tmp_path / "grades.jsonl"])

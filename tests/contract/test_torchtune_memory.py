@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SFT
 from swelab.sft.train.memory import estimate
 
 CONFIG = {
@@ -32,7 +33,7 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def measured():
     made = [{"base": "x", "train": train} for train in SETTINGS.values()]
-    found = [recipes.complete("sft", recipe, "r")["train"] for recipe in made]
+    found = [recipes.complete(SFT, recipe, "r").train for recipe in made]
     done = subprocess.run(
         [sys.executable, "-m", "tests.contract.peak_memory"],
         input="\n".join(json.dumps([CONFIG, train, BATCH, TOKENS]) for train in found),

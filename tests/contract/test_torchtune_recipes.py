@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from safetensors.numpy import load_file
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SFT
 from swelab.records import read_json, write_jsonl
 from swelab.sft.train.ranks import ranks_of, recipe_of
 from swelab.sft.train.run_plan import plan_run
@@ -62,12 +63,12 @@ def pairs(count):
 
 def plan(base, folder, recipe, kills):
     """A training to be run in `folder`."""
-    dataset = base.parent / ("pairs.jsonl" if recipe["train"]["dpo"] else "rows.jsonl")
-    rows = pairs(19) if recipe["train"]["dpo"] else conversations(19)
+    dataset = base.parent / ("pairs.jsonl" if recipe.train.dpo else "rows.jsonl")
+    rows = pairs(19) if recipe.train.dpo else conversations(19)
     rows[0].get("messages", [{}])[-1]["weight"] = 1  # not torchtune's reader, which takes a second to start
     write_jsonl(dataset, rows)
     folder.mkdir()
-    run = plan_run(base, recipe, check_inputs(base, dataset, recipe["train"]))
+    run = plan_run(base, recipe, check_inputs(base, dataset, recipe.train))
     run.write(folder, recipe)
     write_config(folder / "c.yaml", configuration(base, dataset, folder, recipe, run))
     places = {"config": str(folder / "c.yaml"), "steps": str(folder / "steps")}
@@ -81,7 +82,7 @@ def trained(tmp_path_factory):
     base = make_checkpoint(folder / "toy")
     plans = []
     for name, settings in RECIPES.items():
-        recipe = recipes.complete("sft", {"base": "toy", **settings}, name)
+        recipe = recipes.complete(SFT, {"base": "toy", **settings}, name)
         plans.append(plan(base, folder / f"{name} whole", recipe, []))
         plans.append(plan(base, folder / f"{name} broken", recipe, KILLS if name == "full" else KILLS[1:3]))
     done = subprocess.run(

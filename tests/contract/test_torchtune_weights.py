@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from swelab.configs.kinds.sft import Train
 from swelab.records import read_json, read_jsonl, write_json, write_jsonl
 from swelab.sft.rows.chat_template import PlainRows
 from swelab.sft.rows.lengths import ChatTokenizer
@@ -54,9 +55,7 @@ def test_labels_are_those_that_were_measured(base, tmp_path):
     from swelab.sft.train.torchtune_datasets import chat_dataset
 
     write_jsonl(tmp_path / "data.jsonl", rows())
-    train = {**RECIPE["train"], "device": "cpu", "dtype": "fp32", "betas": [0.9, 0.999], "weight_decay": 0}
-    train |= {"seed": 0, "gradient_accumulation_steps": 1, "clip_grad_norm": 1.0, "compile": False}
-    train |= {"activation_checkpointing": False}
+    train = Train(**RECIPE["train"], device="cpu", dtype="fp32", betas=[0.9, 0.999], weight_decay=0)
     config = torchtune_config(base, tmp_path / "data.jsonl", tmp_path, train)
     assert config["dataset"].pop("_component_") == "swelab.sft.train.torchtune_datasets.chat_dataset"
     data = chat_dataset(_own_tokenizer(base, config), **config["dataset"])

@@ -12,6 +12,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SFT
 from swelab.records import read_json, read_jsonl, write_jsonl
 from swelab.sft.train.metrics import read_metrics
 from swelab.sft.train.planned_batches import torchtune_batch, trl_batch
@@ -62,10 +63,10 @@ def curves(made):
 
 def run(made, trainer, how):
     settings = {"base": "toy", "trainer": trainer, "train": {**TRAIN, **HOW[how], "device": "cpu"}}
-    recipe = recipes.complete("sft", settings, "recipe")
+    recipe = recipes.complete(SFT, settings, "recipe")
     work = made / f"{trainer}-{how}"
     work.mkdir()
-    lengths = check_inputs(made / "toy", made / "data.jsonl", recipe["train"])
+    lengths = check_inputs(made / "toy", made / "data.jsonl", recipe.train)
     plan = plan_run(made / "toy", recipe, lengths)
     plan.write(work, recipe)
     open_trainer(trainer).command(made / "toy", made / "data.jsonl", recipe, plan, work)

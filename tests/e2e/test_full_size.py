@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SFT
 from swelab.sft.train.ranks import ranks_of, share
 from swelab.sft.train.torchtune_bridge import base_model
 from tests.e2e.clone import ROOT, make_clone
@@ -93,10 +94,10 @@ def test_the_laptop_builds_the_demo_by_default():
 
 
 def test_eight_gpus_make_the_published_steps():
-    recipe = recipes.named("sft", "swesmith-7b")
+    recipe = recipes.named(SFT, "swesmith-7b")
     ranks = ranks_of(recipe)
     assert (ranks.total, ranks.gpus) == (8, 8)
-    assert share(recipe["train"], ranks) == {"batch_size": 1, "gradient_accumulation_steps": 1}
+    assert share(recipe.train, ranks) == {"batch_size": 1, "gradient_accumulation_steps": 1}
 
 
 def test_the_published_model_is_described_to_torchtune_as_it_is():

@@ -72,7 +72,7 @@ class Rows(Recipe):
     )
 
 
-class Pairs(Recipe):
+class PairChoice(Recipe):
     """Which pairs of a resolved and an unresolved trajectory of one task DPO learns from."""
 
     per_instance: int = Field(1, ge=1, description="pairs of a task at most")
@@ -209,6 +209,6 @@ class Sft(Recipe):
     )
     selection: Selection = Selection()
     rows: Rows = Rows()
-    pairs: Pairs = Pairs()
+    pairs: PairChoice = PairChoice()
     job: Job = Job()
     train: Train = Train()

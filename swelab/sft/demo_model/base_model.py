@@ -17,6 +17,7 @@ from torch.nn import functional
 from torchtune.models.qwen2 import qwen2
 from torchtune.models.qwen2._convert_weights import qwen2_tune_to_hf
 
+from swelab.configs.kinds.model import Architecture, DrillModel, Train
 from swelab.console.terminal import Progress
 from swelab.records import Record, write_json
 from swelab.sft.demo_model.base_corpus import Document, World
@@ -30,27 +31,27 @@ ROUNDING = 64
 """Rows of the embedding are a multiple of it."""
 
 
-def make_base_model(recipe: Record, world: World, folder: Path) -> tuple[Record, list[Record]]:
+def make_base_model(recipe: DrillModel, world: World, folder: Path) -> tuple[Record, list[Record]]:
     """Pre-trains a model of a `model` recipe and writes it to `folder` in Hugging Face layout.
 
     Returns facts for the manifest, and rows {"step", "loss", "tokens"}, one a step: loss on shell lines.
     The same recipe and world give the same weights on the same machine. Raises TokenizerError.
     """
-    shape, train = recipe["architecture"], recipe["train"]
-    torch.set_num_threads(train["threads"])
+    shape, train = recipe.architecture, recipe.train
+    torch.set_num_threads(train.threads)
     torch.use_deterministic_algorithms(True)
-    texts = [document.text for document in world.documents(recipe["seed"] + 1, VOCABULARY_DOCUMENTS)]
-    tokenizer = train_tokenizer([*texts, *world.lexicon()], shape["vocab_size"])
+    texts = [document.text for document in world.documents(recipe.seed + 1, VOCABULARY_DOCUMENTS)]
+    tokenizer = train_tokenizer([*texts, *world.lexicon()], shape.vocab_size)
     rows = -(-tokenizer.get_vocab_size() // ROUNDING) * ROUNDING
-    model = new_model(shape, rows, recipe["seed"])
+    model = new_model(shape, rows, recipe.seed)
     loss = list(pretrain(model, batches(world, tokenizer, recipe), train))
     os.makedirs(folder, exist_ok=True)
-    save_tokenizer(tokenizer, folder, shape["max_seq_len"])
+    save_tokenizer(tokenizer, folder, shape.max_seq_len)
     save_model(model, shape, rows, tokenizer, folder)
     facts = {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "vocabulary": tokenizer.get_vocab_size(),
-        "documents": train["steps"] * train["batch_size"],
+        "documents": train.steps * train.batch_size,
         "tokens": loss[-1]["tokens"],
         "final_loss": round(sum(row["loss"] for row in loss[-100:]) / len(loss[-100:]), 4),
         "names_left_out": len(world.heldout),
@@ -59,15 +60,15 @@ def make_base_model(recipe: Record, world: World, folder: Path) -> tuple[Record,
     return facts, loss
 
 
-def new_model(shape: Record, rows: int, seed: int) -> torch.nn.Module:
+def new_model(shape: Architecture, rows: int, seed: int) -> torch.nn.Module:
     """A Qwen2 with normal(0, init_std) matrices, ones for norms and zeros for biases; `rows` embeddings."""
-    settings = {name: shape[name] for name in shape if name not in ("init_std", "vocab_size")}
+    settings = shape.model_dump(exclude={"init_std", "vocab_size"})
     model = qwen2(vocab_size=rows, norm_eps=1e-6, tie_word_embeddings=True, **settings)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
-                parameter.normal_(0.0, shape["init_std"], generator=generator)
+                parameter.normal_(0.0, shape.init_std, generator=generator)
             else:
                 parameter.fill_(1.0 if name.endswith("scale") else 0.0)
     return model
@@ -78,33 +79,33 @@ def end_of_text(tokenizer: Tokenizer) -> int:
     return tokenizer.encode(SPECIAL[0]).ids[0]
 
 
-def encode(tokenizer: Tokenizer, document: Document, train: Record) -> tuple[list[int], list[float]]:
+def encode(tokenizer: Tokenizer, document: Document, train: Train) -> tuple[list[int], list[float]]:
     """Token ids of a document between end-of-text tokens, and the loss weight of each."""
     end = end_of_text(tokenizer)
     ids, weights = [end], [0.0]
     parts = (
-        (document.note, train["note_weight"]),
-        (document.listing, train["listing_weight"]),
+        (document.note, train.note_weight),
+        (document.listing, train.listing_weight),
         (document.line, 1.0),
     )
     for text, weight in parts:
         part = tokenizer.encode(text).ids
         ids += part
         weights += [weight] * len(part)
-    return [*ids, end], [*weights, train["note_weight"]]
+    return [*ids, end], [*weights, train.note_weight]
 
 
 def batches(
-    world: World, tokenizer: Tokenizer, recipe: Record
+    world: World, tokenizer: Tokenizer, recipe: DrillModel
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """(ids, weights) of shape (batch, longest document), padded with end-of-text of weight 0.
 
     Documents of like length share a batch: of every `WINDOW` batches the documents are sorted.
     """
-    train = recipe["train"]
-    size = train["batch_size"]
-    documents = world.documents(recipe["seed"] + 2, train["steps"] * size)
-    rng = random.Random(recipe["seed"])
+    train = recipe.train
+    size = train.batch_size
+    documents = world.documents(recipe.seed + 2, train.steps * size)
+    rng = random.Random(recipe.seed)
     end = end_of_text(tokenizer)
     while pairs := [encode(tokenizer, d, train) for d in itertools.islice(documents, WINDOW * size)]:
         pairs.sort(key=lambda pair: len(pair[0]))
@@ -119,15 +120,15 @@ def batches(
 
 
 def pretrain(
-    model: torch.nn.Module, data: Iterator[tuple[torch.Tensor, torch.Tensor]], train: Record
+    model: torch.nn.Module, data: Iterator[tuple[torch.Tensor, torch.Tensor]], train: Train
 ) -> Iterator[Record]:
     """One AdamW step a batch, linear warm-up and cosine decay to 0; yields the loss on lines of weight 1."""
-    steps, warmup = train["steps"], train["warmup_steps"]
+    steps, warmup = train.steps, train.warmup_steps
     optimizer = torch.optim.AdamW(
         model.parameters(),
-        lr=train["lr"],
-        betas=tuple(train["betas"]),
-        weight_decay=train["weight_decay"],
+        lr=train.lr,
+        betas=(train.betas[0], train.betas[1]),
+        weight_decay=train.weight_decay,
         fused=True,
     )
     bar = Progress(steps, "pre-train")
@@ -135,13 +136,13 @@ def pretrain(
     model.train()
     for step, (ids, weights) in enumerate(data, 1):
         for group in optimizer.param_groups:
-            group["lr"] = train["lr"] * warmup_cosine(step, warmup, steps)
+            group["lr"] = train.lr * warmup_cosine(step, warmup, steps)
         logits = model(ids[:, :-1])
         each = functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
         weight = weights[:, 1:].flatten()
         optimizer.zero_grad(set_to_none=True)
         ((each * weight).sum() / weight.sum()).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), train["clip_grad_norm"])
+        torch.nn.utils.clip_grad_norm_(model.parameters(), train.clip_grad_norm)
         optimizer.step()
         tokens += int((weight > 0).sum())
         yield {"step": step, "loss": round(each.detach()[weight == 1].mean().item(), 5), "tokens": tokens}
@@ -149,14 +150,16 @@ def pretrain(
     bar.close()
 
 
-def save_model(model: torch.nn.Module, shape: Record, rows: int, tokenizer: Tokenizer, folder: Path) -> None:
+def save_model(
+    model: torch.nn.Module, shape: Architecture, rows: int, tokenizer: Tokenizer, folder: Path
+) -> None:
     """Writes config.json, generation_config.json and model.safetensors as transformers has them."""
     text, _, turn = (tokenizer.token_to_id(name) for name in SPECIAL)
     weights = qwen2_tune_to_hf(
         model.state_dict(),
-        num_heads=shape["num_heads"],
-        num_kv_heads=shape["num_kv_heads"],
-        dim=shape["embed_dim"],
+        num_heads=shape.num_heads,
+        num_kv_heads=shape.num_kv_heads,
+        dim=shape.embed_dim,
         tie_word_embeddings=True,
     )
     tensors = {name: tensor.detach().contiguous() for name, tensor in weights.items()}
@@ -165,17 +168,17 @@ def save_model(model: torch.nn.Module, shape: Record, rows: int, tokenizer: Toke
         "architectures": ["Qwen2ForCausalLM"],
         "model_type": "qwen2",
         "vocab_size": rows,
-        "hidden_size": shape["embed_dim"],
-        "intermediate_size": shape["intermediate_dim"],
-        "num_hidden_layers": shape["num_layers"],
-        "num_attention_heads": shape["num_heads"],
-        "num_key_value_heads": shape["num_kv_heads"],
-        "max_position_embeddings": shape["max_seq_len"],
-        "rope_theta": shape["rope_base"],
-        "rope_parameters": {"rope_theta": shape["rope_base"], "rope_type": "default"},
+        "hidden_size": shape.embed_dim,
+        "intermediate_size": shape.intermediate_dim,
+        "num_hidden_layers": shape.num_layers,
+        "num_attention_heads": shape.num_heads,
+        "num_key_value_heads": shape.num_kv_heads,
+        "max_position_embeddings": shape.max_seq_len,
+        "rope_theta": shape.rope_base,
+        "rope_parameters": {"rope_theta": shape.rope_base, "rope_type": "default"},
         "rms_norm_eps": 1e-6,
         "hidden_act": "silu",
-        "initializer_range": shape["init_std"],
+        "initializer_range": shape.init_std,
         "attention_dropout": 0.0,
         "tie_word_embeddings": True,
         "use_cache": True,

@@ -9,6 +9,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 
+from swelab.configs.kinds.sft import Sft
 from swelab.configs.recipes import read_yaml
 from swelab.records import InputError, Record, atomic, line, read_text
 from swelab.rollouts.recorded_trajectories import read_recording
@@ -107,14 +108,14 @@ def write_lines(lines: Iterator[Line], output: Path) -> tuple[int, Counter[str]]
     return count, dropped
 
 
-def style_of(recipe: Record) -> Style | None:
+def style_of(recipe: Sft) -> Style | None:
     """How an SFT recipe has its rows written; None for the text of the policy. Raises InputError."""
-    rows, malformed = recipe["rows"], recipe["selection"]["malformed_turns"]
-    if rows["style"] == "text":
+    rows, malformed = recipe.rows, recipe.selection.malformed_turns
+    if rows.style == "text":
         return None
-    system = system_prompt(Path(rows["system"])) if rows["system"] else ""
-    tools = definitions(Path(rows["tools"])) if rows["tools"] else []
-    return Style(rows["style"], malformed, system, tools, recipe["selection"]["failed_turns"])
+    system = system_prompt(Path(rows.system)) if rows.system else ""
+    tools = definitions(Path(rows.tools)) if rows.tools else []
+    return Style(rows.style, malformed, system, tools, recipe.selection.failed_turns)
 
 
 def system_prompt(path: Path) -> str:

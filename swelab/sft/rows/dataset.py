@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from swelab.configs.kinds.sft import Selection
 from swelab.jobs.shards import attempt_name
 from swelab.outcomes import TRAINABLE_ROLLOUTS, GradeEnd
 from swelab.records import InputError, Record, check, line, read_jsonl
 from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.failed_turns import failed_turns
 from swelab.sft.rows.lengths import ChatTokenizer, Length, canonical, distribution, is_trained, teaches
-from swelab.sft.rows.overlong import DROP, cut, exchanges, spans
+from swelab.sft.rows.overlong import cut, exchanges, spans
 from swelab.sft.rows.selection import FATE_GATES, KEPT, Candidate, Dropped, choose, unwanted
 from swelab.sft.rows.styles import Conversation, Style, Unfit, write_conversation
 from swelab.tasks.checkout import encode_patch
@@ -90,7 +91,7 @@ def load_verdicts(paths: Iterable[Path]) -> dict[tuple[str, str, str], Record]:
 def build_dataset(
     trajectories: Iterable[Record],
     grades: Verdicts,
-    selection: Record,
+    selection: Selection,
     tokenizer: ChatTokenizer,
     spool: IO[bytes],
     style: Style | None = None,
@@ -155,7 +156,7 @@ def conversation(messages: list[Record]) -> list[Record]:
 class RowWriter:
     """Writes the rows that a trajectory would become to the spool."""
 
-    selection: Record
+    selection: Selection
     tokenizer: ChatTokenizer
     spool: IO[bytes]
     style: Style | None = None
@@ -192,13 +193,13 @@ class RowWriter:
         """The conversation's length, and its rows with theirs: itself, or what becomes of one too long."""
         plain = self._plain(written.messages, written.tools)
         sizes = self.tokenizer.sizes(plain)
-        length, limit = self.tokenizer.measure(plain, sizes), self.selection["max_tokens"]
+        length, limit = self.tokenizer.measure(plain, sizes), self.selection.max_tokens
         if length.tokens <= limit:
             return length, [(written.messages, length)]
         parts, groups = exchanges(plain), exchanges(written.messages)
         costs = [sum(sizes[number] for number in group) for group in parts]
         spoken = [sizes[group[0]] for group in parts[1:]]
-        policy = self.selection.get("over_long", DROP)
+        policy = self.selection.over_long
         pieces = []
         for span in spans(costs, spoken, policy, limit + self.tokenizer.newline):
             messages = cut(written.messages, groups, span)
@@ -232,9 +233,9 @@ def unnumbered(message: Record) -> Record:
     return rest | ({"tool_calls": calls} if calls else {})
 
 
-def kept_text(messages: list[Record], selection: Record) -> Conversation:
+def kept_text(messages: list[Record], selection: Selection) -> Conversation:
     """The conversation as the policy wrote it, in plain text. Raises Unfit with the reason."""
-    malformed = selection["malformed_turns"]
+    malformed = selection.malformed_turns
     turns = conversation(messages)
     if not turns:
         raise Unfit("no_assistant_turn")
@@ -245,7 +246,7 @@ def kept_text(messages: list[Record], selection: Record) -> Conversation:
         raise Unfit("malformed_turn")
     notes: Counter[str] = Counter()
     masks = {"refused": [number - 1 for number in refused] if malformed == "mask" else []}
-    if selection.get("failed_turns") == "mask":
+    if selection.failed_turns == "mask":
         masks["failed"] = sorted(failed_turns(messages))
     for reason, numbers in masks.items():
         for number in numbers:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from swelab.configs.kinds.sft import PairChoice, Sft
 from swelab.outcomes import FAILED_GRADES, TRAINABLE_ROLLOUTS
 from swelab.records import Record, read_jsonl
 from swelab.sft.rows.chat_template import ChatTemplate
@@ -78,7 +79,7 @@ class Pairs:
 def build_pairs(
     trajectories: Iterable[Record],
     grades: Verdicts,
-    recipe: Record,
+    recipe: Sft,
     tokenizer: ChatTokenizer,
     spool: IO[bytes],
     style: Style | None = None,
@@ -88,7 +89,8 @@ def build_pairs(
 
     A conversation longer than `selection.max_tokens` is dropped, never cut: its end is what is compared.
     """
-    writer = RowWriter({**recipe["selection"], "over_long": DROP}, tokenizer, spool, style, template)
+    uncut = recipe.selection.model_copy(update={"over_long": DROP})
+    writer = RowWriter(uncut, tokenizer, spool, style, template)
     pairs = Pairs()
     tasks: dict[tuple[str, str], list[Side]] = {}
     for trajectory in trajectories:
@@ -100,7 +102,7 @@ def build_pairs(
             continue
         tasks.setdefault((trajectory["instance_id"], trajectory["subset"]), []).append(side)
     for (name, _), sides in sorted(tasks.items()):
-        for good, bad in _pair_up(sides, recipe["pairs"], name, pairs.dropped):
+        for good, bad in _pair_up(sides, recipe.pairs, name, pairs.dropped):
             pairs.chosen.append((name, good, bad))
     pairs.notes = writer.notes
     return pairs
@@ -130,7 +132,7 @@ def _spooled(spool: IO[bytes], candidate: Candidate) -> Record:
 
 
 def _pair_up(
-    sides: Sequence[Side], settings: Record, name: str, dropped: Counter[str]
+    sides: Sequence[Side], settings: PairChoice, name: str, dropped: Counter[str]
 ) -> Iterator[tuple[Side, Side]]:
     """A task's pairs, at most `per_instance`: each trajectory comes once before any comes twice."""
     prompts: dict[str, tuple[dict[str, Side], dict[str, Side]]] = {}
@@ -138,10 +140,10 @@ def _pair_up(
         same = prompts.setdefault(side.prompt, ({}, {}))[bool(side.status)]
         dropped["duplicate"] += side.candidate.digest in same
         same.setdefault(side.candidate.digest, side)
-    left = settings["per_instance"]
+    left = settings.per_instance
     for prompt in sorted(prompts):
         resolved, failed = prompts[prompt]
-        good, bad = (_drawn(found, settings["seed"], name) for found in (resolved, failed))
+        good, bad = (_drawn(found, settings.seed, name) for found in (resolved, failed))
         count = min(left, max(len(good), len(bad))) if good and bad else 0
         left -= count
         yield from ((good[i % len(good)], bad[i % len(bad)]) for i in range(count))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from swelab.configs.kinds.sft import Selection
 from swelab.records import Record
 from swelab.sft.rows.lengths import Length
 
@@ -58,14 +59,14 @@ class Dropped:
         return told
 
 
-def unwanted(trajectory: Record, selection: Record) -> str:
+def unwanted(trajectory: Record, selection: Selection) -> str:
     """Why a resolved trajectory does not meet the recipe's criteria; '' when it does."""
-    outcomes = selection.get("outcomes")
+    outcomes = selection.outcomes
     if outcomes and trajectory["outcome"] not in outcomes:
         return f"ended_by_{trajectory['outcome']}"
-    if selection.get("nonempty_patch") and not trajectory["model_patch"].strip():
+    if selection.nonempty_patch and not trajectory["model_patch"].strip():
         return "no_patch"
-    if selection.get("no_test_edits") and edits_tests(trajectory["model_patch"]):
+    if selection.no_test_edits and edits_tests(trajectory["model_patch"]):
         return "edits_tests"
     return ""
 
@@ -75,7 +76,7 @@ def edits_tests(patch: str) -> bool:
     return any(_TEST_FILE.search(name) for names in _TOUCHED.findall(patch) for name in names)
 
 
-def choose(candidates: Iterable[Candidate], selection: Record) -> Iterator[tuple[Candidate, str]]:
+def choose(candidates: Iterable[Candidate], selection: Selection) -> Iterator[tuple[Candidate, str]]:
     """Each candidate with its fate: kept, duplicate, too_long or over_per_instance.
 
     Of an instance the shortest come first, or those that a seeded draw puts first.
@@ -87,7 +88,7 @@ def choose(candidates: Iterable[Candidate], selection: Record) -> Iterator[tuple
             fate = "duplicate"
         elif not candidate.rows:
             fate = "too_long"
-        elif kept[candidate.instance_id] >= selection["per_instance"]:
+        elif kept[candidate.instance_id] >= selection.per_instance:
             fate = "over_per_instance"
         else:
             fate = KEPT
@@ -96,11 +97,11 @@ def choose(candidates: Iterable[Candidate], selection: Record) -> Iterator[tuple
         yield candidate, fate
 
 
-def _rank(candidate: Candidate, selection: Record) -> tuple:
+def _rank(candidate: Candidate, selection: Selection) -> tuple:
     """Duplicates have one rank up to their policy, so that a draw does not depend on which of them is met."""
-    if selection.get("choice", "shortest") == "shortest":
+    if selection.choice == "shortest":
         return (candidate,)
-    drawn = f"{selection['seed']} {candidate.instance_id} {candidate.digest}"
+    drawn = f"{selection.seed} {candidate.instance_id} {candidate.digest}"
     drawn = hashlib.sha256(drawn.encode()).hexdigest()
     return candidate.instance_id, drawn, candidate.policy, candidate.sample
 

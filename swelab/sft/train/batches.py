@@ -19,7 +19,8 @@ from pathlib import Path
 
 import torch
 
-from swelab.records import InputError, Record, read_json, write_bytes
+from swelab.configs.kinds.sft import Train
+from swelab.records import InputError, read_json, write_bytes
 from swelab.sft.train.grouping import Cost, deal, padded_tokens
 from swelab.sft.train.ranks import Ranks, share
 
@@ -65,7 +66,7 @@ class Plan:
         return max(lengths[row] for row in batch) * len(batch)
 
 
-def plan_batches(lengths: Sequence[int], train: Record, ranks: Ranks, cost: Cost = padded_tokens) -> Plan:
+def plan_batches(lengths: Sequence[int], train: Train, ranks: Ranks, cost: Cost = padded_tokens) -> Plan:
     """The plan of a run over rows of these lengths (tokens) with a recipe's `train` settings.
 
     cost: what a forward pass takes, for rows that are grouped.
@@ -74,22 +75,22 @@ def plan_batches(lengths: Sequence[int], train: Record, ranks: Ranks, cost: Cost
     """
     mine = share(train, ranks)
     passes, batch = mine["gradient_accumulation_steps"], mine["batch_size"]
-    if train["packed"]:
+    if train.packed:
         return _packed(lengths, train, ranks, passes * batch)
     per_step = passes * batch * ranks.total
     steps = len(lengths) // per_step
     if not steps:
         raise InputError(f"{len(lengths)} rows", expected=f"at least the {per_step} of one optimizer step")
     epochs = []
-    for epoch in range(train["epochs"]):
+    for epoch in range(train.epochs):
         order = permutation(len(lengths), epoch)
         epochs.append([_plain(order, step, ranks.total, passes, batch) for step in range(steps)])
     how = "plain"
-    if train["group_by_length"]:
+    if train.group_by_length:
         how = "grouped"
-        epochs, passes = _grouped(epochs, lengths, train["max_batch_tokens"], ranks.total, cost)
+        epochs, passes = _grouped(epochs, lengths, train.max_batch_tokens, ranks.total, cost)
     flat = [[batch for step in epoch for batch in step] for epoch in epochs]
-    return Plan(how, ranks.total, passes, flat, train["max_seq_len"], len(lengths))
+    return Plan(how, ranks.total, passes, flat, train.max_seq_len, len(lengths))
 
 
 def permutation(count: int, epoch: int) -> list[int]:
@@ -117,17 +118,17 @@ def _grouped(
     return [[next(each) for _ in epoch] for epoch in epochs], passes
 
 
-def _packed(lengths: Sequence[int], train: Record, ranks: Ranks, passes: int) -> Plan:
-    packs = pack(lengths, train["max_seq_len"])
+def _packed(lengths: Sequence[int], train: Train, ranks: Ranks, passes: int) -> Plan:
+    packs = pack(lengths, train.max_seq_len)
     size = passes * ranks.total
     steps = len(packs) // size
     if not steps:
         raise InputError(f"{len(packs)} packs", expected=f"at least the {size} of one optimizer step")
     epochs = []
-    for epoch in range(train["epochs"]):
+    for epoch in range(train.epochs):
         order = permutation(len(packs), epoch)
         epochs.append([packs[number] for number in order[: steps * size]])
-    return Plan("packed", ranks.total, passes, epochs, train["max_seq_len"], len(lengths))
+    return Plan("packed", ranks.total, passes, epochs, train.max_seq_len, len(lengths))
 
 
 def pack(lengths: Sequence[int], limit: int) -> list[Batch]:

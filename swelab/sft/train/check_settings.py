@@ -3,30 +3,31 @@
 import os
 from collections.abc import Mapping
 
-from swelab.records import InputError, Record
+from swelab.configs.kinds.sft import Sft
+from swelab.records import InputError
 from swelab.sft.train.trainer import TRAINERS, open_trainer
 
 
-def check_settings(recipe: Record) -> None:
+def check_settings(recipe: Sft) -> None:
     """Raises InputError for settings that cannot be together, whatever the rows.
 
     Packs with batches by length, either of them for pairs (DPO), what a trainer is not asked to do here,
     weights that are not sharded where only sharding is known, Weights & Biases without its package or a key.
     """
-    train = recipe["train"]
-    check_wandb(recipe["wandb"], os.environ)
-    if train["packed"] and train["group_by_length"]:
+    train = recipe.train
+    check_wandb(recipe.wandb, os.environ)
+    if train.packed and train.group_by_length:
         raise InputError("train.packed with group_by_length", expected="one of them")
-    if train["dpo"] and (train["packed"] or train["group_by_length"]):
+    if train.dpo and (train.packed or train.group_by_length):
         raise InputError("train.dpo with packed or group_by_length", expected="neither: rows are pairs")
-    trainer = open_trainer(recipe["trainer"])
-    if told := next((name for name in trainer.lacks if train[name]), ""):
+    trainer = open_trainer(recipe.trainer)
+    if told := next((name for name in trainer.lacks if getattr(train, name)), ""):
         able = [name for name in TRAINERS if told not in open_trainer(name).lacks]
         raise InputError(
-            f"trainer {recipe['trainer']} with train.{told}", expected=f"trainer: {' or '.join(able)}"
+            f"trainer {recipe.trainer} with train.{told}", expected=f"trainer: {' or '.join(able)}"
         )
-    full = recipe["recipe"].startswith("full_finetune") and not train["optimizer_in_bwd"]
-    if not train["sharded"] and not (trainer.replicates and full):
+    full = recipe.recipe.startswith("full_finetune") and not train.optimizer_in_bwd
+    if not train.sharded and not (trainer.replicates and full):
         expected = "trainer: torchtune, recipe: full_finetune_..., no optimizer_in_bwd"
         raise InputError("train.sharded is false", expected=expected)
 

@@ -1,15 +1,15 @@
 """Where a training runs and in which type of numbers, where its settings say "auto"."""
 
-from swelab.records import Record
+from swelab.configs.kinds.sft import Train
 
 
-def device_of(train: Record, gpus: bool | None = None) -> str:
+def device_of(train: Train, gpus: bool | None = None) -> str:
     """ "cuda" or "cpu": where a recipe's `train` settings run.
 
     gpus: whether there is a GPU; None asks this machine. Before a job starts, its recipe knows.
     """
-    if train["device"] != "auto":
-        return str(train["device"])
+    if train.device != "auto":
+        return str(train.device)
     if gpus is None:
         import torch
 
@@ -17,8 +17,8 @@ def device_of(train: Record, gpus: bool | None = None) -> str:
     return "cuda" if gpus else "cpu"
 
 
-def dtype_of(train: Record, gpus: bool | None = None) -> str:
+def dtype_of(train: Train, gpus: bool | None = None) -> str:
     """ "fp32" or "bf16": the type of weights and optimizer. "auto" is bf16 on a GPU and fp32 on a CPU."""
-    if train["dtype"] != "auto":
-        return str(train["dtype"])
+    if train.dtype != "auto":
+        return str(train.dtype)
     return {"cpu": "fp32", "cuda": "bf16"}[device_of(train, gpus)]

@@ -16,6 +16,7 @@ Held against measured peaks by tests and in docs/training.md; it is meant to be 
 
 from dataclasses import dataclass
 
+from swelab.configs.kinds.sft import Lora, Train
 from swelab.records import Record
 from swelab.sft.train.families import FAMILIES, head_width
 
@@ -64,7 +65,7 @@ def layer_weights(config: Record) -> int:
     return attention + 3 * width * inner + norms
 
 
-def adapter_weights(config: Record, lora: Record) -> int:
+def adapter_weights(config: Record, lora: Lora) -> int:
     """Number of weights of the low-rank adapters."""
     width, narrow, inner = config["hidden_size"], _narrow(config), config["intermediate_size"]
     sides = {
@@ -73,42 +74,42 @@ def adapter_weights(config: Record, lora: Record) -> int:
         "k_proj": width + narrow,
         "v_proj": width + narrow,
     }
-    found = sum(sides[name] for name in lora["attention"]) + lora["mlp"] * 3 * (width + inner)
-    return int(config["num_hidden_layers"] * lora["rank"] * found)
+    found = sum(sides[name] for name in lora.attention) + lora.mlp * 3 * (width + inner)
+    return int(config["num_hidden_layers"] * lora.rank * found)
 
 
-def trained_weights(config: Record, train: Record) -> int:
+def trained_weights(config: Record, train: Train) -> int:
     """Number of weights that training changes."""
-    return adapter_weights(config, train["lora"]) if train["lora"] else weights_of(config)
+    return adapter_weights(config, train.lora) if train.lora else weights_of(config)
 
 
-def estimate(config: Record, train: Record, ranks: int, batch: int, tokens: int, size: int) -> Memory:
+def estimate(config: Record, train: Train, ranks: int, batch: int, tokens: int, size: int) -> Memory:
     """Memory of one of `ranks` that share the weights and run `batch` conversations of `tokens` each at once.
 
     size: bytes a number.
     """
     every, trained = weights_of(config), trained_weights(config, train)
-    layer, dpo = layer_weights(config), bool(train["dpo"])
+    layer, dpo = layer_weights(config), bool(train.dpo)
     # Embedding and output are gathered as one piece with what no layer holds.
     whole = max(2 * layer, every - config["num_hidden_layers"] * layer) if ranks > 1 else 0
     places = batch * tokens * (2 if dpo else 1)
     one = 16 * config["hidden_size"] + 6 * _narrow(config) + 5 * config["intermediate_size"]
-    kept = config["hidden_size"] if train["activation_checkpointing"] else one
+    kept = config["hidden_size"] if train.activation_checkpointing else one
     logits = places * config["vocab_size"] * _logit_bytes(train, size)
     return Memory(
         weights=(every * (2 if dpo else 1) / ranks + whole) * size,
-        gradients=layer * size if train["optimizer_in_bwd"] else trained * size / ranks,
+        gradients=layer * size if train.optimizer_in_bwd else trained * size / ranks,
         moments=2 * trained * size / ranks,
         activations=places * size * config["num_hidden_layers"] * kept,
-        transient=max(logits, places * size * one * train["activation_checkpointing"]),
+        transient=max(logits, places * size * one * train.activation_checkpointing),
     )
 
 
-def _logit_bytes(train: Record, size: int) -> float:
+def _logit_bytes(train: Train, size: int) -> float:
     """Bytes for each logit: itself, and its gradient or logarithm of softmax."""
-    if train["dpo"]:
+    if train.dpo:
         return 2 * size + 4
-    return (2 * size if train["compile"] else size + 4) + 8 / CHUNKS
+    return (2 * size if train.compile else size + 4) + 8 / CHUNKS
 
 
 def _narrow(config: Record) -> int:

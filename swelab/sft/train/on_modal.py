@@ -12,9 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from swelab.configs.kinds.sft import Sft
 from swelab.files.weights import check_weights, identity
 from swelab.jobs.child_process import Tethered, fault_line
-from swelab.records import Fault, InputError, Record, read_json
+from swelab.records import Fault, InputError, read_json
 from swelab.sft.train.torchtune_file import read_torchtune, unfilled
 
 APP = Path(__file__).with_name("modal_app.py")
@@ -91,17 +92,15 @@ class Modal:
 
 
 def train_on_modal(
-    modal: Modal, name: str, dataset: Path, base: Path, recipe_file: Path, recipe: Record, output: Path
+    modal: Modal, name: str, dataset: Path, base: Path, recipe_file: Path, recipe: Sft, output: Path
 ) -> None:
     """The rule train_sft at Modal: `output` gets checkpoint/, checkpoint.json and loss.jsonl.
 
     `base` is the manifest beside the base model's folder. Raises InputError (several nodes, a missing file),
     ModalError, also when the weights that came back are not those of their manifest.
     """
-    if recipe["job"]["nodes"] > 1:
-        raise InputError(
-            f"job.nodes is {recipe['job']['nodes']}", recipe_file, "1: a run there has one machine"
-        )
+    if recipe.job.nodes > 1:
+        raise InputError(f"job.nodes is {recipe.job.nodes}", recipe_file, "1: a run there has one machine")
     files = [(dataset, "dataset.jsonl"), (base, "base.json"), (recipe_file, "recipe.yaml")]
     modal.put([(path, f"/{name}/{there}") for path, there in [*files, (base.with_suffix(""), "base")]])
     modal.call("run", f"{APP}::train", "--name", name)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from swelab.configs.kinds.sft import Sft
 from swelab.files.weights import header, weight_paths
 from swelab.records import InputError, Record, read_json, sha256_file
 from swelab.sft.rows.chat_template import ChatTemplate
@@ -30,7 +31,7 @@ class Training:
     base: Path
     dataset: Path
     stats: Path
-    recipe: Record
+    recipe: Sft
     work: Path
 
 
@@ -54,10 +55,10 @@ def _lines(*checks: Callable[[], object]) -> Iterator[str]:
 
 def _settings(training: Training) -> Iterator[str]:
     recipe = training.recipe
-    job, train = recipe["job"], recipe["train"]
+    job, train = recipe.job, recipe.train
     settings = (lambda: recipe_of(recipe), lambda: share(train, ranks_of(recipe)))
     yield from _lines(*settings, lambda: check_settings(recipe))
-    if train["device"] == "cuda" and not job["gpus"]:
+    if train.device == "cuda" and not job.gpus:
         yield str(InputError("train.device is cuda, and job.gpus is 0", expected="job.gpus of at least 1"))
 
 
@@ -95,7 +96,7 @@ def _model(training: Training) -> Iterator[str]:
         yield str(error)
         return
     try:
-        check_trainer(config, path, training.recipe["trainer"])
+        check_trainer(config, path, training.recipe.trainer)
     except InputError as error:
         yield str(error)
         return
@@ -119,7 +120,7 @@ def _tokenizer(training: Training) -> Iterator[str]:
     except InputError as error:
         yield str(error)
         return
-    if open_trainer(training.recipe["trainer"]).own_tokenizer:
+    if open_trainer(training.recipe.trainer).own_tokenizer:
         yield from _lines(lambda: same_vocabulary(base))
     largest = max(read_json(base / "tokenizer.json")["model"]["vocab"].values(), default=0)
     largest = max(largest, *tokenizer.special_tokens.values())
@@ -138,7 +139,7 @@ def _tokenizer(training: Training) -> Iterator[str]:
 
 def _dataset(training: Training) -> Iterator[str]:
     """Rows are those of the statistics, enough for a step, and none is longer than the model's context."""
-    train, limit = training.recipe["train"], training.recipe["selection"]["max_tokens"]
+    train, limit = training.recipe.train, training.recipe.selection.max_tokens
     try:
         over, rows, policy = check_stats(training.dataset, training.stats, limit)
         stats = read_json(training.stats)
@@ -151,12 +152,12 @@ def _dataset(training: Training) -> Iterator[str]:
         )
     if over and policy != "keep_truncate":
         yield str(InputError(f"{over} rows over {limit} tokens", training.dataset, f"none ({policy})"))
-    need = train["batch_size"] * train["gradient_accumulation_steps"]
+    need = train.batch_size * train.gradient_accumulation_steps
     if rows < need:
         yield str(InputError(f"{rows} rows", training.dataset, f"at least the {need} of one optimizer step"))
     bounds = {"the model's context": _config(training.base).get("max_position_embeddings", 0)}
-    if train.get("packed"):
-        bounds["train.max_seq_len"] = train["max_seq_len"]
+    if train.packed:
+        bounds["train.max_seq_len"] = train.max_seq_len
     for name, bound in bounds.items():
         if stats.get("max", 0) > bound > 0:
             what = f"a row of {stats['max']} tokens"
@@ -175,15 +176,15 @@ def _disk(training: Training) -> Iterator[str]:
 
 def _memory(training: Training) -> Iterator[str]:
     """A rank fits into its GPU; without one, all ranks of a node into the job's memory."""
-    needs, job = memory(training), training.recipe["job"]
+    needs, job = memory(training), training.recipe.job
     if needs is None:
         return
-    if job["gpus"] and needs.total > job["gpu_gb"] * GIB:
+    if job.gpus and needs.total > job.gpu_gb * GIB:
         what = f"about {needs.text()}"
-        yield str(InputError(what, "memory", f"at most job.gpu_gb = {job['gpu_gb']:g} GiB"))
-    if not job["gpus"] and job["ranks"] * needs.total > job["mem_mb"] * (1 << 20):
-        what = f"{job['ranks']} × about {needs.text()}"
-        yield str(InputError(what, "memory", f"at most job.mem_mb = {job['mem_mb']} MB"))
+        yield str(InputError(what, "memory", f"at most job.gpu_gb = {job.gpu_gb:g} GiB"))
+    if not job.gpus and job.ranks * needs.total > job.mem_mb * (1 << 20):
+        what = f"{job.ranks} × about {needs.text()}"
+        yield str(InputError(what, "memory", f"at most job.mem_mb = {job.mem_mb} MB"))
 
 
 OF_THE_BASE = (_weights, _model, _tokenizer)
@@ -193,16 +194,16 @@ CHECKS = (_settings, _weights, _model, _tokenizer, _dataset, _disk, _memory)
 def memory(training: Training) -> Memory | None:
     """The estimate for one rank at its largest forward pass; None where model or settings allow none."""
     recipe, config = training.recipe, _config(training.base)
-    train, ranks = recipe["train"], ranks_of(recipe)
+    train, ranks = recipe.train, ranks_of(recipe)
     try:
         mine = share(train, ranks)["batch_size"]
         tokens = min(longest(training), config["max_position_embeddings"])
-        if train.get("packed"):
-            tokens = train["max_seq_len"]
-        elif train.get("group_by_length"):
-            mine, tokens = 1, max(tokens, train["max_batch_tokens"])
+        if train.packed:
+            tokens = train.max_seq_len
+        elif train.group_by_length:
+            mine, tokens = 1, max(tokens, train.max_batch_tokens)
         return estimate(
-            config, train, sharing(recipe), mine, tokens, BYTES[dtype_of(train, bool(recipe["job"]["gpus"]))]
+            config, train, sharing(recipe), mine, tokens, BYTES[dtype_of(train, bool(recipe.job.gpus))]
         )
     except (InputError, KeyError):
         return None
@@ -210,7 +211,7 @@ def memory(training: Training) -> Memory | None:
 
 def longest(training: Training) -> int:
     """Tokens of the longest row, where they were measured; else the most that the recipe lets in."""
-    limit = int(training.recipe["selection"]["max_tokens"])
+    limit = int(training.recipe.selection.max_tokens)
     try:
         return min(int(read_json(training.stats)["max"]), limit)
     except (InputError, KeyError, TypeError, ValueError):
@@ -219,12 +220,12 @@ def longest(training: Training) -> int:
 
 def disk_bytes(training: Training) -> int:
     """Bytes on disk while training ends: 2 × weights, and 2 × (what is trained and its two moments)."""
-    config, train = _config(training.base), training.recipe["train"]
+    config, train = _config(training.base), training.recipe.train
     try:
         every, trained = weights_of(config), trained_weights(config, train)
     except KeyError:
         return 0
-    return BYTES[dtype_of(train, bool(training.recipe["job"]["gpus"]))] * (2 * every + 6 * trained)
+    return BYTES[dtype_of(train, bool(training.recipe.job.gpus))] * (2 * every + 6 * trained)
 
 
 def _config(base: Path) -> Record:

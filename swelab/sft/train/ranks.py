@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from shlex import join
 
 from swelab.cluster import slurm
+from swelab.configs.kinds.sft import Sft, Train
 from swelab.models.serving.server import free_port
 from swelab.records import InputError, Record
 
@@ -32,57 +33,57 @@ class Ranks:
         return self.nodes * self.per_node
 
 
-def ranks_of(recipe: Record) -> Ranks:
+def ranks_of(recipe: Sft) -> Ranks:
     """What an sft recipe asks for: a process a GPU, or `ranks` of them on CPUs."""
-    job = recipe["job"]
-    return Ranks(job["nodes"], job["gpus"] or job["ranks"], job["gpus"], recipe["train"]["threads"])
+    job = recipe.job
+    return Ranks(job.nodes, job.gpus or job.ranks, job.gpus, recipe.train.threads)
 
 
-def sharing(recipe: Record) -> int:
+def sharing(recipe: Sft) -> int:
     """How many processes share the weights among them; 1 where each holds all."""
-    return ranks_of(recipe).total if recipe["train"]["sharded"] else 1
+    return ranks_of(recipe).total if recipe.train.sharded else 1
 
 
-def share(train: Record, ranks: Ranks) -> Record:
+def share(train: Train, ranks: Ranks) -> Record:
     """{"batch_size", "gradient_accumulation_steps"} of one rank: all together make the recipe's steps.
 
     Raises InputError when the conversations of a step cannot be dealt out evenly.
     """
-    step = train["batch_size"] * train["gradient_accumulation_steps"]
+    step = train.batch_size * train.gradient_accumulation_steps
     if step % ranks.total:
         what = f"a step of {step} conversations (batch_size × gradient_accumulation_steps)"
         raise InputError(f"{what} on {ranks.total} ranks", expected=f"a multiple of {ranks.total}")
     mine = step // ranks.total
-    if train.get("optimizer_in_bwd") and mine != math.gcd(mine, train["batch_size"]):
+    if train.optimizer_in_bwd and mine != math.gcd(mine, train.batch_size):
         what = f"train.optimizer_in_bwd with {step} conversations a step on {ranks.total} ranks"
         raise InputError(what, expected="no accumulation on any rank")
-    batch = math.gcd(mine, train["batch_size"])
+    batch = math.gcd(mine, train.batch_size)
     return {"batch_size": batch, "gradient_accumulation_steps": mine // batch}
 
 
-def recipe_of(recipe: Record) -> str:
+def recipe_of(recipe: Sft) -> str:
     """torchtune's name of the recipe that an sft recipe runs by.
 
     Several processes run the distributed form. So does an optimizer that steps in the backward pass: in the
     other form torchtune 0.6 leaves its gradients unscaled. Raises InputError for settings of another recipe.
     """
-    name, train = recipe["recipe"], recipe["train"]
+    name, train = recipe.recipe, recipe.train
     kind = name.removesuffix("_single_device").removesuffix("_distributed")
-    for setting, needs in (("lora", "lora_finetune"), ("dpo", "full_dpo")):
-        if bool(train.get(setting)) != (kind == needs):
-            what = f"train.{setting} is {'set' if train.get(setting) else 'not set'}, and recipe is {name}"
+    for setting, given, needs in (("lora", train.lora, "lora_finetune"), ("dpo", train.dpo, "full_dpo")):
+        if bool(given) != (kind == needs):
+            what = f"train.{setting} is {'set' if given else 'not set'}, and recipe is {name}"
             raise InputError(what, expected=f"train.{setting} with {needs}_..., and nowhere else")
-    if train.get("optimizer_in_bwd"):
+    if train.optimizer_in_bwd:
         _check_optimizer_in_bwd(kind, train)
         return f"{kind}_distributed"
     return f"{kind}_distributed" if ranks_of(recipe).total > 1 else name
 
 
-def _check_optimizer_in_bwd(kind: str, train: Record) -> None:
+def _check_optimizer_in_bwd(kind: str, train: Train) -> None:
     """Raises InputError for what torchtune cannot do beside an optimizer that steps in the backward pass."""
     if kind != "full_finetune":
         raise InputError(f"train.optimizer_in_bwd with recipe {kind}_...", expected="full_finetune_...")
-    if train["clip_grad_norm"] is not None:
+    if train.clip_grad_norm is not None:
         raise InputError("train.optimizer_in_bwd with clip_grad_norm", expected="clip_grad_norm: null")
 
 

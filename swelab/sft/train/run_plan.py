@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from swelab.configs.kinds.sft import Sft
 from swelab.records import Record, read_json, write_json
 from swelab.sft.rows.lengths import Length
 from swelab.sft.train.batches import Plan, plan_batches, write_plan
@@ -24,14 +25,14 @@ class RunPlan:
     steps: list[Record]
     steps_per_epoch: int
 
-    def write(self, work: Path, recipe: Record) -> None:
+    def write(self, work: Path, recipe: Sft) -> None:
         """plan.json and planned.json, for the processes that train."""
         if self.batches:
             write_plan(work / PLAN, self.batches)
         told = {
-            "device": device_of(recipe["train"]),
+            "device": device_of(recipe.train),
             "ranks": ranks_of(recipe).total,
-            "wandb": recipe["wandb"],
+            "wandb": recipe.wandb,
         }
         write_json(work / PLANNED, {"steps": self.steps, **told})
 
@@ -49,18 +50,18 @@ class RunPlan:
         }
 
 
-def plan_run(base: Path, recipe: Record, lengths: Sequence[Length]) -> RunPlan:
+def plan_run(base: Path, recipe: Sft, lengths: Sequence[Length]) -> RunPlan:
     """The plan of an sft recipe's run on conversations of these lengths (`check_inputs`), two of each pair.
 
     Raises InputError for what cannot be planned (`plan_batches`, `check_settings`).
     """
-    train, ranks = recipe["train"], ranks_of(recipe)
+    train, ranks = recipe.train, ranks_of(recipe)
     check_settings(recipe)
-    if train["dpo"]:
+    if train.dpo:
         pairs = len(lengths) // 2
-        return RunPlan(None, [], pairs // (train["batch_size"] * train["gradient_accumulation_steps"]))
+        return RunPlan(None, [], pairs // (train.batch_size * train.gradient_accumulation_steps))
     config = read_json(base / "config.json")
     cost = pass_cost(config, device_of(train))
     plan = plan_batches([length.tokens for length in lengths], train, ranks, cost)
-    steps = planned_steps(plan, lengths, config, fixed=open_trainer(recipe["trainer"]).fills_packs)
+    steps = planned_steps(plan, lengths, config, fixed=open_trainer(recipe.trainer).fills_packs)
     return RunPlan(plan, steps, plan.steps_per_epoch)

@@ -6,18 +6,19 @@ To change the schedule, change it here: torchtune and TRL get theirs by name, th
 
 import math
 
+from swelab.configs.kinds.sft import Train
 from swelab.records import Record
 
 
-def torchtune_schedule(train: Record) -> Record:
+def torchtune_schedule(train: Train) -> Record:
     """The `lr_scheduler` of a torchtune configuration."""
     component = "torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup"
-    return {"_component_": component, "num_warmup_steps": train["warmup_steps"]}
+    return {"_component_": component, "num_warmup_steps": train.warmup_steps}
 
 
-def trl_schedule(train: Record) -> Record:
+def trl_schedule(train: Train) -> Record:
     """The arguments of TRL's configuration for the schedule."""
-    return {"lr_scheduler_type": "cosine", "warmup_steps": train["warmup_steps"]}
+    return {"lr_scheduler_type": "cosine", "warmup_steps": train.warmup_steps}
 
 
 def warmup_cosine(step: int, warmup: int, steps: int) -> float:

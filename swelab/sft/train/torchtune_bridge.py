@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from swelab.configs.kinds.sft import Sft, Train
 from swelab.files.weights import check_weights, weight_files
 from swelab.records import Record, write_bytes
 from swelab.sft.rows.chat_template import says_more
@@ -27,30 +28,30 @@ class Torchtune:
     lacks: tuple[str, ...] = ()
     own_tokenizer = fills_packs = replicates = True
 
-    def command(self, base: Path, dataset: Path, recipe: Record, plan: RunPlan, work: Path) -> list[str]:
+    def command(self, base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Path) -> list[str]:
         """torchtune's command line, its configuration written. Raises InputError."""
         write_config(work / "config.yaml", configuration(base, dataset, work, recipe, plan))
-        states = ["--steps", str(work / "steps"), "--every", str(recipe["job"]["save_every_n_steps"])]
+        states = ["--steps", str(work / "steps"), "--every", str(recipe.job.save_every_n_steps)]
         return command(ranks_of(recipe), recipe_of(recipe), ["--config", str(work / "config.yaml"), *states])
 
-    def kept(self, base: Path, dataset: Path, output: Path, train: Record) -> Record:
+    def kept(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:
         """All of it."""
         return torchtune_config(base, dataset, output, train)
 
 
-def configuration(base: Path, dataset: Path, work: Path, recipe: Record, plan: RunPlan) -> Record:
+def configuration(base: Path, dataset: Path, work: Path, recipe: Sft, plan: RunPlan) -> Record:
     """torchtune's configuration of one rank of a planned run. Raises InputError.
 
     Without a bound on its steps ranks would fill an odd last one up with rows that they had.
     """
-    config = torchtune_config(base, dataset, work / "output", recipe["train"])
+    config = torchtune_config(base, dataset, work / "output", recipe.train)
     ranks = ranks_of(recipe)
     bound = {"max_steps_per_epoch": plan.steps_per_epoch if ranks.total > 1 else None}
     log = {"log_dir": str(work / "output"), "planned": str(work / PLANNED)}
     config |= {"metric_logger": {"_component_": "swelab.sft.train.step_log.StepLog", **log}, **bound}
-    config["sharded"] = recipe["train"]["sharded"]
+    config["sharded"] = recipe.train.sharded
     if not plan.batches or plan.batches.how == "plain":
-        return {**config, **share(recipe["train"], ranks)}
+        return {**config, **share(recipe.train, ranks)}
     passes = {"plan": str(work / PLAN), "data_files": str(dataset), "base": str(base)}
     if config["device"] == "cpu" and config["dtype"] == "fp32":
         # Chunks save a float32 copy of the logits: here these are float32, and chunks a fifth of the speed.
@@ -64,7 +65,7 @@ def configuration(base: Path, dataset: Path, work: Path, recipe: Record, plan: R
     }
 
 
-def torchtune_config(base: Path, dataset: Path, output: Path, train: Record) -> Record:
+def torchtune_config(base: Path, dataset: Path, output: Path, train: Train) -> Record:
     """torchtune's full configuration for a base model and a dataset of `sft_row`s, or of `sft_pair`s for DPO.
 
     Raises InputError when the base model's architecture is not one that torchtune knows.
@@ -83,7 +84,7 @@ def torchtune_config(base: Path, dataset: Path, output: Path, train: Record) -> 
         "output_dir": str(output),
         "model": adapted(base_model(config), train),
         "checkpointer": weights,
-        **({"ref_checkpointer": weights} if train.get("dpo") else {}),
+        **({"ref_checkpointer": weights} if train.dpo else {}),
         "resume_from_checkpoint": False,
         "tokenizer": tokenizer(base),
         "dataset": _rows(base, dataset, train),
@@ -130,26 +131,26 @@ def tokenizer(base: Path) -> Record:
     }
 
 
-def adapted(model: Record, train: Record) -> Record:
+def adapted(model: Record, train: Train) -> Record:
     """The model with low-rank adapters, where the settings ask for them."""
-    lora = train.get("lora")
+    lora = train.lora
     if not lora:
         return model
     return {
         **model,
         "_component_": "torchtune.models.qwen2.lora_qwen2",
-        "lora_attn_modules": lora["attention"],
-        "apply_lora_to_mlp": lora["mlp"],
+        "lora_attn_modules": lora.attention,
+        "apply_lora_to_mlp": lora.mlp,
         "apply_lora_to_output": False,
-        "lora_rank": lora["rank"],
-        "lora_alpha": lora["alpha"],
-        "lora_dropout": lora["dropout"],
+        "lora_rank": lora.rank,
+        "lora_alpha": lora.alpha,
+        "lora_dropout": lora.dropout,
     }
 
 
-def _rows(base: Path, dataset: Path, train: Record) -> Record:
+def _rows(base: Path, dataset: Path, train: Train) -> Record:
     """torchtune's own chat dataset, or ours where rows say more than it reads."""
-    if train.get("dpo"):
+    if train.dpo:
         own = "swelab.sft.train.torchtune_datasets.pair_dataset"
         return {"_component_": own, "data_files": str(dataset), "base": str(base)}
     if dataset.is_file() and says_more(dataset):
@@ -167,34 +168,34 @@ def _rows(base: Path, dataset: Path, train: Record) -> Record:
     }
 
 
-def _training(train: Record) -> Record:
+def _training(train: Train) -> Record:
     return {
-        "seed": train["seed"],
+        "seed": train.seed,
         "shuffle": True,
-        "epochs": train["epochs"],
+        "epochs": train.epochs,
         "max_steps_per_epoch": None,
-        "batch_size": train["batch_size"],
-        "gradient_accumulation_steps": train["gradient_accumulation_steps"],
+        "batch_size": train.batch_size,
+        "gradient_accumulation_steps": train.gradient_accumulation_steps,
         "optimizer": {
             "_component_": "torch.optim.AdamW",
             "fused": True,
-            "lr": train["lr"],
-            "betas": train["betas"],
-            "weight_decay": train["weight_decay"],
+            "lr": train.lr,
+            "betas": train.betas,
+            "weight_decay": train.weight_decay,
         },
         "lr_scheduler": torchtune_schedule(train),
-        "optimizer_in_bwd": train.get("optimizer_in_bwd", False),
-        "clip_grad_norm": train["clip_grad_norm"],
+        "optimizer_in_bwd": train.optimizer_in_bwd,
+        "clip_grad_norm": train.clip_grad_norm,
         "loss": _loss(train),
-        "enable_activation_checkpointing": train["activation_checkpointing"],
+        "enable_activation_checkpointing": train.activation_checkpointing,
         "enable_activation_offloading": False,
-        "compile": train["compile"],
+        "compile": train.compile,
     }
 
 
-def _loss(train: Record) -> Record:
-    if train.get("dpo"):
-        return {"_component_": "torchtune.rlhf.loss.DPOLoss", "beta": train["dpo"]["beta"]}
+def _loss(train: Train) -> Record:
+    if train.dpo:
+        return {"_component_": "torchtune.rlhf.loss.DPOLoss", "beta": train.dpo.beta}
     return {"_component_": "torchtune.modules.loss.CEWithChunkedOutputLoss"}
 
 

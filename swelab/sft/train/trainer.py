@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from swelab.configs.kinds.sft import Sft, Train
 from swelab.records import InputError, Record
 
 if TYPE_CHECKING:
@@ -40,11 +41,11 @@ class Trainer(Protocol):
     replicates: bool
     """Whether it can leave all weights with every process (`sharded: false`)."""
 
-    def command(self, base: Path, dataset: Path, recipe: Record, plan: "RunPlan", work: Path) -> list[str]:
+    def command(self, base: Path, dataset: Path, recipe: Sft, plan: "RunPlan", work: Path) -> list[str]:
         """The command line that trains; writes its configuration. Raises InputError, SlurmError."""
         ...
 
-    def kept(self, base: Path, dataset: Path, output: Path, train: Record) -> Record:
+    def kept(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:
         """What of its configuration is kept beside the checkpoint, as config.yaml."""
         ...
 

@@ -6,10 +6,11 @@ import shutil
 import time
 from pathlib import Path
 
+from swelab.configs.kinds.sft import Sft, Train
 from swelab.console.terminal import Progress
 from swelab.files.weights import weight_files
 from swelab.jobs.child_process import Tethered, fault_line
-from swelab.records import Fault, Record, digest, sha256_file, write_json
+from swelab.records import Fault, digest, sha256_file, write_json
 from swelab.sft.train.device import device_of
 from swelab.sft.train.ranks import ranks_of, recipe_of
 from swelab.sft.train.run_plan import RunPlan
@@ -24,25 +25,25 @@ class TrainingError(Fault):
     """The trainer ended without a checkpoint."""
 
 
-def run_trainer(base: Path, dataset: Path, recipe: Record, plan: RunPlan, work: Path) -> Path:
+def run_trainer(base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Path) -> Path:
     """Trains in the folder `work` as planned and returns the folder of the last epoch's files.
 
     A run that was killed goes on from the last step that it saved when base, dataset, settings and number of
     processes are the same. Raises InputError, TrainingError when the trainer ends early.
     """
-    train, ranks = recipe["train"], ranks_of(recipe)
+    train, ranks = recipe.train, ranks_of(recipe)
     output, log = work / "output", work / "train.log"
-    made_from = [recipe["trainer"], recipe_of(recipe), ranks.total, train, sha256_file(dataset)]
+    made_from = [recipe.trainer, recipe_of(recipe), ranks.total, train.plain(), sha256_file(dataset)]
     key = digest(made_from + [sha256_file(path) for path in weight_files(base)])
-    final = output / f"epoch_{train['epochs'] - 1}"
+    final = output / f"epoch_{train.epochs - 1}"
     if prepare(work, key) and final.is_dir():
         return final
     plan.write(work, recipe)
-    argv = open_trainer(recipe["trainer"]).command(base, dataset, recipe, plan, work)
+    argv = open_trainer(recipe.trainer).command(base, dataset, recipe, plan, work)
     with open(log, "ab") as stream:
         trainer = Tethered(lambda _: argv, env=_environment(work, train), log=stream)
     try:
-        _follow(trainer, output / STEPS, train["epochs"] * plan.steps_per_epoch)
+        _follow(trainer, output / STEPS, train.epochs * plan.steps_per_epoch)
     finally:
         trainer.stop(grace_seconds=0)
     if trainer.poll() != 0 or not final.is_dir():
@@ -55,16 +56,16 @@ HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 34), "MALLOC
 """On a CPU large tensors stay in the heap: to map each anew cost a tenth of the time, in page faults."""
 
 
-def _environment(work: Path, train: Record) -> dict[str, str]:
+def _environment(work: Path, train: Train) -> dict[str, str]:
     root = str(Path(__file__).resolve().parents[3])
     return {
         **os.environ,
         **(HEAP if device_of(train) == "cpu" else {}),
         "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")])),
         "PYTHONHASHSEED": "0",
-        "OMP_NUM_THREADS": str(train["threads"]),
+        "OMP_NUM_THREADS": str(train.threads),
         "GOMP_SPINCOUNT": "3000",  # longer spins (the default) are tenfold slower where cores are shared
-        "MKL_NUM_THREADS": str(train["threads"]),
+        "MKL_NUM_THREADS": str(train.threads),
         "TOKENIZERS_PARALLELISM": "false",
         "TQDM_DISABLE": "1",
         "HF_HOME": str((work / "cache").resolve()),

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from swelab.configs.kinds.sft import Sft, Train
 from swelab.files.weights import check_weights, identity
 from swelab.jobs.provenance import packages
 from swelab.records import InputError, Record, check, read_jsonl, sha256_file
@@ -27,7 +28,7 @@ MAKERS = ("torch", "torchtune", "trl", "accelerate", "transformers", "tokenizers
 
 
 def fine_tune(
-    base: Path, dataset: Path, recipe: Record, work: Path, checkpoint: Path
+    base: Path, dataset: Path, recipe: Sft, work: Path, checkpoint: Path
 ) -> tuple[Record, list[Record]]:
     """Fine-tunes the folder `base` on `dataset` into the folder `checkpoint` (Hugging Face layout).
 
@@ -37,9 +38,9 @@ def fine_tune(
     """
     from swelab.sft.train.checkpoint_parity import check_parity
 
-    train = recipe["train"]
+    train = recipe.train
     recipe_of(recipe), share(train, ranks_of(recipe))
-    lengths = check_inputs(base, dataset, train, recipe["trainer"])
+    lengths = check_inputs(base, dataset, train, recipe.trainer)
     plan = plan_run(base, recipe, lengths)
     epoch = run_trainer(base, dataset, recipe, plan, work)
     loss = step_rows(work / "output" / STEPS)
@@ -49,7 +50,7 @@ def fine_tune(
     if "torchtune" in trainers_of(shape["architectures"][0]):
         # Adapters are merged into the weights, so their readers need the base's model.
         config = {"model": base_model(shape), "tokenizer": tokenizer(base)}
-        trained = open_trainer(recipe["trainer"]).kept(base, dataset, work / "output", train)
+        trained = open_trainer(recipe.trainer).kept(base, dataset, work / "output", train)
         write_config(staged / "config.yaml", trained | config)
     parity = check_parity(staged, config, dataset)
     put_in_place(staged, checkpoint, work / "replaced")
@@ -60,10 +61,10 @@ def fine_tune(
         **identity(checkpoint),
         "base": {"name": base.name, "digest": identity(base)["digest"]},
         "dataset_sha256": sha256_file(dataset),
-        "recipe": {name: value for name, value in recipe.items() if name not in ("job", "wandb")},
+        "recipe": {name: value for name, value in recipe.plain().items() if name not in ("job", "wandb")},
         "device": device_of(train),
         "dtype": dtype_of(train),
-        "epochs": train["epochs"],
+        "epochs": train.epochs,
         "steps": loss[-1]["step"],
         "final_loss": loss[-1]["loss"],
         **facts(lengths, train),
@@ -84,7 +85,7 @@ def put_in_place(staged: Path, checkpoint: Path, aside: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def check_inputs(base: Path, dataset: Path, train: Record, trainer: str = "torchtune") -> list[Length]:
+def check_inputs(base: Path, dataset: Path, train: Train, trainer: str = "torchtune") -> list[Length]:
     """The lengths of a dataset's conversations, two of each pair, all found fit, as the base was.
 
     Raises InputError before anything starts: unreadable or cut-off weights, an architecture that the trainer
@@ -97,7 +98,7 @@ def check_inputs(base: Path, dataset: Path, train: Record, trainer: str = "torch
     if open_trainer(trainer).own_tokenizer:
         same_vocabulary(base)
     tokenizer, plain = ChatTokenizer(base), PlainRows(base)
-    lengths, kind, rows = [], "sft_pair" if train.get("dpo") else "sft_row", 0
+    lengths, kind, rows = [], "sft_pair" if train.dpo else "sft_row", 0
     for row in read_jsonl(dataset):
         rows += 1
         where = f"{dataset}, row {rows}"
@@ -109,22 +110,22 @@ def check_inputs(base: Path, dataset: Path, train: Record, trainer: str = "torch
             if length.tokens > longest:
                 raise InputError(f"{length.tokens} tokens", where, f"at most {longest}")
             lengths.append(length)
-    need = train["batch_size"] * train["gradient_accumulation_steps"]
+    need = train.batch_size * train.gradient_accumulation_steps
     if rows < need:
         raise InputError(f"{rows} rows", dataset, f"at least the {need} of one optimizer step")
     return lengths
 
 
-def facts(lengths: Sequence[Length], train: Record) -> Record:
+def facts(lengths: Sequence[Length], train: Train) -> Record:
     """The manifest's fields about a run over conversations of these lengths."""
-    rows = len(lengths) // (2 if train.get("dpo") else 1)
-    need = train["batch_size"] * train["gradient_accumulation_steps"]
+    rows = len(lengths) // (2 if train.dpo else 1)
+    need = train.batch_size * train.gradient_accumulation_steps
     return {
         "rows": rows,
         "rows_left_out_of_each_epoch": rows % need,
         "steps_per_epoch": rows // need,
-        "tokens": train["epochs"] * sum(length.tokens for length in lengths),
-        "assistant_tokens": train["epochs"] * sum(length.assistant_tokens for length in lengths),
+        "tokens": train.epochs * sum(length.tokens for length in lengths),
+        "assistant_tokens": train.epochs * sum(length.assistant_tokens for length in lengths),
     }
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from swelab.configs.kinds.sft import Sft, Train
 from swelab.records import Record, write_json
 from swelab.sft.train.device import device_of, dtype_of
 from swelab.sft.train.ranks import launch, ranks_of
@@ -17,23 +18,23 @@ class Trl:
     lacks = ("dpo", "lora", "optimizer_in_bwd")
     own_tokenizer = fills_packs = replicates = False
 
-    def command(self, base: Path, dataset: Path, recipe: Record, plan: RunPlan, work: Path) -> list[str]:
+    def command(self, base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Path) -> list[str]:
         """TRL's command line, its configuration written. Raises InputError, SlurmError."""
-        train, ranks = recipe["train"], ranks_of(recipe)
+        train, ranks = recipe.train, ranks_of(recipe)
         config = {
             "output": str(work / "output"),
             "base": str(base),
             "dataset": str(dataset),
             "plan": str(work / PLAN),
             "planned": str(work / PLANNED),
-            "train": train,
+            "train": train.plain(),
             "device": device_of(train),
             "dtype": dtype_of(train),
-            "every": recipe["job"]["save_every_n_steps"],
+            "every": recipe.job.save_every_n_steps,
         }
         write_json(work / "config.json", config)
         return launch(ranks, ["-m", PROCESS, "--config", str(work / "config.json")], ranks.total == 1)
 
-    def kept(self, base: Path, dataset: Path, output: Path, train: Record) -> Record:
+    def kept(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:
         """Nothing: transformers needs none to read the checkpoint."""
         return {}

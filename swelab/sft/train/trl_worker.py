@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from transformers.utils import is_flash_attn_2_available
 from trl import SFTConfig, SFTTrainer
 
+from swelab.configs.kinds.sft import Train
 from swelab.records import Record, read_json, write_json
 from swelab.sft.train.planned_batches import PlannedPasses, planned_passes, trl_batch
 from swelab.sft.train.schedule import trl_schedule
@@ -129,25 +130,25 @@ def _model(config: Record, passes: PlannedPasses) -> Any:
 
 
 def _arguments(config: Record, passes: PlannedPasses) -> SFTConfig:
-    train, output = config["train"], Path(config["output"])
+    train, output = Train(**config["train"]), Path(config["output"])
     ranks: Record = {"fsdp": True, "fsdp_config": {"version": 2}} if passes.plan.ranks > 1 else {}
     return SFTConfig(
         output_dir=str(output / CHECKPOINTS),
         per_device_train_batch_size=1,
         gradient_accumulation_steps=passes.plan.passes,
-        num_train_epochs=train["epochs"],
-        learning_rate=train["lr"],
-        adam_beta1=train["betas"][0],
-        adam_beta2=train["betas"][1],
-        weight_decay=train["weight_decay"],
+        num_train_epochs=train.epochs,
+        learning_rate=train.lr,
+        adam_beta1=train.betas[0],
+        adam_beta2=train.betas[1],
+        weight_decay=train.weight_decay,
         optim="adamw_torch_fused",
         **trl_schedule(train),
-        max_grad_norm=train["clip_grad_norm"] or 0,
-        seed=train["seed"],
+        max_grad_norm=train.clip_grad_norm or 0,
+        seed=train.seed,
         use_cpu=config["device"] == "cpu",
         bf16=False,
-        activation_checkpointing=train["activation_checkpointing"],
-        torch_compile=train["compile"],
+        activation_checkpointing=train.activation_checkpointing,
+        torch_compile=train.compile,
         dataset_kwargs={"skip_prepare_dataset": True},
         max_length=None,
         remove_unused_columns=False,

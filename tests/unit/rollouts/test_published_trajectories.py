@@ -12,6 +12,7 @@ import yaml
 
 from swelab.configs import recipes
 from swelab.configs.experiment import check_policy, is_published
+from swelab.configs.kinds.sft import Selection
 from swelab.records import InputError, check, read_json, write_jsonl
 from swelab.rollouts.published_trajectories import unpack
 from swelab.rollouts.recorded_trajectories import import_recordings, read_recording
@@ -92,9 +93,9 @@ def test_ticks(tmp_path):
         "Let me look.\n\n```\ncat pkg/a.py\n```",
         "Now the edit.\n\n```\nstr_replace_editor str_replace ...\n```",
     ]
-    assert [m["content"] for m in kept_text(found["messages"], {"malformed_turns": "drop"}).messages][
-        2
-    ].startswith("Let me look.")
+    assert [m["content"] for m in kept_text(found["messages"], Selection()).messages][2].startswith(
+        "Let me look."
+    )
 
 
 @pytest.mark.parametrize("text", ["x", "x\n", "\nx\n\n", "", "\n", "a\r\nb", "\u00e9\x00", "</function>"])

@@ -7,13 +7,14 @@ import re
 import pytest
 
 from swelab.configs import recipes
+from swelab.configs.kinds import MODEL, SFT
 from swelab.records import InputError
 from swelab.sft.demo_model.base_corpus import World, defined
 from swelab.tasks import drill
 from swelab.tasks.split import side_of
 
 RECIPE = recipes.complete(
-    "model",
+    MODEL,
     {
         "source": "drill",
         "repo": "drill",
@@ -38,27 +39,27 @@ def archive():
 
 @pytest.fixture(scope="module")
 def world(archive):
-    return World(archive, "drill", RECIPE["heldout_share"])
+    return World(archive, "drill", RECIPE.heldout_share)
 
 
 def test_the_split_of_the_text_is_the_split_of_the_tasks():
     shares = {recipes.named("subset", f"drill-{side}")["heldout_share"] for side in ("train", "heldout")}
-    assert shares == {recipes.named("model", "tiny")["heldout_share"]}
+    assert shares == {recipes.named(MODEL, "tiny").heldout_share}
 
 
 def test_no_heldout_function_and_no_agent_turn_in_the_text(world, archive):
     from swelab.sft.demo_model.base_model import VOCABULARY_DOCUMENTS
 
-    recipe = recipes.named("model", "tiny")
+    recipe = recipes.named(MODEL, "tiny")
     heldout = {
         name
         for path, name in defined(archive, "drill")
-        if side_of("drill", f"{path}::{name}", recipe["heldout_share"]) == "heldout"
+        if side_of("drill", f"{path}::{name}", recipe.heldout_share) == "heldout"
     }
     assert len(heldout) >= recipes.named("subset", "drill-heldout")["limit"]
-    trained = recipe["train"]["steps"] * recipe["train"]["batch_size"]
+    trained = recipe.train.steps * recipe.train.batch_size
     # The documents that the vocabulary is made from, and those that are trained on.
-    for seed, count in ((recipe["seed"] + 1, VOCABULARY_DOCUMENTS), (recipe["seed"] + 2, trained)):
+    for seed, count in ((recipe.seed + 1, VOCABULARY_DOCUMENTS), (recipe.seed + 2, trained)):
         for document in itertools.islice(world.documents(seed, count), count):
             words = set(re.findall(r"(?:test_)?([a-z]+_[a-z]+)", document.text))
             assert not words & heldout
@@ -113,7 +114,7 @@ def test_transformers_and_torchtune_agree_on_the_model(made, monkeypatch):
     folder = made[0][0]
     assert check_weights(folder)["architectures"] == ["Qwen2ForCausalLM"]
     same_vocabulary(folder)
-    train = recipes.complete("sft", {"base": "tiny"}, "test")["train"] | {"device": "cpu"}
+    train = recipes.complete(SFT, {"base": "tiny", "train": {"device": "cpu"}}, "test").train
     settings = torchtune_config(folder, folder / "none.jsonl", folder / "out", train)
     tokens = torch.arange(5, 60).tolist()
     assert compare_logits(folder, settings, tokens)["max_logit_difference"] < 1e-4

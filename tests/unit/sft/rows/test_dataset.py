@@ -10,6 +10,7 @@ import tracemalloc
 
 import pytest
 
+from swelab.configs.kinds.sft import Selection
 from swelab.records import InputError, read_json, read_jsonl, write_jsonl
 from swelab.sft.rows.dataset import build_dataset, load_verdicts
 from swelab.sft.rows.lengths import ChatTokenizer, distribution, same_vocabulary
@@ -56,7 +57,9 @@ def grade(name, status="resolved", **changes):
 
 def build(trajectories, grades, tokenizer, **changes):
     verdicts = {(row.get("policy", ""), "", row["instance_id"]): row for row in grades}
-    return build_dataset(iter(trajectories), verdicts, {**SELECTION, **changes}, tokenizer, io.BytesIO())
+    return build_dataset(
+        iter(trajectories), verdicts, Selection(**SELECTION | changes), tokenizer, io.BytesIO()
+    )
 
 
 def test_a_resolved_conversation_is_kept_whole_but_for_the_exit(tokenizer):
@@ -141,7 +144,7 @@ def test_memory_does_not_grow_with_the_text(tokenizer, tmp_path):
     grades = {("scripted", "", f"i{number:03d}"): grade(f"i{number:03d}") for number in range(60)}
     with open(tmp_path / "spool", "w+b") as spool:
         tracemalloc.start()
-        built = build_dataset(stream(), grades, {**SELECTION, "max_tokens": 10**7}, tokenizer, spool)
+        built = build_dataset(stream(), grades, Selection(max_tokens=10**7), tokenizer, spool)
         assert sum(1 for _ in built.rows()) == 60
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
@@ -198,7 +201,9 @@ def test_one_grade_a_trajectory(tmp_path):
 def test_one_instance_in_two_subsets(tokenizer, tmp_path):
     rows = [trajectory("a", 0, subset="one"), trajectory("a", 1, subset="two")]
     write_jsonl(tmp_path / "g.jsonl", [grade("a", subset="one"), grade("a", "unresolved", subset="two")])
-    built = build_dataset(rows, load_verdicts([tmp_path / "g.jsonl"]), SELECTION, tokenizer, io.BytesIO())
+    built = build_dataset(
+        rows, load_verdicts([tmp_path / "g.jsonl"]), Selection(**SELECTION), tokenizer, io.BytesIO()
+    )
     assert built.facts(9)["kept"] == 1 and built.facts(9)["dropped"] == {"unresolved": 1}
 
 
@@ -208,7 +213,7 @@ def test_samples_of_an_instance_are_chosen_among_in_whatever_order_they_come(tok
     grades = [grade("a") | ({"sample": number} if number else {}) for number in range(5)]
     grades[1] = grades[1] | {"status": "unresolved", "resolved": False}
     write_jsonl(tmp_path / "g.jsonl", grades)
-    selection = {**SELECTION, "per_instance": 2, "choice": choice, "seed": 3}
+    selection = Selection(**SELECTION | {"per_instance": 2, "choice": choice, "seed": 3})
     built = []
     for order in (rows, rows[::-1]):
         verdicts = load_verdicts([tmp_path / "g.jsonl"])

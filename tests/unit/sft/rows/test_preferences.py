@@ -9,6 +9,7 @@ import pytest
 
 from swelab.configs import recipes
 from swelab.configs.experiment import load_experiment
+from swelab.configs.kinds import SFT
 from swelab.configs.trained_on import base_manifest, lineage, training_subsets
 from swelab.outcomes import FAILED_GRADES
 from swelab.records import InputError, check, read_json, read_jsonl, write_jsonl
@@ -36,7 +37,7 @@ def said(name, policy, text, **changes):
 def build(base, rows, grades, tmp_path, selection=None, **settings):
     write_jsonl(tmp_path / "grades.jsonl", grades)
     made = {"base": "toy", "selection": {"max_tokens": 400, **(selection or {})}, "pairs": settings}
-    recipe = recipes.complete("sft", made, "recipe")
+    recipe = recipes.complete(SFT, made, "recipe")
     spool = io.BytesIO()
     verdicts = load_verdicts([tmp_path / "grades.jsonl"])
     pairs = build_pairs(iter(rows), verdicts, recipe, ChatTokenizer(base), spool)

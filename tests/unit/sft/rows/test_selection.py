@@ -11,6 +11,7 @@ from collections import Counter
 import pytest
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SFT
 from swelab.records import InputError, check, read_json, write_json, write_jsonl
 from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.sft.rows.chat_template import ChatTemplate
@@ -64,7 +65,7 @@ def tokenizer(base):
 
 
 def selection(**changes):
-    return recipes.complete("sft", {"base": "x", "selection": changes}, "r")["selection"]
+    return recipes.complete(SFT, {"base": "x", "selection": changes}, "r").selection
 
 
 def build(rows, tokenizer, style=None, template=None, **changes):

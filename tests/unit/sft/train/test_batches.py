@@ -5,6 +5,7 @@ import random
 import pytest
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SFT
 from swelab.records import InputError
 from swelab.sft.train.batches import pack, plan_batches, read_plan, write_plan
 from swelab.sft.train.ranks import Ranks
@@ -14,7 +15,7 @@ LENGTHS = [random.Random(number).randint(20, 400) for number in range(101)]
 
 
 def train(**settings):
-    return recipes.complete("sft", {"base": "toy", "train": {"epochs": 3, **settings}}, "recipe")["train"]
+    return recipes.complete(SFT, {"base": "toy", "train": {"epochs": 3, **settings}}, "recipe").train
 
 
 def rows_of(plan):

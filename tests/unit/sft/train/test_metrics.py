@@ -10,6 +10,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SFT
 from swelab.records import InputError, write_json, write_jsonl
 from swelab.sft.train import step_log
 from swelab.sft.train.check_settings import check_settings, check_wandb
@@ -45,8 +46,8 @@ def run(tmp_path):
     base = make_checkpoint(tmp_path / "toy")
     write_jsonl(tmp_path / "data.jsonl", conversations(8))
     settings = {"base": "toy", "train": {"epochs": 2, "batch_size": 4, "device": "cpu"}}
-    recipe = recipes.complete("sft", settings, "recipe")
-    plan = plan_run(base, recipe, check_inputs(base, tmp_path / "data.jsonl", recipe["train"]))
+    recipe = recipes.complete(SFT, settings, "recipe")
+    plan = plan_run(base, recipe, check_inputs(base, tmp_path / "data.jsonl", recipe.train))
     plan.write(tmp_path, recipe)
     told = {"lr": 0.1, "grad_norm": 2.0}
     first = StepLog(str(tmp_path / "output"), str(tmp_path / "planned.json"))
@@ -147,4 +148,4 @@ def test_a_failing_service_does_not_end_a_training(monkeypatch, tmp_path, capfd)
 def test_settings_that_exclude_each_other_are_refused(trainer, settings, told):
     recipe = {"base": "toy", "trainer": trainer, "train": settings}
     with pytest.raises(InputError, match=told):
-        check_settings(recipes.complete("sft", recipe, "recipe"))
+        check_settings(recipes.complete(SFT, recipe, "recipe"))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from swelab.configs.kinds.sft import Sft
 from swelab.files.weights import identity
 from swelab.records import InputError
 from swelab.sft.train.on_modal import APP, Modal, ModalError, find_modal, train_on_modal, tune_on_modal
@@ -81,7 +82,7 @@ def calls(tmp_path):
 
 
 def train(client, files, tmp_path, nodes=1):
-    recipe = {"job": {"nodes": nodes, "gpus": 4}}
+    recipe = Sft(base="toy", job={"nodes": nodes, "gpus": 4})
     train_on_modal(client, "mine", files["dataset"], files["base"], files["recipe"], recipe, tmp_path / "out")
 
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SFT
 from swelab.files.weights import header
 from swelab.records import read_json, write_json, write_jsonl
 from swelab.sft.rows.lengths import ChatTokenizer, stats
@@ -53,7 +54,7 @@ def folder(sound, tmp_path):
 
 def training(folder, **settings):
     selection = {"max_tokens": 400}
-    recipe = recipes.complete("sft", {"base": "toy", "selection": selection, **settings}, "recipe")
+    recipe = recipes.complete(SFT, {"base": "toy", "selection": selection, **settings}, "recipe")
     return Training(folder / "toy", folder / "d.jsonl", folder / "s.json", recipe, folder / "work")
 
 
@@ -187,7 +188,7 @@ def test_the_script_tells_all_faults_at_once(folder):
 
 def test_shapes_of_the_published_models():
     assert weights_of(QWEN_7B) == 7_615_616_512 and weights_of(QWEN_32B) == 32_763_876_352
-    lora = recipes.named("sft", "swesmith-7b-lora")["train"]["lora"]
+    lora = recipes.named(SFT, "swesmith-7b-lora").train.lora
     # Per layer, with rank 64: 4 attention and 3 feed-forward projections.
     a_layer = 64 * (4 * 3584 + 2 * (3584 + 512) + 3 * (3584 + 18944))
     assert adapter_weights(QWEN_7B, lora) == 28 * a_layer
@@ -195,31 +196,29 @@ def test_shapes_of_the_published_models():
 
 @pytest.mark.parametrize("name", [name for name in recipes.names("sft") if name.startswith("swesmith")])
 def test_the_shipped_recipes_fit_into_the_gpus_that_they_name(name):
-    recipe = recipes.named("sft", name)
+    recipe = recipes.named(SFT, name)
     config = QWEN_32B if "32b" in name else QWEN_7B
-    job = recipe["job"]
-    ranks = Ranks(job["nodes"], job["gpus"], job["gpus"], 8)
-    mine = share(recipe["train"], ranks)["batch_size"]
-    needs = estimate(config, recipe["train"], ranks.total, mine, recipe["selection"]["max_tokens"], 2)
-    assert job["gpu_gb"] / 4 < needs.total / GIB < job["gpu_gb"]
+    job = recipe.job
+    ranks = Ranks(job.nodes, job.gpus, job.gpus, 8)
+    mine = share(recipe.train, ranks)["batch_size"]
+    needs = estimate(config, recipe.train, ranks.total, mine, recipe.selection.max_tokens, 2)
+    assert job.gpu_gb / 4 < needs.total / GIB < job.gpu_gb
     assert recipe_of(recipe).endswith("_distributed") or ranks.total == 1
 
 
 def test_the_published_settings_field_by_field():
-    seven, large, local = (
-        recipes.named("sft", f"swesmith-{name}")["train"] for name in ("7b", "32b", "7b-local")
-    )
+    seven, large, local = (recipes.named(SFT, f"swesmith-{name}").train for name in ("7b", "32b", "7b-local"))
     both = {"epochs": 3, "batch_size": 1, "weight_decay": 0.01, "warmup_steps": 5, "clip_grad_norm": None}
     both |= {"seed": 42, "dtype": "bf16", "activation_checkpointing": True, "compile": True}
     both |= {"betas": [0.9, 0.999], "lora": None, "dpo": None}
     for train in (seven, large, local):
-        assert {key: train[key] for key in both} == both
-    assert (seven["lr"], large["lr"], local["lr"]) == (5e-5, 5e-5, 1e-4)
-    assert not seven["optimizer_in_bwd"] and large["optimizer_in_bwd"]
+        assert {key: train.plain()[key] for key in both} == both
+    assert (seven.lr, large.lr, local.lr) == (5e-5, 5e-5, 1e-4)
+    assert not seven.optimizer_in_bwd and large.optimizer_in_bwd
     # One step: 4 on each of 2 GPUs, 1 on each of 8, 4 on one.
-    steps = [train["gradient_accumulation_steps"] for train in (seven, large, local)]
+    steps = [train.gradient_accumulation_steps for train in (seven, large, local)]
     assert steps == [2 * 4, 8 * 1, 4]
     for name, values in (("7b", (2e-5, 0.05, 2, 8)), ("32b", (1e-5, 0.01, 3, 16))):
-        train = recipes.named("sft", f"swesmith-{name}-dpo")["train"]
+        train = recipes.named(SFT, f"swesmith-{name}-dpo").train
         names = ("lr", "weight_decay", "epochs", "gradient_accumulation_steps")
-        assert tuple(train[key] for key in names) == values and train["dpo"] == {"beta": 0.05}
+        assert tuple(getattr(train, key) for key in names) == values and train.dpo.beta == 0.05

@@ -6,6 +6,7 @@ from omegaconf import OmegaConf
 from torchtune.config import instantiate
 from transformers import get_scheduler
 
+from swelab.configs.kinds.sft import Train
 from swelab.sft.train.device import device_of, dtype_of
 from swelab.sft.train.schedule import torchtune_schedule, trl_schedule, warmup_cosine
 
@@ -25,7 +26,7 @@ def optimizer():
 
 
 def test_both_trainers_have_the_same_learning_rate_at_each_step():
-    train, one, other = {"warmup_steps": 3}, optimizer(), optimizer()
+    train, one, other = Train(warmup_steps=3), optimizer(), optimizer()
     settings = trl_schedule(train)
     kind = settings.pop("lr_scheduler_type")
     ours = instantiate(OmegaConf.create(torchtune_schedule(train)), one, num_training_steps=12)
@@ -53,5 +54,5 @@ def test_the_base_models_schedule_warms_up_and_falls():
     ],
 )
 def test_what_auto_means(device, dtype, gpus, chosen):
-    train = {"device": device, "dtype": dtype}
+    train = Train(device=device, dtype=dtype)
     assert (device_of(train, gpus), dtype_of(train, gpus)) == chosen

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SFT
 from swelab.records import InputError, read_json, write_jsonl
 from swelab.sft.rows.lengths import ChatTokenizer
 from swelab.sft.train.step_log import STEPS, step_rows
@@ -28,7 +29,7 @@ def dataset(tmp_path):
 
 
 def train(**settings):
-    return recipes.complete("sft", {"base": "toy", "train": settings}, "recipe")["train"]
+    return recipes.complete(SFT, {"base": "toy", "train": settings}, "recipe").train
 
 
 def test_facts_of_a_run(base, dataset):

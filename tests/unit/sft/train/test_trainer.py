@@ -5,6 +5,7 @@ import json
 import pytest
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SFT
 from swelab.records import InputError
 from swelab.sft.train.check_settings import check_settings
 from swelab.sft.train.families import FAMILIES
@@ -23,10 +24,10 @@ def test_each_family_has_a_trainer_and_each_trainer_a_family():
 @pytest.mark.parametrize("name", TRAINERS)
 def test_what_a_trainer_lacks_is_a_setting_and_refused(name):
     asked = {"dpo": {"beta": 0.1}, "lora": {"rank": 4, "alpha": 8}, "optimizer_in_bwd": True}
-    plain = recipes.complete("sft", {"base": "toy", "trainer": name}, "recipe")
+    plain = recipes.complete(SFT, {"base": "toy", "trainer": name}, "recipe")
     check_settings(plain)
     for setting in open_trainer(name).lacks:
-        recipe = {**plain, "train": {**plain["train"], setting: asked[setting]}}
+        recipe = recipes.complete(SFT, plain.plain() | {"train": {setting: asked[setting]}}, "recipe")
         with pytest.raises(InputError, match=f"trainer {name} with train.{setting}; expected trainer: "):
             check_settings(recipe)
 
@@ -45,6 +46,6 @@ def test_nobody_else_asks_which_trainer_it_is():
     asking = [
         path.name
         for path in (ROOT / "swelab").rglob("*.py")
-        if any(f'["trainer"] {sign} "' in path.read_text() for sign in ("==", "!="))
+        if any(f'.trainer {sign} "' in path.read_text() for sign in ("==", "!="))
     ]
     assert asking == []
