@@ -1,0 +1,213 @@
+"""The training loop: groups of rollouts, their advantages, a batch for the learner, new weights for servers.
+
+A step is finished when its checkpoint has its name; all before that is made again from the journal of the
+step, without asking the engine for what it sampled already.
+"""
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from swelab.jobs.journal import Journal
+from swelab.models.serving.engine import Weights
+from swelab.records import Record, read_json, write_json, write_jsonl
+from swelab.rl import metrics
+from swelab.rl.advantages import OF_ROLLOUTS
+from swelab.rl.failures import Attempt, Switches, Tally, Treated, treat
+from swelab.rl.learner import Learner, Trained
+from swelab.rl.prompts import Prompts
+from swelab.rl.rewards import REWARDS
+from swelab.rl.rollouts import Asked, Kept, Place, RolledOut
+from swelab.rl.samples import samples
+from swelab.rl.token_weights import token_weights
+
+
+@dataclass(frozen=True)
+class Method:
+    """How rollouts become a batch. See the recipe's keys of the same names."""
+
+    steps: int
+    prompts: int
+    samples: int
+    reward: str = "solved"
+    advantage: str = "grpo-unscaled"
+    aggregation: str = "token-mean"
+    horizon: int = 0
+    per_step: bool = False
+    weigh: str = "rollout"
+    switches: Switches = Switches()
+    keep_constant: bool = False
+    refill: int = 0
+    keep_checkpoints: int = 2
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rollouts of one prompt, and what the switches made of them."""
+
+    rollouts: list[RolledOut]
+    attempts: list[Attempt]
+    treated: Treated
+
+
+class Training:
+    """A training run in a folder of its own.
+
+    learner: opens the learner on a checkpoint. publish: has all servers serve other weights. place: where
+    rollouts are made. workers: rollouts at once.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        start: Path,
+        prompts: Prompts,
+        method: Method,
+        place: Place,
+        learner: Callable[[Path], Learner],
+        publish: Callable[[Weights], int],
+        workers: int,
+        told: Callable[[Record], None] = lambda line: None,
+    ):
+        self.folder, self.start, self.prompts, self.method = folder, start, prompts, method
+        self.place, self.publish, self.workers, self._told = place, publish, workers, told
+        self._open_learner = learner
+
+    def run(self) -> Path:
+        """All steps that are left; the last checkpoint. Raises NotFinite, InputError, ServingError."""
+        done = self._finished()
+        found = self.checkpoint(done) if done else self.start
+        learner = self._open_learner(found)
+        if done:
+            learner.resume(found)
+        for number in range(done, self.method.steps):
+            self.publish(Weights(found, str(number)))
+            found = self._step(number, learner)
+        self._write_metrics(self.method.steps)
+        return found
+
+    def checkpoint(self, steps: int) -> Path:
+        """The checkpoint after so many steps."""
+        return self.folder / f"checkpoint-{steps:05d}"
+
+    def _finished(self) -> int:
+        names = [path.name for path in self.folder.glob("checkpoint-[0-9][0-9][0-9][0-9][0-9]")]
+        return max((int(name.removeprefix("checkpoint-")) for name in names), default=0)
+
+    def _step(self, number: int, learner: Learner) -> Path:
+        began = time.monotonic()
+        first = read_json(self._facts(number))["next_prompt"] if number else 0
+        with Journal(self.folder / f"rollouts-{number:05d}.jsonl") as journal:
+            groups, last = self._groups(first, Kept(journal))
+        rolled = time.monotonic()
+        found = learner.train(batch_of(groups, self.method))
+        line = {
+            "step": number + 1,
+            **self._measures(groups, str(number)),
+            **{f"train/{name}": value for name, value in found.items()},
+            "time/rollouts": round(rolled - began, 3),
+            "time/train": round(time.monotonic() - rolled, 3),
+        }
+        write_json(self._facts(number + 1), {"next_prompt": last, "metrics": line})
+        learner.save(self.checkpoint(number + 1))
+        self._write_metrics(number + 1)
+        self._prune(number + 1)
+        self._told(line)
+        return self.checkpoint(number + 1)
+
+    def _groups(self, first: int, kept: Kept) -> tuple[list[Group], int]:
+        """The groups of a step, and the number of the prompt that the next begins with."""
+        found: list[Group] = []
+        number, wanted = first, self.method.prompts
+        most = first + self.method.prompts + self.method.refill
+        with ThreadPoolExecutor(self.workers) as pool:
+            while wanted and number < most:
+                numbers = range(number, min(number + wanted, most))
+                made = list(self._make(numbers, pool, kept))
+                found += made
+                number = numbers.stop
+                wanted = sum(bool(group.treated.dropped) for group in made)
+        return found, number
+
+    def _make(self, numbers: range, pool: ThreadPoolExecutor, kept: Kept) -> Iterator[Group]:
+        asked = [
+            [Asked(number, sample, self.prompts.task(number)) for sample in range(self.method.samples)]
+            for number in numbers
+        ]
+        waiting = [[pool.submit(self.place.roll_out, each, kept) for each in group] for group in asked]
+        try:
+            for group in waiting:
+                rollouts = [each.result() for each in group]
+                attempts = [each.judged(REWARDS[self.method.reward]) for each in rollouts]
+                treated = treat(attempts, self.method.switches, self.method.keep_constant)
+                yield Group(rollouts, attempts, treated)
+        finally:
+            for each in (each for group in waiting for each in group):
+                each.cancel()
+
+    def _measures(self, groups: Sequence[Group], version: str) -> dict[str, float]:
+        tally = Tally()
+        for group in groups:
+            tally.add(group.attempts, group.treated)
+        rollouts = [each for group in groups for each in group.rollouts]
+        attempts = [each for group in groups for each in group.attempts]
+        return {
+            **metrics.of_rewards(attempts, tally),
+            **metrics.of_turns(rollouts, version),
+            **metrics.of_agents(map(metrics.of_rollout, rollouts)),
+        }
+
+    def _facts(self, steps: int) -> Path:
+        return self.folder / f"step-{steps:05d}.json"
+
+    def _write_metrics(self, steps: int) -> None:
+        lines = (read_json(self._facts(number))["metrics"] for number in range(1, steps + 1))
+        write_jsonl(self.folder / "metrics.jsonl", lines)
+
+    def _prune(self, steps: int) -> None:
+        """Removes checkpoints that are not among the newest; servers hold the newest but one."""
+        for old in range(1, steps - max(2, self.method.keep_checkpoints) + 1):
+            shutil.rmtree(self.checkpoint(old), ignore_errors=True)
+
+
+def batch_of(groups: Sequence[Group], method: Method) -> list[Trained]:
+    """The batch of a step: each sampled token of each trained rollout once, with its advantage and weight."""
+    rows: list[tuple[RolledOut, float, int]] = []
+    for number, group in enumerate(groups):
+        lengths = [attempt.trained_tokens for attempt in group.attempts]
+        advantages = OF_ROLLOUTS[method.advantage](group.treated.rewards, lengths)
+        for rollout, advantage, trained in zip(
+            group.rollouts, advantages, group.treated.trained, strict=True
+        ):
+            if trained:
+                rows.append((rollout, advantage, number))
+    made = [
+        (sample, advantage, rollout.asked.name, index)
+        for rollout, advantage, _ in rows
+        for index, sample in enumerate(samples(rollout.turns, method.per_step))
+    ]
+    sequences = [name if method.weigh == "rollout" else (name, index) for _, _, name, index in made]
+    weights = token_weights(
+        [sample.trained for sample, *_ in made], sequences, method.aggregation, method.horizon
+    )
+    return [
+        Trained(
+            sample,
+            [advantage * trained for trained in sample.mask],
+            [weight * trained for trained in sample.mask],
+            name,
+        )
+        for (sample, advantage, name, _), weight in zip(made, weights, strict=True)
+    ]
+
+
+def tell(line: Record) -> None:
+    """One line of a step on standard error."""
+    names = ("step", "reward/mean", "rate/resolved", "train/entropy", "time/rollouts", "time/train")
+    shown = {name: line[name] for name in names if name in line}
+    print(json.dumps(shown), file=sys.stderr, flush=True)

@@ -1,0 +1,125 @@
+"""What a step of training is measured by. A figure that no rollout reported is left out, never 0.
+
+The names that begin with `agent/` and their definitions are those of Miles' SWE agent example.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean, pstdev
+
+from swelab.outcomes import GradeEnd, RolloutEnd
+from swelab.records import Record
+from swelab.rl.failures import Attempt, Tally
+from swelab.rl.rollouts import RolledOut
+
+Reported = Mapping[str, float]
+_ALL: dict[str, tuple[Callable[[list[float]], float], str]] = {
+    "turns_mean": (fmean, "turns"),
+    "turns_sum": (sum, "turns"),
+    "tool_calls_mean": (fmean, "tool_calls"),
+    "tool_calls_sum": (sum, "tool_calls"),
+    "total_time_mean": (fmean, "total_time"),
+    "total_time_max": (max, "total_time"),
+    "total_time_min": (min, "total_time"),
+    "model_query_time_sum_mean": (fmean, "model_query_time_sum"),
+    "env_execution_time_sum_mean": (fmean, "env_execution_time_sum"),
+    "eval_time_mean": (fmean, "eval_time"),
+    "agent_run_time_mean": (fmean, "agent_run_time"),
+    "time_per_turn": (fmean, "time_per_turn"),
+    "model_query_time_avg": (fmean, "model_query_time_avg"),
+    "env_execution_time_avg": (fmean, "env_execution_time_avg"),
+    "model_time_ratio": (fmean, "model_time_ratio"),
+    "env_time_ratio": (fmean, "env_time_ratio"),
+    "eval_time_ratio": (fmean, "eval_time_ratio"),
+}
+
+
+def of_rollout(done: RolledOut) -> dict[str, float]:
+    """What one rollout reports; times in seconds. Empty for one that never began."""
+    messages = done.trajectory["messages"]
+    answers = [message for message in messages if message["role"] == "assistant"]
+    if not done.turns:
+        return {}
+    calls = [action for message in answers for action in message.get("extra", {}).get("actions", [])]
+    asked = _seconds(answers)
+    ran = _seconds(message for message in messages if message["role"] in ("user", "tool"))
+    found: dict[str, float] = {
+        "turns": len(done.turns),
+        "tool_calls": len(calls),
+        "agent_run_time": done.seconds["run"],
+        "eval_time": done.seconds["grade"],
+        "total_time": done.seconds["run"] + done.seconds["grade"],
+        "model_query_time_sum": asked,
+        "env_execution_time_sum": ran,
+    }
+    turns, total = len(done.turns), max(found["total_time"], 1e-6)
+    return found | {
+        "time_per_turn": found["agent_run_time"] / turns,
+        "model_query_time_avg": asked / turns,
+        "env_execution_time_avg": ran / turns,
+        "model_time_ratio": asked / total,
+        "env_time_ratio": ran / total,
+        "eval_time_ratio": found["eval_time"] / total,
+    }
+
+
+def of_agents(reports: Iterable[Reported]) -> dict[str, float]:
+    """The `agent/` figures of a step, over the rollouts that reported each."""
+    given = list(reports)
+    found = {}
+    for name, (over, key) in _ALL.items():
+        if values := [report[key] for report in given if key in report]:
+            found[f"agent/{name}"] = float(over(values))
+    return found
+
+
+def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
+    """Rewards, and the rates of how rollouts ended: of all rollouts, but for the resolve rate.
+
+    The resolve rate is of those that infrastructure did not lose.
+    """
+    rewards = [attempt.reward for attempt in attempts if attempt.reward is not None]
+    played = [attempt for attempt in attempts if not attempt.lost]
+    found: dict[str, float] = {"rollouts": len(attempts), "groups": tally.groups}
+    if rewards:
+        found |= {"reward/mean": fmean(rewards), "reward/std": pstdev(rewards)}
+    if played:
+        found["rate/resolved"] = fmean(attempt.grade == GradeEnd.RESOLVED for attempt in played)
+    if attempts:
+        found |= {
+            "rate/lost": tally.lost / len(attempts),
+            "rate/masked": tally.masked / len(attempts),
+            "rate/tampered": fmean(attempt.grade == GradeEnd.TAMPERED for attempt in attempts),
+        }
+        for end in RolloutEnd:
+            if count := sum(attempt.end == end for attempt in attempts):
+                found[f"end/{end}"] = count / len(attempts)
+    return found | {f"groups_dropped/{reason}": count for reason, count in sorted(tally.dropped.items())}
+
+
+def of_turns(rollouts: Iterable[RolledOut], current: str) -> dict[str, float]:
+    """Tokens of the rollouts, and the share of sampled tokens that other weights than `current` sampled."""
+    prompts, sampled, stale = [], [], 0
+    for done in rollouts:
+        if done.turns:
+            prompts.append(len(done.turns[-1].prompt))
+            sampled.append(sum(len(turn.sampled) for turn in done.turns))
+            stale += sum(_other(turn, current) for turn in done.turns)
+    if not sampled:
+        return {}
+    return {
+        "tokens/sampled": float(sum(sampled)),
+        "tokens/sampled_mean": fmean(sampled),
+        "tokens/last_prompt_mean": fmean(prompts),
+        "staleness": stale / max(1, sum(sampled)),
+    }
+
+
+def _other(turn, current: str) -> int:
+    ends = [start for start, _ in turn.versions[1:]] + [len(turn.sampled)]
+    return sum(
+        end - start for (start, version), end in zip(turn.versions, ends, strict=True) if version != current
+    )
+
+
+def _seconds(messages: Iterable[Record]) -> float:
+    return sum(message.get("extra", {}).get("seconds", 0.0) for message in messages)

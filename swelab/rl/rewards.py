@@ -1,0 +1,34 @@
+"""What a verdict is worth to the policy that is trained."""
+
+from collections.abc import Callable
+
+from swelab.outcomes import GradeEnd
+from swelab.records import Record
+
+
+def solved(grade: Record) -> float:
+    """1 for a resolved task, else 0."""
+    return float(grade["resolved"])
+
+
+def signed(grade: Record) -> float:
+    """1 for a resolved task, else -1."""
+    return 1.0 if grade["resolved"] else -1.0
+
+
+def share_of_tests(grade: Record) -> float:
+    """The share of listed tests that are as they must be; 0 where none ran or a patch tampered with them."""
+    if grade["status"] == GradeEnd.TAMPERED or not grade.get("tests_status"):
+        return 0.0
+    lists = grade["tests_status"].values()
+    good = sum(len(each["success"]) for each in lists)
+    total = good + sum(len(each["failure"]) for each in lists)
+    return good / total if total else 0.0
+
+
+REWARDS: dict[str, Callable[[Record], float]] = {
+    "solved": solved,
+    "signed": signed,
+    "share_of_tests": share_of_tests,
+}
+"""Rewards by their name in a recipe. A patch that tampered with its tests gets the lowest of each."""

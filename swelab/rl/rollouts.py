@@ -1,0 +1,169 @@
+"""Rollouts that are trained on: attempted in tokens, graded, and kept turn by turn.
+
+What an interrupted run has sampled is never sampled again: finished rollouts are read back, and those that
+were under way get their turns again and go on from there.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from swelab.grading.grading_stage import Bench, grade_prediction
+from swelab.jobs.journal import Journal
+from swelab.models.token_turn import TokenTurn
+from swelab.outcomes import LOST_ROLLOUTS, GradeEnd, RolloutEnd
+from swelab.records import Record
+from swelab.rl.failures import Attempt
+from swelab.rl.token_model import TokenModel
+from swelab.rollouts.rollout_stage import attempt
+
+TRIES = 3
+"""How often a rollout is begun that its infrastructure loses."""
+
+MakeModel = Callable[[Callable[[TokenTurn], None], list[TokenTurn]], TokenModel]
+"""A model for one rollout: (told of each new turn, turns that were sampled already)."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A rollout to make: the number of its prompt in the order of the run, and its number in the group."""
+
+    prompt: int
+    sample: int
+    task: Record = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """Names it in messages, and in the journal."""
+        return f"{self.task['instance_id']}__g{self.prompt}__i{self.sample}"
+
+
+@dataclass(frozen=True)
+class RolledOut:
+    """A rollout that is over. `seconds`: of the attempt (`run`) and of the grading (`grade`)."""
+
+    asked: Asked
+    trajectory: Record
+    grade: Record
+    turns: tuple[TokenTurn, ...]
+    seconds: Record
+
+    def judged(self, reward: Callable[[Record], float]) -> Attempt:
+        """What its group is told of it; `reward` is from a grade to a number."""
+        end = next(each for each in RolloutEnd if each == self.trajectory["outcome"])
+        graded = next(each for each in GradeEnd if each == self.grade["status"])
+        status = None if end in LOST_ROLLOUTS else graded
+        given = None if status in (None, GradeEnd.INFRA_ERROR) else reward(self.grade)
+        return Attempt(end, status, given, sum(len(turn.sampled) for turn in self.turns))
+
+
+class Kept:
+    """The journal of one step: a line for each turn, and one for each rollout that is over."""
+
+    def __init__(self, journal: Journal):
+        self._journal, self._one = journal, threading.Lock()
+
+    def result(self, asked: Asked) -> RolledOut | None:
+        """A rollout that was over, or None."""
+        with self._one:
+            if asked.name not in self._journal:
+                return None
+            line = self._journal.get(asked.name)
+        turns = tuple(map(read_turn, line["turns"]))
+        return RolledOut(asked, line["trajectory"], line["grade"], turns, line["seconds"])
+
+    def turns(self, asked: Asked) -> list[TokenTurn]:
+        """The turns of a rollout that was under way."""
+        found: list[TokenTurn] = []
+        with self._one:
+            while (key := f"{asked.name} {len(found)}") in self._journal:
+                found.append(read_turn(self._journal.get(key)["turn"]))
+        return found
+
+    def add_turn(self, asked: Asked, number: int, turn: TokenTurn) -> None:
+        """Keeps a turn that was sampled."""
+        self._append({"key": f"{asked.name} {number}", "turn": write_turn(turn)})
+
+    def add_result(self, done: RolledOut) -> None:
+        """Keeps a rollout that is over."""
+        self._append(
+            {
+                "key": done.asked.name,
+                "trajectory": done.trajectory,
+                "grade": done.grade,
+                "turns": [write_turn(turn) for turn in done.turns],
+                "seconds": done.seconds,
+            }
+        )
+
+    def _append(self, line: Record) -> None:
+        with self._one:
+            self._journal.append(line)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where rollouts are made and graded."""
+
+    bench: Bench
+    scaffold: Record
+    scratch: Path
+    make_model: MakeModel
+
+    def roll_out(self, asked: Asked, kept: Kept) -> RolledOut:
+        """One rollout and its grade, made or read back. Raises InputError, ServingError."""
+        if done := kept.result(asked):
+            return done
+        for _ in range(TRIES):
+            done = self._attempt(asked, kept)
+            if done.trajectory["outcome"] not in LOST_ROLLOUTS:
+                break
+        assert done
+        kept.add_result(done)
+        return done
+
+    def _attempt(self, asked: Asked, kept: Kept) -> RolledOut:
+        began = time.monotonic()
+        known = kept.turns(asked)
+        made: list[TokenModel] = []
+        fresh = iter(range(len(known), 1 << 30))
+
+        def model_for(task: Record) -> TokenModel:
+            made.append(self.make_model(lambda turn: kept.add_turn(asked, next(fresh), turn), known))
+            return made[-1]
+
+        assert self.bench.backend
+        trajectory = attempt(
+            asked.task, model_for, self.bench.store, self.bench.backend, self.scaffold, self.scratch,
+            self.bench.images,
+        )  # fmt: skip
+        ran = time.monotonic()
+        prediction = {name: trajectory[name] for name in ("model_patch", "outcome")}
+        grade = grade_prediction(asked.task, prediction, self.bench)
+        seconds = {"run": round(ran - began, 3), "grade": round(time.monotonic() - ran, 3)}
+        return RolledOut(asked, trajectory, grade, tuple(made[-1].turns) if made else (), seconds)
+
+
+def write_turn(turn: TokenTurn) -> Record:
+    """A turn as a record."""
+    return {
+        "prompt": list(turn.prompt),
+        "sampled": list(turn.sampled),
+        "logprobs": list(turn.logprobs),
+        "finish": turn.finish,
+        "versions": [list(version) for version in turn.versions],
+    }
+
+
+def read_turn(record: Record) -> TokenTurn:
+    """A turn from its record."""
+    versions = tuple((start, version) for start, version in record["versions"])
+    return TokenTurn(
+        tuple(record["prompt"]),
+        tuple(record["sampled"]),
+        tuple(record["logprobs"]),
+        record["finish"],
+        versions,
+    )

@@ -1,0 +1,83 @@
+"""What a step is measured by, against values worked by hand."""
+
+import pytest
+
+from swelab.models.token_turn import TokenTurn
+from swelab.outcomes import GradeEnd, RolloutEnd
+from swelab.rl.failures import Attempt, Switches, Tally, treat
+from swelab.rl.metrics import of_agents, of_rewards, of_rollout, of_turns
+from swelab.rl.rollouts import Asked, RolledOut
+
+TURN = TokenTurn([1, 2], [3, 4, 5, 6], [-1.0] * 4, "stop", ((0, "7"), (3, "8")))
+MESSAGES = [
+    {"role": "system", "content": "s"},
+    {"role": "user", "content": "task"},
+    {"role": "assistant", "content": "a", "extra": {"seconds": 100.0, "actions": [{}, {}]}},
+    {"role": "tool", "content": "o", "extra": {"seconds": 50.0}},
+    {"role": "tool", "content": "o", "extra": {"seconds": 10.0}},
+    {"role": "assistant", "content": "b", "extra": {"seconds": 20.0, "actions": [{}]}},
+]
+DONE = RolledOut(
+    Asked(0, 0, {"instance_id": "x"}),
+    {"outcome": "submitted", "messages": MESSAGES},
+    {"status": "resolved", "resolved": True},
+    (TURN, TURN),
+    {"run": 400.0, "grade": 100.0},
+)
+
+
+def test_what_a_rollout_reports():
+    found = of_rollout(DONE)
+    assert (found["turns"], found["tool_calls"], found["total_time"]) == (2, 3, 500)
+    assert (found["model_query_time_sum"], found["env_execution_time_sum"]) == (120, 60)
+    assert (found["time_per_turn"], found["model_query_time_avg"], found["env_execution_time_avg"]) == (
+        200,
+        60,
+        30,
+    )
+    assert found["model_time_ratio"] == pytest.approx(0.24) and found["env_time_ratio"] == pytest.approx(0.12)
+    assert found["eval_time_ratio"] == pytest.approx(0.2)
+
+
+def test_a_figure_that_nobody_reported_is_left_out():
+    assert of_agents([{"tool_calls": 47}, {}]) == {"agent/tool_calls_mean": 47, "agent/tool_calls_sum": 47}
+    assert of_agents([{"tool_calls": 0}, {"tool_calls": 4}])["agent/tool_calls_mean"] == 2, "a real 0 counts"
+    assert of_agents([]) == {} == of_turns([], "1")
+
+
+def test_the_names_of_the_agents_figures():
+    assert sorted(of_agents([of_rollout(DONE)])) == sorted(
+        f"agent/{name}"
+        for name in (
+            *("turns_mean", "turns_sum", "tool_calls_mean", "tool_calls_sum", "total_time_mean"),
+            *("total_time_max", "total_time_min", "model_query_time_sum_mean", "eval_time_mean"),
+            *("env_execution_time_sum_mean", "agent_run_time_mean", "time_per_turn", "model_query_time_avg"),
+            *("env_execution_time_avg", "model_time_ratio", "env_time_ratio", "eval_time_ratio"),
+        )
+    )
+
+
+def test_rates_and_rewards():
+    group = [
+        Attempt(RolloutEnd.SUBMITTED, GradeEnd.RESOLVED, 1.0, 5),
+        Attempt(RolloutEnd.SUBMITTED, GradeEnd.TAMPERED, 0.0, 5),
+        Attempt(RolloutEnd.MALFORMED, GradeEnd.EMPTY_PATCH, 0.0, 5),
+        Attempt(RolloutEnd.SANDBOX_LOST, None, None, 0),
+    ]
+    tally = Tally()
+    tally.add(group, treat(group, Switches()))
+    found = of_rewards(group, tally)
+    assert found["rate/resolved"] == pytest.approx(1 / 3) == found["reward/mean"]
+    assert found["rate/lost"] == 0.25 == found["rate/tampered"] == found["rate/masked"]
+    assert (found["end/submitted"], found["end/sandbox_lost"]) == (0.5, 0.25)
+    assert "reward/mean" not in of_rewards(group[3:], Tally())
+
+
+def test_tokens_of_older_weights_are_stale():
+    assert of_turns([DONE], "8") == {
+        "tokens/sampled": 8,
+        "tokens/sampled_mean": 8,
+        "tokens/last_prompt_mean": 2,
+        "staleness": 0.75,
+    }
+    assert of_turns([DONE], "7")["staleness"] == 0.25

@@ -1,0 +1,42 @@
+"""What of a rollout outlives a kill."""
+
+from swelab.jobs.journal import Journal
+from swelab.models.token_turn import TokenTurn
+from swelab.outcomes import GradeEnd, RolloutEnd
+from swelab.rl.rewards import solved
+from swelab.rl.rollouts import Asked, Kept, RolledOut, read_turn, write_turn
+
+ASKED = Asked(4, 2, {"instance_id": "x"})
+TURNS = tuple(
+    TokenTurn((1, 2, n), (3, n), (-0.1234567890123456, -2e-9), "stop", ((0, "5"),)) for n in range(3)
+)
+
+
+def done(outcome="submitted", status="resolved", resolved=True):
+    trajectory = {"outcome": outcome, "messages": [{"role": "user", "content": "\udcff"}]}
+    return RolledOut(
+        ASKED, trajectory, {"status": status, "resolved": resolved}, TURNS, {"run": 1, "grade": 2}
+    )
+
+
+def test_turns_and_results_are_read_back_as_they_were(tmp_path):
+    assert read_turn(write_turn(TURNS[0])) == TURNS[0]
+    with Journal(tmp_path / "step.jsonl") as journal:
+        kept = Kept(journal)
+        for number, turn in enumerate(TURNS[:2]):
+            kept.add_turn(ASKED, number, turn)
+        assert kept.result(ASKED) is None
+    with Journal(tmp_path / "step.jsonl") as journal:
+        kept = Kept(journal)
+        assert kept.turns(ASKED) == list(TURNS[:2]) and kept.turns(Asked(4, 3, ASKED.task)) == []
+        kept.add_result(done())
+    with Journal(tmp_path / "step.jsonl") as journal:
+        assert Kept(journal).result(ASKED) == done()
+
+
+def test_what_a_group_is_told():
+    attempt = done().judged(solved)
+    assert (attempt.end, attempt.grade, attempt.reward) == (RolloutEnd.SUBMITTED, GradeEnd.RESOLVED, 1.0)
+    assert attempt.trained_tokens == 6 and not attempt.lost
+    for lost in (done("sandbox_lost", "infra_error", False), done("submitted", "infra_error", False)):
+        assert lost.judged(solved).lost and lost.judged(solved).reward is None
