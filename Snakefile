@@ -21,9 +21,8 @@ configfile: "configs/config.yaml"
 
 
 include: "rules/common.smk"
-include: "rules/samples.smk"
+include: "rules/lineage.smk"
 include: "rules/jobs.smk"
-include: "rules/subsets.smk"
 include: "rules/tasks.smk"
 include: "rules/exports.smk"
 include: "rules/images.smk"

@@ -6,10 +6,9 @@ import sys
 from shlex import quote
 
 from swelab.configs import recipes
-from swelab.configs.experiment import check_keys, load_experiment, local_files
-from swelab.configs.experiment import policy_files, recordings_path, scaffold_of
-from swelab.configs.experiment import selection_slice, tasks_slice, training_slice
-from swelab.configs.trained_on import base_manifest, trained, training_subsets
+from swelab.configs.experiment import check_keys, load_experiment
+from swelab.configs.trained_on import trained, training_subsets
+from swelab.lineage import KINDS, Wildcards, pattern
 from swelab.grading import versions
 from swelab.jobs import workflow_records
 from swelab.jobs.journal import lock
@@ -28,6 +27,7 @@ except Fault as fault:
     print(f"error: {fault}", file=sys.stderr)
     sys.exit(2)
 
+RUN = Wildcards({"experiment": EXPERIMENT["name"]})
 WORKERS = SETTINGS["workers"]
 GRADER = [versions.RUN, versions.GRADER, versions.GATE]
 HELD = []
@@ -77,69 +77,6 @@ wildcard_constraints:
     policy=either("policy"),
     model=either("model"),
     sft=either("sft"),
+    rater=either("rater"),
     shard=r"\d{3}of\d{3}(s[1-9]\d*)?",
     sample=r"(\.s[1-9]\d*)?",
-
-
-def settings(kind):
-    """Function of the wildcards: their recipe of a kind, checked and complete."""
-    return lambda wildcards: recipes.named(kind, getattr(wildcards, kind))
-
-
-repo_settings = settings("repo")
-subset_settings = settings("subset")
-policy_settings = settings("policy")
-model_settings = settings("model")
-sft_settings = settings("sft")
-
-
-def subset_repos(wildcards):
-    """Archives that a subset's tasks are made from; none for a published dataset."""
-    names = subset_settings(wildcards).get("repos", [])
-    return expand("results/repos/{repo}.tar", repo=names)
-
-
-def subset_images(wildcards):
-    """Record of the images that a published set's tasks run in; tasks that we make run in none."""
-    published = subset_settings(wildcards)["source"] == "dataset"
-    return f"results/images/{wildcards.subset}.json" if published else []
-
-
-def sandbox_image(wildcards):
-    """Record of the image for tasks without one of their own, where the backend cannot do without."""
-    needed = SETTINGS["backend"] in ("docker", "apptainer") and not subset_images(
-        wildcards
-    )
-    return ancient("results/images/sandbox/image.json") if needed else []
-
-
-def scaffold_path(wildcards):
-    """The policy's scaffold; trajectories recorded elsewhere have none."""
-    scaffold = policy_settings(wildcards).get("scaffold")
-    return ancient(f"configs/scaffolds/{scaffold}.yaml") if scaffold else []
-
-
-def scaffold_settings(wildcards):
-    return scaffold_of(policy_settings(wildcards))
-
-
-def policy_inputs(wildcards):
-    """What stands for a policy's weights or recordings: manifests of what we made, files of one's own."""
-    return policy_files(policy_settings(wildcards))
-
-
-def policy_rows(wildcards):
-    """Files of one's own that a recorded policy's rows are in."""
-    return local_files(policy_settings(wildcards).get("path"))
-
-
-def sft_selection(wildcards):
-    return selection_slice(sft_settings(wildcards))
-
-
-def sft_training(wildcards):
-    return training_slice(sft_settings(wildcards))
-
-
-def sft_base(wildcards):
-    return base_manifest(sft_settings(wildcards))

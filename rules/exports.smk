@@ -8,16 +8,9 @@ out: results/exports/{subset}/   names of instances and images, rows for harness
 
 rule export_tasks:
     input:
-        tasks="results/tasks/{subset}.json",
-        recipe=ancient("configs/subsets/{subset}.yaml"),
+        **needs("exports"),
     output:
-        ids="results/exports/{subset}/instance_ids.txt",
-        images="results/exports/{subset}/docker_images.txt",
-        evaluation="results/exports/{subset}/evaluation.jsonl",
-        gold="results/exports/{subset}/gold.jsonl",
-        slime="results/exports/{subset}/slime.jsonl",
-        miles="results/exports/{subset}/miles.jsonl",
-        manifest="results/exports/{subset}/manifest.json",
+        **made("exports"),
     log:
         "results/logs/export_tasks/{subset}.log",
     conda:
@@ -39,13 +32,9 @@ rule export_tasks:
 
 rule rate_difficulty:
     input:
-        tasks="results/tasks/{subset}.json",
-        rater=ancient("configs/raters/{rater}.yaml"),
-        policy=rater_policy_path,
-        weights=rater_weights,
+        **needs("difficulty"),
     output:
-        ratings=update("results/difficulty/{rater}/{subset}.jsonl"),
-        manifest=update("results/difficulty/{rater}/{subset}.manifest.json"),
+        **made("difficulty"),
     log:
         "results/logs/rate_difficulty/{rater}/{subset}.log",
     wildcard_constraints:
@@ -54,10 +43,9 @@ rule rate_difficulty:
         "../envs/workflow.yaml"
     resources:
         **ask(rater_job),
-        rollouts=rater_workers,
+        rollouts=lambda wildcards: servers_at_once(rater_policy(wildcards)),
     params:
-        rater=rater_settings,
-        policy=rater_policy,
+        **slices("difficulty"),
     shell:
         r"""
         with_servers

@@ -12,16 +12,10 @@ A policy's further samples are {shard}s1.jsonl, report.s1.json and so on.
 
 rule grade:
     input:
-        tasks="results/tasks/{subset}.json",
-        lock="results/tasks/{subset}.lock.json",
-        predictions=shard_predictions,
-        images=subset_images,
+        **needs("grades"),
         sandbox=sandbox_image,
-        service=service_run,
-        policy=ancient("configs/policies/{policy}.yaml"),
     output:
-        grades="results/grades/{policy}/{subset}/{shard}.jsonl",
-        manifest="results/grades/{policy}/{subset}/{shard}.manifest.json",
+        **made("grades"),
     log:
         "results/logs/grade/{policy}/{subset}/{shard}.log",
     benchmark:
@@ -54,12 +48,9 @@ rule grade:
 
 rule report_grades:
     input:
-        tasks="results/tasks/{subset}.json",
-        lock="results/tasks/{subset}.lock.json",
-        grades=shards("results/grades/{policy}/{subset}/{shard}.jsonl"),
+        **needs("report"),
     output:
-        report="results/grades/{policy}/{subset}/report{sample}.json",
-        manifest="results/grades/{policy}/{subset}/report{sample}.manifest.json",
+        **made("report"),
     log:
         "results/logs/report_grades/{policy}/{subset}{sample}.log",
     localrule: True
@@ -79,13 +70,9 @@ rule report_grades:
 
 rule regrade:
     input:
-        tasks="results/tasks/{subset}.json",
-        lock="results/tasks/{subset}.lock.json",
-        predictions="results/rollouts/{policy}/{subset}/preds{sample}.json",
-        grades=shards("results/grades/{policy}/{subset}/{shard}.jsonl"),
-        images=subset_images,
+        **needs("regrades"),
     output:
-        regrades="results/regrades/{policy}/{subset}{sample}.json",
+        **made("regrades"),
     log:
         "results/logs/regrade/{policy}/{subset}{sample}.log",
     conda:
@@ -108,11 +95,10 @@ rule regrade:
 
 rule check_cheats:
     input:
-        tasks="results/tasks/{subset}.json",
-        lock="results/tasks/{subset}.lock.json",
+        **needs("cheats"),
         sandbox=sandbox_image,
     output:
-        verdicts="results/cheats/{subset}.json",
+        **made("cheats"),
     log:
         "results/logs/check_cheats/{subset}.log",
     conda:

@@ -9,10 +9,9 @@ out: results/images/{subset}.json   digest, size, place and leaks of each image;
 
 rule pull_images:
     input:
-        tasks="results/tasks/{subset}.json",
+        **needs("images"),
     output:
-        images="results/images/{subset}.json",
-        manifest="results/images/{subset}.manifest.json",
+        **made("images"),
     log:
         "results/logs/pull_images/{subset}.log",
     benchmark:
@@ -39,11 +38,9 @@ rule pull_images:
 
 rule build_sandbox_image:
     input:
-        pins="envs/sandbox.txt",
+        **needs("sandbox_image"),
     output:
-        record="results/images/sandbox/image.json",
-        archive="results/images/sandbox/root.tar",
-        root=directory("results/images/sandbox/root"),
+        **made("sandbox_image"),
     log:
         "results/logs/build_sandbox_image/sandbox.log",
     localrule: FETCH_HERE

@@ -19,13 +19,18 @@ def those(kind, key, *values):
     return "|".join(recipes.names_with(kind, key, values)) or "(?!)"
 
 
+def servers_at_once(policy):
+    """Conversations at once that the servers of a policy's job take."""
+    job = policy.get("job", {"nodes": 1, "servers": 1})
+    return SETTINGS["rollouts_at_once"] * job["nodes"] * job["servers"]
+
+
 def rollout_workers(wildcards):
     """Rollouts at once: bounded by cores for a scripted policy, by its servers for a model."""
     settings = policy_settings(wildcards)
     if settings["kind"] == "scripted":
         return WORKERS
-    job = settings.get("job", {"nodes": 1, "servers": 1})
-    return SETTINGS["rollouts_at_once"] * job["nodes"] * job["servers"]
+    return servers_at_once(settings)
 
 
 def rollout_threads(wildcards):
@@ -48,3 +53,23 @@ def sft_job(wildcards):
     settings = sft_settings(wildcards)
     job = settings["job"]
     return {"cpus": settings["train"]["threads"] * (job["gpus"] or job["ranks"]), **job}
+
+
+def raters_of(*kinds):
+    """Regular expression of the raters whose policy is of one of these kinds."""
+    return those("rater", "policy", *recipes.names_with("policy", "kind", kinds))
+
+
+def rater_job(wildcards):
+    """What a rating job asks a cluster for."""
+    plain = {"cpus": 1, "gpus": 0, "mem_mb": 2000, "minutes": 480}
+    return rater_policy(wildcards).get("job", plain)
+
+
+rater_policy = at(KINDS["difficulty"].params["policy"])
+
+
+def pulled_images(wildcards):
+    """Record of a subset's images where they were pulled: an export tells their digests then."""
+    path = pattern("images").format(subset=wildcards.subset)
+    return path if os.path.exists(path) else ""

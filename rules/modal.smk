@@ -7,14 +7,9 @@ out: results/modal/{sft}/checkpoint/, checkpoint.json, loss.jsonl, as train_sft 
 
 rule train_on_modal:
     input:
-        dataset="results/sft/{sft}/dataset.jsonl",
-        disjoint=ancient("results/sft/{sft}/disjoint.json"),
-        base=sft_base,
-        recipe=ancient("configs/sft/{sft}.yaml"),
+        **needs("modal"),
     output:
-        checkpoint=update(directory("results/modal/{sft}/checkpoint")),
-        manifest=update("results/modal/{sft}/checkpoint.json"),
-        loss=update("results/modal/{sft}/loss.jsonl"),
+        **made("modal"),
     log:
         "results/logs/train_on_modal/{sft}.log",
     localrule: FETCH_HERE
@@ -23,7 +18,7 @@ rule train_on_modal:
     resources:
         **ask(plain_job(mem_mb=2000, minutes=1440)),
     params:
-        training=sft_training,
+        **slices("modal"),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.train_on_modal \

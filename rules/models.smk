@@ -8,13 +8,9 @@ out: results/models/{model}/        base model and tokenizer in Hugging Face lay
 
 rule make_base_model:
     input:
-        recipe=ancient("configs/models/{model}.yaml"),
-        repo=model_repo,
+        **needs("model"),
     output:
-        folder=directory("results/models/{model}"),
-        manifest="results/models/{model}.json",
-        stage="results/models/{model}.manifest.json",
-        loss="results/models/{model}.loss.jsonl",
+        **made("model"),
     log:
         "results/logs/make_base_model/{model}.log",
     benchmark:
@@ -29,7 +25,7 @@ rule make_base_model:
     resources:
         **ask(plain_job(cpus=model_threads, mem_mb=4000, minutes=240)),
     params:
-        settings=model_settings,
+        **slices("model"),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.make_base_model \
@@ -43,11 +39,9 @@ rule make_base_model:
 
 rule fetch_model:
     input:
-        recipe=ancient("configs/models/{model}.yaml"),
+        **needs("model"),
     output:
-        folder=directory("results/models/{model}"),
-        manifest="results/models/{model}.json",
-        stage="results/models/{model}.manifest.json",
+        **made("model", "folder", "manifest", "stage"),
     log:
         "results/logs/fetch_model/{model}.log",
     wildcard_constraints:
@@ -58,7 +52,7 @@ rule fetch_model:
     resources:
         **ask(plain_job(mem_mb=2000, minutes=720)),
     params:
-        settings=model_settings,
+        **slices("model"),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.fetch_model \
@@ -71,12 +65,9 @@ rule fetch_model:
 
 rule take_model:
     input:
-        recipe=ancient("configs/models/{model}.yaml"),
-        files=model_files,
+        **needs("model"),
     output:
-        folder=directory("results/models/{model}"),
-        manifest="results/models/{model}.json",
-        stage="results/models/{model}.manifest.json",
+        **made("model", "folder", "manifest", "stage"),
     log:
         "results/logs/take_model/{model}.log",
     wildcard_constraints:
@@ -86,7 +77,7 @@ rule take_model:
     conda:
         "../envs/workflow.yaml"
     params:
-        settings=model_settings,
+        **slices("model"),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.take_model \

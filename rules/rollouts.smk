@@ -11,17 +11,10 @@ A policy's further samples are {shard}s1.jsonl, preds.s1.json, usage.s1.json and
 
 rule rollout:
     input:
-        tasks="results/tasks/{subset}.json",
-        lock="results/tasks/{subset}.lock.json",
-        images=subset_images,
+        **needs("trajectories"),
         sandbox=sandbox_image,
-        policy=ancient("configs/policies/{policy}.yaml"),
-        scaffold=scaffold_path,
-        sources=policy_inputs,
-        recordings=lambda wildcards: recordings_path(wildcards.policy) or [],
     output:
-        trajectories=update("results/rollouts/{policy}/{subset}/{shard}.jsonl"),
-        manifest=update("results/rollouts/{policy}/{subset}/{shard}.manifest.json"),
+        **made("trajectories"),
     log:
         "results/logs/rollout/{policy}/{subset}/{shard}.log",
     benchmark:
@@ -36,8 +29,7 @@ rule rollout:
         **ask(rollout_job),
         rollouts=rollout_workers,
     params:
-        policy=rollout_settings,
-        scaffold=scaffold_settings,
+        **slices("trajectories"),
     shell:
         r"""
         with_servers
@@ -65,12 +57,9 @@ use rule rollout as rollout_hosted with:
 
 rule unpack_trajectories:
     input:
-        recipe=ancient("configs/policies/{policy}.yaml"),
-        rows=policy_rows,
+        **needs("recordings"),
     output:
-        folder=directory("results/recordings/{policy}"),
-        manifest="results/recordings/{policy}.json",
-        stage="results/recordings/{policy}.manifest.json",
+        **made("recordings"),
     log:
         "results/logs/unpack_trajectories/{policy}.log",
     wildcard_constraints:
@@ -81,7 +70,7 @@ rule unpack_trajectories:
     resources:
         **ask(plain_job(mem_mb=2000, minutes=240)),
     params:
-        policy=policy_settings,
+        **slices("recordings"),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.unpack_trajectories \
@@ -94,13 +83,9 @@ rule unpack_trajectories:
 
 rule collect_predictions:
     input:
-        trajectories=shards("results/rollouts/{policy}/{subset}/{shard}.jsonl"),
-        tasks="results/tasks/{subset}.json",
-        lock="results/tasks/{subset}.lock.json",
+        **needs("predictions"),
     output:
-        predictions="results/rollouts/{policy}/{subset}/preds{sample}.json",
-        usage="results/rollouts/{policy}/{subset}/usage{sample}.json",
-        manifest="results/rollouts/{policy}/{subset}/preds{sample}.manifest.json",
+        **made("predictions"),
     log:
         "results/logs/collect_predictions/{policy}/{subset}{sample}.log",
     conda:

@@ -11,13 +11,9 @@ out: results/scores/{policy}/{subset}.json   one policy on one benchmark
 
 rule score:
     input:
-        tasks="results/tasks/{subset}.json",
-        lock="results/tasks/{subset}.lock.json",
-        reports=samples("results/grades/{policy}/{subset}/report{sample}.json"),
-        usage=samples("results/rollouts/{policy}/{subset}/usage{sample}.json"),
+        **needs("score"),
     output:
-        score="results/scores/{policy}/{subset}.json",
-        manifest="results/scores/{policy}/{subset}.manifest.json",
+        **made("score"),
     log:
         "results/logs/score/{policy}/{subset}.log",
     localrule: True
@@ -38,23 +34,18 @@ rule score:
 
 rule score_experiment:
     input:
-        scores=experiment_scores,
-        disjoint="results/disjoint/{experiment}.json",
-        expert=expert_reports,
-        checkpoints=experiment_checkpoints,
+        **needs("verified_score"),
     output:
-        score="results/experiments/{experiment}/verified_score.json",
+        **made("verified_score"),
     log:
         "results/logs/score_experiment/{experiment}.log",
     localrule: True
     conda:
         "../envs/workflow.yaml"
     params:
-        names=lambda wildcards: named_experiment(wildcards.experiment),
-        compare=of_experiment("compare"),
-        benchmark=lambda wildcards: named_experiment(wildcards.experiment)[
-            "benchmarks"
-        ][0],
+        names=at(lambda names: load_experiment(names.names["experiment"])),
+        compare=at(lambda names: names.recipe("experiment")["compare"]),
+        benchmark=at(lambda names: names.recipe("experiment")["benchmarks"][0]),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.score_experiment \
@@ -69,9 +60,9 @@ rule score_experiment:
 
 rule report:
     input:
-        score="results/experiments/{experiment}/verified_score.json",
+        **needs("page"),
     output:
-        page="results/experiments/{experiment}/report.html",
+        **made("page"),
     log:
         "results/logs/report/{experiment}.log",
     conda:
@@ -89,9 +80,9 @@ rule report:
 
 rule publish:
     input:
-        made=f"results/experiments/{EXPERIMENT['name']}/verified_score.json",
+        made=RUN.path("verified_score"),
     output:
-        published="results/verified_score.json",
+        **made("published"),
     log:
         "results/logs/publish/score.log",
     localrule: True
@@ -105,9 +96,9 @@ rule publish:
 
 use rule publish as publish_page with:
     input:
-        made=f"results/experiments/{EXPERIMENT['name']}/report.html",
+        made=RUN.path("page"),
     output:
-        published="results/report.html",
+        **made("published_page"),
     log:
         "results/logs/publish/page.log",
     localrule: True

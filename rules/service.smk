@@ -8,13 +8,9 @@ A policy's further samples are service.s1.json and so on.
 
 rule submit_predictions:
     input:
-        tasks="results/tasks/{subset}.json",
-        lock="results/tasks/{subset}.lock.json",
-        predictions="results/rollouts/{policy}/{subset}/preds{sample}.json",
-        recipe=ancient("configs/subsets/{subset}.yaml"),
+        **needs("service"),
     output:
-        run="results/grades/{policy}/{subset}/service{sample}.json",
-        manifest="results/grades/{policy}/{subset}/service{sample}.manifest.json",
+        **made("service"),
     log:
         "results/logs/submit_predictions/{policy}/{subset}{sample}.log",
     wildcard_constraints:

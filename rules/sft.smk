@@ -8,15 +8,9 @@ out: results/sft/{sft}/dataset.jsonl        messages of resolved trajectories on
 
 rule build_sft_dataset:
     input:
-        trajectories=training_shards("results/rollouts/{policy}/{subset}/{shard}.jsonl"),
-        grades=training_shards("results/grades/{policy}/{subset}/{shard}.jsonl"),
-        base=sft_base,
-        recipe=ancient("configs/sft/{sft}.yaml"),
+        **needs("dataset"),
     output:
-        dataset="results/sft/{sft}/dataset.jsonl",
-        manifest="results/sft/{sft}/dataset.manifest.json",
-        lengths="results/sft/{sft}/dataset.lengths.tsv",
-        stats="results/sft/{sft}/dataset.stats.json",
+        **made("dataset"),
     log:
         "results/logs/build_sft_dataset/{sft}.log",
     conda:
@@ -24,7 +18,7 @@ rule build_sft_dataset:
     resources:
         **ask(plain_job(mem_mb=4000, minutes=240)),
     params:
-        selection=sft_selection,
+        **slices("dataset"),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.build_sft_dataset \
@@ -41,19 +35,9 @@ rule build_sft_dataset:
 
 rule train_sft:
     input:
-        dataset="results/sft/{sft}/dataset.jsonl",
-        disjoint=ancient("results/sft/{sft}/disjoint.json"),
-        preflight="results/sft/{sft}/preflight.json",
-        base=sft_base,
-        recipe=ancient("configs/sft/{sft}.yaml"),
+        **needs("checkpoint"),
     output:
-        checkpoint=update(directory("results/sft/{sft}/checkpoint")),
-        manifest=update("results/sft/{sft}/checkpoint.json"),
-        stage=update("results/sft/{sft}/checkpoint.manifest.json"),
-        loss=update("results/sft/{sft}/loss.jsonl"),
-        metrics=update("results/sft/{sft}/metrics.tsv"),
-        plot=update("results/sft/{sft}/training.svg"),
-        tensorboard=update(directory("results/sft/{sft}/tensorboard")),
+        **made("checkpoint"),
     log:
         "results/logs/train_sft/{sft}.log",
     benchmark:
@@ -66,7 +50,7 @@ rule train_sft:
     resources:
         **ask(sft_job),
     params:
-        training=sft_training,
+        **slices("checkpoint"),
     shell:
         r"""
         in_training

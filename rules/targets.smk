@@ -9,6 +9,13 @@ import io
 
 from snakemake.cli import parse_args
 from swelab.configs.targets import check_targets, with_variants
+from swelab.lineage import find
+
+OUTPUTS = {
+    name: list(kind.files.values())
+    for kind in KINDS.values()
+    for name in kind.rules.split()
+}
 
 
 def refuse_unknown_targets():
@@ -18,7 +25,7 @@ def refuse_unknown_targets():
     with contextlib.redirect_stderr(io.StringIO()):  # it tells of the profile once more
         targets = parse_args(sys.argv[1:])[1].targets
     try:
-        check_targets(targets, list(workflow.rules))
+        check_targets(targets, list(workflow.rules), OUTPUTS, find)
     except Fault as fault:
         print(f"error: {fault}", file=sys.stderr)
         sys.exit(2)
@@ -34,7 +41,7 @@ def name_variants():
     """
     if not workflow.is_main_process or os.path.basename(sys.argv[0]) != "snakemake":
         return
-    words = with_variants(sys.argv[1:], workflow.rules)
+    words = with_variants(sys.argv[1:], [kind.rules.split() for kind in KINDS.values()])
     if words != sys.argv[1:]:
         os.execv(sys.executable, [sys.executable, sys.argv[0], *words])
 
@@ -46,7 +53,7 @@ def acting_policy(job):
     """(name, recipe) of the policy whose model a job asks; None for other jobs."""
     names = dict(job.wildcards.items())
     if job.rule.name.startswith("rate_difficulty"):
-        names = {"policy": rater_settings(job.wildcards)["policy"]}
+        names = {"policy": recipes.named("rater", names["rater"])["policy"]}
     elif not job.rule.name.startswith("rollout"):
         return None
     return names["policy"], recipes.named("policy", names["policy"])

@@ -10,10 +10,9 @@ out: results/repos/{repo}.tar       a clean checkout, deterministic
 
 rule build_repo:
     input:
-        recipe=ancient("configs/repos/{repo}.yaml"),
+        **needs("repo"),
     output:
-        archive="results/repos/{repo}.tar",
-        manifest="results/repos/{repo}.json",
+        **made("repo"),
     log:
         "results/logs/build_repo/{repo}.log",
     localrule: FETCH_HERE
@@ -22,7 +21,7 @@ rule build_repo:
     resources:
         **ask(plain_job()),
     params:
-        settings=repo_settings,
+        **slices("repo"),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.build_repo \
@@ -35,15 +34,10 @@ rule build_repo:
 
 rule make_tasks:
     input:
-        recipe=ancient("configs/subsets/{subset}.yaml"),
-        repos=subset_repos,
-        rows=subset_rows,
-        exclude=subset_excluded,
-        ratings=subset_ratings,
+        **needs("tasks"),
         sandbox=sandbox_image,
     output:
-        tasks="results/tasks/{subset}.json",
-        manifest="results/tasks/{subset}.manifest.json",
+        **made("tasks"),
     log:
         "results/logs/make_tasks/{subset}.log",
     benchmark:
@@ -57,7 +51,7 @@ rule make_tasks:
     resources:
         **ask(plain_job(cpus=WORKERS, **SANDBOXES)),
     params:
-        settings=lambda wildcards: tasks_slice(subset_settings(wildcards)),
+        **slices("tasks"),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.make_tasks \
@@ -80,14 +74,10 @@ use rule make_tasks as fetch_tasks with:
 
 rule validate_tasks:
     input:
-        tasks="results/tasks/{subset}.json",
-        recipe=ancient("configs/subsets/{subset}.yaml"),
-        repos=subset_repos,
-        images=subset_images,
+        **needs("lock"),
         sandbox=sandbox_image,
     output:
-        lock="results/tasks/{subset}.lock.json",
-        manifest="results/tasks/{subset}.lock.manifest.json",
+        **made("lock"),
     log:
         "results/logs/validate_tasks/{subset}.log",
     benchmark:
@@ -98,7 +88,7 @@ rule validate_tasks:
     resources:
         **ask(plain_job(cpus=WORKERS, **SANDBOXES)),
     params:
-        settings=lambda wildcards: subset_settings(wildcards)["validate"],
+        **slices("lock"),
         grader=GRADER,
     shell:
         r"""
@@ -126,18 +116,16 @@ ruleorder: validate_training_tasks > validate_tasks
 
 rule check_disjoint:
     input:
-        train=trained_tasks,
-        heldout=scored_tasks,
+        **needs("disjoint"),
     output:
-        verdict="results/disjoint/{experiment}.json",
-        manifest="results/disjoint/{experiment}.manifest.json",
+        **made("disjoint"),
     log:
         "results/logs/check_disjoint/{experiment}.log",
     localrule: True
     conda:
         "../envs/workflow.yaml"
     params:
-        same_commit=of_experiment("same_commit"),
+        **slices("disjoint"),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.check_disjoint \

@@ -12,15 +12,9 @@ ruleorder: build_sft_pairs > build_sft_dataset
 
 rule build_sft_pairs:
     input:
-        trajectories=training_shards("results/rollouts/{policy}/{subset}/{shard}.jsonl"),
-        grades=training_shards("results/grades/{policy}/{subset}/{shard}.jsonl"),
-        base=sft_base,
-        recipe=ancient("configs/sft/{sft}.yaml"),
+        **needs("dataset"),
     output:
-        dataset="results/sft/{sft}/dataset.jsonl",
-        manifest="results/sft/{sft}/dataset.manifest.json",
-        lengths="results/sft/{sft}/dataset.lengths.tsv",
-        stats="results/sft/{sft}/dataset.stats.json",
+        **made("dataset"),
     log:
         "results/logs/build_sft_pairs/{sft}.log",
     wildcard_constraints:
@@ -30,7 +24,7 @@ rule build_sft_pairs:
     resources:
         **ask(plain_job(mem_mb=4000, minutes=240)),
     params:
-        selection=sft_selection,
+        **slices("dataset"),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.build_sft_pairs \
@@ -47,12 +41,9 @@ rule build_sft_pairs:
 
 rule preflight:
     input:
-        dataset="results/sft/{sft}/dataset.jsonl",
-        stats="results/sft/{sft}/dataset.stats.json",
-        base=sft_base,
-        recipe=ancient("configs/sft/{sft}.yaml"),
+        **needs("preflight"),
     output:
-        report="results/sft/{sft}/preflight.json",
+        **made("preflight"),
     log:
         "results/logs/preflight/{sft}.log",
     localrule: True
@@ -61,7 +52,7 @@ rule preflight:
     resources:
         **ask(plain_job()),
     params:
-        training=sft_training,
+        **slices("preflight"),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.preflight \
@@ -77,11 +68,10 @@ rule preflight:
 # A changed benchmark dates this file, not the dataset: training waits for it and does not run because of it.
 use rule check_disjoint as check_training with:
     input:
-        train=sft_tasks,
+        **needs("training_check"),
         heldout=scored_beside,
     output:
-        verdict="results/sft/{sft}/disjoint.json",
-        manifest="results/sft/{sft}/disjoint.manifest.json",
+        **made("training_check"),
     log:
         "results/logs/check_disjoint/sft-{sft}.log",
     localrule: True

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
-from swelab.configs.trained_on import base_manifest
 from swelab.console.terminal import run_script
+from swelab.lineage import Wildcards, base_manifest
 from swelab.records import Fault, write_json
 from swelab.sft.train.memory import GIB
 from swelab.sft.train.preflight import Training, disk_bytes, faults, longest, memory
@@ -22,12 +22,12 @@ def main() -> None:
     parser.add_argument("--report", type=Path, help="what was found, JSON")
     args = parser.parse_args()
     recipe, name = recipes.load(SFT, args.recipe), args.recipe.stem
-    made = Path("results/sft") / name
+    made = Wildcards({"sft": name})
     base = args.base or Path(base_manifest(recipe.plain()))
     training = Training(
         base.with_suffix(""),
-        args.dataset or made / "dataset.jsonl",
-        args.stats or made / "dataset.stats.json",
+        args.dataset or Path(made.path("dataset")),
+        args.stats or Path(made.path("dataset.stats")),
         recipe,
         args.progress or Path("results/progress/train_sft") / name,
     )

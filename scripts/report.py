@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from swelab.console.terminal import run_script
+from swelab.lineage import Wildcards
 from swelab.records import write_bytes
-from swelab.scores.layout import Layout
 from swelab.scores.report.attempts import PACKED
 from swelab.scores.report.html_page import render
 from swelab.scores.report.report_data import gather
@@ -23,8 +23,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the order in which they are taken")
     parser.add_argument("--output", type=Path, required=True, help="the page")
     args = parser.parse_args()
-    layout = Layout.of(args.experiment, args.results, args.configs)
-    evidence = gather(layout, args.score, args.trajectories, args.seed)
+    at = Wildcards({"experiment": args.experiment}, args.configs, args.results)
+    evidence = gather(at, args.score, args.trajectories, args.seed)
     page = render(evidence).encode()
     write_bytes(args.output, page)
     total = sum(run.total for run in evidence.runs)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from swelab.agents.agent import open_agent
 from swelab.configs import recipes
-from swelab.configs.experiment import policy_sources, rollout_slice, scaffold_slice, service_of
+from swelab.configs.experiment import rollout_slice, scaffold_slice, service_of
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.jobs.shards import numbered, sample_of
+from swelab.lineage import policy_sources
 from swelab.models.policy import of_sample, same_again
 from swelab.records import write_jsonl
 from swelab.rollouts.rollout_stage import recorded, roll_out
@@ -46,8 +47,7 @@ def main() -> None:
         rows = recorded(names, folder=str(folder), runs=policy.get("samples", 1), **named)
     else:
         batch = scaffold.get("agent") == "swe-agent"
-        if not batch:
-            scaffold = open_agent(scaffold).complete(scaffold)
+        scaffold = scaffold if batch else open_agent(scaffold).complete(scaffold)
         named |= {"policy": of_sample(policy, sample_of(args.shard)), "scaffold": scaffold}
         named |= {"progress": args.progress, "workers": args.workers, "images_path": args.images}
         tasks = kept_tasks(args.tasks, args.lock, args.shard)

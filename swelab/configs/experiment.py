@@ -5,7 +5,6 @@ from pathlib import Path
 
 from swelab.configs import recipes
 from swelab.configs.trained_on import WEIGHTS, trained, training_runs, training_subsets
-from swelab.jobs.shards import sample_suffix, shard_names
 from swelab.records import InputError, Record
 
 NO_RESULT = (
@@ -116,25 +115,6 @@ def check_subset(name: str, configs: Path = recipes.CONFIGS, below: tuple[str, .
         check_subset(parent, configs, (*below, name))
 
 
-def shard_paths(
-    pattern: str, policy: str, subset: str, configs: Path = recipes.CONFIGS, sample: str | None = None
-) -> list[str]:
-    """`pattern` with {policy}, {subset} and {shard} filled in, for every shard of all samples.
-
-    With `sample`, of the one whose files have that before their ending ("" is sample 0, ".s1" sample 1).
-    """
-    recipe = recipes.named("policy", policy, configs)
-    samples = range(recipe.get("samples", 1)) if sample is None else [int(sample.removeprefix(".s") or 0)]
-    names = shard_names(recipe["shards"], samples)
-    return [pattern.format(policy=policy, subset=subset, shard=name) for name in names]
-
-
-def sample_paths(pattern: str, policy: str, subset: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """`pattern` with {policy}, {subset} and {sample} filled in, for every sample of the policy."""
-    samples = range(recipes.named("policy", policy, configs).get("samples", 1))
-    return [pattern.format(policy=policy, subset=subset, sample=sample_suffix(each)) for each in samples]
-
-
 def check_policy(name: str, configs: Path = recipes.CONFIGS) -> None:
     """Loads a policy, its scaffold and what its weights are made from. Raises InputError."""
     policy = recipes.named("policy", name, configs)
@@ -162,49 +142,11 @@ def scaffold_slice(scaffold: Record) -> Record:
     return scaffold | {"config": recipes.read_yaml(named)} if named else scaffold
 
 
-def weights_paths(policy: Record) -> tuple[str, str]:
-    """Folder and manifest of a checkpoint policy's weights; ('', '') when it has none or a site serves it."""
-    return ("", "") if policy.get("endpoint") else folder_of(policy.get("weights", ""))
-
-
-def policy_sources(policy: Record) -> list[str]:
-    """What stands for the weights of a policy's rollouts: their manifests, or folders that have none.
-
-    For trajectories that were recorded into a folder it is that folder.
-    """
-    if policy.get("endpoint"):
-        return []
-    named = (folder_of(policy[key]) for key in (*WEIGHTS, "adapter", "folder") if policy.get(key))
-    return [manifest or folder for folder, manifest in named if manifest or Path(folder).is_dir()]
-
-
-def policy_files(policy: Record) -> list[str]:
-    """What the rollouts of a policy wait for: manifests of its weights, and files of folders of one's own."""
-    return [path for source in policy_sources(policy) for path in (local_files(source) or [source])]
-
-
 def local_files(path: str | None) -> list[str]:
     """A file of one's own, or the files in a folder and below it; [] where there is nothing."""
     found = Path(path or os.devnull).expanduser()
     listed = found.rglob("*") if found.is_dir() else [found]
     return sorted(str(each) for each in listed if each.is_file())
-
-
-def folder_of(weights: str) -> tuple[str, str]:
-    """Folder and manifest of `sft:<name>`, `model:<name>` or a folder, which has no manifest."""
-    kind, _, name = weights.partition(":")
-    if kind == "sft" and name:
-        return f"results/sft/{name}/checkpoint", f"results/sft/{name}/checkpoint.json"
-    if kind == "model" and name:
-        return f"results/models/{name}", f"results/models/{name}.json"
-    return weights, ""
-
-
-def recordings_path(name: str, configs: Path = recipes.CONFIGS) -> str:
-    """Manifest of the trajectories that a policy's published rows were unpacked to; '' when it has none."""
-    policy = recipes.named("policy", name, configs)
-    unpacked = policy["kind"] == "recorded" and is_published(policy)
-    return f"results/recordings/{name}.json" if unpacked else ""
 
 
 def is_published(policy: Record) -> bool:

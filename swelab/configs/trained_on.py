@@ -40,12 +40,6 @@ def files_of_model(model: Record) -> list[str]:
     return sorted(str(path) for path in folder.iterdir() if path.is_file())
 
 
-def base_manifest(sft: Record) -> str:
-    """Manifest beside the folder of what an SFT recipe starts from: a model, or another one's checkpoint."""
-    kind, _, name = sft["base"].rpartition(":")
-    return f"results/sft/{name}/checkpoint.json" if kind == "sft" else f"results/models/{name}.json"
-
-
 def trained(experiment: Record, configs: Path = recipes.CONFIGS) -> list[str]:
     """Every SFT recipe behind an experiment: its own, those of the policies that it scores, and all below."""
     named = [experiment["sft"]]

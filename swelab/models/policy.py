@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from swelab.configs.experiment import folder_of, weights_paths
+from swelab.lineage import weights_paths
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.chat.hosted import HostedModel
 from swelab.models.chat.open_hosted import open_service
@@ -53,7 +53,7 @@ def weights_digest(policy: Record) -> str:
     beside them, are not there.
     """
     weights = _own_digest(policy)
-    beside = [folder_of(policy.get("base", ""))[0], policy.get("adapter", "")]
+    beside = [weights_paths(policy.get("base", ""))[0], policy.get("adapter", "")]
     if not weights or not any(beside):
         return weights
     hashes = [
@@ -70,7 +70,7 @@ def is_beside(path: Path) -> bool:
 
 
 def _own_digest(policy: Record) -> str:
-    folder, manifest = weights_paths(policy)
+    folder, manifest = weights_paths("" if policy.get("endpoint") else policy.get("weights", ""))
     if manifest:
         return read_json(manifest)["digest"]
     if not folder:
@@ -110,9 +110,9 @@ def open_endpoint(policy: Record, name: str, log: Path) -> Iterator[Endpoint]:
         yield Endpoint(url=policy["endpoint"], api_key=key, model=name)
     else:
         engine = policy.get("engine", DEFAULT_ENGINE)
-        adapter, base = policy.get("adapter"), folder_of(policy.get("base", ""))[0]
+        adapter, base = policy.get("adapter"), weights_paths(policy.get("base", ""))[0]
         with serve_fleet(
-            Path(weights_paths(policy)[0]),
+            Path(weights_paths(policy["weights"])[0]),
             name=name,
             base=base or None,
             adapters={ADAPTER: adapter} if adapter else {},

@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from swelab.jobs.provenance import Stage, manifest_path, path_here, sha256_of
+from swelab.lineage import KINDS, find
 from swelab.records import InputError, Record, check, read_json
-
-RESULTS = "results/"
-"""Files below it are made by stages; others are leaves: recipes, packages, what a user brings."""
 
 
 @dataclass
@@ -37,8 +35,8 @@ def follow(starts: Iterable[str]) -> Trail:
         if path in trail.files and path not in trail.makers:
             continue
         trail.files[path] = None
-        found = next((each for each in manifests_of(path) if Path(each).is_file()), None)
-        if found is None or found in trail.stages or found in trail.faults:
+        found = manifest_of(path)
+        if found in trail.stages or found in trail.faults or not Path(found).is_file():
             continue
         try:
             trail.stages[found] = read_manifest(found)
@@ -50,16 +48,17 @@ def follow(starts: Iterable[str]) -> Trail:
         trail.files |= dict.fromkeys(made)
         queue += [name for name, _ in trail.inputs(found)]
     for path in trail.files:
-        if path.startswith(RESULTS) and path not in trail.makers:
-            name = manifests_of(path)[0]
+        if path not in trail.makers and (name := manifest_of(path)):
             trail.faults.setdefault(name, f"{name}: no manifest says how {path} was made")
     return trail
 
 
-def manifests_of(path: str) -> list[str]:
-    """Where the manifest of a file or folder may be."""
-    beside = [manifest_path(path).as_posix()]
-    return [*beside, f"{path.removesuffix('.tar')}.json"] if path.endswith(".tar") else beside
+def manifest_of(path: str) -> str:
+    """Path of the manifest of what lies under results/; "" of a leaf: a recipe, what a user brings."""
+    kind, names = find(path) or ("", {})
+    if kind and KINDS[kind].manifest:
+        return KINDS[kind].manifest.format_map(names)
+    return manifest_path(path).as_posix() if path.startswith("results/") else ""
 
 
 def read_manifest(path: str | Path) -> Record:

@@ -464,7 +464,9 @@ def manifests(scores: list[Path]) -> None:
         lock = f"results/tasks/{subset}.lock.json"
         Stage("validate_tasks", tasks=f"results/tasks/{subset}.json").write([lock])
     Stage("make_base_model").write(["results/models/tiny.json"])
-    Stage("build_sft_dataset").write(["results/sft/demo/dataset.lengths.tsv"])
+    manifest = Path("results/sft/demo/dataset.manifest.json")
+    told = {key: fact for key, fact in json.loads(manifest.read_text()).items() if key != "rule"}
+    Stage("build_sft_dataset").write(["results/sft/demo/dataset.lengths.tsv"], manifest, **told)
     training = {"base": "results/models/tiny.json", "dataset": "results/sft/demo/dataset.lengths.tsv"}
     Stage("train_sft", **training).write(["results/sft/demo/checkpoint.json"])
 

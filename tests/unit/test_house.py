@@ -7,13 +7,14 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOUNDATION = {"outcomes", "records", "configs", "console", "files", "jobs"}
+FOUNDATION = {"outcomes", "records", "configs", "console", "files", "jobs", "lineage"}
 MAY_USE = {
     "outcomes": {"outcomes"},
     "records": {"outcomes", "records"},
     "files": {"records", "console", "files"},
     "console": {"records", "console"},
     "jobs": {"records", "console", "files", "jobs"},
+    "lineage": {"records", "configs", "jobs"},
     "cluster": FOUNDATION | {"cluster", "sandbox"},
     "sandbox": {"records", "sandbox"},
     "pool": FOUNDATION | {"pool", "sandbox"},

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from swelab.grading.run_cache import Archive
 from swelab.jobs.shards import attempt_name
+from swelab.lineage import Wildcards
 from swelab.records import InputError, Record, read_jsonl
-from swelab.scores.layout import Layout
 from swelab.scores.report.trajectories import pack, tests, tokens, turns, view, visible
 
 COLUMNS = (
@@ -87,9 +87,7 @@ class Packs:
 
 
 def read_attempts(
-    layout: Layout,
-    policy: str,
-    subset: str,
+    run: Wildcards,
     wanted: Wanted,
     tasks: Mapping[str, Record],
     shown: Mapping[str, Record],
@@ -99,10 +97,10 @@ def read_attempts(
     tasks: "repo" and "op" by instance id; shown: what the viewer shows of the tasks of packed attempts.
     Raises InputError when a rollout has no grade.
     """
-    grades = wanted_grades(layout.shards("grades", policy, subset), wanted)
-    logs = Archive(layout.results / "progress" / "runs")
+    grades = wanted_grades(run.shards("grades"), wanted)
+    logs = Archive(run.results / "progress" / "runs")
     found, rows, packs = Attempts(), dict[int, list[object]](), Packs(wanted.packs, wanted.quota)
-    for path in layout.shards("rollouts", policy, subset):
+    for path in map(Path, run.shards("trajectories")):
         for line, row in enumerate(read_jsonl(path), 1):
             found.turns[taken := turns(row)] += 1
             if used := tokens(row):
@@ -125,7 +123,7 @@ def read_attempts(
     return found
 
 
-def wanted_grades(shards: list[Path], wanted: Wanted) -> dict[str, Record]:
+def wanted_grades(shards: list[str], wanted: Wanted) -> dict[str, Record]:
     """The grades of the listed attempts by name, with those of their tests ("tests") that the page shows."""
     found = {}
     for grade in (row for shard in shards for row in read_jsonl(shard)):

@@ -30,7 +30,7 @@ def render(evidence: Evidence) -> str:
     style, script = ((PAGE / name).read_text(encoding="utf-8") for name in ("page.css", "viewer.js"))
     blocks = content(evidence)
     nav = "".join(f'<a href="#{key}">{escape(title)}</a>' for key, title, _, _ in blocks)
-    name = evidence.experiment["name"]
+    name = evidence.at.names["experiment"]
     return Template((PAGE / "page.html").read_text(encoding="utf-8")).substitute(
         title=escape(" ".join(title_of(evidence))),
         heading=" ".join(f'<span class="nowrap">{escape(part)}</span>' for part in title_of(evidence)),
@@ -113,7 +113,7 @@ def viewer_data(evidence: Evidence) -> Record:
         facts = {
             "scored": run.scored,
             "total": run.total,
-            "folder": evidence.layout.rollouts(run.policy, run.subset),
+            "folder": evidence.file("predictions", policy=run.policy, subset=run.subset).parent.as_posix(),
             "first": first,
             "rows": run.attempts.rows,
         }

@@ -61,7 +61,7 @@ def nodes_and_edges(evidence: Evidence) -> tuple[list[Node], list[tuple[str, str
             "rollouts",
             "Trajectories",
             f"{submitted:,} submitted",
-            f"by {evidence.label(evidence.layout.expert)}",
+            f"by {evidence.label(evidence.expert)}",
             (1, 0),
             (0, 1),
         ),
@@ -81,8 +81,8 @@ def nodes_and_edges(evidence: Evidence) -> tuple[list[Node], list[tuple[str, str
 
 def parameters(evidence: Evidence) -> str:
     """The size of the base model as its manifest tells it, or ''."""
-    for model in evidence.layout.models:
-        count = evidence.manifest(evidence.layout.model_manifest(model)).get("parameters")
+    for model in evidence.models:
+        count = evidence.manifest("model.manifest", model=model).get("parameters")
         if isinstance(count, int):
             return f"{count / 1e6:,.2g} M parameters" if count < 1e9 else f"{count / 1e9:,.2g} G parameters"
     return ""

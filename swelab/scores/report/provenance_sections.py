@@ -20,7 +20,7 @@ from swelab.scores.report.markup import (
     status_words,
     table,
 )
-from swelab.scores.report.report_data import Evidence, drops
+from swelab.scores.report.report_data import Evidence
 from swelab.scores.report.trajectories import cut
 
 MANIFEST_CHARACTERS = 12_000
@@ -94,8 +94,8 @@ def lengths(evidence: Evidence) -> str:
                 charts += length_chart(run_name(evidence, run), counts, series, (field, "attempts"))
         parts += f'<h3>{title}</h3><div class="charts three">{charts}</div>' if charts else ""
     if evidence.lengths:
-        series = series_of(evidence, evidence.layout.expert)
-        name = policy_name(evidence, evidence.layout.expert)
+        series = series_of(evidence, evidence.expert)
+        name = policy_name(evidence, evidence.expert)
         axes = ("tokens", "training rows")
         row = length_chart(name, Counter(evidence.lengths), series, axes, longest_row(evidence))
         parts += f'<h3>Tokens of the training rows</h3><div class="charts three">{row}</div>'
@@ -104,7 +104,7 @@ def lengths(evidence: Evidence) -> str:
 
 def longest_row(evidence: Evidence) -> int | None:
     """The bound on tokens of a training row, where it is near enough to the longest row to be drawn."""
-    selection = evidence.layout.recipe("sft", evidence.experiment["sft"]).get("selection", {})
+    selection = evidence.at.recipe("sft", evidence.experiment["sft"])["selection"]
     bound = selection.get("max_tokens", 0)
     return bound if 0 < bound <= 2 * max(evidence.lengths) else None
 
@@ -148,9 +148,8 @@ def gates(evidence: Evidence) -> str:
 
 def training_gates(evidence: Evidence) -> Iterator[list[str]]:
     """Rows from the making of the tasks to the training rows."""
-    layout = evidence.layout
-    for subset in layout.subsets:
-        told = evidence.manifest(layout.tasks_manifest(subset))
+    for subset in evidence.subsets:
+        told = evidence.manifest("tasks.manifest", subset=subset)
         if "kept" in told:
             reasons = drops(told)
             entered = told["kept"] + sum(reasons.values())
@@ -167,7 +166,7 @@ def training_gates(evidence: Evidence) -> Iterator[list[str]]:
         verdicts = {status_words(name): run.report["statuses"].get(name, 0) for name in list(GradeEnd)[1:]}
         yield gate(f"Grading of {name}", run.total, run.resolved, verdicts)
     if evidence.lengths:
-        told = evidence.manifest(layout.dataset_manifest)
+        told = evidence.manifest("dataset.manifest", sft=evidence.experiment["sft"])
         kept, reasons = len(evidence.lengths), drops(told)
         entered = told.get("trajectories", kept + sum(reasons.values()))
         yield gate("Selecting training rows", entered, kept, reasons)
@@ -245,3 +244,15 @@ def absent(evidence: Evidence) -> str:
         if missing
         else ""
     )
+
+
+def drops(manifest: Record) -> dict[str, int]:
+    """The reasons for which a stage dropped something, with counts; {} when its manifest names none."""
+    found: dict[str, int] = {}
+    for name in ("dropped", "drops"):
+        told = manifest.get(name)
+        if isinstance(told, dict):
+            found |= {
+                str(reason): count for reason, count in told.items() if isinstance(count, int) and count
+            }
+    return found

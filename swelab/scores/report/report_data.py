@@ -7,12 +7,12 @@ attempts stay in memory.
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from swelab.grading.swebench_report import validation
+from swelab.lineage import Wildcards
 from swelab.records import InputError, Record, check, read_json, read_jsonl
-from swelab.scores.layout import Layout
 from swelab.scores.report.attempts import (
     LISTED,
     PACKED,
@@ -22,7 +22,7 @@ from swelab.scores.report.attempts import (
     names_of,
     read_attempts,
 )
-from swelab.scores.report.stage_times import Stage, jobs_of
+from swelab.scores.report.stage_times import Stage, jobs_of, names_behind
 from swelab.scores.report.trajectories import PATCH_CHARACTERS, cut, in_order, visible
 from swelab.tasks.validation_lock import read_kept, read_lock
 
@@ -57,26 +57,43 @@ class Run:
 
 @dataclass
 class Evidence:
-    """All that the report shows. `labels` maps a policy's name to what a reader sees.
+    """All that the report shows: `models` that the experiment starts from, `labels` of policies for readers.
 
     `gates` holds, by subset, {"figures": `swebench_report.validation` tells which, "flaky": rows of the
     lock, "broken": rows}, rows bounded in number; a subset that was not validated is not there.
     """
 
-    layout: Layout
+    at: Wildcards
+    experiment: Record
     verified: Record
-    labels: dict[str, str]
+    models: list[str]
+    labels: dict[str, str] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
     gates: dict[str, Record] = field(default_factory=dict)
     training: dict[str, list[Record]] = field(default_factory=dict)
     jobs: list[Stage] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
-    manifests: dict[Path, Record] = field(default_factory=dict)
+    manifests: dict[str, Record] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
     @property
-    def experiment(self) -> Record:
-        return self.layout.experiment
+    def expert(self) -> str:
+        return self.experiment["expert"]["policy"]
+
+    @property
+    def planned(self) -> list[tuple[str, str, bool]]:
+        """(policy, subset, scored) of every run: the benchmarks' first, then the expert's."""
+        named = self.experiment
+        scored = [(policy, subset, True) for subset in named["benchmarks"] for policy in named["policies"]]
+        return scored + [(self.expert, subset, False) for subset in named["expert"]["subsets"]]
+
+    @property
+    def subsets(self) -> list[str]:
+        return list(dict.fromkeys(subset for _, subset, _ in self.planned))
+
+    def file(self, file: str, **names: str) -> Path:
+        """A file of the graph, such as "tasks" or "tasks.manifest"."""
+        return Path(self.at.path(file, **names))
 
     def label(self, policy: str) -> str:
         return self.labels.get(policy, policy)
@@ -88,12 +105,12 @@ class Evidence:
     def expert_runs(self) -> list[Run]:
         return [run for run in self.runs if not run.scored]
 
-    def manifest(self, path: Path) -> Record:
-        """The stage's manifest at `path`, or {}."""
-        return self.manifests.get(path, {})
+    def manifest(self, file: str, **names: str) -> Record:
+        """What a stage told about itself in a file of the graph, or {}."""
+        return self.manifests.get(self.at.path(file, **names), {})
 
 
-def gather(layout: Layout, verified: Path, limit: int, seed: int) -> Evidence:
+def gather(at: Wildcards, verified: Path, limit: int, seed: int) -> Evidence:
     """Reads everything about an experiment: at most `limit` trajectories of a run are kept whole.
 
     Raises InputError when scores, tasks, reports, rollouts or grades are missing or contradict one
@@ -101,42 +118,42 @@ def gather(layout: Layout, verified: Path, limit: int, seed: int) -> Evidence:
     """
     record = read_json(verified)
     check(record, "verified_score", verified)
-    evidence = Evidence(layout, record, policy_labels(layout))
-    for subset in layout.subsets:
+    evidence = Evidence(at, at.recipe("experiment"), record, names_behind(at).get("model", []))
+    evidence.labels = policy_labels(evidence)
+    for subset in evidence.subsets:
         gather_runs(evidence, subset, limit, seed)
     gather_training(evidence)
-    evidence.jobs = jobs_of(layout)
+    evidence.jobs = jobs_of(at)
     return evidence
 
 
 def gather_runs(evidence: Evidence, subset: str, limit: int, seed: int) -> None:
     """Adds every run on a subset. Raises InputError as `gather` does."""
-    layout, share = evidence.layout, max(1, len(evidence.layout.runs))
+    share = max(1, len(evidence.planned))
     lock = gather_gate(evidence, subset)
-    tasks = {task["instance_id"]: groups_of(task) for task in read_kept(layout.tasks(subset), lock)}
+    file = evidence.file("tasks", subset=subset)
+    tasks = {task["instance_id"]: groups_of(task) for task in read_kept(file, lock)}
     runs, orders = [], []
-    for policy, mine, scored in layout.runs:
+    for policy, mine, scored in evidence.planned:
         if mine == subset:
-            reports = read_reports(layout, policy, subset, tasks)
+            reports = read_reports(evidence.at.samples("report", policy=policy, subset=subset), tasks)
             runs.append(run_of(policy, subset, scored, reports, tasks))
             statuses = ({name: row["status"] for name, row in each["instances"].items()} for each in reports)
             orders.append(in_order(statuses, seed)[: LISTED // share])
     packs = min(limit, PACKED // share)
     chosen = {name for order in orders for name, _ in order[:packs]}
-    shown = {
-        task["instance_id"]: task_view(task)
-        for task in read_kept(layout.tasks(subset), lock, chosen.__contains__)
-    }
+    shown = {task["instance_id"]: task_view(task) for task in read_kept(file, lock, chosen.__contains__)}
     for run, order in zip(runs, orders, strict=True):
         places = {name: place for place, name in enumerate(names_of(order))}
         wanted = Wanted(places, packs, PACKED_BYTES // share)
-        run.attempts = read_attempts(layout, run.policy, subset, wanted, tasks, shown)
+        names = {**evidence.at.names, "policy": run.policy, "subset": subset}
+        run.attempts = read_attempts(replace(evidence.at, names=names), wanted, tasks, shown)
     evidence.runs += runs
 
 
 def gather_gate(evidence: Evidence, subset: str) -> Path | None:
     """The lock of a subset, None when there is none; its figures go into `gates`. Raises InputError."""
-    file = evidence.layout.lock(subset)
+    file = evidence.file("lock", subset=subset)
     if not present(file, evidence):
         return None
     lock = read_lock(file)
@@ -145,10 +162,10 @@ def gather_gate(evidence: Evidence, subset: str) -> Path | None:
     return file
 
 
-def policy_labels(layout: Layout) -> dict[str, str]:
+def policy_labels(evidence: Evidence) -> dict[str, str]:
     """What readers call each policy: a script is called a scripted policy, whatever its recipe is named."""
-    names = dict.fromkeys(policy for policy, _, _ in layout.runs)
-    scripted = [name for name in names if layout.recipe("policy", name).get("kind") == "scripted"]
+    names = dict.fromkeys(policy for policy, _, _ in evidence.planned)
+    scripted = [name for name in names if evidence.at.recipe("policy", name)["kind"] == "scripted"]
     several = len(scripted) > 1
     return {name: f"scripted policy ({name})" if several else "scripted policy" for name in scripted}
 
@@ -172,13 +189,13 @@ def groups_of(task: Record) -> dict[str, str]:
     return {name: sys.intern(value) for name, value in named.items()}
 
 
-def read_reports(layout: Layout, policy: str, subset: str, tasks: Mapping[str, Record]) -> list[Record]:
-    """The grading report of each sample of a policy on a subset.
+def read_reports(paths: Iterable[str], tasks: Mapping[str, Record]) -> list[Record]:
+    """The grading report of each sample of a policy on a subset, from their files.
 
     Raises InputError when one is missing, or speaks of instances that are no tasks.
     """
     reports = []
-    for path in layout.reports(policy, subset):
+    for path in paths:
         reports.append(report := read_json(path))
         check(report, "report", path)
         strangers = sorted(set(report["instances"]) - set(tasks))
@@ -211,15 +228,21 @@ def counts_of(reports: list[Record]) -> Record:
 
 def gather_training(evidence: Evidence) -> None:
     """Losses, lengths and manifests, as far as they are there; what is not goes into `missing`."""
-    layout = evidence.layout
-    for title, file in layout.losses.items():
+    sft, models = evidence.experiment["sft"], evidence.models
+    made = [model for model in models if evidence.at.recipe("model", model)["source"] == "drill"]
+    losses = {f"Pretraining of {model}": evidence.file("model.loss", model=model) for model in made}
+    losses[f"Fine-tuning, {sft}"] = evidence.file("checkpoint.loss", sft=sft)
+    for title, file in losses.items():
         if present(file, evidence):
             evidence.training[title] = read_steps(file)
-    if present(layout.lengths, evidence):
-        evidence.lengths = read_lengths(layout.lengths)
-    for file in layout.manifests():
+    if present(lengths := evidence.file("dataset.lengths", sft=sft), evidence):
+        evidence.lengths = read_lengths(lengths)
+    files = [evidence.file("tasks.manifest", subset=subset) for subset in evidence.subsets]
+    files += [evidence.file("disjoint"), evidence.file("dataset.manifest", sft=sft)]
+    files += [evidence.file("model.manifest", model=model) for model in models]
+    for file in files:
         if present(file, evidence):
-            evidence.manifests[file] = read_json(file)
+            evidence.manifests[file.as_posix()] = read_json(file)
 
 
 def read_steps(losses: Path) -> list[Record]:
@@ -270,15 +293,3 @@ def read_lengths(path: Path) -> list[int]:
         return [int(row["tokens"]) for row in rows if row.get("fate", "kept") == "kept"]
     except (KeyError, ValueError):
         raise InputError("a row without a number of tokens", path, "a table with a column 'tokens'") from None
-
-
-def drops(manifest: Record) -> dict[str, int]:
-    """The reasons for which a stage dropped something, with counts; {} when its manifest names none."""
-    found: dict[str, int] = {}
-    for name in ("dropped", "drops"):
-        told = manifest.get(name)
-        if isinstance(told, dict):
-            found |= {
-                str(reason): count for reason, count in told.items() if isinstance(count, int) and count
-            }
-    return found

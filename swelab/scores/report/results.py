@@ -49,8 +49,8 @@ def headline(evidence: Evidence) -> str:
 
 def lede(evidence: Evidence) -> str:
     """The experiment in a few sentences, as HTML."""
-    layout, test = evidence.layout, evidence.verified["comparison"]
-    expert = escape(evidence.label(layout.expert))
+    test = evidence.verified["comparison"]
+    expert = escape(evidence.label(evidence.expert))
     expert = f"A {expert}" if expert.startswith("scripted policy") else f"The policy {expert}"
     often = intervals.attempted(evidence, [test["from"], test["to"]])
     total = sum(run.total for run in evidence.expert_runs)
@@ -59,7 +59,8 @@ def lede(evidence: Evidence) -> str:
     unit = "attempts at train tasks" if several else "train tasks"
     rows = f"{len(evidence.lengths):,} conversations" if evidence.lengths else "conversations"
     before, after = (f"<b>{escape(evidence.label(test[side]))}</b>" for side in ("from", "to"))
-    tuned = layout.recipe("policy", test["to"]).get("weights") == f"sft:{layout.experiment['sft']}"
+    weights = evidence.at.recipe("policy", test["to"]).get("weights")
+    tuned = weights == f"sft:{evidence.experiment['sft']}"
     who = f"Before ({before}) and after ({after}), the model" if tuned else f"Each of {before} and {after}"
     names = [f'<b class="nowrap">{escape(side["benchmark"]["name"])}</b>' for side in sides(evidence)]
     size = sum(side["benchmark"]["size"] for side in sides(evidence))
@@ -72,7 +73,7 @@ def lede(evidence: Evidence) -> str:
 
 def apart(evidence: Evidence) -> str:
     """A sentence on what the held-out tasks do not share with the train tasks, as was checked, or ''."""
-    verdict = evidence.manifest(evidence.layout.disjoint)
+    verdict = evidence.manifest("disjoint")
     if not verdict.get("disjoint"):
         return ""
     functions = verdict.get("heldout", {}).get("function")
@@ -268,7 +269,7 @@ def breakdown(evidence: Evidence) -> str:
 
 def group_table(evidence: Evidence, field: str, title: str) -> str:
     """Resolve rates by one field of the tasks; '' when no task has it."""
-    runs = [run for subset in evidence.layout.benchmarks for run in evidence.scored(subset)]
+    runs = [run for subset in evidence.experiment["benchmarks"] for run in evidence.scored(subset)]
     sizes = sum(
         (Counter({name: run.groups[field][name].total() for name in run.groups[field]}) for run in runs),
         Counter(),
@@ -278,7 +279,7 @@ def group_table(evidence: Evidence, field: str, title: str) -> str:
         return ""
     names = sorted(sorted(sizes, key=lambda name: (-sizes[name], name))[:GROUPS_SHOWN])
     head, columns = [title], [[code(name) for name in names]]
-    for subset in evidence.layout.benchmarks:
+    for subset in evidence.experiment["benchmarks"]:
         scored = evidence.scored(subset)
         head.append(f"{escape(subset)}<br>tasks")
         sizes_here = [scored[0].groups[field].get(name, Counter()).total() for name in names]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from swelab.console.job_runs import read_runs
 from swelab.jobs.shards import parse_shard
+from swelab.lineage import Wildcards, behind, find
 from swelab.records import InputError, Record, read_json
-from swelab.scores.layout import Layout
 
 _SAMPLE = re.compile(r"\.s\d+$")
 NOT_STAGES = ("report",)
@@ -50,10 +50,11 @@ class Stage:
             self.machines.append(name)
 
 
-def jobs_of(layout: Layout) -> list[Stage]:
+def jobs_of(at: Wildcards) -> list[Stage]:
     """The stages of an experiment of which runs were noted, in the order in which they began."""
-    known, found = names_of(layout), dict[tuple[str, ...], Stage]()
-    for rule, names, run in read_runs(layout.results / "logs"):
+    found = dict[tuple[str, ...], Stage]()
+    known = {"all", "sandbox"}.union(*names_behind(at).values())
+    for rule, names, run in read_runs(at.results / "logs"):
         job = "/".join(names)
         parts = tuple(_SAMPLE.sub("", name) for name in names if not is_shard(name))
         if rule in NOT_STAGES or not known.issuperset(parts):
@@ -62,15 +63,18 @@ def jobs_of(layout: Layout) -> list[Stage]:
         found.setdefault((rule, *parts), Stage(rule, parts, began, began)).add(job, run)
     for stage in found.values():
         if stage.rule == "rollout" and len(stage.names) == 2:
-            stage.usage = used(layout.usage(*stage.names))
+            policy, subset = stage.names
+            stage.usage = used(map(Path, at.samples("predictions.usage", policy=policy, subset=subset)))
     return sorted(found.values(), key=lambda stage: (stage.began, stage.rule, stage.names))
 
 
-def names_of(layout: Layout) -> set[str]:
-    """Every name that a log of the experiment's jobs may lie under."""
-    experiment = layout.experiment
-    names = {experiment["name"], experiment["sft"], "all", "sandbox", *layout.subsets, *layout.models}
-    return names | {policy for policy, _, _ in layout.runs} | set(layout.repos())
+def names_behind(at: Wildcards) -> dict[str, list[str]]:
+    """The names, by wildcard, of all that an experiment's score is made from."""
+    found: dict[str, dict[str, None]] = {}
+    for path in behind(Wildcards(at.names).path("verified_score"), at.configs):
+        for wildcard, name in (find(path) or ("", {}))[1].items():
+            found.setdefault(wildcard, {})[name] = None
+    return {wildcard: list(names) for wildcard, names in found.items()}
 
 
 def is_shard(name: str) -> bool:

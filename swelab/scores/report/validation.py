@@ -43,7 +43,7 @@ def gold(figures: Record) -> str:
 def overview(evidence: Evidence) -> str:
     """The gate of every subset as a table, and the tasks that it left out with their reasons."""
     rows = []
-    for subset in evidence.layout.subsets:
+    for subset in evidence.subsets:
         if subset in evidence.gates:
             told = evidence.gates[subset]["figures"]
             valid = told["kept"] - told.get("private", 0)

@@ -9,10 +9,11 @@ from jsonschema.validators import validator_for
 from pydantic import ValidationError
 
 from swelab.configs import recipes
-from swelab.configs.experiment import load_experiment, shard_paths
+from swelab.configs.experiment import load_experiment
 from swelab.configs.json_schemas import schema_of, text_of
 from swelab.configs.kinds import KINDS, POLICY
 from swelab.configs.trained_on import training_runs
+from swelab.lineage import Wildcards
 from swelab.records import SCHEMAS, InputError
 
 
@@ -178,9 +179,10 @@ def test_rows_may_come_from_several_runs(configs):
         ("bought", "drill-train"),
         ("scripted", "drill-train"),
     ]
-    assert shard_paths("r/{policy}/{subset}/{shard}", "bought", "drill-train", configs) == [
-        "r/bought/drill-train/000of002",
-        "r/bought/drill-train/001of002",
+    at = Wildcards({"sft": "demo"}, configs)
+    assert at.taught("grades")[:2] == [
+        "results/grades/bought/drill-train/000of002.jsonl",
+        "results/grades/bought/drill-train/001of002.jsonl",
     ]
     sft.write_text(
         sft.read_text().replace("bought, subsets: [drill-train]", "bought, subsets: [drill-heldout]")

@@ -9,18 +9,17 @@ from pathlib import Path
 import pytest
 
 from swelab.configs import recipes
-from swelab.configs.experiment import sample_paths, shard_paths
 from swelab.files.json_streams import Spool
 from swelab.grading.grading_stage import grade_shard
 from swelab.grading.swebench_report import build_report
 from swelab.jobs.shards import attempt_name, numbered, parse_shard, sample_of, shard_names
+from swelab.lineage import Wildcards
 from swelab.models.chat.scripted import ScriptedModel
 from swelab.models.policy import of_sample, same_again
 from swelab.records import InputError, check, write_json, write_jsonl
 from swelab.rollouts.predictions import collect
 from swelab.rollouts.rollout_stage import recorded, rollout_key
 from swelab.rollouts.token_usage import usage_of
-from swelab.scores.layout import Layout
 from swelab.sft.rows.dataset import load_verdicts, verdict
 from tests.unit.recorded_runs import PATCH, trajectory, write_run
 
@@ -72,14 +71,18 @@ def test_paths_of_samples(tmp_path):
     recipe = tmp_path / "policies/p.yaml"
     recipe.write_text("{kind: scripted, scaffold: demo, shards: 2, samples: 2}")
     assert recipes.named("policy", "p", tmp_path)["samples"] == 2
-    names = shard_paths("{policy}/{subset}/{shard}", "p", "s", tmp_path)
-    assert names == ["p/s/000of002", "p/s/001of002", "p/s/000of002s1", "p/s/001of002s1"]
-    assert shard_paths("{shard}", "p", "s", tmp_path, sample=".s1") == ["000of002s1", "001of002s1"]
-    assert shard_paths("{shard}", "p", "s", tmp_path, sample="") == ["000of002", "001of002"]
-    assert sample_paths("{policy}{sample}.json", "p", "s", tmp_path) == ["p.json", "p.s1.json"]
-    layout = Layout({}, Path("results"), tmp_path)
-    assert [path.name for path in layout.reports("p", "s")] == ["report.json", "report.s1.json"]
-    assert len(layout.shards("grades", "p", "s")) == 4
+    at = Wildcards({"policy": "p", "subset": "s"}, tmp_path)
+
+    def shards(**names):
+        return [Path(path).stem for path in at.shards("grades", **names)]
+
+    assert shards() == ["000of002", "001of002", "000of002s1", "001of002s1"]
+    assert shards(sample=".s1") == ["000of002s1", "001of002s1"]
+    assert shards(sample="") == ["000of002", "001of002"]
+    folder = "results/grades/p/s"
+    assert at.samples("report") == [f"{folder}/report.json", f"{folder}/report.s1.json"]
+    elsewhere = Wildcards(at.names, tmp_path, Path("/else/where"))
+    assert elsewhere.samples("report")[0] == "/else/where/grades/p/s/report.json"
     recipe.write_text("{kind: scripted, scaffold: demo}")
     assert "samples" not in recipes.named("policy", "p", tmp_path)
     recipe.write_text("{kind: scripted, scaffold: demo, samples: 0}")

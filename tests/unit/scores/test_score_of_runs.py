@@ -8,8 +8,8 @@ import pytest
 
 from scripts.compare import compare as told
 from scripts.compare import plan
+from swelab.lineage import Wildcards
 from swelab.records import InputError, check, read_json, write_json
-from swelab.scores.layout import Layout
 from swelab.scores.report.html_page import render
 from swelab.scores.report.report_data import gather
 from swelab.scores.score import score
@@ -251,9 +251,9 @@ def test_results_without_a_size_or_of_two_task_sets_are_refused(tmp_path):
 def page(tmp_path_factory) -> tuple[str, dict]:
     root = tmp_path_factory.mktemp("runs")
     build(root, train=12, heldout=24, samples={"sft": 3, "base": 2, "scripted": 2})
-    layout = Layout.of("demo", root / "results", root / "configs")
+    at = Wildcards({"experiment": "demo"}, root / "configs", root / "results")
     verified = root / "results/verified_score.json"
-    return render(gather(layout, verified, 100, 0)), read_json(verified)
+    return render(gather(at, verified, 100, 0)), read_json(verified)
 
 
 def test_the_page_shows_runs(page):

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from swelab.lineage import Wildcards
 from swelab.records import InputError, read_json, write_json
-from swelab.scores.layout import Layout
 from swelab.scores.report.attempts import Packs
 from swelab.scores.report.html_page import embedded, render, source_hash
-from swelab.scores.report.report_data import DROPPED, drops, gather, read_lengths
+from swelab.scores.report.provenance_sections import drops
+from swelab.scores.report.report_data import DROPPED, gather, read_lengths
 from swelab.scores.report.trajectories import (
     LOG_CHARACTERS,
     STEPS,
@@ -123,23 +124,23 @@ def test_page_states_what_validation_kept_and_left_out(page, experiment):
 def test_page_without_locks_says_so(experiment, tmp_path):
     shutil.copytree(experiment, tmp_path / "copy")
     root = tmp_path / "copy"
-    layout = Layout.of("demo", root / "results", root / "configs")
-    rows = read_json(layout.tasks("drill-heldout"))
+    at = Wildcards({"experiment": "demo"}, root / "configs", root / "results")
+    rows = read_json(at.path("tasks", subset="drill-heldout"))
     rows[0]["test_cmd"] = "true"
-    write_json(layout.tasks("drill-heldout"), rows)
+    write_json(at.path("tasks", subset="drill-heldout"), rows)
     with pytest.raises(InputError, match="is not the task that was validated"):
-        gather(layout, root / "results/verified_score.json", 2, 0)
-    for subset in layout.subsets:
-        layout.lock(subset).unlink()
+        gather(at, root / "results/verified_score.json", 2, 0)
+    for lock in (root / "results/tasks").glob("*.lock.json"):
+        lock.unlink()
     verified = read_json(root / "results/verified_score.json")
     verified["manifest"]["missing"] = ["results/gone.json"]
     write_json(root / "results/verified_score.json", verified)
-    evidence = gather(layout, root / "results/verified_score.json", 2, 0)
+    evidence = gather(at, root / "results/verified_score.json", 2, 0)
     text = sentences(render(evidence))
     assert "Not there when this was written: results/gone.json" in text
     assert text.count("The tasks were not validated: there is no lock of them.") == 2
     assert "drill-train not validated" in text and "Validating" not in text
-    assert layout.lock("forge-train").as_posix() in evidence.missing
+    assert at.path("lock", subset="forge-train") in evidence.missing
 
 
 def test_page_shows_tasks_lost_to_infrastructure_apart_and_with_both_rates(page, experiment):
@@ -159,8 +160,8 @@ def test_page_shows_tasks_lost_to_infrastructure_apart_and_with_both_rates(page,
 
 
 def test_page_without_lost_tasks_says_so(experiment):
-    layout = Layout.of("demo", experiment / "results", experiment / "configs")
-    evidence = gather(layout, experiment / "results/verified_score.json", 2, 0)
+    at = Wildcards({"experiment": "demo"}, experiment / "configs", experiment / "results")
+    evidence = gather(at, experiment / "results/verified_score.json", 2, 0)
     for side in (evidence.verified, *evidence.verified["others"]):
         for policy in side["policies"].values():
             policy["infra_errors"] = 0
@@ -179,8 +180,8 @@ def test_a_script_is_called_a_scripted_policy_wherever_it_is_read(page):
 
 
 def test_same_input_same_page(experiment, page):
-    layout = Layout.of("demo", experiment / "results", experiment / "configs")
-    again = gather(layout, experiment / "results/verified_score.json", 100, 0)
+    at = Wildcards({"experiment": "demo"}, experiment / "configs", experiment / "results")
+    again = gather(at, experiment / "results/verified_score.json", 100, 0)
     part = page[page.index("<main>") : page.index('<section class="block" id="provenance"')]
     assert part in render(again)
 
@@ -239,8 +240,8 @@ def test_long_trajectories_lose_their_middle_steps():
 
 
 def test_attempts_beyond_the_page_size_are_listed_without_their_steps(experiment):
-    layout = Layout.of("demo", experiment / "results", experiment / "configs")
-    run = gather(layout, experiment / "results/verified_score.json", 5, 0).runs[0].attempts
+    at = Wildcards({"experiment": "demo"}, experiment / "configs", experiment / "results")
+    run = gather(at, experiment / "results/verified_score.json", 5, 0).runs[0].attempts
     assert len(run.packed) == 5 and [row[-1] for row in run.rows] == [0, 1, 2, 3, 4] + [-1] * 19
 
 
@@ -258,13 +259,13 @@ def test_packs_are_of_the_first_places_in_whatever_order_they_come(order):
 
 def test_a_rollout_without_a_grade_is_named(experiment, tmp_path):
     shutil.copytree(experiment, tmp_path / "copy")
-    layout = Layout.of("demo", tmp_path / "copy/results", experiment / "configs")
-    (shard,) = layout.shards("grades", "base", "drill-heldout")
+    at = Wildcards({"experiment": "demo"}, experiment / "configs", tmp_path / "copy/results")
+    (shard,) = map(Path, at.shards("grades", policy="base", subset="drill-heldout"))
     lines = shard.read_text().splitlines()
     name = json.loads(lines[0])["instance_id"]
     shard.write_text("\n".join(lines[1:]) + "\n")
     with pytest.raises(InputError, match=f"a rollout without a grade: {name}"):
-        gather(layout, experiment / "results/verified_score.json", 0, 0)
+        gather(at, experiment / "results/verified_score.json", 0, 0)
 
 
 def test_attempts_are_listed_with_failures_first(page):
@@ -387,17 +388,17 @@ def test_stages_are_told_with_date_machine_and_duration(page):
 
 
 def test_results_without_noted_runs_say_so(experiment):
-    layout = Layout.of("demo", experiment / "results", experiment / "configs")
-    evidence = gather(layout, experiment / "results/verified_score.json", 0, 0)
+    at = Wildcards({"experiment": "demo"}, experiment / "configs", experiment / "results")
+    evidence = gather(at, experiment / "results/verified_score.json", 0, 0)
     evidence.jobs = []
     assert "No run of a job was noted" in render(evidence)
 
 
 def test_missing_inputs_are_one_line(experiment, tmp_path):
-    layout = Layout.of("demo", experiment / "results", experiment / "configs")
+    at = Wildcards({"experiment": "demo"}, experiment / "configs", experiment / "results")
     with pytest.raises(InputError, match="no such file"):
-        gather(layout, tmp_path / "verified_score.json", 5, 0)
-    bare = Layout.of("demo", tmp_path / "results", experiment / "configs")
+        gather(at, tmp_path / "verified_score.json", 5, 0)
+    bare = Wildcards({"experiment": "demo"}, experiment / "configs", tmp_path / "results")
     with pytest.raises(InputError, match="tasks/drill-heldout.json: no such file"):
         gather(bare, experiment / "results/verified_score.json", 5, 0)
     (tmp_path / "x.tsv").write_text("instance_id\ttokens\nx\tmany\n")
@@ -406,8 +407,8 @@ def test_missing_inputs_are_one_line(experiment, tmp_path):
 
 
 def test_page_without_training_records_and_without_pairs(experiment):
-    layout = Layout.of("demo", experiment / "results", experiment / "configs")
-    evidence = gather(layout, experiment / "results/verified_score.json", 2, 0)
+    at = Wildcards({"experiment": "demo"}, experiment / "configs", experiment / "results")
+    evidence = gather(at, experiment / "results/verified_score.json", 2, 0)
     test = evidence.verified["comparison"]
     test |= dict.fromkeys(("p_value", "difference", "interval", "minimum_detectable_difference"), None)
     test |= {"pairs": 0, "both": 0, "neither": 0, "discordant": {"gained": 0, "lost": 0}}

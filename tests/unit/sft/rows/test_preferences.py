@@ -10,7 +10,8 @@ import pytest
 from swelab.configs import recipes
 from swelab.configs.experiment import load_experiment
 from swelab.configs.kinds import SFT
-from swelab.configs.trained_on import base_manifest, lineage, training_subsets
+from swelab.configs.trained_on import lineage, training_subsets
+from swelab.lineage import base_manifest
 from swelab.outcomes import FAILED_GRADES
 from swelab.records import InputError, check, read_json, read_jsonl, write_jsonl
 from swelab.sft.rows.dataset import load_verdicts

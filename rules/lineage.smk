@@ -1,0 +1,76 @@
+"""What rules take from the graph of swelab/lineage.py: inputs, outputs, parameters. No rules.
+
+in:  KINDS, and the recipes that wildcards name
+out: `**needs(kind)`, `**made(kind)`, `**slices(kind)` for a rule's input, output and params
+"""
+
+
+def at(function):
+    """A function of Snakemake's wildcards, from one of lineage's; a fault in a recipe ends the command."""
+
+    def found(wildcards):
+        try:
+            return function(Wildcards(dict(wildcards.items())))
+        except Fault as fault:  # Snakemake would show a traceback
+            print(f"error: {fault}", file=sys.stderr)
+            sys.exit(2)
+
+    return found
+
+
+def needs(kind):
+    """What a kind is made from, by role; recipes count by their content."""
+
+    def undated(paths):
+        return [
+            ancient(path) if path.startswith("configs/") else path for path in paths
+        ]
+
+    def need(role, given):
+        if not isinstance(given, str):
+            return at(lambda wildcards: undated(given(wildcards)))
+        path = pattern(given)
+        dated = role not in KINDS[kind].undated and not path.startswith("configs/")
+        return path if dated else ancient(path)
+
+    return {role: need(role, given) for role, given in KINDS[kind].needs.items()}
+
+
+def made(kind, *roles):
+    """A kind's files by role, all or these; a paid one stays until its next version is whole."""
+    found = {role: KINDS[kind].files[role] for role in roles or KINDS[kind].files}
+    found = {
+        role: path if os.path.splitext(path)[1] else directory(path)
+        for role, path in found.items()
+    }
+    return {
+        role: update(path) if KINDS[kind].paid else path for role, path in found.items()
+    }
+
+
+def slices(kind):
+    """The parts of recipes that a kind depends on, by name."""
+    return {name: at(part) for name, part in KINDS[kind].params.items()}
+
+
+def settings(kind):
+    """Function of the wildcards: their recipe of a kind, checked and complete."""
+    return at(lambda wildcards: wildcards.recipe(kind))
+
+
+policy_settings = settings("policy")
+model_settings = settings("model")
+sft_settings = settings("sft")
+
+
+def sandbox_image(wildcards):
+    """Record of the image for tasks without one of their own, where the backend cannot do without."""
+    made_here = recipes.named("subset", wildcards.subset)["source"] != "dataset"
+    needed = SETTINGS["backend"] in ("docker", "apptainer") and made_here
+    return ancient(pattern("sandbox_image")) if needed else []
+
+
+def scored_beside(wildcards):
+    """Tasks that the experiment of this run scores, where it trains or scores an SFT recipe; else none."""
+    names = EXPERIMENT["benchmarks"] if wildcards.sft in trained(EXPERIMENT) else []
+    return RUN.each("tasks", names)
