@@ -5,6 +5,7 @@ import hashlib
 from pathlib import Path
 
 from swelab.configs import recipes
+from swelab.configs.kinds import REPO
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.records import write_bytes
@@ -18,8 +19,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="the archive, a tar")
     parser.add_argument("--manifest", type=Path, required=True, help="JSON: hash, size, how it was made")
     args = parser.parse_args()
-    recipe = recipes.load("repo", args.recipe)
-    stage = Stage("build_repo", {args.recipe: recipe})
+    recipe = recipes.load(REPO, args.recipe)
+    stage = Stage("build_repo", {args.recipe: recipe.plain()})
     data = build_repo(recipe, args.cache)
     write_bytes(args.output, data)
     facts = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SUBSET
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.tasks.exports import export
@@ -19,9 +20,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="folder for the files")
     parser.add_argument("--manifest", type=Path, required=True, help="JSON: lines of each file")
     args = parser.parse_args()
-    recipe = recipes.load("subset", args.recipe)
+    recipe = recipes.load(SUBSET, args.recipe)
     inputs = {"tasks": args.tasks, "lock": args.lock, "images": args.images}
-    stage = Stage("export_tasks", {args.recipe: recipe}, **inputs)
+    stage = Stage("export_tasks", {args.recipe: recipe.plain()}, **inputs)
     tasks = read_kept(args.tasks, args.lock)
     facts = export(tasks, args.output, name=args.recipe.stem, recipe=recipe, images=args.images)
     stage.write([args.output / name for name in facts["lines"]], args.manifest, **facts)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from swelab.configs import recipes
 from swelab.configs.experiment import tasks_slice
+from swelab.configs.kinds import SUBSET
 from swelab.console.terminal import run_script
 from swelab.files.json_streams import write_list
 from swelab.grading.harness.logs import statuses
@@ -26,17 +27,17 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="subset JSON")
     parser.add_argument("--manifest", type=Path, required=True, help="JSON: counts, drops, how it was made")
     args = parser.parse_args()
-    recipe = recipes.load("subset", args.recipe)
+    recipe = recipes.load(SUBSET, args.recipe)
     given = {"exclude": args.exclude, "ratings": args.ratings}
     tars = archives(recipe, args.repos_dir)
-    used = {args.recipe: tasks_slice(recipe)}
-    stage = Stage("make_tasks", used, repos=tars.values(), rows=recipe.get("path"), **given)
+    used = {args.recipe: tasks_slice(recipe.plain())}
+    stage = Stage("make_tasks", used, repos=tars.values(), rows=getattr(recipe, "path", None), **given)
     tasks, drops = make_tasks(
         recipe, args.repos_dir, args.progress, args.workers, open_backend, statuses, **given
     )
     kept = write_list(args.output, checked(enumerate(tasks), args.output))
     facts = {
-        "requested": recipe.get("limit", 0),
+        "requested": recipe.limit,
         "kept": kept,
         "candidates": kept + sum(drops.values()),
         "drops": drops,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from swelab.configs import recipes
 from swelab.configs.experiment import rollout_slice
+from swelab.configs.kinds import RATER
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.records import write_jsonl
@@ -22,9 +23,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="difficulty of each task, JSON Lines")
     parser.add_argument("--manifest", type=Path, required=True, help="JSON: counts, mean, how it was made")
     args = parser.parse_args()
-    rater, counts = recipes.load("rater", args.rater), Ratings()
+    rater, counts = recipes.load(RATER, args.rater), Ratings()
     policy = recipes.load("policy", args.policy)
-    used = {args.rater: rater, args.policy: rollout_slice(policy)}
+    used = {args.rater: rater.plain(), args.policy: rollout_slice(policy)}
     stage = Stage("rate_difficulty", used, tasks=args.tasks)
     rated = rate_tasks(
         read_tasks(args.tasks),

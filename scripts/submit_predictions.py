@@ -5,6 +5,7 @@ import contextlib
 from pathlib import Path
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SUBSET
 from swelab.console.terminal import run_script
 from swelab.jobs.journal import lock
 from swelab.jobs.provenance import Stage
@@ -29,8 +30,8 @@ def main() -> None:
     parser.add_argument("--progress", type=Path, required=True, help="folder to work in, kept over a kill")
     parser.add_argument("--output", type=Path, required=True, help="the run at the service, with its report")
     args = parser.parse_args()
-    at = benchmark_of(recipe := recipes.load("subset", args.recipe), args.recipe)
-    part: Record = {key: recipe[key] for key in ("scorer", "service") if key in recipe}
+    at = benchmark_of(recipe := recipes.load(SUBSET, args.recipe), args.recipe)
+    part: Record = recipe.model_dump(include={"scorer", "service"})
     inputs = {"tasks": args.tasks, "lock": args.lock, "predictions": args.predictions}
     stage = Stage("submit_predictions", {args.recipe: part}, **inputs)
     ids = [task["instance_id"] for task in read_kept(args.tasks, args.lock)]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from swelab.configs import recipes
 from swelab.configs.experiment import is_published, rollout_slice
+from swelab.configs.kinds import POLICY
+from swelab.configs.kinds.policy import RecordedPolicy
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.records import InputError, write_json
@@ -21,10 +23,10 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="folder of recordings")
     parser.add_argument("--manifest", type=Path, required=True, help="counts, drops by reason")
     args = parser.parse_args()
-    policy = recipes.load("policy", args.recipe)
-    if not is_published(policy):
+    policy = recipes.load_as(RecordedPolicy, POLICY, args.recipe)
+    if not is_published(policy.plain()):
         raise InputError("names a folder", args.recipe, "path or dataset: a set in rows")
-    stage = Stage("unpack_trajectories", {args.recipe: rollout_slice(policy)}, rows=policy.get("path"))
+    stage = Stage("unpack_trajectories", {args.recipe: rollout_slice(policy.plain())}, rows=policy.path)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{args.output.name}.", dir=args.output.parent) as name:
         folder = Path(name) / "recordings"

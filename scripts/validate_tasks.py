@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SUBSET
 from swelab.console.terminal import run_script
 from swelab.grading.grading_stage import Bench
 from swelab.grading.run_cache import Archive
@@ -29,8 +30,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="sandboxes at once")
     parser.add_argument("--output", type=Path, required=True, help="the lock, JSON")
     args = parser.parse_args()
-    settings = recipes.load("subset", args.recipe)["validate"]
-    used = {args.recipe: {"validate": settings}}
+    settings = recipes.load(SUBSET, args.recipe).validation
+    used = {args.recipe: {"validate": settings.plain()}}
     stage = Stage("validate_tasks", used, tasks=args.tasks, images=args.images)
     places = [slim(task) for task in read_tasks(args.tasks)]
     unusable = refused(places, args.images)

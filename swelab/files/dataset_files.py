@@ -6,20 +6,23 @@ from typing import Any
 
 from swelab.files.hf_hub import Repository
 from swelab.files.json_streams import list_items
-from swelab.records import InputError, Record, read_jsonl
+from swelab.records import InputError, read_jsonl
 
 FORMATS = (".jsonl", ".json", ".parquet")
 
 
-def published_files(recipe: Record, downloads: Path) -> list[Path]:
+def published_files(
+    dataset: str, revision: str, split: str, files: list[str], sha256: dict[str, str], downloads: Path
+) -> list[Path]:
     """The files of a set on the hub, fetched into `downloads` as far as they are not there yet.
 
-    recipe: {"dataset", "revision", "split", "files", "sha256"}. Raises InputError, HubError.
+    files: shell patterns of their names; those of the split when empty. sha256: hashes that files must have.
+    Raises InputError, HubError.
     """
-    repository = Repository(recipe["dataset"], recipe["revision"], "dataset")
-    folder = downloads / recipe["dataset"].replace("/", "--") / recipe["revision"]
-    patterns = recipe["files"] or [f"data/{recipe['split']}-*.parquet"]
-    return [folder / name for name in repository.fetch(folder, patterns, recipe["sha256"])]
+    repository = Repository(dataset, revision, "dataset")
+    folder = downloads / dataset.replace("/", "--") / revision
+    patterns = files or [f"data/{split}-*.parquet"]
+    return [folder / name for name in repository.fetch(folder, patterns, sha256)]
 
 
 def read_rows(path: Path, at_once: int) -> Iterator[Any]:

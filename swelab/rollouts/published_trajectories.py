@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from swelab.configs.kinds.policy import RecordedPolicy
 from swelab.files.dataset_files import FORMATS, published_files, read_rows
 from swelab.records import InputError, Record, write_bytes
 from swelab.rollouts.trajectory_files import ROW
@@ -21,7 +22,7 @@ AT_ONCE = 32
 """Rows held of a file: they are of hundreds of kilobytes."""
 
 
-def unpack(policy: Record, downloads: Path, output: Path) -> Record:
+def unpack(policy: RecordedPolicy, downloads: Path, output: Path) -> Record:
     """Writes `<n>/<id>/<id>.row.json` of the n-th row of each instance to the folder `output`.
 
     At most `samples` of an instance, as the file orders them. Returns the counts. Raises InputError (no
@@ -29,10 +30,10 @@ def unpack(policy: Record, downloads: Path, output: Path) -> Record:
     """
     taken: Counter[str] = Counter()
     dropped: Counter[str] = Counter()
-    rows, most = 0, policy.get("samples", 1)
+    rows, most = 0, policy.samples or 1
     for row in _rows(policy, downloads):
         rows += 1
-        reason = _unfit(row, policy["resolved_only"])
+        reason = _unfit(row, policy.resolved_only)
         if not reason and taken[row["instance_id"]] >= most:
             reason = "over_samples"
         if reason:
@@ -43,7 +44,7 @@ def unpack(policy: Record, downloads: Path, output: Path) -> Record:
         taken[name] += 1
         write_bytes(place, json.dumps(row, ensure_ascii=True).encode(), durable=False)
     if not taken:
-        where = policy.get("path") or policy["dataset"]
+        where = policy.path or policy.dataset or ""
         raise InputError(f"none of its {rows} rows is a trajectory ({dict(dropped)})", where)
     reasons = dict(sorted(dropped.items()))
     return {"rows": rows, "instances": len(taken), "trajectories": taken.total(), "dropped": reasons}
@@ -69,11 +70,12 @@ def _unfit(row: Any, resolved_only: bool) -> str:
     return "" if any(message.get("role") == "assistant" for message in messages) else "no_turn_of_the_policy"
 
 
-def _rows(policy: Record, downloads: Path) -> Iterator[Any]:
-    if policy.get("dataset"):
-        files = published_files(policy, downloads)
+def _rows(policy: RecordedPolicy, downloads: Path) -> Iterator[Any]:
+    if policy.dataset and policy.revision:
+        given = (policy.dataset, policy.revision, policy.split, policy.files, policy.sha256)
+        files = published_files(*given, downloads)
     else:
-        path = Path(policy["path"])
+        path = Path(policy.path or "")
         files = (
             sorted(each for each in path.rglob("*") if each.suffix in FORMATS) if path.is_dir() else [path]
         )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from swelab.configs.kinds.subset import DatasetSubset, Subset
 from swelab.outcomes import LOST_ROLLOUTS, RolloutEnd
 from swelab.records import InputError, Record, digest, write_json
 from swelab.service import Refused, ServiceError
@@ -38,14 +39,15 @@ class Waiting:
     total: float
 
 
-def benchmark_of(recipe: Record, where: str | Path) -> Benchmark:
+def benchmark_of(recipe: Subset, where: str | Path) -> Benchmark:
     """The service's name of a subset recipe's benchmark. Raises InputError where it has none."""
-    name = recipe.get("dataset", "").rpartition("/")[2].lower()
-    subset = recipe.get("service") or SUBSETS.get(name, "")
+    published = recipe if recipe.source == "dataset" else DatasetSubset(source="dataset")
+    name = (published.dataset or "").rpartition("/")[2].lower()
+    subset = published.service or SUBSETS.get(name, "")
     if not subset:
         expected = f"one of {', '.join(sorted(set(SUBSETS.values())))} as `service`"
         raise InputError("a set that the service does not judge", where, expected)
-    return Benchmark(subset, recipe["split"])
+    return Benchmark(subset, published.split)
 
 
 def sendable(predictions: Mapping[str, Record], ids: Sequence[str], policy: str) -> list[Record]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from swelab.configs.kinds import subset
 from swelab.records import InputError, Record, check, read_jsonl
 from swelab.tasks.patch_text import language, patch_size
 from swelab.tasks.published_rows import is_private
@@ -29,7 +30,7 @@ class Criteria:
     Raises InputError: a pattern that is none, bounds that no row can meet, ratings that are not there.
     """
 
-    def __init__(self, criteria: Record, ratings: Mapping[str, int] | None = None):
+    def __init__(self, criteria: subset.Criteria, ratings: Mapping[str, int] | None = None):
         self._tests = [*_by_name(criteria), *_by_bound(criteria), *_by_rating(criteria, ratings)]
 
     def miss(self, row: Record) -> str:
@@ -53,24 +54,24 @@ def read_ratings(path: str | Path) -> dict[str, int]:
     return found
 
 
-def _by_name(criteria: Record) -> Iterator[tuple[str, Test]]:
-    if criteria["id_pattern"]:
-        pattern = _pattern(criteria["id_pattern"])
+def _by_name(criteria: subset.Criteria) -> Iterator[tuple[str, Test]]:
+    if criteria.id_pattern:
+        pattern = _pattern(criteria.id_pattern)
         yield "id_pattern", lambda row: bool(pattern.search(row["instance_id"]))
-    if criteria["repos"]:
-        repos = set(criteria["repos"])
+    if criteria.repos:
+        repos = set(criteria.repos)
         yield "repos", lambda row: row["repo"] in repos
-    if criteria["languages"]:
-        languages = set(criteria["languages"])
+    if criteria.languages:
+        languages = set(criteria.languages)
         yield "languages", lambda row: language(row) in languages
-    if criteria["difficulties"]:
-        difficulties = criteria["difficulties"]
+    if criteria.difficulties:
+        difficulties = criteria.difficulties
         yield "difficulties", lambda row: row.get("difficulty") in difficulties
 
 
-def _by_bound(criteria: Record) -> Iterator[tuple[str, Test]]:
+def _by_bound(criteria: subset.Criteria) -> Iterator[tuple[str, Test]]:
     for name in MEASURES:
-        least, most = criteria[f"min_{name}"], criteria[f"max_{name}"]
+        least, most = getattr(criteria, f"min_{name}"), getattr(criteria, f"max_{name}")
         if most and least > most:
             raise InputError(
                 f"min_{name} is {least} and max_{name} {most}", "subset recipe", "bounds that a row can meet"
@@ -93,8 +94,8 @@ def _unknown(name: str, row: Record) -> bool:
     return name in OF_ANSWERS and is_private(row)
 
 
-def _by_rating(criteria: Record, ratings: Mapping[str, int] | None) -> Iterator[tuple[str, Test]]:
-    wanted = set(criteria["ratings"])
+def _by_rating(criteria: subset.Criteria, ratings: Mapping[str, int] | None) -> Iterator[tuple[str, Test]]:
+    wanted = set(criteria.ratings)
     if not wanted:
         return
     if ratings is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from swelab.configs import recipes
+from swelab.configs.kinds.subset import DatasetSubset
 from swelab.files.dataset_files import published_files, read_rows
 from swelab.files.json_streams import Picked, Spool
 from swelab.records import InputError, Record
@@ -21,7 +21,7 @@ AT_ONCE = 256
 
 
 def make_tasks(
-    recipe: Record,
+    recipe: DatasetSubset,
     downloads: Path = DOWNLOADS,
     excluded: Iterable[Record] = (),
     ratings: Mapping[str, int] | None = None,
@@ -35,17 +35,17 @@ def make_tasks(
     sets. excluded: tasks whose instance, repository at a commit, or change no row may share. ratings:
     difficulty by instance. Raises InputError naming the file, the row and the field; HubError.
     """
-    where = recipe.get("path") or f"{recipe.get('dataset')}, split {recipe['split']}"
-    criteria, others = Criteria(recipe["criteria"], ratings), Identities.of(excluded)
+    where = recipe.path or f"{recipe.dataset}, split {recipe.split}"
+    criteria, others = Criteria(recipe.criteria, ratings), Identities.of(excluded)
     drops: Counter[str] = Counter()
     kept: dict[str, int] = {}
     repos: dict[str, str] = {}
     spool = Spool()
     for number, raw in enumerate(_rows(recipe, downloads)):
-        row = read_row(raw, f"{where}, row {number}", recipe["images"])
+        row = read_row(raw, f"{where}, row {number}", recipe.images)
         name = row["instance_id"]
         missing = lacks(row)
-        if missing and "private" in (recipe["answers"], row.get("answers")):
+        if missing and "private" in (recipe.answers, row.get("answers")):
             missing, row["answers"] = "", "private"
         reason = missing or criteria.miss(row) or others.shares(row)
         if reason:
@@ -59,7 +59,7 @@ def make_tasks(
     if not kept:
         raise InputError(f"no row meets the criteria ({dict(drops)})", where)
     order = [kept[name] for name in drawn(repos, recipe)]
-    limit = recipe["limit"] or len(order)
+    limit = recipe.limit or len(order)
     if len(order) > limit:
         drops["over_limit"] = len(order) - limit
     return Picked(spool, order[:limit]), dict(sorted(drops.items()))
@@ -72,18 +72,19 @@ def file_rows(path: Path) -> Sequence[Record]:
     """
     if not path.is_file():
         raise InputError("no such file", path, "a subset: JSON list, JSON Lines or Parquet")
-    rows, _ = make_tasks(recipes.complete("subset", {"source": "dataset", "path": str(path)}, path))
+    rows, _ = make_tasks(DatasetSubset(source="dataset", path=str(path)))
     return rows
 
 
-def _rows(recipe: Record, downloads: Path) -> Iterator[Any]:
-    if path := recipe.get("path"):
+def _rows(recipe: DatasetSubset, downloads: Path) -> Iterator[Any]:
+    if path := recipe.path:
         yield from read_rows(Path(path), AT_ONCE)
-    elif not recipe.get("dataset"):
+    elif not recipe.dataset:
         raise InputError("neither path nor dataset", "subset recipe", "where the rows come from")
-    elif not recipe.get("revision"):
+    elif not recipe.revision:
         wanted = "`revision`: its commit of 40 digits, as the set's page lists it under Files and versions"
-        raise InputError(f"{recipe['dataset']} without revision", "subset recipe", wanted)
+        raise InputError(f"{recipe.dataset} without revision", "subset recipe", wanted)
     else:
-        for file in published_files(recipe, downloads):
+        given = (recipe.dataset, recipe.revision, recipe.split, recipe.files, recipe.sha256)
+        for file in published_files(*given, downloads):
             yield from read_rows(file, AT_ONCE)

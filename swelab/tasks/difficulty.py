@@ -11,6 +11,7 @@ from typing import Any
 from jinja2 import StrictUndefined, Template, TemplateError
 
 from swelab.configs.experiment import NO_RESULT, service_of
+from swelab.configs.kinds.rater import Rater
 from swelab.files.json_streams import Spool
 from swelab.jobs.journal import Journal
 from swelab.jobs.losses import Losses
@@ -33,7 +34,7 @@ WHOLE = {"action_regex": r"\A(.*)\Z", "format_error_template": "", "cost_limit":
 def rate_tasks(
     tasks: Iterable[Record],
     *,
-    rater: Record,
+    rater: Rater,
     policy_name: str,
     policy: Record,
     progress: Path,
@@ -52,7 +53,7 @@ def rate_tasks(
     others = ("shards", "job", *NO_RESULT)
     asked = {name: value for name, value in policy.items() if name not in others}
     paid = PaidRun(progress.absolute().parent / "paid", lambda item: item["key"])
-    settings = digest([rater, asked, weights])
+    settings = digest([rater.plain(), asked, weights])
     with Journal(progress) as journal:
         items = []
         for task in tasks:
@@ -89,7 +90,7 @@ def rating_losses(policy: Record, name: str) -> Losses:
     return Losses(most, lambda record: f"{words}: {record['answer']}", name, "ratings")
 
 
-def _rated(item: Record, spool: Spool, model_for: ModelFor, rater: Record) -> Record:
+def _rated(item: Record, spool: Spool, model_for: ModelFor, rater: Rater) -> Record:
     with closing(model_for(item)) as model:
         found = rate(spool.get(item["number"])["messages"], model, rater)
     return {"instance_id": item["instance_id"], **found}
@@ -102,15 +103,15 @@ def _fresh(journal: Journal, key: str) -> str:
     return key
 
 
-def prompt(task: Record, rater: Record) -> list[dict[str, str]]:
+def prompt(task: Record, rater: Rater) -> list[dict[str, str]]:
     """The messages that ask for a task's difficulty. Raises InputError for a template that is none."""
     try:
         return [
             {
                 "role": role,
-                "content": _template(rater[f"{name}_template"]).render(**task),
+                "content": _template(template).render(**task),
             }
-            for role, name in (("system", "system"), ("user", "instance"))
+            for role, template in (("system", rater.system_template), ("user", rater.instance_template))
         ]
     except TemplateError as error:
         where = f"rater recipe, {task['instance_id']}"
@@ -122,13 +123,13 @@ def _template(text: str) -> Template:
     return Template(text, undefined=StrictUndefined)
 
 
-def rate(messages: list[dict[str, str]], model: Any, rater: Record) -> Record:
+def rate(messages: list[dict[str, str]], model: Any, rater: Rater) -> Record:
     """What a model answers: the outcome, the word, its rating; asked again while it is none of the words."""
     found: Record = {"outcome": "unreadable", "difficulty": None, "rating": None, "answer": ""}
     usage: Counter[str] = Counter()
-    words = ", ".join(rater["ratings"])
+    words = ", ".join(rater.ratings)
     cost, attempts = 0.0, 0
-    while found["outcome"] == "unreadable" and attempts < rater["attempts"]:
+    while found["outcome"] == "unreadable" and attempts < rater.attempts:
         attempts += 1
         try:
             answer = model.query(messages)
@@ -141,8 +142,8 @@ def rate(messages: list[dict[str, str]], model: Any, rater: Record) -> Record:
         usage.update(told.get("usage") or {})
         cost += told["cost"]
         found["answer"] = shorten(content)
-        if word := read_word(content, rater["ratings"]):
-            found |= {"outcome": "rated", "difficulty": word, "rating": rater["ratings"][word]}
+        if word := read_word(content, rater.ratings):
+            found |= {"outcome": "rated", "difficulty": word, "rating": rater.ratings[word]}
         messages = [
             *messages,
             {"role": "assistant", "content": content},

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swelab.configs import recipes
+from swelab.configs.kinds import REPO
+from swelab.configs.kinds.repo import DrillRepo
+from swelab.configs.kinds.subset import DrillSubset
 from swelab.console.terminal import Progress
 from swelab.jobs.journal import Journal
 from swelab.records import InputError, Record, digest
@@ -75,12 +78,12 @@ class Verdict:
     reason: str
 
 
-def catalogue(recipe: Record) -> dict[str, list[Function]]:
+def catalogue(recipe: DrillRepo) -> dict[str, list[Function]]:
     """Clean functions by module path; depends on the repository recipe alone. Raises InputError."""
-    rng = random.Random(recipe["seed"])
+    rng = random.Random(recipe.seed)
     paths = [f"{package}/{module}.py" for package in PACKAGES for module in MODULES]
     names = [f"{verb}_{noun}" for verb in VERBS for noun in NOUNS]
-    modules, count = recipe["modules"], recipe["functions_per_module"]
+    modules, count = recipe.modules, recipe.functions_per_module
     if modules > len(paths) or modules * count > len(names):
         asked = f"{modules} modules of {count} functions"
         raise InputError(asked, "drill", f"at most {len(paths)} modules and {len(names)} functions")
@@ -110,7 +113,7 @@ def test_text(functions: list[Function]) -> str:
     return "\n\n\n".join([f"from {module} import (\n{names})", *tests]) + "\n"
 
 
-def build_repo(recipe: Record) -> bytes:
+def build_repo(recipe: DrillRepo) -> bytes:
     """Tar of the clean package; the same recipe gives the same bytes. Raises InputError."""
     files = {"README.md": README, "pyproject.toml": PYPROJECT, ".gitignore": "__pycache__/\n"}
     for path, functions in catalogue(recipe).items():
@@ -143,7 +146,7 @@ def candidates(modules: dict[str, list[Function]], seed: int) -> list[Bug]:
 
 
 def make_tasks(
-    recipe: Record,
+    recipe: DrillSubset,
     repo_tars: dict[str, Path],
     backend: Backend,
     progress: Path,
@@ -157,8 +160,8 @@ def make_tasks(
     give), SandboxLost.
     """
     (name, archive), *_ = repo_tars.items()
-    settings = recipes.named("repo", name, configs)
-    if settings["source"] != "drill" or archive.read_bytes() != build_repo(settings):
+    settings = recipes.named(REPO, name, configs)
+    if settings.source != "drill" or archive.read_bytes() != build_repo(settings):
         raise InputError("not the archive of its recipe", archive, f"that of configs/repos/{name}.yaml")
     sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
     queue = _queue(recipe, name, catalogue(settings))
@@ -167,9 +170,9 @@ def make_tasks(
     with scratch_folder() as scratch, Journal(progress) as journal:
         tree = RepoStore(archive.parent, scratch).clean_tree({"instance_id": name, "repo_recipe": name})
         judge = Judge(backend, tree, sha256, journal, workers)
-        bar = Progress(recipe["limit"], "tasks")
-        while queue and len(rows) < recipe["limit"]:
-            wanted = recipe["limit"] - len(rows)
+        bar = Progress(recipe.limit, "tasks")
+        while queue and len(rows) < recipe.limit:
+            wanted = recipe.limit - len(rows)
             batch, queue = queue[:wanted], queue[wanted:]
             for bug, verdict in zip(batch, judge.verdicts(batch)):
                 if verdict.reason:
@@ -181,15 +184,15 @@ def make_tasks(
     return rows, dict(sorted(drops.items()))
 
 
-def _queue(recipe: Record, name: str, modules: dict[str, list[Function]]) -> list[Bug]:
+def _queue(recipe: DrillSubset, name: str, modules: dict[str, list[Function]]) -> list[Bug]:
     """Candidates on the subset's side, not too many of one function."""
     found = []
     taken: Counter[str] = Counter()
-    for bug in candidates(modules, recipe["seed"]):
+    for bug in candidates(modules, recipe.seed):
         function = bug.function.identity
-        if side_of(name, function, recipe["heldout_share"]) == recipe["side"]:
+        if side_of(name, function, recipe.heldout_share) == recipe.side:
             taken[function] += 1
-            if taken[function] <= recipe["max_per_function"]:
+            if taken[function] <= recipe.max_per_function:
                 found.append(bug)
     return found
 

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from swelab.configs.kinds.subset import Subset
 from swelab.images.image_names import image_name, is_file, parse
 from swelab.records import InputError, Record, atomic, is_bug, line, read_json
 from swelab.tasks.patch_text import reversed_patch
@@ -20,7 +21,7 @@ Form = Callable[[Record], Record | None]
 
 
 def export(
-    tasks: Iterable[Record], folder: Path, *, name: str, recipe: Record, images: Path | None
+    tasks: Iterable[Record], folder: Path, *, name: str, recipe: Subset, images: Path | None
 ) -> Record:
     """Writes the files LISTS and ROWS into `folder`; returns their lines, and what was left out.
 
@@ -32,8 +33,8 @@ def export(
     forms: dict[str, Form] = {
         "evaluation.jsonl": evaluation_row,
         "gold.jsonl": gold_prediction,
-        "slime.jsonl": lambda task: slime_row(task, recipe.get("dataset") or name),
-        "miles.jsonl": lambda task: miles_row(task, name, recipe.get("split") or "train"),
+        "slime.jsonl": lambda task: slime_row(task, getattr(recipe, "dataset", None) or name),
+        "miles.jsonl": lambda task: miles_row(task, name, getattr(recipe, "split", "train")),
     }
     with ExitStack() as stack:
         files = {file: stack.enter_context(atomic(folder / file)) for file in (*LISTS, *ROWS)}

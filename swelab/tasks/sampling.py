@@ -4,10 +4,10 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping
 
-from swelab.records import Record
+from swelab.configs.kinds.subset import DatasetSubset
 
 
-def drawn(repos: Mapping[str, str], recipe: Record) -> list[str]:
+def drawn(repos: Mapping[str, str], recipe: DatasetSubset) -> list[str]:
     """Instance ids in the order that a recipe wants; `repos` is the repository by id, as published.
 
     `order` seeded: by a hash of seed and id, so that rows elsewhere in the set change nothing. `stratify`
@@ -15,16 +15,16 @@ def drawn(repos: Mapping[str, str], recipe: Record) -> list[str]:
     a larger limit the first rows are the same.
     """
     ids = list(repos)
-    if recipe["order"] == "seeded":
-        ids.sort(key=lambda name: _draw(recipe["seed"], name))
-    if recipe["stratify"] == "none":
+    if recipe.order == "seeded":
+        ids.sort(key=lambda name: _draw(recipe.seed, name))
+    if recipe.stratify == "none":
         return ids
     sizes, ranks = Counter(repos.values()), Counter[str]()
     turns = {}
     for name in ids:
         repo = repos[name]
-        share = sizes[repo] if recipe["stratify"] == "proportional" else 1
-        turns[name] = ((ranks[repo] + 0.5) / share, _draw(recipe["seed"], repo))
+        share = sizes[repo] if recipe.stratify == "proportional" else 1
+        turns[name] = ((ranks[repo] + 0.5) / share, _draw(recipe.seed, repo))
         ranks[repo] += 1
     return sorted(ids, key=lambda name: turns[name])
 

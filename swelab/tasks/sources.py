@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 
+from swelab.configs.kinds.repo import Repo
+from swelab.configs.kinds.subset import Subset, repos_of
 from swelab.records import InputError, Record
 from swelab.sandbox import Backend
 from swelab.tasks.criteria import read_ratings
@@ -13,9 +15,9 @@ Made = tuple[Sequence[Record], dict[str, int]]
 """Task rows, and how many candidates were dropped by reason."""
 
 
-def build_repo(recipe: Record, cache_dir: Path) -> bytes:
+def build_repo(recipe: Repo, cache_dir: Path) -> bytes:
     """The repository archive of a recipe. Raises InputError."""
-    if recipe["source"] == "drill":
+    if recipe.source == "drill":
         from swelab.tasks import drill
 
         return drill.build_repo(recipe)
@@ -25,7 +27,7 @@ def build_repo(recipe: Record, cache_dir: Path) -> bytes:
 
 
 def make_tasks(
-    recipe: Record,
+    recipe: Subset,
     repos_dir: Path,
     progress: Path,
     workers: int,
@@ -40,13 +42,13 @@ def make_tasks(
     published set may share; ratings: the difficulty of such rows. Raises InputError, SandboxError.
     """
     tars = archives(recipe, repos_dir)
-    if recipe["source"] == "dataset":
+    if recipe.source == "dataset":
         from swelab.tasks import datasets_source
 
         others = chain.from_iterable(map(read_tasks, exclude))
         rated = read_ratings(ratings) if ratings else None
         return datasets_source.make_tasks(recipe, excluded=others, ratings=rated)
-    if recipe["source"] == "drill":
+    if recipe.source == "drill":
         from swelab.tasks import drill
 
         return drill.make_tasks(recipe, tars, open_backend(), progress, workers)
@@ -55,9 +57,9 @@ def make_tasks(
     return forge.make_tasks(recipe, tars, open_backend(), progress, workers, statuses)
 
 
-def archives(recipe: Record, repos_dir: Path) -> dict[str, Path]:
+def archives(recipe: Subset, repos_dir: Path) -> dict[str, Path]:
     """Archive by name of each repository that a subset names. Raises InputError when one is missing."""
-    found = {name: repos_dir / f"{name}.tar" for name in recipe.get("repos", [])}
+    found = {name: repos_dir / f"{name}.tar" for name in repos_of(recipe)}
     for path in found.values():
         if not path.is_file():
             raise InputError("no such repository archive", path, "build_repo to have run")

@@ -7,6 +7,7 @@ import tarfile
 import pytest
 
 from swelab.configs import recipes
+from swelab.configs.kinds import REPO
 from swelab.grading.cheats.suite import check_cheats, plain_grade, verify
 from swelab.grading.harness.grade import CHECKS, grade
 from swelab.records import InputError
@@ -32,7 +33,7 @@ def drilled(backend, tmp_path_factory):
     """A task that the forge made, and the store of its repository."""
     folder = tmp_path_factory.mktemp("drill")
     tar = folder / "drill.tar"
-    tar.write_bytes(drill.build_repo(recipes.named("repo", "drill")))
+    tar.write_bytes(drill.build_repo(recipes.named(REPO, "drill")))
     rows, _ = drill.make_tasks(SUBSET, {"drill": tar}, backend, folder / "j.jsonl", 2)
     return rows[0], RepoStore(folder, folder / "trees")
 

@@ -6,6 +6,7 @@ import tarfile
 
 import pytest
 
+from swelab.configs.kinds.subset import Validation
 from swelab.grading.grading_stage import Bench, grade_prediction
 from swelab.grading.regrade import regrade
 from swelab.grading.run_cache import Archive, run_key
@@ -20,7 +21,7 @@ from swelab.tasks.task_images import refused
 from swelab.tasks.validation_lock import kept_tasks
 
 pytestmark = pytest.mark.real
-SETTINGS = {"gold_runs": 2, "together": False}
+SETTINGS = Validation(gold_runs=2)
 MORE = {
     "calc/more.py": "def sub(a, b):\n    return a - b\n",
     "tests/test_more.py": "from calc.more import sub\n\n\ndef test_sub():\n    assert sub(3, 2) == 1\n",
@@ -41,7 +42,7 @@ def bench(repos_dir, tmp_path, backend):
 
 def lock_of(tasks, bench, tmp_path, name="j", **settings):
     with Journal(tmp_path / f"{name}.jsonl") as journal:
-        lock = validate(tasks, SETTINGS | settings, bench, journal, 2)
+        lock = validate(tasks, SETTINGS.model_copy(update=settings), bench, journal, 2)
     check(lock, "lock", "test")
     return lock
 

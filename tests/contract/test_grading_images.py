@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from swelab.configs.kinds.subset import Validation
 from swelab.grading.grading_stage import Bench
 from swelab.grading.harness.grade import grade
 from swelab.grading.validation.validate_tasks import validate
@@ -171,6 +172,6 @@ def test_rows_in_images_are_validated(ground, store, tmp_path):
     tasks, (backend, lab) = [row for name, row in rows().items() if " of " not in name], ground
     bench = Bench(store, backend, {task["instance_id"]: lab for task in tasks})
     with Journal(tmp_path / "j.jsonl") as journal:
-        lock = validate(tasks, {"gold_runs": 2, "together": False}, bench, journal, 2)
+        lock = validate(tasks, Validation(gold_runs=2), bench, journal, 2)
     assert [row["instance_id"] for row in lock["kept"]] == [task["instance_id"] for task in tasks], lock
     assert {row["place"] for row in lock["kept"]} == {lab.digest}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from swelab.configs.kinds.subset import Validation
 from swelab.grading.grading_stage import Bench
 from swelab.grading.harness.grade import grade, run_patch
 from swelab.grading.harness.guard import Guard
@@ -72,7 +73,7 @@ def test_validation_counts_such_tasks_apart(task, store, backend, broken, tmp_pa
     broken("a test's report alone")
     command = task["test_cmd"] + " tests/test_core.py::test_add"
     fine = task | {"PASS_TO_PASS": [], "test_cmd": command, "instance_id": "fine"}
-    settings, bench = {"gold_runs": 2, "together": False}, Bench(store, backend)
+    settings, bench = Validation(gold_runs=2), Bench(store, backend)
     with Journal(tmp_path / "j.jsonl") as journal:
         lock = validate([task, fine], settings, bench, journal, 2)
         with pytest.raises(InputError, match="no task is valid; .*the guard itself failed: ValueError"):

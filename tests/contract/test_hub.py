@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SUBSET
 from swelab.files import hf_hub as client
 from swelab.files.hf_hub import HubError, Repository
 from swelab.files.weights import identity
@@ -207,7 +208,7 @@ def test_a_published_set_is_fetched_and_read(hub, tmp_path):
     files = {f"data/train-0000{n}-of-00002.parquet": (tmp_path / f"{n}.parquet").read_bytes() for n in (0, 1)}
     hub.files["dataset", "o/set"] = {"README.md": b"#", "data/test-00000-of-00001.parquet": b"-", **files}
     settings = {"source": "dataset", "dataset": "o/set", "revision": REVISION}
-    recipe = recipes.complete("subset", {**settings, "criteria": {"min_fail_to_pass": 2}}, "subset")
+    recipe = recipes.complete(SUBSET, {**settings, "criteria": {"min_fail_to_pass": 2}}, "subset")
     kept, drops = make_tasks(recipe, tmp_path / "downloads")
     assert (len(kept), drops) == (300, {"min_fail_to_pass": 300})
     assert not hub.gets("test-00000-of-00001.parquet")
@@ -215,7 +216,7 @@ def test_a_published_set_is_fetched_and_read(hub, tmp_path):
     assert list(make_tasks(recipe, tmp_path / "downloads")[0]) == list(kept)
     assert len(hub.requests) == before + 2  # the list, in two pages
     name = next(iter(files))
-    recipe = recipes.complete("subset", {**settings, "sha256": {name: "0" * 64}}, "subset")
+    recipe = recipes.complete(SUBSET, {**settings, "sha256": {name: "0" * 64}}, "subset")
     with pytest.raises(InputError, match=f"{name} has sha256"):
         make_tasks(recipe, tmp_path / "downloads")
 

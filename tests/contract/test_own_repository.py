@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from swelab.configs import recipes
+from swelab.configs.kinds import REPO, SUBSET
 from swelab.grading.grading_stage import Bench, grade_prediction
 from swelab.grading.harness.logs import statuses
 from swelab.records import InputError, write_bytes
@@ -58,7 +59,7 @@ def recipe_of(folder: Path, **settings) -> dict:
         "install": INSTALL,
         **settings,
     }
-    return recipes.complete("repo", settings, "recipe")
+    return recipes.complete(REPO, settings, "recipe")
 
 
 def refused(tmp_path, recipe) -> str:
@@ -75,13 +76,13 @@ def test_tasks_are_made_and_graded(own, tmp_path):
     backend, repos = open_backend(), tmp_path / "repos"
     write_bytes(repos / "sums.tar", build_repo(recipe, tmp_path / "cache"))
     (tmp_path / "configs" / "repos").mkdir(parents=True)
-    (tmp_path / "configs" / "repos" / "sums.yaml").write_text(yaml.safe_dump(recipe))
+    (tmp_path / "configs" / "repos" / "sums.yaml").write_text(yaml.safe_dump(recipe.plain()))
     subset = {"source": "forge", "repos": ["sums"], "side": "heldout", "heldout_share": 1, "limit": 1}
-    subset = recipes.complete("subset", subset, "subset")
+    subset = recipes.complete(SUBSET, subset, "subset")
     tars, journal = {"sums": repos / "sums.tar"}, tmp_path / "journal.jsonl"
     (task,), _ = make_tasks(subset, tars, backend, journal, 2, statuses, tmp_path / "configs")
     assert task["FAIL_TO_PASS"] == ["tests/test_sums.py::test_add"]
-    assert task["instance_id"].startswith(f"own__sums.{recipe['commit'][:8]}.func_pm_")
+    assert task["instance_id"].startswith(f"own__sums.{recipe.commit[:8]}.func_pm_")
     bench = Bench(RepoStore(repos, tmp_path / "trees"), backend)
     gold = gold_patch(bench.store, task)
     forged = f"--- a/{SITE}/units.py\n+++ b/{SITE}/units.py\n@@ -1 +1 @@\n-ONE = 1\n+ONE = 5 / 3 - 2 / 3\n"
@@ -139,9 +140,9 @@ def test_a_suite_that_does_not_run_says_why(own, tmp_path):
     recipe = recipe_of(own, install="")
     write_bytes(tmp_path / "sums.tar", build_repo(recipe, tmp_path / "cache"))
     (tmp_path / "configs" / "repos").mkdir(parents=True)
-    (tmp_path / "configs" / "repos" / "sums.yaml").write_text(yaml.safe_dump(recipe))
+    (tmp_path / "configs" / "repos" / "sums.yaml").write_text(yaml.safe_dump(recipe.plain()))
     subset = {"source": "forge", "repos": ["sums"], "side": "heldout", "heldout_share": 1, "limit": 1}
-    subset = recipes.complete("subset", subset, "subset")
+    subset = recipes.complete(SUBSET, subset, "subset")
     tars = {"sums": tmp_path / "sums.tar"}
     with pytest.raises(InputError) as caught:
         make_tasks(subset, tars, open_backend(), tmp_path / "j", 2, statuses, tmp_path / "configs")

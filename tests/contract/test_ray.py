@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from swelab.configs import recipes
+from swelab.configs.kinds import REPO, SUBSET
 from swelab.files.json_streams import write_list
 from swelab.records import read_jsonl, write_bytes
 from swelab.tasks import drill
@@ -27,8 +28,8 @@ POLICY = {"kind": "scripted", "scaffold": "demo", "seed": 7, "wrong_edit": 0.3, 
 def world(tmp_path_factory, backend):
     """Tasks, a policy and results of local threads."""
     folder = tmp_path_factory.mktemp("ray")
-    write_bytes(folder / "repos" / "drill.tar", drill.build_repo(recipes.named("repo", "drill")))
-    subset = recipes.named("subset", "drill-train") | {"limit": 12}
+    write_bytes(folder / "repos" / "drill.tar", drill.build_repo(recipes.named(REPO, "drill")))
+    subset = recipes.named(SUBSET, "drill-train").model_copy(update={"limit": 12})
     tars = {"drill": folder / "repos" / "drill.tar"}
     rows, _ = drill.make_tasks(subset, tars, backend, folder / "making.jsonl", 2)
     write_list(folder / "tasks.json", rows)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SUBSET
 from swelab.grading.grading_stage import Bench
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.swebench_report import build_report, validation
@@ -166,7 +167,7 @@ def test_tasks_whose_answers_are_private_are_scored(files):
     rows = [{**published, "instance_id": name, "FAIL_TO_PASS": "[]", "PASS_TO_PASS": "[]"} for name in IDS]
     write_json(files / "rows.json", rows)
     settings = {"source": "dataset", "path": str(files / "rows.json"), "answers": "private"}
-    recipe = recipes.complete("subset", {**settings, "scorer": "sb-cli", "service": "swe-bench-m"}, "it")
+    recipe = recipes.complete(SUBSET, {**settings, "scorer": "sb-cli", "service": "swe-bench-m"}, "it")
     write_json(files / "tasks.json", list(make_tasks(recipe)[0]))
     write_json(files / "verified.yaml", recipe)
     tasks = list(read_tasks(files / "tasks.json"))

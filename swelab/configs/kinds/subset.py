@@ -212,3 +212,8 @@ class DatasetSubset(Recipe):
 
 
 Subset = Annotated[ForgeSubset | DrillSubset | DatasetSubset, Field(discriminator="source")]
+
+
+def repos_of(recipe: Subset) -> list[str]:
+    """The repository recipes whose code a subset's tasks are made in; none of a published set."""
+    return [] if recipe.source == "dataset" else recipe.repos

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 
+from swelab.configs.kinds.subset import Validation
 from swelab.files.json_streams import Outline
 from swelab.grading import versions
 from swelab.grading.grading_stage import Bench
@@ -37,7 +38,7 @@ BLOCK = 2000
 
 def validate(
     tasks: Iterable[Record],
-    settings: Record,
+    settings: Validation,
     bench: Bench,
     journal: Journal,
     workers: int,
@@ -76,7 +77,7 @@ def validate(
 
 
 def _seen(
-    tasks: list[Record], settings: Record, bench: Bench, journal: Journal, workers: int
+    tasks: list[Record], settings: Validation, bench: Bench, journal: Journal, workers: int
 ) -> dict[str, dict[str, list[Record]]]:
     """The results of all runs that some tasks need, by instance and kind of run.
 
@@ -105,11 +106,11 @@ def _seen(
     return seen
 
 
-def _jobs(tasks: list[Record], settings: Record, bench: Bench) -> Iterator[Record]:
+def _jobs(tasks: list[Record], settings: Validation, bench: Bench) -> Iterator[Record]:
     """What is run: {"kind": gold | base | reversed, "batch": Batch, "number"}."""
-    together = settings["together"]
+    together = settings.together
     for batch in gold_batches(tasks, bench, together):
-        for number in range(settings["gold_runs"]):
+        for number in range(settings.gold_runs):
             yield {"kind": "gold", "batch": batch, "number": number}
     for batch in rounds(tasks, bench, together):
         yield {"kind": "base", "batch": batch, "number": 0}

@@ -5,7 +5,8 @@ import io
 import tarfile
 from pathlib import Path
 
-from swelab.records import InputError, Record
+from swelab.configs.kinds.repo import GitRepo, PypiRepo
+from swelab.records import InputError
 from swelab.sandbox import toolbox_path
 from swelab.tasks.forge.fetch import fetch_archive
 from swelab.tasks.forge.own_repository import Files, install, read_commit
@@ -20,35 +21,35 @@ LICENCE_MARKS = {
 MAX_UNPACKED = 256 << 20
 
 
-def build_repo(recipe: Record, cache_dir: Path) -> bytes:
+def build_repo(recipe: PypiRepo | GitRepo, cache_dir: Path) -> bytes:
     """Tar of the clean checkout of a `pypi` or `git` repository recipe.
 
     The same recipe gives the same bytes, if its install command installs the same packages. Raises
     InputError: see `fetch_archive`, `read_members`, `own_repository`; or the licence file does not carry the
     licence that the recipe names.
     """
-    if recipe.get("source") == "git":
+    if recipe.source == "git":
         return write_tar(_own(recipe))
-    files = read_members(fetch_archive(recipe, Path(cache_dir)), recipe["file"])
-    text = files.get(recipe["licence_file"], (b"", False))[0].decode("utf-8", "replace")
-    if LICENCE_MARKS[recipe["licence"]] not in " ".join(text.lower().split()):
-        where = f"{recipe['file']}: {recipe['licence_file']}"
-        raise InputError("licence text not found", where, f"the text of {recipe['licence']}")
-    return write_tar({path: file for path, file in files.items() if not _left_out(path, recipe["exclude"])})
+    files = read_members(fetch_archive(recipe, Path(cache_dir)), recipe.file)
+    text = files.get(recipe.licence_file, (b"", False))[0].decode("utf-8", "replace")
+    if LICENCE_MARKS[recipe.licence] not in " ".join(text.lower().split()):
+        where = f"{recipe.file}: {recipe.licence_file}"
+        raise InputError("licence text not found", where, f"the text of {recipe.licence}")
+    return write_tar({path: file for path, file in files.items() if not _left_out(path, recipe.exclude)})
 
 
-def _own(recipe: Record) -> Files:
+def _own(recipe: GitRepo) -> Files:
     files = read_commit(recipe)
-    for kind in ("targets", "tests"):
-        if not any(fnmatch.fnmatchcase(path, each) for path in files for each in recipe[kind]):
-            where = f"{recipe['repository']} at {recipe['commit']}"
-            raise InputError(f"{kind}: no file matches {recipe[kind]}", where, f"such as {_some(files)}")
+    for kind, patterns in (("targets", recipe.targets), ("tests", recipe.tests)):
+        if not any(fnmatch.fnmatchcase(path, each) for path in files for each in patterns):
+            where = f"{recipe.repository} at {recipe.commit}"
+            raise InputError(f"{kind}: no file matches {patterns}", where, f"such as {_some(files)}")
     files |= install(recipe, files, toolbox_path())
     size = sum(len(content) for content, _ in files.values())
     if size > MAX_UNPACKED:
         what = f"checkout and installed packages are {size >> 20} MiB"
         raise InputError(
-            what, recipe["repository"], f"at most {MAX_UNPACKED >> 20} MiB, copied for each sandbox"
+            what, recipe.repository, f"at most {MAX_UNPACKED >> 20} MiB, copied for each sandbox"
         )
     return files
 

@@ -11,55 +11,52 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from swelab.records import InputError, Record, shorten, write_bytes
+from swelab.configs.kinds.repo import PypiRepo
+from swelab.records import InputError, shorten, write_bytes
 
 MAX_BYTES = 64 << 20
 CHUNK = 1 << 16
 
 
-def fetch_archive(recipe: Record, cache_dir: Path) -> bytes:
+def fetch_archive(recipe: PypiRepo, cache_dir: Path) -> bytes:
     """The source archive that a repository recipe pins, from the cache or the package index.
 
     recipe: keys package, version, file, sha256. The cache holds verified archives by hash.
     Raises InputError: not on the index, index unreachable, another content than pinned.
     """
-    cached = cache_dir / recipe["sha256"] / recipe["file"]
+    cached = cache_dir / recipe.sha256 / recipe.file
     if cached.is_file():
         data = cached.read_bytes()
-        if hashlib.sha256(data).hexdigest() == recipe["sha256"]:
+        if hashlib.sha256(data).hexdigest() == recipe.sha256:
             return data
     data = _download(recipe)
     found = hashlib.sha256(data).hexdigest()
-    if found != recipe["sha256"]:
-        raise InputError(f"sha256 is {found}", recipe["file"], f"{recipe['sha256']} as the recipe pins")
+    if found != recipe.sha256:
+        raise InputError(f"sha256 is {found}", recipe.file, f"{recipe.sha256} as the recipe pins")
     write_bytes(cached, data)
     return data
 
 
-def _download(recipe: Record) -> bytes:
+def _download(recipe: PypiRepo) -> bytes:
     try:
         from pip._internal.commands import create_command
     except ImportError:
-        raise InputError(
-            "pip is not in this Python", recipe["file"], "a virtual environment with pip"
-        ) from None
+        raise InputError("pip is not in this Python", recipe.file, "a virtual environment with pip") from None
     command = create_command("download")
     options, _ = command.parse_args([])
     with _pip_messages() as messages, command.main_context():
         session = command._build_session(options)  # type: ignore[attr-defined]
         finder = command._build_package_finder(options, session)  # type: ignore[attr-defined]
-        links = {found.link.filename: found.link for found in finder.find_all_candidates(recipe["package"])}
-        link = links.get(recipe["file"])
+        links = {found.link.filename: found.link for found in finder.find_all_candidates(recipe.package)}
+        link = links.get(recipe.file)
         if link is None:
             faults = [text for text in messages if text.startswith("Could not fetch URL")]
             reason = f" ({shorten(faults[-1])})" if faults and not links else ""
-            raise InputError(
-                f"not on the package index{reason}", recipe["file"], "a file that the index lists"
-            )
+            raise InputError(f"not on the package index{reason}", recipe.file, "a file that the index lists")
         try:
-            return _read(session, link.url_without_fragment, recipe["file"])
+            return _read(session, link.url_without_fragment, recipe.file)
         except OSError as error:  # what requests raises is an OSError
-            raise InputError(f"download failed: {shorten(str(error))}", recipe["file"]) from None
+            raise InputError(f"download failed: {shorten(str(error))}", recipe.file) from None
 
 
 def _read(session, url: str, name: str) -> bytes:

@@ -12,7 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from swelab.records import InputError, Record, shorten
+from swelab.configs.kinds.repo import GitRepo
+from swelab.records import InputError, shorten
 from swelab.sandbox.requirements import tool
 
 SITE = ".swelab/site-packages"
@@ -25,7 +26,7 @@ Files = dict[str, tuple[bytes, bool]]
 """(bytes, executable) by path."""
 
 
-def read_commit(recipe: Record) -> Files:
+def read_commit(recipe: GitRepo) -> Files:
     """The files of a `git` repository recipe's commit.
 
     recipe: keys repository (folder or URL), commit, exclude. Raises InputError: no such repository or commit;
@@ -36,9 +37,9 @@ def read_commit(recipe: Record) -> Files:
         return _files(bare, recipe)
 
 
-def _fetched(recipe: Record, bare: Path) -> Path:
+def _fetched(recipe: GitRepo, bare: Path) -> Path:
     """A bare repository that holds the commit."""
-    place, commit = recipe["repository"], recipe["commit"]
+    place, commit = recipe.repository, recipe.commit
     if "://" not in place and "@" not in place.partition("/")[0]:
         if not Path(place).expanduser().is_dir():
             raise InputError("no such folder", place, "a git repository: a folder or a URL")
@@ -51,16 +52,14 @@ def _fetched(recipe: Record, bare: Path) -> Path:
         if not _run(bare, "cat-file", "-e", f"{commit}^{{commit}}").returncode:
             return bare
     if not reason:
-        raise InputError(
-            f"no commit {commit}", recipe["repository"], "a full commit hash that a branch holds"
-        )
-    raise InputError(f"git cannot fetch it: {reason}", recipe["repository"], "a git repository")
+        raise InputError(f"no commit {commit}", recipe.repository, "a full commit hash that a branch holds")
+    raise InputError(f"git cannot fetch it: {reason}", recipe.repository, "a git repository")
 
 
-def _files(bare: Path, recipe: Record) -> Files:
+def _files(bare: Path, recipe: GitRepo) -> Files:
     found: Files = {}
     refused: dict[str, list[str]] = {}
-    listing = _git(bare, "ls-tree", "-r", "-z", "--full-tree", recipe["commit"])
+    listing = _git(bare, "ls-tree", "-r", "-z", "--full-tree", recipe.commit)
     with subprocess.Popen(
         ["git", "cat-file", "--batch"],
         cwd=bare,
@@ -73,7 +72,7 @@ def _files(bare: Path, recipe: Record) -> Files:
             head, _, name = entry.partition(b"\t")
             mode, _, blob = head.split()
             path = os.fsdecode(name)
-            if any(fnmatch.fnmatchcase(part, each) for part in path.split("/") for each in recipe["exclude"]):
+            if any(fnmatch.fnmatchcase(part, each) for part in path.split("/") for each in recipe.exclude):
                 continue
             if mode in (b"160000", b"120000"):
                 refused.setdefault("submodule" if mode == b"160000" else "symbolic link", []).append(path)
@@ -87,11 +86,11 @@ def _files(bare: Path, recipe: Record) -> Files:
         reader.stdin.close()
     for kind, paths in refused.items():
         what = f"{len(paths)} paths are a {kind}, such as {paths[0]}"
-        raise InputError(what, recipe["repository"], "plain files; name the others in `exclude`")
+        raise InputError(what, recipe.repository, "plain files; name the others in `exclude`")
     return found
 
 
-def install(recipe: Record, files: Files, toolbox: Path) -> Files:
+def install(recipe: GitRepo, files: Files, toolbox: Path) -> Files:
     """What the recipe's install command installs, by path below the checkout; {} without a command.
 
     The command runs as `bash -c` in a copy of the files, with the network and with the sandbox's Python first
@@ -99,7 +98,7 @@ def install(recipe: Record, files: Files, toolbox: Path) -> Files:
     than 30 minutes, the toolbox would not find what it installs, or it installs a copy of a file that bugs
     are put into.
     """
-    if not recipe["install"]:
+    if not recipe.install:
         return {}
     if not list(toolbox.glob(f"lib/python3*/site-packages/{SITE_FILE}")):
         expected = "one that this version made: remove it and run `make setup`"
@@ -110,7 +109,7 @@ def install(recipe: Record, files: Files, toolbox: Path) -> Files:
             (tree / path).parent.mkdir(parents=True, exist_ok=True)
             (tree / path).write_bytes(content)
             (tree / path).chmod(0o755 if executable else 0o644)
-        _run_install(recipe["install"], tree, toolbox)
+        _run_install(recipe.install, tree, toolbox)
         installed = {
             path.relative_to(tree).as_posix(): (path.read_bytes(), bool(path.stat().st_mode & 0o100))
             for path in sorted((tree / SITE).rglob("*"))
@@ -151,18 +150,18 @@ def _run_install(command: str, tree: Path, toolbox: Path) -> None:
         raise InputError(f"exit code {process.returncode}: {last}", f"install: {command}")
 
 
-def _refuse_copies(recipe: Record, files: Files, installed: Files) -> None:
+def _refuse_copies(recipe: GitRepo, files: Files, installed: Files) -> None:
     """An agent could read the fix in an installed copy of the code that has the bug."""
     ours = {
         content: path
         for path, (content, _) in files.items()
-        if len(content) > 100 and any(fnmatch.fnmatchcase(path, each) for each in recipe["targets"])
+        if len(content) > 100 and any(fnmatch.fnmatchcase(path, each) for each in recipe.targets)
     }
     for path, (content, _) in installed.items():
         if content in ours:
             what = f"it installs a copy of {ours[content]} ({path}), in which an agent could read the fix"
             raise InputError(
-                what, f"install: {recipe['install']}", "what the tests need, not the package itself"
+                what, f"install: {recipe.install}", "what the tests need, not the package itself"
             )
 
 

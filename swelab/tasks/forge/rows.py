@@ -6,6 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 from swelab.configs import recipes
+from swelab.configs.kinds import REPO
+from swelab.configs.kinds.subset import ForgeSubset
 from swelab.console.terminal import Progress
 from swelab.jobs.journal import Journal
 from swelab.records import InputError, Record, sha256_file
@@ -43,7 +45,7 @@ class Lane:
 
 
 def make_tasks(
-    recipe: Record,
+    recipe: ForgeSubset,
     repo_tars: dict[str, Path],
     backend: Backend,
     progress: Path,
@@ -63,42 +65,42 @@ def make_tasks(
         Validator(backend, statuses, journal, workers) as validator,
     ):
         lanes = []
-        for name in recipe["repos"]:
+        for name in recipe.repos:
             repo = open_repository(name, repo_tars[name], scratch, configs)
             validator.baseline(repo)
-            lanes.append(Lane(repo, _queue(recipe, repo, drops), recipe["max_per_function"], drops))
+            lanes.append(Lane(repo, _queue(recipe, repo, drops), recipe.max_per_function, drops))
         rows = _take_turns(recipe, lanes, validator, workers, drops)
     return rows, dict(sorted(drops.items()))
 
 
 def open_repository(name: str, archive: Path, scratch: Path, configs: Path) -> Repository:
     """A repository archive unpacked under `scratch`, with its recipe. Raises InputError."""
-    settings, where = recipes.named("repo", name, configs), recipes.path_of("repo", name, configs)
-    if settings["source"] not in ("pypi", "git"):
-        raise InputError(f"its source is {settings['source']!r}", where, "pypi or git")
+    settings, where = recipes.named(REPO, name, configs), recipes.path_of("repo", name, configs)
+    if settings.source == "drill":
+        raise InputError(f"its source is {settings.source!r}", where, "pypi or git")
     tree = RepoStore(archive.parent, scratch).clean_tree({"instance_id": name, "repo_recipe": archive.stem})
-    sources = read_sources(tree, settings["targets"])
+    sources = read_sources(tree, settings.targets)
     if not sources:
         raise InputError("no file matches its targets", where, "paths of the archive")
     return Repository(name, settings, sha256_file(archive), tree, sources)
 
 
-def _queue(recipe: Record, repo: Repository, drops: Counter[str]) -> list[Candidate]:
-    operators = recipe["operators"] or list(OPERATORS)
-    found, ambiguous = ordered(repo.sources.values(), operators, recipe["seed"])
+def _queue(recipe: ForgeSubset, repo: Repository, drops: Counter[str]) -> list[Candidate]:
+    operators = recipe.operators or list(OPERATORS)
+    found, ambiguous = ordered(repo.sources.values(), operators, recipe.seed)
     if ambiguous:
         drops["same_bug_in_two_functions"] += ambiguous
-    return [c for c in found if side_of(repo.name, c.function, recipe["heldout_share"]) == recipe["side"]]
+    return [c for c in found if side_of(repo.name, c.function, recipe.heldout_share) == recipe.side]
 
 
 def _take_turns(
-    recipe: Record, lanes: list[Lane], validator: Validator, workers: int, drops: Counter[str]
+    recipe: ForgeSubset, lanes: list[Lane], validator: Validator, workers: int, drops: Counter[str]
 ) -> list[Record]:
     rows: list[Record] = []
     seen: set[str] = set()
-    bar = Progress(recipe["limit"], "tasks")
+    bar = Progress(recipe.limit, "tasks")
     turn = list(lanes)
-    while turn and len(rows) < recipe["limit"]:
+    while turn and len(rows) < recipe.limit:
         lane = turn.pop(0)
         row = _next_row(recipe, [lane, *turn], validator, workers, drops)
         if row is None:
@@ -115,10 +117,10 @@ def _take_turns(
 
 
 def _next_row(
-    recipe: Record, turn: list[Lane], validator: Validator, workers: int, drops: Counter[str]
+    recipe: ForgeSubset, turn: list[Lane], validator: Validator, workers: int, drops: Counter[str]
 ) -> Record | None:
     """The next valid bug of the first lane as a row; the lanes behind it keep other workers busy."""
-    lane, most = turn[0], recipe["max_fail_to_pass"]
+    lane, most = turn[0], recipe.max_fail_to_pass
     while (candidate := lane.take()) is not None:
         if not validator.known(lane.repo, candidate, most):
             validator.expect(lane.repo, candidate, most)
@@ -138,8 +140,11 @@ def task_row(repo: Repository, bug: Candidate, verdict: Record) -> Record:
     """A row in SWE-smith's schema, with fields of ours added."""
     settings, broken = repo.recipe, verdict["broken"]
     failing = set(broken)
-    package, content = settings.get("package", repo.name), settings.get("sha256") or settings["commit"]
-    mirror = f"{settings['owner']}__{package}.{content[:8]}"
+    if settings.source == "pypi":
+        package, content = settings.package, settings.sha256
+    else:
+        package, content = repo.name, settings.commit
+    mirror = f"{settings.owner}__{package}.{content[:8]}"
     return {
         "instance_id": f"{mirror}.func_pm_{bug.op}__{bug.bug[:8]}",
         "repo": f"swelab/{mirror}",
@@ -153,11 +158,11 @@ def task_row(repo: Repository, bug: Candidate, verdict: Record) -> Record:
         "base_commit": "",
         "source": "forge",
         "repo_recipe": repo.name,
-        "test_cmd": settings["test_cmd"],
-        "log_parser": settings["log_parser"],
-        "test_files": test_files(repo.tree, settings["tests"], broken[0]),
+        "test_cmd": settings.test_cmd,
+        "log_parser": settings.log_parser,
+        "test_files": test_files(repo.tree, settings.tests, broken[0]),
         "tests_left_out": repo.unstable,
-        "test_timeout": settings["test_timeout"],
+        "test_timeout": settings.test_timeout,
         "function": bug.function,
         "bug": bug.bug,
         "op": bug.op,

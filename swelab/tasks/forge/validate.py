@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from swelab.configs.kinds.repo import GitRepo, PypiRepo
 from swelab.jobs.journal import Journal
 from swelab.records import InputError, Record, digest, shorten
 from swelab.sandbox import Backend, Limits, Sandbox, SandboxLost
@@ -48,7 +49,7 @@ class Repository:
     """
 
     name: str
-    recipe: Record
+    recipe: PypiRepo | GitRepo
     digest: str
     tree: Path
     sources: dict[str, Source]
@@ -58,7 +59,7 @@ class Repository:
     compiled: bytes = b""
 
     def key(self, *parts: object) -> str:
-        tests = [self.recipe[name] for name in ("test_cmd", "log_parser")]
+        tests = [self.recipe.test_cmd, self.recipe.log_parser]
         return digest([VERSION, self.digest, tests, *parts])
 
 
@@ -102,13 +103,15 @@ class Validator:
         repo.passed, repo.unstable, repo.seconds = (record[k] for k in ("passed", "unstable", "seconds"))
         if not repo.passed:
             fault = f"no test passes on the clean code: {self._why(repo) or record['tail']}"
-            raise InputError(fault, repo.name, f"passing tests from: {repo.recipe['test_cmd']}")
+            raise InputError(fault, repo.name, f"passing tests from: {repo.recipe.test_cmd}")
         told = f"{len(repo.passed)} tests pass on the clean code, {repo.unstable} do not or are unsteady"
         print(f"{repo.name}: {told}; {repo.seconds:.1f} s a run", file=sys.stderr)
 
     def _why(self, repo: Repository) -> str:
         """pytest's own words on why the tests fail on the clean code."""
-        told = {**repo.recipe, "test_cmd": repo.recipe["test_cmd"].replace("--tb=no", "--tb=short")}
+        told = repo.recipe.model_copy(
+            update={"test_cmd": repo.recipe.test_cmd.replace("--tb=no", "--tb=short")}
+        )
         log = self._run(replace(repo, recipe=told), None, CLEAN_SECONDS, WIDE).log
         lines = dict.fromkeys(line[1:].strip() for line in log.splitlines() if line.startswith("E  "))
         return shorten("; ".join(lines), 300)
@@ -170,7 +173,7 @@ class Validator:
                     if change:
                         _spare_rewriting(sandbox, repo.compiled)
                         sandbox.put(*change)
-                    result = sandbox.exec(repo.recipe["test_cmd"], env=env, limits=limits)
+                    result = sandbox.exec(repo.recipe.test_cmd, env=env, limits=limits)
                     if not change:
                         repo.compiled = _plain_tar(sandbox.exec(PACK, limits=limits).output)
                 break
@@ -178,7 +181,7 @@ class Validator:
                 if attempt + 1 == ATTEMPTS:
                     raise
         log = result.output.decode("utf-8", "replace")
-        status = self.statuses(log, repo.recipe["log_parser"])
+        status = self.statuses(log, repo.recipe.log_parser)
         ended = "timeout" if result.timed_out or result.limit == "cpu" else "limit" if result.limit else ""
         return Run(status, result.returncode, ended, result.seconds, log)
 

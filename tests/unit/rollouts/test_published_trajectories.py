@@ -12,6 +12,7 @@ import yaml
 
 from swelab.configs import recipes
 from swelab.configs.experiment import check_policy, is_published
+from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.sft import Selection
 from swelab.records import InputError, check, read_json, write_jsonl
 from swelab.rollouts.published_trajectories import unpack
@@ -44,7 +45,7 @@ def published(root, style, content=None, name="a__b.1.pr_2"):
 
 
 def policy(**settings):
-    return recipes.complete("policy", {"kind": "recorded", **settings}, "p.yaml")
+    return recipes.complete(POLICY, {"kind": "recorded", **settings}, "p.yaml")
 
 
 def recorded(root, row):
@@ -162,7 +163,7 @@ def test_rows_that_are_no_trajectories_are_counted(tmp_path):
     told = unpack(recipe, tmp_path, tmp_path / "all")
     dropped = {**wanted, "over_samples": 1}
     assert told == {"rows": 15, "instances": 3, "trajectories": 3, "dropped": dict(sorted(dropped.items()))}
-    told = unpack(recipe | {"resolved_only": True}, tmp_path, tmp_path / "resolved")
+    told = unpack(recipe.model_copy(update={"resolved_only": True}), tmp_path, tmp_path / "resolved")
     assert told["trajectories"] == 1 and told["dropped"]["not_resolved"] == 2
     assert list(recordings(tmp_path / "resolved")) == ["a__b.1.pr_2"]
     write_jsonl(tmp_path / "odd.jsonl", rows[:3])
@@ -174,7 +175,11 @@ def test_several_of_an_instance_lie_apart(tmp_path):
     row = published(tmp_path, "xml")
     rows = [{**row, "patch": f"{PATCH}{n}", "instance_id": name} for n in range(3) for name in "ab"]
     write_jsonl(tmp_path / "rows.jsonl", rows)
-    told = unpack(policy(path=str(tmp_path / "rows.jsonl")) | {"samples": 2}, tmp_path, tmp_path / "out")
+    told = unpack(
+        policy(path=str(tmp_path / "rows.jsonl")).model_copy(update={"samples": 2}),
+        tmp_path,
+        tmp_path / "out",
+    )
     assert told["trajectories"] == 4 and told["dropped"] == {"over_samples": 2}
     for number in (0, 1):
         found = [

@@ -2,6 +2,7 @@
 
 import pytest
 
+from swelab.configs.kinds.subset import DatasetSubset
 from swelab.records import InputError
 from swelab.service import Refused, ServiceError
 from swelab.service.sb_cli import Benchmark, fault
@@ -94,10 +95,13 @@ def test_names_of_benchmarks():
         ("princeton-nlp/SWE-Bench_Lite", "swe-bench_lite"),
         ("SWE-bench/SWE-bench_Multimodal", "swe-bench-m"),
     ):
-        assert benchmark_of({"dataset": dataset, "split": "test"}, "x") == Benchmark(name, "test")
-    assert benchmark_of({"service": "swe-bench-m", "split": "dev"}, "x") == Benchmark("swe-bench-m", "dev")
+        assert benchmark_of(DatasetSubset(source="dataset", dataset=dataset, split="test"), "x") == Benchmark(
+            name, "test"
+        )
+    of_my_own = DatasetSubset(source="dataset", service="swe-bench-m", split="dev")
+    assert benchmark_of(of_my_own, "x") == Benchmark("swe-bench-m", "dev")
     with pytest.raises(InputError, match="does not judge; expected one of swe-bench-m, "):
-        benchmark_of({"dataset": "SWE-bench/SWE-smith", "split": "train"}, "x")
+        benchmark_of(DatasetSubset(source="dataset", dataset="SWE-bench/SWE-smith"), "x")
 
 
 def test_grades_say_what_the_service_said():

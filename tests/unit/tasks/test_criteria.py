@@ -12,6 +12,7 @@ import yaml
 
 from swelab.configs import recipes
 from swelab.configs.experiment import check_subset, load_experiment
+from swelab.configs.kinds import SUBSET
 from swelab.records import InputError, write_json, write_jsonl
 from swelab.tasks.criteria import read_ratings
 from swelab.tasks.datasets_source import make_tasks
@@ -24,7 +25,7 @@ from tests.unit.tasks.test_datasets_source import row
 def make(rows, tmp_path, excluded=(), ratings=None, **settings):
     path = tmp_path / "rows.jsonl"
     write_jsonl(path, rows)
-    recipe = recipes.complete("subset", {"source": "dataset", "path": str(path), **settings}, "it")
+    recipe = recipes.complete(SUBSET, {"source": "dataset", "path": str(path), **settings}, "it")
     made, drops = make_tasks(recipe, excluded=excluded, ratings=ratings)
     return list(made), drops
 
@@ -126,7 +127,7 @@ def test_ratings_of_the_published_rater_are_read(tmp_path):
 @pytest.mark.parametrize("given", [{}, {"rater": "r"}, {"path": "x", "rater": "r", "subset": "s"}])
 def test_ratings_come_from_one_place(given):
     with pytest.raises(InputError, match="ratings"):
-        recipes.complete("subset", {"source": "dataset", "path": "x", "ratings": given}, "it")
+        recipes.complete(SUBSET, {"source": "dataset", "path": "x", "ratings": given}, "it")
 
 
 @pytest.mark.parametrize(
@@ -217,8 +218,8 @@ def snippet(rows):
 
 
 def test_subset0_is_what_the_guide_selects(tmp_path):
-    shipped = recipes.named("subset", "subset0")
-    assert (shipped["dataset"], shipped["split"], shipped["limit"]) == ("SWE-bench/SWE-smith", "train", 0)
+    shipped = recipes.named(SUBSET, "subset0")
+    assert (shipped.dataset, shipped.split, shipped.limit) == ("SWE-bench/SWE-smith", "train", 0)
     rows = [
         row(n, kind=kind, tests=tests)
         for n, (kind, tests) in enumerate(
@@ -229,8 +230,9 @@ def test_subset0_is_what_the_guide_selects(tmp_path):
     ]
     rows += [row(100, kind="pr_", tests=2, instance_id="own__pack.00000000-pr_1")]  # no ".pr_"
     write_json(tmp_path / "rows.json", rows[::-1])
-    del shipped["dataset"]
-    kept, drops = make_tasks(shipped | {"path": str(tmp_path / "rows.json")})
+    kept, drops = make_tasks(
+        shipped.model_copy(update={"dataset": None, "path": str(tmp_path / "rows.json")})
+    )
     wanted = snippet(rows[::-1])
     assert [{k: v for k, v in each.items() if k != "source"} for each in kept] == wanted
     assert len(wanted) == 8 and sum(drops.values()) == len(rows) - 8
@@ -240,7 +242,7 @@ def test_subset0_is_what_the_guide_selects(tmp_path):
 def test_subset0_keeps_none_of_the_real_issues(tmp_path):
     rows = real_rows("swebench_lite5.json")
     assert snippet(rows) == []
-    criteria = recipes.named("subset", "subset0")["criteria"]
+    criteria = recipes.named(SUBSET, "subset0").criteria
     with pytest.raises(InputError, match=re.escape("no row meets the criteria ({'id_pattern': 5})")):
         make(rows, tmp_path, criteria=criteria)
 
@@ -286,7 +288,7 @@ def test_times_in_parquet_become_text(tmp_path):
     rows = [row(1, created_at=when), row(2, created_at=None)]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
     settings = {"source": "dataset", "path": str(tmp_path / "rows.parquet"), "order": "published"}
-    kept, _ = make_tasks(recipes.complete("subset", settings, "it"))
+    kept, _ = make_tasks(recipes.complete(SUBSET, settings, "it"))
     assert [each["created_at"] for each in kept] == ["2026-01-02T03:04:00", None]
 
 

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SUBSET
 from swelab.records import InputError, write_json
 from swelab.tasks.datasets_source import make_tasks
 from swelab.tasks.exports import gold_prediction
@@ -40,7 +41,7 @@ def make(tmp_path):
             path.write_text(rows)
         recipe = tmp_path / "subset.yaml"
         recipe.write_text(yaml.safe_dump({"source": "dataset", "path": str(path), **settings}))
-        made, drops = make_tasks(recipes.load("subset", recipe))
+        made, drops = make_tasks(recipes.load(SUBSET, recipe))
         return list(made), drops
 
     return run
@@ -95,7 +96,7 @@ def test_json_lines_and_parquet_hold_the_same(make, tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
-    recipe = recipes.complete("subset", {"source": "dataset", "path": str(tmp_path / "rows.parquet")}, "it")
+    recipe = recipes.complete(SUBSET, {"source": "dataset", "path": str(tmp_path / "rows.parquet")}, "it")
     assert list(make_tasks(recipe)[0]) == plain
 
 
@@ -144,7 +145,7 @@ def test_bad_recipes_are_one_line(make, settings, message):
 )
 def test_a_published_set_needs_a_revision(settings, message):
     with pytest.raises(InputError, match=message):
-        make_tasks(recipes.complete("subset", {"source": "dataset", **settings}, "it"))
+        make_tasks(recipes.complete(SUBSET, {"source": "dataset", **settings}, "it"))
 
 
 def test_tasks_whose_answers_are_private_are_counted(make):

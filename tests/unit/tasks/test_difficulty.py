@@ -8,6 +8,7 @@ import yaml
 
 from scripts import rate_difficulty
 from swelab.configs import recipes
+from swelab.configs.kinds import RATER
 from swelab.jobs import thread_pool
 from swelab.jobs.losses import ShardLost
 from swelab.models import BudgetSpent
@@ -19,7 +20,7 @@ from tests.json_service import json_service
 from tests.unit.models.chat.test_served_models import answer, fault
 from tests.unit.tasks.test_datasets_source import row
 
-RATER = recipes.named("rater", "difficulty")
+RATER = recipes.named(RATER, "difficulty")
 
 
 @pytest.fixture
@@ -119,7 +120,10 @@ def test_a_later_run_asks_only_for_what_is_not_rated(service, tmp_path):
     assert len(service.asked) == before + 1
     assert rate(service, tmp_path, tasks)[0] == records  # nothing is asked
     service.script = {"ALPHA": [answer("hard")]}
-    assert rate(service, tmp_path, tasks[:1], rater=RATER | {"attempts": 2})[0][0]["rating"] == 9
+    assert (
+        rate(service, tmp_path, tasks[:1], rater=RATER.model_copy(update={"attempts": 2}))[0][0]["rating"]
+        == 9
+    )
 
 
 def test_a_service_that_stumbles_is_asked_again(service, tmp_path):
@@ -181,7 +185,12 @@ def test_a_policy_that_answers_nothing_and_a_template_that_is_none(service, tmp_
             )
         )
     with pytest.raises(InputError, match="template: 'pach' is undefined"):
-        rate(service, tmp_path, [task(1, "ALPHA")], rater=RATER | {"instance_template": "{{ pach }}"})
+        rate(
+            service,
+            tmp_path,
+            [task(1, "ALPHA")],
+            rater=RATER.model_copy(update={"instance_template": "{{ pach }}"}),
+        )
 
 
 def test_a_hosted_rater_keeps_to_its_budget(service, tmp_path, monkeypatch):
@@ -222,7 +231,7 @@ def test_a_hosted_rater_keeps_to_its_budget(service, tmp_path, monkeypatch):
     ],
 )
 def test_a_word_is_read_strictly(text, word):
-    assert read_word(text, RATER["ratings"]) == word
+    assert read_word(text, RATER.ratings) == word
 
 
 def test_the_script_writes_what_a_subset_is_kept_by(service, tmp_path, monkeypatch):

@@ -9,6 +9,9 @@ from collections import Counter
 import pytest
 
 from swelab.configs import recipes
+from swelab.configs.kinds import REPO, SUBSET
+from swelab.configs.kinds.repo import DrillRepo
+from swelab.configs.kinds.subset import DrillSubset
 from swelab.models.chat.sed_edit import substitution
 from swelab.records import InputError, check
 from swelab.tasks import drill
@@ -16,16 +19,8 @@ from swelab.tasks.checkout import unpack
 from swelab.tasks.drill_text import NOUNS, SHAPES, VERBS, issue, make_function
 from swelab.tasks.split import side_of
 
-SMALL = {"source": "drill", "seed": 3, "modules": 6, "functions_per_module": 4}
-SUBSET = {
-    "source": "drill",
-    "repos": ["small"],
-    "side": "train",
-    "heldout_share": 0.3,
-    "limit": 9,
-    "seed": 0,
-    "max_per_function": 1,
-}
+SMALL = DrillRepo(source="drill", seed=3, modules=6, functions_per_module=4)
+RECIPE = DrillSubset(source="drill", repos=["small"], side="train", heldout_share=0.3, limit=9)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +28,7 @@ def small(tmp_path_factory):
     """A small drill repository: (configs folder, archives by name)."""
     root = tmp_path_factory.mktemp("drill")
     (root / "repos").mkdir()
-    text = "\n".join(f"{key}: {value}" for key, value in SMALL.items())
+    text = "\n".join(f"{key}: {value}" for key, value in SMALL.plain().items())
     (root / "repos" / "small.yaml").write_text(text + "\n")
     (root / "small.tar").write_bytes(drill.build_repo(SMALL))
     return root, {"small": root / "small.tar"}
@@ -41,12 +36,14 @@ def small(tmp_path_factory):
 
 def make(small, backend, journal, **changes):
     root, tars = small
-    return drill.make_tasks(SUBSET | changes, tars, backend, journal, workers=2, configs=root)
+    return drill.make_tasks(
+        RECIPE.model_copy(update=changes), tars, backend, journal, workers=2, configs=root
+    )
 
 
 def test_archive_depends_on_the_recipe_alone():
-    assert drill.build_repo(SMALL) == drill.build_repo(dict(SMALL))
-    assert drill.build_repo(SMALL) != drill.build_repo(SMALL | {"seed": 4})
+    assert drill.build_repo(SMALL) == drill.build_repo(SMALL.model_copy())
+    assert drill.build_repo(SMALL) != drill.build_repo(SMALL.model_copy(update={"seed": 4}))
     with tarfile.open(fileobj=io.BytesIO(drill.build_repo(SMALL))) as tar:
         members = tar.getmembers()
     assert [m.name for m in members] == sorted(m.name for m in members)
@@ -54,24 +51,24 @@ def test_archive_depends_on_the_recipe_alone():
 
 
 def test_shipped_package_has_every_name_once():
-    modules = drill.catalogue(recipes.named("repo", "drill"))
+    modules = drill.catalogue(recipes.named(REPO, "drill"))
     names = [f.name for functions in modules.values() for f in functions]
     assert len(names) == len(set(names)) == len(VERBS) * len(NOUNS)
 
 
 def test_a_package_larger_than_its_words_is_refused():
     with pytest.raises(InputError, match="97 modules"):
-        drill.catalogue(SMALL | {"modules": 97})
+        drill.catalogue(SMALL.model_copy(update={"modules": 97}))
 
 
 def test_shipped_subsets_split_alike_and_share_no_name():
     names = {}
     for side in ("train", "heldout"):
-        recipe = recipes.named("subset", f"drill-{side}")
-        queue = drill._queue(recipe, "drill", drill.catalogue(recipes.named("repo", "drill")))
-        assert len(queue) >= recipe["limit"]
-        taken = queue[: recipe["limit"]]
-        assert {side_of("drill", b.function.identity, recipe["heldout_share"]) for b in taken} == {side}
+        recipe = recipes.named(SUBSET, f"drill-{side}")
+        queue = drill._queue(recipe, "drill", drill.catalogue(recipes.named(REPO, "drill")))
+        assert len(queue) >= recipe.limit
+        taken = queue[: recipe.limit]
+        assert {side_of("drill", b.function.identity, recipe.heldout_share) for b in taken} == {side}
         assert len(Counter(bug.mutation.op for bug in taken)) == 7
         names[side] = {bug.function.name for bug in taken}
     assert not names["train"] & names["heldout"]
@@ -91,7 +88,7 @@ def test_every_bug_has_a_one_line_edit_and_an_issue_without_it():
 
 def test_rows_are_real_bugs(small, backend, tmp_path):
     rows, drops = make(small, backend, tmp_path / "journal.jsonl")
-    assert len(rows) == SUBSET["limit"]
+    assert len(rows) == RECIPE.limit
     assert len({row["instance_id"] for row in rows}) == len({row["function"] for row in rows}) == len(rows)
     for row in rows:
         check(row, "task", row["instance_id"])
@@ -132,6 +129,6 @@ def test_a_finished_journal_needs_no_sandbox(small, backend, tmp_path):
 
 def test_an_archive_of_another_recipe_is_refused(small, backend, tmp_path):
     other = tmp_path / "small.tar"
-    other.write_bytes(drill.build_repo(SMALL | {"seed": 9}))
+    other.write_bytes(drill.build_repo(SMALL.model_copy(update={"seed": 9})))
     with pytest.raises(InputError, match="not the archive of its recipe"):
-        drill.make_tasks(SUBSET, {"small": other}, backend, tmp_path / "j", workers=1, configs=small[0])
+        drill.make_tasks(RECIPE, {"small": other}, backend, tmp_path / "j", workers=1, configs=small[0])

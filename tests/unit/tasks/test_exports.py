@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SUBSET
 from swelab.images.image_names import parse
 from swelab.records import InputError, write_json
 from swelab.tasks.datasets_source import make_tasks
@@ -23,7 +24,7 @@ def subset(tmp_path, rows, **settings):
     """Rows as task rows, and the recipe that made them."""
     write_json(tmp_path / "rows.json", rows)
     settings = {"source": "dataset", "path": str(tmp_path / "rows.json"), "order": "published", **settings}
-    recipe = recipes.complete("subset", settings, "it")
+    recipe = recipes.complete(SUBSET, settings, "it")
     return list(make_tasks(recipe)[0]), recipe
 
 
@@ -58,7 +59,7 @@ def test_prompts_have_the_fields_of_slime_and_miles(tmp_path):
         issue(3, image_name="else:1"),
     ]
     tasks, recipe = subset(tmp_path, issues)
-    found, _ = written(tmp_path, tasks, recipe | {"dataset": "SWE-Gym/SWE-Gym"})
+    found, _ = written(tmp_path, tasks, recipe.model_copy(update={"dataset": "SWE-Gym/SWE-Gym"}))
     for task, slime, miles in zip(tasks, found["slime.jsonl"], found["miles.jsonl"]):
         assert set(slime) == {"text", "metadata"} and set(miles) == {"prompt", "metadata"}
         assert slime["text"] == miles["prompt"] == task["problem_statement"]
@@ -76,7 +77,7 @@ def test_what_is_exported_is_read_again(tmp_path):
     written(tmp_path, tasks, recipe)
     for name in ("evaluation.jsonl", "slime.jsonl", "miles.jsonl"):
         settings = {"source": "dataset", "path": str(tmp_path / "out" / name), "order": "published"}
-        again = list(make_tasks(recipes.complete("subset", settings, "it"))[0])
+        again = list(make_tasks(recipes.complete(SUBSET, settings, "it"))[0])
         assert again == tasks, name
 
 
@@ -121,12 +122,14 @@ def test_the_reference_harness_reads_rows_and_gold(tmp_path):
 def test_a_real_prompt_file_comes_out_as_it_went_in(tmp_path):
     raw = real_rows("swe_gym_subset20.jsonl")
     recipe = recipes.complete(
-        "subset",
+        SUBSET,
         {"source": "dataset", "path": str(DATA / "swe_gym_subset20.jsonl"), "order": "published"},
         "it",
     )
     tasks = list(make_tasks(recipe)[0])
-    found, _ = written(tmp_path, tasks, recipe | {"dataset": raw[0]["metadata"]["data_source"]})
+    found, _ = written(
+        tmp_path, tasks, recipe.model_copy(update={"dataset": raw[0]["metadata"]["data_source"]})
+    )
     unique = list({each["metadata"]["instance"]["instance_id"]: each for each in raw}.values())
     for ours, theirs in zip(found["slime.jsonl"], unique, strict=True):
         assert ours["text"] == theirs["metadata"]["instance"]["problem_statement"]

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from swelab.configs import recipes
-from swelab.configs.kinds import MODEL, SFT
+from swelab.configs.kinds import MODEL, REPO, SFT, SUBSET
 from swelab.records import InputError
 from swelab.sft.demo_model.base_corpus import World, defined
 from swelab.tasks import drill
@@ -34,7 +34,7 @@ RECIPE = recipes.complete(
 
 @pytest.fixture(scope="module")
 def archive():
-    return drill.build_repo(recipes.named("repo", "drill"))
+    return drill.build_repo(recipes.named(REPO, "drill"))
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def world(archive):
 
 
 def test_the_split_of_the_text_is_the_split_of_the_tasks():
-    shares = {recipes.named("subset", f"drill-{side}")["heldout_share"] for side in ("train", "heldout")}
+    shares = {recipes.named(SUBSET, f"drill-{side}").heldout_share for side in ("train", "heldout")}
     assert shares == {recipes.named(MODEL, "tiny").heldout_share}
 
 
@@ -56,7 +56,7 @@ def test_no_heldout_function_and_no_agent_turn_in_the_text(world, archive):
         for path, name in defined(archive, "drill")
         if side_of("drill", f"{path}::{name}", recipe.heldout_share) == "heldout"
     }
-    assert len(heldout) >= recipes.named("subset", "drill-heldout")["limit"]
+    assert len(heldout) >= recipes.named(SUBSET, "drill-heldout").limit
     trained = recipe.train.steps * recipe.train.batch_size
     # The documents that the vocabulary is made from, and those that are trained on.
     for seed, count in ((recipe.seed + 1, VOCABULARY_DOCUMENTS), (recipe.seed + 2, trained)):

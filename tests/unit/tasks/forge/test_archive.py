@@ -6,6 +6,7 @@ import tarfile
 
 import pytest
 
+from swelab.configs.kinds.repo import PypiRepo
 from swelab.records import InputError
 from swelab.tasks.forge.archive import build_repo, read_members
 from swelab.tasks.forge.fetch import fetch_archive
@@ -34,16 +35,21 @@ def sdist(extra: tuple[tarfile.TarInfo, ...] = (), mtime: int = 7) -> bytes:
     return buffer.getvalue()
 
 
-def recipe(data: bytes, **changes) -> dict:
-    return {
+def recipe(data: bytes, **changes) -> PypiRepo:
+    settings = {
+        "source": "pypi",
         "package": "tiny",
+        "version": "1.0",
         "file": "tiny-1.0.tar.gz",
         "sha256": hashlib.sha256(data).hexdigest(),
+        "owner": "me",
         "licence": "MIT",
         "licence_file": "LICENSE",
-        "exclude": ["*.egg-info", "PKG-INFO", "__pycache__", "*.pyc"],
-        **changes,
+        "targets": ["tiny/*"],
+        "tests": ["tests/*"],
+        "test_cmd": "pytest",
     }
+    return PypiRepo(**settings | changes)
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ import pytest
 import yaml
 
 from swelab.configs import recipes
+from swelab.configs.kinds import SUBSET
+from swelab.configs.kinds.repo import DrillRepo
 from swelab.grading.harness.logs import statuses
 from swelab.jobs.journal import Journal
 from swelab.records import InputError, write_bytes, write_json
@@ -161,7 +163,7 @@ class Forge:
         path.write_text(yaml.safe_dump(recipe | changes))
         self.backend = Counted(self.real, lost)
         tars = {"sums": self.folder / "sums.tar"}
-        made = recipes.load("subset", path)
+        made = recipes.load(SUBSET, path)
         return make_tasks(made, tars, self.backend, self.journal, 2, statuses, self.folder / "configs")
 
 
@@ -277,7 +279,9 @@ def test_targets_that_match_nothing_are_refused(forge):
 
 def test_a_repository_of_another_source_is_refused(forge, monkeypatch):
     forge.settings({"source": "drill", "seed": 0})
-    monkeypatch.setattr(recipes, "named", lambda *_: {"source": "drill"})
+    monkeypatch.setattr(
+        recipes, "named", lambda *_: DrillRepo(source="drill", modules=1, functions_per_module=1)
+    )
     with pytest.raises(InputError, match="its source is 'drill'"):
         forge_rows.open_repository("sums", Path("sums.tar"), Path("."), forge.folder / "configs")
 
