@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from swelab.configs import recipes
+from swelab.configs.kinds import POLICY
 from swelab.console.terminal import run_script
 from swelab.grading.grading_stage import grade_shard
 from swelab.jobs.provenance import Stage
@@ -39,7 +40,7 @@ def main() -> None:
         run = read_json(args.service)
         rows = service_grades(tasks, predictions, run, args.policy, args.subset)
     else:
-        settings = recipes.load("policy", args.recipe) if args.recipe else {}
+        most = (recipes.load(POLICY, args.recipe).max_lost or 0) if args.recipe else 0
         rows = grade_shard(
             tasks,
             predictions,
@@ -49,7 +50,7 @@ def main() -> None:
             workers=args.workers,
             images_path=args.images,
             runs_dir=args.runs,
-            max_lost=settings.get("max_lost", 0),
+            max_lost=most,
         )
     write_jsonl(args.output, numbered(rows, args.shard))
     places = {"journal": args.progress, "runs": args.runs, "repos": args.repos_dir}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from swelab.configs import recipes
 from swelab.configs.experiment import rollout_slice
-from swelab.configs.kinds import RATER
+from swelab.configs.kinds import POLICY, RATER
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.records import write_jsonl
@@ -24,8 +24,8 @@ def main() -> None:
     parser.add_argument("--manifest", type=Path, required=True, help="JSON: counts, mean, how it was made")
     args = parser.parse_args()
     rater, counts = recipes.load(RATER, args.rater), Ratings()
-    policy = recipes.load("policy", args.policy)
-    used = {args.rater: rater.plain(), args.policy: rollout_slice(policy)}
+    policy = recipes.load(POLICY, args.policy)
+    used = {args.rater: rater.plain(), args.policy: rollout_slice(policy.plain())}
     stage = Stage("rate_difficulty", used, tasks=args.tasks)
     rated = rate_tasks(
         read_tasks(args.tasks),

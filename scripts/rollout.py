@@ -7,6 +7,7 @@ from pathlib import Path
 from swelab.agents.agent import open_agent
 from swelab.configs import recipes
 from swelab.configs.experiment import rollout_slice, scaffold_slice, service_of
+from swelab.configs.kinds import POLICY
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.jobs.shards import numbered, sample_of
@@ -33,18 +34,18 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="rollouts at once")
     parser.add_argument("--output", type=Path, required=True, help="trajectories, JSON Lines")
     args = parser.parse_args()
-    policy = recipes.load("policy", args.policy)
+    policy = recipes.load(POLICY, args.policy)
     if note := same_again(policy):
         print(f"note: {args.policy.stem}: {note}", file=sys.stderr)
     scaffold = recipes.load("scaffold", args.scaffold) if args.scaffold else {}
-    used = {args.policy: rollout_slice(policy), args.scaffold: scaffold_slice(scaffold)}
+    used = {args.policy: rollout_slice(policy.plain()), args.scaffold: scaffold_slice(scaffold)}
     inputs = {"tasks": args.tasks, "lock": args.lock, "images": args.images, "recordings": args.recordings}
-    stage = Stage("rollout", used, **inputs, sources=policy_sources(policy))
+    stage = Stage("rollout", used, **inputs, sources=policy_sources(policy.plain()))
     named = {"policy_name": args.policy.stem, "subset": args.subset, "shard": args.shard}
-    if policy["kind"] == "recorded":
+    if policy.kind == "recorded":
         names = [task["instance_id"] for task in read_kept(args.tasks, args.lock)]
-        folder = args.recordings.with_suffix("") if args.recordings else policy["folder"]
-        rows = recorded(names, folder=str(folder), runs=policy.get("samples", 1), **named)
+        folder = args.recordings.with_suffix("") if args.recordings else policy.folder
+        rows = recorded(names, folder=str(folder), runs=policy.samples or 1, **named)
     else:
         batch = scaffold.get("agent") == "swe-agent"
         scaffold = scaffold if batch else open_agent(scaffold).complete(scaffold)
@@ -53,7 +54,7 @@ def main() -> None:
         tasks = kept_tasks(args.tasks, args.lock, args.shard)
         rows = roll_out_batch(tasks, **named) if batch else roll_out(tasks, repos_dir=args.repos_dir, **named)
     write_jsonl(args.output, numbered(rows, args.shard))
-    stage.write([args.output], journal=args.progress, place={"service": service_of(policy)})
+    stage.write([args.output], journal=args.progress, place={"service": service_of(policy.plain())})
 
 
 if __name__ == "__main__":

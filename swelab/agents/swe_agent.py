@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from swelab.configs import recipes
+from swelab.configs.kinds.policy import CheckpointPolicy, HostedPolicy, Sampling
 from swelab.models.serving.server import Endpoint
 from swelab.records import InputError, Record
 
@@ -38,28 +39,28 @@ def with_configuration(scaffold: Record) -> Record:
     return scaffold | {"config": {name: part for name, part in section.items() if name not in NOT_OURS}}
 
 
-def hosted_model(endpoint: Endpoint, policy: Record, scaffold: Record) -> Record:
+def hosted_model(endpoint: Endpoint, policy: HostedPolicy, scaffold: Record) -> Record:
     """Section `agent.model` for a hosted model behind a gateway of ours, which knows key and sampling."""
     return {
         "name": f"openai/{endpoint.model}",
         "api_base": endpoint.url,
         "api_key": f"${KEY_VARIABLE}",
         "per_instance_cost_limit": scaffold["cost_limit"],
-        "max_output_tokens": policy["sampling"]["max_tokens"],
-        **_asked(policy["sampling"], scaffold),
+        "max_output_tokens": policy.sampling.max_tokens,
+        **_asked(policy.sampling, scaffold),
         "top_p": None,
         "completion_kwargs": {},
     }
 
 
-def served_model(endpoint: Endpoint, policy: Record, scaffold: Record) -> Record:
+def served_model(endpoint: Endpoint, policy: CheckpointPolicy, scaffold: Record) -> Record:
     """Section `agent.model` for weights behind `endpoint`. A dollar bounds nothing there; calls do."""
-    sampling = policy["sampling"]
-    room = policy["context_length"] - sampling["max_tokens"]
+    sampling = policy.sampling
+    room = policy.context_length - sampling.max_tokens
     if room <= 0:
         raise InputError(
-            f"sampling.max_tokens {sampling['max_tokens']} leaves no room in a context of "
-            f"{policy['context_length']} tokens",
+            f"sampling.max_tokens {sampling.max_tokens} leaves no room in a context of "
+            f"{policy.context_length} tokens",
             f"policy {endpoint.model}",
         )
     base = endpoint.url.rstrip("/")
@@ -70,23 +71,23 @@ def served_model(endpoint: Endpoint, policy: Record, scaffold: Record) -> Record
         "per_instance_cost_limit": 0,
         "max_input_tokens": room,
         **_asked(sampling, scaffold),
-        "top_p": sampling["top_p"],
+        "top_p": sampling.top_p,
         "completion_kwargs": _completion(sampling),
     }
 
 
-def _asked(sampling: Record, scaffold: Record) -> Record:
+def _asked(sampling: Sampling, scaffold: Record) -> Record:
     retry = {"retries": scaffold["retries"], "min_wait": 1, "max_wait": 60}
     return {
         "total_cost_limit": 0,
         "per_instance_call_limit": scaffold["call_limit"],
-        "temperature": sampling["temperature"],
+        "temperature": sampling.temperature,
         "retry": retry,
     }
 
 
-def _completion(sampling: Record) -> Record:
-    return {name: sampling[name] for name in ("max_tokens", "seed", "stop") if name in sampling}
+def _completion(sampling: Sampling) -> Record:
+    return {"max_tokens": sampling.max_tokens, "seed": sampling.seed}
 
 
 def prices(endpoint: Endpoint) -> Record:

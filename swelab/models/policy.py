@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from swelab.configs.kinds.policy import CheckpointPolicy, Policy
 from swelab.lineage import weights_paths
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.chat.hosted import HostedModel
@@ -27,33 +28,35 @@ ADAPTER = "adapter"
 ModelFor = Callable[[Record], TextModel]
 
 
-def of_sample(policy: Record, sample: int) -> Record:
-    """The policy that makes a sample: with the seed `seed + sample`, or named apart where it has no seed."""
-    if not sample:
+def of_sample(policy: Policy, sample: int) -> Policy:
+    """The policy that makes a sample: with the seed `seed + sample`; recorded ones have none."""
+    if not sample or policy.kind == "recorded":
         return policy
-    if "sampling" in policy:
-        sampling = policy["sampling"]
-        return policy | {"sampling": sampling | {"seed": sampling["seed"] + sample}}
-    return policy | ({"seed": policy["seed"] + sample} if "seed" in policy else {"sample": sample})
+    if policy.kind == "scripted":
+        return policy.model_copy(update={"seed": policy.seed + sample})
+    sampling = policy.sampling.model_copy(update={"seed": policy.sampling.seed + sample})
+    return policy.model_copy(update={"sampling": sampling})
 
 
-def same_again(policy: Record) -> str:
+def same_again(policy: Policy) -> str:
     """Why a policy's samples may all be alike, on one line; '' when nothing says so."""
-    if policy.get("samples", 1) > 1 and policy.get("sampling", {}).get("temperature") == 0:
-        return (
-            f"{policy['samples']} samples at temperature 0 differ by the server's arithmetic alone, if at all"
-        )
+    if policy.kind == "scripted" or policy.kind == "recorded":
+        return ""
+    if (policy.samples or 1) > 1 and policy.sampling.temperature == 0:
+        return f"{policy.samples} samples at temperature 0 differ by the server's arithmetic alone, if at all"
     return ""
 
 
-def weights_digest(policy: Record) -> str:
+def weights_digest(policy: Policy) -> str:
     """What stands for a policy's weights in the key of a rollout: '' for a policy without weights of ours.
 
     An adapter and the files of a base model belong to it. Raises InputError when the weights, or the manifest
     beside them, are not there.
     """
+    if policy.kind != "checkpoint":
+        return ""
     weights = _own_digest(policy)
-    beside = [weights_paths(policy.get("base", ""))[0], policy.get("adapter", "")]
+    beside = [weights_paths(policy.base or "")[0], policy.adapter or ""]
     if not weights or not any(beside):
         return weights
     hashes = [
@@ -69,8 +72,8 @@ def is_beside(path: Path) -> bool:
     return path.is_file() and (path.suffix in (".json", ".jinja", ".txt") or path.name.startswith("adapter_"))
 
 
-def _own_digest(policy: Record) -> str:
-    folder, manifest = weights_paths("" if policy.get("endpoint") else policy.get("weights", ""))
+def _own_digest(policy: CheckpointPolicy) -> str:
+    folder, manifest = weights_paths("" if policy.endpoint else policy.weights)
     if manifest:
         return read_json(manifest)["digest"]
     if not folder:
@@ -82,46 +85,48 @@ def _own_digest(policy: Record) -> str:
 
 
 @contextmanager
-def open_policy(policy: Record, name: str, scaffold: Record, log: Path, paid: PaidRun) -> Iterator[ModelFor]:
+def open_policy(policy: Policy, name: str, scaffold: Record, log: Path, paid: PaidRun) -> Iterator[ModelFor]:
     """A function from a task to the model that acts in its rollout.
 
     A checkpoint is served for as long as the block lasts, as its `job` says. What a hosted model is
     paid is kept in `paid`. Raises InputError, ServingError, BudgetSpent.
     """
-    if policy["kind"] == "scripted":
+    if policy.kind == "scripted":
         yield lambda task: ScriptedModel(task, policy, scaffold)
-    elif policy["kind"] == "hosted":
+    elif policy.kind == "hosted":
         with open_service(policy, name, scaffold, paid.ledger) as service:
             yield lambda task: HostedModel(service, scaffold, lambda: paid.turns(task))
-    else:
+    elif policy.kind == "checkpoint":
         with open_endpoint(policy, name, log) as endpoint:
-            yield lambda task: ChatModel(endpoint, scaffold, policy["sampling"])
+            yield lambda task: ChatModel(endpoint, scaffold, policy.sampling.plain())
+    else:
+        raise InputError(f"policy {name} is {policy.kind}", expected="one that acts")
 
 
 @contextmanager
-def open_endpoint(policy: Record, name: str, log: Path) -> Iterator[Endpoint]:
+def open_endpoint(policy: CheckpointPolicy, name: str, log: Path) -> Iterator[Endpoint]:
     """The service that a policy's model answers at, for a program that asks it by itself.
 
     A checkpoint is served as in `open_policy`; of a hosted model see `swelab.models.chat.gateway`. Raises
     InputError, ServingError.
     """
-    if policy.get("endpoint"):
-        key = os.environ.get(policy.get("api_key_env", ""), "")
-        yield Endpoint(url=policy["endpoint"], api_key=key, model=name)
+    if policy.endpoint:
+        key = os.environ.get(policy.api_key_env or "", "")
+        yield Endpoint(url=policy.endpoint, api_key=key, model=name)
     else:
-        engine = policy.get("engine", DEFAULT_ENGINE)
-        adapter, base = policy.get("adapter"), weights_paths(policy.get("base", ""))[0]
+        engine = policy.engine or DEFAULT_ENGINE
+        adapter, base = policy.adapter, weights_paths(policy.base or "")[0]
         with serve_fleet(
-            Path(weights_paths(policy["weights"])[0]),
+            Path(weights_paths(policy.weights)[0]),
             name=name,
             base=base or None,
             adapters={ADAPTER: adapter} if adapter else {},
-            dtype=policy.get("dtype", "auto"),
+            dtype=policy.dtype or "auto",
             engine=engine,
-            job=policy["job"],
-            context_length=policy["context_length"],
-            max_total_tokens=policy["max_total_tokens"],
-            max_running_requests=policy["max_running_requests"],
+            job=policy.job,
+            context_length=policy.context_length,
+            max_total_tokens=policy.max_total_tokens,
+            max_running_requests=policy.max_running_requests,
             startup_seconds=STARTUP_SECONDS,
             log=log,
         ) as served:

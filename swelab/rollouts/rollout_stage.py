@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from swelab.agents.agent import open_agent
 from swelab.configs.experiment import key_variables, rollout_slice, service_of
+from swelab.configs.kinds.policy import Policy
 from swelab.jobs.journal import Journal
 from swelab.jobs.losses import Losses
 from swelab.jobs.shards import belongs_to, in_shard, run_shard, sample_of
@@ -29,16 +30,16 @@ from swelab.tasks.task_images import task_images
 EXIT_STATUS = {RolloutEnd.SANDBOX_LOST: "SandboxLost", RolloutEnd.BUDGET_SPENT: "BudgetSpent"}
 
 
-def rollout_key(task: Record, policy: Record, scaffold: Record, weights: str, repo: str) -> str:
+def rollout_key(task: Record, policy: Policy, scaffold: Record, weights: str, repo: str) -> str:
     """Hash of all that a rollout depends on."""
-    return digest([task, rollout_slice(policy), scaffold, weights, repo])
+    return digest([task, rollout_slice(policy.plain()), scaffold, weights, repo])
 
 
 def roll_out(
     tasks: list[Record],
     *,
     policy_name: str,
-    policy: Record,
+    policy: Policy,
     scaffold: Record,
     subset: str,
     shard: str,
@@ -103,14 +104,14 @@ def final(
         raise out_of_budget(reasons[0], len(reasons), len(keyed), place.policy_name, "paid")
 
 
-def rollout_losses(policy: Record, name: str) -> Losses:
+def rollout_losses(policy: Policy, name: str) -> Losses:
     """What a shard of a policy's rollouts may lose, and the words for it: which service, and what it said."""
 
     def told(record: Record) -> str:
-        where = f" at {service_of(policy)}" if record["outcome"] == RolloutEnd.MODEL_LOST else ""
+        where = f" at {service_of(policy.plain())}" if record["outcome"] == RolloutEnd.MODEL_LOST else ""
         return f"{record['outcome']}{where}: {record['info'].get('reason') or 'no reason given'}"
 
-    return Losses(policy.get("max_lost", 0), told, name, "rollouts")
+    return Losses(policy.max_lost or 0, told, name, "rollouts")
 
 
 def out_of_budget(reason: str, left: int, total: int, policy: str, kept: str) -> BudgetSpent:
@@ -126,7 +127,7 @@ class RolloutPlace:
     """Rollouts of one policy on a subset, wherever they run; see `ray_workers.Place`."""
 
     policy_name: str
-    policy: Record
+    policy: Policy
     scaffold: Record
     subset: str
     weights: str
@@ -137,7 +138,7 @@ class RolloutPlace:
     @property
     def variables(self) -> tuple[str, ...]:
         """The variables that hold the policy's keys."""
-        return tuple(key_variables(self.policy))
+        return tuple(key_variables(self.policy.plain()))
 
     def key(self, task: Record, store: RepoStore) -> str:
         """Key of a task's rollout. Raises InputError (no such archive)."""
@@ -162,7 +163,7 @@ class RolloutPlace:
     @contextmanager
     def open(self, count: int) -> Iterator[Callable[[Record], Record]]:
         """Rollouts in this process alone. Raises InputError (a policy whose server is of another process)."""
-        if self.policy["kind"] == "checkpoint" and not self.policy.get("endpoint"):
+        if self.policy.kind == "checkpoint" and not self.policy.endpoint:
             where = f"policy {self.policy_name}"
             raise InputError("each host would serve it anew", where, "an endpoint that all hosts reach")
         with scratch_folder() as scratch:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from swelab.agents import swe_agent
 from swelab.agents.swe_agent_program import AgentFailed, hopeless, stopped
+from swelab.configs.kinds.policy import Policy
 from swelab.console.terminal import Progress
 from swelab.jobs.journal import Journal
 from swelab.jobs.losses import Losses
@@ -33,7 +34,7 @@ def roll_out_batch(
     tasks: list[Record],
     *,
     policy_name: str,
-    policy: Record,
+    policy: Policy,
     scaffold: Record,
     subset: str,
     shard: str,
@@ -48,8 +49,8 @@ def roll_out_batch(
     BackendMissing (no engine), ImageMissing, ServingError, AgentFailed (nothing finished), BudgetSpent after
     what still had room in it, ShardLost (more was lost than the policy's `max_lost`).
     """
-    if policy["kind"] not in ("hosted", "checkpoint"):
-        what = f"a policy of kind {policy['kind']} with a scaffold of SWE-agent"
+    if policy.kind not in ("hosted", "checkpoint"):
+        what = f"a policy of kind {policy.kind} with a scaffold of SWE-agent"
         raise InputError(what, f"policy {policy_name}", "kind hosted or checkpoint")
     mine, scaffold = in_shard(tasks, shard), swe_agent.with_configuration(scaffold)
     if ours := [task["instance_id"] for task in mine if task.get("repo_recipe")]:

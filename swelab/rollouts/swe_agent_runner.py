@@ -9,6 +9,7 @@ from pathlib import Path
 from swelab.agents import swe_agent
 from swelab.agents.swe_agent_program import find_program, run_batch
 from swelab.configs.experiment import key_variables
+from swelab.configs.kinds.policy import CheckpointPolicy, HostedPolicy
 from swelab.models import ServingError
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.chat.gateway import listed_as, open_gateway
@@ -33,7 +34,7 @@ class Runner:
     """How one policy's batches are run."""
 
     policy_name: str
-    policy: Record
+    policy: HostedPolicy | CheckpointPolicy
     scaffold: Record
     images: Mapping[str, Image]
     progress: Path
@@ -66,7 +67,7 @@ class Runner:
     @contextmanager
     def _model(self) -> Iterator[tuple[Endpoint, Record, Record, Told]]:
         """Where the policy's model answers, what SWE-agent is told, prices, the budget's last word."""
-        if self.policy["kind"] == "hosted":
+        if self.policy.kind == "hosted":
             ledger = PaidRun(self.progress.absolute().parent / "paid", str).ledger
             named = (self.policy, self.policy_name, self.scaffold)
             with open_service(*named, ledger) as service, open_gateway(service, self.policy_name) as served:
@@ -102,7 +103,7 @@ class Runner:
                 config,
                 folder,
                 secrets={swe_agent.KEY_VARIABLE: served.api_key, "DOCKER_HOST": engine.address},
-                hidden=key_variables(self.policy),
+                hidden=key_variables(self.policy.plain()),
                 stall_seconds=self.scaffold["stall_seconds"],
                 alive=served.alive,
                 done=done,

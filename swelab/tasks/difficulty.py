@@ -11,6 +11,7 @@ from typing import Any
 from jinja2 import StrictUndefined, Template, TemplateError
 
 from swelab.configs.experiment import NO_RESULT, service_of
+from swelab.configs.kinds.policy import Policy
 from swelab.configs.kinds.rater import Rater
 from swelab.files.json_streams import Spool
 from swelab.jobs.journal import Journal
@@ -36,7 +37,7 @@ def rate_tasks(
     *,
     rater: Rater,
     policy_name: str,
-    policy: Record,
+    policy: Policy,
     progress: Path,
     workers: int,
 ) -> Iterator[Record]:
@@ -46,12 +47,12 @@ def rate_tasks(
     InputError (a policy that answers nothing, a template, a refusal of the service), ServingError,
     BudgetSpent, ShardLost (more ratings were lost than the policy's `max_lost`).
     """
-    if policy["kind"] not in _KINDS:
+    if policy.kind not in _KINDS:
         wanted = f"one that answers: {' or '.join(_KINDS)}"
-        raise InputError(f"policy {policy_name} is {policy['kind']}", "rater recipe", wanted)
+        raise InputError(f"policy {policy_name} is {policy.kind}", "rater recipe", wanted)
     spool, weights = Spool(), weights_digest(policy)
     others = ("shards", "job", *NO_RESULT)
-    asked = {name: value for name, value in policy.items() if name not in others}
+    asked = {name: value for name, value in policy.plain().items() if name not in others}
     paid = PaidRun(progress.absolute().parent / "paid", lambda item: item["key"])
     settings = digest([rater.plain(), asked, weights])
     with Journal(progress) as journal:
@@ -83,10 +84,10 @@ def rate_tasks(
             yield record
 
 
-def rating_losses(policy: Record, name: str) -> Losses:
+def rating_losses(policy: Policy, name: str) -> Losses:
     """How many ratings may be lost, and the words for it: which service, and what it said."""
-    words = f"{RolloutEnd.MODEL_LOST} at {service_of(policy)}"
-    most = policy.get("max_lost", 0)
+    words = f"{RolloutEnd.MODEL_LOST} at {service_of(policy.plain())}"
+    most = policy.max_lost or 0
     return Losses(most, lambda record: f"{words}: {record['answer']}", name, "ratings")
 
 

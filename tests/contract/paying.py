@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 
 from swelab.configs import recipes
+from swelab.configs.kinds import POLICY
 from swelab.models.chat.litellm_calls import quiet_litellm
 from swelab.records import Fault, read_json, write_jsonl
 from swelab.rollouts.rollout_stage import roll_out
@@ -26,7 +27,7 @@ def run(folder, budget, shard):
     rows = roll_out(
         told["tasks"],
         policy_name="expert",
-        policy=recipes.complete("policy", policy, "policy"),
+        policy=recipes.complete(POLICY, policy, "policy"),
         scaffold=recipes.named("scaffold", "demo"),
         subset="train",
         shard=shard,

@@ -8,6 +8,7 @@ import pytest
 
 from swelab.configs import recipes
 from swelab.configs.kinds import REPO
+from swelab.configs.kinds.subset import DrillSubset
 from swelab.grading.cheats.suite import check_cheats, plain_grade, verify
 from swelab.grading.harness.grade import CHECKS, grade
 from swelab.records import InputError
@@ -18,14 +19,7 @@ from tests.conftest import FILES
 
 pytestmark = pytest.mark.real
 EVERY_BACKEND = "here"  # on a host of a pool the sandbox is docker's
-SUBSET = {
-    "side": "train",
-    "heldout_share": 0.0,
-    "limit": 1,
-    "seed": 0,
-    "max_per_function": 1,
-    "repos": ["drill"],
-}
+RECIPE = DrillSubset(source="drill", repos=["drill"], side="train", heldout_share=0, limit=1)
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +28,7 @@ def drilled(backend, tmp_path_factory):
     folder = tmp_path_factory.mktemp("drill")
     tar = folder / "drill.tar"
     tar.write_bytes(drill.build_repo(recipes.named(REPO, "drill")))
-    rows, _ = drill.make_tasks(SUBSET, {"drill": tar}, backend, folder / "j.jsonl", 2)
+    rows, _ = drill.make_tasks(RECIPE, {"drill": tar}, backend, folder / "j.jsonl", 2)
     return rows[0], RepoStore(folder, folder / "trees")
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from swelab.configs import recipes
+from swelab.configs.kinds import POLICY
+from swelab.configs.kinds.policy import Job
 from swelab.models.chat.served_models import ChatModel
 from swelab.models.serving import fleet as fleets
 from swelab.models.serving.fleet import serve_fleet
@@ -28,7 +30,7 @@ SCAFFOLD = {
     "observation_template": "{{output.output}}",
     "max_observation_chars": 1000,
 }
-JOB = {"nodes": 1, "servers": 2, "gpus": 0}
+JOB = Job(servers=2)
 SIZES = {"context_length": CONTEXT, "max_total_tokens": 8 * CONTEXT, "max_running_requests": 8}
 
 
@@ -141,12 +143,12 @@ def test_rollouts_over_killed_servers_are_those_over_sound_ones(
 ):
     @contextlib.contextmanager
     def over_the_fleet(policy, name, scaffold, log, paid):
-        yield lambda task: ChatModel(served.endpoint, scaffold, policy["sampling"])
+        yield lambda task: ChatModel(served.endpoint, scaffold, policy.sampling.plain())
 
     monkeypatch.setattr(rollout_stage, "open_policy", over_the_fleet)
     weights = str(served.folder / "toy")
     policy = {"kind": "checkpoint", "scaffold": "demo", "weights": weights, "sampling": {"max_tokens": 24}}
-    policy = recipes.complete("policy", policy, "policy")
+    policy = recipes.complete(POLICY, policy, "policy")
     scaffold = {**recipes.named("scaffold", "demo"), "step_limit": 3, "max_format_errors": 9}
     tasks = [{**task, "instance_id": f"task-{n}", "problem_statement": f"Mend f{n}."} for n in range(12)]
 

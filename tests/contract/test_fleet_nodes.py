@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 IN_THE_JOB = """
 import json, sys, time
 from pathlib import Path
+from swelab.configs.kinds.policy import Job
 from swelab.models.serving import fleet as fleets
 from swelab.models.chat.served_models import ChatModel
 folder = Path(sys.argv[1])
@@ -26,7 +27,7 @@ fleets.Fleet = lambda *arguments: seen.append(made(*arguments)) or seen[-1]
 scaffold = dict(action_regex="(?s)(.+)", format_error_template="", observation_template="",
                 max_observation_chars=100)
 sizes = dict(context_length=512, max_total_tokens=4096, max_running_requests=8)
-job = dict(nodes=2, servers=1, gpus=1)
+job = Job(nodes=2, gpus=1)
 def ask(endpoint, number):
     sampling = dict(temperature=0, max_tokens=12)
     history = [dict(role="user", content=f"f{number} must return {number}.")]

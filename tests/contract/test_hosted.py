@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from swelab.configs import recipes
+from swelab.configs.kinds import POLICY
 from swelab.models import BudgetSpent, ContextLimit, ModelLost
 from swelab.models.billing import api_keys
 from swelab.models.billing.ledger import Ledger
@@ -55,7 +56,7 @@ def opened(service, tmp_path):
         policy = {"kind": "hosted", "scaffold": "demo", "model": model, "api_key_env": "KEY_A"}
         base = service.url + ("/v1" if model.startswith("openai") else "")
         policy |= {"price": PRICE, "api_base": base, **settings}
-        policy = recipes.complete("policy", {k: v for k, v in policy.items() if v is not None}, "policy")
+        policy = recipes.complete(POLICY, {k: v for k, v in policy.items() if v is not None}, "policy")
         paid = PaidRun(tmp_path / "paid", lambda task: task["instance_id"])
         manager = open_service(policy, "expert", SCAFFOLD, paid.ledger)
         stack.append(manager)

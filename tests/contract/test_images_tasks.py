@@ -13,6 +13,7 @@ import pytest
 from minisweagent.models.test_models import DeterministicModel, make_output
 
 from swelab.configs import recipes
+from swelab.configs.kinds import POLICY
 from swelab.images.image_names import parse
 from swelab.images.image_store import Store
 from swelab.images.registry import Registry
@@ -263,7 +264,7 @@ def test_a_leaking_image_is_refused_in_one_line(smith, tmp_path, hub):
             rollout_stage.roll_out(
                 [row(image)],
                 policy_name="scripted",
-                policy=recipes.named("policy", "scripted"),
+                policy=recipes.named(POLICY, "scripted"),
                 scaffold=recipes.named("scaffold", "demo"),
                 subset="s",
                 shard="000of001",

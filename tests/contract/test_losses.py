@@ -6,6 +6,8 @@ import sys
 import pytest
 
 from scripts import rollout
+from swelab.configs import recipes
+from swelab.configs.kinds import POLICY as POLICY_KIND
 from swelab.grading import grading_stage as grading
 from swelab.jobs import thread_pool
 from swelab.jobs.losses import STREAK, ShardLost
@@ -37,7 +39,8 @@ def policy_of(kind, port, **changes):
     shared = {"kind": kind, "scaffold": "x", "shards": 1, "sampling": sampling}
     if kind == "hosted":
         shared |= {"model": "openai/toy", "api_base": url, "price": PRICE, "api_key_env": "TOY_KEY"}
-    return shared | ({} if kind == "hosted" else {"weights": "w", "endpoint": url}) | changes
+    shared |= {} if kind == "hosted" else {"weights": "w", "endpoint": url}
+    return recipes.complete(POLICY_KIND, shared | changes, "it")
 
 
 @pytest.fixture
@@ -91,7 +94,7 @@ def test_only_what_was_lost_is_done_again(run, tmp_path, served):
         with pytest.raises(ShardLost, match=rf"^1 of 3 .*first {NAMES[1]}: model_lost .*out of memory"):
             run(policy)
         asked = len(service.requests)
-        allowed = run(policy | {"max_lost": 1})
+        allowed = run(policy.model_copy(update={"max_lost": 1}))
         assert [row["outcome"] for row in allowed] == ["submitted", "model_lost", "submitted"]
         assert "out of memory" in allowed[1]["info"]["reason"]
         assert asked_for(service, asked) == {NAMES[1]}
@@ -144,7 +147,7 @@ def test_lost_sandboxes_fail_the_shard_and_are_taken_up_again(run, tmp_path, mon
 
 def test_the_script_writes_nothing_and_says_one_line(task, repos_dir, tmp_path, monkeypatch):
     write_json(tmp_path / "tasks.json", [task])
-    write_json(tmp_path / "student.yaml", policy_of("checkpoint", free_port()))
+    write_json(tmp_path / "student.yaml", policy_of("checkpoint", free_port()).plain())
     write_json(tmp_path / "scaffold.yaml", SCAFFOLD)
     output = tmp_path / "out" / "trajectories.jsonl"
     words = ["--tasks", tmp_path / "tasks.json", "--repos-dir", repos_dir, "--subset", "s"]

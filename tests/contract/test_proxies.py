@@ -19,6 +19,7 @@ import json, os, sys, urllib.request
 from swelab.models.chat.served_models import ChatModel
 from swelab.models.serving.fleet import generates
 from swelab.models.chat.gateway import open_gateway
+from swelab.configs.kinds.policy import HostedPolicy
 from swelab.models.chat.hosted import Talk
 from swelab.models.chat.open_hosted import open_service
 from swelab.models.serving.server import Endpoint, _answers
@@ -29,8 +30,10 @@ model = Endpoint(f"{url}/v1", "k", "toy")
 scaffold = {"action_regex": "(.*)", "format_error_template": "", "cost_limit": 0}
 history = [{"role": "user", "content": "hello"}]
 sampling = {"temperature": 0, "top_p": 1, "max_tokens": 50, "seed": 0}
-policy = {"kind": "hosted", "model": "openai/toy", "api_base": model.url, "api_key_env": "TOY_KEY"}
-policy |= {"sampling": sampling, "price": json.loads(sys.argv[3])}
+named = {"kind": "hosted", "scaffold": "x", "model": "openai/toy"}
+policy = HostedPolicy(
+    **named, api_base=model.url, api_key_env="TOY_KEY", sampling=sampling, price=json.loads(sys.argv[3])
+)
 said = {"chat": ChatModel(model, scaffold, sampling).ask(history).content}
 with open_service(policy, "p", scaffold, folder / "ledger") as service:
     said["litellm"] = service.answer(history, Talk(), lambda answer: None)["content"]

@@ -9,6 +9,7 @@ import tarfile
 import pytest
 
 from swelab.configs import recipes
+from swelab.configs.kinds import POLICY
 from swelab.records import read_json, read_jsonl, write_json
 from swelab.sandbox import Image, open_backend, sandbox_image
 from swelab.tasks.datasets_source import file_rows
@@ -98,7 +99,7 @@ def test_real_instances_are_told_right(ground, instances):
     lock = read_json(folder / "lock.json")
     assert {row["instance_id"] for row in lock["kept"]} == {case.instance for case in CASES}, lock
 
-    policy = recipes.named("policy", "scripted") | {"wrong_edit": 0, "give_up": 0}
+    policy = recipes.named(POLICY, "scripted").plain() | {"wrong_edit": 0, "give_up": 0}
     write_json(folder / "gold.yaml", policy)
     where = (f"--policy={folder}/gold.yaml", "--scaffold=configs/scaffolds/demo.yaml", "--subset=real")
     run("rollout", folder, backend, *where, f"--output={folder}/rollouts.jsonl")

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from swelab.configs.kinds.policy import ScriptedPolicy
 from swelab.grading.harness.grade import grade
 from swelab.grading.swebench_report import build_report
 from swelab.models import ContextLimit, ModelLost
@@ -33,7 +34,7 @@ SCAFFOLD = {
     "cost_limit": 0,
     "limits": {"wall_seconds": 20},
 }
-POLICY = {"kind": "scripted", "scaffold": "x", "shards": 1, "seed": 0, "wrong_edit": 0.0, "give_up": 0.0}
+POLICY = ScriptedPolicy(kind="scripted", scaffold="x")
 
 
 @pytest.fixture
@@ -97,7 +98,8 @@ def test_scripted_policy_solves_and_the_grade_says_so(task, store, backend, tmp_
     "shares, status", [({"wrong_edit": 1.0}, "unresolved"), ({"give_up": 1.0}, "empty_patch")]
 )
 def test_scripted_policy_fails_honestly(task, store, backend, tmp_path, shares, status):
-    row = attempt_with(task, store, backend, tmp_path, lambda t: ScriptedModel(t, POLICY | shares, SCAFFOLD))
+    policy = POLICY.model_copy(update=shares)
+    row = attempt_with(task, store, backend, tmp_path, lambda t: ScriptedModel(t, policy, SCAFFOLD))
     assert row["outcome"] == "submitted"
     assert grade(task, row["model_patch"], store, backend, Limits())["status"] == status
 

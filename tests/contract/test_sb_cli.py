@@ -169,12 +169,12 @@ def test_tasks_whose_answers_are_private_are_scored(files):
     settings = {"source": "dataset", "path": str(files / "rows.json"), "answers": "private"}
     recipe = recipes.complete(SUBSET, {**settings, "scorer": "sb-cli", "service": "swe-bench-m"}, "it")
     write_json(files / "tasks.json", list(make_tasks(recipe)[0]))
-    write_json(files / "verified.yaml", recipe)
+    write_json(files / "verified.yaml", recipe.plain())
     tasks = list(read_tasks(files / "tasks.json"))
     bench = Bench(RepoStore(files, files), None, dict.fromkeys(IDS, Pulled()))
     with Journal(files / "validation.jsonl") as journal:
         lock = validate(
-            tasks, recipe["validate"], bench, journal, 1, {IDS[3]: "its image could not be pulled"}
+            tasks, recipe.validation, bench, journal, 1, {IDS[3]: "its image could not be pulled"}
         )
     check(lock, "lock", "test")
     write_json(files / "lock.json", lock)

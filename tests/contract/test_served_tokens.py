@@ -7,6 +7,7 @@ import httpx
 import pytest
 import torch
 
+from swelab.configs.kinds.policy import Job
 from swelab.models import ContextLimit, ServingError
 from swelab.models.chat.served_tokens import ServedTokens
 from swelab.models.serving.engine import Weights
@@ -39,7 +40,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(folder):
-    job = {"nodes": 1, "servers": 2, "gpus": 0}
+    job = Job(servers=2)
     with open_fleet(folder / "0", name="toy", job=job, log=folder / "server.log", **SIZES) as found:
         yield found
 

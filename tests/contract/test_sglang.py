@@ -16,6 +16,9 @@ from pathlib import Path
 import pytest
 
 from swelab.configs import recipes
+from swelab.configs.kinds import POLICY
+from swelab.configs.kinds.policy import Job
+from swelab.configs.kinds.rater import Rater
 from swelab.models import ContextLimit, ServingError
 from swelab.models.chat.served_models import ChatModel
 from swelab.models.serving.engine import open_engine
@@ -140,7 +143,7 @@ def test_a_model_spread_over_two_ranks_answers_the_same(endpoint, folder, tmp_pa
     cores = sorted(os.sched_getaffinity(0))
     monkeypatch.setenv("SGLANG_CPU_OMP_THREADS_BIND", f"{cores[0]}|{cores[-1]}")
     log = tmp_path / "server.log"
-    job = {"nodes": 1, "servers": 1, "gpus": 2}
+    job = Job(gpus=2)
     with serve_fleet(folder / "toy", name="toy", job=job, log=log, **SIZES) as spread:
         assert len([text for text in writers(log).values() if "scheduler" in text]) == 2
         for number in range(4):
@@ -182,7 +185,7 @@ def test_a_served_model_rates_tasks(endpoint, tmp_path, monkeypatch):
     monkeypatch.setenv("TOY_KEY", endpoint.api_key)
     settings = {"kind": "checkpoint", "scaffold": "demo", "weights": "toy", "endpoint": endpoint.url}
     settings |= {"api_key_env": "TOY_KEY", "sampling": {"max_tokens": 4}}
-    policy = recipes.complete("policy", settings, "it")
+    policy = recipes.complete(POLICY, settings, "it")
     prompt = {"system_template": "Fix the bug.", "instance_template": "{{ problem_statement }}"}
     tasks = [
         {"instance_id": name, "problem_statement": text}
@@ -190,7 +193,7 @@ def test_a_served_model_rates_tasks(endpoint, tmp_path, monkeypatch):
     ]
 
     def rate(*words):
-        rater = {"policy": "toy", **prompt, "ratings": dict.fromkeys(words, 5), "attempts": 2}
+        rater = Rater.model_construct(policy="toy", **prompt, ratings=dict.fromkeys(words, 5), attempts=2)
         given = {"policy_name": "toy", "policy": policy, "progress": tmp_path / "j", "workers": 2}
         return [(each["outcome"], each["rating"]) for each in rate_tasks(tasks, rater=rater, **given)]
 

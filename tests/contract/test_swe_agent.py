@@ -11,6 +11,7 @@ import pytest
 
 from swelab.agents.swe_agent_program import AgentFailed
 from swelab.configs import recipes
+from swelab.configs.kinds import POLICY
 from swelab.jobs.losses import ShardLost
 from swelab.models import BudgetSpent
 from swelab.records import InputError, check, read_json, write_json
@@ -67,7 +68,7 @@ def roll_out(place, monkeypatch, mode="", max_lost=0, **settings):
     rows = roll_out_batch(
         kept_tasks(place / "tasks.json", None, "000of001"),
         policy_name="student",
-        policy=recipes.load("policy", place / "student.yaml") | {"max_lost": max_lost},
+        policy=recipes.load(POLICY, place / "student.yaml").model_copy(update={"max_lost": max_lost}),
         scaffold=scaffold | settings,
         subset="s",
         shard="000of001",

@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from swelab.configs import recipes
+from swelab.configs.kinds import POLICY
 from swelab.grading.harness.grade import grade
 from swelab.models import BudgetSpent
 from swelab.records import InputError, check, write_json
@@ -55,7 +56,7 @@ def batch(held, tmp_path, monkeypatch):
         found = roll_out_batch(
             tasks,
             policy_name="gpt-4o",
-            policy=recipes.complete("policy", {"scaffold": "x", "api_key_env": "K"} | policy, "policy"),
+            policy=recipes.complete(POLICY, {"scaffold": "x", "api_key_env": "K"} | policy, "policy"),
             scaffold=recipes.complete("scaffold", config, "scaffold"),
             subset="s",
             shard="000of001",

@@ -70,7 +70,7 @@ def validate(
         raise InputError(
             f"no task is valid; {first['instance_id']}: {first['reason']}", expected="gold patches that work"
         )
-    facts = {"tasks_digest": outline.digest, "total": len(outline.ids), "settings": settings}
+    facts = {"tasks_digest": outline.digest, "total": len(outline.ids), "settings": settings.plain()}
     if not parts["unjudged"]:
         del parts["unjudged"]
     return facts | parts | ({"private": private} if private else {})

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from swelab.configs.experiment import key_variables, service_of
+from swelab.configs.kinds.policy import HostedPolicy
 from swelab.models.billing.api_keys import KeyRing, read_keys
 from swelab.models.billing.call_meter import Meter
 from swelab.models.billing.ledger import Ledger, told
@@ -16,27 +17,28 @@ from swelab.records import Record
 
 
 @contextmanager
-def open_service(policy: Record, name: str, scaffold: Record, entries: Path) -> Iterator[Service]:
+def open_service(policy: HostedPolicy, name: str, scaffold: Record, entries: Path) -> Iterator[Service]:
     """The service of a hosted policy, whose ledger is the file `entries`.
 
     Says at the end what the run has cost by then.
 
     Raises InputError (keys, model, a limit without a price), BudgetSpent.
     """
-    keys = KeyRing(read_keys(key_variables(policy)), policy.get("rates", {}), service=service_of(policy))
-    price = price_of(policy.get("price"), listed_price(policy["model"]))
-    ledger = Ledger(entries, policy.get("budget_dollars"), f"of policy {name}")
+    rates = policy.rates.plain() if policy.rates else {}
+    keys = KeyRing(read_keys(key_variables(policy.plain())), rates, service=service_of(policy.plain()))
+    price = price_of(policy.price.plain() if policy.price else None, listed_price(policy.model))
+    ledger = Ledger(entries, policy.budget_dollars, f"of policy {name}")
     try:
-        meter = Meter(ledger, price, policy["model"], scaffold.get("cost_limit", 0))
+        meter = Meter(ledger, price, policy.model, scaffold.get("cost_limit", 0))
         service = Service(
-            policy["model"],
-            policy["sampling"],
+            policy.model,
+            policy.sampling.plain(),
             keys,
             meter,
-            policy.get("api_base"),
-            policy.get("cache_last_messages", 0),
+            policy.api_base,
+            policy.cache_last_messages or 0,
         )
-        meter.check(policy["sampling"]["max_tokens"])
+        meter.check(policy.sampling.max_tokens)
         try:
             yield service
         finally:

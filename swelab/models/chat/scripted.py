@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from unidiff import PatchSet
 
+from swelab.configs.kinds.policy import ScriptedPolicy
 from swelab.models.chat.sed_edit import substitution
 from swelab.models.chat.text_model import TextModel
 from swelab.records import InputError, Record, digest, is_bug
@@ -128,12 +129,12 @@ class ScriptedModel(TextModel):
 
     timed = False
 
-    def __init__(self, task: Record, policy: Record, scaffold: Record):
+    def __init__(self, task: Record, policy: ScriptedPolicy, scaffold: Record):
         super().__init__(scaffold, name="scripted policy")
         self.task, self.policy = task, policy
-        draw = int(digest([policy["seed"], task["instance_id"]])[:12], 16) / 16**12
-        self.gives_up = draw < policy["give_up"]
-        self.errs = not self.gives_up and draw < policy["give_up"] + policy["wrong_edit"]
+        draw = int(digest([policy.seed, task["instance_id"]])[:12], 16) / 16**12
+        self.gives_up = draw < policy.give_up
+        self.errs = not self.gives_up and draw < policy.give_up + policy.wrong_edit
 
     def query(self, messages: list[dict], **_: object) -> dict:
         """The script's next turn, as an assistant message."""

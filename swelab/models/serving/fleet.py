@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 
 from swelab.cluster import slurm
+from swelab.configs.kinds.policy import Job
 from swelab.jobs.child_process import fault_line
 from swelab.jobs.proxies import bypass
 from swelab.models import ServingError
@@ -228,22 +229,22 @@ class Fleet:
             server.join()
 
 
-def starts(weights: Path, job: Record, log: Path, settings: Record) -> list[tuple[Start, Path]]:
+def starts(weights: Path, job: Job, log: Path, settings: Record) -> list[tuple[Start, Path]]:
     """How each server of a job is started, and its log: `servers` on each node, with a share of its GPUs.
 
     Raises InputError when the GPUs cannot be dealt out evenly, or there is no SLURM job for several nodes.
     """
-    if job["gpus"] % job["servers"]:
-        raise InputError(f"{job['gpus']} GPUs for {job['servers']} servers of a node", expected="a multiple")
-    each = job["gpus"] // job["servers"]
-    nodes = slurm.job_nodes() if job["nodes"] > 1 else [slurm.Node("", "127.0.0.1")]
+    if job.gpus % job.servers:
+        raise InputError(f"{job.gpus} GPUs for {job.servers} servers of a node", expected="a multiple")
+    each = job.gpus // job.servers
+    nodes = slurm.job_nodes() if job.nodes > 1 else [slurm.Node("", "127.0.0.1")]
     bypass(*(node.address for node in nodes))
-    if len(nodes) < job["nodes"]:
-        raise InputError(f"job.nodes is {job['nodes']}, this SLURM job has {len(nodes)}")
+    if len(nodes) < job.nodes:
+        raise InputError(f"job.nodes is {job.nodes}, this SLURM job has {len(nodes)}")
     engine = open_engine(settings.get("engine", DEFAULT_ENGINE))
     found: list[tuple[Start, Path]] = []
-    for number in range(len(nodes) * job["servers"]):
-        node, place = nodes[number // job["servers"]], number % job["servers"]
+    for number in range(len(nodes) * job.servers):
+        node, place = nodes[number // job.servers], number % job.servers
         gpus = engine.gpu_options(each, place * each) if each else ()
         mine: dict[str, Any] = {
             "drain_seconds": DRAIN_SECONDS,
@@ -252,7 +253,7 @@ def starts(weights: Path, job: Record, log: Path, settings: Record) -> list[tupl
             "host": node.address,
         }
         mine["log"] = log.with_name(f"{log.stem}{number or ''}{log.suffix}")
-        found.append((_start(weights, node, job["gpus"], mine), mine["log"]))
+        found.append((_start(weights, node, job.gpus, mine), mine["log"]))
     return found
 
 
@@ -266,7 +267,7 @@ def _start(weights: Path, node: slurm.Node, gpus: int, settings: Record) -> Star
 
 @contextmanager
 def serve_fleet(
-    weights: Path, *, name: str, job: Record, log: Path, engine: str = DEFAULT_ENGINE, **settings: Any
+    weights: Path, *, name: str, job: Job, log: Path, engine: str = DEFAULT_ENGINE, **settings: Any
 ) -> Iterator[Endpoint]:
     """Serves a checkpoint as `job` says ({"nodes", "servers", "gpus"}) while the block runs.
 
@@ -280,7 +281,7 @@ def serve_fleet(
 
 @contextmanager
 def open_fleet(
-    weights: Path, *, name: str, job: Record, log: Path, engine: str = DEFAULT_ENGINE, **settings: Any
+    weights: Path, *, name: str, job: Job, log: Path, engine: str = DEFAULT_ENGINE, **settings: Any
 ) -> Iterator[tuple[Fleet, Endpoint]]:
     """`serve_fleet`, with the fleet itself: for weights that change while it serves."""
     key = settings.pop("api_key", None) or new_key()

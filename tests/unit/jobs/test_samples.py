@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from swelab.configs import recipes
+from swelab.configs.kinds.policy import CheckpointPolicy, Sampling, ScriptedPolicy
 from swelab.files.json_streams import Spool
 from swelab.grading.grading_stage import grade_shard
 from swelab.grading.swebench_report import build_report
@@ -24,8 +25,10 @@ from swelab.sft.rows.dataset import load_verdicts, verdict
 from tests.unit.recorded_runs import PATCH, trajectory, write_run
 
 ROOT = Path(__file__).resolve().parents[3]
-SCRIPTED = {"kind": "scripted", "scaffold": "x", "shards": 1, "seed": 7, "wrong_edit": 0.4, "give_up": 0.2}
-SERVED = {"kind": "checkpoint", "scaffold": "x", "sampling": {"temperature": 0.7, "seed": 3}}
+SCRIPTED = ScriptedPolicy(kind="scripted", scaffold="x", seed=7, wrong_edit=0.4, give_up=0.2)
+SERVED = CheckpointPolicy(
+    kind="checkpoint", scaffold="x", weights="w", sampling={"temperature": 0.7, "seed": 3}
+)
 
 
 def test_shards_of_samples_have_names_of_their_own():
@@ -43,27 +46,26 @@ def test_the_first_sample_is_what_a_policy_without_samples_makes():
     (second,) = numbered([row], "000of001s2")
     assert second == {"instance_id": "a", "sample": 2} and attempt_name(second) == "a#2"
     for policy in (SCRIPTED, SERVED):
-        several = policy | {"samples": 5}
+        several = policy.model_copy(update={"samples": 5})
         keys = [rollout_key(row, of_sample(each, 0), {}, "w", "r") for each in (policy, several)]
         assert keys[0] == keys[1]
         assert len({rollout_key(row, of_sample(several, k), {}, "w", "r") for k in range(5)}) == 5
-        later = rollout_key(row, of_sample(policy | {"samples": 9}, 4), {}, "w", "r")
+        later = rollout_key(row, of_sample(policy.model_copy(update={"samples": 9}), 4), {}, "w", "r")
         assert later == rollout_key(row, of_sample(several, 4), {}, "w", "r")
 
 
 def test_a_sample_has_the_next_seed():
-    assert of_sample(SCRIPTED, 2)["seed"] == 9 and of_sample(SERVED, 2)["sampling"]["seed"] == 5
-    assert SERVED["sampling"]["seed"] == 3
-    assert of_sample({"kind": "other"}, 2) == {"kind": "other", "sample": 2}
+    assert of_sample(SCRIPTED, 2).seed == 9 and of_sample(SERVED, 2).sampling.seed == 5
+    assert SERVED.sampling.seed == 3
     tasks = [{"instance_id": f"t{number}"} for number in range(200)]
     draws = [[ScriptedModel(task, of_sample(SCRIPTED, k), {}).errs for task in tasks] for k in range(3)]
     assert all(50 < sum(drawn) < 110 for drawn in draws) and draws[0] != draws[1] != draws[2] != draws[0]
 
 
 def test_samples_at_temperature_0_deserve_a_line():
-    greedy = SERVED | {"sampling": {"temperature": 0, "seed": 0}}
-    assert same_again(greedy | {"samples": 3}).startswith("3 samples at temperature 0 differ by")
-    assert same_again(greedy) == same_again(SERVED | {"samples": 3}) == same_again(SCRIPTED) == ""
+    greedy, thrice = SERVED.model_copy(update={"sampling": Sampling()}), {"samples": 3}
+    assert same_again(greedy.model_copy(update=thrice)).startswith("3 samples at temperature 0 differ by")
+    assert same_again(greedy) == same_again(SERVED.model_copy(update=thrice)) == same_again(SCRIPTED) == ""
 
 
 def test_paths_of_samples(tmp_path):

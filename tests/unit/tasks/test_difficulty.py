@@ -8,7 +8,8 @@ import yaml
 
 from scripts import rate_difficulty
 from swelab.configs import recipes
-from swelab.configs.kinds import RATER
+from swelab.configs.kinds import POLICY, RATER
+from swelab.configs.kinds.policy import ScriptedPolicy
 from swelab.jobs import thread_pool
 from swelab.jobs.losses import ShardLost
 from swelab.models import BudgetSpent
@@ -49,7 +50,7 @@ def task(number, word):
 def policy(service, **changes):
     settings = {"kind": "checkpoint", "scaffold": "swe", "weights": "none"}
     settings |= {"endpoint": service.url, **changes}
-    return recipes.complete("policy", settings, "it")
+    return recipes.complete(POLICY, settings, "it")
 
 
 def rate(service, tmp_path, tasks, rater=RATER, **changes):
@@ -179,7 +180,7 @@ def test_a_policy_that_answers_nothing_and_a_template_that_is_none(service, tmp_
                 [],
                 rater=RATER,
                 policy_name="p",
-                policy={"kind": "scripted"},
+                policy=ScriptedPolicy(kind="scripted", scaffold="x"),
                 progress=tmp_path / "j",
                 workers=1,
             )
@@ -200,7 +201,7 @@ def test_a_hosted_rater_keeps_to_its_budget(service, tmp_path, monkeypatch):
     settings |= {"price": {"input": 1.0, "output": 1.0}}
 
     def run(budget):
-        policy = recipes.complete("policy", settings | {"budget_dollars": budget}, "it")
+        policy = recipes.complete(POLICY, settings | {"budget_dollars": budget}, "it")
         given = {"rater": RATER, "policy_name": "p", "policy": policy, "workers": 2}
         return list(rate_tasks(iter(tasks), progress=tmp_path / "r/journal.jsonl", **given))
 
@@ -237,7 +238,7 @@ def test_a_word_is_read_strictly(text, word):
 def test_the_script_writes_what_a_subset_is_kept_by(service, tmp_path, monkeypatch):
     service.script = {"ALPHA": [answer("easy")], "BETA": [answer("?")] * 3}
     write_json(tmp_path / "tasks.json", [task(1, "ALPHA"), task(2, "BETA")])
-    (tmp_path / "p.yaml").write_text(yaml.safe_dump(policy(service)))
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump(policy(service).plain()))
     words = [
         "rate_difficulty", "--tasks", tmp_path / "tasks.json",
         "--rater", "configs/raters/difficulty.yaml", "--policy", tmp_path / "p.yaml",

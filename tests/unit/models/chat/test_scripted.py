@@ -5,6 +5,7 @@ import subprocess
 from unidiff import PatchSet
 
 from swelab.configs import recipes
+from swelab.configs.kinds import POLICY
 from swelab.files.dataset_files import read_rows
 from swelab.models.chat.scripted import ScriptedModel, gold_command
 from swelab.records import is_bug
@@ -16,7 +17,7 @@ from tests.conftest import BUG
 def test_a_published_row_is_played(task):
     row = {name: task[name] for name in task if name not in ("function", "test_cmd", "source")}
     scaffold = recipes.named("scaffold", "demo")
-    model = ScriptedModel(row, recipes.named("policy", "scripted"), scaffold)
+    model = ScriptedModel(row, recipes.named(POLICY, "scripted"), scaffold)
     model.gives_up = model.errs = False
     messages = [{"role": "user", "content": "    return a - b"}]
     commands = []

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from swelab.configs.kinds.policy import CheckpointPolicy
 from swelab.models import policy as policies
 from swelab.models.serving.complete_checkpoint import completed, longest_context
 from swelab.models.serving.lora import check_adapters, check_name, named_adapters
@@ -217,8 +218,9 @@ def test_a_second_server_takes_neither_token_nor_log_of_the_first(checkpoint, tm
 def test_a_policy_is_served_with_its_base_and_its_adapter(checkpoint, base, tmp_path, monkeypatch):
     adapter, told = make_adapter(tmp_path / "adapter"), {}
     sizes = {"context_length": 512, "max_total_tokens": 512, "max_running_requests": 1}
-    plain = {"kind": "checkpoint", "weights": str(checkpoint), "job": {}, "sampling": {}, **sizes}
-    asked = {**plain, "base": str(base), "adapter": str(adapter), "dtype": "bfloat16"}
+    plain = CheckpointPolicy(kind="checkpoint", scaffold="x", weights=str(checkpoint), **sizes)
+    beside = {"base": str(base), "adapter": str(adapter), "dtype": "bfloat16"}
+    asked = plain.model_copy(update=beside)
 
     @contextmanager
     def serve_fleet(folder, **settings):

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from swelab.cluster import slurm
+from swelab.configs.kinds.policy import Job
 from swelab.models import ServingError
 from swelab.models.serving import fleet as fleets
 from swelab.models.serving.fleet import Fleet, Server, serve_fleet, starts
@@ -106,7 +107,7 @@ def test_a_mute_server_is_started_again(keep, monkeypatch):
 def test_gpus_are_dealt_out(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(fleets, "serve", lambda weights, **settings: seen.append(settings))
-    for start, _ in starts(tmp_path, {"nodes": 1, "servers": 2, "gpus": 4}, tmp_path / "server.log", {}):
+    for start, _ in starts(tmp_path, Job(servers=2, gpus=4), tmp_path / "server.log", {}):
         start(None, lambda: False)
     assert [each["extra_args"] for each in seen] == [
         ("--tp-size", "2", "--base-gpu-id", "0"),
@@ -114,12 +115,12 @@ def test_gpus_are_dealt_out(tmp_path, monkeypatch):
     ]
     assert [each["log"].name for each in seen] == ["server.log", "server1.log"]
     with pytest.raises(InputError, match="3 GPUs for 2 servers of a node"):
-        starts(tmp_path, {"nodes": 1, "servers": 2, "gpus": 3}, tmp_path / "server.log", {})
+        starts(tmp_path, Job(servers=2, gpus=3), tmp_path / "server.log", {})
 
 
 def test_several_nodes_need_a_job(tmp_path, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    job = {"nodes": 2, "servers": 1, "gpus": 0}
+    job = Job(nodes=2)
     with (
         pytest.raises(slurm.SlurmError, match="several nodes, and no SLURM job"),
         serve_fleet(tmp_path, name="toy", job=job, log=tmp_path / "log", **SETTINGS),
@@ -129,7 +130,7 @@ def test_several_nodes_need_a_job(tmp_path, monkeypatch):
 
 def test_weights_that_cannot_be_served_are_told_as_by_one_server(tmp_path):
     (make_checkpoint(tmp_path / "toy") / "config.json").unlink()
-    job = {"nodes": 1, "servers": 2, "gpus": 0}
+    job = Job(servers=2)
     with (
         pytest.raises(InputError, match="config.json: no such file"),
         serve_fleet(tmp_path / "toy", name="toy", job=job, log=tmp_path / "log", **SETTINGS),
