@@ -7,6 +7,7 @@ from shlex import quote
 
 from swelab.configs import recipes
 from swelab.configs.experiment import check_keys, load_experiment
+from swelab.configs.kinds import CONFIG
 from swelab.configs.trained_on import trained, training_subsets
 from swelab.lineage import KINDS, Wildcards, pattern
 from swelab.grading import versions
@@ -17,18 +18,18 @@ from swelab.console.run_display import INTO_LOG, take_over
 from swelab.cluster.site import check_site, shell_setup, submission
 
 try:
-    SETTINGS = recipes.complete("config", config, "configs/config.yaml")
-    EXPERIMENT = load_experiment(SETTINGS["experiment"])
+    SETTINGS = recipes.complete(CONFIG, config, "configs/config.yaml")
+    EXPERIMENT = load_experiment(SETTINGS.experiment)
     for kind in recipes.FOLDERS:
         recipes.names(kind)
-    if SITE := SETTINGS.get("site"):
+    if SITE := SETTINGS.site:
         check_site(SITE, EXPERIMENT)
 except Fault as fault:
     print(f"error: {fault}", file=sys.stderr)
     sys.exit(2)
 
 RUN = Wildcards({"experiment": EXPERIMENT["name"]})
-WORKERS = SETTINGS["workers"]
+WORKERS = SETTINGS.workers
 GRADER = [versions.RUN, versions.GRADER, versions.GATE]
 HELD = []
 
@@ -37,13 +38,13 @@ HELD = []
 shell.prefix(
     (
         f"export PATH={quote(os.path.dirname(sys.executable))}:$PATH"
-        f" SWELAB_BACKEND={quote(SETTINGS['backend'])}"
-        f" SWELAB_TOOLBOX={quote(SETTINGS['toolbox'])}"
-        f" SWELAB_EXECUTOR={SETTINGS['executor']} SWELAB_WORKERS={WORKERS}"
-        f" SWELAB_IMAGE_PREFIX={quote(SETTINGS['image_prefix'])}"
-        f" SWELAB_IMAGES_MAY_FAIL={SETTINGS['images_may_fail']}; "
+        f" SWELAB_BACKEND={quote(SETTINGS.backend)}"
+        f" SWELAB_TOOLBOX={quote(SETTINGS.toolbox)}"
+        f" SWELAB_EXECUTOR={SETTINGS.executor} SWELAB_WORKERS={WORKERS}"
+        f" SWELAB_IMAGE_PREFIX={quote(SETTINGS.image_prefix)}"
+        f" SWELAB_IMAGES_MAY_FAIL={SETTINGS.images_may_fail}; "
         + ("" if workflow.output_settings.verbose else INTO_LOG)
-        + shell_setup(SITE or {})
+        + shell_setup(SITE)
     )
     .replace("{", "{{")
     .replace("}", "}}")
@@ -52,7 +53,7 @@ take_over(workflow)
 workflow_records.keep_paid_outputs()
 workflow_records.forget_places()
 workflow_records.look_behind_ancient_files()
-os.environ.update(submission(SITE or {}))
+os.environ.update(submission(SITE))
 
 
 def hold_results():

@@ -22,7 +22,7 @@ rule pull_images:
     threads: WORKERS
     resources:
         **ask(plain_job(cpus=WORKERS, mem_mb=8000, minutes=1440)),
-        pulls=SETTINGS["images_at_once"],
+        pulls=SETTINGS.images_at_once,
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.pull_images \
@@ -49,7 +49,7 @@ rule build_sandbox_image:
     resources:
         **ask(plain_job(mem_mb=2000, minutes=240)),
     params:
-        toolbox=SETTINGS["toolbox"],
+        toolbox=SETTINGS.toolbox,
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.build_sandbox_image \

@@ -9,7 +9,7 @@ from swelab.cluster.site import plain_job, resources, sandboxes_mb
 
 ask = partial(resources, SITE)
 # Compute nodes without a network: what fetches runs where Snakemake does.
-FETCH_HERE = bool(SITE) and not SITE["network"]
+FETCH_HERE = bool(SITE) and not SITE.network
 # What a job of WORKERS sandboxes asks for.
 SANDBOXES = {"mem_mb": sandboxes_mb(WORKERS), "minutes": 480}
 
@@ -22,7 +22,7 @@ def those(kind, key, *values):
 def servers_at_once(policy):
     """Conversations at once that the servers of a policy's job take."""
     job = policy.get("job", {"nodes": 1, "servers": 1})
-    return SETTINGS["rollouts_at_once"] * job["nodes"] * job["servers"]
+    return SETTINGS.rollouts_at_once * job["nodes"] * job["servers"]
 
 
 def rollout_workers(wildcards):

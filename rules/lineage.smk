@@ -66,7 +66,7 @@ sft_settings = settings("sft")
 def sandbox_image(wildcards):
     """Record of the image for tasks without one of their own, where the backend cannot do without."""
     made_here = recipes.named("subset", wildcards.subset)["source"] != "dataset"
-    needed = SETTINGS["backend"] in ("docker", "apptainer") and made_here
+    needed = SETTINGS.backend in ("docker", "apptainer") and made_here
     return ancient(pattern("sandbox_image")) if needed else []
 
 

@@ -10,6 +10,7 @@ try:
     from swelab.cluster.site import SITE_FILE
     from swelab.configs import recipes
     from swelab.configs.experiment import load_experiment
+    from swelab.configs.kinds import CONFIG
     from swelab.console.terminal import run_script
 except ModuleNotFoundError as error:
     fix = "run make setup, then .venv/bin/python -m scripts.doctor"
@@ -28,8 +29,8 @@ def main() -> int:
     cluster = args.site is not None or at_cluster(SITE_FILE)
     site_file = args.site or SITE_FILE
     settings_file = site_file if cluster else Path("configs/config.yaml")
-    settings = recipes.load("config", settings_file)
-    plan = load_experiment(args.experiment or settings["experiment"])
+    settings = recipes.load(CONFIG, settings_file)
+    plan = load_experiment(args.experiment or settings.experiment)
     print(f"This machine, for experiment {plan['name']}:", flush=True)
     faults = tell(look(settings, plan, sandboxes=not cluster))
     if cluster:

@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 from swelab.cluster.node_probe import sandbox_fault
 from swelab.configs import recipes
 from swelab.configs.experiment import key_variables
+from swelab.configs.kinds import POLICY
+from swelab.configs.kinds.config import Config
 from swelab.records import Record
 from swelab.sandbox.scratch import scratch_base
 
@@ -43,7 +45,7 @@ class Finding:
         return "ok " if self.good else "FIX" if self.required else "low"
 
 
-def look(settings: Record, plan: Record, sandboxes: bool = True) -> Iterator[Finding]:
+def look(settings: Config, plan: Record, sandboxes: bool = True) -> Iterator[Finding]:
     """Findings on this machine, as they come: for the settings of configs/config.yaml and an experiment.
 
     sandboxes: whether jobs run on this very machine, and not on a cluster's nodes.
@@ -124,10 +126,10 @@ def gpu_names() -> list[str]:
     return re.findall(r"^GPU \d+: (.*?)(?: \(UUID.*)?$", done.stdout, flags=re.M)
 
 
-def check_sandboxes(settings: Record) -> Finding:
+def check_sandboxes(settings: Config) -> Finding:
     """Whether a command runs in a sandbox of the backend in use (docker, remote: whether it answers)."""
-    name = settings["backend"]
-    os.environ["SWELAB_TOOLBOX"] = settings["toolbox"]
+    name = settings.backend
+    os.environ["SWELAB_TOOLBOX"] = settings.toolbox
     if fault := sandbox_fault(name):
         advice = {
             "bubblewrap": "make setup says what is missing; or set backend: docker in configs/config.yaml",
@@ -201,7 +203,7 @@ def _number(path: Path) -> int | None:
 def check_keys(policies: list[str]) -> Iterator[Finding]:
     """Whether the environment holds the keys that policies name; they are not shown."""
     for name in policies:
-        for variable in key_variables(recipes.named("policy", name)):
+        for variable in key_variables(recipes.named(POLICY, name).plain()):
             if os.environ.get(variable):
                 yield Finding(True, f"policy {name}: {variable} is set")
             else:
@@ -210,8 +212,8 @@ def check_keys(policies: list[str]) -> Iterator[Finding]:
 
 def check_endpoint(name: str) -> Iterator[Finding]:
     """Whether the service that a policy names answers; an answer of any status counts."""
-    policy = recipes.named("policy", name)
-    url = policy.get("endpoint") or policy.get("api_base") or ""
+    policy = recipes.named(POLICY, name)
+    url = getattr(policy, "endpoint", None) or getattr(policy, "api_base", None) or ""
     if not url:
         return
     host = urlsplit(url).hostname or ""

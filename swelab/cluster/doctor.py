@@ -18,6 +18,9 @@ from swelab.cluster.checkup import Finding
 from swelab.cluster.site import environment, on_nodes, options, sandboxes_mb
 from swelab.configs import recipes
 from swelab.configs.experiment import load_experiment
+from swelab.configs.kinds import CONFIG, POLICY, SFT
+from swelab.configs.kinds.config import Config, Site
+from swelab.configs.kinds.policy import policy_job
 from swelab.jobs.journal import lock
 from swelab.records import Fault, Record, shorten
 
@@ -31,10 +34,11 @@ def examine(site_file: Path, wait_seconds: int, experiment: str = "") -> Iterato
     `experiment` is looked at instead of the one that the file names. Jobs that look at a node wait at most
     `wait_seconds` for one. Raises Fault when the file itself is wrong or there is no SLURM to ask.
     """
-    settings = recipes.load("config", site_file)
-    if "site" not in settings:
+    settings = recipes.load(CONFIG, site_file)
+    site = settings.site
+    if site is None:
         raise Fault(f"{site_file}: no key site; expected the cluster's partitions under it")
-    plan = load_experiment(experiment or settings["experiment"])
+    plan = load_experiment(experiment or settings.experiment)
     missing = [name for name in slurm.PROGRAMS if not shutil.which(name)]
     if missing:
         raise Fault(f"no program {', '.join(missing)}; expected a login node of a SLURM cluster")
@@ -46,12 +50,12 @@ def examine(site_file: Path, wait_seconds: int, experiment: str = "") -> Iterato
     wanted = needs(settings, plan)
     known = slurm.partitions()
     for role, need in wanted.items():
-        yield from check_partition(role, need, settings["site"], known)
+        yield from check_partition(role, need, site, known)
     yield from check_polling()
-    yield from check_account(settings["site"])
+    yield from check_account(site)
     for role, need in wanted.items():
-        if settings["site"]["partitions"][role] in known:
-            yield from check_node(role, need, settings, wait_seconds)
+        if getattr(site.partitions, role) in known:
+            yield from check_node(role, need, settings, site, wait_seconds)
 
 
 def at_cluster(site_file: Path) -> bool:
@@ -67,26 +71,24 @@ def at_cluster(site_file: Path) -> bool:
         return False
 
 
-def needs(settings: Record, plan: Record) -> dict[str, Record]:
+def needs(settings: Config, plan: Record) -> dict[str, Record]:
     """Role -> the most CPUs, memory (MB) and GPUs that a job of the experiment asks for at first."""
-    workers = settings["workers"]
+    workers = settings.workers
     found = {"cpu": {"cpus": workers, "mem_mb": sandboxes_mb(workers), "gpus": 0}}
-    jobs = [recipes.named("sft", plan["sft"])["job"]]
-    jobs += [
-        recipes.named("policy", name).get("job", {}) for name in [plan["expert"]["policy"], *plan["policies"]]
-    ]
-    for job in jobs:
-        role = "gpu" if job.get("gpus") else "cpu"
+    acting = [plan["expert"]["policy"], *plan["policies"]]
+    jobs = [policy_job(recipes.named(POLICY, name)) for name in acting]
+    for job in [recipes.named(SFT, plan["sft"]).job, *jobs]:
+        role = "gpu" if job and job.gpus else "cpu"
         most = found.setdefault(role, {"cpus": 1, "mem_mb": 0, "gpus": 0})
-        found[role] = {key: max(value, job.get(key, 0)) for key, value in most.items()}
+        found[role] = {key: max(value, getattr(job, key, 0)) for key, value in most.items()}
     return found
 
 
 def check_partition(
-    role: str, need: Record, site: Record, known: dict[str, slurm.Partition]
+    role: str, need: Record, site: Site, known: dict[str, slurm.Partition]
 ) -> Iterator[Finding]:
     """Whether the partition of a role is there, takes jobs, and has nodes as large as they are."""
-    name = site["partitions"][role]
+    name = getattr(site.partitions, role)
     key = f"site.partitions.{role}"
     part = known.get(name)
     if part is None:
@@ -98,14 +100,12 @@ def check_partition(
         faults.append(f"{key}: partition {name} takes no jobs; choose another or ask the administrator")
     if not part.nodes_up:
         faults.append(f"{key}: no node of partition {name} is up (sinfo -R says why)")
-    if part.minutes < site["max_minutes"]:
+    if part.minutes < site.max_minutes:
         faults.append(
-            f"site.max_minutes is {site['max_minutes']}; partition {name} takes {part.minutes} at most"
+            f"site.max_minutes is {site.max_minutes}; partition {name} takes {part.minutes} at most"
         )
-    if part.mem_mb < site["max_mem_mb"]:
-        faults.append(
-            f"site.max_mem_mb is {site['max_mem_mb']}; the largest node of {name} has {part.mem_mb}"
-        )
+    if part.mem_mb < site.max_mem_mb:
+        faults.append(f"site.max_mem_mb is {site.max_mem_mb}; the largest node of {name} has {part.mem_mb}")
     for what, has in (("cpus", part.cpus), ("mem_mb", part.mem_mb)):
         if need[what] > has:
             faults.append(
@@ -126,9 +126,9 @@ SMALLER = {
 }
 
 
-def gpu_fault(count: int, site: Record, part: slurm.Partition) -> str:
+def gpu_fault(count: int, site: Site, part: slurm.Partition) -> str:
     """What is wrong with the GPUs that jobs ask of a partition; '' if nothing."""
-    kind = site["gpu_type"]
+    kind = site.gpu_type
     if not part.gpus:
         return f"site.partitions.gpu: nodes of {part.name} have no GPUs (sinfo -o '%P %G')"
     if kind and kind not in part.gpus:
@@ -151,9 +151,9 @@ def check_polling() -> Iterator[Finding]:
         yield Finding(False, f"squeue forgets finished jobs after {seconds} s (MinJobAge); {fix}")
 
 
-def check_account(site: Record) -> Iterator[Finding]:
+def check_account(site: Site) -> Iterator[Finding]:
     """Whether the account is one that this user may charge."""
-    mine, given = slurm.accounts(getpass.getuser()), site["sbatch"]["account"]
+    mine, given = slurm.accounts(getpass.getuser()), site.sbatch.account
     if given and mine and given not in mine:
         hint = recipes.nearest(given, mine)
         yield Finding(
@@ -177,15 +177,15 @@ def shared_folder() -> Iterator[tuple[Path, str]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def check_node(role: str, need: Record, settings: Record, wait_seconds: int) -> Iterator[Finding]:
+def check_node(role: str, need: Record, settings: Config, site: Site, wait_seconds: int) -> Iterator[Finding]:
     """Sends a job to a node of the role's partition that looks at what it has and sees."""
-    site = settings["site"]
-    asked = [f"--partition={site['partitions'][role]}", "--mem=1000", f"--chdir={Path.cwd()}", *options(site)]
+    partition = getattr(site.partitions, role)
+    asked = [f"--partition={partition}", "--mem=1000", f"--chdir={Path.cwd()}", *options(site)]
     if need["gpus"]:
-        kind = f"{site['gpu_type']}:" if site["gpu_type"] else ""
+        kind = f"{site.gpu_type}:" if site.gpu_type else ""
         asked.append(f"--gpus={kind}{need['gpus']}")
-    surroundings = {"SWELAB_BACKEND": settings["backend"], "SWELAB_TOOLBOX": settings["toolbox"]}
-    tried = [name for name in PACKAGES if need["gpus"] or site["environments"][name]]
+    surroundings = {"SWELAB_BACKEND": settings.backend, "SWELAB_TOOLBOX": settings.toolbox}
+    tried = [name for name in PACKAGES if need["gpus"] or getattr(site.environments, name)]
     exports = "".join(f"export {name}={quote(value)}; " for name, value in surroundings.items())
     with shared_folder() as (folder, token):
         command = f"{exports}{on_nodes(site)}{quote(sys.executable)} -m swelab.cluster.node_probe "
@@ -195,13 +195,11 @@ def check_node(role: str, need: Record, settings: Record, wait_seconds: int) -> 
         try:
             said = slurm.run_on_node(asked, command, wait_seconds)
         except slurm.SlurmError as error:
-            yield Finding(False, f"no look at a node of partition {site['partitions'][role]}: {error}")
+            yield Finding(False, f"no look at a node of partition {partition}: {error}")
             return
         line = next((line for line in said.splitlines() if line.startswith("probe ")), "")
         if not line:
-            yield Finding(
-                False, f"a node of {site['partitions'][role]} did not run {sys.executable}: {said[-200:]}"
-            )
+            yield Finding(False, f"a node of {partition} did not run {sys.executable}: {said[-200:]}")
             return
         facts = json.loads(line.removeprefix("probe "))
         facts["environments"] = {name: found_out(said, name) for name in tried}
@@ -216,7 +214,7 @@ def check_node(role: str, need: Record, settings: Record, wait_seconds: int) -> 
         )
 
 
-def node_faults(facts: Record, need: Record, site: Record, token: str, back: bool) -> list[str]:
+def node_faults(facts: Record, need: Record, site: Site, token: str, back: bool) -> list[str]:
     """What has to be fixed on a node, by its facts."""
     here = Path.cwd()
     looked_at = [
@@ -236,7 +234,7 @@ def node_faults(facts: Record, need: Record, site: Record, token: str, back: boo
             f"SLURM's commands need SLURM_CONF there, which job steps lose: {facts['commands']}",
         ),
         (facts["sandbox"], f"sandboxes do not work there: {facts['sandbox']}"),
-        (site["network"] and not facts["route"], "site.network is true, and it has no default route"),
+        (site.network and not facts["route"], "site.network is true, and it has no default route"),
     ]
     faults = [text for wrong, text in looked_at if wrong]
     for name, said in facts["environments"].items():
@@ -252,7 +250,7 @@ PACKAGES = {"train": "torchtune", "serve": "sglang"}
 """Environments that a site may name, and what each must have."""
 
 
-def trial(site: Record, name: str) -> str:
+def trial(site: Site, name: str) -> str:
     """A shell line that says what an environment's torch computes on, or why it does not start."""
     python = '"${SWELAB_SERVE_PYTHON:-python}"' if name == "serve" else "python"
     code = f"from importlib.metadata import version; version('{PACKAGES[name]}'); import torch; "

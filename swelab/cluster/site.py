@@ -6,6 +6,9 @@ from shlex import quote
 from typing import Any
 
 from swelab.configs import recipes
+from swelab.configs.kinds import POLICY, SFT
+from swelab.configs.kinds.config import Site
+from swelab.configs.kinds.policy import policy_job
 from swelab.records import InputError, Record
 
 JobOf = Callable[[Any], Record]
@@ -16,41 +19,43 @@ SITE_PYTHON = Path(__file__).resolve().parents[2] / "envs" / "site_python.sh"
 IMAGE = ".sif"
 
 
-def check_site(site: Record, experiment: Record) -> None:
+def check_site(site: Site, experiment: Record) -> None:
     """Raises InputError when the site has not what a recipe of the experiment needs."""
-    train = site["environments"]["train"]
-    nodes = recipes.named("sft", experiment["sft"]).get("job", {}).get("nodes", 1)
+    train = site.environments.train
+    nodes = recipes.named(SFT, experiment["sft"]).job.nodes
     if nodes > 1 and isinstance(train, str) and train.endswith(IMAGE):
         what = f"sft {experiment['sft']!r} trains on {nodes} nodes, and site.environments.train is an image"
         raise InputError(what, SITE_FILE, "a folder or modules: srun, which starts it, is not in the image")
-    if site["partitions"]["gpu"]:
+    if site.partitions.gpu:
         return
-    jobs = [("policy", name) for name in [experiment["expert"]["policy"], *experiment["policies"]]]
-    for kind, name in [*jobs, ("sft", experiment["sft"])]:
-        if gpus := recipes.named(kind, name).get("job", {}).get("gpus", 0):
-            what = f"site.partitions.gpu is empty, and {kind} {name!r} asks for {gpus} GPUs"
+    acting = [experiment["expert"]["policy"], *experiment["policies"]]
+    jobs = [("policy", name, policy_job(recipes.named(POLICY, name))) for name in acting]
+    for kind, name, job in [*jobs, ("sft", experiment["sft"], recipes.named(SFT, experiment["sft"]).job)]:
+        if job and job.gpus:
+            what = f"site.partitions.gpu is empty, and {kind} {name!r} asks for {job.gpus} GPUs"
             raise InputError(what, SITE_FILE, "a partition")
 
 
-def submission(site: Record) -> dict[str, str]:
+def submission(site: Site | None) -> dict[str, str]:
     """Environment variables by which sbatch takes the options that hold for every job."""
-    return {f"SBATCH_{name.upper()}": value for name, value in site.get("sbatch", {}).items() if value}
+    asked = site.sbatch.plain() if site else {}
+    return {f"SBATCH_{name.upper()}": value for name, value in asked.items() if value}
 
 
-def options(site: Record) -> list[str]:
+def options(site: Site) -> list[str]:
     """The same options for srun, which reads no such variables."""
-    return [f"--{name}={value}" for name, value in site["sbatch"].items() if value]
+    return [f"--{name}={value}" for name, value in site.sbatch.plain().items() if value]
 
 
-def on_nodes(site: Record) -> str:
+def on_nodes(site: Site | None) -> str:
     """A shell line that sets a job up on a compute node, and only there; '' if nothing is to do."""
-    steps = [f"module load {quote(name)}" for name in site.get("modules", [])]
-    if site.get("scratch"):
-        steps.append(f"export SWELAB_SCRATCH={quote(site['scratch'])}")
+    steps = [f"module load {quote(name)}" for name in (site.modules if site else [])]
+    if site and site.scratch:
+        steps.append(f"export SWELAB_SCRATCH={quote(site.scratch)}")
     return _there(steps)
 
 
-def shell_setup(site: Record) -> str:
+def shell_setup(site: Site | None) -> str:
     """What stands before every rule's shell lines: set-up on nodes, and functions by which a rule enters its
     environment there: `in_training`, `with_servers`."""
     functions = {"in_training": "train", "with_servers": "serve"}
@@ -58,12 +63,12 @@ def shell_setup(site: Record) -> str:
     return on_nodes(site) + "".join(defined)
 
 
-def environment(site: Record, name: str) -> str:
+def environment(site: Site | None, name: str) -> str:
     """A shell line before a rule's command, on a node, that lets it run in the environment `name`.
 
     Of `train`, the command's python is the environment's; of `serve`, that of the model servers it starts.
     """
-    chosen = site.get("environments", {}).get(name)
+    chosen = getattr(site.environments, name, "") if site else ""
     if not chosen:
         return ""
     python, steps = str(SITE_PYTHON), []
@@ -123,14 +128,14 @@ def _geometry(kind: str, job: JobOf) -> Record:
     }
 
 
-def resources(site: Record | None, job: JobOf) -> Record:
+def resources(site: Site | None, job: JobOf) -> Record:
     """A rule's resources. Memory and time of `job` are the first attempt's; each later one asks for more.
 
     Without a cluster only the CPUs count: for workers, and no more than the threads that the job was given.
     """
     if not site:
         return {"cpus_per_task": lambda wildcards, threads: threads}
-    partitions, longest, most = site["partitions"], site["max_minutes"], site["max_mem_mb"]
+    partitions, longest, most = site.partitions, site.max_minutes, site.max_mem_mb
 
     def memory(wildcards: Any, attempt: int) -> int:
         """Never more than a node has, unless the recipe itself asks for it."""
@@ -138,9 +143,9 @@ def resources(site: Record | None, job: JobOf) -> Record:
         return min(first * attempt, max(first, most))
 
     return {
-        "slurm_partition": lambda wildcards: partitions["gpu" if job(wildcards)["gpus"] else "cpu"],
+        "slurm_partition": lambda wildcards: partitions.gpu if job(wildcards)["gpus"] else partitions.cpu,
         "cpus_per_task": lambda wildcards: job(wildcards)["cpus"],
-        **_geometry(site["gpu_type"], job),
+        **_geometry(site.gpu_type, job),
         "mem_mb": memory,
         "runtime": lambda wildcards, attempt: min(job(wildcards)["minutes"] * attempt, longest),
     }

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from swelab.configs import recipes
+from swelab.configs.kinds import CONFIG
 from swelab.grading.grading_stage import Bench
 from swelab.grading.harness.grade import IN_IMAGES, fresh_sandbox, judged, run_patch
 from swelab.grading.harness.patch_run import LOG_BYTES
@@ -25,9 +26,9 @@ def open_bench(task: Record, repos: Path, images: Path) -> Iterator[Bench]:
 
     Raises InputError (no archive, no image), SandboxError (no such backend).
     """
-    settings = recipes.load("config", Path("configs/config.yaml"))
+    settings = recipes.load(CONFIG, Path("configs/config.yaml"))
     for name in ("backend", "toolbox"):
-        os.environ.setdefault(f"SWELAB_{name.upper()}", settings[name])
+        os.environ.setdefault(f"SWELAB_{name.upper()}", getattr(settings, name))
     known = task_images([task], images if images.is_file() else None, refuse_leaks=False)
     with scratch_folder() as scratch:
         yield Bench(RepoStore(repos, scratch), open_backend(), known)

@@ -198,3 +198,8 @@ class RecordedPolicy(Recipe):
 Policy = Annotated[
     ScriptedPolicy | HostedPolicy | CheckpointPolicy | RecordedPolicy, Field(discriminator="kind")
 ]
+
+
+def policy_job(policy: Policy) -> Job | None:
+    """What the jobs of a policy ask a cluster for; None of a policy that is not served by us."""
+    return policy.job if policy.kind == "checkpoint" else None

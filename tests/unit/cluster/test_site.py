@@ -15,14 +15,18 @@ from swelab.cluster.site import (
 )
 from swelab.configs import recipes
 from swelab.configs.experiment import load_experiment
+from swelab.configs.kinds import CONFIG, SFT
+from swelab.configs.kinds.policy import ScriptedPolicy
+from swelab.configs.kinds.sft import Sft
 from swelab.records import InputError
 
+SCRIPTED = ScriptedPolicy(kind="scripted", scaffold="x")
 GPU_JOB = {"cpus": 8, "gpus": 4, "mem_mb": 1000, "minutes": 100}
 
 
 def site(**changes):
     settings = {"experiment": "demo", "site": {"partitions": {"cpu": "short", "gpu": "a100"}, **changes}}
-    return recipes.complete("config", settings, "site.yaml")["site"]
+    return recipes.complete(CONFIG, settings, "site.yaml").site
 
 
 def asked(resources, attempt=1, threads=3):
@@ -68,7 +72,7 @@ def test_without_a_cluster_a_job_has_the_threads_it_was_given():
 
 
 def test_options_of_every_submission():
-    assert submission({}) == {}
+    assert submission(None) == {}
     assert submission(site(sbatch={"account": "mine", "qos": "long"})) == {
         "SBATCH_ACCOUNT": "mine",
         "SBATCH_QOS": "long",
@@ -127,7 +131,9 @@ def test_a_rule_runs_in_its_environment(tmp_path, name, chosen):
 
 def test_an_image_cannot_train_on_several_nodes(monkeypatch):
     plan = load_experiment("demo")
-    monkeypatch.setattr(recipes, "named", lambda kind, name: {"job": {"nodes": 2}})
+    monkeypatch.setattr(
+        recipes, "named", lambda kind, name: Sft(base="x", job={"nodes": 2}) if kind is SFT else SCRIPTED
+    )
     check_site(site(environments={"train": "/a/folder"}), plan)
     with pytest.raises(InputError, match="on 2 nodes, and site.environments.train is an image"):
         check_site(site(environments={"train": "/a/gpu.sif"}), plan)
@@ -141,7 +147,9 @@ def test_a_module_that_is_no_name_is_refused():
 def test_gpus_need_a_partition(tmp_path, monkeypatch):
     plan = load_experiment("demo")
     check_site(site(partitions={"cpu": "short"}), plan)
-    monkeypatch.setattr(recipes, "named", lambda kind, name: {"job": {"gpus": 2}})
+    monkeypatch.setattr(
+        recipes, "named", lambda kind, name: Sft(base="x", job={"gpus": 2}) if kind is SFT else SCRIPTED
+    )
     with pytest.raises(InputError, match="asks for 2 GPUs; expected a partition"):
         check_site(site(partitions={"cpu": "short"}), plan)
 
