@@ -40,7 +40,6 @@ def main() -> None:
         run = read_json(args.service)
         rows = service_grades(tasks, predictions, run, args.policy, args.subset)
     else:
-        most = (recipes.load(POLICY, args.recipe).max_lost or 0) if args.recipe else 0
         rows = grade_shard(
             tasks,
             predictions,
@@ -50,7 +49,7 @@ def main() -> None:
             workers=args.workers,
             images_path=args.images,
             runs_dir=args.runs,
-            max_lost=most,
+            max_lost=(recipes.load(POLICY, args.recipe).max_lost or 0) if args.recipe else 0,
         )
     write_jsonl(args.output, numbered(rows, args.shard))
     places = {"journal": args.progress, "runs": args.runs, "repos": args.repos_dir}

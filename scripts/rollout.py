@@ -5,9 +5,8 @@ import sys
 from pathlib import Path
 
 from swelab.agents.agent import open_agent
-from swelab.configs import recipes
+from swelab.configs import kinds, recipes
 from swelab.configs.experiment import rollout_slice, scaffold_slice, service_of
-from swelab.configs.kinds import POLICY
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.jobs.shards import numbered, sample_of
@@ -34,21 +33,21 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="rollouts at once")
     parser.add_argument("--output", type=Path, required=True, help="trajectories, JSON Lines")
     args = parser.parse_args()
-    policy = recipes.load(POLICY, args.policy)
+    policy = recipes.load(kinds.POLICY, args.policy)
     if note := same_again(policy):
         print(f"note: {args.policy.stem}: {note}", file=sys.stderr)
     scaffold = recipes.load("scaffold", args.scaffold) if args.scaffold else {}
     used = {args.policy: rollout_slice(policy.plain()), args.scaffold: scaffold_slice(scaffold)}
-    inputs = {"tasks": args.tasks, "lock": args.lock, "images": args.images, "recordings": args.recordings}
+    inputs = {name: getattr(args, name) for name in ("tasks", "lock", "images", "recordings")}
     stage = Stage("rollout", used, **inputs, sources=policy_sources(policy.plain()))
     named = {"policy_name": args.policy.stem, "subset": args.subset, "shard": args.shard}
     if policy.kind == "recorded":
+        folder = str(args.recordings.with_suffix("") if args.recordings else policy.folder)
         names = [task["instance_id"] for task in read_kept(args.tasks, args.lock)]
-        folder = args.recordings.with_suffix("") if args.recordings else policy.folder
-        rows = recorded(names, folder=str(folder), runs=policy.samples or 1, **named)
+        rows = recorded(names, folder=folder, runs=policy.samples or 1, **named)
     else:
-        batch = scaffold.get("agent") == "swe-agent"
-        scaffold = scaffold if batch else open_agent(scaffold).complete(scaffold)
+        if not (batch := scaffold.get("agent") == "swe-agent"):
+            scaffold = open_agent(scaffold).complete(scaffold)
         named |= {"policy": of_sample(policy, sample_of(args.shard)), "scaffold": scaffold}
         named |= {"progress": args.progress, "workers": args.workers, "images_path": args.images}
         tasks = kept_tasks(args.tasks, args.lock, args.shard)
