@@ -14,6 +14,7 @@ from swelab.grading import versions
 from swelab.jobs import workflow_records
 from swelab.jobs.journal import lock
 from swelab.records import Fault, share_with_group
+from swelab.scores.verification import other_recipe
 from swelab.console.run_display import INTO_LOG, take_over
 from swelab.cluster.site import check_site, shell_setup, submission
 
@@ -53,6 +54,7 @@ take_over(workflow)
 workflow_records.keep_paid_outputs()
 workflow_records.forget_places()
 workflow_records.look_behind_ancient_files()
+workflow_records.ask_manifests(other_recipe)
 os.environ.update(submission(SITE))
 
 

@@ -7,6 +7,7 @@ out: results/exports/{subset}/   names of instances and images, rows for harness
 
 
 rule export_tasks:
+    """Instance and image names, rows for harnesses, prompts for RL trainers (docs/subsets.md; only on request)."""
     input:
         **needs("exports"),
     output:
@@ -31,6 +32,7 @@ rule export_tasks:
 
 
 rule rate_difficulty:
+    """A rater's `difficulty` of each task, or why there is none (only on request)."""
     input:
         **needs("difficulty"),
     output:

@@ -11,6 +11,7 @@ A policy's further samples are {shard}s1.jsonl, report.s1.json and so on.
 
 
 rule grade:
+    """A shard of `grade` rows: status and verdicts of tests."""
     input:
         **needs("grades"),
         sandbox=sandbox_image,
@@ -47,6 +48,7 @@ rule grade:
 
 
 rule report_grades:
+    """SWE-bench's report (schema 2) with our fields and the figures of validation."""
     input:
         **needs("report"),
     output:
@@ -69,6 +71,7 @@ rule report_grades:
 
 
 rule regrade:
+    """Verdicts made anew from kept runs, and what changed (only on request)."""
     input:
         **needs("regrades"),
     output:
@@ -94,6 +97,7 @@ rule regrade:
 
 
 rule check_cheats:
+    """Verdicts on every cheat of the suite, and on gold patches (only on request)."""
     input:
         **needs("cheats"),
         sandbox=sandbox_image,

@@ -8,6 +8,7 @@ out: results/images/{subset}.json   digest, size, place and leaks of each image;
 
 
 rule pull_images:
+    """Digest, place and leaks of each image that tasks run in; what failed and why."""
     input:
         **needs("images"),
     output:
@@ -37,6 +38,7 @@ rule pull_images:
 
 
 rule build_sandbox_image:
+    """The image for tasks without one of their own: digest and packages, as engines load it, as a folder."""
     input:
         **needs("sandbox_image"),
     output:

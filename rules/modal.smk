@@ -6,6 +6,7 @@ out: results/modal/{sft}/checkpoint/, checkpoint.json, loss.jsonl, as train_sft 
 
 
 rule train_on_modal:
+    """The same weights, trained on rented GPUs (docs/modal.md; only on request)."""
     input:
         **needs("modal"),
     output:

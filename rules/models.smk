@@ -7,6 +7,7 @@ out: results/models/{model}/        base model and tokenizer in Hugging Face lay
 
 
 rule make_base_model:
+    """A base model in Hugging Face layout: made, fetched, or links to a folder of yours."""
     input:
         **needs("model"),
     output:
@@ -38,6 +39,7 @@ rule make_base_model:
 
 
 rule fetch_model:
+    """A base model from the Hugging Face hub."""
     input:
         **needs("model"),
     output:
@@ -64,6 +66,7 @@ rule fetch_model:
 
 
 rule take_model:
+    """A base model as links to a folder of yours."""
     input:
         **needs("model"),
     output:

@@ -10,6 +10,7 @@ A policy's further samples are {shard}s1.jsonl, preds.s1.json, usage.s1.json and
 
 
 rule rollout:
+    """A shard of a policy's `trajectory` rows, in mini-swe-agent's format."""
     input:
         **needs("trajectories"),
         sandbox=sandbox_image,
@@ -56,6 +57,7 @@ use rule rollout as rollout_hosted with:
 
 
 rule unpack_trajectories:
+    """A published set in rows as files of one trajectory each; which rows were left out, and why."""
     input:
         **needs("recordings"),
     output:
@@ -82,6 +84,7 @@ rule unpack_trajectories:
 
 
 rule collect_predictions:
+    """Predictions in SWE-bench's format; calls, tokens and cost of each trajectory, null where not known."""
     input:
         **needs("predictions"),
     output:

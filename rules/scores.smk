@@ -10,6 +10,7 @@ out: results/scores/{policy}/{subset}.json   one policy on one benchmark
 
 
 rule score:
+    """A policy's resolve rate with its interval, runs, pass@k, repositories and costs (docs/scores.md)."""
     input:
         **needs("score"),
     output:
@@ -33,6 +34,7 @@ rule score:
 
 
 rule score_experiment:
+    """An experiment's result, and the manifest of everything behind it."""
     input:
         **needs("verified_score"),
     output:
@@ -59,6 +61,7 @@ rule score_experiment:
 
 
 rule report:
+    """The result as one self-contained page."""
     input:
         **needs("page"),
     output:
@@ -79,6 +82,7 @@ rule report:
 
 
 rule publish:
+    """A copy for the experiment that ran last; `manifest.experiment` of the score names it."""
     input:
         made=RUN.path("verified_score"),
     output:

@@ -7,6 +7,7 @@ A policy's further samples are service.s1.json and so on.
 
 
 rule submit_predictions:
+    """A run at SWE-bench's service, where that judges the subset: verdicts, its report as it came."""
     input:
         **needs("service"),
     output:

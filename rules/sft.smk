@@ -7,6 +7,7 @@ out: results/sft/{sft}/dataset.jsonl        messages of resolved trajectories on
 
 
 rule build_sft_dataset:
+    """Training rows; what each gate dropped; tokens of each conversation and of the rows."""
     input:
         **needs("dataset"),
     output:
@@ -34,6 +35,7 @@ rule build_sft_dataset:
 
 
 rule train_sft:
+    """Fine-tuned weights in Hugging Face layout; what each step did: loss, speed, memory (docs/trainers.md)."""
     input:
         **needs("checkpoint"),
     output:

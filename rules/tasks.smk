@@ -9,6 +9,7 @@ out: results/repos/{repo}.tar       a clean checkout, deterministic
 
 
 rule build_repo:
+    """A clean checkout of a repository as a deterministic tar, and its manifest."""
     input:
         **needs("repo"),
     output:
@@ -33,6 +34,7 @@ rule build_repo:
 
 
 rule make_tasks:
+    """The `task` rows of a subset (SWE-smith's schema); the manifest counts what was dropped and why."""
     input:
         **needs("tasks"),
         sandbox=sandbox_image,
@@ -73,6 +75,7 @@ use rule make_tasks as fetch_tasks with:
 
 
 rule validate_tasks:
+    """Which tasks passed validation; the others with a reason and the gold runs that resolved them."""
     input:
         **needs("lock"),
         sandbox=sandbox_image,
@@ -115,6 +118,7 @@ ruleorder: validate_training_tasks > validate_tasks
 
 
 rule check_disjoint:
+    """Proof that no scored instance, bug, function or starting commit was trained on."""
     input:
         **needs("disjoint"),
     output:

@@ -11,6 +11,7 @@ ruleorder: build_sft_pairs > build_sft_dataset
 
 
 rule build_sft_pairs:
+    """For DPO: pairs of a resolved and an unresolved conversation about one task."""
     input:
         **needs("dataset"),
     output:
@@ -40,6 +41,7 @@ rule build_sft_pairs:
 
 
 rule preflight:
+    """Memory and disk that training wants, written when nothing was found at fault."""
     input:
         **needs("preflight"),
     output:

@@ -1,4 +1,4 @@
-"""Writes the JSON Schemas of recipes and records from their types, and the ends of swelab/outcomes.py."""
+"""Writes JSON Schemas from types, the ends of swelab/outcomes.py, and results/README.md from the graph."""
 
 import argparse
 import json
@@ -16,10 +16,12 @@ from swelab.records.stage_records import Manifest
 from swelab.records.task_records import Difficulty, Images, Lock, Task
 from swelab.records.training_records import SftPair, SftRow
 from swelab.records.typed import schema
+from swelab.scores.artifact_table import with_table
 
 ATTEMPTS = (Trajectory, Prediction, Usage, Grade, Report, Score, VerifiedScore)
 RECORDS = (Task, Difficulty, Lock, Images, *ATTEMPTS, SftRow, SftPair, Manifest)
 PAGES = SCHEMAS.parents[1] / "docs"
+RESULTS = PAGES.parent / "results/README.md"
 
 
 def main() -> None:
@@ -31,6 +33,7 @@ def main() -> None:
         for record in RECORDS
     }
     by_hand = {path: written(read_text(path)) for path in [*SCHEMAS.glob("*.json"), *PAGES.glob("*.md")]}
+    by_hand[RESULTS] = with_table(read_text(RESULTS), PAGES.parent / "rules")
     for path, text in sorted((by_hand | made).items(), key=lambda item: Path.as_posix(item[0])):
         if path.exists() and read_text(path) == text:
             continue

@@ -6,13 +6,13 @@ them as made by the recipe that failed.
 """
 
 from collections import deque
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from snakemake.dag import DAG
-from snakemake.persistence import FileBackupMixin, PersistenceBase
+from snakemake.persistence import FileBackupMixin, ParamsChange, PersistenceBase
 from snakemake.persistence.file import FilePersistence
 
 PLACES = frozenset({"results/images/sandbox/image.json"})
@@ -50,6 +50,26 @@ def forget_places() -> None:
         return [path for path in inputs(self, job) if path not in PLACES]
 
     PersistenceBase._input = without
+
+
+def ask_manifests(told: Callable[[str], str]) -> None:
+    """Has Snakemake ask manifests of jobs that it remembers nothing of, as where `.snakemake` was removed.
+
+    told: what speaks against the file of a path, such as another recipe than it was made by; "" for nothing.
+    """
+    remembers, changed = PersistenceBase.has_metadata, PersistenceBase.params_changed
+    against = cache(lambda job: told(str(job.output[0])) if job.output else "")
+
+    def has_metadata(self: Any, job: Any) -> bool:
+        return remembers(self, job) or bool(against(job))
+
+    def params_changed(self: Any, job: Any, file: Any = None) -> Any:
+        if remembers(self, job) or not against(job):
+            return changed(self, job, file)
+        return ParamsChange(only_new={against(job)}, files=set(map(str, job.output)))
+
+    PersistenceBase.has_metadata = has_metadata
+    PersistenceBase.params_changed = params_changed
 
 
 def look_behind_ancient_files() -> None:

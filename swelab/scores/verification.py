@@ -13,8 +13,9 @@ from typing import Any
 from swelab.configs import recipes
 from swelab.configs.experiment import scaffold_slice
 from swelab.jobs.provenance import sha256_of
+from swelab.lineage import find
 from swelab.records import InputError, Record, shorten
-from swelab.scores.trail import Trail
+from swelab.scores.trail import Trail, manifest_of, read_manifest
 
 KINDS = {folder: kind for kind, folder in recipes.FOLDERS.items()}
 NOTHING = "not there"
@@ -49,12 +50,20 @@ def check_files(trail: Trail, hashes: Hashes) -> Iterator[Finding]:
     for manifest, stage in trail.stages.items():
         for path, written in stage["outputs"].items():
             if not (now := hashes.of(path)):
-                yield Finding("missing", path, f"{stage['rule']} wrote it ({manifest})")
+                yield Finding("missing", path, f"{stage['rule']} wrote it ({manifest}){remedy(path)}")
             elif now != written:
                 yield Finding("edited", path, f"not what {stage['rule']} wrote ({manifest})")
         for path, read in trail.inputs(manifest):
             if finding := _of_input(trail, manifest, path, read, hashes):
                 yield finding
+
+
+def remedy(path: str) -> str:
+    """The command that makes a missing file again, after a semicolon; "" where no rule makes it."""
+    if find(path):
+        return f"; `snakemake {path}` makes it again"
+    folder = Path(path).parent.as_posix()
+    return f"; `snakemake --force {folder}` makes it again" if find(folder) else ""
 
 
 def _of_input(trail: Trail, manifest: str, path: str, read: str, hashes: Hashes) -> Finding | None:
@@ -86,6 +95,16 @@ def check_recipes(stages: dict[str, Record]) -> Iterator[Finding]:
                 if told := difference(used, now.get(key, NOTHING), key):
                     yield Finding("recipe", first, f"{path} is another now: {told}")
                     break
+
+
+def other_recipe(path: str) -> str:
+    """What a file's recipe says now that it did not say when the file was made; "" without a manifest."""
+    try:
+        name = manifest_of(path)
+        found = check_recipes({name: read_manifest(name)}) if name else iter(())
+    except InputError:
+        return ""
+    return next((finding.what for finding in found), "")
 
 
 def recipe_now(path: str) -> Record:

@@ -1,14 +1,19 @@
 """What runs when something changes: dry runs on a finished experiment whose files are all there and empty."""
 
 import contextlib
+import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.clone import command, make_clone, toolbox
+from swelab.configs import recipes
+from swelab.configs.experiment import training_slice
+from swelab.jobs.provenance import Stage
+from tests.e2e.clone import ROOT, command, make_clone, toolbox
 from tests.e2e.dry_runs import DryRuns, rules_of
 
 CONFIGS = {
@@ -48,6 +53,10 @@ TASKS = {"fetch_tasks", "pull_images", "validate_tasks", "check_disjoint", "chec
 TRAINED = {"preflight", "train_sft"} | ROLLED | END
 TAUGHT = {"build_sft_dataset", "build_sft_pairs"} | TRAINED
 TARGETS = ("results/verified_score.json", "results/report.html")
+GROUPS = {"*every run of it*": ROLLED, "*the result*": END}
+"""Rules that run together, by what docs/recipes.md calls them."""
+PAGE = ROOT / "docs/recipes.md"
+TABLE = re.compile(r"<!-- tests.e2e.test_what_runs -->\n(\|.*\n)*")
 
 
 @pytest.fixture(scope="module")
@@ -173,13 +182,13 @@ def test_an_edit_runs_exactly(clone, plan, what, path, old, new, rules):
 
 
 SETTINGS = [
-    ("nothing", [], set()),
-    ("workers", ["workers=3", "rollouts_at_once=5"], set()),
-    ("backend", ["backend=docker"], set()),
-    ("another backend", ["backend=apptainer"], set()),
-    ("executor", ["executor=ray"], set()),
-    ("toolbox", ["toolbox=/usr"], set()),
-    ("image mirror", ["image_prefix=mirror.example/", "images_may_fail=3"], set()),
+    ("the same command again", [], set()),
+    ("`workers`, `rollouts_at_once`", ["workers=3", "rollouts_at_once=5"], set()),
+    ("`backend=docker`", ["backend=docker"], set()),
+    ("`backend=apptainer`", ["backend=apptainer"], set()),
+    ("`executor=ray`", ["executor=ray"], set()),
+    ("`toolbox`", ["toolbox=/usr"], set()),
+    ("`image_prefix`, `images_may_fail`", ["image_prefix=mirror.example/", "images_may_fail=3"], set()),
     ("another finished experiment", ["experiment=two"], {"check_training", "publish", "publish_page"}),
 ]
 
@@ -187,6 +196,22 @@ SETTINGS = [
 @pytest.mark.parametrize("what, settings, rules", SETTINGS, ids=[each[0] for each in SETTINGS])
 def test_a_setting_runs_exactly(plan, what, settings, rules):
     assert sorted(plan(*settings)) == sorted(rules)
+
+
+def with_table(page: str) -> str:
+    """The page with the rows of this module in its table."""
+    rows = ["| change | exactly these rules run |", "|---|---|"]
+    for what, *_, rules in [*EDITS, *SETTINGS]:
+        groups = [name for name, group in GROUPS.items() if group <= rules]
+        rest = rules.difference(*(GROUPS[name] for name in groups))
+        told = [*(f"`{rule}`" for rule in sorted(rest)), *groups]
+        rows.append(f"| {what} | {', '.join(told) or 'none'} |")
+    return TABLE.sub("\n".join(["<!-- tests.e2e.test_what_runs -->", *rows, ""]), page)
+
+
+def test_the_documentation_tells_these_rows():
+    text = PAGE.read_text()
+    assert TABLE.search(text) and with_table(text) == text, "run python -m tests.e2e.test_what_runs"
 
 
 def test_a_check_that_runs_hides_no_other_change(clone, plan):
@@ -197,6 +222,38 @@ def test_a_check_that_runs_hides_no_other_change(clone, plan):
 def test_one_more_held_out_task_costs_one_job_a_policy(clone, plan):
     with edited(clone / "configs/subsets/held.yaml", "limit: 70", "limit: 71"):
         assert plan()["rollout"] == plan()["grade"] == 6
+
+
+@pytest.mark.parametrize(
+    "path, rule",
+    [
+        ("results/sft/tuned/dataset.jsonl", "build_sft_dataset"),
+        ("results/sft/preferred/dataset.jsonl", "build_sft_pairs"),
+        ("results/sft/tuned/checkpoint", "train_sft"),
+        ("results/rollouts/plain/held/000of001.jsonl", "rollout"),
+        ("results/rollouts/teacher/train/001of002.manifest.json", "rollout_hosted"),
+        ("results/grades/taken/held/000of001.jsonl", "grade"),
+        ("results/tasks/held.lock.json", "validate_tasks"),
+        ("results/models/own", "take_model"),
+    ],
+)
+def test_a_deleted_file_is_made_again_by_its_rule_alone_when_it_is_named(clone, plan, path, rule):
+    with gone(clone / path):
+        assert plan(targets=[path]) == {rule: 1}
+
+
+def test_without_snakemake_s_records_manifests_tell_what_was_made_by_another_recipe(clone, plan, monkeypatch):
+    recipe, made = "configs/sft/tuned.yaml", clone / "results/sft/tuned/checkpoint.manifest.json"
+    monkeypatch.chdir(clone)
+    used = training_slice(recipes.load("sft", recipe))
+    told = json.dumps(Stage("train_sft", {recipe: used}).record(["results/sft/tuned/checkpoint.json"]))
+    with edited(made, "", told), gone(clone / ".snakemake"):
+        assert plan() == {}
+        with edited(clone / recipe, "epochs: 2", "epochs: 2 "):
+            assert plan() == {}
+        with edited(clone / recipe, "1.0e-3", "2.0e-3"):
+            assert {"train_sft", "rollout", "score_experiment"} <= plan().keys()
+            assert "build_sft_dataset" not in plan()
 
 
 def test_a_third_experiment_of_known_recipes_trains_nothing(clone, plan):
@@ -224,3 +281,7 @@ def test_a_paid_output_stays_until_its_next_version_is_whole(clone, plan):
             assert (clone / name).exists() and (clone / target).exists()
             assert {"rollout", "train_sft"} & plan(targets=[target]).keys()
         assert plan(targets=[target]) == {}
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_table(PAGE.read_text()))

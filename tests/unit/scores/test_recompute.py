@@ -130,7 +130,7 @@ def test_missing_files(root):
     lock, score = "results/tasks/drill-heldout.lock.json", "results/scores/base/drill-heldout.json"
     for path in (ROLLOUTS, GRADES, lock, score, "results/models/tiny.json"):
         (root / path).rename(root / "away")
-        named(root, path, "wrote it", kind="missing")
+        named(root, path, "wrote it", f"`snakemake {path}` makes it again", kind="missing")
         (root / "away").rename(root / path)
 
 

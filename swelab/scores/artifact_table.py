@@ -1,0 +1,35 @@
+"""The table of results/README.md: every kind of artifact with its files, its rules, and what it is."""
+
+import re
+from pathlib import Path
+
+from swelab.lineage import KINDS, Kind
+from swelab.records import InputError, read_text
+
+_TABLE = re.compile(r"<!-- swelab.lineage -->\n(\|.*\n)*")
+
+
+def with_table(page: str, rules: Path) -> str:
+    """A page with its table as the graph has it. rules: their folder; what a row tells is a rule's docstring.
+
+    Raises InputError when a rule has none.
+    """
+    text = "".join(read_text(path) for path in sorted(rules.glob("*.smk")))
+    told = dict(re.findall(r'^rule (\w+):\n    """(.*?)"""', text, flags=re.M | re.S))
+    variants = re.findall(r"^use rule (\w+) as (\w+)", text, flags=re.M)
+    told |= {variant: told.get(base, "") for base, variant in variants}
+    rows = ["| path | rule | what it is |", "|---|---|---|"]
+    for kind in KINDS.values():
+        rule = kind.rules.split()[0]
+        if not told.get(rule):
+            raise InputError("no docstring", f"rule {rule}", "a sentence that says what it makes")
+        names = ", ".join(f"`{name}`" for name in kind.rules.split())
+        rows.append(f"| {_paths(kind)} | {names} | {' '.join(told[rule].split())} |")
+    return _TABLE.sub(lambda _: "\n".join(["<!-- swelab.lineage -->", *rows, ""]), page)
+
+
+def _paths(kind: Kind) -> str:
+    """A kind's files: the first from results/ on, the names of the others; no manifests of stages."""
+    first, *others = kind.files.values()
+    shown = [path.rpartition("/")[2] for path in others if not path.endswith(".manifest.json")]
+    return ", ".join(f"`{path}`" for path in [first.removeprefix("results/"), *shown])

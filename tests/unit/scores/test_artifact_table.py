@@ -1,0 +1,27 @@
+"""The table of results/README.md is the graph's."""
+
+import pytest
+
+from swelab.lineage import KINDS, Kind
+from swelab.records import InputError
+from swelab.scores.artifact_table import with_table
+from tests.conftest import ROOT
+
+PAGE = ROOT / "results/README.md"
+
+
+def test_the_page_is_current():
+    assert with_table(PAGE.read_text(), ROOT / "rules") == PAGE.read_text(), (
+        "run python -m scripts.write_schemas"
+    )
+
+
+def test_a_new_kind_and_its_rule_s_sentence_are_a_row(tmp_path, monkeypatch):
+    monkeypatch.setitem(KINDS, "rl", Kind("train_rl", {"checkpoint": "results/rl/{rl}/checkpoint"}))
+    for path in (ROOT / "rules").glob("*.smk"):
+        (tmp_path / path.name).write_text(path.read_text())
+    with pytest.raises(InputError, match="rule train_rl: no docstring"):
+        with_table(PAGE.read_text(), tmp_path)
+    (tmp_path / "rl.smk").write_text('rule train_rl:\n    """Weights that\n    were rewarded."""\n')
+    (row,) = set(with_table(PAGE.read_text(), tmp_path).splitlines()) - set(PAGE.read_text().splitlines())
+    assert row == "| `rl/{rl}/checkpoint` | `train_rl` | Weights that were rewarded. |"
