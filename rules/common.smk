@@ -5,9 +5,8 @@ import re
 import sys
 from shlex import quote
 
-from swelab.configs import recipes
+from swelab.configs import kinds, recipes
 from swelab.configs.experiment import check_keys, load_experiment
-from swelab.configs.kinds import CONFIG
 from swelab.configs.trained_on import trained, training_subsets
 from swelab.lineage import KINDS, Wildcards, pattern
 from swelab.grading import versions
@@ -19,7 +18,7 @@ from swelab.console.run_display import INTO_LOG, take_over
 from swelab.cluster.site import check_site, shell_setup, submission
 
 try:
-    SETTINGS = recipes.complete(CONFIG, config, "configs/config.yaml")
+    SETTINGS = recipes.complete(kinds.CONFIG, config, "configs/config.yaml")
     EXPERIMENT = load_experiment(SETTINGS.experiment)
     for kind in recipes.FOLDERS:
         recipes.names(kind)

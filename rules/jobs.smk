@@ -6,6 +6,7 @@ in:  `site` of configs/site.yaml, where the profile gives it; `job` of the recip
 from functools import partial
 
 from swelab.cluster.site import plain_job, resources, sandboxes_mb
+from swelab.configs.kinds.policy import policy_job
 
 ask = partial(resources, SITE)
 # Compute nodes without a network: what fetches runs where Snakemake does.
@@ -21,38 +22,40 @@ def those(kind, key, *values):
 
 def servers_at_once(policy):
     """Conversations at once that the servers of a policy's job take."""
-    job = policy.get("job", {"nodes": 1, "servers": 1})
-    return SETTINGS.rollouts_at_once * job["nodes"] * job["servers"]
+    job = policy_job(policy)
+    return SETTINGS.rollouts_at_once * (job.nodes * job.servers if job else 1)
 
 
 def rollout_workers(wildcards):
     """Rollouts at once: bounded by cores for a scripted policy, by its servers for a model."""
     settings = policy_settings(wildcards)
-    if settings["kind"] == "scripted":
+    if settings.kind == "scripted":
         return WORKERS
     return servers_at_once(settings)
 
 
 def rollout_threads(wildcards):
     """Cores of a rollout job: beside a model its sandboxes mostly wait."""
-    return WORKERS if policy_settings(wildcards)["kind"] == "scripted" else 1
+    return WORKERS if policy_settings(wildcards).kind == "scripted" else 1
 
 
 def model_threads(wildcards):
-    return model_settings(wildcards).get("train", {}).get("threads", 1)
+    model = model_settings(wildcards)
+    return model.train.threads if model.source == "drill" else 1
 
 
 def rollout_job(wildcards):
     """What a rollout job asks a cluster for."""
     plain = {"cpus": rollout_workers(wildcards), "gpus": 0, **SANDBOXES}
-    return policy_settings(wildcards).get("job", plain)
+    job = policy_job(policy_settings(wildcards))
+    return job.plain() if job else plain
 
 
 def sft_job(wildcards):
     """What a training job asks a cluster for."""
     settings = sft_settings(wildcards)
-    job = settings["job"]
-    return {"cpus": settings["train"]["threads"] * (job["gpus"] or job["ranks"]), **job}
+    job = settings.job
+    return {"cpus": settings.train.threads * (job.gpus or job.ranks), **job.plain()}
 
 
 def raters_of(*kinds):
@@ -63,10 +66,13 @@ def raters_of(*kinds):
 def rater_job(wildcards):
     """What a rating job asks a cluster for."""
     plain = {"cpus": 1, "gpus": 0, "mem_mb": 2000, "minutes": 480}
-    return rater_policy(wildcards).get("job", plain)
+    job = policy_job(rater_policy(wildcards))
+    return job.plain() if job else plain
 
 
-rater_policy = at(KINDS["difficulty"].params["policy"])
+@at
+def rater_policy(wildcards):
+    return wildcards.recipe(kinds.POLICY, wildcards.recipe(kinds.RATER).policy)
 
 
 def pulled_images(wildcards):

@@ -58,14 +58,14 @@ def settings(kind):
     return at(lambda wildcards: wildcards.recipe(kind))
 
 
-policy_settings = settings("policy")
-model_settings = settings("model")
-sft_settings = settings("sft")
+policy_settings = settings(kinds.POLICY)
+model_settings = settings(kinds.MODEL)
+sft_settings = settings(kinds.SFT)
 
 
 def sandbox_image(wildcards):
     """Record of the image for tasks without one of their own, where the backend cannot do without."""
-    made_here = recipes.named("subset", wildcards.subset)["source"] != "dataset"
+    made_here = recipes.named(kinds.SUBSET, wildcards.subset).source != "dataset"
     needed = SETTINGS.backend in ("docker", "apptainer") and made_here
     return ancient(pattern("sandbox_image")) if needed else []
 

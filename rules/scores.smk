@@ -46,8 +46,8 @@ rule score_experiment:
         "../envs/workflow.yaml"
     params:
         names=at(lambda names: load_experiment(names.names["experiment"])),
-        compare=at(lambda names: names.recipe("experiment")["compare"]),
-        benchmark=at(lambda names: names.recipe("experiment")["benchmarks"][0]),
+        compare=at(lambda names: names.recipe(kinds.EXPERIMENT).compare),
+        benchmark=at(lambda names: names.recipe(kinds.EXPERIMENT).benchmarks[0]),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.score_experiment \

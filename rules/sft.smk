@@ -48,7 +48,7 @@ rule train_sft:
     priority: 2
     conda:
         "../envs/workflow.yaml"
-    threads: lambda wildcards: sft_settings(wildcards)["train"]["threads"]
+    threads: lambda wildcards: sft_settings(wildcards).train.threads
     resources:
         **ask(sft_job),
     params:

@@ -53,10 +53,10 @@ def acting_policy(job):
     """(name, recipe) of the policy whose model a job asks; None for other jobs."""
     names = dict(job.wildcards.items())
     if job.rule.name.startswith("rate_difficulty"):
-        names = {"policy": recipes.named("rater", names["rater"])["policy"]}
+        names = {"policy": recipes.named(kinds.RATER, names["rater"]).policy}
     elif not job.rule.name.startswith("rollout"):
         return None
-    return names["policy"], recipes.named("policy", names["policy"])
+    return names["policy"], recipes.named(kinds.POLICY, names["policy"])
 
 
 def require_keys():

@@ -30,7 +30,7 @@ def main() -> None:
     args = parser.parse_args()
     recipe = recipes.load(SFT, args.recipe)
     inputs = {"trajectories": args.trajectories, "grades": args.grades, "base": args.base}
-    stage = Stage("build_sft_dataset", {args.recipe: selection_slice(recipe.plain())}, **inputs)
+    stage = Stage("build_sft_dataset", {args.recipe: selection_slice(recipe)}, **inputs)
     selection, style = recipe.selection, style_of(recipe)
     tokenizer = ChatTokenizer(args.base.with_suffix(""))
     grades = load_verdicts(args.grades)

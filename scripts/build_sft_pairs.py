@@ -31,7 +31,7 @@ def main() -> None:
     args = parser.parse_args()
     recipe, base = recipes.load(SFT, args.recipe), args.base.with_suffix("")
     inputs = {"trajectories": args.trajectories, "grades": args.grades, "base": args.base}
-    stage = Stage("build_sft_pairs", {args.recipe: selection_slice(recipe.plain())}, **inputs)
+    stage = Stage("build_sft_pairs", {args.recipe: selection_slice(recipe)}, **inputs)
     style = style_of(recipe)
     template = ChatTemplate(base) if style and style.name == "tool" else None
     grades = load_verdicts(args.grades)
@@ -44,7 +44,7 @@ def main() -> None:
     write_bytes(args.lengths, table([(name, each, "kept") for name, each in zip(names, pairs.lengths())]))
     told = stats(args.dataset, pairs.lengths(), recipe.selection.max_tokens, "drop")
     write_json(args.stats, told | {"sha256": sha256_file(args.dataset)})
-    facts = pairs.facts() | {"recipe": selection_slice(recipe.plain())}
+    facts = pairs.facts() | {"recipe": selection_slice(recipe)}
     stage.write([args.dataset, args.lengths, args.stats], args.manifest, **facts)
 
 

@@ -30,7 +30,7 @@ def main() -> None:
     recipe = recipes.load(SUBSET, args.recipe)
     given = {"exclude": args.exclude, "ratings": args.ratings}
     tars = archives(recipe, args.repos_dir)
-    used = {args.recipe: tasks_slice(recipe.plain())}
+    used = {args.recipe: tasks_slice(recipe)}
     stage = Stage("make_tasks", used, repos=tars.values(), rows=getattr(recipe, "path", None), **given)
     tasks, drops = make_tasks(
         recipe, args.repos_dir, args.progress, args.workers, open_backend, statuses, **given

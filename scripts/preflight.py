@@ -23,7 +23,7 @@ def main() -> None:
     args = parser.parse_args()
     recipe, name = recipes.load(SFT, args.recipe), args.recipe.stem
     made = Wildcards({"sft": name})
-    base = args.base or Path(base_manifest(recipe.plain()))
+    base = args.base or Path(base_manifest(recipe))
     training = Training(
         base.with_suffix(""),
         args.dataset or Path(made.path("dataset")),

@@ -25,7 +25,7 @@ def main() -> None:
     args = parser.parse_args()
     rater, counts = recipes.load(RATER, args.rater), Ratings()
     policy = recipes.load(POLICY, args.policy)
-    used = {args.rater: rater.plain(), args.policy: rollout_slice(policy.plain())}
+    used = {args.rater: rater.plain(), args.policy: rollout_slice(policy)}
     stage = Stage("rate_difficulty", used, tasks=args.tasks)
     rated = rate_tasks(
         read_tasks(args.tasks),

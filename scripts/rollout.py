@@ -37,9 +37,9 @@ def main() -> None:
     if note := same_again(policy):
         print(f"note: {args.policy.stem}: {note}", file=sys.stderr)
     scaffold = recipes.load("scaffold", args.scaffold) if args.scaffold else {}
-    used = {args.policy: rollout_slice(policy.plain()), args.scaffold: scaffold_slice(scaffold)}
+    used = {args.policy: rollout_slice(policy), args.scaffold: scaffold_slice(scaffold)}
     inputs = {name: getattr(args, name) for name in ("tasks", "lock", "images", "recordings")}
-    stage = Stage("rollout", used, **inputs, sources=policy_sources(policy.plain()))
+    stage = Stage("rollout", used, **inputs, sources=policy_sources(policy))
     named = {"policy_name": args.policy.stem, "subset": args.subset, "shard": args.shard}
     if policy.kind == "recorded":
         folder = str(args.recordings.with_suffix("") if args.recordings else policy.folder)
@@ -53,7 +53,7 @@ def main() -> None:
         tasks = kept_tasks(args.tasks, args.lock, args.shard)
         rows = roll_out_batch(tasks, **named) if batch else roll_out(tasks, repos_dir=args.repos_dir, **named)
     write_jsonl(args.output, numbered(rows, args.shard))
-    stage.write([args.output], journal=args.progress, place={"service": service_of(policy.plain())})
+    stage.write([args.output], journal=args.progress, place={"service": service_of(policy)})
 
 
 if __name__ == "__main__":

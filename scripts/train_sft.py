@@ -30,9 +30,7 @@ def main() -> None:
     args = parser.parse_args()
     start = time.monotonic()
     recipe = recipes.load(SFT, args.recipe)
-    stage = Stage(
-        "train_sft", {args.recipe: training_slice(recipe.plain())}, dataset=args.dataset, base=args.base
-    )
+    stage = Stage("train_sft", {args.recipe: training_slice(recipe)}, dataset=args.dataset, base=args.base)
     manifest, loss = fine_tune(
         args.base.with_suffix(""), args.dataset, recipe, args.progress, args.checkpoint
     )

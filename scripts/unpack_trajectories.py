@@ -24,9 +24,9 @@ def main() -> None:
     parser.add_argument("--manifest", type=Path, required=True, help="counts, drops by reason")
     args = parser.parse_args()
     policy = recipes.load_as(RecordedPolicy, POLICY, args.recipe)
-    if not is_published(policy.plain()):
+    if not is_published(policy):
         raise InputError("names a folder", args.recipe, "path or dataset: a set in rows")
-    stage = Stage("unpack_trajectories", {args.recipe: rollout_slice(policy.plain())}, rows=policy.path)
+    stage = Stage("unpack_trajectories", {args.recipe: rollout_slice(policy)}, rows=policy.path)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{args.output.name}.", dir=args.output.parent) as name:
         folder = Path(name) / "recordings"

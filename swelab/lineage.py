@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from swelab.configs import experiment, recipes
+from swelab.configs import experiment, kinds, recipes
 from swelab.configs.experiment import is_published, local_files
-from swelab.configs.trained_on import WEIGHTS, files_of_model, trained, training_runs, training_subsets
+from swelab.configs.trained_on import files_of_model, trained, training_runs, training_subsets
 from swelab.jobs.shards import sample_of, sample_suffix, shard_names
-from swelab.records import InputError, Record
+from swelab.records import InputError
 
 SHAPES = {"sample": r"(?:\.s[1-9]\d*)?", "shard": r"\d{3}of\d{3}(?:s[1-9]\d*)?"}
 """Regular expressions of the wildcards that are no names of recipes."""
@@ -32,9 +33,9 @@ class Wildcards:
     configs: Path = recipes.CONFIGS
     results: Path = Path("results")
 
-    def recipe(self, kind: str, name: str = "") -> Record:
+    def recipe(self, kind: kinds.Kind[kinds.T], name: str = "") -> kinds.T:
         """The recipe of a kind that the wildcard of that name means, or `name`. Raises InputError."""
-        return recipes.named(kind, name or self.names[kind], self.configs)
+        return recipes.named(kind, name or self.names[kind.name], self.configs)
 
     def path(self, file: str, **names: str) -> str:
         """A file, with these names besides the wildcards'."""
@@ -49,15 +50,14 @@ class Wildcards:
     def shards(self, file: str, **names: str) -> list[str]:
         """A file for all shards of the wildcard `sample`; of all samples where there is no such wildcard."""
         at = replace(self, names={**self.names, **names})
-        policy, sample = at.recipe("policy"), at.names.get("sample")
-        samples = range(policy.get("samples", 1)) if sample is None else [int(sample.removeprefix(".s") or 0)]
-        return [at.path(file, shard=name) for name in shard_names(policy["shards"], samples)]
+        policy, sample = at.recipe(kinds.POLICY), at.names.get("sample")
+        samples = range(policy.samples or 1) if sample is None else [int(sample.removeprefix(".s") or 0)]
+        return [at.path(file, shard=name) for name in shard_names(policy.shards, samples)]
 
     def samples(self, file: str, **names: str) -> list[str]:
         """A file for each sample of the policy."""
         at = replace(self, names={**self.names, **names})
-        numbers = range(at.recipe("policy").get("samples", 1))
-        return [at.path(file, sample=sample_suffix(number)) for number in numbers]
+        return [at.path(file, sample=sample_suffix(n)) for n in range(at.recipe(kinds.POLICY).samples or 1)]
 
     def of_sample(self, file: str) -> str:
         """A file of the sample that the shard is of."""
@@ -145,22 +145,18 @@ def weights_paths(weights: str) -> tuple[str, str]:
     return weights, ""
 
 
-def base_manifest(sft: Record) -> str:
+def base_manifest(sft: kinds.Sft) -> str:
     """Manifest beside the folder of what an SFT recipe starts from: a model, or another one's checkpoint."""
-    return weights_paths(sft["base"] if ":" in sft["base"] else f"model:{sft['base']}")[1]
+    return weights_paths(sft.base if ":" in sft.base else f"model:{sft.base}")[1]
 
 
-def policy_sources(policy: Record) -> list[str]:
-    """What stands for the weights of a policy's rollouts: their manifests, or folders that have none.
-
-    For trajectories that were recorded into a folder it is that folder.
-    """
-    named = (policy[key] for key in (*WEIGHTS, "adapter", "folder") if policy.get(key))
-    known = () if policy.get("endpoint") else map(weights_paths, named)
+def policy_sources(policy: kinds.Policy) -> list[str]:
+    """What stands for what a policy's rollouts are made from: manifests, or folders that have none."""
+    known = map(weights_paths, kinds.policy.folders_of(policy))
     return [manifest or folder for folder, manifest in known if manifest or Path(folder).is_dir()]
 
 
-def policy_files(policy: Record) -> list[str]:
+def policy_files(policy: kinds.Policy) -> list[str]:
     """What the rollouts of a policy wait for: manifests of its weights, and files of folders of one's own."""
     return [path for source in policy_sources(policy) for path in (local_files(source) or [source])]
 
@@ -174,83 +170,86 @@ def _recipe(kind: str) -> str:
 
 
 def _images(at: Wildcards) -> list[str]:
-    """The record of images of a published set; tasks that we make run in none."""
-    return [at.path("images")] if at.recipe("subset")["source"] == "dataset" else []
+    return [at.path("images")] if at.recipe(kinds.SUBSET).source == "dataset" else []
 
 
 def _repos(at: Wildcards) -> list[str]:
-    return at.each("repo", at.recipe("subset").get("repos", []))
+    return at.each("repo", _setting(at, kinds.SUBSET, "repos") or [])
 
 
 def _base(at: Wildcards) -> list[str]:
-    return [base_manifest(at.recipe("sft"))]
+    return [base_manifest(at.recipe(kinds.SFT))]
 
 
 def _ratings(at: Wildcards) -> list[str]:
-    rated = at.recipe("subset").get("ratings", {})
-    return [rated.get("path") or at.path("difficulty", **rated)] if rated else []
+    rated = _setting(at, kinds.SUBSET, "ratings")
+    return [rated.path or at.path("difficulty", **rated.plain())] if rated else []
 
 
 def _recordings(at: Wildcards) -> list[str]:
-    """The manifest of trajectories that were unpacked from rows; a recorded folder has none."""
-    policy = at.recipe("policy")
-    return [at.path("recordings.manifest")] * (policy["kind"] == "recorded" and is_published(policy))
+    policy = at.recipe(kinds.POLICY)
+    return [at.path("recordings.manifest")] * (policy.kind == "recorded" and is_published(policy))
 
 
-def _rater_policy(at: Wildcards) -> Record:
-    return at.recipe("policy", at.recipe("rater")["policy"])
+def _rater_policy(at: Wildcards) -> kinds.Policy:
+    return at.recipe(kinds.POLICY, at.recipe(kinds.RATER).policy)
 
 
 def _scores(at: Wildcards) -> list[str]:
-    named = at.recipe("experiment")
-    return [at.path("score", policy=p, subset=s) for s in named["benchmarks"] for p in named["policies"]]
+    named = at.recipe(kinds.EXPERIMENT)
+    return [at.path("score", policy=p, subset=s) for s in named.benchmarks for p in named.policies]
 
 
 def _expert_reports(at: Wildcards) -> list[str]:
-    expert = at.recipe("experiment")["expert"]
-    named = ({"policy": expert["policy"], "subset": each} for each in expert["subsets"])
+    expert = at.recipe(kinds.EXPERIMENT).expert
+    named = ({"policy": expert.policy, "subset": each} for each in expert.subsets)
     return [path for names in named for path in at.samples("report", **names)]
+
+
+def _setting(at: Wildcards, kind: kinds.Kind[Any], name: str) -> Any:
+    return getattr(at.recipe(kind), name, None)
 
 
 LOCKED: Mapping[str, Need] = {"tasks": "tasks", "lock": "lock"}
 SUBSET, POLICY, SFT = _recipe("subset"), _recipe("policy"), _recipe("sft")
-TRAINING: Params = {"training": lambda at: experiment.training_slice(at.recipe("sft"))}
+TRAINING: Params = {"training": lambda at: experiment.training_slice(at.recipe(kinds.SFT))}
 KINDS = {
     "repo": Kind("build_repo", _files("results/repos/{repo}", archive=".tar", manifest=".json"),
-        {"settings": lambda at: at.recipe("repo")}).made_from(recipe=_recipe("repo")),
+        {"settings": lambda at: at.recipe(kinds.REPO).plain()}).made_from(recipe=_recipe("repo")),
     "tasks": Kind("make_tasks fetch_tasks", _files("results/tasks/{subset}", tasks=".json"),
-        {"settings": lambda at: experiment.tasks_slice(at.recipe("subset"))}).made_from(
-        recipe=SUBSET, repos=_repos, rows=lambda at: local_files(at.recipe("subset").get("path")),
-        exclude=lambda at: at.each("tasks", at.recipe("subset").get("exclude", [])), ratings=_ratings),
+        {"settings": lambda at: experiment.tasks_slice(at.recipe(kinds.SUBSET))}).made_from(
+        recipe=SUBSET, repos=_repos, rows=lambda at: local_files(_setting(at, kinds.SUBSET, "path")),
+        exclude=lambda at: at.each("tasks", _setting(at, kinds.SUBSET, "exclude") or []), ratings=_ratings),
     "images": Kind("pull_images", _files("results/images/{subset}", images=".json")).made_from(tasks="tasks"),
     "sandbox_image": Kind("build_sandbox_image", {"record": "results/images/sandbox/image.json",
         "archive": "results/images/sandbox/root.tar", "root": "results/images/sandbox/root"}).made_from(
         pins="envs/sandbox.txt"),
     "lock": Kind("validate_tasks validate_training_tasks", _files("results/tasks/{subset}.lock",
-        lock=".json"), {"settings": lambda at: at.recipe("subset")["validate"]}).made_from(
+        lock=".json"), {"settings": lambda at: at.recipe(kinds.SUBSET).validation.plain()}).made_from(
         tasks="tasks", recipe=SUBSET, repos=_repos, images=_images),
     "disjoint": Kind("check_disjoint", _files("results/disjoint/{experiment}", verdict=".json"),
-        {"same_commit": lambda at: at.recipe("experiment")["same_commit"]}).made_from(
-        train=lambda at: at.each("tasks", training_subsets(at.recipe("experiment"), at.configs)),
-        heldout=lambda at: at.each("tasks", at.recipe("experiment")["benchmarks"])),
+        {"same_commit": lambda at: at.recipe(kinds.EXPERIMENT).same_commit}).made_from(
+        train=lambda at: at.each("tasks", training_subsets(at.recipe(kinds.EXPERIMENT).plain(), at.configs)),
+        heldout=lambda at: at.each("tasks", at.recipe(kinds.EXPERIMENT).benchmarks)),
     "exports": Kind("export_tasks", _files("results/exports/{subset}/", ids="instance_ids.txt",
         images="docker_images.txt", evaluation="evaluation.jsonl", gold="gold.jsonl", slime="slime.jsonl",
         miles="miles.jsonl", manifest="manifest.json")).made_from(tasks="tasks", recipe=SUBSET),
     "difficulty": Kind("rate_difficulty rate_difficulty_hosted",
         _files("results/difficulty/{rater}/{subset}", ratings=".jsonl"),
-        {"rater": lambda at: at.recipe("rater"), "policy": _rater_policy}, paid=True).made_from(
+        {"rater": lambda at: at.recipe(kinds.RATER).plain(),
+        "policy": lambda at: _rater_policy(at).plain()}, paid=True).made_from(
         tasks="tasks", rater=_recipe("rater"), weights=lambda at: policy_files(_rater_policy(at)),
-        policy=lambda at: at.each(POLICY, [at.recipe("rater")["policy"]])),
+        policy=lambda at: at.each(POLICY, [at.recipe(kinds.RATER).policy])),
     "recordings": Kind("unpack_trajectories", _files("results/recordings/{policy}", folder="",
-        manifest=".json", stage=".manifest.json"), {"policy": lambda at: at.recipe("policy")}).made_from(
-        recipe=POLICY, rows=lambda at: local_files(at.recipe("policy").get("path"))),
+        manifest=".json", stage=".manifest.json"), {"policy": lambda at: at.recipe(kinds.POLICY).plain()}
+        ).made_from(recipe=POLICY, rows=lambda at: local_files(_setting(at, kinds.POLICY, "path"))),
     "trajectories": Kind("rollout rollout_hosted",
         _files("results/rollouts/{policy}/{subset}/{shard}", trajectories=".jsonl"),
-        {"policy": lambda at: experiment.rollout_slice(at.recipe("policy")),
-         "scaffold": lambda at: experiment.scaffold_of(at.recipe("policy"), at.configs)}, paid=True
+        {"policy": lambda at: experiment.rollout_slice(at.recipe(kinds.POLICY)),
+         "scaffold": lambda at: experiment.scaffold_of(at.recipe(kinds.POLICY), at.configs)}, paid=True
         ).made_from(**LOCKED, images=_images, policy=POLICY, recordings=_recordings,
-        scaffold=lambda at: at.each(_recipe("scaffold"), [at.recipe("policy").get("scaffold")]),
-        sources=lambda at: policy_files(at.recipe("policy"))),
+        scaffold=lambda at: at.each(_recipe("scaffold"), [_setting(at, kinds.POLICY, "scaffold")]),
+        sources=lambda at: policy_files(at.recipe(kinds.POLICY))),
     "predictions": Kind("collect_predictions", _files("results/rollouts/{policy}/{subset}/",
         predictions="preds{sample}.json", usage="usage{sample}.json", manifest="preds{sample}.manifest.json")
         ).made_from(**LOCKED, trajectories=lambda at: at.shards("trajectories")),
@@ -258,7 +257,7 @@ KINDS = {
         run=".json")).made_from(**LOCKED, predictions="predictions", recipe=SUBSET),
     "grades": Kind("grade", _files("results/grades/{policy}/{subset}/{shard}", grades=".jsonl")).made_from(
         **LOCKED, predictions=lambda at: [at.of_sample("predictions")], images=_images, policy=POLICY,
-        service=lambda at: [at.of_sample("service")] * (at.recipe("subset").get("scorer") == "sb-cli")),
+        service=lambda at: [at.of_sample("service")] * (_setting(at, kinds.SUBSET, "scorer") == "sb-cli")),
     "report": Kind("report_grades", _files("results/grades/{policy}/{subset}/report{sample}", report=".json")
         ).made_from(**LOCKED, grades=lambda at: at.shards("grades")),
     "regrades": Kind("regrade", {"regrades": "results/regrades/{policy}/{subset}{sample}.json"}).made_from(
@@ -266,12 +265,12 @@ KINDS = {
     "cheats": Kind("check_cheats", {"verdicts": "results/cheats/{subset}.json"}).made_from(**LOCKED),
     "model": Kind("make_base_model fetch_model take_model", _files("results/models/{model}", folder="",
         manifest=".json", stage=".manifest.json", loss=".loss.jsonl"), named="model",
-        params={"settings": lambda at: at.recipe("model")}).made_from(recipe=_recipe("model"),
-        files=lambda at: files_of_model(at.recipe("model")),
-        repo=lambda at: at.each("repo", [at.recipe("model").get("repo")])),
+        params={"settings": lambda at: at.recipe(kinds.MODEL).plain()}).made_from(recipe=_recipe("model"),
+        files=lambda at: files_of_model(at.recipe(kinds.MODEL)),
+        repo=lambda at: at.each("repo", [_setting(at, kinds.MODEL, "repo")])),
     "dataset": Kind("build_sft_dataset build_sft_pairs",
         _files("results/sft/{sft}/dataset", dataset=".jsonl", lengths=".lengths.tsv", stats=".stats.json"),
-        {"selection": lambda at: experiment.selection_slice(at.recipe("sft"))}).made_from(
+        {"selection": lambda at: experiment.selection_slice(at.recipe(kinds.SFT))}).made_from(
         trajectories=lambda at: at.taught("trajectories"), grades=lambda at: at.taught("grades"),
         base=_base, recipe=SFT),
     "training_check": Kind("check_training", _files("results/sft/{sft}/disjoint", verdict=".json")).made_from(
@@ -291,7 +290,8 @@ KINDS = {
     "verified_score": Kind("score_experiment",
         {"score": "results/experiments/{experiment}/verified_score.json"}).made_from(
         scores=_scores, disjoint="disjoint", expert=_expert_reports,
-        checkpoints=lambda at: at.each("checkpoint.manifest", trained(at.recipe("experiment"), at.configs))),
+        checkpoints=lambda at: at.each("checkpoint.manifest",
+        trained(at.recipe(kinds.EXPERIMENT).plain(), at.configs))),
     "page": Kind("report", {"page": "results/experiments/{experiment}/report.html"}).made_from(
         score="verified_score"),
     "published": Kind("publish", {"published": "results/verified_score.json"}),

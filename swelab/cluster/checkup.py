@@ -203,7 +203,7 @@ def _number(path: Path) -> int | None:
 def check_keys(policies: list[str]) -> Iterator[Finding]:
     """Whether the environment holds the keys that policies name; they are not shown."""
     for name in policies:
-        for variable in key_variables(recipes.named(POLICY, name).plain()):
+        for variable in key_variables(recipes.named(POLICY, name)):
             if os.environ.get(variable):
                 yield Finding(True, f"policy {name}: {variable} is set")
             else:

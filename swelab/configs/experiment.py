@@ -4,7 +4,12 @@ import os
 from pathlib import Path
 
 from swelab.configs import recipes
-from swelab.configs.trained_on import WEIGHTS, trained, training_runs, training_subsets
+from swelab.configs.kinds import POLICY, RATER, REPO, SUBSET
+from swelab.configs.kinds.policy import Policy, RecordedPolicy, weights_of
+from swelab.configs.kinds.sft import Sft
+from swelab.configs.kinds.subset import Subset, repos_of
+from swelab.configs.recipe_model import Recipe
+from swelab.configs.trained_on import trained, training_runs, training_subsets
 from swelab.records import InputError, Record
 
 NO_RESULT = (
@@ -25,33 +30,38 @@ SELECTION = ("selection", "rows", "pairs")
 """Settings of an SFT recipe that its dataset depends on."""
 
 
-def rollout_slice(policy: Record) -> Record:
+def rollout_slice(policy: Policy) -> Record:
     """What a rollout depends on in its policy's recipe."""
-    return {key: policy[key] for key in policy if key not in NO_RESULT}
+    return without(policy, *NO_RESULT)
 
 
-def tasks_slice(subset: Record) -> Record:
+def tasks_slice(subset: Subset) -> Record:
     """What tasks depend on in their subset's recipe: neither their validation nor who judges them."""
-    return {key: subset[key] for key in subset if key not in ("validate", "scorer", "service")}
+    return without(subset, "validate", "scorer", "service")
 
 
-def selection_slice(sft: Record) -> Record:
+def selection_slice(sft: Sft) -> Record:
     """What a dataset depends on in its SFT recipe: a changed learning rate selects nothing anew."""
-    return {key: sft[key] for key in SELECTION}
+    return {key: getattr(sft, key).plain() for key in SELECTION}
 
 
-def training_slice(sft: Record) -> Record:
+def training_slice(sft: Sft) -> Record:
     """What a training depends on in its SFT recipe, besides its dataset."""
-    return {key: sft[key] for key in sft if key not in (*SELECTION, "sources", "job", "wandb")}
+    return without(sft, *SELECTION, "sources", "job", "wandb")
 
 
-def key_variables(policy: Record) -> list[str]:
+def without(recipe: Recipe, *names: str) -> Record:
+    """The dump of a recipe without these of its keys."""
+    return {key: value for key, value in recipe.plain().items() if key not in names}
+
+
+def key_variables(policy: Policy) -> list[str]:
     """The environment variables that hold a policy's keys."""
-    named = policy.get("api_key_env") or []
+    named = (policy.api_key_env if policy.kind in ("hosted", "checkpoint") else None) or []
     return [named] if isinstance(named, str) else list(named)
 
 
-def check_keys(name: str, policy: Record) -> None:
+def check_keys(name: str, policy: Policy) -> None:
     """Raises InputError when a variable that a policy's key is to be in is not set."""
     for variable in key_variables(policy):
         if not os.environ.get(variable, "").strip(" :"):
@@ -59,13 +69,12 @@ def check_keys(name: str, policy: Record) -> None:
             raise InputError(what, f"policy {name}", f"the key of {service_of(policy)} in it")
 
 
-def service_of(policy: Record) -> str:
+def service_of(policy: Policy) -> str:
     """The service that a policy's model answers at, in words; '' for a policy without a model."""
-    if policy["kind"] == "hosted":
-        base = policy.get("api_base")
-        return f"{policy['model']} at {base}" if base else policy["model"]
-    if policy["kind"] == "checkpoint":
-        return policy.get("endpoint") or f"the server of {policy['weights']}"
+    if policy.kind == "hosted":
+        return f"{policy.model} at {policy.api_base}" if policy.api_base else policy.model
+    if policy.kind == "checkpoint":
+        return policy.endpoint or f"the server of {policy.weights}"
     return ""
 
 
@@ -95,45 +104,48 @@ def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Record:
     return {"name": name, **experiment}
 
 
-def subset_parents(subset: Record) -> list[str]:
+def subset_parents(subset: Subset) -> list[str]:
     """Names of the subsets that a subset recipe is made from: those it excludes, and one that was rated."""
-    rated = subset.get("ratings", {})
-    return [*subset.get("exclude", []), *([rated["subset"]] if "subset" in rated else [])]
+    if subset.source != "dataset":
+        return []
+    rated = subset.ratings.subset if subset.ratings else None
+    return [*subset.exclude, *([rated] if rated is not None else [])]
 
 
 def check_subset(name: str, configs: Path = recipes.CONFIGS, below: tuple[str, ...] = ()) -> None:
     """Loads a subset and what it is made from. Raises InputError: an unknown name, a subset in a circle."""
-    subset = recipes.named("subset", name, configs)
+    subset = recipes.named(SUBSET, name, configs)
     if name in below:
         circle = " -> ".join([*below[below.index(name) :], name])
         raise InputError(f"made from itself: {circle}", recipes.path_of("subset", name, configs))
-    for repo in subset.get("repos", []):
-        recipes.named("repo", repo, configs)
-    if rater := subset.get("ratings", {}).get("rater"):
-        check_policy(recipes.named("rater", rater, configs)["policy"], configs)
+    for repo in repos_of(subset):
+        recipes.named(REPO, repo, configs)
+    if subset.source == "dataset" and subset.ratings and subset.ratings.rater:
+        check_policy(recipes.named(RATER, subset.ratings.rater, configs).policy, configs)
     for parent in subset_parents(subset):
         check_subset(parent, configs, (*below, name))
 
 
 def check_policy(name: str, configs: Path = recipes.CONFIGS) -> None:
     """Loads a policy, its scaffold and what its weights are made from. Raises InputError."""
-    policy = recipes.named("policy", name, configs)
-    if policy["kind"] == "recorded":
+    policy = recipes.named(POLICY, name, configs)
+    if policy.kind == "recorded":
         is_published(policy)
     scaffold_of(policy, configs)
-    for key in WEIGHTS:
-        kind, _, weights = policy.get(key, "").partition(":")
+    for named in weights_of(policy):
+        kind, _, weights = named.partition(":")
         if kind in ("sft", "model") and weights:
             recipes.named(kind, weights, configs)
 
 
-def scaffold_of(policy: Record, configs: Path = recipes.CONFIGS) -> Record:
+def scaffold_of(policy: Policy, configs: Path = recipes.CONFIGS) -> Record:
     """A policy's scaffold, with what stands in the configuration that it names; {} of a recorded policy.
 
     Raises InputError: no such scaffold or configuration.
     """
-    name = policy.get("scaffold")
-    return scaffold_slice(recipes.named("scaffold", name, configs) if name else {})
+    return scaffold_slice(
+        {} if policy.kind == "recorded" else recipes.named("scaffold", policy.scaffold, configs)
+    )
 
 
 def scaffold_slice(scaffold: Record) -> Record:
@@ -149,16 +161,16 @@ def local_files(path: str | None) -> list[str]:
     return sorted(str(each) for each in listed if each.is_file())
 
 
-def is_published(policy: Record) -> bool:
+def is_published(policy: RecordedPolicy) -> bool:
     """Whether a recorded policy's trajectories are rows of a published set, not a folder.
 
     Raises InputError when not exactly one place of them is named.
     """
-    named = [name for name in ("folder", "path", "dataset") if policy.get(name)]
+    named = [name for name in ("folder", "path", "dataset") if getattr(policy, name)]
     if len(named) != 1:
         what = f"names {' and '.join(named) or 'no place of trajectories'}"
         raise InputError(what, "recorded policy", "one of folder, path and dataset")
-    if named == ["dataset"] and not policy.get("revision"):
-        what = f"{policy['dataset']} without revision"
+    if named == ["dataset"] and not policy.revision:
+        what = f"{policy.dataset} without revision"
         raise InputError(what, "recorded policy", "its commit of 40 digits")
     return named != ["folder"]

@@ -4,10 +4,11 @@ import contextlib
 from pathlib import Path
 
 from swelab.configs import recipes
+from swelab.configs.kinds import EXPERIMENT, MODEL, POLICY, SFT
+from swelab.configs.kinds.model import Model
+from swelab.configs.kinds.policy import weights_of
+from swelab.configs.kinds.sft import Source
 from swelab.records import InputError, Record
-
-WEIGHTS = ("weights", "base")
-"""Keys of a policy that name what it is served from."""
 
 
 def lineage(sft: str, configs: Path = recipes.CONFIGS) -> list[str]:
@@ -17,23 +18,23 @@ def lineage(sft: str, configs: Path = recipes.CONFIGS) -> list[str]:
     """
     found = [sft]
     while True:
-        kind, _, name = recipes.named("sft", found[-1], configs)["base"].rpartition(":")
+        kind, _, name = recipes.named(SFT, found[-1], configs).base.rpartition(":")
         if kind != "sft":
-            files_of_model(recipes.named("model", name, configs))
+            files_of_model(recipes.named(MODEL, name, configs))
             return found
         if name in found:
             raise InputError("starts from itself", recipes.path_of("sft", name, configs), "a model below it")
         found.append(name)
 
 
-def files_of_model(model: Record) -> list[str]:
+def files_of_model(model: Model) -> list[str]:
     """The files of a model's folder, sorted; none of a model that is made or fetched.
 
     Raises InputError where the folder is not there or has no config.json.
     """
-    if model["source"] != "folder":
+    if model.source != "folder":
         return []
-    folder = Path(model["path"]).expanduser()
+    folder = Path(model.path).expanduser()
     if not (folder / "config.json").is_file():
         what = "holds no config.json" if folder.is_dir() else "no such folder"
         raise InputError(what, folder, "a model in Hugging Face layout, as `path` of its recipe")
@@ -44,8 +45,8 @@ def trained(experiment: Record, configs: Path = recipes.CONFIGS) -> list[str]:
     """Every SFT recipe behind an experiment: its own, those of the policies that it scores, and all below."""
     named = [experiment["sft"]]
     for policy in experiment["policies"]:
-        recipe = recipes.named("policy", policy, configs)
-        named += [recipe[key].partition(":")[2] for key in WEIGHTS if recipe.get(key, "").startswith("sft:")]
+        weights = weights_of(recipes.named(POLICY, policy, configs))
+        named += [each.partition(":")[2] for each in weights if each.startswith("sft:")]
     return list(dict.fromkeys(name for sft in named for name in lineage(sft, configs)))
 
 
@@ -56,27 +57,27 @@ def training_runs(sft: str, configs: Path = recipes.CONFIGS) -> list[tuple[str, 
     `sft`, or else in those whose `sft` starts from it; or else the runs of the recipe that it starts from.
     Raises InputError where none of these names an expert, and where experiments name different ones.
     """
-    recipe = recipes.named("sft", sft, configs)
-    sources = recipe["sources"] or _experts(sft, configs)
-    if not sources and recipe["base"].startswith("sft:"):
+    recipe = recipes.named(SFT, sft, configs)
+    sources = recipe.sources or _experts(sft, configs)
+    if not sources and recipe.base.startswith("sft:"):
         return training_runs(lineage(sft, configs)[1], configs)
-    if len(sources) != 1 and not recipe["sources"]:
+    if len(sources) != 1 and not recipe.sources:
         found = "experiments name different experts for it" if sources else "no experiment has it as `sft`"
         what = f"no run to take rows from: it has no `sources`, and {found}"
         raise InputError(what, recipes.path_of("sft", sft, configs), "`sources`, or a recipe of another name")
-    pairs = [(source["policy"], subset) for source in sources for subset in source["subsets"]]
+    pairs = [(source.policy, subset) for source in sources for subset in source.subsets]
     return list(dict.fromkeys(pairs))
 
 
-def _experts(sft: str, configs: Path) -> list[Record]:
+def _experts(sft: str, configs: Path) -> list[Source]:
     """The different experts of the experiments that have an SFT recipe as `sft`, or else start from it."""
-    own, below = list[Record](), list[Record]()
+    own, below = list[Source](), list[Source]()
     for name in recipes.names("experiment", configs):
         with contextlib.suppress(InputError):  # said where that experiment is run
-            experiment = recipes.named("experiment", name, configs)
-            found = own if experiment["sft"] == sft else below
-            if sft in lineage(experiment["sft"], configs) and experiment["expert"] not in found:
-                found.append(experiment["expert"])
+            experiment = recipes.named(EXPERIMENT, name, configs)
+            found = own if experiment.sft == sft else below
+            if sft in lineage(experiment.sft, configs) and experiment.expert not in found:
+                found.append(experiment.expert)
     return own or below
 
 

@@ -32,7 +32,7 @@ EXIT_STATUS = {RolloutEnd.SANDBOX_LOST: "SandboxLost", RolloutEnd.BUDGET_SPENT: 
 
 def rollout_key(task: Record, policy: Policy, scaffold: Record, weights: str, repo: str) -> str:
     """Hash of all that a rollout depends on."""
-    return digest([task, rollout_slice(policy.plain()), scaffold, weights, repo])
+    return digest([task, rollout_slice(policy), scaffold, weights, repo])
 
 
 def roll_out(
@@ -108,7 +108,7 @@ def rollout_losses(policy: Policy, name: str) -> Losses:
     """What a shard of a policy's rollouts may lose, and the words for it: which service, and what it said."""
 
     def told(record: Record) -> str:
-        where = f" at {service_of(policy.plain())}" if record["outcome"] == RolloutEnd.MODEL_LOST else ""
+        where = f" at {service_of(policy)}" if record["outcome"] == RolloutEnd.MODEL_LOST else ""
         return f"{record['outcome']}{where}: {record['info'].get('reason') or 'no reason given'}"
 
     return Losses(policy.max_lost or 0, told, name, "rollouts")
@@ -138,7 +138,7 @@ class RolloutPlace:
     @property
     def variables(self) -> tuple[str, ...]:
         """The variables that hold the policy's keys."""
-        return tuple(key_variables(self.policy.plain()))
+        return tuple(key_variables(self.policy))
 
     def key(self, task: Record, store: RepoStore) -> str:
         """Key of a task's rollout. Raises InputError (no such archive)."""

@@ -103,7 +103,7 @@ class Runner:
                 config,
                 folder,
                 secrets={swe_agent.KEY_VARIABLE: served.api_key, "DOCKER_HOST": engine.address},
-                hidden=key_variables(self.policy.plain()),
+                hidden=key_variables(self.policy),
                 stall_seconds=self.scaffold["stall_seconds"],
                 alive=served.alive,
                 done=done,

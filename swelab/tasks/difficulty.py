@@ -86,7 +86,7 @@ def rate_tasks(
 
 def rating_losses(policy: Policy, name: str) -> Losses:
     """How many ratings may be lost, and the words for it: which service, and what it said."""
-    words = f"{RolloutEnd.MODEL_LOST} at {service_of(policy.plain())}"
+    words = f"{RolloutEnd.MODEL_LOST} at {service_of(policy)}"
     most = policy.max_lost or 0
     return Losses(most, lambda record: f"{words}: {record['answer']}", name, "ratings")
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from swelab.configs.kinds.policy import CheckpointPolicy
 from swelab.jobs.provenance import Stage, manifest_path
 from swelab.lineage import KINDS, Kind, behind, find, pattern, policy_sources, weights_paths
 from swelab.scores.trail import follow
@@ -86,7 +87,9 @@ def test_a_new_kind_is_one_entry(configs, tmp_path, monkeypatch):
     monkeypatch.setitem(KINDS, "rl_checkpoint", start)
     assert pattern("rl_checkpoint.manifest") == files["manifest"]
     assert weights_paths("rl:mine") == ("results/rl/mine/checkpoint", "results/rl/mine/checkpoint.json")
-    assert policy_sources({"kind": "checkpoint", "weights": "rl:mine"}) == ["results/rl/mine/checkpoint.json"]
+    assert policy_sources(CheckpointPolicy(kind="checkpoint", scaffold="x", weights="rl:mine")) == [
+        "results/rl/mine/checkpoint.json"
+    ]
     found = behind("results/rl/mine/checkpoint", configs)
     assert found[:2] == ["results/rl/mine/checkpoint", "results/tasks/train.json"]
     assert "results/tasks/held.json" in found

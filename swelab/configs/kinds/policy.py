@@ -203,3 +203,17 @@ Policy = Annotated[
 def policy_job(policy: Policy) -> Job | None:
     """What the jobs of a policy ask a cluster for; None of a policy that is not served by us."""
     return policy.job if policy.kind == "checkpoint" else None
+
+
+def weights_of(policy: Policy) -> list[str]:
+    """What a policy is served from: `sft:<name>`, `model:<name>` or folders; none where nothing is served."""
+    return [policy.weights, *([policy.base] if policy.base else [])] if policy.kind == "checkpoint" else []
+
+
+def folders_of(policy: Policy) -> list[str]:
+    """What a policy's rollouts are made from, as `weights` names it; none where a site serves the weights."""
+    if policy.kind == "recorded":
+        return [policy.folder] if policy.folder else []
+    if policy.kind != "checkpoint" or policy.endpoint:
+        return []
+    return [*weights_of(policy), *([policy.adapter] if policy.adapter else [])]

@@ -25,7 +25,7 @@ def open_service(policy: HostedPolicy, name: str, scaffold: Record, entries: Pat
     Raises InputError (keys, model, a limit without a price), BudgetSpent.
     """
     rates = policy.rates.plain() if policy.rates else {}
-    keys = KeyRing(read_keys(key_variables(policy.plain())), rates, service=service_of(policy.plain()))
+    keys = KeyRing(read_keys(key_variables(policy)), rates, service=service_of(policy))
     price = price_of(policy.price.plain() if policy.price else None, listed_price(policy.model))
     ledger = Ledger(entries, policy.budget_dollars, f"of policy {name}")
     try:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from html import escape
 
+from swelab.configs.kinds import SFT
 from swelab.files import svg_charts
 from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records import Record
@@ -104,8 +105,8 @@ def lengths(evidence: Evidence) -> str:
 
 def longest_row(evidence: Evidence) -> int | None:
     """The bound on tokens of a training row, where it is near enough to the longest row to be drawn."""
-    selection = evidence.at.recipe("sft", evidence.experiment["sft"])["selection"]
-    bound = selection.get("max_tokens", 0)
+    selection = evidence.at.recipe(SFT, evidence.experiment["sft"]).selection
+    bound = selection.max_tokens
     return bound if 0 < bound <= 2 * max(evidence.lengths) else None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from swelab.configs import kinds
 from swelab.grading.swebench_report import validation
 from swelab.lineage import Wildcards
 from swelab.records import InputError, Record, check, read_json, read_jsonl
@@ -118,7 +119,7 @@ def gather(at: Wildcards, verified: Path, limit: int, seed: int) -> Evidence:
     """
     record = read_json(verified)
     check(record, "verified_score", verified)
-    evidence = Evidence(at, at.recipe("experiment"), record, names_behind(at).get("model", []))
+    evidence = Evidence(at, at.recipe(kinds.EXPERIMENT).plain(), record, names_behind(at).get("model", []))
     evidence.labels = policy_labels(evidence)
     for subset in evidence.subsets:
         gather_runs(evidence, subset, limit, seed)
@@ -165,7 +166,7 @@ def gather_gate(evidence: Evidence, subset: str) -> Path | None:
 def policy_labels(evidence: Evidence) -> dict[str, str]:
     """What readers call each policy: a script is called a scripted policy, whatever its recipe is named."""
     names = dict.fromkeys(policy for policy, _, _ in evidence.planned)
-    scripted = [name for name in names if evidence.at.recipe("policy", name)["kind"] == "scripted"]
+    scripted = [name for name in names if evidence.at.recipe(kinds.POLICY, name).kind == "scripted"]
     several = len(scripted) > 1
     return {name: f"scripted policy ({name})" if several else "scripted policy" for name in scripted}
 
@@ -229,7 +230,7 @@ def counts_of(reports: list[Record]) -> Record:
 def gather_training(evidence: Evidence) -> None:
     """Losses, lengths and manifests, as far as they are there; what is not goes into `missing`."""
     sft, models = evidence.experiment["sft"], evidence.models
-    made = [model for model in models if evidence.at.recipe("model", model)["source"] == "drill"]
+    made = [model for model in models if evidence.at.recipe(kinds.MODEL, model).source == "drill"]
     losses = {f"Pretraining of {model}": evidence.file("model.loss", model=model) for model in made}
     losses[f"Fine-tuning, {sft}"] = evidence.file("checkpoint.loss", sft=sft)
     for title, file in losses.items():

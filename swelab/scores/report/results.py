@@ -3,6 +3,7 @@
 from collections import Counter
 from html import escape
 
+from swelab.configs.kinds import POLICY
 from swelab.files import svg_charts
 from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records import Record
@@ -59,7 +60,7 @@ def lede(evidence: Evidence) -> str:
     unit = "attempts at train tasks" if several else "train tasks"
     rows = f"{len(evidence.lengths):,} conversations" if evidence.lengths else "conversations"
     before, after = (f"<b>{escape(evidence.label(test[side]))}</b>" for side in ("from", "to"))
-    weights = evidence.at.recipe("policy", test["to"]).get("weights")
+    weights = getattr(evidence.at.recipe(POLICY, test["to"]), "weights", None)
     tuned = weights == f"sft:{evidence.experiment['sft']}"
     who = f"Before ({before}) and after ({after}), the model" if tuned else f"Each of {before} and {after}"
     names = [f'<b class="nowrap">{escape(side["benchmark"]["name"])}</b>' for side in sides(evidence)]

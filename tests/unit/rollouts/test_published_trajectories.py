@@ -231,9 +231,9 @@ def test_bad_files_are_one_line(tmp_path, name, content, fault):
 
 def test_a_policy_names_one_place(tmp_path):
     commit = "0" * 40
-    assert is_published(policy(path="x").plain())
-    assert is_published(policy(dataset="a/b", revision=commit).plain())
-    assert not is_published(policy(folder="x").plain())
+    assert is_published(policy(path="x"))
+    assert is_published(policy(dataset="a/b", revision=commit))
+    assert not is_published(policy(folder="x"))
     (tmp_path / "policies").mkdir()
     for settings, fault in [
         ({}, "no place of trajectories"),
