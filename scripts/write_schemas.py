@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from swelab.configs.json_schemas import text_of
-from swelab.configs.kinds import KINDS
+from swelab.configs.kinds import RECIPE_KINDS
 from swelab.console.terminal import run_script
 from swelab.outcomes import written
 from swelab.records import SCHEMAS, InputError, read_text, write_bytes
@@ -28,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not current")
     args = parser.parse_args()
-    made = {SCHEMAS / f"{name}.json": text_of(kind) for name, kind in KINDS.items()} | {
+    made = {SCHEMAS / f"{name}.json": text_of(kind) for name, kind in RECIPE_KINDS.items()} | {
         SCHEMAS / f"{record.kind()}.json": json.dumps(schema(record), indent=2, ensure_ascii=False) + "\n"
         for record in RECORDS
     }

@@ -33,7 +33,7 @@ class Wildcards:
     configs: Path = recipes.CONFIGS
     results: Path = Path("results")
 
-    def recipe(self, kind: kinds.Kind[kinds.T], name: str = "") -> kinds.T:
+    def recipe(self, kind: kinds.RecipeKind[kinds.T], name: str = "") -> kinds.T:
         """The recipe of a kind that the wildcard of that name means, or `name`. Raises InputError."""
         return recipes.named(kind, name or self.names[kind.name], self.configs)
 
@@ -206,7 +206,7 @@ def _expert_reports(at: Wildcards) -> list[str]:
     return [path for names in named for path in at.samples("report", **names)]
 
 
-def _setting(at: Wildcards, kind: kinds.Kind[Any], name: str) -> Any:
+def _setting(at: Wildcards, kind: kinds.RecipeKind[Any], name: str) -> Any:
     return getattr(at.recipe(kind), name, None)
 
 

@@ -139,7 +139,7 @@ def resources(site: Site | None, job: JobOf) -> Record:
 
     def memory(wildcards: Any, attempt: int) -> int:
         """Never more than a node has, unless the recipe itself asks for it."""
-        first = job(wildcards)["mem_mb"]
+        first: int = job(wildcards)["mem_mb"]
         return min(first * attempt, max(first, most))
 
     return {

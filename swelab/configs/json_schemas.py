@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from swelab.configs.kinds import Kind
+from swelab.configs.kinds import RecipeKind
 from swelab.configs.recipe_model import Recipe
 from swelab.records import Record
 
@@ -22,15 +22,15 @@ class _Generator(GenerateJsonSchema):
         return dft.model_dump(exclude_unset=True) if isinstance(dft, Recipe) else super().encode_default(dft)
 
 
-def text_of(kind: Kind[Any]) -> str:
+def text_of(kind: RecipeKind[Any]) -> str:
     """The file configs/schemas/<kind>.json."""
     return json.dumps(schema_of(kind), indent=2, ensure_ascii=False) + "\n"
 
 
-def schema_of(kind: Kind[Any]) -> Record:
+def schema_of(kind: RecipeKind[Any]) -> Record:
     """The JSON Schema of a kind. Where a key chooses among several models, each is a branch of `oneOf`."""
     made = kind.adapter.json_schema(schema_generator=_Generator)
-    found = _inlined(made, made.get("$defs", {}))
+    found: Record = _inlined(made, made.get("$defs", {}))
     head = {"$schema": DIALECT, "title": kind.name, "description": kind.about, "type": "object"}
     key, meaning = kind.chosen_by
     if not key:

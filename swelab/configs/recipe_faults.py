@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from swelab.configs.kinds import Kind
+from swelab.configs.kinds import RecipeKind
 from swelab.records import InputError, Record, shorten
 
 TYPES = {
@@ -28,7 +28,9 @@ BOUNDS = {
 }
 
 
-def fault_of(error: ValidationError, settings: Record, kind: Kind[Any], where: str | Path) -> InputError:
+def fault_of(
+    error: ValidationError, settings: Record, kind: RecipeKind[Any], where: str | Path
+) -> InputError:
     """The fault to raise for what pydantic found in `settings`: unknown keys before anything else."""
     found = [(_field(each, settings), each) for each in error.errors(include_url=False)]
     inside = [at for at, _ in found]

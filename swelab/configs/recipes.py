@@ -16,7 +16,7 @@ from typing import Any, TypeVar, get_args, overload
 import yaml
 from pydantic import ValidationError
 
-from swelab.configs.kinds import KINDS, Kind
+from swelab.configs.kinds import RECIPE_KINDS, RecipeKind
 from swelab.configs.recipe_faults import fault_of, infinite
 from swelab.configs.recipe_model import Recipe
 from swelab.configs.recipe_model import nearest as nearest
@@ -28,14 +28,14 @@ R = TypeVar("R", bound=Recipe)
 CONFIGS = Path("configs")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """A recipe's name: it becomes part of paths, of commands and of a regular expression."""
-FOLDERS = {kind.name: kind.folder for kind in KINDS.values() if kind.folder}
+FOLDERS = {kind.name: kind.folder for kind in RECIPE_KINDS.values() if kind.folder}
 
 
 class _Loader(yaml.SafeLoader):
     """A safe YAML loader that refuses a key given twice (YAML keeps the last, in silence), and reads
     `1e-4` as a number, as YAML 1.2 does."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
@@ -48,7 +48,8 @@ class _Loader(yaml.SafeLoader):
                     None, None, f"key {key!r} is given twice", key_node.start_mark
                 )
             seen.add(key)
-        return super().construct_mapping(node, deep=deep)
+        made: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return made
 
 
 _Loader.add_implicit_resolver(
@@ -75,11 +76,11 @@ def read_yaml(path: str | Path) -> Any:
 
 
 @overload
-def load(kind: Kind[T], path: str | Path) -> T: ...
+def load(kind: RecipeKind[T], path: str | Path) -> T: ...
 @overload
 def load(kind: str, path: str | Path) -> Record: ...
 def load(kind: Any, path: str | Path) -> Any:
-    """The recipe at `path`, checked, defaults filled in: the model of a Kind, a dictionary of a kind's name.
+    """The recipe at `path`, checked, defaults filled in: as a model, or by a kind's name as a dictionary.
 
     Raises InputError: missing file, YAML fault, unknown key (with the nearest known one),
     missing key, wrong type, value out of range.
@@ -93,11 +94,11 @@ def load(kind: Any, path: str | Path) -> Any:
     return _as_asked(kind, _loaded(name, str(path), version))
 
 
-def _as_asked(kind: Kind[T] | str, recipe: Any) -> Any:
+def _as_asked(kind: RecipeKind[T] | str, recipe: Any) -> Any:
     return recipe.plain() if isinstance(kind, str) else recipe
 
 
-def load_as(model: type[R], kind: Kind[Any], path: str | Path) -> R:
+def load_as(model: type[R], kind: RecipeKind[Any], path: str | Path) -> R:
     """The recipe at `path`, which must be of this model among those of its kind. Raises InputError."""
     recipe = load(kind, path)
     if isinstance(recipe, model):
@@ -113,16 +114,16 @@ def _loaded(kind: str, path: str, version: tuple[int, ...]) -> Any:
     recipe = read_yaml(path)
     if not isinstance(recipe, dict):
         raise InputError(f"a {type(recipe).__name__}", path, f"a mapping of {kind} settings")
-    return complete(KINDS[kind], recipe, path)
+    return complete(RECIPE_KINDS[kind], recipe, path)
 
 
 @overload
-def complete(kind: Kind[T], settings: Record, where: str | Path) -> T: ...
+def complete(kind: RecipeKind[T], settings: Record, where: str | Path) -> T: ...
 @overload
 def complete(kind: str, settings: Record, where: str | Path) -> Record: ...
 def complete(kind: Any, settings: Record, where: str | Path) -> Any:
     """`settings` checked, defaults filled in; a model or a dictionary, as `load`. Raises InputError."""
-    model = KINDS[kind] if isinstance(kind, str) else kind
+    model = RECIPE_KINDS[kind] if isinstance(kind, str) else kind
     if what := infinite(settings):
         raise InputError(what, where, "a finite number")
     try:
@@ -132,7 +133,7 @@ def complete(kind: Any, settings: Record, where: str | Path) -> Any:
 
 
 @overload
-def named(kind: Kind[T], name: str, configs: Path = CONFIGS) -> T: ...
+def named(kind: RecipeKind[T], name: str, configs: Path = CONFIGS) -> T: ...
 @overload
 def named(kind: str, name: str, configs: Path = CONFIGS) -> Record: ...
 def named(kind: Any, name: str, configs: Path = CONFIGS) -> Any:

@@ -12,18 +12,18 @@ from pydantic import TypeAdapter
 from swelab.configs.kinds.config import Config
 from swelab.configs.kinds.experiment import Experiment
 from swelab.configs.kinds.model import Model
-from swelab.configs.kinds.policy import Policy
+from swelab.configs.kinds.policy import Policy as Policy
 from swelab.configs.kinds.rater import Rater
 from swelab.configs.kinds.repo import Repo
 from swelab.configs.kinds.scaffold import Scaffold
-from swelab.configs.kinds.sft import Sft
+from swelab.configs.kinds.sft import Sft as Sft
 from swelab.configs.kinds.subset import Subset
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Kind(Generic[T]):
+class RecipeKind(Generic[T]):
     """A kind of recipe: where its files are, and the model or the union of models that they are read as.
 
     chosen_by: the key whose value chooses among the models of a union, and what it means.
@@ -41,36 +41,38 @@ class Kind(Generic[T]):
         return TypeAdapter(self.model)
 
 
-CONFIG = Kind[Config]("config", "", Config, str(Config.__doc__))
-EXPERIMENT = Kind[Experiment]("experiment", "experiments", Experiment, str(Experiment.__doc__))
-SUBSET = Kind[Subset](
+CONFIG = RecipeKind[Config]("config", "", Config, str(Config.__doc__))
+EXPERIMENT = RecipeKind[Experiment]("experiment", "experiments", Experiment, str(Experiment.__doc__))
+SUBSET = RecipeKind[Subset](
     "subset", "subsets", Subset, "Which tasks, made or taken from where.", ("source", "what makes the tasks")
 )
-REPO = Kind[Repo](
+REPO = RecipeKind[Repo](
     "repo",
     "repos",
     Repo,
     "Where the code that tasks are made in comes from.",
     ("source", "kind of repository"),
 )
-POLICY = Kind[Policy](
+POLICY = RecipeKind[Policy](
     "policy",
     "policies",
     Policy,
     "Who acts: a scripted policy, a hosted model, a checkpoint that we serve, or recorded trajectories.",
     ("kind", "kind of policy"),
 )
-SCAFFOLD = Kind[Scaffold](
+SCAFFOLD = RecipeKind[Scaffold](
     "scaffold",
     "scaffolds",
     Scaffold,
     "The agent loop's prompts, parsing and limits; shared by expert, SFT data and inference.",
     ("agent", "the loop"),
 )
-MODEL = Kind[Model](
+MODEL = RecipeKind[Model](
     "model", "models", Model, "A base model: made here, or fetched.", ("source", "where it comes from")
 )
-SFT = Kind[Sft]("sft", "sft", Sft, str(Sft.__doc__))
-RATER = Kind[Rater]("rater", "raters", Rater, str(Rater.__doc__))
-KINDS = {kind.name: kind for kind in (EXPERIMENT, SUBSET, REPO, POLICY, SCAFFOLD, MODEL, SFT, RATER, CONFIG)}
+SFT = RecipeKind[Sft]("sft", "sft", Sft, str(Sft.__doc__))
+RATER = RecipeKind[Rater]("rater", "raters", Rater, str(Rater.__doc__))
+RECIPE_KINDS = {
+    kind.name: kind for kind in (EXPERIMENT, SUBSET, REPO, POLICY, SCAFFOLD, MODEL, SFT, RATER, CONFIG)
+}
 """By name."""

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from swelab.configs import recipes
 from swelab.configs.experiment import load_experiment
 from swelab.configs.json_schemas import schema_of, text_of
-from swelab.configs.kinds import KINDS, POLICY
+from swelab.configs.kinds import POLICY, RECIPE_KINDS
 from swelab.configs.trained_on import training_runs
 from swelab.lineage import Wildcards
 from swelab.records import SCHEMAS, InputError
@@ -42,7 +42,7 @@ def test_every_shipped_experiment_is_sound():
         load_experiment(name)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", RECIPE_KINDS)
 def test_every_setting_is_described(kind):
     def walk(schema, where):
         for name, part in schema.get("properties", {}).items():
@@ -51,12 +51,14 @@ def test_every_setting_is_described(kind):
         for option in schema.get("oneOf", []):
             walk(option, where)
 
-    walk(schema_of(KINDS[kind]), "")
+    walk(schema_of(RECIPE_KINDS[kind]), "")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", RECIPE_KINDS)
 def test_schemas_are_as_the_models_say(kind):
-    assert (SCHEMAS / f"{kind}.json").read_text() == text_of(KINDS[kind]), "python -m scripts.write_schemas"
+    assert (SCHEMAS / f"{kind}.json").read_text() == text_of(RECIPE_KINDS[kind]), (
+        "python -m scripts.write_schemas"
+    )
 
 
 def filled(settings, schema):
@@ -79,7 +81,7 @@ def test_a_dump_is_what_was_written_and_the_defaults_of_the_schema(kind):
     for name in recipes.names(kind):
         written = recipes.read_yaml(recipes.path_of(kind, name))
         validator_for(schema)(schema).validate(written)
-        dumped = recipes.named(KINDS[kind], name).plain()
+        dumped = recipes.named(RECIPE_KINDS[kind], name).plain()
         assert json.dumps(dumped) == json.dumps(filled(written, schema)), name  # order, and 0 or 0.0, count
         assert dumped == recipes.named(kind, name)
 
