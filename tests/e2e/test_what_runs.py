@@ -12,6 +12,7 @@ import pytest
 
 from swelab.configs import recipes
 from swelab.configs.experiment import training_slice
+from swelab.configs.kinds import SFT
 from swelab.jobs.provenance import Stage
 from tests.e2e.clone import ROOT, command, make_clone, toolbox
 from tests.e2e.dry_runs import DryRuns, rules_of
@@ -245,7 +246,7 @@ def test_a_deleted_file_is_made_again_by_its_rule_alone_when_it_is_named(clone, 
 def test_without_snakemake_s_records_manifests_tell_what_was_made_by_another_recipe(clone, plan, monkeypatch):
     recipe, made = "configs/sft/tuned.yaml", clone / "results/sft/tuned/checkpoint.manifest.json"
     monkeypatch.chdir(clone)
-    used = training_slice(recipes.load("sft", recipe))
+    used = training_slice(recipes.load(SFT, recipe))
     told = json.dumps(Stage("train_sft", {recipe: used}).record(["results/sft/tuned/checkpoint.json"]))
     with edited(made, "", told), gone(clone / ".snakemake"):
         assert plan() == {}
