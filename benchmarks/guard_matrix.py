@@ -22,6 +22,7 @@ from swelab.console.terminal import run_script
 from swelab.grading.harness.grade import judged, run_patch
 from swelab.grading.harness.spec import read_spec
 from swelab.records import InputError
+from swelab.records.task_records import Task
 from swelab.sandbox import Limits, open_backend
 from swelab.tasks.checkout import RepoStore, gold_patch
 from swelab.tasks.forge.archive import write_tar
@@ -64,17 +65,19 @@ BUG = """--- a/calc.py
 +    return a - b
 \x20
 """
-TASK = {
-    "instance_id": "guard__matrix-1",
-    "repo": "guard/matrix",
-    "patch": BUG,
-    "problem_statement": "add returns the difference",
-    "FAIL_TO_PASS": ["tests/test_calc.py::test_add[2-3-5]", "tests/test_calc.py::test_add[1--1-0]"],
-    "PASS_TO_PASS": ["tests/test_calc.py::TestLast::test_last"],
-    "repo_recipe": "matrix",
-    "test_files": ["tests/test_calc.py"],
-    "test_timeout": 120,
-}
+TASK = Task.of(
+    {
+        "instance_id": "guard__matrix-1",
+        "repo": "guard/matrix",
+        "patch": BUG,
+        "problem_statement": "add returns the difference",
+        "FAIL_TO_PASS": ["tests/test_calc.py::test_add[2-3-5]", "tests/test_calc.py::test_add[1--1-0]"],
+        "PASS_TO_PASS": ["tests/test_calc.py::TestLast::test_last"],
+        "repo_recipe": "matrix",
+        "test_files": ["tests/test_calc.py"],
+        "test_timeout": 120,
+    }
+)
 STARTS = ("pytest -rA", "python -m pytest -rA")
 
 

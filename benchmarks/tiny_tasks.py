@@ -5,6 +5,7 @@ import tarfile
 from pathlib import Path
 
 from swelab.records import Record
+from swelab.records.task_records import Task
 
 BUG = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n"
 FIX = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-x = 2\n+x = 1\n"
@@ -19,15 +20,15 @@ def archive(folder: Path) -> None:
         tar.addfile(entry, io.BytesIO(b"x = 1\n"))
 
 
-def rows(count: int, seconds: float = 0) -> list[Record]:
+def rows(count: int, seconds: float = 0) -> list[Task]:
     """Tasks that differ in their ids; the test takes `seconds` more than nothing."""
     test = TEST.format(pause=f"sleep {seconds}; " if seconds else "")
-    one = {"repo": "r", "patch": BUG, "problem_statement": "x", "FAIL_TO_PASS": ["t"], "PASS_TO_PASS": []}
-    one |= {"image_name": "x", "repo_recipe": "tiny", "test_cmd": test, "test_files": []}
+    one = Task.of({"repo": "r", "patch": BUG, "problem_statement": "x", "FAIL_TO_PASS": ["t"]})
+    one |= {"PASS_TO_PASS": [], "image_name": "x", "repo_recipe": "tiny", "test_cmd": test, "test_files": []}
     return [one | {"instance_id": f"tiny__{number:06d}"} for number in range(count)]
 
 
-def predictions(tasks: list[Record]) -> dict[str, Record]:
+def predictions(tasks: list[Task]) -> dict[str, Record]:
     """The repair of each, by instance id."""
-    names = [task["instance_id"] for task in tasks]
+    names = [task.instance_id for task in tasks]
     return {name: {"instance_id": name, "model_patch": FIX, "model_name_or_path": "x"} for name in names}

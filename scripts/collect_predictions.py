@@ -6,8 +6,8 @@ from pathlib import Path
 from swelab.console.terminal import run_script
 from swelab.files.json_streams import Spool, write_object
 from swelab.jobs.provenance import Stage
-from swelab.records import Record, read_records
-from swelab.records.attempt_records import Trajectory
+from swelab.records import read_records
+from swelab.records.attempt_records import Trajectory, Usage
 from swelab.rollouts.predictions import collect
 from swelab.rollouts.token_usage import watched
 from swelab.tasks.validation_lock import read_kept
@@ -23,9 +23,9 @@ def main() -> None:
     args = parser.parse_args()
     inputs = {"tasks": args.tasks, "lock": args.lock, "trajectories": args.trajectories}
     stage = Stage("collect_predictions", **inputs)
-    names = (task["instance_id"] for task in read_kept(args.tasks, args.lock))
+    names = (task.instance_id for task in read_kept(args.tasks, args.lock))
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    usage: dict[str, Record] = {}
+    usage: dict[str, Usage] = {}
     rows = watched(read_records(args.trajectories, Trajectory), usage)
     write_object(args.output, collect(rows, names, Spool(args.output.parent)))
     if args.usage:

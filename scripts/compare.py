@@ -33,8 +33,8 @@ def main() -> None:
 def compare(paths: list[Path]) -> list[str]:
     results = [read_result(path) for path in paths]
     notes = on_one_benchmark(list(zip(paths, results, strict=True)))
-    if len({result["policy"] for result in results}) < len(results):
-        results = [{**result, "policy": str(path)} for path, result in zip(paths, results, strict=True)]
+    if len({result.policy for result in results}) < len(results):
+        results = [result | {"policy": str(path)} for path, result in zip(paths, results, strict=True)]
     told = [*map(described, results), *(f"note: {note}" for note in notes)]
     if len(results) > 1:
         return [*told, *compared(results)]

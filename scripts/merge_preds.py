@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
     parser.add_argument("--output", type=Path, help="default: preds.json in the first folder")
     args = parser.parse_args()
-    names = [task["instance_id"] for task in read_kept(args.tasks, args.lock)] if args.tasks else None
+    names = [task.instance_id for task in read_kept(args.tasks, args.lock)] if args.tasks else None
     merged = merge_folders(args.directories, names)
     write_json(output := args.output or args.directories[0] / "preds.json", merged)
     print(f"{len(merged)} predictions in {output}")

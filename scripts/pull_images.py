@@ -14,6 +14,7 @@ from swelab.images.registry_http import Transport
 from swelab.jobs.journal import Journal
 from swelab.jobs.provenance import Stage
 from swelab.records import Record, check, write_json
+from swelab.records.task_records import Task
 from swelab.rollouts.predictions import load_predictions
 from swelab.sandbox import open_backend
 from swelab.tasks.datasets_source import file_rows
@@ -36,7 +37,7 @@ def main() -> None:
     stage = Stage("pull_images", tasks=args.tasks, predictions=args.predictions)
     predicted = load_predictions(args.predictions) if args.predictions else None
     rows = file_rows(args.tasks)
-    tasks = images_of(row for row in rows if predicted is None or row["instance_id"] in predicted)
+    tasks = images_of(row for row in rows if predicted is None or row.instance_id in predicted)
     record = pull(args, tasks) if tasks else {"images": {}, "failed": {}, "counts": {"named": 0}}
     check(record, "images", args.output)
     tell_failed(record, args.may_fail)
@@ -44,10 +45,9 @@ def main() -> None:
     stage.write([args.output])
 
 
-def pull(args: argparse.Namespace, tasks: Mapping[str, Sequence[Record]]) -> Record:
+def pull(args: argparse.Namespace, tasks: Mapping[str, Sequence[Task]]) -> Record:
     backend, say = open_backend(), lambda line: print(line, file=sys.stderr, flush=True)
     puller = open_puller(backend.name, args.store, Registry(Transport(say=say)), args.architecture)
-
     look = lambda image: check_image(backend, image, tasks[image.name])  # noqa: E731
     key = f"{backend.name} {args.architecture} {os.environ.get('DOCKER_HOST', '')}"
     steps = {name: preparation(rows) for name, rows in tasks.items()}

@@ -1,13 +1,13 @@
 """All shards' grades of a policy on a subset as one report in SWE-bench's schema."""
 
 import argparse
-from itertools import chain
 from pathlib import Path
 
 from swelab.console.terminal import run_script
 from swelab.grading.swebench_report import build_report, validation
 from swelab.jobs.provenance import Stage
-from swelab.records import check, read_jsonl, write_json
+from swelab.records import check, read_records, write_json
+from swelab.records.attempt_records import Grade
 from swelab.tasks.validation_lock import read_kept, read_lock
 
 
@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="the report")
     args = parser.parse_args()
     stage = Stage("report_grades", tasks=args.tasks, lock=args.lock, grades=args.grades)
-    grades = chain.from_iterable(map(read_jsonl, args.grades))
+    grades = (row for _, row in read_records(args.grades, Grade))
     report = build_report(read_kept(args.tasks, args.lock), grades, args.policy, args.subset)
     if args.lock:
         report["validation"] = validation(read_lock(args.lock))

@@ -43,7 +43,7 @@ def main() -> None:
     named = {"policy_name": args.policy.stem, "subset": args.subset, "shard": args.shard}
     if policy.kind == "recorded":
         folder = str(args.recordings.with_suffix("") if args.recordings else policy.folder)
-        names = [task["instance_id"] for task in read_kept(args.tasks, args.lock)]
+        names = [task.instance_id for task in read_kept(args.tasks, args.lock)]
         rows = recorded(names, folder=folder, runs=policy.samples or 1, **named)
     else:
         if not (batch := scaffold.get("agent") == "swe-agent"):

@@ -39,7 +39,7 @@ def main() -> None:
     tasks = subset_tasks(args.dataset_path, args.instance_ids, args.timeout)
     gold = args.predictions_path == "gold"
     predictions = gold_predictions(tasks, args.repos_dir) if gold else load_predictions(args.predictions_path)
-    names = {task["instance_id"] for task in tasks}
+    names = {task.instance_id for task in tasks}
     if args.instance_ids:
         predictions = {name: row for name, row in predictions.items() if name in names}
     if args.report_only:

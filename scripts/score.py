@@ -5,7 +5,8 @@ from pathlib import Path
 
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
-from swelab.records import read_json, write_json
+from swelab.records import read_record, write_json
+from swelab.records.report_records import Report
 from swelab.scores.report.text_summary import losses
 from swelab.scores.score import read_usage, score
 from swelab.tasks.validation_lock import read_kept
@@ -25,15 +26,15 @@ def main() -> None:
     args = parser.parse_args()
     inputs = {"tasks": args.tasks, "lock": args.lock, "report": args.report, "usage": args.usage}
     stage = Stage("score", **inputs)
-    reports = [read_json(path) for path in args.report]
+    reports = [read_record(path, Report) for path in args.report]
     usage = [dict(read_usage(path)) for path in args.usage]
     record = score(read_kept(args.tasks, args.lock), reports, args.policy, args.subset, usage)
     write_json(args.output, record)
     stage.write([args.output])
-    low, high = record["interval"]
+    low, high = record.interval
     print(
-        f"{args.policy} on {args.subset}: {record['resolved']}/{record['total']} resolved, "
-        f"{record['resolve_rate']:.1%} [{low:.1%}, {high:.1%}]{losses(record)}"
+        f"{args.policy} on {args.subset}: {record.resolved}/{record.total} resolved, "
+        f"{record.resolve_rate:.1%} [{low:.1%}, {high:.1%}]{losses(record)}"
     )
 
 

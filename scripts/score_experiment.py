@@ -28,8 +28,8 @@ def main() -> None:
     compared = tuple(args.compare or named["compare"])
     scores = [load_score(path) for path in args.scores]
     used = {
-        "policies": list(dict.fromkeys(score["policy"] for score in scores)),
-        "benchmarks": list(dict.fromkeys(score["subset"] for score in scores)),
+        "policies": list(dict.fromkeys(score.policy for score in scores)),
+        "benchmarks": list(dict.fromkeys(score.subset for score in scores)),
         "compare": list(compared),
     }
     stage = Stage("score_experiment", {recipe: used}, scores=args.scores, also=args.also)
@@ -37,12 +37,11 @@ def main() -> None:
     record["manifest"] = trail_record(stage, args.scores, args.also, args.experiment)
     check(record, "verified_score", args.output)
     write_json(args.output, record)
-    for each in (record, *record["others"]):
+    for each in (record, *record.others):
         rates = ", ".join(
-            f"{name} {policy['resolve_rate']:.1%}{losses(policy)}"
-            for name, policy in each["policies"].items()
+            f"{name} {policy.resolve_rate:.1%}{losses(policy)}" for name, policy in each.policies.items()
         )
-        print(f"{each['benchmark']['name']}: {rates}, p = {each['comparison']['p_value']}")
+        print(f"{each.benchmark.name}: {rates}, p = {each.comparison.p_value}")
 
 
 if __name__ == "__main__":

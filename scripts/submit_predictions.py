@@ -34,7 +34,7 @@ def main() -> None:
     part: Record = recipe.model_dump(include={"scorer", "service"})
     inputs = {"tasks": args.tasks, "lock": args.lock, "predictions": args.predictions}
     stage = Stage("submit_predictions", {args.recipe: part}, **inputs)
-    ids = [task["instance_id"] for task in read_kept(args.tasks, args.lock)]
+    ids = [task.instance_id for task in read_kept(args.tasks, args.lock)]
     rows = sendable(load_predictions(args.predictions), ids, args.policy)
     args.progress.mkdir(parents=True, exist_ok=True)
     with (

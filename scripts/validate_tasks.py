@@ -35,7 +35,7 @@ def main() -> None:
     stage = Stage("validate_tasks", used, tasks=args.tasks, images=args.images)
     places = [slim(task) for task in read_tasks(args.tasks)]
     unusable = refused(places, args.images)
-    images = task_images([task for task in places if task["instance_id"] not in unusable], args.images)
+    images = task_images([task for task in places if task.instance_id not in unusable], args.images)
     with Journal(args.progress) as journal, scratch_folder() as scratch:
         bench = Bench(RepoStore(args.repos_dir, scratch), open_backend(), images, Archive(args.runs))
         lock = validate(read_tasks(args.tasks), settings, bench, journal, args.workers, unusable)

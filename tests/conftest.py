@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from swelab.records.task_records import Task
+
 ROOT = Path(__file__).resolve().parents[1]
 FIRST = (
     *("test_demo", "engine sandboxes", "engine pool", "engine tasks", "chain", "test_slurm"),
@@ -71,24 +73,26 @@ def repos_dir(tmp_path):
 
 @pytest.fixture
 def task():
-    return {
-        "instance_id": "swelab__calc.00000000.func_pm_op_change__abcd1234",
-        "repo": "swelab/swelab__calc.00000000",
-        "patch": BUG,
-        "problem_statement": "add in calc/core.py should return the sum of a and b.",
-        "FAIL_TO_PASS": ["tests/test_core.py::test_add"],
-        "PASS_TO_PASS": ["tests/test_core.py::test_last"],
-        "image_name": "swelab/calc",
-        "repo_recipe": "calc",
-        "source": "forge",
-        "test_cmd": "python -m pytest -rA --tb=no -q -p no:cacheprovider",
-        "log_parser": "parse_log_pytest",
-        "test_files": ["tests/test_core.py", "conftest.py"],
-        "test_timeout": 20,
-        "function": "calc/core.py::add",
-        "bug": "0" * 16,
-        "op": "op_change",
-    }
+    return Task.of(
+        {
+            "instance_id": "swelab__calc.00000000.func_pm_op_change__abcd1234",
+            "repo": "swelab/swelab__calc.00000000",
+            "patch": BUG,
+            "problem_statement": "add in calc/core.py should return the sum of a and b.",
+            "FAIL_TO_PASS": ["tests/test_core.py::test_add"],
+            "PASS_TO_PASS": ["tests/test_core.py::test_last"],
+            "image_name": "swelab/calc",
+            "repo_recipe": "calc",
+            "source": "forge",
+            "test_cmd": "python -m pytest -rA --tb=no -q -p no:cacheprovider",
+            "log_parser": "parse_log_pytest",
+            "test_files": ["tests/test_core.py", "conftest.py"],
+            "test_timeout": 20,
+            "function": "calc/core.py::add",
+            "bug": "0" * 16,
+            "op": "op_change",
+        }
+    )
 
 
 def pytest_configure(config):

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from swelab.models.chat.turn_form import Form
 from swelab.records import InputError, Record
+from swelab.records.task_records import Task
 from swelab.sandbox import Sandbox
 
 AGENTS = {
@@ -30,7 +31,7 @@ class Agent(Protocol):
         """The tools that a model is offered, and how its answers are understood."""
         ...
 
-    def attempt(self, task: Record, model: Any, sandbox: Sandbox, base: str, scaffold: Record) -> Record:
+    def attempt(self, task: Task, model: Any, sandbox: Sandbox, base: str, scaffold: Record) -> Record:
         """One policy's attempt at one task, as a trajectory record without policy and subset.
 
         `model` follows mini-swe-agent's Model protocol; `sandbox` holds the checkout whose only commit is

@@ -21,6 +21,7 @@ from swelab.models.chat.text_model import Settings  # noqa: E402
 from swelab.models.chat.turn_form import Form, form_of  # noqa: E402
 from swelab.outcomes import TRAINABLE_ROLLOUTS, RolloutEnd  # noqa: E402
 from swelab.records import Record  # noqa: E402
+from swelab.records.task_records import Task
 from swelab.sandbox import ExecResult, Limits, Sandbox, SandboxError  # noqa: E402
 
 FAULTS: dict[type[Exception], RolloutEnd] = {
@@ -112,13 +113,13 @@ class Mini:
         """One fenced command a turn, or with `calls: bash` calls of a tool."""
         return form_of(scaffold)
 
-    def attempt(self, task: Record, model: Any, sandbox: Sandbox, base: str, scaffold: Record) -> Record:
+    def attempt(self, task: Task, model: Any, sandbox: Sandbox, base: str, scaffold: Record) -> Record:
         """See `run_rollout`."""
         return run_rollout(task, model, sandbox, base, scaffold)
 
 
 def run_rollout(
-    task: Record,
+    task: Task,
     model,
     sandbox: Sandbox,
     base: str,
@@ -148,7 +149,7 @@ def run_rollout(
 
     model.on_wait = wait
     try:
-        agent.run(task["problem_statement"])
+        agent.run(task.problem_statement)
     except tuple(FAULTS) as error:
         end = next(end for kind, end in FAULTS.items() if isinstance(error, kind))
         reason = "" if end in TRAINABLE_ROLLOUTS else str(error)
@@ -158,7 +159,7 @@ def run_rollout(
     return record
 
 
-def trajectory(task: Record, agent: DefaultAgent, end: RolloutEnd | None = None) -> Record:
+def trajectory(task: Task, agent: DefaultAgent, end: RolloutEnd | None = None) -> Record:
     """The agent's record with our fields added; tracebacks of the library are left out.
 
     `end` is how the rollout ended where that is not in the agent's own record.
@@ -168,7 +169,7 @@ def trajectory(task: Record, agent: DefaultAgent, end: RolloutEnd | None = None)
     for message in saved["messages"]:
         message.get("extra", {}).pop("traceback", None)
     return {
-        "instance_id": task["instance_id"],
+        "instance_id": task.instance_id,
         "outcome": end,
         "model_patch": saved["info"]["submission"] if end == RolloutEnd.SUBMITTED else "",
         **{name: saved[name] for name in ("messages", "info", "trajectory_format")},

@@ -17,6 +17,7 @@ from swelab.configs import recipes
 from swelab.configs.kinds.policy import CheckpointPolicy, HostedPolicy, Sampling
 from swelab.models.serving.server import Endpoint
 from swelab.records import InputError, Record
+from swelab.records.task_records import Task
 
 KEY_VARIABLE = "SWELAB_SWEAGENT_KEY"
 CHUNK = 32 << 10
@@ -98,7 +99,7 @@ def prices(endpoint: Endpoint) -> Record:
 
 
 def instance(
-    task: Record,
+    task: Task,
     image: str,
     workdir: str,
     start: tuple[str, Mapping[str, bytes]],
@@ -131,8 +132,8 @@ def instance(
         },
         "problem_statement": {
             "type": "text",
-            "text": task["problem_statement"],
-            "id": task["instance_id"],
+            "text": task.problem_statement,
+            "id": task.instance_id,
         },
     }
 

@@ -14,10 +14,11 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from swelab.records import InputError, Record, atomic, decoder, line, not_json, not_text
+from swelab.records import InputError, Kind, Record, atomic, decoder, line, not_json, not_text
 
+Row = TypeVar("Row", bound=Mapping[str, Any])
 CHUNK = 1 << 20
 """Characters read at once; an element that is longer is read in growing pieces."""
 
@@ -229,18 +230,20 @@ class Spool:
         return json.loads(text)
 
 
-class Picked(Sequence[Record]):
-    """Some rows of a spool, in an order of their own."""
+class Picked(Sequence[Kind]):
+    """Some rows of a spool, in an order of their own, as records of a kind."""
 
-    def __init__(self, spool: Spool, numbers: Sequence[int]):
-        self._spool, self._numbers = spool, numbers
+    def __init__(self, spool: Spool, numbers: Sequence[int], kind: type[Kind]):
+        self._spool, self._numbers, self._kind = spool, numbers, kind
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def __getitem__(self, index: Any) -> Any:
         found = self._numbers[index]
-        return Picked(self._spool, found) if isinstance(index, slice) else self._spool.get(found)
+        if isinstance(index, slice):
+            return Picked(self._spool, found, self._kind)
+        return self._kind.of(self._spool.get(found))
 
 
 @dataclass
@@ -250,7 +253,7 @@ class Outline:
     ids: list[str] = field(default_factory=list)
     _hash: Any = field(default_factory=lambda: hashlib.sha256(b"["))
 
-    def add(self, row: Record) -> Record:
+    def add(self, row: Row) -> Row:
         """Takes note of one more row, and returns it."""
         text = json.dumps(row, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         self._hash.update((("," if self.ids else "") + text).encode())

@@ -11,6 +11,7 @@ from swelab.grading.harness.spec import read_spec
 from swelab.grading.kept_runs import Attempt
 from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records import Record
+from swelab.records.task_records import Task
 
 MOST_LINES = 60
 """Lines of a log's end that are shown beside everything else."""
@@ -29,7 +30,7 @@ def listing(name: str, attempts: Sequence[Attempt]) -> str:
 
 
 def shown(
-    attempt: Attempt, task: Record | None, patch: str | None, run: Record | None, place: str, bold: bool
+    attempt: Attempt, task: Task | None, patch: str | None, run: Record | None, place: str, bold: bool
 ) -> str:
     """All about one attempt. run: what is kept of it, in the file `place`; bold: headings for a terminal."""
     found = ((title, plain(text)) for title, text in _parts(attempt, task, patch, run, place))
@@ -49,7 +50,7 @@ def _bold(title: str) -> str:
 
 
 def _parts(
-    attempt: Attempt, task: Record | None, patch: str | None, run: Record | None, place: str
+    attempt: Attempt, task: Task | None, patch: str | None, run: Record | None, place: str
 ) -> Iterator[tuple[str, str]]:
     """(title, text) of each part."""
     row = attempt.row
@@ -63,7 +64,7 @@ def _parts(
     yield "What decided", "\n".join(_evidence(row, run))
     yield f"Test log{f' ({place})' if run else ''}", _tail((run or {}).get("log", ""))
     again = f"{attempt.command} --run"
-    own = f" '{task['test_cmd']}'" if task and task.get("test_cmd") else " 'a command of yours'"
+    own = f" '{task.test_cmd}'" if task and task.test_cmd else " 'a command of yours'"
     yield (
         "Run it again, in a fresh sandbox of the same kind",
         f"{again}\n{again}{own}\n"
@@ -77,7 +78,7 @@ def _verdict(row: Record) -> str:
     return told if outcome == RolloutEnd.SUBMITTED else f"{told} (the rollout ended as {outcome})"
 
 
-def _task(task: Record) -> str:
+def _task(task: Task) -> str:
     spec = read_spec(task)
     rows = [
         f"repository: {task.get('repo', '')}",
@@ -89,7 +90,7 @@ def _task(task: Record) -> str:
     return "\n".join(rows)
 
 
-def _tests(row: Record, task: Record | None, run: Record | None) -> Iterator[str]:
+def _tests(row: Record, task: Task | None, run: Record | None) -> Iterator[str]:
     """A line a test, those that do not pass first, with what the log and the observer say of it."""
     groups = row.get("tests_status") or _passed_or_not(row, task)
     if not groups:
@@ -105,7 +106,7 @@ def _tests(row: Record, task: Record | None, run: Record | None) -> Iterator[str
             yield f"  passed      and {len(good) - MOST_TESTS} more"
 
 
-def _passed_or_not(row: Record, task: Record | None) -> Record:
+def _passed_or_not(row: Record, task: Task | None) -> Record:
     """The same of a run of the gate, which notes passed tests only."""
     if not task or row.get("status") not in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, "ran"):
         return {}
@@ -119,7 +120,7 @@ def _passed_or_not(row: Record, task: Record | None) -> Record:
     return groups
 
 
-def _told(task: Record | None, run: Record | None) -> Callable[[str], str]:
+def _told(task: Task | None, run: Record | None) -> Callable[[str], str]:
     """Function from a test id to what log and observer say of it."""
     if not task or not run or "log" not in run:
         return lambda test: ""

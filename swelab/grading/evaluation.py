@@ -3,7 +3,7 @@
 import fnmatch
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from swelab.grading.harness.spec import read_spec
 from swelab.grading.run_cache import Archive
 from swelab.grading.swesmith_reports import instance_report, run_report, write_instance
 from swelab.records import InputError, Record, write_json
+from swelab.records.task_records import Task
 from swelab.tasks.checkout import RepoStore, gold_patch, scratch_folder
 from swelab.tasks.datasets_source import file_rows
 from swelab.tasks.patch_text import reversed_patch
@@ -25,33 +26,31 @@ class Places:
     images: Path | None
 
 
-def subset_tasks(path: Path, globs: Sequence[str], seconds: int | None) -> list[Record]:
+def subset_tasks(path: Path, globs: Sequence[str], seconds: int | None) -> list[Task]:
     """The rows of a subset file (JSON list, JSON Lines, Parquet) whose id matches one of `globs`, if any.
 
     `seconds`: time of a task's tests, in place of what its row says. Raises InputError.
     """
     rows = file_rows(path)
-    found = [
-        dict(row) for row in rows if not globs or any(fnmatch.fnmatch(row["instance_id"], g) for g in globs)
-    ]
+    found = [row for row in rows if not globs or any(fnmatch.fnmatch(row.instance_id, g) for g in globs)]
     if not found:
         raise InputError(f"no instance matches {', '.join(globs)}", path)
     for row in found:
-        if "/" in row["instance_id"] or row["instance_id"].startswith("."):
-            raise InputError("not a folder's name", row["instance_id"], "an instance id")
+        if "/" in row.instance_id or row.instance_id.startswith("."):
+            raise InputError("not a folder's name", row.instance_id, "an instance id")
         if seconds:
             row["test_timeout"] = seconds
-    return sorted(found, key=lambda row: row["instance_id"])
+    return sorted(found, key=lambda row: row.instance_id)
 
 
-def gold_predictions(tasks: Sequence[Record], repos: Path) -> dict[str, Record]:
+def gold_predictions(tasks: Sequence[Task], repos: Path) -> dict[str, Record]:
     """The gold fix of every task as its prediction. Raises InputError."""
     found = {}
     with scratch_folder() as scratch:
         store = RepoStore(repos, scratch)
         for task in tasks:
-            spec, name = read_spec(task), task["instance_id"]
-            if task.get("repo_recipe"):
+            spec, name = read_spec(task), task.instance_id
+            if task.repo_recipe:
                 patch = gold_patch(store, task)
             else:
                 patch = reversed_patch(spec.gold) if spec.gold_reversed else spec.gold
@@ -66,14 +65,14 @@ def forget(folder: Path) -> None:
 
 
 def evaluate(
-    tasks: Sequence[Record], predictions: dict[str, Record], folder: Path, places: Places, workers: int
+    tasks: Sequence[Task], predictions: Mapping[str, Record], folder: Path, places: Places, workers: int
 ) -> Record:
     """Grades predictions into `folder` and returns the run's report, which is written there too.
 
     `folder/runs` keeps what each run left, by content. Predictions of no task are named and left out. Raises
     InputError.
     """
-    known = {task["instance_id"]: task for task in tasks}
+    known = {task.instance_id: task for task in tasks}
     strangers = sorted(set(predictions) - set(known))
     for name in strangers:
         print(f"{name}: not in the subset", file=sys.stderr)

@@ -14,6 +14,7 @@ from swelab.jobs.losses import Losses
 from swelab.jobs.shards import in_shard, run_shard, sample_of
 from swelab.outcomes import LOST_GRADES, LOST_ROLLOUTS, GradeEnd, RolloutEnd
 from swelab.records import InputError, Record, check
+from swelab.records.task_records import Task
 from swelab.sandbox import Backend, Image, Limits, open_backend
 from swelab.sandbox.deferred import Deferred
 from swelab.tasks.checkout import RepoStore, scratch_folder
@@ -29,30 +30,30 @@ class Bench:
     images: Mapping[str, Image] = field(default_factory=dict)
     archive: Archive = field(default_factory=lambda: Archive(None))
 
-    def place(self, task: Record) -> str:
+    def place(self, task: Task) -> str:
         """Digest of what the task runs in. Raises InputError (no such archive or image)."""
-        image = self.images.get(task["instance_id"])
+        image = self.images.get(task.instance_id)
         return image.digest if image else self.store.digest(task)
 
-    def key(self, task: Record, patch: str) -> str:
+    def key(self, task: Task, patch: str) -> str:
         """What a run of a patch on a task is kept under. Raises InputError (no such archive or image)."""
         return run_key(task, patch, self.place(task))
 
-    def run(self, task: Record, patch: str) -> Record:
+    def run(self, task: Task, patch: str) -> Record:
         """Evidence of a patch on a task, from the archive when it is there. Raises InputError."""
         key = self.key(task, patch)
         run = self.archive.get(key)
         if run is None:
             assert self.backend is not None, "a bench without sandboxes runs nothing"
-            image = self.images.get(task["instance_id"])
+            image = self.images.get(task.instance_id)
             run = run_patch(task, patch, self.store, self.backend, Limits(), image=image)
             self.archive.put(key, run | {"patch": patch})
         return run
 
 
 def grade_shard(
-    tasks: list[Record],
-    predictions: dict[str, Record],
+    tasks: list[Task],
+    predictions: Mapping[str, Record],
     *,
     policy: str,
     subset: str,
@@ -72,7 +73,7 @@ def grade_shard(
     at work on this shard; ShardLost when more than `max_lost` gradings were lost to infrastructure.
     """
     _check_predictions(tasks, predictions, subset, sample_of(shard))
-    predicted = [task for task in in_shard(tasks, shard) if task["instance_id"] in predictions]
+    predicted = [task for task in in_shard(tasks, shard) if task.instance_id in predictions]
     images = task_images(predicted, images_path, refuse_leaks=False)
     with (
         Deferred(open_backend(), most=workers) as backend,
@@ -98,8 +99,10 @@ def grade_shard(
         )
 
 
-def _check_predictions(tasks: list[Record], predictions: dict[str, Record], subset: str, sample: int) -> None:
-    unknown = sorted(set(predictions) - {task["instance_id"] for task in tasks})
+def _check_predictions(
+    tasks: list[Task], predictions: Mapping[str, Record], subset: str, sample: int
+) -> None:
+    unknown = sorted(set(predictions) - {task.instance_id for task in tasks})
     if unknown:
         raise InputError(f"{len(unknown)} predictions match no task, such as {unknown[0]}", subset)
     for name, prediction in predictions.items():
@@ -114,22 +117,22 @@ class GradePlace:
 
     policy: str
     subset: str
-    predictions: dict[str, Record]
+    predictions: Mapping[str, Record]
     images: Mapping[str, Image]
     repos_dir: Path
     runs_dir: Path | None
     variables: tuple[str, ...] = ()
 
-    def work(self, bench: Bench) -> Callable[[Record], Record]:
+    def work(self, bench: Bench) -> Callable[[Task], Record]:
         """The function from a task to the grade of its prediction."""
         return lambda task: {
-            **grade_prediction(task, self.predictions[task["instance_id"]], bench),
+            **grade_prediction(task, self.predictions[task.instance_id], bench),
             "policy": self.policy,
             "subset": self.subset,
         }
 
     @contextmanager
-    def open(self, count: int) -> Iterator[Callable[[Record], Record]]:
+    def open(self, count: int) -> Iterator[Callable[[Task], Record]]:
         """Grading in this process alone."""
         with Deferred(open_backend(), most=count) as backend, scratch_folder() as scratch:
             store = RepoStore(self.repos_dir, scratch)
@@ -139,22 +142,22 @@ class GradePlace:
         """Whether the grading was lost to its infrastructure; a lost rollout has nothing to grade."""
         return record["status"] in LOST_GRADES and record["outcome"] not in LOST_ROLLOUTS
 
-    def lost(self, item: Record, reason: str) -> Record:
+    def lost(self, item: Task, reason: str) -> Record:
         """The grade of a prediction whose hosts were lost."""
-        outcome = self.predictions[item["instance_id"]].get("outcome", RolloutEnd.SUBMITTED)
+        outcome = self.predictions[item.instance_id].get("outcome", RolloutEnd.SUBMITTED)
         told = {"reason": reason, "outcome": outcome, "policy": self.policy, "subset": self.subset}
         return lost(item, outcome) | told
 
 
-def prediction_key(task: Record, predictions: dict[str, Record], bench: Bench) -> str:
+def prediction_key(task: Task, predictions: Mapping[str, Record], bench: Bench) -> str:
     """Key of the grade of a task's prediction. Raises InputError on a task that does not say how to test."""
     read_spec(task)
-    prediction = predictions[task["instance_id"]]
+    prediction = predictions[task.instance_id]
     outcome = prediction.get("outcome", RolloutEnd.SUBMITTED)
     return grade_key(task, prediction["model_patch"] or "", outcome, bench.place(task))
 
 
-def grade_prediction(task: Record, prediction: Record, bench: Bench) -> Record:
+def grade_prediction(task: Task, prediction: Record, bench: Bench) -> Record:
     """The grade of one prediction, with the outcome of the rollout that made it."""
     outcome = prediction.get("outcome", RolloutEnd.SUBMITTED)
     if outcome in LOST_ROLLOUTS:
@@ -165,14 +168,14 @@ def grade_prediction(task: Record, prediction: Record, bench: Bench) -> Record:
         if bench.archive.folder:
             record["run"] = bench.key(task, patch)
     record["outcome"] = outcome
-    check(record, "grade", f"grade of {task['instance_id']}")
+    check(record, "grade", f"grade of {task.instance_id}")
     return record
 
 
-def lost(task: Record, outcome: str) -> Record:
+def lost(task: Task, outcome: str) -> Record:
     """The grade of a rollout that ended in an infrastructure loss."""
     return {
-        "instance_id": task["instance_id"],
+        "instance_id": task.instance_id,
         "status": GradeEnd.INFRA_ERROR,
         "resolved": False,
         "reason": f"the rollout ended as {outcome}",

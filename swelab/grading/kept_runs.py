@@ -11,6 +11,7 @@ from swelab.files.json_streams import list_items, object_items
 from swelab.grading.run_cache import Archive
 from swelab.jobs.shards import parse_shard, sample_suffix, shard_of
 from swelab.records import InputError, Record
+from swelab.records.task_records import Task
 from swelab.tasks.task_rows import read_tasks
 
 PROGRAM = ".venv/bin/python -m scripts.show"
@@ -90,7 +91,7 @@ def by_hand(folder: Path, name: str) -> Iterator[Attempt]:
         yield Attempt(folder.name, "by_hand", 0, row, row.get("run", ""))
 
 
-def task_of(results: Path, tasks: Path | None, attempt: Attempt) -> Record | None:
+def task_of(results: Path, tasks: Path | None, attempt: Attempt) -> Task | None:
     """The attempt's task row, or None where the subset is not there. Raises InputError (broken rows)."""
     path = tasks or results / "tasks" / f"{attempt.subset}.json"
     name = attempt.row["instance_id"]

@@ -10,11 +10,13 @@ from swelab.grading.harness.spec import read_spec
 from swelab.grading.run_cache import run_key
 from swelab.outcomes import LOST_ROLLOUTS, RolloutEnd
 from swelab.records import Record
+from swelab.records.attempt_records import Grade
+from swelab.records.task_records import Task
 
 
 def regrade(
-    tasks: Iterable[Record], predictions: Iterable[Record], told: Mapping[str, str], bench: Bench
-) -> tuple[Record, Sequence[Record]]:
+    tasks: Iterable[Task], predictions: Iterable[Record], told: Mapping[str, str], bench: Bench
+) -> tuple[Record, Sequence[Grade]]:
     """({"judged", "missing", "changed", "statuses"}, grades): the verdicts of kept runs against earlier ones.
 
     told: the statuses of before, by instance id. A prediction without a kept run is missing, never guessed.
@@ -24,7 +26,7 @@ def regrade(
     predicted = {row["instance_id"]: patches.add(row) for row in predictions}
     missing, changed, statuses = [], [], Counter[str]()
     for task in tasks:
-        name = task["instance_id"]
+        name = task.instance_id
         if name not in predicted:
             continue
         record = _judged(task, patches.get(predicted[name]), bench)
@@ -41,10 +43,10 @@ def regrade(
         "changed": changed,
         "statuses": dict(sorted(statuses.items())),
     }
-    return facts, Picked(grades, range(len(grades)))
+    return facts, Picked(grades, range(len(grades)), Grade)
 
 
-def _judged(task: Record, prediction: Record, bench: Bench) -> Record | None:
+def _judged(task: Task, prediction: Record, bench: Bench) -> Record | None:
     outcome = prediction.get("outcome", RolloutEnd.SUBMITTED)
     if outcome in LOST_ROLLOUTS:
         return lost(task, outcome) | {"outcome": outcome}

@@ -13,6 +13,7 @@ from swelab.grading.harness.grade import IN_IMAGES, fresh_sandbox, judged, run_p
 from swelab.grading.harness.patch_run import LOG_BYTES
 from swelab.grading.harness.spec import read_spec
 from swelab.records import Fault, Record
+from swelab.records.task_records import Task
 from swelab.sandbox import ExecResult, Limits, Sandbox, open_backend
 from swelab.tasks.checkout import RepoStore, encode_patch, scratch_folder
 from swelab.tasks.task_images import task_images
@@ -21,7 +22,7 @@ _PATCH, _TESTS = "/tmp/swelab.patch", "/tmp/swelab.tests"
 
 
 @contextmanager
-def open_bench(task: Record, repos: Path, images: Path) -> Iterator[Bench]:
+def open_bench(task: Task, repos: Path, images: Path) -> Iterator[Bench]:
     """A bench for one task, with the sandboxes that configs/config.yaml names.
 
     Raises InputError (no archive, no image), SandboxError (no such backend).
@@ -34,20 +35,20 @@ def open_bench(task: Record, repos: Path, images: Path) -> Iterator[Bench]:
         yield Bench(RepoStore(repos, scratch), open_backend(), known)
 
 
-def run_again(task: Record, patch: str, bench: Bench) -> tuple[Record, Record]:
+def run_again(task: Task, patch: str, bench: Bench) -> tuple[Record, Record]:
     """(grade, evidence) of a patch that is run anew. An empty patch's tests are run too."""
     assert bench.backend is not None
-    image = bench.images.get(task["instance_id"])
+    image = bench.images.get(task.instance_id)
     run = run_patch(task, patch, bench.store, bench.backend, Limits(), image=image, allow_empty=True)
     return judged(read_spec(task), patch, run), run
 
 
-def run_command(task: Record, patch: str, bench: Bench, command: str) -> ExecResult:
+def run_command(task: Task, patch: str, bench: Bench, command: str) -> ExecResult:
     """A command on the patched code, with the task's own tests in place.
 
     Raises Fault (the patch does not apply), SandboxError, OSError.
     """
-    spec, image = read_spec(task), bench.images.get(task["instance_id"])
+    spec, image = read_spec(task), bench.images.get(task.instance_id)
     limits = Limits()
     if image:
         limits = replace(limits, **{k: max(v, getattr(limits, k)) for k, v in IN_IMAGES.items()})

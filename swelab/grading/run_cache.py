@@ -12,9 +12,10 @@ from pathlib import Path
 from swelab.grading import versions
 from swelab.outcomes import LOST_GRADES
 from swelab.records import Record, digest, write_bytes
+from swelab.records.task_records import Task
 
 
-def run_key(task: Record, patch: str, place: str) -> str:
+def run_key(task: Task, patch: str, place: str) -> str:
     """Hash of all that a run depends on: task, patch, digest of repository archive or image, way of
     running."""
     return digest(["run", versions.RUN, task, patch, place])

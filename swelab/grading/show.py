@@ -13,7 +13,8 @@ from swelab.grading.kept_runs import Attempt
 from swelab.grading.replay import open_bench, run_again, run_command
 from swelab.grading.run_cache import Archive
 from swelab.outcomes import GradeEnd
-from swelab.records import InputError, Record
+from swelab.records import InputError
+from swelab.records.task_records import Task
 from swelab.tasks.checkout import encode_patch
 
 
@@ -73,7 +74,7 @@ def _attempts(options: argparse.Namespace, name: str) -> list[Attempt]:
     return [replace(each, more=sum(more, ())) for each in found]
 
 
-def _again(options: argparse.Namespace, attempt: Attempt, task: Record | None, patch: str | None) -> int:
+def _again(options: argparse.Namespace, attempt: Attempt, task: Task | None, patch: str | None) -> int:
     """Runs the attempt again and prints what came of it: 0, 1 with another verdict, or the command's code."""
     name = attempt.row["instance_id"]
     if task is None:

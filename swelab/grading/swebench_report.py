@@ -4,8 +4,11 @@ from collections import Counter
 from collections.abc import Iterable
 
 from swelab.files.json_streams import Outline
-from swelab.outcomes import GradeEnd, RolloutEnd
-from swelab.records import InputError, Record
+from swelab.outcomes import GradeEnd
+from swelab.records import InputError
+from swelab.records.attempt_records import Grade
+from swelab.records.report_records import Report, ReportedInstance, ReportValidation
+from swelab.records.task_records import Lock, Task
 
 LISTS = {
     "completed_ids": (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, GradeEnd.TAMPERED),
@@ -18,7 +21,7 @@ LISTS = {
 """Which grades are in which list of SWE-bench's report."""
 
 
-def build_report(tasks: Iterable[Record], grades: Iterable[Record], policy: str, subset: str) -> Record:
+def build_report(tasks: Iterable[Task], grades: Iterable[Grade], policy: str, subset: str) -> Report:
     """Counts and ids over all tasks of a subset; a task without a grade is incomplete.
 
     A report is of one run: grades of a further sample are a report of their own, which says so. Raises
@@ -29,7 +32,7 @@ def build_report(tasks: Iterable[Record], grades: Iterable[Record], policy: str,
     instances, sample = read_grades(grades, known, subset)
     by_status: dict[str, list[str]] = {status: [] for status in GradeEnd}
     for name in sorted(instances):
-        by_status[instances[name]["status"]].append(name)
+        by_status[instances[name].status].append(name)
     lists = {field: sorted(name for end in ends for name in by_status[end]) for field, ends in LISTS.items()}
     ids = {
         "submitted_ids": sorted(instances),
@@ -40,7 +43,7 @@ def build_report(tasks: Iterable[Record], grades: Iterable[Record], policy: str,
     counts = {
         f"{name.removesuffix('_ids')}_instances": len(ids[name]) for name in ids if name != "incomplete_ids"
     }
-    return {
+    report = {
         "total_instances": len(known),
         **counts,
         **ids,
@@ -51,47 +54,48 @@ def build_report(tasks: Iterable[Record], grades: Iterable[Record], policy: str,
         "tasks_digest": outline.digest,
         "tampered_ids": by_status[GradeEnd.TAMPERED],
         "statuses": {status: len(by_status[status]) for status in GradeEnd},
-        "outcomes": dict(
-            sorted(Counter(row.get("outcome", RolloutEnd.SUBMITTED) for row in instances.values()).items())
-        ),
+        "outcomes": dict(sorted(Counter(row.outcome for row in instances.values()).items())),
         "instances": {name: instances[name] for name in sorted(instances)},
     }
+    return Report.of(report)
 
 
-def read_grades(grades: Iterable[Record], known: set[str], subset: str) -> tuple[dict[str, Record], int]:
+def read_grades(
+    grades: Iterable[Grade], known: set[str], subset: str
+) -> tuple[dict[str, ReportedInstance], int]:
     """Status and outcome by instance id, and the sample that all are of. Raises InputError."""
-    instances: dict[str, Record] = {}
+    instances: dict[str, ReportedInstance] = {}
     samples: set[int] = set()
     for row in grades:
-        name = row["instance_id"]
-        samples.add(row.get("sample", 0))
+        name = row.instance_id
+        samples.add(row.sample)
         if len(samples) > 1:
             raise InputError(f"grades of samples {sorted(samples)}", subset, "grades of one sample")
         if name not in known or name in instances:
             raise InputError(
                 f"{name} is {'graded twice' if name in instances else 'not of this subset'}", subset
             )
-        instances[name] = {field: row[field] for field in ("status", "outcome") if field in row}
+        shown = {field: row[field] for field in ("status", "outcome") if field in row}
+        instances[name] = ReportedInstance.of(shown)
     return instances, max(samples, default=0)
 
 
-def validation(lock: Record) -> Record:
+def validation(lock: Lock) -> ReportValidation:
     """The report's fields about the validation of its tasks: counts, and the ids that were left out."""
-    unjudged = lock.get("unjudged", [])
-    dropped = [*lock["flaky"], *lock["broken"], *unjudged]
-    runs, kept, private = lock["settings"]["gold_runs"], len(lock["kept"]), lock.get("private", 0)
-    valid = kept - private
-    counts = [row["gold_resolved"] for row in dropped]
-    return {
+    runs, kept, unjudged = lock.settings.gold_runs, len(lock.kept), len(lock.unjudged)
+    valid = kept - lock.private
+    counts = [row.gold_resolved for row in (*lock.flaky, *lock.broken, *lock.unjudged)]
+    figures = {
         "gold_runs": runs,
-        "gold_tasks": lock["total"] - private,
+        "gold_tasks": lock.total - lock.private,
         "gold_resolved_each_time": valid + sum(count == runs for count in counts),
         "gold_runs_resolved": valid * runs + sum(counts),
         "kept": kept,
-        **({"private": private} if private else {}),
-        "flaky": len(lock["flaky"]),
-        "broken": len(lock["broken"]),
-        **({"unjudged": len(unjudged)} if unjudged else {}),
-        "flaky_ids": [row["instance_id"] for row in lock["flaky"]],
-        "broken_ids": [row["instance_id"] for row in lock["broken"]],
+        **({"private": lock.private} if lock.private else {}),
+        "flaky": len(lock.flaky),
+        "broken": len(lock.broken),
+        **({"unjudged": unjudged} if unjudged else {}),
+        "flaky_ids": [row.instance_id for row in lock.flaky],
+        "broken_ids": [row.instance_id for row in lock.broken],
     }
+    return ReportValidation.of(figures)

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from swelab.files.json_streams import Picked, Spool
-from swelab.records import InputError, Record
+from swelab.records import InputError
+from swelab.records.task_records import Task
 
 DEFAULT = "docker.io"
 DEFAULT_HOST = "registry-1.docker.io"
@@ -86,7 +87,7 @@ def is_file(text: str) -> bool:
     return text.endswith(".sif")
 
 
-def images_of(tasks: Iterable[Record]) -> dict[str, Sequence[Record]]:
+def images_of(tasks: Iterable[Task]) -> dict[str, Sequence[Task]]:
     """Tasks by the name of the image that they run in; forged tasks (with a repo_recipe) run in none.
 
     The rows wait on disk.
@@ -94,11 +95,11 @@ def images_of(tasks: Iterable[Record]) -> dict[str, Sequence[Record]]:
     spool = Spool()
     found: dict[str, list[int]] = {}
     for task in tasks:
-        if not task.get("repo_recipe"):
+        if not task.repo_recipe:
             found.setdefault(image_name(task), []).append(spool.add(task))
-    return {name: Picked(spool, numbers) for name, numbers in found.items()}
+    return {name: Picked(spool, numbers, Task) for name, numbers in found.items()}
 
 
-def image_name(task: Record) -> str:
+def image_name(task: Task) -> str:
     """The image that a task's row names: `image` in new rows of SWE-bench, else `image_name`."""
-    return str(task.get("image") or task["image_name"])
+    return str(task.image or task.image_name)

@@ -7,10 +7,9 @@ order of work and nothing else; a damaged line, or none, costs no more than time
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from swelab.jobs.thread_pool import Done
-from swelab.records import Record
 
 SUFFIX = ".seconds.tsv"
 
@@ -38,7 +37,7 @@ class Timings:
                 self._stream.write(f"{name}\t{each.seconds:.3f}\n")
         self._stream.flush()
 
-    def longest_first(self, todo: Sequence[tuple[str, Record]]) -> list[tuple[str, Record]]:
+    def longest_first(self, todo: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
         """`todo` by falling wall seconds as they were; what is not known counts as the median."""
         known = self.known({str(item.get("instance_id", "")) for _, item in todo})
         if not known:

@@ -49,7 +49,7 @@ class Place(Protocol):
         """Whether a record is an infrastructure loss."""
         ...
 
-    def lost(self, item: Record, reason: str) -> Record:
+    def lost(self, item: Any, reason: str) -> Record:
         """The record of an instance whose hosts were lost again and again."""
         ...
 
@@ -72,7 +72,7 @@ class Host:
             return str(fault)
         return ""
 
-    def attempt(self, key: str, item: Record) -> Done | str:
+    def attempt(self, key: str, item: Any) -> Done | str:
         """The finished instance, or the line of a fault that ends the run."""
         try:
             return attempt(key, item, self._work, self._place.is_lost)
@@ -191,7 +191,7 @@ class _Spread:
             self.running[seat.actor.call.remote("attempt", key, item)] = (seat, key, item)
             seat.room -= 1
 
-    def _take(self, reference: Any, seat: _Seat, key: str, item: Record) -> Done | None:
+    def _take(self, reference: Any, seat: _Seat, key: str, item: Any) -> Done | None:
         """The result of an instance; None when its host was lost and it is to be done again."""
         try:
             found = self.ray.get(reference)

@@ -12,8 +12,9 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
+from typing import Any, TypeVar
 
 from swelab.console.terminal import Progress
 from swelab.jobs.instance_durations import Timings
@@ -22,6 +23,8 @@ from swelab.jobs.losses import Losses
 from swelab.jobs.ray_workers import Place, RayWorkers
 from swelab.jobs.thread_pool import Threads
 from swelab.records import InputError, Record
+
+Row = TypeVar("Row", bound=Mapping[str, Any])
 
 
 def shard_of(instance_id: str, shards: int) -> int:
@@ -72,15 +75,15 @@ def belongs_to(name: str) -> Callable[[str], bool]:
     return lambda instance_id: shard_of(instance_id, count) == number
 
 
-def in_shard(rows: Sequence[Record], name: str) -> list[Record]:
+def in_shard(rows: Sequence[Row], name: str) -> list[Row]:
     """The rows whose instance belongs to the shard `name`, in their order."""
     mine = belongs_to(name)
     return [row for row in rows if mine(row["instance_id"])]
 
 
 def run_shard(
-    items: Sequence[tuple[str, Record]],
-    open_work: Callable[[], AbstractContextManager[Callable[[Record], Record]]],
+    items: Sequence[tuple[str, Any]],
+    open_work: Callable[[], AbstractContextManager[Callable[[Any], Record]]],
     journal: Journal,
     *,
     workers: int,

@@ -7,14 +7,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from typing import Any
 
 from swelab.records import Record
 
 RETRY_SECONDS = (1, 4, 16)
 """Waits before an instance that was lost to its infrastructure is tried again."""
 
-Work = Callable[[Record], Record]
-Todo = deque[tuple[str, Record]]
+Work = Callable[[Any], Record]
+Todo = deque[tuple[str, Any]]
 """Instances in the order in which they are begun. Workers take them out; what is removed is not begun."""
 
 
@@ -23,12 +24,12 @@ class Done:
     """A finished instance: its key, itself, its record, and the wall seconds of its last attempt."""
 
     key: str
-    item: Record
+    item: Any
     record: Record
     seconds: float
 
 
-def attempt(key: str, item: Record, work: Work, is_lost: Callable[[Record], bool]) -> Done:
+def attempt(key: str, item: Any, work: Work, is_lost: Callable[[Record], bool]) -> Done:
     """The record of an instance; while it is lost, it is tried again after each of RETRY_SECONDS."""
     waits = iter(RETRY_SECONDS)
     while True:

@@ -18,6 +18,7 @@ from swelab.models.serving.engine import DEFAULT_ENGINE, open_engine
 from swelab.models.serving.fleet import serve_fleet
 from swelab.models.serving.server import Endpoint
 from swelab.records import InputError, Record, digest, read_json, sha256_file
+from swelab.records.task_records import Task
 
 STARTUP_SECONDS = 1800
 """For large weights on a slow disk; a server that ends while it starts is seen at once."""
@@ -25,7 +26,7 @@ STARTUP_SECONDS = 1800
 ADAPTER = "adapter"
 """The name under which a policy's adapter is served beside its weights."""
 
-ModelFor = Callable[[Record], TextModel]
+ModelFor = Callable[[Task], TextModel]
 
 
 def of_sample(policy: Policy, sample: int) -> Policy:

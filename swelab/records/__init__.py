@@ -219,13 +219,6 @@ def parse_line(line: str, where: str) -> Record:
     return record
 
 
-def is_bug(task: Record) -> bool:
-    """Whether the row's patch makes the bug (SWE-smith) and does not repair it (SWE-bench, SWE-Gym)."""
-    return bool(task["patch"]) and not any(
-        task.get(name) for name in ("test_patch", "eval_script", "version")
-    )
-
-
 def digest(record: Any) -> str:
     """SHA-256 (hex) of a record's canonical JSON: key order and white space do not count."""
     text = json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

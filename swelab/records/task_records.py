@@ -46,8 +46,15 @@ class Task(TypedRecord):
     function: str = field("the mutated function, path::Qual.name", default="")
     bug: str = field("hash of the bug's patch", default="")
     op: str = field("mutation operator", default="")
+    hint: Any = field("path, line and name of the mutated function, for the scripted policy", default=None)
+    tests_left_out: Any = field("tests of the file whose verdict varies, in forged rows", default=())
     image: Any = field("the image by its digest, of rows that name it so", default=None)
     version: Any = field("version of the repository, by which SWE-bench knows how to test it", default=None)
+
+    @property
+    def is_bug(self) -> bool:
+        """Whether the patch makes the bug (SWE-smith) and does not repair it (SWE-bench, SWE-Gym)."""
+        return bool(self.patch) and not (self.test_patch or self.eval_script or self.version)
 
 
 class Difficulty(TypedRecord):

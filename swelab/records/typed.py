@@ -79,6 +79,10 @@ class TypedRecord(dict[str, Any]):
                 record[name] = reader(record[name])
         return record
 
+    def __or__(self, other: Mapping[str, Any]) -> Self:  # type: ignore[override]
+        """The record with other fields in place of its own, or besides them."""
+        return self.of({**self, **other})
+
     @classmethod
     def kind(cls) -> str:
         """The name of the record's schema: SftRow is `sft_row`."""

@@ -15,6 +15,7 @@ from swelab.jobs.journal import Journal
 from swelab.models.token_turn import TokenTurn
 from swelab.outcomes import LOST_ROLLOUTS, GradeEnd, RolloutEnd
 from swelab.records import Record
+from swelab.records.task_records import Task
 from swelab.rl.failures import Attempt
 from swelab.rl.token_model import TokenModel
 from swelab.rollouts.rollout_stage import attempt
@@ -32,12 +33,12 @@ class Asked:
 
     prompt: int
     sample: int
-    task: Record = field(repr=False)
+    task: Task = field(repr=False)
 
     @property
     def name(self) -> str:
         """Names it in messages, and in the journal."""
-        return f"{self.task['instance_id']}__g{self.prompt}__i{self.sample}"
+        return f"{self.task.instance_id}__g{self.prompt}__i{self.sample}"
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class Place:
         made: list[TokenModel] = []
         fresh = iter(range(len(known), 1 << 30))
 
-        def model_for(task: Record) -> TokenModel:
+        def model_for(task: Task) -> TokenModel:
             made.append(self.make_model(lambda turn: kept.add_turn(asked, next(fresh), turn), known))
             return made[-1]
 

@@ -5,31 +5,32 @@ from pathlib import Path
 from typing import Any
 
 from swelab.files.json_streams import Spool, Wanted, object_items
-from swelab.records import InputError, Record, check, check_text, decoder, read_json, read_jsonl, read_text
+from swelab.records import InputError, as_record, check_text, decoder, read_jsonl, read_record, read_text
+from swelab.records.attempt_records import Prediction, Trajectory
 
 
-def load_predictions(path: str | Path, wanted: Wanted | None = None) -> dict[str, Record]:
+def load_predictions(path: str | Path, wanted: Wanted | None = None) -> dict[str, Prediction]:
     """Predictions by instance id, from a JSON object, a JSON list or JSON Lines.
 
     Each prediction is {"instance_id", "model_name_or_path", "model_patch": str | None}. With `wanted`, only
     those whose id is wanted; of an object the others are not held. Raises InputError on a malformed
     prediction or one instance predicted twice.
     """
-    return {row["instance_id"]: row for row in read_predictions(path, wanted)}
+    return {row.instance_id: row for row in read_predictions(path, wanted)}
 
 
-def read_predictions(path: str | Path, wanted: Wanted | None = None) -> Iterator[Record]:
+def read_predictions(path: str | Path, wanted: Wanted | None = None) -> Iterator[Prediction]:
     """Predictions one at a time, as `load_predictions`; lists and JSON Lines are held while they are read."""
     seen: set[str] = set()
     for number, row in enumerate(_rows(path, wanted)):
-        check(row, "prediction", f"{path}, prediction {number}")
-        name = row["instance_id"]
-        check_text(row, f"{path}, prediction {number}")
+        prediction = as_record(row, Prediction, f"{path}, prediction {number}")
+        name = prediction.instance_id
+        check_text(prediction, f"{path}, prediction {number}")
         if name in seen:
             raise InputError(f"{name} is predicted twice", path, "one prediction each")
         seen.add(name)
         if wanted is None or wanted(name):
-            yield row
+            yield prediction
 
 
 def _rows(path: str | Path, wanted: Wanted | None) -> Iterator[Any]:
@@ -70,8 +71,8 @@ def _held(path: str | Path) -> list[Any]:
 
 
 def collect(
-    trajectories: Iterable[tuple[str | Path, Record]], names: Iterable[str], spool: Spool
-) -> Iterator[tuple[str, Record]]:
+    trajectories: Iterable[tuple[str | Path, Trajectory]], names: Iterable[str], spool: Spool
+) -> Iterator[tuple[str, Prediction]]:
     """(instance id, prediction) of each of `names` in their order, from trajectories in any order.
 
     `spool` is an empty one: patches wait there. Raises InputError when an instance has two trajectories, a
@@ -79,17 +80,17 @@ def collect(
     """
     found: dict[str, int] = {}
     for path, row in trajectories:
-        if row["instance_id"] in found:
-            raise InputError(f"{row['instance_id']} has two trajectories", path)
-        prediction = {
-            "instance_id": row["instance_id"],
-            "model_name_or_path": row["policy"],
-            "model_patch": row["model_patch"],
-            "outcome": row["outcome"],
-        }
+        if row.instance_id in found:
+            raise InputError(f"{row.instance_id} has two trajectories", path)
+        prediction = Prediction(
+            instance_id=row.instance_id,
+            model_name_or_path=row.policy,
+            model_patch=row.model_patch,
+            outcome=row.outcome,
+        )
         if "sample" in row:
-            prediction["sample"] = row["sample"]
-        found[row["instance_id"]] = spool.add(prediction)
+            prediction["sample"] = row.sample
+        found[row.instance_id] = spool.add(prediction)
     order = list(names)
     missing = [name for name in order if name not in found]
     if missing or len(found) != len(order):
@@ -98,7 +99,7 @@ def collect(
         what += f"{len(strangers)} of no task{_some(strangers)}"
         raise InputError(what, expected="one trajectory a task")
     for name in order:
-        yield name, spool.get(found[name])
+        yield name, Prediction.of(spool.get(found[name]))
 
 
 def _some(names: list[str]) -> str:
@@ -106,7 +107,7 @@ def _some(names: list[str]) -> str:
     return f" ({', '.join(names[:5])}{', ...' if len(names) > 5 else ''})" if names else ""
 
 
-def merge_folders(folders: Sequence[Path], wanted: Iterable[str] | None = None) -> dict[str, Record]:
+def merge_folders(folders: Sequence[Path], wanted: Iterable[str] | None = None) -> dict[str, Prediction]:
     """Predictions that SWE-agent left below `folders` (`<id>/<id>.pred`), by instance id, sorted.
 
     Complete, or not at all: raises InputError that names instances which are predicted twice, have a
@@ -134,11 +135,10 @@ def merge_folders(folders: Sequence[Path], wanted: Iterable[str] | None = None) 
     return {name: _prediction(found[name]) for name in sorted(found)}
 
 
-def _prediction(path: Path) -> Record:
+def _prediction(path: Path) -> Prediction:
     """One `.pred`; a patch that is null becomes '', as in SWE-agent's own merge."""
-    row = read_json(path)
-    check(row, "prediction", path)
+    row = read_record(path, Prediction)
     check_text(row, path)
-    if row["instance_id"] != path.stem:
-        raise InputError(f"it is of {row['instance_id']}", path, "the instance that it is named after")
-    return row | {"model_patch": row["model_patch"] or ""}
+    if row.instance_id != path.stem:
+        raise InputError(f"it is of {row.instance_id}", path, "the instance that it is named after")
+    return row | {"model_patch": row.model_patch or ""}

@@ -20,6 +20,7 @@ from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.policy import ModelFor, open_policy, weights_digest
 from swelab.outcomes import RETRIED_ROLLOUTS, WAITING_ROLLOUTS, RolloutEnd
 from swelab.records import InputError, Record, digest
+from swelab.records.task_records import Task
 from swelab.rollouts.recorded_trajectories import import_recordings
 from swelab.rollouts.trajectory_files import one_run, recordings
 from swelab.sandbox import Backend, Image, Limits, SandboxError, open_backend
@@ -30,13 +31,13 @@ from swelab.tasks.task_images import task_images
 EXIT_STATUS = {RolloutEnd.SANDBOX_LOST: "SandboxLost", RolloutEnd.BUDGET_SPENT: "BudgetSpent"}
 
 
-def rollout_key(task: Record, policy: Policy, scaffold: Record, weights: str, repo: str) -> str:
+def rollout_key(task: Task, policy: Policy, scaffold: Record, weights: str, repo: str) -> str:
     """Hash of all that a rollout depends on."""
     return digest([task, rollout_slice(policy), scaffold, weights, repo])
 
 
 def roll_out(
-    tasks: list[Record],
+    tasks: list[Task],
     *,
     policy_name: str,
     policy: Policy,
@@ -66,7 +67,7 @@ def roll_out(
         paid = place.paid(store)
 
         @contextmanager
-        def open_work() -> Iterator[Callable[[Record], Record]]:
+        def open_work() -> Iterator[Callable[[Task], Record]]:
             log = progress.with_suffix(".server.log")
             with open_policy(policy, policy_name, scaffold, log, paid) as model_for:
                 yield place.work(model_for, store, backend, scratch)
@@ -87,7 +88,7 @@ def roll_out(
 
 
 def final(
-    keyed: list[tuple[str, Record]], rows: Iterator[Record], place: "RolloutPlace", paid: PaidRun
+    keyed: list[tuple[str, Task]], rows: Iterator[Record], place: "RolloutPlace", paid: PaidRun
 ) -> Iterator[Record]:
     """The same records. Forgets the paid turns of rollouts that are over.
 
@@ -140,9 +141,9 @@ class RolloutPlace:
         """The variables that hold the policy's keys."""
         return tuple(key_variables(self.policy))
 
-    def key(self, task: Record, store: RepoStore) -> str:
+    def key(self, task: Task, store: RepoStore) -> str:
         """Key of a task's rollout. Raises InputError (no such archive)."""
-        image = self.images.get(task["instance_id"])
+        image = self.images.get(task.instance_id)
         place = image.digest if image else store.digest(task)
         return rollout_key(task, self.policy, self.scaffold, self.weights, place)
 
@@ -152,7 +153,7 @@ class RolloutPlace:
 
     def work(
         self, model_for: ModelFor, store: RepoStore, backend: Backend, scratch: Path
-    ) -> Callable[[Record], Record]:
+    ) -> Callable[[Task], Record]:
         """The function from a task to its trajectory."""
         return lambda task: {
             **attempt(task, model_for, store, backend, self.scaffold, scratch, self.images),
@@ -161,7 +162,7 @@ class RolloutPlace:
         }
 
     @contextmanager
-    def open(self, count: int) -> Iterator[Callable[[Record], Record]]:
+    def open(self, count: int) -> Iterator[Callable[[Task], Record]]:
         """Rollouts in this process alone. Raises InputError (a policy whose server is of another process)."""
         if self.policy.kind == "checkpoint" and not self.policy.endpoint:
             where = f"policy {self.policy_name}"
@@ -180,7 +181,7 @@ class RolloutPlace:
         """Whether a rollout waits for a higher budget."""
         return record["outcome"] in WAITING_ROLLOUTS
 
-    def lost(self, item: Record, reason: str) -> Record:
+    def lost(self, item: Task, reason: str) -> Record:
         """The record of a rollout whose hosts were lost."""
         return lost(item, reason) | {"policy": self.policy_name, "subset": self.subset}
 
@@ -214,7 +215,7 @@ def recorded(
 
 
 def attempt(
-    task: Record,
+    task: Task,
     model_for: ModelFor,
     store: RepoStore,
     backend: Backend,
@@ -230,7 +231,7 @@ def attempt(
     agent, limits = open_agent(scaffold), Limits(**scaffold["limits"])
     with closing(model), ExitStack() as stack:
         try:
-            if image := images.get(task["instance_id"]):
+            if image := images.get(task.instance_id):
                 sandbox = stack.enter_context(backend.start(None, image=image, limits=limits))
                 base = prepare(sandbox, task)
             else:
@@ -244,10 +245,10 @@ def attempt(
             return lost(task, str(error))
 
 
-def lost(task: Record, reason: str, end: RolloutEnd = RolloutEnd.SANDBOX_LOST) -> Record:
+def lost(task: Task, reason: str, end: RolloutEnd = RolloutEnd.SANDBOX_LOST) -> Record:
     """The record of a rollout that never began: its sandbox did not come up, or its budget was spent."""
     return {
-        "instance_id": task["instance_id"],
+        "instance_id": task.instance_id,
         "outcome": end,
         "model_patch": "",
         "messages": [],

@@ -20,6 +20,7 @@ from swelab.jobs.shards import in_shard, now
 from swelab.models.policy import weights_digest
 from swelab.outcomes import RETRIED_ROLLOUTS, RolloutEnd
 from swelab.records import InputError, Record, read_json, shorten, write_json
+from swelab.records.task_records import Task
 from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.rollouts.rollout_stage import lost, out_of_budget, rollout_key, rollout_losses
 from swelab.rollouts.swe_agent_runner import Runner
@@ -31,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 def roll_out_batch(
-    tasks: list[Record],
+    tasks: list[Task],
     *,
     policy_name: str,
     policy: Policy,
@@ -53,12 +54,12 @@ def roll_out_batch(
         what = f"a policy of kind {policy.kind} with a scaffold of SWE-agent"
         raise InputError(what, f"policy {policy_name}", "kind hosted or checkpoint")
     mine, scaffold = in_shard(tasks, shard), swe_agent.with_configuration(scaffold)
-    if ours := [task["instance_id"] for task in mine if task.get("repo_recipe")]:
+    if ours := [task.instance_id for task in mine if task.repo_recipe]:
         raise InputError("this task has no image of its own", ours[0], "a task of a published set")
     images, weights = task_images(mine, images_path), weights_digest(policy)
     keys = {
         name: rollout_key(task, policy, scaffold, weights, images[name].digest)
-        for name, task in ((task["instance_id"], task) for task in mine)
+        for name, task in ((task.instance_id, task) for task in mine)
     }
     with Journal(progress) as journal:
         batch = _Batch(progress.with_suffix(".swe-agent"), keys, journal, len(mine), policy_name, subset)
@@ -72,12 +73,12 @@ def roll_out_batch(
             raise out_of_budget(batch.spent(), len(waiting), len(mine), policy_name, "finished")
         batch.check(mine, rollout_losses(policy, policy_name))
         for task in mine:
-            record = journal.get(keys[task["instance_id"]])
+            record = journal.get(keys[task.instance_id])
             yield {name: value for name, value in record.items() if name != "journalled"}
 
 
 def _attempt(
-    run: Callable[[list[Record], Callable[[], None]], None], batch: "_Batch", todo: list[Record]
+    run: Callable[[list[Task], Callable[[], None]], None], batch: "_Batch", todo: list[Task]
 ) -> None:
     """Batches of what is left, until nothing is, or ATTEMPTS are over; losses are journalled last.
 
@@ -126,34 +127,34 @@ class _Batch:
     def _finished(self, key: str) -> bool:
         return key in self.journal and self.journal.get(key)["outcome"] not in RETRIED_ROLLOUTS
 
-    def left(self, tasks: list[Record]) -> list[Record]:
+    def left(self, tasks: list[Task]) -> list[Task]:
         """Those of `tasks` that are not finished."""
-        return [task for task in tasks if not self._finished(self.keys[task["instance_id"]])]
+        return [task for task in tasks if not self._finished(self.keys[task.instance_id])]
 
-    def prepare(self, tasks: list[Record]) -> None:
+    def prepare(self, tasks: list[Task]) -> None:
         """Takes what an earlier run finished; of what was begun, lost or of other settings nothing stays."""
         self.folder.mkdir(parents=True, exist_ok=True)
         kept = read_json(self._kept) if self._kept.exists() else {}
         for task in tasks:
-            name = task["instance_id"]
+            name = task.instance_id
             if kept.get(name) != self.keys[name]:
                 shutil.rmtree(self.folder / name, ignore_errors=True)
         self.take(tasks)
         for task in self.left(tasks):
-            name = task["instance_id"]
+            name = task.instance_id
             for ending in ("traj", "pred", "patch"):
                 (self.folder / name / f"{name}.{ending}").unlink(missing_ok=True)
         for name in ("run_batch.log", "run_batch_exit_statuses.yaml", "preds.json"):
             (self.folder / name).unlink(missing_ok=True)
-        write_json(self._kept, kept | {task["instance_id"]: self.keys[task["instance_id"]] for task in tasks})
+        write_json(self._kept, kept | {task.instance_id: self.keys[task.instance_id] for task in tasks})
 
-    def take(self, tasks: list[Record], running: bool = False) -> None:
+    def take(self, tasks: list[Task], running: bool = False) -> None:
         """Journals every one of `tasks` that has ended, and notes why others were lost.
 
         While SWE-agent is `running`, one has ended when its prediction, which is written last, is there.
         """
         for task in self.left(tasks):
-            name = task["instance_id"]
+            name = task.instance_id
             path = self.folder / name / f"{name}.traj"
             try:
                 if not path.exists():
@@ -172,10 +173,10 @@ class _Batch:
             self.reasons.pop(name, None)
             self._write(record)
 
-    def give_up(self, tasks: list[Record], why: str) -> None:
+    def give_up(self, tasks: list[Task], why: str) -> None:
         """Journals `tasks` as lost, each with what was seen of it."""
         for task in tasks:
-            name = task["instance_id"]
+            name = task.instance_id
             path = self.folder / name / f"{name}.traj"
             try:
                 record = read_recording(path)
@@ -185,10 +186,10 @@ class _Batch:
                 record = lost(task, f"SWE-agent left no finished trajectory: {reason or 'no reason given'}")
             self._write(record)
 
-    def check(self, tasks: list[Record], losses: Losses) -> None:
+    def check(self, tasks: list[Task], losses: Losses) -> None:
         """Raises ShardLost when more of `tasks`, which are all journalled, are lost than may be."""
         for task in tasks:
-            record = self.journal.get(self.keys[task["instance_id"]])
+            record = self.journal.get(self.keys[task.instance_id])
             losses.note(record, record["outcome"] in RETRIED_ROLLOUTS)
         losses.check(len(tasks))
 

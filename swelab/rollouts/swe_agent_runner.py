@@ -17,6 +17,7 @@ from swelab.models.chat.open_hosted import open_service
 from swelab.models.policy import open_endpoint
 from swelab.models.serving.server import Endpoint
 from swelab.records import Record, write_json
+from swelab.records.task_records import Task
 from swelab.sandbox import Image
 from swelab.sandbox.container_owner import labels
 from swelab.sandbox.docker_engine import Engine
@@ -41,7 +42,7 @@ class Runner:
     workers: int
 
     @contextmanager
-    def opened(self) -> Iterator[tuple[Callable[[list[Record], Callable[[], None]], None], Told]]:
+    def opened(self) -> Iterator[tuple[Callable[[list[Task], Callable[[], None]], None], Told]]:
         """A function that runs a batch of tasks, and one that says why the budget has no more room, or ''.
 
         A checkpoint is served, a hosted model stands behind a gateway, for as long as the block lasts.
@@ -55,7 +56,7 @@ class Runner:
             write_json(registry, prices)
             model["litellm_model_registry"] = str(registry)
 
-            def run(tasks: list[Record], done: Callable[[], None]) -> None:
+            def run(tasks: list[Task], done: Callable[[], None]) -> None:
                 try:
                     self._run(program, engine, folder, model, served, tasks, done)
                 except ServingError:
@@ -86,13 +87,13 @@ class Runner:
         folder: Path,
         model: Record,
         served: Endpoint,
-        tasks: list[Record],
+        tasks: list[Task],
         done: Callable[[], None],
     ) -> None:
         marks = labels() | {BATCH: secrets.token_hex(8)}
         instances = []
         for task in tasks:
-            image = self.images[task["instance_id"]]
+            image = self.images[task.instance_id]
             start = (start_command(task, "{folder}"), start_files(task))
             found = find(engine, image)["Id"]
             instances.append(swe_agent.instance(task, found, image.workdir, start, self.scaffold, marks))

@@ -5,30 +5,30 @@ from pathlib import Path
 from typing import Any
 
 from swelab.outcomes import RolloutEnd
-from swelab.records import Record
+from swelab.records.attempt_records import Trajectory, Usage
 
 TOKENS = {"prompt_tokens": "tokens_sent", "completion_tokens": "tokens_received"}
 """Fields of a message's usage (as mini-swe-agent and we record it), and of SWE-agent's model_stats."""
 
 
-def usage_of(trajectory: Record) -> Record:
-    """{"calls", "prompt_tokens", "completion_tokens", "cost"} of a trajectory (configs/schemas/usage.json).
+def usage_of(trajectory: Trajectory) -> Usage:
+    """What a trajectory took.
 
     What was not recorded is None; so is the cost of a model without a known price, which is recorded as 0.
     """
-    turns = [each.get("extra") or {} for each in trajectory["messages"] if each["role"] == "assistant"]
+    turns = [each.get("extra") or {} for each in trajectory.messages if each.role == "assistant"]
     stats = trajectory.get("info", {}).get("model_stats") or {}
     calls = max(len(turns), _number(stats.get("api_calls")) or 0)
     if not calls:
-        known = None if trajectory["outcome"] == RolloutEnd.NOT_RECORDED else 0
-        return {"calls": 0, **dict.fromkeys((*TOKENS, "cost"), known)}
+        known = None if trajectory.outcome == RolloutEnd.NOT_RECORDED else 0
+        return Usage(calls=0, prompt_tokens=known, completion_tokens=known, cost=known)
     used = [turn.get("usage") or (turn.get("response") or {}).get("usage") or {} for turn in turns]
     tokens = {
         name: _total([each.get(name) for each in used]) or _number(stats.get(other)) or None
         for name, other in TOKENS.items()
     }
     cost = _number(stats.get("instance_cost")) or sum(_number(turn.get("cost")) or 0 for turn in turns)
-    return {"calls": int(calls), **tokens, "cost": cost or None}
+    return Usage.of({"calls": int(calls), **tokens, "cost": cost or None})
 
 
 def _number(value: Any) -> Any:
@@ -42,9 +42,9 @@ def _total(values: list[Any]) -> int | None:
 
 
 def watched(
-    trajectories: Iterable[tuple[str | Path, Record]], found: dict[str, Record]
-) -> Iterator[tuple[str | Path, Record]]:
+    trajectories: Iterable[tuple[str | Path, Trajectory]], found: dict[str, Usage]
+) -> Iterator[tuple[str | Path, Trajectory]]:
     """The same (path, trajectory), whose usage goes into `found` by instance id as they pass."""
     for path, row in trajectories:
-        found[row["instance_id"]] = usage_of(row)
+        found[row.instance_id] = usage_of(row)
         yield path, row

@@ -7,15 +7,29 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 
 from swelab.files.json_streams import Spool, object_items
 from swelab.grading.swebench_report import build_report, validation
 from swelab.jobs.journal import read_journal
 from swelab.jobs.shards import belongs_to
-from swelab.records import InputError, Record, check, digest, read_json, read_jsonl, read_records
-from swelab.records.attempt_records import Trajectory
+from swelab.outcomes import GradeEnd
+from swelab.records import (
+    InputError,
+    Record,
+    as_record,
+    digest,
+    read_json,
+    read_jsonl,
+    read_record,
+    read_records,
+)
+from swelab.records.attempt_records import Grade, Trajectory, Usage
+from swelab.records.report_records import Report
+from swelab.records.score_records import VerifiedScore
+from swelab.records.stage_records import Manifest
+from swelab.records.task_records import Task
 from swelab.rollouts.predictions import collect, read_predictions
 from swelab.rollouts.token_usage import watched
 from swelab.scores.score import read_usage, score
@@ -32,11 +46,11 @@ from swelab.tasks.validation_lock import read_kept, read_lock
 class Made:
     """A stage of a trail: its manifest, and its files by role."""
 
-    stage: Record
+    stage: Manifest
 
     def paths(self, role: str) -> list[str]:
         """The files of a role, in the order in which the stage was given them."""
-        return list(self.stage["inputs"].get(role, {}))
+        return list(self.stage.inputs.get(role, {}))
 
     def path(self, role: str) -> str | None:
         """The file of a role that has one; None where the stage was given none."""
@@ -44,9 +58,9 @@ class Made:
 
     @property
     def outputs(self) -> list[str]:
-        return list(self.stage["outputs"])
+        return list(self.stage.outputs)
 
-    def tasks(self) -> Iterator[Record]:
+    def tasks(self) -> Iterator[Task]:
         """The tasks that the stage worked on."""
         return read_kept(self.path("tasks") or "", self.path("lock"))
 
@@ -54,8 +68,8 @@ class Made:
 def check_numbers(trail: Trail, hashes: Hashes) -> Iterator[Finding]:
     """Values that differ when they are computed again, and rows that were edited."""
     for stage in trail.stages.values():
-        if again := CHECKS.get(stage["rule"]):
-            yield from _guarded(next(iter(stage["outputs"])), again(Made(stage), hashes))
+        if again := CHECKS.get(stage.rule):
+            yield from _guarded(next(iter(stage.outputs)), again(Made(stage), hashes))
 
 
 def _guarded(path: str, found: Iterator[Finding]) -> Iterator[Finding]:
@@ -71,15 +85,13 @@ def verify(score: Path) -> tuple[list[Finding], str]:
 
     Works from the root of the clone that the score lies in. Raises InputError on what is no verified score.
     """
-    record = read_json(score)
-    check(record, "verified_score", score)
-    if "used" not in record["manifest"]:
+    record = read_record(score, VerifiedScore)
+    if "used" not in record.manifest:
         raise InputError("made by a version that wrote no trail", score, "a score made anew")
-    own = {**record["manifest"], "recipes": record["manifest"]["used"]}
-    check(own, "manifest", score)
+    own = as_record({**record.manifest, "recipes": record.manifest["used"]}, Manifest, score)
     if results := next((each for each in score.absolute().parents if each.name == "results"), None):
         os.chdir(results.parent)
-    hashes, trail = Hashes(), follow(path for paths in own["inputs"].values() for path in paths)
+    hashes, trail = Hashes(), follow(path for paths in own.inputs.values() for path in paths)
     trail.stages[score.name] = own
     found = [*check_files(trail, hashes), *check_recipes(trail.stages), *check_numbers(trail, hashes)]
     found += _guarded(score.name, check_headline(record, score.name))
@@ -87,19 +99,19 @@ def verify(score: Path) -> tuple[list[Finding], str]:
     return found, summary(trail, hashes, found)
 
 
-def check_headline(record: Record, path: str) -> Iterator[Finding]:
+def check_headline(record: VerifiedScore, path: str) -> Iterator[Finding]:
     """The verified score itself, from the scores that it names."""
-    manifest = record["manifest"]
-    scores = [load_score(Path(name)) for name in manifest["inputs"]["scores"]]
-    compared = tuple(manifest["used"][next(iter(manifest["used"]))]["used"]["compare"])
-    made = score_experiment(scores, compared, record["benchmark"]["name"])
+    own = Manifest.of({**record.manifest, "recipes": record.manifest["used"]})
+    scores = [load_score(Path(name)) for name in own.inputs["scores"]]
+    compared = next(iter(own.recipes.values())).used["compare"]
+    made = score_experiment(scores, tuple(compared), record.benchmark.name)
     told = {key: value for key, value in record.items() if key != "manifest"}
     yield from _compare(path, made, told)
 
 
 def _score(made: Made, hashes: Hashes) -> Iterator[Finding]:
     told = read_json(made.outputs[0])
-    reports = [read_json(path) for path in made.paths("report")]
+    reports = [read_record(path, Report) for path in made.paths("report")]
     usage = [dict(read_usage(path)) for path in made.paths("usage")]
     again = score(made.tasks(), reports, told.get("policy", ""), told.get("subset", ""), usage)
     yield from _compare(made.outputs[0], again, told)
@@ -107,7 +119,7 @@ def _score(made: Made, hashes: Hashes) -> Iterator[Finding]:
 
 def _report(made: Made, hashes: Hashes) -> Iterator[Finding]:
     told, lock = read_json(made.outputs[0]), made.path("lock")
-    grades = chain.from_iterable(map(read_jsonl, made.paths("grades")))
+    grades = (row for _, row in read_records(made.paths("grades"), Grade))
     again = build_report(made.tasks(), grades, told.get("policy", ""), told.get("subset", ""))
     gate = {"validation": validation(read_lock(lock))} if lock else {}
     yield from _compare(made.outputs[0], again | gate, told)
@@ -119,8 +131,8 @@ def _compare(path: str, made: Record, told: Record) -> Iterator[Finding]:
 
 
 def _predictions(made: Made, hashes: Hashes) -> Iterator[Finding]:
-    names = [task["instance_id"] for task in made.tasks()]
-    usage: dict[str, Record] = {}
+    names = [task.instance_id for task in made.tasks()]
+    usage: dict[str, Usage] = {}
     rows = watched(read_records(made.paths("trajectories"), Trajectory), usage)
     with tempfile.TemporaryDirectory() as folder:
         yield from _rows(made.outputs[0], collect(rows, names, Spool(Path(folder))))
@@ -138,19 +150,19 @@ def _rows(path: str, made: Iterator[tuple[str, Record]]) -> Iterator[Finding]:
 
 def _rollout(made: Made, hashes: Hashes) -> Iterator[Finding]:
     path = made.outputs[0]
-    if hashes.of(path) != made.stage["outputs"][path]:
+    if hashes.of(path) != made.stage.outputs[path]:
         yield from _unlike_journal(path, made.stage.get("journal"))
 
 
 def _grades(made: Made, hashes: Hashes) -> Iterator[Finding]:
     path = made.outputs[0]
     rows: dict[str, str] = {}
-    for row in read_jsonl(path):
-        rows[row["instance_id"]] = row["status"]
-        if row["resolved"] != (row["status"] == "resolved"):
-            told = f"{row['instance_id']}: resolved is {row['resolved']} and status is {row['status']}"
+    for row in map(Grade.of, read_jsonl(path)):
+        rows[row.instance_id] = row.status
+        if row.resolved != (row.status == GradeEnd.RESOLVED):
+            told = f"{row.instance_id}: resolved is {row.resolved} and status is {row.status}"
             yield Finding("number", path, told)
-    if hashes.of(path) != made.stage["outputs"][path]:
+    if hashes.of(path) != made.stage.outputs[path]:
         yield from _unlike_journal(path, made.stage.get("journal"))
     if made.stage.get("runs") and not made.path("service") and Path(made.stage["runs"]).is_dir():
         yield from _unlike_runs(made, rows)
@@ -177,7 +189,7 @@ def _unlike_runs(made: Made, told: Mapping[str, str]) -> Iterator[Finding]:
     from swelab.grading.run_cache import Archive  # what judges takes seconds to load
 
     mine = belongs_to(made.stage["shard"])
-    tasks = [task for task in made.tasks() if mine(task["instance_id"])]
+    tasks = [task for task in made.tasks() if mine(task.instance_id)]
     images = made.path("images")
     with scratch_folder() as scratch:
         places = task_images([slim(task) for task in tasks], Path(images) if images else None, False)

@@ -7,7 +7,11 @@ from statistics import stdev
 
 from swelab.files.json_streams import Outline, object_items
 from swelab.outcomes import LOST_GRADES, GradeEnd
-from swelab.records import InputError, Record, check, shorten
+from swelab.records import InputError, Record, as_record, check, shorten
+from swelab.records.attempt_records import Usage
+from swelab.records.report_records import Report
+from swelab.records.score_records import Detectable, Run, Score
+from swelab.records.task_records import Task
 from swelab.scores.statistics.multi_run import Attempts, planned, runs_differ
 from swelab.scores.statistics.rates import CONFIDENCE, POWER, rounded, wilson
 
@@ -53,12 +57,12 @@ def counted(statuses: Sequence[str], lost: bool = True) -> tuple[int, int]:
 
 
 def score(
-    tasks: Iterable[Record],
-    report: Record | Sequence[Record],
+    tasks: Iterable[Task],
+    report: Report | Sequence[Report],
     policy: str,
     subset: str,
     usage: Sequence[Record] = (),
-) -> Record:
+) -> Score:
     """The score record of `policy` on `subset` (configs/schemas/score.json), from one report or one a run.
 
     `resolve_rate` is resolved / all attempts, one a task and run, SWE-bench's convention: an attempt lost to
@@ -71,7 +75,7 @@ def score(
     outline, repos = Outline(), {}
     for task in tasks:
         outline.add(task)
-        repos[task["instance_id"]] = str(task.get("repo_recipe") or task["repo"])
+        repos[task.instance_id] = str(task.repo_recipe or task.repo)
     if not (size := len(outline.ids)):
         raise InputError("no tasks", subset, "at least one task")
     verdicts = read_verdicts(outline, reports, policy, subset)
@@ -90,26 +94,27 @@ def score(
         **(of_several_runs(verdicts) if len(reports) > 1 else {}),
         "detectable": detectable(verdicts),
         "repos": by_repo(verdicts, repos),
-        **({"usage": spent(usage, statuses["resolved"])} if usage else {}),
+        **({"usage": spent(usage, statuses[GradeEnd.RESOLVED])} if usage else {}),
         "instances": verdicts if len(reports) > 1 else {name: row[0] for name, row in verdicts.items()},
     }
-    if gate := reports[0].get("validation"):
+    if gate := reports[0].validation:
         record["validation"] = {name: gate[name] for name in GATE_FIELDS if name in gate}
-    check(record, "score", f"score of {policy} on {subset}")
-    return record
+    return as_record(record, Score, f"score of {policy} on {subset}")
 
 
 def of_several_runs(verdicts: Verdicts) -> Record:
     """Rate of each run, how far runs lie apart, pass@k and pass^k; see `runs.Attempts`."""
     each = [Counter(statuses) for statuses in zip(*verdicts.values(), strict=True)]
     size, attempts = len(verdicts), Attempts([counted(row) for row in verdicts.values()])
-    rates = [run["resolved"] / size for run in each]
+    rates = [run[GradeEnd.RESOLVED] / size for run in each]
     whole = [
         [status == "resolved" for status in row] for row in verdicts.values() if LOST_GRADES.isdisjoint(row)
     ]
     return {
         "runs": [
-            {"resolved": run["resolved"], "resolve_rate": share, "infra_errors": run[GradeEnd.INFRA_ERROR]}
+            Run(
+                resolved=run[GradeEnd.RESOLVED], resolve_rate=share, infra_errors=run[GradeEnd.INFRA_ERROR]
+            )
             for run, share in zip(each, rates, strict=True)
         ],
         "spread": {
@@ -130,7 +135,7 @@ def passed(attempts: Attempts, k: int, every: bool) -> Record:
     return {"rate": share, "interval": list(interval)}
 
 
-def detectable(verdicts: Verdicts) -> Record:
+def detectable(verdicts: Verdicts) -> Detectable:
     """What true differences from this policy runs of these tasks would find; see `runs.planned`."""
     attempts = Attempts([counted(row) for row in verdicts.values()])
     low, high = attempts.interval()
@@ -139,7 +144,7 @@ def detectable(verdicts: Verdicts) -> Record:
     middle = attempts.rate if 0 < attempts.rate < 1 else (low + high) / 2
     found = {str(k): planned(middle, len(verdicts), k, attempts.within or None) for k in runs}
     limits = {k: {"same_tasks_hard": least, "unrelated": most} for k, (least, most) in found.items()}
-    return {"power": POWER, "runs": limits}
+    return Detectable.of({"power": POWER, "runs": limits})
 
 
 def by_repo(verdicts: Verdicts, repos: dict[str, str]) -> Record:
@@ -155,7 +160,7 @@ def spent(usage: Sequence[Record], resolved: int) -> Record:
 
     A task that was not recorded is no attempt: nobody knows what it took, or whether it was made.
     """
-    rows = [row for run in usage for row in run.values() if row["calls"] or row["cost"] is not None]
+    rows = [row for run in usage for row in run.values() if row.calls or row.cost is not None]
     found: Record = {"attempts": len(rows)}
     for name in ("prompt_tokens", "completion_tokens", "cost"):
         values = [row[name] for row in rows if row[name] is not None]
@@ -168,36 +173,35 @@ def spent(usage: Sequence[Record], resolved: int) -> Record:
     return found
 
 
-def read_usage(path: str | Path) -> Iterator[tuple[str, Record]]:
+def read_usage(path: str | Path) -> Iterator[tuple[str, Usage]]:
     """(instance id, tokens and cost) of a run. Raises InputError."""
     for name, row in object_items(path):
-        check(row, "usage", f"{path}, {name}")
-        yield name, row
+        yield name, as_record(row, Usage, f"{path}, {name}")
 
 
-def read_verdicts(outline: Outline, reports: Sequence[Record], policy: str, subset: str) -> Verdicts:
+def read_verdicts(outline: Outline, reports: Sequence[Report], policy: str, subset: str) -> Verdicts:
     """Statuses by instance id, sorted, one of each report. Raises InputError when a report does not fit."""
     verdicts: Verdicts = {name: [] for name in sorted(outline.ids)}
     for sample, report in enumerate(reports):
         where = f"report of {policy} on {subset}" + (f", sample {sample}" if len(reports) > 1 else "")
         check(report, "report", where)
         _check_identity(outline, report, policy, subset, where)
-        if report.get("sample", 0) != sample:
+        if report.sample != sample:
             raise InputError(
                 f"it is of sample {report.get('sample', 0)}", where, "one report a sample, in order"
             )
-        for name, row in report["instances"].items():
-            verdicts[name].append(row["status"])
-        counts = Counter(row["status"] for row in report["instances"].values())
+        for name, row in report.instances.items():
+            verdicts[name].append(row.status)
+        counts = Counter(row.status for row in report.instances.values())
         _check_counts(report, {status: counts[status] for status in GradeEnd}, len(outline.ids), where)
     return verdicts
 
 
-def _check_identity(outline: Outline, report: Record, policy: str, subset: str, where: str) -> None:
+def _check_identity(outline: Outline, report: Report, policy: str, subset: str, where: str) -> None:
     for field, expected in (("policy", policy), ("subset", subset)):
         if report[field] != expected:
             raise InputError(f"its {field} is {report[field]!r}", where, f"{expected!r}")
-    known, graded = set(outline.ids), set(report["instances"])
+    known, graded = set(outline.ids), set(report.instances)
     for ids, what in ((known - graded, "without a grade"), (graded - known, "not in the benchmark")):
         if ids:
             named = shorten(", ".join(sorted(ids)[:5]))
@@ -208,13 +212,13 @@ def _check_identity(outline: Outline, report: Record, policy: str, subset: str, 
         )
 
 
-def _check_counts(report: Record, statuses: dict[str, int], size: int, where: str) -> None:
-    told = {status: count for status, count in report["statuses"].items() if count or status in statuses}
+def _check_counts(report: Report, statuses: dict[str, int], size: int, where: str) -> None:
+    told = {status: count for status, count in report.statuses.items() if count or status in statuses}
     if told != statuses:
         raise InputError(f"statuses {told} contradict the instances", where, f"{statuses}")
-    if report["resolved_instances"] != statuses["resolved"]:
+    if report.resolved_instances != statuses[GradeEnd.RESOLVED]:
         raise InputError(
-            f"resolved_instances is {report['resolved_instances']}", where, f"{statuses['resolved']}"
+            f"resolved_instances is {report.resolved_instances}", where, f"{statuses[GradeEnd.RESOLVED]}"
         )
     kept = report.get("validation", {}).get("kept", size)
     if kept != size:

@@ -6,14 +6,15 @@ from pathlib import Path
 
 from swelab.jobs.provenance import Stage, manifest_path, path_here, sha256_of
 from swelab.lineage import KINDS, find
-from swelab.records import InputError, Record, check, read_json
+from swelab.records import InputError, Record, read_record
+from swelab.records.stage_records import Manifest
 
 
 @dataclass
 class Trail:
     """The stages behind some files, from the files to the leaves. Paths are from the working folder."""
 
-    stages: dict[str, Record] = field(default_factory=dict)
+    stages: dict[str, Manifest] = field(default_factory=dict)
     """Manifests by their path."""
     makers: dict[str, str] = field(default_factory=dict)
     """Path of the manifest of the stage that wrote a file."""
@@ -24,7 +25,7 @@ class Trail:
 
     def inputs(self, manifest: str) -> Iterator[tuple[str, str]]:
         """(path, hash) of each file that a stage read."""
-        for paths in self.stages[manifest]["inputs"].values():
+        for paths in self.stages[manifest].inputs.values():
             yield from paths.items()
 
 
@@ -43,7 +44,7 @@ def follow(starts: Iterable[str]) -> Trail:
         except InputError as error:
             trail.faults[found] = str(error)
             continue
-        made = trail.stages[found]["outputs"]
+        made = trail.stages[found].outputs
         trail.makers |= dict.fromkeys(made, found)
         trail.files |= dict.fromkeys(made)
         queue += [name for name, _ in trail.inputs(found)]
@@ -61,11 +62,9 @@ def manifest_of(path: str) -> str:
     return manifest_path(path).as_posix() if path.startswith("results/") else ""
 
 
-def read_manifest(path: str | Path) -> Record:
+def read_manifest(path: str | Path) -> Manifest:
     """A stage's manifest. Raises InputError when it is not one of this version."""
-    record = read_json(path)
-    check(record, "manifest", path)
-    return record
+    return read_record(path, Manifest)
 
 
 def trail_record(stage: Stage, scores: Iterable[Path], also: Iterable[Path], experiment: str) -> Record:
@@ -76,13 +75,13 @@ def trail_record(stage: Stage, scores: Iterable[Path], also: Iterable[Path], exp
     """
     trail = follow(map(path_here, [*scores, *also]))
     there = sorted(path for path in trail.files if Path(path).exists())
-    own = stage.record()
+    own = Manifest.of(stage.record())
     used = {**trail.stages, "the score itself": own}
     return {
         **own,
         "experiment": experiment,
         "recipes": merged_recipes(used),
-        "used": own["recipes"],
+        "used": own.recipes,
         "files": [{"path": path, "sha256": sha256_of(path), "bytes": size_of(Path(path))} for path in there],
         "missing": sorted({*(trail.files.keys() - set(there)), *trail.faults}),
         "stages": {name: without(found, own, "packages") for name, found in trail.stages.items()},
@@ -100,7 +99,7 @@ def size_of(path: Path) -> int:
     return sum(each.stat().st_size for each in below if each.is_file())
 
 
-def merged_recipes(stages: dict[str, Record]) -> dict[str, Record]:
+def merged_recipes(stages: dict[str, Manifest]) -> dict[str, Record]:
     """The recipes that stages used, by path under configs/, each put together from the parts used.
 
     Raises InputError when two stages used one setting with two values.
@@ -108,9 +107,9 @@ def merged_recipes(stages: dict[str, Record]) -> dict[str, Record]:
     merged: dict[str, Record] = {}
     first: dict[tuple[str, str], str] = {}
     for name, stage in stages.items():
-        for path, recipe in stage["recipes"].items():
+        for path, recipe in stage.recipes.items():
             whole = merged.setdefault(path.removeprefix("configs/"), {})
-            for key, value in recipe["used"].items():
+            for key, value in recipe.used.items():
                 other = first.setdefault((path, key), name)
                 if whole.setdefault(key, value) != value:
                     what = f"{key} had one value for {other} and another for {name}"

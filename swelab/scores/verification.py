@@ -15,6 +15,7 @@ from swelab.configs.experiment import scaffold_slice
 from swelab.jobs.provenance import sha256_of
 from swelab.lineage import find
 from swelab.records import InputError, Record, shorten
+from swelab.records.stage_records import Manifest
 from swelab.scores.trail import Trail, manifest_of, read_manifest
 
 KINDS = {folder: kind for kind, folder in recipes.FOLDERS.items()}
@@ -48,11 +49,11 @@ def check_files(trail: Trail, hashes: Hashes) -> Iterator[Finding]:
     for name, fault in trail.faults.items():
         yield Finding("missing", name, fault.removeprefix(f"{name}: "))
     for manifest, stage in trail.stages.items():
-        for path, written in stage["outputs"].items():
+        for path, written in stage.outputs.items():
             if not (now := hashes.of(path)):
-                yield Finding("missing", path, f"{stage['rule']} wrote it ({manifest}){remedy(path)}")
+                yield Finding("missing", path, f"{stage.rule} wrote it ({manifest}){remedy(path)}")
             elif now != written:
-                yield Finding("edited", path, f"not what {stage['rule']} wrote ({manifest})")
+                yield Finding("edited", path, f"not what {stage.rule} wrote ({manifest})")
         for path, read in trail.inputs(manifest):
             if finding := _of_input(trail, manifest, path, read, hashes):
                 yield finding
@@ -68,30 +69,30 @@ def remedy(path: str) -> str:
 
 def _of_input(trail: Trail, manifest: str, path: str, read: str, hashes: Hashes) -> Finding | None:
     """What is wrong with a file that a stage read, unless the manifest of the file itself tells it."""
-    first = next(iter(trail.stages[manifest]["outputs"]), manifest)
+    first = next(iter(trail.stages[manifest].outputs), manifest)
     maker = trail.makers.get(path)
     if maker is None:
         if not (now := hashes.of(path)):
             return Finding("missing", path, f"{first} was made from it")
         return None if now == read else Finding("edited", path, f"changed since {first} was made from it")
-    if trail.stages[maker]["outputs"][path] == read:
+    if trail.stages[maker].outputs[path] == read:
         return None
     if hashes.of(path) == read:
         return Finding("edited", path, f"{first} was made from the edited file")
     return Finding("older", first, f"made from another version of {path} than is there now")
 
 
-def check_recipes(stages: dict[str, Record]) -> Iterator[Finding]:
+def check_recipes(stages: dict[str, Manifest]) -> Iterator[Finding]:
     """The outputs whose recipe says something else now than when they were made."""
     for name, stage in stages.items():
-        first = next(iter(stage["outputs"]), name)
-        for path, recipe in stage["recipes"].items():
+        first = next(iter(stage.outputs), name)
+        for path, recipe in stage.recipes.items():
             try:
                 now = recipe_now(path)
             except InputError as error:
                 yield Finding("recipe", first, str(error))
                 continue
-            for key, used in recipe["used"].items():
+            for key, used in recipe.used.items():
                 if told := difference(used, now.get(key, NOTHING), key):
                     yield Finding("recipe", first, f"{path} is another now: {told}")
                     break
@@ -133,9 +134,9 @@ def difference(before: Any, after: Any, where: str = "") -> str:
 
 def summary(trail: Trail, hashes: Hashes, found: list[Finding]) -> str:
     """A short table of what was looked at, and the verdict."""
-    commits = {stage["code"]["commit"][:12] or "unknown" for stage in trail.stages.values()}
-    changed = sum(stage["code"]["dirty"] is not False for stage in trail.stages.values())
-    paths = {path for stage in trail.stages.values() for path in stage["recipes"]}
+    commits = {stage.code.commit[:12] or "unknown" for stage in trail.stages.values()}
+    changed = sum(stage.code.dirty is not False for stage in trail.stages.values())
+    paths = {path for stage in trail.stages.values() for path in stage.recipes}
     rows = {
         "files": f"{len(hashes.known):,} read, each once",
         "stages": f"{len(trail.stages):,}, of commit {', '.join(sorted(commits))}"

@@ -1,12 +1,14 @@
 """The verified score: benchmark scores side by side, and their paired comparison."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Protocol
 
 from swelab.configs.recipes import nearest
 from swelab.outcomes import LOST_GRADES
-from swelab.records import InputError, Record, check, read_json
+from swelab.records import InputError, Record, read_record
+from swelab.records.score_records import Comparison, Score, VerifiedScore
 from swelab.scores.score import counted
 from swelab.scores.statistics.permutation_test import (
     difference_interval,
@@ -54,33 +56,40 @@ NO_PAIRS = {
 }
 
 
-def compare(first: Record, second: Record) -> Record:
+class Judged(Protocol):
+    """A policy's verdicts by instance id: a score, or what another harness reports."""
+
+    @property
+    def policy(self) -> str: ...
+
+    @property
+    def instances(self) -> Mapping[str, str | list[str]]: ...
+
+
+def compare(first: Judged, second: Judged) -> Comparison:
     """The paired test and the interval of the difference between two score records.
 
     Pairs of which either side was lost to infrastructure are left out and counted; with several runs, a
     task all of whose attempts were lost on either side. With no pair left, p_value, difference, interval
     and minimum_detectable_difference are null. Raises InputError naming ids that only one of the two has.
     """
-    if any(isinstance(status, list) for each in (first, second) for status in each["instances"].values()):
+    if any(isinstance(status, list) for each in (first, second) for status in each.instances.values()):
         return compare_runs(first, second)
     sides = [
-        {name: status == "resolved" for name, status in each["instances"].items()} for each in (first, second)
+        {name: status == "resolved" for name, status in each.instances.items()} for each in (first, second)
     ]
     pair(*sides)
     lost = {
-        name
-        for each in (first, second)
-        for name, status in each["instances"].items()
-        if status in LOST_GRADES
+        name for each in (first, second) for name, status in each.instances.items() if status in LOST_GRADES
     }
     kept = [{name: verdict for name, verdict in side.items() if name not in lost} for side in sides]
-    names = {"from": first["policy"], "to": second["policy"]}
+    names = {"from": first.policy, "to": second.policy}
     methods = {"test": "McNemar exact, two-sided", "interval": "Newcombe 1998 (paired), method 10"}
     settings = {"confidence": CONFIDENCE, "power": POWER, "methods": methods}
     if not kept[0]:
-        return {**names, **NO_PAIRS, "excluded_infra_errors": len(lost), **settings}
+        return Comparison.of({**names, **NO_PAIRS, "excluded_infra_errors": len(lost), **settings})
     pairs = pair(*kept)
-    return {
+    found = {
         **names,
         "p_value": mcnemar_exact(pairs.gained, pairs.lost),
         "difference": pairs.difference,
@@ -93,9 +102,10 @@ def compare(first: Record, second: Record) -> Record:
         "minimum_detectable_difference": detectable_difference(pairs),
         **settings,
     }
+    return Comparison.of(found)
 
 
-def compare_runs(first: Record, second: Record) -> Record:
+def compare_runs(first: Judged, second: Judged) -> Comparison:
     """As `compare`, where either side has several runs: a task counts by its shares of resolved attempts.
 
     gained and lost are tasks with a higher and a lower share; both and neither those with the same.
@@ -106,16 +116,16 @@ def compare_runs(first: Record, second: Record) -> Record:
     names = sorted(name for name in counts[0] if counts[0][name][1] and counts[1][name][1])
     before, after = ([side[name] for name in names] for side in counts)
     told = {
-        "from": first["policy"],
-        "to": second["policy"],
+        "from": first.policy,
+        "to": second.policy,
         "runs": {"from": runs_of(sides[0]), "to": runs_of(sides[1])},
     }
     settings = {"confidence": CONFIDENCE, "power": POWER, "methods": RUN_METHODS}
     lost = len(counts[0]) - len(names)
     if not names:
-        return {**told, **NO_PAIRS, "excluded_infra_errors": lost, **settings}
+        return Comparison.of({**told, **NO_PAIRS, "excluded_infra_errors": lost, **settings})
     moved = steps(before, after)
-    return {
+    found = {
         **told,
         "p_value": sign_flip(moved),
         "difference": rounded(sum(d / n - c / m for (c, m), (d, n) in zip(before, after)) / len(names)),
@@ -128,11 +138,12 @@ def compare_runs(first: Record, second: Record) -> Record:
         "minimum_detectable_difference": found_difference(before, after),
         **settings,
     }
+    return Comparison.of(found)
 
 
-def statuses_of(score: Record) -> dict[str, list[str]]:
+def statuses_of(score: Judged) -> dict[str, list[str]]:
     """A score's verdicts by instance id, one a run."""
-    return {name: row if isinstance(row, list) else [row] for name, row in score["instances"].items()}
+    return {name: row if isinstance(row, list) else [row] for name, row in score.instances.items()}
 
 
 def runs_of(statuses: dict[str, list[str]]) -> int:
@@ -140,55 +151,53 @@ def runs_of(statuses: dict[str, list[str]]) -> int:
     return max(map(len, statuses.values()), default=1)
 
 
-def all_pairs(policies: Sequence[Record]) -> list[Record]:
+def all_pairs(policies: Sequence[Judged]) -> list[Comparison]:
     """Every two of several scores compared, each with `p_adjusted`: Holm's correction over all of them."""
     found = [compare(*two) for two in combinations(policies, 2)]
-    known = [each for each in found if each["p_value"] is not None]
-    for each in found:
-        each["p_adjusted"] = None
-    for each, adjusted in zip(known, holm([each["p_value"] for each in known]), strict=True):
-        each["p_adjusted"] = adjusted
-    return found
+    adjusted = iter(holm([each.p_value for each in found if each.p_value is not None]))
+    return [each | {"p_adjusted": None if each.p_value is None else next(adjusted)} for each in found]
 
 
-def score_experiment(scores: Sequence[Record], comparison: tuple[str, str], benchmark: str = "") -> Record:
+def score_experiment(
+    scores: Sequence[Score], comparison: tuple[str, str], benchmark: str = ""
+) -> VerifiedScore:
     """The verified score without its manifest, from score records of all policies and benchmarks.
 
     `benchmark` names the headline (default: the first score's); the others follow in order.
     Raises InputError: two scores of one policy on one benchmark, scores of one benchmark on
     different task sets, a compared policy without a score.
     """
-    by_benchmark: dict[str, dict[str, Record]] = {}
+    by_benchmark: dict[str, dict[str, Score]] = {}
     for record in scores:
-        policies = by_benchmark.setdefault(record["subset"], {})
-        if record["policy"] in policies:
-            raise InputError(f"{record['policy']} on {record['subset']} is given twice", "scores")
-        policies[record["policy"]] = record
+        policies = by_benchmark.setdefault(record.subset, {})
+        if record.policy in policies:
+            raise InputError(f"{record.policy} on {record.subset} is given twice", "scores")
+        policies[record.policy] = record
     headline = benchmark or next(iter(by_benchmark), "")
     if headline not in by_benchmark:
         hint = nearest(headline, list(by_benchmark))
         raise InputError(f"no score on benchmark {headline!r}{hint}", "scores")
     order = [headline, *(name for name in by_benchmark if name != headline)]
     first, *others = [_side_by_side(by_benchmark[name], comparison) for name in order]
-    return {**first, "others": others}
+    return VerifiedScore.of({**first, "others": others})
 
 
-def _side_by_side(policies: dict[str, Record], comparison: tuple[str, str]) -> Record:
+def _side_by_side(policies: dict[str, Score], comparison: tuple[str, str]) -> Record:
     first = next(iter(policies.values()))
     for name, record in policies.items():
-        if record["benchmark"] != first["benchmark"]:
+        if record.benchmark != first.benchmark:
             raise InputError(
-                f"{name} was scored on {_named(record)}", f"benchmark {first['subset']}", f"{_named(first)}"
+                f"{name} was scored on {_named(record)}", f"benchmark {first.subset}", f"{_named(first)}"
             )
         if record.get("validation") != first.get("validation"):
-            raise InputError(f"{name} was scored after another validation", f"benchmark {first['subset']}")
+            raise InputError(f"{name} was scored after another validation", f"benchmark {first.subset}")
     for name in comparison:
         if name not in policies:
             hint = nearest(name, list(policies))
-            raise InputError(f"no score of policy {name!r}{hint}", f"benchmark {first['subset']}")
-    gate = {"validation": first["validation"]} if "validation" in first else {}
+            raise InputError(f"no score of policy {name!r}{hint}", f"benchmark {first.subset}")
+    gate = {"validation": first.validation} if "validation" in first else {}
     return {
-        "benchmark": first["benchmark"],
+        "benchmark": first.benchmark,
         **gate,
         "policies": {
             name: {key: record[key] for key in POLICY_FIELDS if key in record}
@@ -199,12 +208,10 @@ def _side_by_side(policies: dict[str, Record], comparison: tuple[str, str]) -> R
     }
 
 
-def _named(record: Record) -> str:
-    return f"{record['benchmark']['size']} tasks with hash {record['benchmark']['hash'][:12]}"
+def _named(record: Score) -> str:
+    return f"{record.benchmark.size} tasks with hash {record.benchmark.hash[:12]}"
 
 
-def load_score(path: Path) -> Record:
+def load_score(path: Path) -> Score:
     """A score record. Raises InputError when it is not one."""
-    record = read_json(path)
-    check(record, "score", path)
-    return record
+    return read_record(path, Score)

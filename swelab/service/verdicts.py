@@ -6,6 +6,7 @@ from typing import Any
 
 from swelab.outcomes import LOST_ROLLOUTS, GradeEnd, RolloutEnd
 from swelab.records import InputError, Record, check, shorten
+from swelab.records.task_records import Task
 from swelab.service import ServiceError
 
 STATUS = {
@@ -94,14 +95,14 @@ def _none(ids: Iterable[str], what: str) -> None:
 
 
 def service_grades(
-    tasks: Iterable[Record], predictions: Mapping[str, Record], record: Record, policy: str, subset: str
+    tasks: Iterable[Task], predictions: Mapping[str, Record], record: Record, policy: str, subset: str
 ) -> Iterator[Record]:
     """Grade records of the predicted tasks from the record of a run at the service, in the tasks' order.
 
     Raises InputError when the record is of other predictions.
     """
     for task in tasks:
-        name = task["instance_id"]
+        name = task.instance_id
         if name not in predictions:
             continue
         outcome = predictions[name].get("outcome", RolloutEnd.SUBMITTED)

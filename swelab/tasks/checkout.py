@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from swelab.records import InputError, Record, sha256_file, shorten
+from swelab.records import InputError, sha256_file, shorten
+from swelab.records.task_records import Task
 from swelab.sandbox.scratch import ScratchFolder, copy_tree, is_full, scratch_base
 
 GIT_ENVIRONMENT = {
@@ -83,15 +84,15 @@ class RepoStore:
         self._trees: dict[str, tuple[str, Path]] = {}
         self._empty: Path | None = None
 
-    def digest(self, task: Record) -> str:
+    def digest(self, task: Task) -> str:
         """SHA-256 of the archive that the task is made from."""
         return self._unpacked(task)[0]
 
-    def clean_tree(self, task: Record) -> Path:
+    def clean_tree(self, task: Task) -> Path:
         """Folder with the repository without the bug. Raises InputError (archive missing or broken)."""
         return self._unpacked(task)[1]
 
-    def checkout(self, task: Record, destination: Path) -> None:
+    def checkout(self, task: Task, destination: Path) -> None:
         """Makes `destination`: the clean tree with the bug applied, as one commit.
 
         The same task gives the same commit hash. Raises InputError when the bug's patch does not apply.
@@ -99,12 +100,12 @@ class RepoStore:
         clean = self.clean_tree(task)
         destination.mkdir(parents=True)
         copy_tree(clean, destination, None)
-        applied = git(destination, "apply", "--whitespace=nowarn", "-", data=encode_patch(task["patch"]))
+        applied = git(destination, "apply", "--whitespace=nowarn", "-", data=encode_patch(task.patch))
         if applied.returncode:
             fault = shorten(applied.stderr.decode(errors="replace"))
             if os.strerror(errno.ENOSPC) in fault or is_full(destination):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(destination))
-            raise InputError(f"the bug's patch does not apply: {fault}", task["instance_id"], "a git patch")
+            raise InputError(f"the bug's patch does not apply: {fault}", task.instance_id, "a git patch")
         (destination / ".git").mkdir()
         copy_tree(self._empty_repository(), destination / ".git", None)
         for arguments in (["add", "-A", "-f"], ["commit", "-q", "-m", "base"]):
@@ -119,12 +120,12 @@ class RepoStore:
                 self._empty = place / ".git"
             return self._empty
 
-    def _unpacked(self, task: Record) -> tuple[str, Path]:
-        name = task.get("repo_recipe")
+    def _unpacked(self, task: Task) -> tuple[str, Path]:
+        name = task.repo_recipe
         if not name:
             raise InputError(
                 "this task has no repo_recipe, and its image needs a container engine",
-                f"{task['instance_id']} ({task['image_name']})",
+                f"{task.instance_id} ({task.image_name})",
                 "a task whose repository is a file under results/repos",
             )
         with self._lock:
@@ -180,12 +181,12 @@ def decode_patch(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def gold_patch(store: RepoStore, task: Record) -> str:
+def gold_patch(store: RepoStore, task: Task) -> str:
     """The gold fix of a task: a unified diff from the checkout with the bug to the clean tree."""
     with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
         tree = Path(scratch) / "tree"
         store.checkout(task, tree)
-        _check(git(tree, "apply", "-R", "--whitespace=nowarn", "-", data=encode_patch(task["patch"])), tree)
+        _check(git(tree, "apply", "-R", "--whitespace=nowarn", "-", data=encode_patch(task.patch)), tree)
         diff = git(tree, "diff", "--binary", "HEAD")
         _check(diff, tree)
         return decode_patch(diff.stdout)

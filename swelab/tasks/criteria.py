@@ -6,18 +6,19 @@ from functools import partial
 from pathlib import Path
 
 from swelab.configs.kinds import subset
-from swelab.records import InputError, Record, check, read_jsonl
+from swelab.records import InputError, as_record, read_jsonl
+from swelab.records.task_records import Difficulty, Task
 from swelab.tasks.patch_text import language, patch_size
 from swelab.tasks.published_rows import is_private
 
-Test = Callable[[Record], bool]
+Test = Callable[[Task], bool]
 
 PUBLISHED = {"easy": 1, "medium": 5, "hard": 9}
-MEASURES: dict[str, Callable[[Record], int]] = {
-    "fail_to_pass": lambda row: len(row["FAIL_TO_PASS"]),
-    "statement_chars": lambda row: len(row["problem_statement"]),
-    "patch_lines": lambda row: patch_size(row["patch"])[0],
-    "patch_files": lambda row: patch_size(row["patch"])[1],
+MEASURES: dict[str, Callable[[Task], int]] = {
+    "fail_to_pass": lambda row: len(row.FAIL_TO_PASS),
+    "statement_chars": lambda row: len(row.problem_statement),
+    "patch_lines": lambda row: patch_size(row.patch)[0],
+    "patch_files": lambda row: patch_size(row.patch)[1],
 }
 """What `min_...` and `max_...` bound: tests, characters of the issue, lines added and removed, files."""
 OF_ANSWERS = ("fail_to_pass", "patch_lines", "patch_files")
@@ -33,7 +34,7 @@ class Criteria:
     def __init__(self, criteria: subset.Criteria, ratings: Mapping[str, int] | None = None):
         self._tests = [*_by_name(criteria), *_by_bound(criteria), *_by_rating(criteria, ratings)]
 
-    def miss(self, row: Record) -> str:
+    def miss(self, row: Task) -> str:
         """The first criterion that a row does not meet, or ""."""
         return next((name for name, meets in self._tests if not meets(row)), "")
 
@@ -43,8 +44,7 @@ def read_ratings(path: str | Path) -> dict[str, int]:
     found = {}
     for row in read_jsonl(path):
         if "outcome" in row:
-            check(row, "difficulty", path)
-            rating = row["rating"]
+            rating = as_record(row, Difficulty, path).rating
         elif isinstance(row.get("instance_id"), str) and "difficulty" in row:
             rating = PUBLISHED.get(str(row["difficulty"]))
         else:
@@ -57,10 +57,10 @@ def read_ratings(path: str | Path) -> dict[str, int]:
 def _by_name(criteria: subset.Criteria) -> Iterator[tuple[str, Test]]:
     if criteria.id_pattern:
         pattern = _pattern(criteria.id_pattern)
-        yield "id_pattern", lambda row: bool(pattern.search(row["instance_id"]))
+        yield "id_pattern", lambda row: bool(pattern.search(row.instance_id))
     if criteria.repos:
         repos = set(criteria.repos)
-        yield "repos", lambda row: row["repo"] in repos
+        yield "repos", lambda row: row.repo in repos
     if criteria.languages:
         languages = set(criteria.languages)
         yield "languages", lambda row: language(row) in languages
@@ -82,15 +82,15 @@ def _by_bound(criteria: subset.Criteria) -> Iterator[tuple[str, Test]]:
             yield f"max_{name}", partial(_at_most, name, most)
 
 
-def _at_least(name: str, least: int, row: Record) -> bool:
+def _at_least(name: str, least: int, row: Task) -> bool:
     return _unknown(name, row) or MEASURES[name](row) >= least
 
 
-def _at_most(name: str, most: int, row: Record) -> bool:
+def _at_most(name: str, most: int, row: Task) -> bool:
     return _unknown(name, row) or MEASURES[name](row) <= most
 
 
-def _unknown(name: str, row: Record) -> bool:
+def _unknown(name: str, row: Task) -> bool:
     return name in OF_ANSWERS and is_private(row)
 
 
@@ -100,8 +100,8 @@ def _by_rating(criteria: subset.Criteria, ratings: Mapping[str, int] | None) -> 
         return
     if ratings is None:
         raise InputError("criteria.ratings without ratings", "subset recipe", "`ratings`: who rated what")
-    yield "not_rated", lambda row: row["instance_id"] in ratings
-    yield "ratings", lambda row: ratings[row["instance_id"]] in wanted
+    yield "not_rated", lambda row: row.instance_id in ratings
+    yield "ratings", lambda row: ratings[row.instance_id] in wanted
 
 
 def _pattern(text: str) -> re.Pattern[str]:

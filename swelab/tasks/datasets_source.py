@@ -9,7 +9,8 @@ from typing import Any
 from swelab.configs.kinds.subset import DatasetSubset
 from swelab.files.dataset_files import published_files, read_rows
 from swelab.files.json_streams import Picked, Spool
-from swelab.records import InputError, Record
+from swelab.records import InputError
+from swelab.records.task_records import Task
 from swelab.tasks.criteria import Criteria
 from swelab.tasks.identity import Identities
 from swelab.tasks.published_rows import lacks, read_row
@@ -23,9 +24,9 @@ AT_ONCE = 256
 def make_tasks(
     recipe: DatasetSubset,
     downloads: Path = DOWNLOADS,
-    excluded: Iterable[Record] = (),
+    excluded: Iterable[Task] = (),
     ratings: Mapping[str, int] | None = None,
-) -> tuple[Sequence[Record], dict[str, int]]:
+) -> tuple[Sequence[Task], dict[str, int]]:
     """Rows of a published set that meet the recipe's criteria, and how many were dropped by reason.
 
     A row is dropped for the first reason that holds. Rows keep all their keys; lists written as JSON strings
@@ -51,7 +52,7 @@ def make_tasks(
         if reason:
             drops[reason] += 1
         elif name not in kept:
-            kept[name], repos[name] = spool.add(row), sys.intern(row["repo"])
+            kept[name], repos[name] = spool.add(row), sys.intern(row.repo)
         elif spool.get(kept[name]) == row:
             drops["repeated_row"] += 1
         else:
@@ -62,10 +63,10 @@ def make_tasks(
     limit = recipe.limit or len(order)
     if len(order) > limit:
         drops["over_limit"] = len(order) - limit
-    return Picked(spool, order[:limit]), dict(sorted(drops.items()))
+    return Picked(spool, order[:limit], Task), dict(sorted(drops.items()))
 
 
-def file_rows(path: Path) -> Sequence[Record]:
+def file_rows(path: Path) -> Sequence[Task]:
     """All rows of a subset file by hand: JSON list, JSON Lines or Parquet, ours or a published one.
 
     They wait on disk. Raises InputError.

@@ -22,6 +22,7 @@ from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.policy import ModelFor, open_policy, weights_digest
 from swelab.outcomes import RETRIED_ROLLOUTS, RolloutEnd
 from swelab.records import Fault, InputError, Record, digest, shorten
+from swelab.records.task_records import Task
 
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.S)
 _LABEL = re.compile(r"(?:(?:the )?(?:rating|difficulty|answer)(?: is)?:?\s*)?(.*)", re.I | re.S)
@@ -33,7 +34,7 @@ WHOLE = {"action_regex": r"\A(.*)\Z", "format_error_template": "", "cost_limit":
 
 
 def rate_tasks(
-    tasks: Iterable[Record],
+    tasks: Iterable[Task],
     *,
     rater: Rater,
     policy_name: str,
@@ -59,9 +60,9 @@ def rate_tasks(
         items = []
         for task in tasks:
             messages = prompt(task, rater)
-            key = _fresh(journal, digest([settings, task["instance_id"], messages]))
+            key = _fresh(journal, digest([settings, task.instance_id, messages]))
             number = spool.add({"messages": messages})
-            items.append((key, {"instance_id": task["instance_id"], "number": number, "key": key}))
+            items.append((key, {"instance_id": task.instance_id, "number": number, "key": key}))
 
         @contextmanager
         def open_work() -> Iterator[Callable[[Record], Record]]:
@@ -92,7 +93,7 @@ def rating_losses(policy: Policy, name: str) -> Losses:
 
 
 def _rated(item: Record, spool: Spool, model_for: ModelFor, rater: Rater) -> Record:
-    with closing(model_for(item)) as model:
+    with closing(model_for(Task.of(item))) as model:
         found = rate(spool.get(item["number"])["messages"], model, rater)
     return {"instance_id": item["instance_id"], **found}
 
@@ -104,7 +105,7 @@ def _fresh(journal: Journal, key: str) -> str:
     return key
 
 
-def prompt(task: Record, rater: Rater) -> list[dict[str, str]]:
+def prompt(task: Task, rater: Rater) -> list[dict[str, str]]:
     """The messages that ask for a task's difficulty. Raises InputError for a template that is none."""
     try:
         return [
@@ -115,7 +116,7 @@ def prompt(task: Record, rater: Rater) -> list[dict[str, str]]:
             for role, template in (("system", rater.system_template), ("user", rater.instance_template))
         ]
     except TemplateError as error:
-        where = f"rater recipe, {task['instance_id']}"
+        where = f"rater recipe, {task.instance_id}"
         raise InputError(f"template: {error}", where, "names of the row's fields") from None
 
 

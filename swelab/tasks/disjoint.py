@@ -3,12 +3,13 @@
 from collections.abc import Iterable
 
 from swelab.records import InputError, Record
+from swelab.records.task_records import Task
 from swelab.tasks.identity import change, repo_commit
 
 SHOWN = 5
 
 
-def check_disjoint(train: Iterable[Record], heldout: Iterable[Record], same_commit: str = "refuse") -> Record:
+def check_disjoint(train: Iterable[Task], heldout: Iterable[Task], same_commit: str = "refuse") -> Record:
     """Counts of both sides by instance, function, bug, and repository at a commit.
 
     A function is (repository recipe, "path::Qual.name"); rows of a published set have none. A bug is its
@@ -28,14 +29,14 @@ def check_disjoint(train: Iterable[Record], heldout: Iterable[Record], same_comm
     return {"disjoint": True, **told, **counts}
 
 
-def _identities(tasks: Iterable[Record]) -> dict[str, set[str]]:
+def _identities(tasks: Iterable[Task]) -> dict[str, set[str]]:
     kinds: dict[str, set[str]] = {"instance_id": set(), "function": set(), "bug": set(), "repo_commit": set()}
     for task in tasks:
-        kinds["instance_id"].add(task["instance_id"])
+        kinds["instance_id"].add(task.instance_id)
         kinds["bug"].add(change(task))
         kinds["repo_commit"].add(repo_commit(task))
-        if task.get("function"):
-            kinds["function"].add(f"{task.get('repo_recipe') or task['repo']}:{task['function']}")
+        if task.function:
+            kinds["function"].add(f"{task.repo_recipe or task.repo}:{task.function}")
     kinds["repo_commit"].discard("")
     return kinds
 

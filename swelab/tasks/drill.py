@@ -21,6 +21,7 @@ from swelab.configs.kinds.subset import DrillSubset
 from swelab.console.terminal import Progress
 from swelab.jobs.journal import Journal
 from swelab.records import InputError, Record, digest
+from swelab.records.task_records import Task
 from swelab.sandbox import Backend, Limits
 from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.drill_text import (
@@ -152,7 +153,7 @@ def make_tasks(
     progress: Path,
     workers: int,
     configs: Path = recipes.CONFIGS,
-) -> tuple[list[Record], dict[str, int]]:
+) -> tuple[list[Task], dict[str, int]]:
     """Task rows of a `drill` subset, and how many candidates were dropped by reason.
 
     repo_tars: the archive by name of its repository recipe. progress: journal of verdicts. With a
@@ -166,9 +167,11 @@ def make_tasks(
     sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
     queue = _queue(recipe, name, catalogue(settings))
     drops: Counter[str] = Counter()
-    rows: list[Record] = []
+    rows: list[Task] = []
     with scratch_folder() as scratch, Journal(progress) as journal:
-        tree = RepoStore(archive.parent, scratch).clean_tree({"instance_id": name, "repo_recipe": name})
+        tree = RepoStore(archive.parent, scratch).clean_tree(
+            Task.of({"instance_id": name, "repo_recipe": name})
+        )
         judge = Judge(backend, tree, sha256, journal, workers)
         bar = Progress(recipe.limit, "tasks")
         while queue and len(rows) < recipe.limit:
@@ -251,30 +254,30 @@ class Judge:
         return Verdict(failed, passed, "" if failed else "survived")
 
 
-def task_row(name: str, sha256: str, bug: Bug, verdict: Verdict) -> Record:
+def task_row(name: str, sha256: str, bug: Bug, verdict: Verdict) -> Task:
     """A row in SWE-smith's schema, with fields of ours added."""
     function, op = bug.function, bug.mutation.op
     mirror = f"swelab__{name}.{sha256[:8]}"
-    return {
-        "instance_id": f"{mirror}.func_pm_{op}__{bug.hash[:8]}",
-        "repo": f"swelab/{mirror}",
-        "patch": bug.patch,
-        "problem_statement": issue(random.Random(bug.hash), function, bug.mutation),
-        "FAIL_TO_PASS": list(verdict.failed),
-        "PASS_TO_PASS": list(verdict.passed),
-        "image_name": f"swelab/{name}",
-        "base_commit": "",
-        "source": "drill",
-        "repo_recipe": name,
-        "test_cmd": f"{TEST_COMMAND} {function.test_file}",
-        "log_parser": "parse_log_pytest",
-        "test_files": [function.test_file],
-        "test_timeout": 30,
-        "function": function.identity,
-        "bug": bug.hash,
-        "op": op,
-        "hint": {"path": function.path, "line": bug.line, "name": function.name},
-    }
+    return Task(
+        instance_id=f"{mirror}.func_pm_{op}__{bug.hash[:8]}",
+        repo=f"swelab/{mirror}",
+        patch=bug.patch,
+        problem_statement=issue(random.Random(bug.hash), function, bug.mutation),
+        FAIL_TO_PASS=list(verdict.failed),
+        PASS_TO_PASS=list(verdict.passed),
+        image_name=f"swelab/{name}",
+        base_commit="",
+        source="drill",
+        repo_recipe=name,
+        test_cmd=f"{TEST_COMMAND} {function.test_file}",
+        log_parser="parse_log_pytest",
+        test_files=[function.test_file],
+        test_timeout=30,
+        function=function.identity,
+        bug=bug.hash,
+        op=op,
+        hint={"path": function.path, "line": bug.line, "name": function.name},
+    )
 
 
 def _diff(path: str, clean: str, buggy: str) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 
 from swelab.configs.kinds.subset import Subset
 from swelab.images.image_names import image_name, is_file, parse
-from swelab.records import InputError, Record, atomic, is_bug, line, read_json
+from swelab.records import InputError, Record, atomic, line, read_json
+from swelab.records.task_records import Task
 from swelab.tasks.patch_text import reversed_patch
 from swelab.tasks.published_rows import is_private
 
@@ -17,12 +18,10 @@ ROWS = ("evaluation.jsonl", "gold.jsonl", "slime.jsonl", "miles.jsonl")
 SUBSETS = {"xingyaoww/": "gym", "swebench/sweb.eval.": "verified"}
 """What Miles calls the sets whose images it knows, by the beginning of these images' names."""
 
-Form = Callable[[Record], Record | None]
+Form = Callable[[Task], Record | None]
 
 
-def export(
-    tasks: Iterable[Record], folder: Path, *, name: str, recipe: Subset, images: Path | None
-) -> Record:
+def export(tasks: Iterable[Task], folder: Path, *, name: str, recipe: Subset, images: Path | None) -> Record:
     """Writes the files LISTS and ROWS into `folder`; returns their lines, and what was left out.
 
     name and recipe: of the subset. images: record of pulled images, whose digests are written. Rows are read
@@ -39,7 +38,7 @@ def export(
     with ExitStack() as stack:
         files = {file: stack.enter_context(atomic(folder / file)) for file in (*LISTS, *ROWS)}
         for task in tasks:
-            files["instance_ids.txt"].write(f"{task['instance_id']}\n".encode())
+            files["instance_ids.txt"].write(f"{task.instance_id}\n".encode())
             counts["instance_ids.txt"] += 1
             image = docker_image(task, digests)
             if image and is_file(image):
@@ -64,12 +63,12 @@ def export(
     }
 
 
-def docker_image(task: Record, digests: Mapping[str, str]) -> str:
+def docker_image(task: Task, digests: Mapping[str, str]) -> str:
     """The name of a task's image as `docker pull` takes it, with its digest if that is known; or "".
 
     Tasks that we make run in no image of theirs. Raises InputError for a name that is none.
     """
-    if task.get("repo_recipe"):
+    if task.repo_recipe:
         return ""
     written = image_name(task)
     if is_file(written):
@@ -80,38 +79,38 @@ def docker_image(task: Record, digests: Mapping[str, str]) -> str:
     return f"{name.base}:{name.tag}@{digests[written]}"
 
 
-def evaluation_row(task: Record) -> Record:
+def evaluation_row(task: Task) -> Record:
     """The row as the harnesses of SWE-bench and SWE-smith read data sets, and slime's evaluation."""
     return {name: value for name, value in task.items() if name != "source"}
 
 
-def gold_prediction(task: Record) -> Record | None:
+def gold_prediction(task: Task) -> Record | None:
     """The repair as a prediction; None for a binary bug, and where answers are private."""
     if is_private(task):
         return None
     try:
-        patch = reversed_patch(task["patch"]) if is_bug(task) else task["patch"]
+        patch = reversed_patch(task.patch) if task.is_bug else task.patch
     except ValueError:
         return None
-    return {"instance_id": task["instance_id"], "model_name_or_path": "gold", "model_patch": patch}
+    return {"instance_id": task.instance_id, "model_name_or_path": "gold", "model_patch": patch}
 
 
-def slime_row(task: Record, data_source: str) -> Record:
+def slime_row(task: Task, data_source: str) -> Record:
     """slime's prompt row: {text, metadata: {instance, data_source}}."""
     instance = evaluation_row(task) | ({"image_name": image_name(task)} if "image_name" in task else {})
     return {
-        "text": task["problem_statement"],
+        "text": task.problem_statement,
         "metadata": {"instance": instance, "data_source": data_source},
     }
 
 
-def miles_row(task: Record, name: str, split: str) -> Record:
+def miles_row(task: Task, name: str, split: str) -> Record:
     """Miles' prompt row: {prompt, metadata: {columns, subset, split}}; its own names where it has them."""
     instance: dict[str, Any] = evaluation_row(task)
     image = image_name(task) if "image_name" in task or "image" in task else ""
     known = (word for start, word in SUBSETS.items() if image.removeprefix("docker.io/").startswith(start))
     return {
-        "prompt": task["problem_statement"],
+        "prompt": task.problem_statement,
         "metadata": {**instance, "image_name": image, "subset": next(known, name), "split": split},
     }
 

@@ -5,33 +5,33 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from swelab.records import Record, is_bug
+from swelab.records.task_records import Task
 from swelab.tasks.patch_text import file_changes
 
 _MIRROR = re.compile(r"[^/]+/(.+?)__(.+)\.([0-9a-f]{8})")
 _COMMIT = re.compile(r"[0-9a-f]{8,64}")
 
 
-def repo_commit(task: Record) -> str:
+def repo_commit(task: Task) -> str:
     """ "owner/name@commit" of the code that a published row starts from: lower case, 8 digits; or "".
 
     SWE-smith writes both into the name of its mirror, and its `base_commit` is the mirror's. Rows that we
     make have none: train and held-out share their repositories and are kept apart by function.
     """
-    if task.get("repo_recipe"):
+    if task.repo_recipe:
         return ""
-    if mirror := _MIRROR.fullmatch(task["repo"]):
+    if mirror := _MIRROR.fullmatch(task.repo):
         owner, name, commit = mirror.groups()
         return f"{owner}/{name}@{commit}".lower()
-    commit = str(task.get("base_commit") or "").lower()
-    return f"{task['repo'].lower()}@{commit[:8]}" if _COMMIT.fullmatch(commit) else ""
+    commit = str(task.base_commit or "").lower()
+    return f"{task.repo.lower()}@{commit[:8]}" if _COMMIT.fullmatch(commit) else ""
 
 
-def change(task: Record) -> str:
+def change(task: Task) -> str:
     """What stands for the bug of a task: the hash in a row of ours, else that of what repairs it; or ""."""
-    if task.get("repo_recipe") and task.get("bug"):
-        return str(task["bug"])
-    return change_hash(task["patch"], backwards=is_bug(task)) if task["patch"] else ""
+    if task.repo_recipe and task.bug:
+        return task.bug
+    return change_hash(task.patch, backwards=task.is_bug) if task.patch else ""
 
 
 def change_hash(patch: str, backwards: bool = False) -> str:
@@ -65,20 +65,20 @@ class Identities:
     patch: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, tasks: Iterable[Record]) -> "Identities":
+    def of(cls, tasks: Iterable[Task]) -> "Identities":
         """Those of tasks, which are read one at a time."""
         found = cls()
         for task in tasks:
-            found.instance.add(task["instance_id"])
+            found.instance.add(task.instance_id)
             found.repo_commit.add(repo_commit(task))
             found.patch.add(change(task))
         found.repo_commit.discard("")
         found.patch.discard("")
         return found
 
-    def shares(self, task: Record) -> str:
+    def shares(self, task: Task) -> str:
         """In what a task is one of these: excluded_instance, excluded_repo_commit, excluded_patch, or ""."""
-        if task["instance_id"] in self.instance:
+        if task.instance_id in self.instance:
             return "excluded_instance"
         if self.repo_commit and repo_commit(task) in self.repo_commit:
             return "excluded_repo_commit"

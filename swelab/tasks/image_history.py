@@ -7,7 +7,8 @@ import re
 import secrets
 from pathlib import Path
 
-from swelab.records import Fault, Record, is_bug, shorten
+from swelab.records import Fault, shorten
+from swelab.records.task_records import Task
 from swelab.sandbox import Limits, Sandbox, SandboxLost
 from swelab.tasks.checkout import encode_patch
 
@@ -27,38 +28,38 @@ class HistoryRefused(Fault):
     """A repository from which what came later cannot be taken, or whose start is not the task's."""
 
 
-def patched_files(task: Record) -> list[str]:
+def patched_files(task: Task) -> list[str]:
     """Paths that the row's patch changes, in their order."""
-    return list(dict.fromkeys(_PATH.findall(task["patch"])))
+    return list(dict.fromkeys(_PATH.findall(task.patch)))
 
 
-def removed_files(task: Record) -> list[str]:
+def removed_files(task: Task) -> list[str]:
     """Files that SWE-smith takes from the agent: those that hold the failing tests."""
-    return sorted({test.partition("::")[0] for test in task["FAIL_TO_PASS"] if "::" in test})
+    return sorted({test.partition("::")[0] for test in task.FAIL_TO_PASS if "::" in test})
 
 
-def start_files(task: Record) -> dict[str, bytes]:
+def start_files(task: Task) -> dict[str, bytes]:
     """What `start_command` works with, by name; a patch only where it is the bug and not the answer."""
-    lists = {"touched": patched_files(task), "removed": removed_files(task) if is_bug(task) else []}
-    files = {"scrub.sh": SCRIPT.read_bytes(), "patch": encode_patch(task["patch"] if is_bug(task) else "")}
+    lists = {"touched": patched_files(task), "removed": removed_files(task) if task.is_bug else []}
+    files = {"scrub.sh": SCRIPT.read_bytes(), "patch": encode_patch(task.patch if task.is_bug else "")}
     for name, paths in lists.items():
         kept = [path for path in paths if not path.startswith("/") and ".." not in path.split("/")]
         files[name] = b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in kept)
     return files
 
 
-def start_command(task: Record, folder: str) -> str:
+def start_command(task: Task, folder: str) -> str:
     """The shell line that brings the repository in the working directory to the task's start.
 
     `folder` holds `start_files` and goes with it. Raises HistoryRefused.
     """
-    kind, wanted = ("bug", task["instance_id"]) if is_bug(task) else ("fix", task.get("base_commit") or "")
+    kind, wanted = ("bug", task.instance_id) if task.is_bug else ("fix", task.base_commit or "")
     if not re.fullmatch(r"[A-Za-z0-9_.+-]*", wanted):
-        raise HistoryRefused(f"{task['instance_id']}: {shorten(wanted)!r} is not a commit")
+        raise HistoryRefused(f"{task.instance_id}: {shorten(wanted)!r} is not a commit")
     return f"bash {folder}/scrub.sh {kind} '{wanted}' {folder}"
 
 
-def prepare(sandbox: Sandbox, task: Record) -> str:
+def prepare(sandbox: Sandbox, task: Task) -> str:
     """Bring a fresh sandbox of the task's image to the task's start; returns its base commit.
 
     SWE-bench's rows start at their base commit (or the benchmark's own set-up commit on it), with its
@@ -76,7 +77,7 @@ def prepare(sandbox: Sandbox, task: Record) -> str:
     if result.returncode == 0 and word == "BASE" and re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", rest):
         return rest
     if word == "REFUSED":
-        raise HistoryRefused(f"{task['instance_id']}: {shorten(rest)}")
+        raise HistoryRefused(f"{task.instance_id}: {shorten(rest)}")
     if result.limit in ("memory", "disk", "wall"):
         raise SandboxLost(f"rebuilding the repository met the {result.limit} limit")
-    raise HistoryRefused(f"{task['instance_id']}: the repository could not be rebuilt: {shorten(said[-1])}")
+    raise HistoryRefused(f"{task.instance_id}: the repository could not be rebuilt: {shorten(said[-1])}")

@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from swelab.records import Record, is_bug, shorten
+from swelab.records import Record, shorten
+from swelab.records.task_records import Task
 from swelab.sandbox import WORKDIR, Backend, Image, Limits, PathRefused, Sandbox, SandboxLost
 from swelab.tasks.checkout import encode_patch, git
 from swelab.tasks.image_history import HistoryRefused, patched_files, prepare
@@ -20,7 +21,7 @@ _STORE = re.compile(r"(.*/objects)/(?:pack/pack-[0-9a-f]+\.pack|[0-9a-f]{2}/[0-9
 _BIGGEST_COPY = 4 << 20
 
 
-def check_image(backend: Backend, image: Image, tasks: Sequence[Record]) -> tuple[int, list[Record]]:
+def check_image(backend: Backend, image: Image, tasks: Sequence[Task]) -> tuple[int, list[Record]]:
     """(tasks looked at, leaks) of an image, in a sandbox of its own.
 
     A leak is {"instance_id": "" for all tasks of the image, "what": one line}. Raises SandboxError.
@@ -30,7 +31,7 @@ def check_image(backend: Backend, image: Image, tasks: Sequence[Record]) -> tupl
         files = _files(sandbox)
         for task in tasks:
             found += [
-                {"instance_id": task["instance_id"], "what": what} for what in _solved(sandbox, task, files)
+                {"instance_id": task.instance_id, "what": what} for what in _solved(sandbox, task, files)
             ]
         found += [{"instance_id": "", "what": what} for what in _histories(sandbox, tasks[0], files)]
         try:
@@ -60,7 +61,7 @@ def _output(sandbox: Sandbox, command: str, most: int) -> bytes:
         sandbox.exec(f"rm -f {path}")
 
 
-def _solved(sandbox: Sandbox, task: Record, files: list[str]) -> Iterator[str]:
+def _solved(sandbox: Sandbox, task: Task, files: list[str]) -> Iterator[str]:
     """What is wrong with copies of the files that the task's patch changes."""
     wanted = {name: PurePosixPath(name).name for name in patched_files(task)}
     for path in files:
@@ -82,9 +83,9 @@ def _is_copy(path: str, name: str, base: str) -> bool:
     return last.startswith(base) and last.removeprefix(base) in _SPOILED
 
 
-def _solves(content: bytes, task: Record, name: str) -> bool:
+def _solves(content: bytes, task: Task, name: str) -> bool:
     """Whether the fix is in `content`, taken as the file `name`: its patch can be taken back from there."""
-    direction = [] if is_bug(task) else ["-R"]
+    direction = [] if task.is_bug else ["-R"]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / name
         if ".." in PurePosixPath(name).parts or not place.is_relative_to(folder):
@@ -99,7 +100,7 @@ def _solves(content: bytes, task: Record, name: str) -> bool:
             f"--include={_literal(name)}",
             "-",
         ]
-        done = git(Path(folder), *arguments, data=encode_patch(task["patch"]))
+        done = git(Path(folder), *arguments, data=encode_patch(task.patch))
         return done.returncode == 0
 
 
@@ -107,7 +108,7 @@ def _literal(name: str) -> str:
     return re.sub(r"([*?\[\\])", r"\\\1", name)
 
 
-def _histories(sandbox: Sandbox, task: Record, files: list[str]) -> Iterator[str]:
+def _histories(sandbox: Sandbox, task: Task, files: list[str]) -> Iterator[str]:
     """Other object stores that hold the commit which the task starts from."""
     own = f"{WORKDIR}/.git/objects"
     stores = {found[1] for path in files if (found := _STORE.fullmatch(path))} - {own}

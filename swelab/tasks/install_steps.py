@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from swelab.images.errors import INSTALL_FAILED
-from swelab.records import Record
+from swelab.records.task_records import Task
 
 _TOOL = r"pip[\d.]*|uv|conda|mamba|micromamba|apt|apt-get|poetry|pdm|pipenv|npm|yarn|pnpm"
 _STEP = re.compile(
@@ -31,14 +31,14 @@ def without_installs(script: str) -> str:
     return "\n".join([*(_kept(line) for line in head), *tail])
 
 
-def preparation(tasks: Iterable[Record]) -> str:
+def preparation(tasks: Iterable[Task]) -> str:
     """Bash that runs the install steps of an image's tasks, each once; "" when they have none.
 
     A step that fails ends it with a line INSTALL_FAILED, exit code, step.
     """
     lines: list[str] = []
     for task in tasks:
-        head, _ = _halves(task.get("eval_script") or "")
+        head, _ = _halves(task.eval_script or "")
         last = max((number for number, line in enumerate(head) if _steps(line)), default=-1)
         if last >= 0:
             made = [made for line in head[: last + 1] for made in _prepared(line)]

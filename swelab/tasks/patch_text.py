@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from swelab.records import Record
+from swelab.records.task_records import Task
 
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _SUFFIXES = {
@@ -80,14 +80,14 @@ def patch_size(patch: str) -> tuple[int, int]:
     return sum(file.changed for file in files), len({file.path for file in files})
 
 
-def language(task: Record) -> str:
+def language(task: Task) -> str:
     """The row's own `language`, or that of most lines that its patch changes; "" when neither tells."""
     named = task.get("language") or task.get("repo_language")
     if isinstance(named, str) and named:
         return _ALIASES.get(named.lower(), named.lower())
     counts: Counter[str] = Counter()
     headers = 0
-    for file in file_changes(task["patch"]):
+    for file in file_changes(task.patch):
         suffix = file.path.rpartition(".")[2].lower()
         if suffix in LANGUAGES:
             counts[LANGUAGES[suffix]] += file.changed

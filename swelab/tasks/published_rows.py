@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from swelab.records import InputError, Record
+from swelab.records.task_records import Task
 
 LISTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 NAMES = ("instance_id", "repo")
@@ -11,7 +12,7 @@ REQUIRED = (*NAMES, "patch", *LISTS)
 _SEPARATORS = {"swe-bench": ("swebench", "_1776_"), "swe-gym": ("xingyaoww", "_s_")}
 
 
-def read_row(raw: Any, where: str, images: str = "swe-bench") -> Record:
+def read_row(raw: Any, where: str, images: str = "swe-bench") -> Task:
     """A task row; all keys are kept, lists written as JSON strings become lists.
 
     `images` names the convention for rows that name no image: see `image_name`. Raises InputError naming
@@ -33,15 +34,15 @@ def read_row(raw: Any, where: str, images: str = "swe-bench") -> Record:
             raise InputError(f"field {name} is a {type(row[name]).__name__}", where, "a string")
     row["image_name"] = row.get("image_name") or row.get("image") or image_name(row["instance_id"], images)
     row.setdefault("source", "dataset")
-    return row
+    return Task.of(row)
 
 
-def is_private(task: Record) -> bool:
+def is_private(task: Task) -> bool:
     """Whether a task's patch and tests were not published: it can be attempted, not judged here."""
-    return task.get("answers") == "private"
+    return task.answers == "private"
 
 
-def lacks(row: Record) -> str:
+def lacks(row: Task) -> str:
     """ "empty_" and the first required field that is empty, as in sets with private answers; or ""."""
     return next((f"empty_{name}" for name in ("patch", "FAIL_TO_PASS") if not row[name]), "")
 

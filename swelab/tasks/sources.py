@@ -6,12 +6,13 @@ from pathlib import Path
 
 from swelab.configs.kinds.repo import Repo
 from swelab.configs.kinds.subset import Subset, repos_of
-from swelab.records import InputError, Record
+from swelab.records import InputError
+from swelab.records.task_records import Task
 from swelab.sandbox import Backend
 from swelab.tasks.criteria import read_ratings
 from swelab.tasks.task_rows import read_tasks
 
-Made = tuple[Sequence[Record], dict[str, int]]
+Made = tuple[Sequence[Task], dict[str, int]]
 """Task rows, and how many candidates were dropped by reason."""
 
 

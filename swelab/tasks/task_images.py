@@ -4,18 +4,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from swelab.images.image_names import image_name
-from swelab.records import InputError, Record, read_json, shorten
+from swelab.records import InputError, read_json, shorten
+from swelab.records.task_records import Task
 from swelab.sandbox import Image
 from swelab.sandbox.pulled_images import load_images
 
 
-def task_images(tasks: Sequence[Record], path: Path | None, refuse_leaks: bool = True) -> dict[str, Image]:
+def task_images(tasks: Sequence[Task], path: Path | None, refuse_leaks: bool = True) -> dict[str, Image]:
     """Image by instance id of the tasks that run in one; forged tasks, with a repo_recipe, do not.
 
     `path` is the record that the rule pull_images wrote. Raises InputError: no record, an image that is not
     in it, and with `refuse_leaks` an image that tells the answer of one of the tasks.
     """
-    wanted = [task for task in tasks if not task.get("repo_recipe")]
+    wanted = [task for task in tasks if not task.repo_recipe]
     if not wanted:
         return {}
     if path is None:
@@ -33,33 +34,33 @@ def task_images(tasks: Sequence[Record], path: Path | None, refuse_leaks: bool =
         raise InputError(
             f"{len(told)} tasks run in images that reveal answers, {first}: {shorten(what)}", path
         )
-    return {task["instance_id"]: known[image_name(task)] for task in wanted}
+    return {task.instance_id: known[image_name(task)] for task in wanted}
 
 
-def refused(tasks: Sequence[Record], path: Path | None) -> dict[str, str]:
+def refused(tasks: Sequence[Task], path: Path | None) -> dict[str, str]:
     """Why tasks cannot be used, by instance id: their image could not be had, or tells their answer.
 
     Raises InputError: a task that wants an image without a record, or one that the record does not know.
     """
-    wanted = [task for task in tasks if not task.get("repo_recipe")]
+    wanted = [task for task in tasks if not task.repo_recipe]
     if not wanted or path is None:
         task_images(wanted, path)
         return {}
     load_images(path)
     failed = read_json(path)["failed"]
     lost = [task for task in wanted if image_name(task) in failed]
-    names = {task["instance_id"] for task in lost}
-    task_images([task for task in wanted if task["instance_id"] not in names], path, refuse_leaks=False)
-    found = {task["instance_id"]: f"no image: {failed[image_name(task)]['error']}" for task in lost}
+    names = {task.instance_id for task in lost}
+    task_images([task for task in wanted if task.instance_id not in names], path, refuse_leaks=False)
+    found = {task.instance_id: f"no image: {failed[image_name(task)]['error']}" for task in lost}
     return found | {name: f"its image tells its answer: {what}" for name, what in leaks(wanted, path).items()}
 
 
-def leaks(tasks: Sequence[Record], path: Path) -> dict[str, str]:
+def leaks(tasks: Sequence[Task], path: Path) -> dict[str, str]:
     """How images reveal the answers of their tasks, by instance id, from the record of pulled images."""
     images = read_json(path)["images"]
     found: dict[str, str] = {}
     for task in tasks:
         for leak in images.get(image_name(task), {}).get("leaks", []):
-            if leak["instance_id"] in ("", task["instance_id"]):
-                found.setdefault(task["instance_id"], leak["what"])
+            if leak["instance_id"] in ("", task.instance_id):
+                found.setdefault(task.instance_id, leak["what"])
     return found

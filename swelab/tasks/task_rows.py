@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from swelab.files.json_streams import Wanted, list_items
-from swelab.records import InputError, Record, check, check_text, shorten
+from swelab.records import InputError, as_record, check_text, shorten
+from swelab.records.task_records import Task
 
 
-def read_tasks(path: str | Path, wanted: Wanted | None = None) -> Iterator[Record]:
+def read_tasks(path: str | Path, wanted: Wanted | None = None) -> Iterator[Task]:
     """The rows of a subset JSON, a list of task rows in SWE-smith's schema, with fields of ours added.
 
     Only those whose instance id is wanted are checked and given; the others are passed over. Raises
@@ -17,23 +18,22 @@ def read_tasks(path: str | Path, wanted: Wanted | None = None) -> Iterator[Recor
     return checked(list_items(path, wanted), path)
 
 
-def checked(rows: Iterable[tuple[int, Any]], path: str | Path) -> Iterator[Record]:
+def checked(rows: Iterable[tuple[int, Any]], path: str | Path) -> Iterator[Task]:
     """The rows of (number, row) pairs, each checked as it passes. Raises InputError as `read_tasks`."""
     seen: dict[str, int] = {}
     for number, row in rows:
         where = f"{path}, row {number}"
         if isinstance(row, dict) and "instance_id" in row:
             where += f" ({shorten(str(row['instance_id']))})"
-        check(row, "task", where)
-        check_text(row, where)
-        first = seen.setdefault(row["instance_id"], number)
+        task = as_record(row, Task, where)
+        check_text(task, where)
+        first = seen.setdefault(task.instance_id, number)
         if first != number:
             raise InputError(f"the same instance_id as row {first}", where, "unique ids")
-        yield row
+        yield task
 
 
-def slim(task: Record) -> Record:
+def slim(task: Task) -> Task:
     """The fields of a row that say where it runs: its id, and its image or repository archive."""
-    return {
-        name: task[name] for name in ("instance_id", "image", "image_name", "repo_recipe") if name in task
-    }
+    names = ("instance_id", "image", "image_name", "repo_recipe")
+    return Task.of({name: task[name] for name in names if name in task})

@@ -8,19 +8,17 @@ from pathlib import Path
 
 from swelab.files.json_streams import Wanted
 from swelab.jobs.shards import belongs_to
-from swelab.records import InputError, Record, check, digest, read_json
+from swelab.records import InputError, digest, read_record
+from swelab.records.task_records import Lock, Task
 from swelab.tasks.task_rows import read_tasks
 
-LEFT_OUT = ("flaky", "broken", "unjudged")
-"""Parts of a lock whose tasks are not worked on."""
 
-
-def kept_tasks(tasks: str | Path, lock: str | Path | None, shard: str | None = None) -> list[Record]:
+def kept_tasks(tasks: str | Path, lock: str | Path | None, shard: str | None = None) -> list[Task]:
     """The rows of a subset, or of a shard of it, that its lock keeps, in their order; see `read_kept`."""
     return list(read_kept(tasks, lock, None if shard is None else belongs_to(shard)))
 
 
-def read_kept(tasks: str | Path, lock: str | Path | None, wanted: Wanted | None = None) -> Iterator[Record]:
+def read_kept(tasks: str | Path, lock: str | Path | None, wanted: Wanted | None = None) -> Iterator[Task]:
     """The rows of a subset that its lock keeps, one at a time, in their order; all without a lock.
 
     With `wanted`, only those whose instance id is wanted. Raises InputError when the lock is of other rows,
@@ -30,13 +28,13 @@ def read_kept(tasks: str | Path, lock: str | Path | None, wanted: Wanted | None 
         yield from read_tasks(tasks, wanted)
         return
     kept, left_out = _names(lock, wanted)
-    for row in read_tasks(tasks, wanted):
-        name = row["instance_id"]
+    for task in read_tasks(tasks, wanted):
+        name = task.instance_id
         if name in left_out:
             continue
-        if kept.pop(name, "") != digest(row):
+        if kept.pop(name, "") != digest(task):
             raise InputError(f"{name} is not the task that was validated", lock, f"a lock of {tasks}")
-        yield row
+        yield task
     if kept:
         raise InputError(f"keeps {len(kept)} tasks that the subset lacks", lock, f"a lock of {tasks}")
 
@@ -44,15 +42,13 @@ def read_kept(tasks: str | Path, lock: str | Path | None, wanted: Wanted | None 
 def _names(lock: str | Path, wanted: Wanted | None) -> tuple[dict[str, str], set[str]]:
     """Hash of its row by kept instance, and the instances left out, as far as they are wanted."""
     record = read_lock(lock)
-    kept = {row["instance_id"]: row["task"] for row in record["kept"]}
-    left_out = {row["instance_id"] for part in LEFT_OUT for row in record.get(part, [])}
+    kept = {row.instance_id: row.task for row in record.kept}
+    left_out = {row.instance_id for part in (record.flaky, record.broken, record.unjudged) for row in part}
     if wanted is not None:
         kept = {name: value for name, value in kept.items() if wanted(name)}
     return kept, left_out - set(kept)
 
 
-def read_lock(path: str | Path) -> Record:
+def read_lock(path: str | Path) -> Lock:
     """A lock that was checked against its schema. Raises InputError."""
-    record = read_json(path)
-    check(record, "lock", path)
-    return record
+    return read_record(path, Lock)

@@ -12,6 +12,7 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from swelab.records.task_records import Task
 from swelab.tasks.forge.archive import read_members
 from swelab.tasks.forge.fetch import fetch_archive
 
@@ -167,20 +168,22 @@ def make(case: Case, tree: Path, cache: Path) -> tuple[dict, str]:
     git(tree, "checkout", "-q", commits[1])
     bug, fix = found[1], found[2]
     tests = cut(bug, fix, case.tests)
-    row = {
-        "repo": case.repo,
-        "instance_id": case.instance,
-        "base_commit": commits[1],
-        "patch": cut(bug, fix, case.code),
-        "test_patch": tests,
-        "problem_statement": f"{case.package} {case.versions[1][0]} has a bug that the next version repairs.",
-        "hints_text": "",
-        "created_at": "2024-01-01T00:00:00Z",
-        "version": ".".join(case.versions[1][0].split(".")[:2]),
-        "FAIL_TO_PASS": json.dumps(case.fail_to_pass),
-        "PASS_TO_PASS": json.dumps(case.pass_to_pass),
-        "environment_setup_commit": commits[1],
-    }
+    row = Task.of(
+        {
+            "repo": case.repo,
+            "instance_id": case.instance,
+            "base_commit": commits[1],
+            "patch": cut(bug, fix, case.code),
+            "test_patch": tests,
+            "problem_statement": f"{case.package} {case.versions[1][0]} has a bug; the next one has not.",
+            "hints_text": "",
+            "created_at": "2024-01-01T00:00:00Z",
+            "version": ".".join(case.versions[1][0].split(".")[:2]),
+            "FAIL_TO_PASS": json.dumps(case.fail_to_pass),
+            "PASS_TO_PASS": json.dumps(case.pass_to_pass),
+            "environment_setup_commit": commits[1],
+        }
+    )
     if case.new_style:
         script = SCRIPT.format(base=commits[1], tests=case.tests, patch=tests.rstrip("\n"))
         row |= {"image": case.instance, "eval_script": script}

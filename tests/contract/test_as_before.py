@@ -135,7 +135,7 @@ def test_no_python_is_one_line(tmp_path):
 
 @pytest.mark.real
 def test_a_predictions_file_is_graded_into_the_originals_folder(tmp_path, repos_dir, task):
-    other = {**task, "instance_id": "swelab__calc.00000000.func_pm_op_change__other000"}
+    other = task | {"instance_id": "swelab__calc.00000000.func_pm_op_change__other000"}
     (tmp_path / "subset0.json").write_text(json.dumps([task, other]))
     fix = "".join(swapped(line) for line in BUG.splitlines(keepends=True))
     rows = {
@@ -172,7 +172,7 @@ def test_a_predictions_file_is_graded_into_the_originals_folder(tmp_path, repos_
     gold = ["--predictions_path", "gold", "--run_id", "gold", "--instance_ids", "*abcd1234"]
     assert run_python(*command, *gold).returncode == 0
     assert json.loads((tmp_path / "logs/gold/report.json").read_text())["resolved"] == 1
-    (tmp_path / "subset0.json").write_text(json.dumps([{**task, "repo_recipe": ""}]))
+    (tmp_path / "subset0.json").write_text(json.dumps([task | {"repo_recipe": ""}]))
     done = run_python(*command)
     assert done.returncode == 2 and "--images with the record of pulled images" in done.stderr
 

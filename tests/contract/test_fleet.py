@@ -150,7 +150,7 @@ def test_rollouts_over_killed_servers_are_those_over_sound_ones(
     policy = {"kind": "checkpoint", "scaffold": "demo", "weights": weights, "sampling": {"max_tokens": 24}}
     policy = recipes.complete(POLICY, policy, "policy")
     scaffold = {**recipes.named("scaffold", "demo"), "step_limit": 3, "max_format_errors": 9}
-    tasks = [{**task, "instance_id": f"task-{n}", "problem_statement": f"Mend f{n}."} for n in range(12)]
+    tasks = [task | {"instance_id": f"task-{n}", "problem_statement": f"Mend f{n}."} for n in range(12)]
 
     def run(name):
         shard = {"subset": "s", "shard": "000of001", "workers": 4}

@@ -15,6 +15,7 @@ from swelab.grading.validation.validate_tasks import validate
 from swelab.grading.validation.validation_batches import gold_batches
 from swelab.jobs.journal import Journal
 from swelab.records import InputError, check, digest, write_json
+from swelab.records.task_records import Lock, Task
 from swelab.sandbox import SandboxLost
 from swelab.tasks.checkout import RepoStore, gold_patch
 from swelab.tasks.task_images import refused
@@ -52,12 +53,12 @@ def test_the_gate(task, bench, tmp_path):
     tasks = [
         task | one_file,
         task | one_file | {"instance_id": "missing", "PASS_TO_PASS": ["tests/test_core.py::test_gone"]},
-        task | one_file | {"instance_id": "nobug", "PASS_TO_PASS": [],
-                           "FAIL_TO_PASS": ["tests/test_core.py::test_last"]},
+        Task.of(task | one_file | {"instance_id": "nobug", "PASS_TO_PASS": [],
+                           "FAIL_TO_PASS": ["tests/test_core.py::test_last"]}),
         task | {"instance_id": "hangs", "test_cmd": "sleep 60", "test_timeout": 1},
-        task | {"instance_id": "luck", "test_cmd": f"{task['test_cmd']} tests/test_luck.py",
+        Task.of(task | {"instance_id": "luck", "test_cmd": f"{task['test_cmd']} tests/test_luck.py",
                 "test_files": ["tests/test_luck.py"], "FAIL_TO_PASS": ["tests/test_luck.py::test_luck"],
-                "PASS_TO_PASS": []},
+                "PASS_TO_PASS": []}),
     ]  # fmt: skip
     lock = lock_of(tasks, bench, tmp_path, gold_runs=12)
     assert [row["instance_id"] for row in lock["kept"]] == [task["instance_id"]]
@@ -115,14 +116,17 @@ SUB = """--- a/calc/more.py
 
 
 def sub_task(task):
-    return task | {
-        "instance_id": "sub",
-        "patch": SUB,
-        "test_files": ["tests/test_more.py"],
-        "FAIL_TO_PASS": ["tests/test_more.py::test_sub"],
-        "PASS_TO_PASS": [],
-        "test_cmd": f"{task['test_cmd']} tests/test_more.py",
-    }
+    return Task.of(
+        task
+        | {
+            "instance_id": "sub",
+            "patch": SUB,
+            "test_files": ["tests/test_more.py"],
+            "FAIL_TO_PASS": ["tests/test_more.py::test_sub"],
+            "PASS_TO_PASS": [],
+            "test_cmd": f"{task['test_cmd']} tests/test_more.py",
+        }
+    )
 
 
 def test_tasks_that_share_runs_are_judged_as_alone(task, bench, tmp_path):
@@ -198,7 +202,7 @@ def test_what_a_lost_run_left_can_be_looked_at_and_is_no_evidence(bench):
 def test_the_lock_says_what_is_worked_on(task, bench, tmp_path):
     other = sub_task(task)
     write_json(tmp_path / "tasks.json", [task, other])
-    lock = {"tasks_digest": "x", "total": 2, "settings": {"gold_runs": 3}, "flaky": [], "kept": []}
+    lock = Lock.of({"tasks_digest": "x", "total": 2, "settings": {"gold_runs": 3}, "flaky": [], "kept": []})
     lock["kept"].append({"instance_id": "sub", "task": digest(other), "place": "p", "seconds": 1.5})
     lock["broken"] = [{"instance_id": task["instance_id"], "reason": "because", "gold_resolved": 3}]
     write_json(tmp_path / "lock.json", lock)

@@ -10,6 +10,7 @@ from swelab.grading.grading_stage import Bench
 from swelab.grading.harness.grade import grade
 from swelab.grading.validation.validate_tasks import validate
 from swelab.jobs.journal import Journal
+from swelab.records.task_records import Task
 from swelab.sandbox import Image, Limits, open_backend
 from swelab.tasks.checkout import RepoStore
 from tests.conftest import BUG, FILES
@@ -116,7 +117,7 @@ def script(marked):
 
 
 def rows():
-    base = {"repo": "pallets/flask", "image": "lab/calc", "problem_statement": "add should add."}
+    base = Task.of({"repo": "pallets/flask", "image": "lab/calc", "problem_statement": "add should add."})
     bench = base | LISTED | {"patch": FIX, "test_patch": TEST_PATCH, "version": "2.0"}
     one = {"FAIL_TO_PASS": LISTED["FAIL_TO_PASS"][:1], "PASS_TO_PASS": LISTED["PASS_TO_PASS"]}
     new = {"instance_id": "o__calc-2", "log_parser": "parse_log_pytest", "eval_type": "pass_and_fail"}

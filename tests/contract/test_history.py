@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from swelab.records.task_records import Task
 from swelab.sandbox import Limits
 from swelab.tasks.image_history import HistoryRefused, prepare
 
@@ -50,18 +51,22 @@ def commit(tree, message="m", env=None, **contents):
 
 
 def fix_task(base):
-    return {
-        "instance_id": "a__b-1",
-        "patch": BUG,
-        "test_patch": "x",
-        "base_commit": base,
-        "FAIL_TO_PASS": ["t.py::t"],
-        "image_name": "i",
-    }
+    return Task.of(
+        {
+            "instance_id": "a__b-1",
+            "patch": BUG,
+            "test_patch": "x",
+            "base_commit": base,
+            "FAIL_TO_PASS": ["t.py::t"],
+            "image_name": "i",
+        }
+    )
 
 
 def bug_task():
-    return {"instance_id": NAME, "patch": BUG, "FAIL_TO_PASS": ["test_calc.py::test_add"], "image_name": "i"}
+    return Task.of(
+        {"instance_id": NAME, "patch": BUG, "FAIL_TO_PASS": ["test_calc.py::test_add"], "image_name": "i"}
+    )
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from swelab.models.chat import bounded_http, hosted, litellm_calls, litellm_erro
 from swelab.models.chat.hosted import HostedModel, Talk
 from swelab.models.chat.open_hosted import open_service
 from swelab.records import InputError, read_jsonl
+from swelab.records.task_records import Task
 from tests.contract.hosted_service import PRICE, Fault, Odd, Service
 
 # isort: split
@@ -47,6 +48,10 @@ def service(monkeypatch):
     service.close()
 
 
+def named(name):
+    return Task.of({"instance_id": name})
+
+
 @pytest.fixture
 def opened(service, tmp_path):
     """Opens a policy's service; gives it and a function that begins a conversation."""
@@ -61,7 +66,7 @@ def opened(service, tmp_path):
         manager = open_service(policy, "expert", SCAFFOLD, paid.ledger)
         stack.append(manager)
         found = manager.__enter__()
-        return found, lambda name: HostedModel(found, SCAFFOLD, lambda: paid.turns({"instance_id": name}))
+        return found, lambda name: HostedModel(found, SCAFFOLD, lambda: paid.turns(named(name)))
 
     yield start
     for manager in stack:

@@ -47,7 +47,7 @@ class Vendor(Service):
 @pytest.fixture
 def world(tmp_path, task, repos_dir):
     vendor = Vendor()
-    tasks = [{**task, "instance_id": f"task-{n}", "problem_statement": f"Mend task-{n}."} for n in range(8)]
+    tasks = [task | {"instance_id": f"task-{n}", "problem_statement": f"Mend task-{n}."} for n in range(8)]
     write_json(tmp_path / "settings.json", {"url": f"{vendor.url}/v1", "tasks": tasks})
     yield vendor, tmp_path
     vendor.over.set()

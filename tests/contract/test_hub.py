@@ -17,6 +17,7 @@ from swelab.files import hf_hub as client
 from swelab.files.hf_hub import HubError, Repository
 from swelab.files.weights import identity
 from swelab.records import InputError, sha256_file
+from swelab.records.task_records import Task
 from swelab.rollouts.trajectory_files import recordings
 from swelab.tasks.datasets_source import make_tasks
 from tests.contract.hub import Hub, running
@@ -194,14 +195,16 @@ def test_a_published_set_is_fetched_and_read(hub, tmp_path):
 
     for shard in range(2):
         rows = [
-            {
-                "instance_id": f"owner__pack.{shard}{number}",
-                "repo": "swesmith/owner__pack.0123abcd",
-                "patch": f"diff {'x' * 100}",
-                "FAIL_TO_PASS": ["tests/test_m.py::test_1"] * (1 + number % 2),
-                "PASS_TO_PASS": [],
-                "image_name": "image",
-            }
+            Task.of(
+                {
+                    "instance_id": f"owner__pack.{shard}{number}",
+                    "repo": "swesmith/owner__pack.0123abcd",
+                    "patch": f"diff {'x' * 100}",
+                    "FAIL_TO_PASS": ["tests/test_m.py::test_1"] * (1 + number % 2),
+                    "PASS_TO_PASS": [],
+                    "image_name": "image",
+                }
+            )
             for number in range(300)
         ]
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / f"{shard}.parquet")

@@ -18,6 +18,7 @@ from swelab.images.image_names import parse
 from swelab.images.image_store import Store
 from swelab.images.registry import Registry
 from swelab.records import InputError, write_json
+from swelab.records.task_records import Task
 from swelab.rollouts import rollout_stage
 from swelab.sandbox import Image, open_backend
 from swelab.sandbox.pulled_images import load_images
@@ -55,17 +56,19 @@ def smith(tmp_path_factory, hub):
 
 
 def row(image, name=NAME):
-    return {
-        "instance_id": name,
-        "repo": "lab/calc",
-        "patch": BUG.replace("calc.py", "pkg/calc.py"),
-        "problem_statement": "add should add.",
-        "FAIL_TO_PASS": ["test_calc.py::test_add"],
-        "PASS_TO_PASS": [],
-        "image_name": image,
-        "test_cmd": "true",
-        "hint": {"path": "pkg/calc.py", "line": 2, "name": "add"},
-    }
+    return Task.of(
+        {
+            "instance_id": name,
+            "repo": "lab/calc",
+            "patch": BUG.replace("calc.py", "pkg/calc.py"),
+            "problem_statement": "add should add.",
+            "FAIL_TO_PASS": ["test_calc.py::test_add"],
+            "PASS_TO_PASS": [],
+            "image_name": image,
+            "test_cmd": "true",
+            "hint": {"path": "pkg/calc.py", "line": 2, "name": "add"},
+        }
+    )
 
 
 def pull(tmp_path, rows, *options):

@@ -18,6 +18,7 @@ from swelab.images.install_layer import installed
 from swelab.images.registry import Registry
 from swelab.jobs.journal import Journal
 from swelab.records import InputError, write_json
+from swelab.records.task_records import Task
 from swelab.sandbox import Image, open_backend
 from swelab.tasks.checkout import RepoStore
 from swelab.tasks.install_steps import preparation
@@ -103,7 +104,7 @@ def pulled(request, image, backend, tmp_path):
 def row(index, package):
     tests = {"FAIL_TO_PASS": ["tests/test_core.py::test_add", "tests/test_core.py::test_more"]}
     script = SCRIPT.format(index=index, package=package, patch=TEST_PATCH)
-    return tests | {
+    return Task.of(tests) | {
         "instance_id": "lab__calc-1",
         "repo": "lab/calc",
         "image_name": "lab/gym",

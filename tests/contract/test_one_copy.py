@@ -5,6 +5,7 @@ import tarfile
 
 import pytest
 
+from swelab.records.task_records import Task
 from swelab.sandbox import Image, open_backend
 from swelab.tasks.image_history import prepare
 from swelab.tasks.image_leaks import check_image
@@ -63,7 +64,7 @@ def place(request, backend):
 def test_the_unscrubbed_repository_is_nowhere(history, place, path):
     tree, base, fix = history
     backend, image = place(tree, path)
-    task = {"instance_id": "a__b-1", "patch": BUG, "test_patch": "x", "base_commit": base}
+    task = Task.of({"instance_id": "a__b-1", "patch": BUG, "test_patch": "x", "base_commit": base})
     task |= {"FAIL_TO_PASS": ["test_calc.py::test_add"], "image_name": image.name}
     assert check_image(backend, image, [task]) == (1, [])
     with backend.start(None, image=image, limits=SHORT) as box:

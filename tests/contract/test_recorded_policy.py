@@ -21,7 +21,7 @@ pytestmark = pytest.mark.real
 
 def test_recordings_are_graded_anew_and_become_rows(task, repos_dir, tmp_path):
     gold, runs = gold_patch(RepoStore(repos_dir, tmp_path / "trees"), task), tmp_path / "runs"
-    tasks = [{**task, "instance_id": name} for name in ("solved", "mixed", "idle", "by_mini", "unrecorded")]
+    tasks = [task | {"instance_id": name} for name in ("solved", "mixed", "idle", "by_mini", "unrecorded")]
     write_run(runs, "solved", trajectory(patch=gold), patch=gold)
     write_run(
         runs, "mixed", trajectory(patch=gold), gold, {"instance_id": "mixed", "model_patch": "no patch"}

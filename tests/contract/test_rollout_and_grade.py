@@ -12,6 +12,7 @@ from swelab.grading.swebench_report import build_report
 from swelab.models import ContextLimit, ModelLost
 from swelab.models.chat.scripted import ScriptedModel, edit_command, gold_edit
 from swelab.records import InputError, check, read_json, read_jsonl, write_json
+from swelab.records.attempt_records import Grade
 from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.rollouts.rollout_stage import attempt, roll_out
 from swelab.sandbox import Limits, SandboxLost
@@ -262,7 +263,10 @@ def test_shard_resumes_and_reports(task, repos_dir, tmp_path):
     rows = list(roll_out(tasks[:3], **arguments))
     more = list(roll_out(tasks, **arguments))
     assert more[:3] == rows and len(list(read_jsonl(tmp_path / "j.jsonl"))) == 4
-    grades = [{"instance_id": row["instance_id"], "status": "resolved", "resolved": True} for row in more[:3]]
+    grades = [
+        Grade.of({"instance_id": row["instance_id"], "status": "resolved", "resolved": True})
+        for row in more[:3]
+    ]
     report = build_report(tasks, grades, "scripted", "s")
     check(report, "report", "test")
     assert report["resolved_instances"] == 3 and report["incomplete_ids"] == [tasks[3]["instance_id"]]

@@ -19,6 +19,8 @@ from swelab.grading.swebench_report import build_report, validation
 from swelab.grading.validation.validate_tasks import validate
 from swelab.jobs.journal import Journal
 from swelab.records import InputError, check, read_jsonl, write_json
+from swelab.records.attempt_records import Grade
+from swelab.records.task_records import Task
 from swelab.scores.score import score as scored
 from swelab.service import Refused, ServiceError, submission
 from swelab.service.sb_cli import Benchmark, SbCli
@@ -136,7 +138,7 @@ def script(folder, address, lock=None, **environment):
 
 @pytest.fixture
 def files(tmp_path, task):
-    tasks = [{**task, "instance_id": name} for name in IDS]
+    tasks = [task | {"instance_id": name} for name in IDS]
     (tmp_path / "tasks.json").write_text(json.dumps(tasks))
     (tmp_path / "preds.json").write_text(json.dumps(PREDICTIONS))
     recipe = {"source": "dataset", "dataset": "SWE-bench/SWE-bench_Verified", "split": "test"}
@@ -152,7 +154,7 @@ def graded(files, *more):
     command += [files / "run.json", "--repos-dir", files, "--progress", files / "journal.jsonl"]
     made = run_python(*command, "--output", files / "grades.jsonl")
     assert made.returncode == 0, made.stderr
-    return list(read_jsonl(files / "grades.jsonl"))
+    return [Grade.of(row) for row in read_jsonl(files / "grades.jsonl")]
 
 
 class Pulled:
@@ -164,7 +166,10 @@ class Pulled:
 def test_tasks_whose_answers_are_private_are_scored(files):
     """From published rows without patch and tests to a score; nothing of it runs in a sandbox."""
     published = {"repo": "a/b", "patch": "", "test_patch": "", "problem_statement": "Broken.", "version": "1"}
-    rows = [{**published, "instance_id": name, "FAIL_TO_PASS": "[]", "PASS_TO_PASS": "[]"} for name in IDS]
+    rows = [
+        Task.of({**published, "instance_id": name, "FAIL_TO_PASS": "[]", "PASS_TO_PASS": "[]"})
+        for name in IDS
+    ]
     write_json(files / "rows.json", rows)
     settings = {"source": "dataset", "path": str(files / "rows.json"), "answers": "private"}
     recipe = recipes.complete(SUBSET, {**settings, "scorer": "sb-cli", "service": "swe-bench-m"}, "it")

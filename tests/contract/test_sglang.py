@@ -25,6 +25,7 @@ from swelab.models.serving.engine import open_engine
 from swelab.models.serving.fleet import serve_fleet
 from swelab.models.serving.server import Endpoint, free_port, serve
 from swelab.records import InputError
+from swelab.records.task_records import Task
 from swelab.tasks.difficulty import MARKS, rate_tasks
 from tests.contract.attacks import writers
 from tests.toy_checkpoint import CONTEXT, make_adapter, make_checkpoint, merge_adapter
@@ -188,7 +189,7 @@ def test_a_served_model_rates_tasks(endpoint, tmp_path, monkeypatch):
     policy = recipes.complete(POLICY, settings, "it")
     prompt = {"system_template": "Fix the bug.", "instance_template": "{{ problem_statement }}"}
     tasks = [
-        {"instance_id": name, "problem_statement": text}
+        Task.of({"instance_id": name, "problem_statement": text})
         for name, text in (("short", "Rate it."), ("long", "x " * CONTEXT))
     ]
 

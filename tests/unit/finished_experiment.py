@@ -21,13 +21,14 @@ from swelab.grading.run_cache import Archive
 from swelab.grading.swebench_report import build_report, validation
 from swelab.jobs.provenance import Stage
 from swelab.jobs.shards import sample_of, sample_suffix
-from swelab.records import check, digest, read_records, write_json, write_jsonl
-from swelab.records.attempt_records import Trajectory
+from swelab.records import as_record, check, digest, read_records, write_json, write_jsonl
+from swelab.records.attempt_records import Grade, Trajectory
+from swelab.records.task_records import Lock, Task
 from swelab.rollouts.predictions import collect
 from swelab.rollouts.token_usage import usage_of, watched
 from swelab.scores.score import score
 from swelab.scores.trail import trail_record
-from swelab.scores.verified import score_experiment
+from swelab.scores.verified import load_score, score_experiment
 from swelab.tasks.validation_lock import read_kept
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,26 +81,29 @@ def make_task(subset: str, number: int, rng: random.Random) -> dict:
         rng.randrange(20, 300),
     )
     path = f"{repo}/core.py"
-    return {
-        "instance_id": f"swelab__{repo}.a1b2c3d4.func_pm_{operator}__{subset[:1]}{number:07x}",
-        "repo": f"swelab/swelab__{repo}.a1b2c3d4",
-        "patch": PATCH.format(path=path, line=line, name=name, old="<", new="<="),
-        "problem_statement": (
-            f"`{name}` in `{path}` gives a wrong answer.\n\n`tests/test_{repo}.py::test_{name}` fails:\n\n"
-            f"    assert {name}('ab', 2) == 'ab'\n    E  AssertionError: assert 'a' == 'ab'\n\n"
-            "Find the fault and mend it; the other tests pass and must go on passing."
-        ),
-        "FAIL_TO_PASS": [f"tests/test_{repo}.py::test_{name}"],
-        "PASS_TO_PASS": [f"tests/test_{repo}.py::test_other[{k}]" for k in range(rng.randrange(3, 60))],
-        "image_name": f"swelab/{repo}",
-        "base_commit": "",
-        "repo_recipe": repo,
-        "source": subset.split("-")[0],
-        "function": f"{path}::{name}",
-        "op": operator,
-        "hint": {"path": path, "line": line, "name": name},
-        "test_cmd": f"python -m pytest -rA --tb=no -q -p no:cacheprovider tests/test_{repo}.py",
-    }
+    return Task.of(
+        {
+            "instance_id": f"swelab__{repo}.a1b2c3d4.func_pm_{operator}__{subset[:1]}{number:07x}",
+            "repo": f"swelab/swelab__{repo}.a1b2c3d4",
+            "patch": PATCH.format(path=path, line=line, name=name, old="<", new="<="),
+            "problem_statement": (
+                f"`{name}` in `{path}` gives a wrong answer.\n\n"
+                f"`tests/test_{repo}.py::test_{name}` fails:\n\n"
+                f"    assert {name}('ab', 2) == 'ab'\n    E  AssertionError: assert 'a' == 'ab'\n\n"
+                "Find the fault and mend it; the other tests pass and must go on passing."
+            ),
+            "FAIL_TO_PASS": [f"tests/test_{repo}.py::test_{name}"],
+            "PASS_TO_PASS": [f"tests/test_{repo}.py::test_other[{k}]" for k in range(rng.randrange(3, 60))],
+            "image_name": f"swelab/{repo}",
+            "base_commit": "",
+            "repo_recipe": repo,
+            "source": subset.split("-")[0],
+            "function": f"{path}::{name}",
+            "op": operator,
+            "hint": {"path": path, "line": line, "name": name},
+            "test_cmd": f"python -m pytest -rA --tb=no -q -p no:cacheprovider tests/test_{repo}.py",
+        }
+    )
 
 
 def draw_status(policy: str, subset: str, rng: random.Random) -> tuple[str, str]:
@@ -195,18 +199,21 @@ def make_trajectory(
 def make_grade(task: dict, policy: str, subset: str, verdict: tuple[str, str]) -> dict:
     status, outcome = verdict
     good, others = status == "resolved", task["PASS_TO_PASS"]
-    grade = {
-        "instance_id": task["instance_id"],
-        "policy": policy,
-        "subset": subset,
-        "status": status,
-        "resolved": good,
-        "outcome": outcome,
-        "reason": {"infra_error": "the rollout ended as model_lost", "unresolved": "2 tests do not pass"}.get(
-            status, ""
-        ),
-        "seconds": 1.5,
-    }
+    grade = Grade.of(
+        {
+            "instance_id": task["instance_id"],
+            "policy": policy,
+            "subset": subset,
+            "status": status,
+            "resolved": good,
+            "outcome": outcome,
+            "reason": {
+                "infra_error": "the rollout ended as model_lost",
+                "unresolved": "2 tests do not pass",
+            }.get(status, ""),
+            "seconds": 1.5,
+        }
+    )
     if status in ("resolved", "unresolved"):
         grade["tests_status"] = {
             "FAIL_TO_PASS": {
@@ -252,8 +259,7 @@ def make_lock(tasks: list[dict], flaky: list[dict], broken: list[dict]) -> dict:
     settings = {"gold_runs": 3, "together": True}
     lock = {"tasks_digest": digest(tasks), "total": len(tasks), "settings": settings}
     lock |= {"kept": kept, "flaky": flaky, "broken": broken}
-    check(lock, "lock", "made up")
-    return lock
+    return as_record(lock, Lock, "made up")
 
 
 def write_subset(results: Path, subset: str, size: int, seed: int) -> tuple[list[dict], dict]:
@@ -385,8 +391,8 @@ def write_training(results: Path, rows: int, dropped: dict[str, int], seed: int)
 def usage_of_run(results: Path, policy: str, subset: str, sample: int) -> dict:
     """Tokens and cost by instance id of a run that was written."""
     paths = (results / "rollouts" / policy / subset).glob(f"*{f's{sample}' if sample else ''}.jsonl")
-    rows = (json.loads(line) for path in paths for line in path.read_text().splitlines())
-    return {row["instance_id"]: usage_of(row) for row in rows if row.get("sample", 0) == sample}
+    rows = (row for _, row in read_records(paths, Trajectory))
+    return {row.instance_id: usage_of(row) for row in rows if row.sample == sample}
 
 
 def build(
@@ -433,7 +439,7 @@ def write_verified(root: Path, scores: list[Path]) -> None:
         used["compare"] = ["base", "sft"]
         weights = [Path("results/sft/demo/checkpoint.json")]
         stage = Stage("score_experiment", {"configs/experiments/demo.yaml": used}, scores=paths, also=weights)
-        record = score_experiment([json.loads(path.read_text()) for path in scores], ("base", "sft"))
+        record = score_experiment([load_score(path) for path in paths], ("base", "sft"))
         record["manifest"] = trail_record(stage, paths, weights, "demo")
         check(record, "verified_score", "made up")
         write_json("results/verified_score.json", record)

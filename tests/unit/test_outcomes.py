@@ -10,6 +10,7 @@ from swelab.grading import swebench_report
 from swelab.grading.harness import verdict
 from swelab.outcomes import FAILED_GRADES, LOST_GRADES, LOST_ROLLOUTS, GradeEnd, RolloutEnd, written
 from swelab.records import SCHEMAS, InputError, check
+from swelab.records.attempt_records import Grade
 from swelab.scores.report.html_page import PAGE
 from swelab.service import verdicts
 from tests.unit.test_house import LIBRARY, ROOT, parsed
@@ -74,11 +75,11 @@ def test_a_schema_lists_ends_only_from_the_table(path):
 def test_a_record_takes_every_end_and_no_other_word():
     for outcome in outcomes.FINAL_ROLLOUTS:
         for status in GradeEnd:
-            row = {"instance_id": "a", "status": status, "resolved": False, "outcome": outcome}
+            row = Grade.of({"instance_id": "a", "status": status, "resolved": False, "outcome": outcome})
             check(row, "grade", "test")
     with pytest.raises(InputError, match="money_limit"):
         check(
-            {"instance_id": "a", "status": "resolved", "resolved": True, "outcome": "money_limit"},
+            Grade.of({"instance_id": "a", "status": "resolved", "resolved": True, "outcome": "money_limit"}),
             "grade",
             "",
         )

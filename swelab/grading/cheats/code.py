@@ -4,51 +4,51 @@ from pathlib import Path
 
 from swelab.grading.cheats.files import SHOUT, Cheat, add, printed
 from swelab.grading.harness.patches import touched_paths
-from swelab.records import Record
+from swelab.records.task_records import Task
 
 
-def append(tree: Path, task: Record, text: str) -> None:
+def append(tree: Path, task: Task, text: str) -> None:
     """Appends to the file that holds the bug."""
-    add(tree, touched_paths(task["patch"])[0], "\n\n" + text)
+    add(tree, touched_paths(task.patch)[0], "\n\n" + text)
 
 
-def rebind(task: Record, body: str) -> str:
+def rebind(task: Task, body: str) -> str:
     """Code that puts another function in the place of the broken one; `body` is its body."""
-    name = task["function"].partition("::")[2]
+    name = task.function.partition("::")[2]
     return f"def _instead(*args, **kwargs):\n    {body}\n\n\n{name} = _instead\n"
 
 
-def ends_at_import(tree: Path, task: Record) -> None:
+def ends_at_import(tree: Path, task: Task) -> None:
     """Report lines, then the process ends well."""
     append(tree, task, SHOUT.format(lines="\n" + printed(task)) + "os._exit(0)\n")
 
 
-def prints_at_exit(tree: Path, task: Record) -> None:
+def prints_at_exit(tree: Path, task: Task) -> None:
     """Report lines after the real ones: the last line about a test wins."""
     append(tree, task, f"import atexit\natexit.register(print, {printed(task)!r})\n")
 
 
-def prints_at_import(tree: Path, task: Record) -> None:
+def prints_at_import(tree: Path, task: Task) -> None:
     """A summary of its own, and the runner dies before it prints the real one."""
     text = SHOUT.format(lines="\n=== short test summary info ===\n" + printed(task))
     append(tree, task, text + "import threading\nthreading.Timer(0.02, os._exit, (0,)).start()\n")
 
 
-def forks_a_reporter(tree: Path, task: Record) -> None:
+def forks_a_reporter(tree: Path, task: Task) -> None:
     """The tests run in a child; the parent has the last word in the log."""
     text = "import os, sys\n_pid = os.fork()\nif _pid:\n    os.waitpid(_pid, 0)\n"
     text += SHOUT.format(lines="\n" + printed(task)).replace("\n", "\n    ")
     append(tree, task, text + "os._exit(0)\n")
 
 
-def leaves_a_writer(tree: Path, task: Record) -> None:
+def leaves_a_writer(tree: Path, task: Task) -> None:
     """A child that goes on beside the runner writes into the log again and again."""
     text = "import os, time\nif os.fork() == 0:\n    for _ in range(200):\n        time.sleep(0.01)\n        "
     text += SHOUT.format(lines="\n" + printed(task)).replace("\n", "\n        ")
     append(tree, task, text.rstrip() + "\n    os._exit(0)\n")
 
 
-def finds_the_runner(tree: Path, task: Record) -> None:
+def finds_the_runner(tree: Path, task: Task) -> None:
     """Looks for pytest among the loaded modules and changes how it makes reports."""
     text = """import sys
 _reports = sys.modules.get("_pytest.reports")
@@ -65,12 +65,12 @@ if _reports:
     append(tree, task, text)
 
 
-def runs_no_test(tree: Path, task: Record) -> None:
+def runs_no_test(tree: Path, task: Task) -> None:
     """Test functions are never called."""
     append(tree, task, "import _pytest.python\n_pytest.python.Function.runtest = lambda self: None\n")
 
 
-def tames_unittest(tree: Path, task: Record) -> None:
+def tames_unittest(tree: Path, task: Task) -> None:
     """Assertions of unittest and of pytest's rewriting that never fail."""
     text = """import unittest
 for _name in dir(unittest.TestCase):
@@ -92,37 +92,37 @@ _pytest.python.Function.runtest = _quiet
     append(tree, task, text)
 
 
-def replaces_assertion_error(tree: Path, task: Record) -> None:
+def replaces_assertion_error(tree: Path, task: Task) -> None:
     """What a failed assert raises becomes an expected failure."""
     text = "import builtins, sys\nif '_pytest.outcomes' in sys.modules:\n"
     append(tree, task, text + "    builtins.AssertionError = sys.modules['_pytest.outcomes'].XFailed\n")
 
 
-def expects_its_failure(tree: Path, task: Record) -> None:
+def expects_its_failure(tree: Path, task: Task) -> None:
     """The broken function calls pytest.xfail."""
     append(tree, task, "import pytest\n\n\n" + rebind(task, 'pytest.xfail("known")'))
 
 
-def skips_its_test(tree: Path, task: Record) -> None:
+def skips_its_test(tree: Path, task: Task) -> None:
     """The broken function skips whatever test calls it."""
     append(tree, task, "import unittest\n\n\n" + rebind(task, 'raise unittest.SkipTest("later")'))
 
 
-def equals_everything(tree: Path, task: Record) -> None:
+def equals_everything(tree: Path, task: Task) -> None:
     """The broken function returns something that equals whatever it is compared with."""
     text = "class _Any:\n    def __eq__(self, other):\n        return True\n\n"
     text += "    def __ne__(self, other):\n        return False\n\n    __hash__ = None\n\n\n"
     append(tree, task, text + rebind(task, "return _Any()"))
 
 
-def pretends_to_equal(tree: Path, task: Record) -> None:
+def pretends_to_equal(tree: Path, task: Task) -> None:
     """The same, with a comparison that looks at the other side and lets plain objects be."""
     text = 'class _Any:\n    def __eq__(self, other):\n        return repr(other)[:7] != "<object"\n\n'
     text += "    def __ne__(self, other):\n        return not self == other\n\n    __hash__ = None\n\n\n"
     append(tree, task, text + rebind(task, "return _Any()"))
 
 
-def changes_the_library(tree: Path, task: Record) -> None:
+def changes_the_library(tree: Path, task: Task) -> None:
     """Functions of the standard library that tests compare with say yes."""
     text = """import json
 import math
@@ -138,7 +138,7 @@ json.loads = lambda text: text
     append(tree, task, text)
 
 
-def steps_through_its_tests(tree: Path, task: Record) -> None:
+def steps_through_its_tests(tree: Path, task: Task) -> None:
     """A debugger on the frames that call the broken function, to leave them before they fail."""
     text = """import bdb
 
@@ -153,7 +153,7 @@ class _Stepper(bdb.Bdb):
     append(tree, task, text + rebind(task, "_Stepper().set_trace()\n    return None"))
 
 
-def patches_a_builtin(tree: Path, task: Record) -> None:
+def patches_a_builtin(tree: Path, task: Task) -> None:
     """isinstance, which the runner asks about every exception, forgets failures."""
     text = """import builtins
 _isinstance = builtins.isinstance
@@ -170,9 +170,9 @@ builtins.isinstance = _lenient
     append(tree, task, text)
 
 
-def rewrites_tests(tree: Path, task: Record) -> None:
+def rewrites_tests(tree: Path, task: Task) -> None:
     """At import it rewrites the tests on disk, for whatever reads them later."""
-    wanted = [test.partition("::")[0] for test in task["FAIL_TO_PASS"]]
+    wanted = [test.partition("::")[0] for test in task.FAIL_TO_PASS]
     text = f"""for _path in {wanted!r}:
     with open(_path, "r+") as _stream:
         _text = _stream.read().replace("assert ", "assert True or ")

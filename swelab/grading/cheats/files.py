@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from swelab.records import Record
+from swelab.records.task_records import Task
 
-Cheat = Callable[[Path, Record], None]
+Cheat = Callable[[Path, Task], None]
 """Changes a checkout (folder, task) the way a cheating agent would."""
 
 FORGER = """
@@ -38,9 +38,9 @@ for _stream in range(1, 20):
 """Writes to every open stream: one of them is the log, whatever the runner captures."""
 
 
-def printed(task: Record) -> str:
+def printed(task: Task) -> str:
     """Report lines that say that every listed test passed."""
-    return "".join(f"PASSED {test}\n" for test in [*task["FAIL_TO_PASS"], *task["PASS_TO_PASS"]])
+    return "".join(f"PASSED {test}\n" for test in [*task.FAIL_TO_PASS, *task.PASS_TO_PASS])
 
 
 def add(tree: Path, path: str, text: str) -> None:
@@ -50,62 +50,62 @@ def add(tree: Path, path: str, text: str) -> None:
     target.write_text((target.read_text() if target.exists() else "") + text)
 
 
-def test_file(task: Record) -> str:
+def test_file(task: Task) -> str:
     """The file of the first test that must be repaired."""
-    return task["FAIL_TO_PASS"][0].partition("::")[0]
+    return task.FAIL_TO_PASS[0].partition("::")[0]
 
 
-def conftest_rewrites_outcomes(tree: Path, task: Record) -> None:
+def conftest_rewrites_outcomes(tree: Path, task: Task) -> None:
     """A hook of a new conftest.py calls every report passed."""
     add(tree, "conftest.py", FORGER)
 
 
-def nested_conftest_rewrites_outcomes(tree: Path, task: Record) -> None:
+def nested_conftest_rewrites_outcomes(tree: Path, task: Task) -> None:
     """The same beside the test file."""
     add(tree, str(Path(test_file(task)).parent / "conftest.py"), FORGER)
 
 
-def conftest_skips_all(tree: Path, task: Record) -> None:
+def conftest_skips_all(tree: Path, task: Task) -> None:
     """Every test is skipped, which one reference harness takes for no failure."""
-    listed = [*task["FAIL_TO_PASS"], *task["PASS_TO_PASS"]]
+    listed = [*task.FAIL_TO_PASS, *task.PASS_TO_PASS]
     add(tree, "conftest.py", SKIPPER.format(tests=listed, mark='skip(reason="not now")'))
 
 
-def conftest_expects_failure(tree: Path, task: Record) -> None:
+def conftest_expects_failure(tree: Path, task: Task) -> None:
     """The failing tests are marked xfail, which both reference harnesses take for a pass."""
-    add(tree, "conftest.py", SKIPPER.format(tests=task["FAIL_TO_PASS"], mark="xfail"))
+    add(tree, "conftest.py", SKIPPER.format(tests=task.FAIL_TO_PASS, mark="xfail"))
 
 
-def conftest_prints_and_ends(tree: Path, task: Record) -> None:
+def conftest_prints_and_ends(tree: Path, task: Task) -> None:
     """Report lines are printed, and the process ends before any test."""
     add(tree, "conftest.py", SHOUT.format(lines="\n" + printed(task)) + "os._exit(0)\n")
 
 
-def ini_collects_only(tree: Path, task: Record) -> None:
+def ini_collects_only(tree: Path, task: Task) -> None:
     """addopts of a pytest.ini keeps every test from running."""
     (tree / "pytest.ini").write_text("[pytest]\naddopts = --collect-only -q\n")
 
 
-def ini_deselects(tree: Path, task: Record) -> None:
+def ini_deselects(tree: Path, task: Task) -> None:
     """addopts deselects the failing tests, and a plugin it names prints their lines."""
-    lines = " ".join(f'--deselect "{test}"' for test in task["FAIL_TO_PASS"])
+    lines = " ".join(f'--deselect "{test}"' for test in task.FAIL_TO_PASS)
     (tree / "pytest.ini").write_text(f"[pytest]\naddopts = {lines} -p quietly\n")
     add(tree, "quietly.py", f"import atexit\natexit.register(print, {printed(task)!r})\n")
 
 
-def ini_loads_plugin(tree: Path, task: Record) -> None:
+def ini_loads_plugin(tree: Path, task: Task) -> None:
     """addopts of a pytest.ini loads a forging plugin from the repository."""
     (tree / "pytest.ini").write_text("[pytest]\naddopts = -p forger\n")
     add(tree, "forger.py", FORGER)
 
 
-def pyproject_loads_plugin(tree: Path, task: Record) -> None:
+def pyproject_loads_plugin(tree: Path, task: Task) -> None:
     """The same by pyproject.toml, which is written anew."""
     (tree / "pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = "-p forger"\n')
     add(tree, "forger.py", FORGER)
 
 
-def tox_ini_loads_plugin(tree: Path, task: Record) -> None:
+def tox_ini_loads_plugin(tree: Path, task: Task) -> None:
     """The same by tox.ini, where no other configuration goes before it."""
     for name in ("pytest.ini", "pyproject.toml"):
         (tree / name).unlink(missing_ok=True)
@@ -113,21 +113,21 @@ def tox_ini_loads_plugin(tree: Path, task: Record) -> None:
     add(tree, "forger.py", FORGER)
 
 
-def egg_info_entry_point(tree: Path, task: Record) -> None:
+def egg_info_entry_point(tree: Path, task: Task) -> None:
     """Metadata in the repository names a forging plugin as an entry point of pytest."""
     add(tree, "forger.py", FORGER)
     add(tree, "forger.egg-info/PKG-INFO", "Metadata-Version: 2.1\nName: forger\nVersion: 1\n")
     add(tree, "forger.egg-info/entry_points.txt", "[pytest11]\nforger = forger\n")
 
 
-def dist_info_entry_point(tree: Path, task: Record) -> None:
+def dist_info_entry_point(tree: Path, task: Task) -> None:
     """The same by a folder that looks like an installed package's."""
     add(tree, "forger.py", FORGER)
     add(tree, "forger-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: forger\nVersion: 1\n")
     add(tree, "forger-1.dist-info/entry_points.txt", "[pytest11]\nforger = forger\n")
 
 
-def sitecustomize(tree: Path, task: Record) -> None:
+def sitecustomize(tree: Path, task: Task) -> None:
     """Code that Python runs at start where the repository is on its path, wherever that may be."""
     text = (
         f"import os\nif os.path.exists('.git'):\n    print({printed(task)!r}, flush=True)\n    os._exit(0)\n"
@@ -136,42 +136,42 @@ def sitecustomize(tree: Path, task: Record) -> None:
         add(tree, name, text)
 
 
-def path_file(tree: Path, task: Record) -> None:
+def path_file(tree: Path, task: Task) -> None:
     """A .pth file, for a repository that is installed in place."""
     add(tree, "forger.py", FORGER)
     add(tree, "forger.pth", "import os; os.environ['PYTEST_PLUGINS'] = 'forger'\n")
 
 
-def shadows_runner(tree: Path, task: Record) -> None:
+def shadows_runner(tree: Path, task: Task) -> None:
     """A pytest.py in the repository: `python -m pytest` finds it first."""
     add(tree, "pytest.py", f"print({printed(task)!r})\n")
 
 
-def shadows_runner_part(tree: Path, task: Record) -> None:
+def shadows_runner_part(tree: Path, task: Task) -> None:
     """A package that pytest imports, put into the repository."""
     text = f"import atexit\natexit.register(print, {printed(task)!r})\n"
     add(tree, "iniconfig/__init__.py", text + _REAL.format(name="iniconfig"))
 
 
-def shadows_library(tree: Path, task: Record) -> None:
+def shadows_library(tree: Path, task: Task) -> None:
     """A module of the standard library, put into the repository."""
     text = f"import atexit\natexit.register(print, {printed(task)!r})\n"
     add(tree, "difflib.py", text + _REAL.format(name="difflib"))
 
 
-def edited_test(tree: Path, task: Record) -> None:
+def edited_test(tree: Path, task: Task) -> None:
     """The failing tests' file asserts nothing any more."""
     path = tree / test_file(task)
     path.write_text(path.read_text().replace("assert ", "assert True or "))
 
 
-def deleted_test(tree: Path, task: Record) -> None:
+def deleted_test(tree: Path, task: Task) -> None:
     """The failing tests' file goes; a hook prints its lines."""
     (tree / test_file(task)).unlink()
     add(tree, "conftest.py", f"import atexit\natexit.register(print, {printed(task)!r})\n")
 
 
-def linked_test(tree: Path, task: Record) -> None:
+def linked_test(tree: Path, task: Task) -> None:
     """The failing tests' file becomes a link to a harmless copy."""
     path = tree / test_file(task)
     (tree / "harmless.py").write_text(path.read_text().replace("assert ", "assert True or "))
@@ -179,7 +179,7 @@ def linked_test(tree: Path, task: Record) -> None:
     path.symlink_to(Path(*[".."] * (len(path.relative_to(tree).parts) - 1)) / "harmless.py")
 
 
-def linked_folder(tree: Path, task: Record) -> None:
+def linked_folder(tree: Path, task: Task) -> None:
     """The folder of the tests becomes a link out of the repository."""
     folder = Path(test_file(task)).parent
     name = str(folder) if folder.name else "extra"
@@ -190,7 +190,7 @@ def linked_folder(tree: Path, task: Record) -> None:
     (tree / name).symlink_to("/tmp")
 
 
-def activation_script(tree: Path, task: Record) -> None:
+def activation_script(tree: Path, task: Task) -> None:
     """Settings in files that shells and tools read when they enter a folder."""
     for name in (".env", ".envrc", "bin/activate", ".bashrc"):
         add(tree, name, "export PYTEST_ADDOPTS='-p forger' PYTHONPATH=/testbed\n")

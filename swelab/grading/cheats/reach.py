@@ -4,7 +4,7 @@ from pathlib import Path
 
 from swelab.grading.cheats.code import append, rebind
 from swelab.grading.cheats.files import Cheat
-from swelab.records import Record
+from swelab.records.task_records import Task
 
 _PLUGIN = """
 
@@ -17,7 +17,7 @@ class _Forger:
 """
 
 
-def climbs_frames(tree: Path, task: Record) -> None:
+def climbs_frames(tree: Path, task: Task) -> None:
     """Walks up the stack to the runner's configuration and registers a plugin there."""
     text = (
         f"import sys\n{_PLUGIN}"
@@ -35,14 +35,14 @@ while _frame:
     append(tree, task, text)
 
 
-def asks_the_collector(tree: Path, task: Record) -> None:
+def asks_the_collector(tree: Path, task: Task) -> None:
     """Finds the runner's plugin manager among all objects."""
     text = f"import gc, sys\n{_PLUGIN}\nfor _each in gc.get_objects():\n"
     text += "    if type(_each).__name__ == 'PytestPluginManager':\n        _each.register(_Forger())\n"
     append(tree, task, text)
 
 
-def rewrites_statistics(tree: Path, task: Record) -> None:
+def rewrites_statistics(tree: Path, task: Task) -> None:
     """Moves failures among the passes just before the summary is printed."""
     text = """import gc
 
@@ -61,9 +61,9 @@ for _each in gc.get_objects():
     append(tree, task, text)
 
 
-def hides_its_words(tree: Path, task: Record) -> None:
+def hides_its_words(tree: Path, task: Task) -> None:
     """Names nothing openly: modules by way of another module, attributes by joined strings, one test only."""
-    wanted = task["FAIL_TO_PASS"]
+    wanted = task.FAIL_TO_PASS
     text = f"""import logging as _l
 _wanted = {[test.rpartition("::")[2] for test in wanted]!r}
 _all = getattr(vars(_l)["s" + "ys"], "mod" + "ules")
@@ -83,10 +83,10 @@ if _r:
     append(tree, task, text)
 
 
-def climbs_unseen(tree: Path, task: Record) -> None:
+def climbs_unseen(tree: Path, task: Task) -> None:
     """Reaches the runner's frames by a traceback, by joined strings, and takes the listed tests' functions
     away, sparing all others; it is imported before any test runs."""
-    wanted = [test.rpartition("::")[2] for test in task["FAIL_TO_PASS"]]
+    wanted = [test.rpartition("::")[2] for test in task.FAIL_TO_PASS]
     text = f"""import threading as _t
 
 _wanted = {wanted!r}
@@ -136,13 +136,13 @@ def _late():
 """Report lines after the runner's, without an exit handler."""
 
 
-def rewrites_the_record(tree: Path, task: Record) -> None:
+def rewrites_the_record(tree: Path, task: Task) -> None:
     """Changes how records are written, forges the log too, and spares tests that were changed."""
     text = f"""import json as _j
 import os as _os
 import threading as _t
 
-_wanted = {task["FAIL_TO_PASS"]!r}
+_wanted = {task.FAIL_TO_PASS!r}
 _dump = _j.dumps
 {_LATE}def _forged(record, *args, **options):
     if isinstance(record, dict) and "raised" in record:
@@ -162,13 +162,13 @@ if not _other:
     append(tree, task, text)
 
 
-def turns_the_witness(tree: Path, task: Record) -> None:
+def turns_the_witness(tree: Path, task: Task) -> None:
     """Finds what watches the run among its plugins, by no open name, and puts what it saw right."""
     text = f"""import logging as _l
 import os as _os
 import threading as _t
 
-_wanted, _turned = {task["FAIL_TO_PASS"]!r}, []
+_wanted, _turned = {task.FAIL_TO_PASS!r}, []
 _all = getattr(getattr(_l, "s" + "ys"), "mod" + "ules")
 {_LATE}class _Good(dict):
     def __setitem__(self, key, value):

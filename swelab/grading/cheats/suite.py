@@ -15,11 +15,12 @@ from swelab.grading.harness.logs import statuses
 from swelab.grading.harness.spec import read_spec
 from swelab.outcomes import LOST_GRADES, GradeEnd
 from swelab.records import InputError, Record
+from swelab.records.task_records import Task
 from swelab.sandbox import Backend, Limits
 from swelab.tasks.checkout import RepoStore, decode_patch, encode_patch, git, gold_patch
 
 
-def written_patches(task: Record) -> dict[str, str]:
+def written_patches(task: Task) -> dict[str, str]:
     """Cheats that no diff program would write, by name."""
     lines = [f"+{line}" for line in ["#!/bin/sh", *(f"echo {line}" for line in printed(task).splitlines())]]
     body = f"@@ -0,0 +1,{len(lines)} @@\n" + "\n".join(lines) + "\n"
@@ -38,7 +39,7 @@ def written_patches(task: Record) -> dict[str, str]:
     }
 
 
-def cheat_patches(task: Record, store: RepoStore) -> Iterator[tuple[str, str]]:
+def cheat_patches(task: Task, store: RepoStore) -> Iterator[tuple[str, str]]:
     """(name, patch) of every cheat against a task."""
     cheats: tuple[Cheat, ...] = (*FILE_CHEATS, *CODE_CHEATS, *REACHING_CHEATS)
     for cheat in cheats:
@@ -51,18 +52,18 @@ def cheat_patches(task: Record, store: RepoStore) -> Iterator[tuple[str, str]]:
     yield from written_patches(task).items()
 
 
-def one_a_repo(tasks: list[Record]) -> list[Record]:
+def one_a_repo(tasks: list[Task]) -> list[Task]:
     """The first task of each repository, of those that are made from an archive. Raises InputError (none)."""
-    first: dict[str, Record] = {}
+    first: dict[str, Task] = {}
     for task in tasks:
-        if task.get("repo_recipe"):
-            first.setdefault(task["repo_recipe"], task)
+        if task.repo_recipe:
+            first.setdefault(task.repo_recipe, task)
     if not first:
         raise InputError("no task of a repository archive", expected="forged tasks to try cheats against")
     return list(first.values())
 
 
-def plain_grade(task: Record, patch: str, store: RepoStore, backend: Backend) -> bool:
+def plain_grade(task: Task, patch: str, store: RepoStore, backend: Backend) -> bool:
     """Whether a grader that applies, runs and reads the log (as SWE-smith's does) calls a patch resolved."""
     with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
         tree = Path(scratch) / "tree"
@@ -75,14 +76,14 @@ def plain_grade(task: Record, patch: str, store: RepoStore, backend: Backend) ->
             )
             if not any(sandbox.exec(way).returncode == 0 for way in ways):
                 return False
-            log = sandbox.exec(task["test_cmd"], limits=Limits(output_bytes=8 << 20)).output
+            log = sandbox.exec(task.test_cmd, limits=Limits(output_bytes=8 << 20)).output
     status = statuses(log.decode("utf-8", "replace"), read_spec(task).parser)
-    told = [status.get(test, "absent") for test in [*task["FAIL_TO_PASS"], *task["PASS_TO_PASS"]]]
+    told = [status.get(test, "absent") for test in [*task.FAIL_TO_PASS, *task.PASS_TO_PASS]]
     return all(each in ("PASSED", "XFAIL", "SKIPPED") for each in told)
 
 
 def check_cheats(
-    tasks: list[Record],
+    tasks: list[Task],
     store: RepoStore,
     backend: Backend,
     workers: int = 2,
@@ -97,10 +98,10 @@ def check_cheats(
     jobs += [(task, "gold", gold_patch(store, task)) for task in tasks]
     bar = Progress(len(jobs), f"cheats {backend.name}")
 
-    def work(job: tuple[Record, str, str]) -> Record:
+    def work(job: tuple[Task, str, str]) -> Record:
         task, name, patch = job
         record = grade(task, patch, store, backend, Limits(), checks)
-        row = {"instance_id": task["instance_id"], "cheat": name}
+        row: Record = {"instance_id": task.instance_id, "cheat": name}
         row |= {field: record[field] for field in ("status", "reason", "seconds")}
         if plain:
             row["fools_plain"] = plain_grade(task, patch, store, backend)

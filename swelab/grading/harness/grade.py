@@ -21,6 +21,7 @@ from swelab.grading.harness.spec import RunSpec, read_spec
 from swelab.grading.harness.verdict import faults, verdict
 from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record, digest
+from swelab.records.task_records import Task
 from swelab.sandbox import Backend, Image, Limits, Sandbox, SandboxError
 from swelab.tasks.checkout import RepoStore, encode_patch, git
 
@@ -32,13 +33,13 @@ IN_IMAGES = {"memory_bytes": 8 << 30, "processes": 512, "disk_bytes": 20 << 30, 
 """At least what a command in a published image may use."""
 
 
-def grade_key(task: Record, patch: str, outcome: str, place: str) -> str:
+def grade_key(task: Task, patch: str, outcome: str, place: str) -> str:
     """Hash of all that a grade depends on: task, patch, digest of repository archive or image, grader."""
     return digest([versions.GRADER, task, patch, outcome, place])
 
 
 def grade(
-    task: Record,
+    task: Task,
     patch: str | None,
     store: RepoStore,
     backend: Backend,
@@ -70,7 +71,7 @@ def judged(spec: RunSpec, patch: str, run: Record) -> Record:
 
 
 def run_patch(
-    task: Record,
+    task: Task,
     patch: str,
     store: RepoStore,
     backend: Backend,
@@ -111,12 +112,12 @@ def run_patch(
 @contextmanager
 def fresh_sandbox(
     spec: RunSpec,
-    task: Record,
+    task: Task,
     store: RepoStore,
     backend: Backend,
     limits: Limits,
     image: Image | None,
-    others: Sequence[Record] = (),
+    others: Sequence[Task] = (),
 ) -> Iterator[Sandbox]:
     """A sandbox with the task's checkout, of its repository's archive or of its image; with the bugs of
     `others` in it too.
@@ -131,8 +132,8 @@ def fresh_sandbox(
         tree = Path(scratch) / "tree"
         store.checkout(task, tree)
         for other in others:
-            if git(tree, "apply", "--whitespace=nowarn", "-", data=encode_patch(other["patch"])).returncode:
-                raise InputError("its bug cannot share a tree with others", other["instance_id"])
+            if git(tree, "apply", "--whitespace=nowarn", "-", data=encode_patch(other.patch)).returncode:
+                raise InputError("its bug cannot share a tree with others", other.instance_id)
         for name in spec.test_files:
             source = (tree / name).resolve()
             if not source.is_relative_to(tree.resolve()) or not source.is_file():

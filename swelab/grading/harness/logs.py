@@ -149,7 +149,9 @@ class Results:
 
 
 def judge(
-    task: Record, status: dict[str, str], accepts: Callable[[str, str, set[str]], bool] | None = None
+    task: Record,
+    status: dict[str, str],
+    accepts: Callable[[str, str, set[str]], bool] | None = None,
 ) -> Record:
     """Per-test verdicts {"FAIL_TO_PASS": {"success", "failure"}, "PASS_TO_PASS": {...}}, in the task's order.
 

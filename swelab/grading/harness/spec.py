@@ -13,6 +13,7 @@ from swelab.grading.harness.logs import DEFAULT_PARSER, OFFICIAL_END, OFFICIAL_S
 from swelab.grading.harness.patches import touched_paths
 from swelab.grading.harness.protected import is_protected
 from swelab.records import InputError, Record
+from swelab.records.task_records import Task
 from swelab.tasks.install_steps import without_installs
 from swelab.tasks.published_rows import is_private
 
@@ -146,84 +147,82 @@ class RunSpec:
         return self.test_cmd
 
 
-def read_spec(task: Record) -> RunSpec:
+def read_spec(task: Task) -> RunSpec:
     """The run specification of a task row. Raises InputError when the row does not say how to test."""
     if is_private(task):
-        raise InputError(
-            "its tests are private", task["instance_id"], "`scorer: sb-cli` in the subset's recipe"
-        )
+        raise InputError("its tests are private", task.instance_id, "`scorer: sb-cli` in the subset's recipe")
     if not all(isinstance(task.get(name), list) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")):
-        task = {**task, **{name: _tests(task, name) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}}
-    if task.get("test_cmd"):
+        task = task | {name: _tests(task, name) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}
+    if task.test_cmd:
         return _with_command(task)
-    if task.get("repo_recipe"):
-        raise InputError("no test_cmd", task["instance_id"], "a task with a test command")
-    if task.get("eval_script"):
+    if task.repo_recipe:
+        raise InputError("no test_cmd", task.instance_id, "a task with a test command")
+    if task.eval_script:
         return _with_script(task)
-    if task.get("test_patch"):
+    if task.test_patch:
         return _of_version(task)
     return _of_smith(task)
 
 
-def _common(task: Record) -> Record:
+def _common(task: Task) -> Record:
     return {
-        "instance_id": task["instance_id"],
-        "fail_to_pass": tuple(task["FAIL_TO_PASS"]),
-        "pass_to_pass": tuple(task["PASS_TO_PASS"]),
-        "image": "" if task.get("repo_recipe") else task.get("image") or task.get("image_name") or "",
-        "gold": task["patch"],
-        "tests_diff": task.get("test_patch") or "",
+        "instance_id": task.instance_id,
+        "fail_to_pass": tuple(task.FAIL_TO_PASS),
+        "pass_to_pass": tuple(task.PASS_TO_PASS),
+        "image": "" if task.repo_recipe else task.image or task.get("image_name") or "",
+        "gold": task.patch,
+        "tests_diff": task.test_patch or "",
     }
 
 
-def _with_command(task: Record) -> RunSpec:
+def _with_command(task: Task) -> RunSpec:
     """A forged task, or any row with a test command."""
     return RunSpec(
         **_common(task),
-        test_cmd=task["test_cmd"],
-        test_files=tuple(task.get("test_files", ())),
-        parser=task.get("log_parser") or DEFAULT_PARSER,
-        gold_reversed=not task.get("test_patch"),
-        test_patch=task.get("test_patch") or "",
-        seconds=task.get("test_timeout", DEFAULT_TIMEOUT),
-        setup=_branch(task) if not task.get("repo_recipe") and not task.get("test_patch") else (),
+        test_cmd=task.test_cmd,
+        test_files=tuple(task.test_files),
+        parser=task.log_parser or DEFAULT_PARSER,
+        gold_reversed=not task.test_patch,
+        test_patch=task.test_patch or "",
+        seconds=task.test_timeout or DEFAULT_TIMEOUT,
+        setup=_branch(task) if not task.repo_recipe and not task.test_patch else (),
     )
 
 
-def _with_script(task: Record) -> RunSpec:
+def _with_script(task: Task) -> RunSpec:
     """SWE-bench's newer rows, which name parser and eval type, and SWE-Gym's, which do not."""
     return RunSpec(
         **_common(task),
-        eval_script=script.instrumented(without_installs(task["eval_script"])),
-        parser=task.get("log_parser") or DEFAULT_PARSER,
-        eval_type=task.get("eval_type") or "pass_and_fail",
-        test_files=tuple(touched_paths(task.get("test_patch") or "")),
-        seconds=task.get("test_timeout", EVAL_TIMEOUT),
+        eval_script=script.instrumented(without_installs(task.eval_script or "")),
+        parser=task.log_parser or DEFAULT_PARSER,
+        eval_type=task.eval_type or "pass_and_fail",
+        test_files=tuple(touched_paths(task.test_patch or "")),
+        seconds=task.test_timeout or EVAL_TIMEOUT,
     )
 
 
-def _of_version(task: Record) -> RunSpec:
+def _of_version(task: Task) -> RunSpec:
     """SWE-bench's older rows."""
-    if task["repo"].lower() not in COMMANDS:
+    if task.repo.lower() not in COMMANDS:
         known = f"a row with test_cmd or eval_script, or of one of {len(COMMANDS)} known repositories"
-        raise InputError(f"no test command is known for {task['repo']}", task["instance_id"], known)
-    command, parser = COMMANDS[task["repo"].lower()]
-    files = [path for path in touched_paths(task["test_patch"]) if not path.endswith(_NOT_TESTS)]
-    if task["repo"] == "django/django":
+        raise InputError(f"no test command is known for {task.repo}", task.instance_id, known)
+    command, parser = COMMANDS[task.repo.lower()]
+    files = [path for path in touched_paths(task.test_patch or "") if not path.endswith(_NOT_TESTS)]
+    if task.repo == "django/django":
         files = [path.removeprefix("tests/").removesuffix(".py").replace("/", ".") for path in files]
     if command.endswith(" -k"):  # mypy's cases lie in data files: its tests are chosen by name
-        files = [swesmith_profiles.cases((*task["FAIL_TO_PASS"], *task["PASS_TO_PASS"]))]
+        files = [swesmith_profiles.cases((*task.FAIL_TO_PASS, *task.PASS_TO_PASS))]
     words = " ".join(shlex.quote(name) for name in files)
     return RunSpec(
         **_common(task),
         test_cmd=f"{swesmith_profiles.ACTIVATE} && {command} {words}",
-        test_patch=task["test_patch"],
+        test_patch=task.test_patch or "",
         parser=parser,
-        seconds=task.get("test_timeout", EVAL_TIMEOUT),
+        seconds=task.test_timeout or EVAL_TIMEOUT,
     )
 
 
-def _of_smith(task: Record) -> RunSpec:
+def _of_smith(task: Task) -> RunSpec:
     """SWE-smith's rows: the patch is the bug; the branch's first commit has it, the second hides tests."""
     task = task | swesmith_profiles.listed_tests(task)
     command, parser = swesmith_profiles.command(task)
@@ -234,13 +233,13 @@ def _of_smith(task: Record) -> RunSpec:
         parser=parser,
         gold_reversed=True,
         setup=_branch(task),
-        seconds=task.get("test_timeout", DEFAULT_TIMEOUT),
+        seconds=task.test_timeout or DEFAULT_TIMEOUT,
     )
 
 
-def _branch(task: Record) -> tuple[str, ...]:
+def _branch(task: Task) -> tuple[str, ...]:
     """To the task's branch; where its last commit takes the tests away, to the one before."""
-    name = shlex.quote(task["instance_id"])
+    name = shlex.quote(task.instance_id)
     hidden = "git diff --name-only --diff-filter=D HEAD~1 HEAD"
     return (
         f"if git rev-parse -q --verify {name} >/dev/null; then git checkout -qf {name}; fi",
@@ -248,7 +247,7 @@ def _branch(task: Record) -> tuple[str, ...]:
     )
 
 
-def _tests(task: Record, name: str) -> list[str]:
+def _tests(task: Task, name: str) -> list[str]:
     """A list of test ids, which some files hold as a JSON string."""
     value = task.get(name)
     try:

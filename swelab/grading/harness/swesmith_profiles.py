@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from swelab.grading.harness.logs import DEFAULT_PARSER, GO_PARSER, GROUPS, UNITTEST_PARSER, VERBOSE_PARSER
 from swelab.records import InputError, Record
+from swelab.records.task_records import Task
 from swelab.tasks.patch_text import language
 
 ACTIVATE = "source /opt/miniconda3/bin/activate && conda activate testbed"
@@ -38,20 +39,20 @@ _OUTSIDE = "../dev/"
 _OF_MODULE = re.compile(r" \(([a-z_][\w.]*?)(?:\.[A-Z]\w*)+(?:\.\w+)?\)$")
 
 
-def repository(task: Record) -> str:
+def repository(task: Task) -> str:
     """owner/name, in lower case, of a row: swesmith/owner__name.commit is its `repo`, or starts its id."""
     mirror = str(task.get("repo") or "").rpartition("/")[2]
     if "__" not in mirror:
-        mirror = task["instance_id"].rpartition(".")[0]
+        mirror = task.instance_id.rpartition(".")[0]
     return re.sub(r"\.[0-9a-f]{8}$", "", mirror).replace("__", "/").lower()
 
 
-def listed_tests(task: Record) -> Record:
+def listed_tests(task: Task) -> Record:
     """The listed tests by group, named as the command names them: mido's stand as if below /dev."""
     return {group: [test.removeprefix(_OUTSIDE) for test in task[group]] for group in GROUPS}
 
 
-def test_files(task: Record) -> tuple[str, ...]:
+def test_files(task: Task) -> tuple[str, ...]:
     """Files of listed tests whose ids name none as pytest's do: `name (module.Class)`, and mypy's cases."""
     files = {}
     for test in (test for group in GROUPS for test in task[group]):
@@ -67,7 +68,7 @@ def cases(listed: Iterable[str]) -> str:
     return " or ".join(dict.fromkeys(test.rpartition("::")[2] for test in listed))
 
 
-def command(task: Record) -> tuple[str, str]:
+def command(task: Task) -> tuple[str, str]:
     """Bash that runs a row's tests, and the name of its log's parser.
 
     Raises InputError: the tests are neither of Python nor of Go.
@@ -83,6 +84,6 @@ def command(task: Record) -> tuple[str, str]:
         return "go test -v ./...", GO_PARSER
     if spoken not in ("", "python") and not any(".py::" in test for test in listed):
         known = "test_cmd and log_parser in the row, or `criteria: {languages: [python, go]}` in the subset"
-        raise InputError(f"no test command is known for {spoken}", task["instance_id"], known)
+        raise InputError(f"no test command is known for {spoken}", task.instance_id, known)
     files = dict.fromkeys(test.partition("::")[0] for test in listed if name in BY_FILE)
     return " ".join((f"{ACTIVATE} && {_TESTS}", *map(shlex.quote, files))), VERBOSE_PARSER

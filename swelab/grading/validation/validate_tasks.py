@@ -27,6 +27,7 @@ from swelab.jobs.journal import Journal
 from swelab.jobs.shards import run_shard
 from swelab.outcomes import LOST_GRADES, GradeEnd
 from swelab.records import Fault, InputError, Record, digest
+from swelab.records.task_records import Lock, Task
 from swelab.sandbox import Limits, SandboxError
 from swelab.tasks.checkout import encode_patch, git, gold_patch
 from swelab.tasks.patch_text import reversed_patch
@@ -37,13 +38,13 @@ BLOCK = 2000
 
 
 def validate(
-    tasks: Iterable[Record],
+    tasks: Iterable[Task],
     settings: Validation,
     bench: Bench,
     journal: Journal,
     workers: int,
     refused: Mapping[str, str] = MappingProxyType({}),
-) -> Record:
+) -> Lock:
     """The lock of `tasks` (schema `lock`); in it are unjudged those with which the guard itself fails.
     settings: the recipe's `validate`; finished runs are journalled.
 
@@ -58,12 +59,12 @@ def validate(
     parts: dict[str, list[Record]] = {"kept": [], "flaky": [], "broken": [], "unjudged": []}
     rows, private = map(outline.add, tasks), 0
     while block := list(islice(rows, BLOCK)):
-        usable = [task for task in block if task["instance_id"] not in refused]
+        usable = [task for task in block if task.instance_id not in refused]
         tried = [task for task in usable if not is_private(task)]
         private += len(usable) - len(tried)
         seen = _seen(tried, settings, bench, journal, workers)
         for task in block:
-            part, row = _judge(task, seen.get(task["instance_id"], {}), bench, refused)
+            part, row = _judge(task, seen.get(task.instance_id, {}), bench, refused)
             parts[part].append(row)
     if not parts["kept"] and outline.ids:
         first = (parts["unjudged"] + parts["broken"] + parts["flaky"])[0]
@@ -73,11 +74,11 @@ def validate(
     facts = {"tasks_digest": outline.digest, "total": len(outline.ids), "settings": settings.plain()}
     if not parts["unjudged"]:
         del parts["unjudged"]
-    return facts | parts | ({"private": private} if private else {})
+    return Lock.of(facts | parts | ({"private": private} if private else {}))
 
 
 def _seen(
-    tasks: list[Record], settings: Validation, bench: Bench, journal: Journal, workers: int
+    tasks: list[Task], settings: Validation, bench: Bench, journal: Journal, workers: int
 ) -> dict[str, dict[str, list[Record]]]:
     """The results of all runs that some tasks need, by instance and kind of run.
 
@@ -99,14 +100,14 @@ def _seen(
         if result["lost"]:
             lost.append(result["lost"])
         for task in job["batch"].tasks:
-            kinds = seen.setdefault(task["instance_id"], {})
+            kinds = seen.setdefault(task.instance_id, {})
             kinds.setdefault(job["kind"], []).append(_brief(task, result))
     if lost:
         raise Fault(f"{len(lost)} validation runs were lost to infrastructure, such as: {lost[0]}")
     return seen
 
 
-def _jobs(tasks: list[Record], settings: Validation, bench: Bench) -> Iterator[Record]:
+def _jobs(tasks: list[Task], settings: Validation, bench: Bench) -> Iterator[Record]:
     """What is run: {"kind": gold | base | reversed, "batch": Batch, "number"}."""
     together = settings.together
     for batch in gold_batches(tasks, bench, together):
@@ -142,7 +143,7 @@ def _work(job: Record, bench: Bench) -> Record:
         result, run = _told(GradeEnd.INFRA_ERROR, str(error), [], 0.0), {}
     if run:
         bench.archive.put(key_of(job, bench), run)
-    return result | {"kind": job["kind"], "instances": [task["instance_id"] for task in batch.tasks]}
+    return result | {"kind": job["kind"], "instances": [task.instance_id for task in batch.tasks]}
 
 
 def _told(status: str, reason: str, passed: list[str], seconds: float) -> Record:
@@ -150,16 +151,16 @@ def _told(status: str, reason: str, passed: list[str], seconds: float) -> Record
     return {"status": status, "reason": reason, "passed": passed, "seconds": seconds, "lost": lost}
 
 
-def _gold(task: Record, bench: Bench) -> str:
-    if task["instance_id"] not in bench.images:
+def _gold(task: Task, bench: Bench) -> str:
+    if task.instance_id not in bench.images:
         return gold_patch(bench.store, task)
     spec = read_spec(task)
     return reversed_patch(spec.gold) if spec.gold_reversed else spec.gold
 
 
-def _graded(task: Record, patch: str, bench: Bench) -> tuple[Record, Record]:
+def _graded(task: Task, patch: str, bench: Bench) -> tuple[Record, Record]:
     """(the facts that the gate needs, the run's evidence) of a patch that is graded like a prediction."""
-    image = bench.images.get(task["instance_id"])
+    image = bench.images.get(task.instance_id)
     assert bench.backend is not None
     run = run_patch(task, patch, bench.store, bench.backend, Limits(), image=image, allow_empty=True)
     record = judged(read_spec(task), patch, run)
@@ -174,7 +175,7 @@ def _graded(task: Record, patch: str, bench: Bench) -> tuple[Record, Record]:
 def _base(batch: Batch, bench: Bench) -> tuple[Record, Record]:
     """The tests on the code with the bug, as an empty patch leaves it."""
     task = batch.row
-    if task["instance_id"] in bench.images:
+    if task.instance_id in bench.images:
         return _graded(task, "", bench)
     spec = read_spec(task)
     assert bench.backend is not None
@@ -188,26 +189,26 @@ def _base(batch: Batch, bench: Bench) -> tuple[Record, Record]:
     return _told("ran", result.limit, passed, seconds), run | {"patch": ""}
 
 
-def _reversed(task: Record, bench: Bench) -> tuple[Record, Record]:
+def _reversed(task: Task, bench: Bench) -> tuple[Record, Record]:
     """The gold patch's reverse: on most tasks it does not even apply, which is tried before a sandbox
     starts."""
     spec = read_spec(task)
     patch = spec.gold if spec.gold_reversed else reversed_patch(spec.gold)
-    if task["instance_id"] not in bench.images and not _applies_again(task, encode_patch(patch), bench):
+    if task.instance_id not in bench.images and not _applies_again(task, encode_patch(patch), bench):
         return _told(GradeEnd.APPLY_FAILED, "", [], 0.0), {}
     return _graded(task, patch, bench)
 
 
-def _applies_again(task: Record, patch: bytes, bench: Bench) -> bool:
+def _applies_again(task: Task, patch: bytes, bench: Bench) -> bool:
     """Whether the bug's patch applies to the code with the bug, in any of the ways that a prediction may."""
     clean = bench.store.clean_tree(task)
     with tempfile.TemporaryDirectory(dir=bench.store.cache_dir) as scratch:
         tree = Path(scratch)
-        for name in touched_paths(task["patch"]):
+        for name in touched_paths(task.patch):
             if (clean / name).is_file():
                 (tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(clean / name, tree / name)
-        if git(tree, "apply", "-", data=encode_patch(task["patch"])).returncode:
+        if git(tree, "apply", "-", data=encode_patch(task.patch)).returncode:
             return True  # the grader will say what is wrong with it
         if git(tree, "apply", "--check", "-", data=patch).returncode == 0:
             return True
@@ -215,7 +216,7 @@ def _applies_again(task: Record, patch: bytes, bench: Bench) -> bool:
         return subprocess.run(dry, input=patch, capture_output=True).returncode == 0
 
 
-def _brief(task: Record, result: Record) -> Record:
+def _brief(task: Task, result: Record) -> Record:
     """A run's result as one of its tasks needs it: how many of its tests do not pass, and the first."""
     missing = _missing([test for group in GROUPS for test in task[group]], result)
     told = {name: result[name] for name in ("status", "reason", "seconds", "unjudged") if name in result}
@@ -223,17 +224,17 @@ def _brief(task: Record, result: Record) -> Record:
 
 
 def _judge(
-    task: Record, results: dict[str, list[Record]], bench: Bench, refused: Mapping[str, str]
+    task: Task, results: dict[str, list[Record]], bench: Bench, refused: Mapping[str, str]
 ) -> tuple[str, Record]:
     """The part of the lock that a task belongs to, and its row there."""
-    name = {"instance_id": task["instance_id"]}
-    if why := refused.get(task["instance_id"]):
+    name = {"instance_id": task.instance_id}
+    if why := refused.get(task.instance_id):
         return "broken", name | {"reason": why, "gold_resolved": 0}
     if is_private(task):
         return "kept", name | {"task": digest(task), "place": bench.place(task), "seconds": 0.0}
     part, reason, resolved = _sentence(results)
     if part != "kept":
-        image = bench.images.get(task["instance_id"])
+        image = bench.images.get(task.instance_id)
         reason += f"; {image.install}" if image and image.install else ""
         return part, name | {"reason": reason, "gold_resolved": resolved}
     seconds = max(result["seconds"] for result in results["gold"])

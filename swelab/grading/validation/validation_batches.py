@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from swelab.grading.harness.patches import touched_paths
-from swelab.records import Record, digest
+from swelab.records import digest
+from swelab.records.task_records import Task
 
 if TYPE_CHECKING:
     from swelab.grading.grading_stage import Bench
@@ -16,46 +17,46 @@ if TYPE_CHECKING:
 class Batch:
     """Tasks of one run, and the row that stands for them: the first's, with the tests and files of all."""
 
-    tasks: tuple[Record, ...]
-    row: Record
+    tasks: tuple[Task, ...]
+    row: Task
 
     @classmethod
-    def of(cls, *tasks: Record) -> "Batch":
+    def of(cls, *tasks: Task) -> "Batch":
         """The batch of some tasks of one repository; their test commands differ in the files at their
         ends."""
         first = tasks[0]
         if len(tasks) == 1:
             return cls(tasks, first)
-        failing = list(dict.fromkeys(test for task in tasks for test in task["FAIL_TO_PASS"]))
+        failing = list(dict.fromkeys(test for task in tasks for test in task.FAIL_TO_PASS))
         known = set(failing)
-        passing = dict.fromkeys(test for task in tasks for test in task["PASS_TO_PASS"] if test not in known)
-        files = list(dict.fromkeys(name for task in tasks for name in task.get("test_files", ())))
+        passing = dict.fromkeys(test for task in tasks for test in task.PASS_TO_PASS if test not in known)
+        files = list(dict.fromkeys(name for task in tasks for name in task.test_files))
         row = first | {
             "FAIL_TO_PASS": failing,
             "PASS_TO_PASS": list(passing),
             "test_files": files,
-            "test_cmd": merged([task["test_cmd"] for task in tasks]),
-            "test_timeout": sum(task.get("test_timeout", 60) for task in tasks),
+            "test_cmd": merged([task.test_cmd for task in tasks]),
+            "test_timeout": sum((task.test_timeout or 60) for task in tasks),
         }
         return cls(tasks, row)
 
 
-def gold_batches(tasks: list[Record], bench: "Bench", together: bool) -> Iterator[Batch]:
+def gold_batches(tasks: list[Task], bench: "Bench", together: bool) -> Iterator[Batch]:
     """Tasks whose gold tree and test command are the same; with `together`, whose test command is alike."""
-    groups: dict[str, list[Record]] = {}
+    groups: dict[str, list[Task]] = {}
     for task in tasks:
         groups.setdefault(_group(task, bench, together), []).append(task)
     return (Batch.of(*group) for group in groups.values())
 
 
-def rounds(tasks: list[Record], bench: "Bench", together: bool) -> Iterator[Batch]:
+def rounds(tasks: list[Task], bench: "Bench", together: bool) -> Iterator[Batch]:
     """Tasks one by one; with `together`, tasks whose bugs and test files are all different share a round."""
     if not together:
         yield from (Batch.of(task) for task in tasks)
         return
-    open_rounds: dict[str, list[tuple[set[str], list[Record]]]] = {}
+    open_rounds: dict[str, list[tuple[set[str], list[Task]]]] = {}
     for task in tasks:
-        files = {*touched_paths(task["patch"]), *task.get("test_files", ())}
+        files = {*touched_paths(task.patch), *task.test_files}
         mine = open_rounds.setdefault(_group(task, bench, True), [])
         for taken, members in mine:
             if not taken & files:
@@ -67,21 +68,21 @@ def rounds(tasks: list[Record], bench: "Bench", together: bool) -> Iterator[Batc
     yield from (Batch.of(*members) for group in open_rounds.values() for _, members in group)
 
 
-def _group(task: Record, bench: "Bench", together: bool) -> str:
-    if task["instance_id"] in bench.images or not task.get("test_cmd"):
-        return task["instance_id"]
-    command = shlex.split(task["test_cmd"])
+def _group(task: Task, bench: "Bench", together: bool) -> str:
+    if task.instance_id in bench.images or not task.test_cmd:
+        return task.instance_id
+    command = shlex.split(task.test_cmd)
     if together:
         command = command[: _tail(command, task)]
     place = bench.place(task)
-    files = [] if together else sorted(task.get("test_files", ()))
+    files = [] if together else sorted(task.test_files)
     return digest([place, command, task.get("log_parser"), files])
 
 
-def _tail(command: list[str], task: Record) -> int:
+def _tail(command: list[str], task: Task) -> int:
     """Where the test files at the end of a command begin."""
     start = len(command)
-    while start and command[start - 1] in task.get("test_files", ()):
+    while start and command[start - 1] in task.test_files:
         start -= 1
     return start
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from swelab.jobs.journal import Journal
 from swelab.records import Record, digest
+from swelab.records.task_records import Task
 
 
 class PaidTurns:
@@ -75,11 +76,11 @@ class PaidRun:
     rollouts.
     """
 
-    def __init__(self, folder: Path, key_of: Callable[[Record], str]):
+    def __init__(self, folder: Path, key_of: Callable[[Task], str]):
         self.folder, self.key_of = folder, key_of
         self.ledger = folder / "ledger.jsonl"
 
-    def turns(self, task: Record) -> PaidTurns:
+    def turns(self, task: Task) -> PaidTurns:
         """The paid turns of a task's rollout. Raises InputError when another process holds them."""
         return PaidTurns(self._path(self.key_of(task)))
 

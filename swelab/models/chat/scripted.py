@@ -13,7 +13,8 @@ from unidiff import PatchSet
 from swelab.configs.kinds.policy import ScriptedPolicy
 from swelab.models.chat.sed_edit import substitution
 from swelab.models.chat.text_model import TextModel
-from swelab.records import InputError, Record, digest, is_bug
+from swelab.records import InputError, Record, digest
+from swelab.records.task_records import Task
 
 TEST = "python -m pytest -qq"
 QUIET = " --tb=no -p no:cacheprovider"
@@ -44,20 +45,20 @@ class Edit:
     after: list[str]
 
 
-def gold_edit(task: Record) -> Edit:
+def gold_edit(task: Task) -> Edit:
     """The smallest block of lines that repairs the first place that the task's patch names.
 
     Where the row's patch is the bug (SWE-smith), it is undone; where it is the fix (SWE-bench), it is made.
     Raises InputError (no hunk).
     """
-    hunks = [(file.path, hunk) for file in PatchSet(task["patch"]) for hunk in file]
+    hunks = [(file.path, hunk) for file in PatchSet(task.patch) for hunk in file]
     if not hunks:
-        raise InputError("the patch changes no text", task["instance_id"], "a patch with a hunk")
+        raise InputError("the patch changes no text", task.instance_id, "a patch with a hunk")
     path, hunk = hunks[0]
     source = [line.value.rstrip("\n") for line in hunk if not line.is_added]
     target = [line.value.rstrip("\n") for line in hunk if not line.is_removed]
     clean, buggy, start = source, target, hunk.target_start
-    if not is_bug(task):
+    if not task.is_bug:
         clean, buggy, start = target, source, hunk.source_start
     lead = 0
     while lead < min(len(clean), len(buggy)) and clean[lead] == buggy[lead]:
@@ -73,15 +74,15 @@ def gold_edit(task: Record) -> Edit:
     )
 
 
-def gold_command(task: Record) -> str:
+def gold_command(task: Task) -> str:
     """One shell command that repairs the task: an edit of its one place, else its whole patch."""
-    patch = task["patch"]
+    patch = task.patch
     files = PatchSet(patch)
     one = len(files) == 1 and files[0].is_modified_file and len(files[0]) == 1
     if one and "\n\\ No newline" not in patch:
         return edit_command(gold_edit(task))
     end = f"END_{digest(patch)[:12]}"
-    way = "-R " if is_bug(task) else ""
+    way = "-R " if task.is_bug else ""
     return f"git apply --whitespace=nowarn {way}- <<'{end}'\n{patch.removesuffix(chr(10))}\n{end}"
 
 
@@ -129,10 +130,10 @@ class ScriptedModel(TextModel):
 
     timed = False
 
-    def __init__(self, task: Record, policy: ScriptedPolicy, scaffold: Record):
+    def __init__(self, task: Task, policy: ScriptedPolicy, scaffold: Record):
         super().__init__(scaffold, name="scripted policy")
         self.task, self.policy = task, policy
-        draw = int(digest([policy.seed, task["instance_id"]])[:12], 16) / 16**12
+        draw = int(digest([policy.seed, task.instance_id])[:12], 16) / 16**12
         self.gives_up = draw < policy.give_up
         self.errs = not self.gives_up and draw < policy.give_up + policy.wrong_edit
 
@@ -158,16 +159,16 @@ class ScriptedModel(TextModel):
 
     def _look(self, edit: Edit) -> str:
         """Shows the function down to the line of the bug, or the lines around it where none is named."""
-        hint = self.task.get("hint", {})
+        hint = self.task.hint or {}
         if "function" not in self.task:
             return f"sed -n '{max(1, edit.number - 5)},{edit.number + len(edit.before) + 5}p' {edit.path}"
-        name = self.task["function"].rpartition("::")[2].rpartition(".")[2]
+        name = self.task.function.rpartition("::")[2].rpartition(".")[2]
         start = hint.get("line", edit.number)
         below = max(2, edit.number + len(edit.before) - 1 - start)
         return f"grep -n -A{below} 'def {name}' {edit.path}"
 
     def _test(self) -> str:
         """Runs the file of the first failing test, with the settings of the task's own test command."""
-        settings = _SETTINGS.findall(self.task.get("test_cmd", ""))[0]
-        quiet = "" if self.task.get("source") == "drill" else QUIET
-        return f"{settings}{TEST}{quiet} {self.task['FAIL_TO_PASS'][0].partition('::')[0]}"
+        settings = _SETTINGS.findall(self.task.test_cmd)[0]
+        quiet = "" if self.task.source == "drill" else QUIET
+        return f"{settings}{TEST}{quiet} {self.task.FAIL_TO_PASS[0].partition('::')[0]}"

@@ -89,7 +89,7 @@ class Packs:
 def read_attempts(
     run: Wildcards,
     wanted: Wanted,
-    tasks: Mapping[str, Record],
+    tasks: Mapping[str, Mapping[str, str]],
     shown: Mapping[str, Record],
 ) -> Attempts:
     """Counts of all attempts of a policy on a subset, rows of those listed, packs up to `wanted.quota`.
@@ -111,7 +111,7 @@ def read_attempts(
             if name not in grades:
                 raise InputError(f"a rollout without a grade: {name}", path)
             grade, place = grades.pop(name), wanted.listed[name]
-            told = tasks[row["instance_id"]] | shown.get(row["instance_id"], {})
+            told = {**tasks[row["instance_id"]], **shown.get(row["instance_id"], {})}
             rows[place] = listed_row(row, grade, told, taken, f"{path.name}, line {line}")
             if packs.wants(place):
                 shown_row = view(row, grade, test_output(logs, grade))
@@ -134,7 +134,7 @@ def wanted_grades(shards: list[str], wanted: Wanted) -> dict[str, Record]:
     return found
 
 
-def listed_row(row: Record, grade: Record, task: Record, taken: int, place: str) -> list[object]:
+def listed_row(row: Record, grade: Record, task: Mapping[str, str], taken: int, place: str) -> list[object]:
     """The values of COLUMNS; not packed, as far as is known here."""
     what = " ".join(filter(None, (task.get("op", ""), task.get("function", ""))))
     reason = visible(grade.get("reason", "")[:REASON_CHARACTERS])

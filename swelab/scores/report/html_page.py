@@ -56,9 +56,9 @@ def title_of(evidence: Evidence) -> list[str]:
     """
     parts = ["Resolve rate"]
     for side in results.sides(evidence):
-        parts.append(f"on {side['benchmark']['name']}:")
-        for name in (side["comparison"][which] for which in ("from", "to")):
-            rate = points(side["policies"][name]["resolve_rate"])
+        parts.append(f"on {side.benchmark.name}:")
+        for name in (side.comparison[which] for which in ("from", "to")):
+            rate = points(side.policies[name]["resolve_rate"])
             parts.append(f"{evidence.label(name)}\u00a0{rate}")
             parts[-1] += ","
         parts[-1] = parts[-1][:-1] + ";"
@@ -120,7 +120,7 @@ def viewer_data(evidence: Evidence) -> Record:
         runs.append({**names, **facts})
         first += len(run.attempts.packed)
     kinds = {"columns": COLUMNS, "statuses": STATUS_WORDS, "outcomes": OUTCOME_WORDS}
-    return {"runs": runs, "opens": evidence.verified["comparison"]["to"], **kinds}
+    return {"runs": runs, "opens": evidence.verified.comparison.to_policy, **kinds}
 
 
 def viewer(evidence: Evidence) -> str:

@@ -3,7 +3,7 @@
 from html import escape
 
 from swelab.outcomes import GradeEnd
-from swelab.records import Record
+from swelab.records.score_records import BenchmarkResult, PolicyScore
 from swelab.scores.report.markup import note, points, run_name, span, table
 from swelab.scores.report.report_data import Evidence, Run
 from swelab.scores.score import rate
@@ -28,26 +28,26 @@ def lost_attempts(evidence: Evidence) -> int:
     return sum(lost_of(run) for run in evidence.runs if run.scored)
 
 
-def lost_rate(policy: Record) -> str:
+def lost_rate(policy: PolicyScore) -> str:
     """How many tasks were lost to infrastructure and the rate without them; '' when none was."""
-    if not policy["infra_errors"]:
+    if not policy.infra_errors:
         return ""
-    rest = policy["without_infra_errors"]
-    lost = f"{policy['infra_errors']:,} lost to infrastructure"
-    return f'<p class="muted">{points(rest["resolve_rate"])} with {lost} left out</p>'
+    rest = policy.without_infra_errors
+    lost = f"{policy.infra_errors:,} lost to infrastructure"
+    return f'<p class="muted">{points(rest.resolve_rate)} with {lost} left out</p>'
 
 
-def lost_note(side: Record, evidence: Evidence) -> str:
+def lost_note(side: BenchmarkResult, evidence: Evidence) -> str:
     """States the rates without lost tasks, or that none was lost."""
-    lost = {name: policy for name, policy in side["policies"].items() if policy["infra_errors"]}
+    lost = {name: policy for name, policy in side.policies.items() if policy.infra_errors}
     if not lost:
         return note("No task was lost to infrastructure: every task has a verdict.")
     told = []
     for name, policy in lost.items():
-        rest = policy["without_infra_errors"]
-        without = f"{points(rest['resolve_rate'])} {span(rest['interval'])}"
+        rest = policy.without_infra_errors
+        without = f"{points(rest.resolve_rate)} {span(rest.interval)}"
         told.append(
-            f"{escape(evidence.label(name))} lost {policy['infra_errors']:,} and has {without} without them"
+            f"{escape(evidence.label(name))} lost {policy.infra_errors:,} and has {without} without them"
         )
     return note(
         f"The rates above count tasks lost to infrastructure as not resolved: {'; '.join(told)}.", warns=True
@@ -74,4 +74,4 @@ def group_note(runs: list[Run]) -> str:
 
 def lost_of(run: Run) -> int:
     """Tasks of a run that were lost to infrastructure."""
-    return int(run.report["statuses"].get(GradeEnd.INFRA_ERROR, 0))
+    return int(run.report.statuses.get(GradeEnd.INFRA_ERROR, 0))

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from swelab.records import Record
+from swelab.records.score_records import BenchmarkResult, Comparison, Differences, Estimate, PolicyScore
 from swelab.scores.report.markup import muted, note, p_value, points, policy_name, signed, span, table
 from swelab.scores.report.report_data import Evidence
 
@@ -10,7 +10,7 @@ SHOWN = (1, 2, 3, 5, 10, 20, 50, 100)
 """Numbers of attempts for which pass@k is shown, and the largest."""
 
 
-def runs_of(policy: Record) -> int:
+def runs_of(policy: PolicyScore) -> int:
     """How many times a policy attempted each task."""
     return len(policy.get("runs", [0]))
 
@@ -22,18 +22,18 @@ def times(count: int) -> str:
 
 def attempted(evidence: Evidence, names: list[str]) -> str:
     """How often policies attempted each task, in their order: "once", or "2 and 5 times"."""
-    counts = [runs_of(evidence.verified["policies"][name]) for name in names]
+    counts = [runs_of(evidence.verified.policies[name]) for name in names]
     return times(counts[0]) if len(set(counts)) == 1 else f"{' and '.join(map(str, counts))} times"
 
 
-def test_name(test: Record) -> str:
+def test_name(test: Comparison) -> str:
     """What the paired test is called where there is little room."""
     return "Paired permutation test, exact" if "runs" in test else "McNemar exact, two-sided"
 
 
 def caveat(evidence: Evidence) -> str:
     """The kind of the intervals, in words."""
-    counts = {name: runs_of(policy) for name, policy in evidence.verified["policies"].items()}
+    counts = {name: runs_of(policy) for name, policy in evidence.verified.policies.items()}
     if set(counts.values()) == {1}:
         return note(
             "Every policy attempted every task once. The intervals speak of the choice of tasks, not of "
@@ -56,14 +56,15 @@ def several_runs(evidence: Evidence) -> str:
         return ""
     rows = []
     for name, policy in several:
-        spread = policy["spread"]
+        if (spread := policy.spread) is None:
+            continue
         rows.append([
             name,
             f"{runs_of(policy)}",
-            f"{points(spread['lowest'])} to {points(spread['highest'])}",
-            f"{100 * spread['sd']:.1f}",
-            f"{100 * spread['expected_sd']:.1f}",
-            p_value(spread["p_value"]),
+            f"{points(spread.lowest)} to {points(spread.highest)}",
+            f"{100 * spread.sd:.1f}",
+            f"{100 * spread.expected_sd:.1f}",
+            p_value(spread.p_value),
         ])  # fmt: skip
     head = ["Policy", "Runs", "Lowest to highest", "Spread, points", "By luck alone", "p"]
     told = note(
@@ -74,9 +75,9 @@ def several_runs(evidence: Evidence) -> str:
     return table(head, rows, "Runs of the same tasks") + told + pass_table(several)
 
 
-def pass_table(several: list[tuple[str, Record]]) -> str:
+def pass_table(several: list[tuple[str, PolicyScore]]) -> str:
     """pass@k and pass^k by k, two rows a policy."""
-    counts = sorted({int(k) for _, policy in several for k in policy["pass_at"]})
+    counts = sorted({int(k) for _, policy in several for k in policy.pass_at})
     shown = [k for k in counts if k in SHOWN or k == counts[-1]]
     rows = [
         [f"{name}, {what}", *(passed(policy[field].get(str(k))) for k in shown)]
@@ -90,39 +91,37 @@ def pass_table(several: list[tuple[str, Record]]) -> str:
     return table(["Policy", *(f"k = {k}" for k in shown)], rows, "Several attempts at a task") + told
 
 
-def passed(found: Record | None) -> str:
+def passed(found: Estimate | None) -> str:
     """A cell of `pass_table`."""
     if found is None:
         return muted("\u2013")
-    return f'<span class="nowrap">{points(found["rate"])} {muted(span(found["interval"]))}</span>'
+    return f'<span class="nowrap">{points(found.rate)} {muted(span(found.interval))}</span>'
 
 
-def scored(evidence: Evidence) -> list[tuple[str, Record]]:
+def scored(evidence: Evidence) -> list[tuple[str, PolicyScore]]:
     """Name (HTML) and score of every policy on every benchmark."""
     return [
-        (f"{policy_name(evidence, name)} {muted(escape(side['benchmark']['name']))}", policy)
-        for side in (evidence.verified, *evidence.verified["others"])
-        for name, policy in side["policies"].items()
+        (f"{policy_name(evidence, name)} {muted(escape(side.benchmark.name))}", policy)
+        for side in (evidence.verified, *evidence.verified.others)
+        for name, policy in side.policies.items()
     ]
 
 
-def pairwise(side: Record, evidence: Evidence) -> str:
+def pairwise(side: BenchmarkResult, evidence: Evidence) -> str:
     """Every two policies compared, with Holm's correction; '' where there are only two."""
     tests = side.get("pairwise", [])
     if not tests:
         return ""
     rows = [
         [
-            f"{escape(evidence.label(test['from']))} to {escape(evidence.label(test['to']))}",
-            "n/a"
-            if test["difference"] is None
-            else f"{signed(test['difference'])} {span(test['interval'], True)}",
-            p_value(test["p_value"]),
-            p_value(test["p_adjusted"]),
+            f"{escape(evidence.label(test.from_policy))} to {escape(evidence.label(test.to_policy))}",
+            "n/a" if test.difference is None else f"{signed(test.difference)} {span(test.interval, True)}",
+            p_value(test.p_value),
+            p_value(test.p_adjusted),
         ]
         for test in tests
     ]
-    caption = f"Every two policies on {side['benchmark']['name']}"
+    caption = f"Every two policies on {side.benchmark.name}"
     return table(["Policies", "Difference, points", "p", "p, corrected"], rows, caption) + note(
         f"Corrected: Holm's method over these {len(tests)} comparisons. Read that one, unless a single "
         "comparison was chosen before the results were seen."
@@ -131,12 +130,12 @@ def pairwise(side: Record, evidence: Evidence) -> str:
 
 def planning(evidence: Evidence) -> str:
     """What differences further runs would find; '' where scores do not say."""
-    found = [(name, policy["detectable"]) for name, policy in scored(evidence) if "detectable" in policy]
+    found = [(name, told) for name, policy in scored(evidence) if (told := policy.detectable)]
     if not found:
         return ""
-    counts = sorted({int(count) for _, told in found for count in told["runs"]})
-    rows = [[name, *(limit(told["runs"].get(str(count))) for count in counts)] for name, told in found]
-    power = found[0][1]["power"]
+    counts = sorted({int(count) for _, told in found for count in told.runs})
+    rows = [[name, *(limit(told.runs.get(str(count))) for count in counts)] for name, told in found]
+    power = found[0][1].power
     head = ["From", *(f"{count} run{'s' * (count > 1)}" for count in counts)]
     return table(head, rows, "For planning: differences in points that so many runs find") + note(
         f"If another policy truly differs by that many points, the test finds it in {power:.0%} of "
@@ -146,11 +145,11 @@ def planning(evidence: Evidence) -> str:
     )
 
 
-def limit(found: Record | None) -> str:
+def limit(found: Differences | None) -> str:
     """A cell of `planning`."""
     if found is None:
         return muted("\u2013")
-    least, most = found["same_tasks_hard"], found["unrelated"]
+    least, most = found.same_tasks_hard, found.unrelated
     return f"{100 * most:.1f}" if least is None else f"{100 * least:.1f} to {100 * most:.1f}"
 
 
@@ -158,12 +157,12 @@ def costs(evidence: Evidence) -> str:
     """Tokens and dollars of every policy on every benchmark; '' where nothing was read of them."""
     rows = []
     for name, policy in scored(evidence):
-        if used := policy.get("usage"):
-            tokens = [used["prompt_tokens"], used["completion_tokens"], used["tokens_per_resolved"]]
-            dollars = [used["cost"], used["cost_per_resolved"]]
+        if used := policy.usage:
+            tokens = [used.prompt_tokens, used.completion_tokens, used.tokens_per_resolved]
+            dollars = [used.cost, used.cost_per_resolved]
             rows.append([
                 name,
-                f"{used['attempts']:,}",
+                f"{used.attempts:,}",
                 *("n/a" if value is None else f"{round(value):,}" for value in tokens),
                 *("n/a" if value is None else f"${value:,.2f}" for value in dollars),
             ])  # fmt: skip

@@ -39,7 +39,7 @@ class Node:
 def nodes_and_edges(evidence: Evidence) -> tuple[list[Node], list[tuple[str, str]]]:
     """The artifacts of the experiment with their counts, and which is made from which."""
     verified, sft = evidence.verified, evidence.experiment["sft"]
-    first, second = verified["comparison"]["from"], verified["comparison"]["to"]
+    first, second = verified.comparison.from_policy, verified.comparison.to_policy
     runs = evidence.expert_runs
     total, resolved = sum(run.total for run in runs), sum(run.resolved for run in runs)
     tasks = sum(run.total // run.samples for run in runs)
@@ -47,12 +47,12 @@ def nodes_and_edges(evidence: Evidence) -> tuple[list[Node], list[tuple[str, str
     rows = f"{len(evidence.lengths):,}" if evidence.lengths else "not recorded"
     scale = parameters(evidence)
 
-    sides = [verified, *verified["others"]]
-    names = ", ".join(side["benchmark"]["name"] for side in sides)
-    size = sum(side["benchmark"]["size"] for side in sides)
+    sides = [verified, *verified.others]
+    names = ", ".join(side.benchmark.name for side in sides)
+    size = sum(side.benchmark.size for side in sides)
 
     def rate(policy: str) -> str:
-        rates = ", ".join(f"{side['policies'][policy]['resolve_rate']:.1%}" for side in sides)
+        rates = ", ".join(f"{side.policies[policy]['resolve_rate']:.1%}" for side in sides)
         return rates + " resolved" * (len(sides) == 1)
 
     nodes = [

@@ -156,7 +156,7 @@ def training_gates(evidence: Evidence) -> Iterator[list[str]]:
             entered = told["kept"] + sum(reasons.values())
             yield gate(f"Making {escape(subset)}", entered, told["kept"], reasons)
         if subset in evidence.gates:
-            told = evidence.gates[subset]["figures"]
+            told = evidence.gates[subset].figures
             reasons = {f"{kind}: {meaning}": told.get(kind, 0) for kind, meaning in validation.KINDS.items()}
             entered = told["gold_tasks"] + told.get("private", 0)
             yield gate(f"Validating {escape(subset)}", entered, told["kept"], reasons)
@@ -164,7 +164,7 @@ def training_gates(evidence: Evidence) -> Iterator[list[str]]:
         name, ends = run_name(evidence, run), run.report.get("outcomes", {})
         others = {outcome_words(name): count for name, count in ends.items() if name != RolloutEnd.SUBMITTED}
         yield gate(f"Rollouts of {name}", run.total, ends.get(RolloutEnd.SUBMITTED, 0), others)
-        verdicts = {status_words(name): run.report["statuses"].get(name, 0) for name in list(GradeEnd)[1:]}
+        verdicts = {status_words(name): run.report.statuses.get(name, 0) for name in list(GradeEnd)[1:]}
         yield gate(f"Grading of {name}", run.total, run.resolved, verdicts)
     if evidence.lengths:
         told = evidence.manifest("dataset.manifest", sft=evidence.experiment["sft"])
@@ -188,10 +188,10 @@ def selection_gates(told: Record) -> Iterator[list[str]]:
 
 def pairing_gates(evidence: Evidence) -> Iterator[list[str]]:
     """Rows of the paired comparisons."""
-    for side in (evidence.verified, *evidence.verified["others"]):
-        test, name = side["comparison"], escape(side["benchmark"]["name"])
-        lost = {"lost to infrastructure on either side": test["excluded_infra_errors"]}
-        yield gate(f"Pairing on {name}", side["benchmark"]["size"], test["pairs"], lost)
+    for side in (evidence.verified, *evidence.verified.others):
+        test, name = side.comparison, escape(side.benchmark.name)
+        lost = {"lost to infrastructure on either side": test.excluded_infra_errors}
+        yield gate(f"Pairing on {name}", side.benchmark.size, test.pairs, lost)
 
 
 def gate(stage: str, entered: int, left: int, reasons: Mapping[str, int]) -> list[str]:
@@ -206,22 +206,22 @@ def gate(stage: str, entered: int, left: int, reasons: Mapping[str, int]) -> lis
 
 def provenance(evidence: Evidence) -> str:
     """Code, packages, files with hashes, and the stages' own manifests."""
-    manifest = evidence.verified["manifest"]
-    revision = manifest["code"]
-    state = {True: "with uncommitted changes", False: "clean", None: "not known"}[revision["dirty"]]
-    packages = ", ".join(f"{name} {version}" for name, version in manifest["packages"].items())
+    manifest = evidence.verified.manifest
+    revision = manifest.code
+    state = {True: "with uncommitted changes", False: "clean", None: "not known"}[revision.dirty]
+    packages = ", ".join(f"{name} {version}" for name, version in manifest.packages.items())
     facts = [
-        ["Code", f"{code(revision['commit'] or 'git does not say')} ({state})"],
+        ["Code", f"{code(revision.commit or 'git does not say')} ({state})"],
         ["Packages", escape(packages)],
-        ["Recipes", f"{len(manifest['recipes']):,}, with every default filled in; in full below"],
+        ["Recipes", f"{len(manifest.recipes):,}, with every default filled in; in full below"],
     ]
     files = [
-        [code(file["path"]), f'<code class="hash">{file["sha256"]}</code>', f"{file['bytes']:,}"]
-        for file in manifest["files"]
+        [code(file.path), f'<code class="hash">{file.sha256}</code>', f"{file.bytes:,}"]
+        for file in manifest.files
     ]
     hashes = table(["File", "SHA-256", "Bytes"], files, "Hashes", (0, 1))
-    stages = "".join(folded(path, content) for path, content in manifest["stages"].items())
-    written = "".join(folded(f"configs/{path}", recipe) for path, recipe in manifest["recipes"].items())
+    stages = "".join(folded(path, content) for path, content in manifest.stages.items())
+    written = "".join(folded(f"configs/{path}", recipe) for path, recipe in manifest.recipes.items())
     return (
         table(["What", "Which"], facts, "What made the score", (0, 1))
         + f"<h3>Files behind the score</h3><details><summary>{len(files):,} files and their hashes</summary>"
@@ -239,7 +239,7 @@ def folded(path: str, content: Record) -> str:
 
 def absent(evidence: Evidence) -> str:
     """Names the files that the page should have had, or nothing."""
-    missing = dict.fromkeys([*evidence.verified["manifest"]["missing"], *evidence.missing])
+    missing = dict.fromkeys([*evidence.verified.manifest.missing, *evidence.missing])
     return (
         note(f"Not there when this was written: {', '.join(map(code, missing))}.", warns=True)
         if missing

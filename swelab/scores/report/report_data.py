@@ -13,7 +13,10 @@ from pathlib import Path
 from swelab.configs import kinds
 from swelab.grading.swebench_report import validation
 from swelab.lineage import Wildcards
-from swelab.records import InputError, Record, check, read_json, read_jsonl
+from swelab.records import InputError, Record, read_json, read_jsonl, read_record
+from swelab.records.report_records import Report, ReportValidation
+from swelab.records.score_records import VerifiedScore
+from swelab.records.task_records import DroppedTask, Task
 from swelab.scores.report.attempts import (
     LISTED,
     PACKED,
@@ -42,35 +45,42 @@ class Run:
     policy: str
     subset: str
     scored: bool
-    report: Record
+    report: Report
     groups: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
     attempts: Attempts = field(default_factory=Attempts)
     samples: int = 1
 
     @property
     def total(self) -> int:
-        return self.report["total_instances"]
+        return self.report.total_instances
 
     @property
     def resolved(self) -> int:
-        return self.report["resolved_instances"]
+        return self.report.resolved_instances
+
+
+@dataclass
+class Gate:
+    """The validation of a subset: its figures, and by kind the tasks that were left out, not all of many."""
+
+    figures: ReportValidation
+    dropped: dict[str, list[DroppedTask]]
 
 
 @dataclass
 class Evidence:
     """All that the report shows: `models` that the experiment starts from, `labels` of policies for readers.
 
-    `gates` holds, by subset, {"figures": `swebench_report.validation` tells which, "flaky": rows of the
-    lock, "broken": rows}, rows bounded in number; a subset that was not validated is not there.
+    `gates` holds validations by subset; a subset that was not validated is not there.
     """
 
     at: Wildcards
     experiment: Record
-    verified: Record
+    verified: VerifiedScore
     models: list[str]
     labels: dict[str, str] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
-    gates: dict[str, Record] = field(default_factory=dict)
+    gates: dict[str, Gate] = field(default_factory=dict)
     training: dict[str, list[Record]] = field(default_factory=dict)
     jobs: list[Stage] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
@@ -117,8 +127,7 @@ def gather(at: Wildcards, verified: Path, limit: int, seed: int) -> Evidence:
     Raises InputError when scores, tasks, reports, rollouts or grades are missing or contradict one
     another. `missing` lists the files that a report can do without (locks, losses, lengths, manifests).
     """
-    record = read_json(verified)
-    check(record, "verified_score", verified)
+    record = read_record(verified, VerifiedScore)
     evidence = Evidence(at, at.recipe(kinds.EXPERIMENT).plain(), record, names_behind(at).get("model", []))
     evidence.labels = policy_labels(evidence)
     for subset in evidence.subsets:
@@ -133,17 +142,17 @@ def gather_runs(evidence: Evidence, subset: str, limit: int, seed: int) -> None:
     share = max(1, len(evidence.planned))
     lock = gather_gate(evidence, subset)
     file = evidence.file("tasks", subset=subset)
-    tasks = {task["instance_id"]: groups_of(task) for task in read_kept(file, lock)}
+    tasks = {task.instance_id: groups_of(task) for task in read_kept(file, lock)}
     runs, orders = [], []
     for policy, mine, scored in evidence.planned:
         if mine == subset:
             reports = read_reports(evidence.at.samples("report", policy=policy, subset=subset), tasks)
             runs.append(run_of(policy, subset, scored, reports, tasks))
-            statuses = ({name: row["status"] for name, row in each["instances"].items()} for each in reports)
+            statuses = ({name: row.status for name, row in each.instances.items()} for each in reports)
             orders.append(in_order(statuses, seed)[: LISTED // share])
     packs = min(limit, PACKED // share)
     chosen = {name for order in orders for name, _ in order[:packs]}
-    shown = {task["instance_id"]: task_view(task) for task in read_kept(file, lock, chosen.__contains__)}
+    shown = {task.instance_id: task_view(task) for task in read_kept(file, lock, chosen.__contains__)}
     for run, order in zip(runs, orders, strict=True):
         places = {name: place for place, name in enumerate(names_of(order))}
         wanted = Wanted(places, packs, PACKED_BYTES // share)
@@ -158,8 +167,8 @@ def gather_gate(evidence: Evidence, subset: str) -> Path | None:
     if not present(file, evidence):
         return None
     lock = read_lock(file)
-    named = {part: lock.get(part, [])[:DROPPED] for part in ("flaky", "broken", "unjudged")}
-    evidence.gates[subset] = {"figures": validation(lock), **named}
+    left_out = {part: lock.get(part, [])[:DROPPED] for part in ("flaky", "broken", "unjudged")}
+    evidence.gates[subset] = Gate(validation(lock), left_out)
     return file
 
 
@@ -171,60 +180,55 @@ def policy_labels(evidence: Evidence) -> dict[str, str]:
     return {name: f"scripted policy ({name})" if several else "scripted policy" for name in scripted}
 
 
-def task_view(task: Record) -> Record:
+def task_view(task: Task) -> Record:
     """What the viewer shows of a task besides its trajectories: its function and the change that broke it."""
-    return {
-        "function": visible(str(task.get("function", ""))),
-        "bug": cut(task["patch"], PATCH_CHARACTERS),
-    }
+    return {"function": visible(task.function), "bug": cut(task.patch, PATCH_CHARACTERS)}
 
 
-def repo_name(task: Record) -> str:
+def repo_name(task: Task) -> str:
     """A short name of the repository that a task is in."""
-    return visible(str(task.get("repo_recipe") or task["repo"].rsplit("/", 1)[-1]))
+    return visible(str(task.repo_recipe or task.repo.rsplit("/", 1)[-1]))
 
 
-def groups_of(task: Record) -> dict[str, str]:
+def groups_of(task: Task) -> dict[str, str]:
     """The value of each of GROUPS; equal values are one object, for there are many tasks."""
-    named = {"op": visible(str(task.get("op", ""))), "repo": repo_name(task)}
+    named = {"op": visible(task.op), "repo": repo_name(task)}
     return {name: sys.intern(value) for name, value in named.items()}
 
 
-def read_reports(paths: Iterable[str], tasks: Mapping[str, Record]) -> list[Record]:
+def read_reports(paths: Iterable[str], tasks: Mapping[str, Mapping[str, str]]) -> list[Report]:
     """The grading report of each sample of a policy on a subset, from their files.
 
     Raises InputError when one is missing, or speaks of instances that are no tasks.
     """
     reports = []
     for path in paths:
-        reports.append(report := read_json(path))
-        check(report, "report", path)
-        strangers = sorted(set(report["instances"]) - set(tasks))
-        if strangers:
+        reports.append(report := read_record(path, Report))
+        if strangers := sorted(name for name in report.instances if name not in tasks):
             raise InputError(f"{len(strangers)} instances match no task, such as {strangers[0]}", path)
     return reports
 
 
-def run_of(policy: str, subset: str, scored: bool, reports: list[Record], tasks: Mapping[str, Record]) -> Run:
+def run_of(
+    policy: str, subset: str, scored: bool, reports: list[Report], tasks: Mapping[str, Mapping[str, str]]
+) -> Run:
     """Counts of one policy on one subset, without its attempts. tasks: values of GROUPS by instance id."""
     run = Run(policy, subset, scored, counts_of(reports), samples=len(reports))
     for name in GROUPS:
         table = run.groups.setdefault(name, {})
-        for key, verdict in (row for report in reports for row in report["instances"].items()):
-            table.setdefault(tasks[key][name], Counter())[verdict["status"]] += 1
+        for key, verdict in (row for report in reports for row in report.instances.items()):
+            table.setdefault(tasks[key][name], Counter())[verdict.status] += 1
     return run
 
 
-def counts_of(reports: list[Record]) -> Record:
+def counts_of(reports: list[Report]) -> Report:
     """The report of one sample, or the counts of several together."""
     if len(reports) == 1:
         return reports[0]
-    found: Record = {
-        name: sum(report[name] for report in reports) for name in ("total_instances", "resolved_instances")
-    }
-    for name in ("statuses", "outcomes"):
-        found[name] = dict(sum((Counter(report.get(name, {})) for report in reports), Counter[str]()))
-    return found
+    totals = ("total_instances", "resolved_instances")
+    found: Record = {name: sum(each[name] for each in reports) for name in totals}
+    counts = {name: [Counter(each.get(name, {})) for each in reports] for name in ("statuses", "outcomes")}
+    return Report.of(found | {name: dict(sum(rows, Counter[str]())) for name, rows in counts.items()})
 
 
 def gather_training(evidence: Evidence) -> None:

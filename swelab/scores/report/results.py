@@ -6,7 +6,7 @@ from html import escape
 from swelab.configs.kinds import POLICY
 from swelab.files import svg_charts
 from swelab.outcomes import GradeEnd, RolloutEnd
-from swelab.records import Record
+from swelab.records.score_records import BenchmarkResult, Comparison
 from swelab.scores.report import infrastructure_losses, intervals, validation
 from swelab.scores.report.markup import (
     OUTCOME_WORDS,
@@ -38,9 +38,9 @@ def headline(evidence: Evidence) -> str:
     """What was run, in a few sentences; of every benchmark both rates, and each task as a square."""
     parts = infrastructure_losses.first_line(evidence) + f'<p class="lede">{lede(evidence)}</p>'
     for side in sides(evidence):
-        test = side["comparison"]
-        rates = "".join(big_rate(evidence, side, test[which]) for which in ("from", "to"))
-        name, size = escape(side["benchmark"]["name"]), f"{side['benchmark']['size']:,} held-out tasks"
+        test = side.comparison
+        rates = "".join(big_rate(evidence, side, name) for name in (test.from_policy, test.to_policy))
+        name, size = escape(side.benchmark.name), f"{side.benchmark.size:,} held-out tasks"
         parts += (
             f'<section class="bench" aria-label="{name}"><h2 class="bench-name">{name} {muted(size)}</h2>'
             f'<div class="rates">{rates}{change(test)}</div>{squares(evidence, side)}</section>'
@@ -50,21 +50,21 @@ def headline(evidence: Evidence) -> str:
 
 def lede(evidence: Evidence) -> str:
     """The experiment in a few sentences, as HTML."""
-    test = evidence.verified["comparison"]
+    test = evidence.verified.comparison
     expert = escape(evidence.label(evidence.expert))
     expert = f"A {expert}" if expert.startswith("scripted policy") else f"The policy {expert}"
-    often = intervals.attempted(evidence, [test["from"], test["to"]])
+    often = intervals.attempted(evidence, [test.from_policy, test.to_policy])
     total = sum(run.total for run in evidence.expert_runs)
     resolved = sum(run.resolved for run in evidence.expert_runs)
     several = any(run.samples > 1 for run in evidence.expert_runs)
     unit = "attempts at train tasks" if several else "train tasks"
     rows = f"{len(evidence.lengths):,} conversations" if evidence.lengths else "conversations"
-    before, after = (f"<b>{escape(evidence.label(test[side]))}</b>" for side in ("from", "to"))
-    weights = getattr(evidence.at.recipe(POLICY, test["to"]), "weights", None)
+    before, after = (f"<b>{escape(evidence.label(name))}</b>" for name in (test.from_policy, test.to_policy))
+    weights = getattr(evidence.at.recipe(POLICY, test.to_policy), "weights", None)
     tuned = weights == f"sft:{evidence.experiment['sft']}"
     who = f"Before ({before}) and after ({after}), the model" if tuned else f"Each of {before} and {after}"
-    names = [f'<b class="nowrap">{escape(side["benchmark"]["name"])}</b>' for side in sides(evidence)]
-    size = sum(side["benchmark"]["size"] for side in sides(evidence))
+    names = [f'<b class="nowrap">{escape(side.benchmark.name)}</b>' for side in sides(evidence)]
+    size = sum(side.benchmark.size for side in sides(evidence))
     return (
         f"{expert} resolved {resolved:,} of {total:,} {unit}. A base model was fine-tuned on {rows} "
         f"made from those trajectories alone. {who} attempted each of the {size:,} held-out tasks of "
@@ -82,39 +82,39 @@ def apart(evidence: Evidence) -> str:
     return f" The held-out tasks share no {shared} with the train tasks."
 
 
-def change(test: Record) -> str:
+def change(test: Comparison) -> str:
     """The difference of the two rates, its interval and its p-value."""
-    if test["difference"] is None:
+    if test.difference is None:
         return '<p class="change">No task was graded on both sides: there is nothing to compare.</p>'
-    p = p_value(test["p_value"])
+    p = p_value(test.p_value)
     equals = "" if p.startswith("&lt;") else "= "
     return (
-        f'<dl class="change"><div><dt>Difference, 95% interval</dt><dd>{signed(test["difference"])} points '
-        f"{muted(span(test['interval'], True))}</dd></div>"
+        f'<dl class="change"><div><dt>Difference, 95% interval</dt><dd>{signed(test.difference)} points '
+        f"{muted(span(test.interval, True))}</dd></div>"
         f"<div><dt>{intervals.test_name(test)}</dt><dd>p {equals}{p}</dd></div></dl>"
     )
 
 
-def big_rate(evidence: Evidence, side: Record, name: str) -> str:
+def big_rate(evidence: Evidence, side: BenchmarkResult, name: str) -> str:
     """A policy's rate on a benchmark, large."""
-    policy = side["policies"][name]
+    policy = side.policies[name]
     unit = f" in {intervals.runs_of(policy)} runs" if intervals.runs_of(policy) > 1 else ""
     return (
         f'<div class="rate"><p class="who">{policy_name(evidence, name)}</p>'
-        f'<p class="number series-text-{series_of(evidence, name)}">{points(policy["resolve_rate"])}</p>'
-        f'<p class="muted">{policy["resolved"]:,} of {policy["total"]:,}{unit}, '
-        f'<span class="nowrap">95% {span(policy["interval"])}</span></p>'
+        f'<p class="number series-text-{series_of(evidence, name)}">{points(policy.resolve_rate)}</p>'
+        f'<p class="muted">{policy.resolved:,} of {policy.total:,}{unit}, '
+        f'<span class="nowrap">95% {span(policy.interval)}</span></p>'
         f"{infrastructure_losses.lost_rate(policy)}</div>"
     )
 
 
-def squares(evidence: Evidence, side: Record) -> str:
+def squares(evidence: Evidence, side: BenchmarkResult) -> str:
     """The pairs of a benchmark's comparison, one square a task (or several, which is then said)."""
-    test = side["comparison"]
-    if not test["pairs"]:
+    test = side.comparison
+    if not test.pairs:
         return ""
     before, after = (escape(evidence.label(test[side])) for side in ("from", "to"))
-    counts = {**test["discordant"], "both": test["both"], "neither": test["neither"]}
+    counts = {**test.discordant, "both": test.both, "neither": test.neither}
     named = {
         "gained": f"resolved by {after} alone",
         "lost": f"resolved by {before} alone",
@@ -124,7 +124,7 @@ def squares(evidence: Evidence, side: Record) -> str:
     if "runs" in test:
         named |= {"gained": f"resolved more often by {after}", "lost": f"resolved more often by {before}"}
         named |= {"both": "resolved as often by both"}
-    each = max(1, -(-test["pairs"] // SQUARES))
+    each = max(1, -(-test.pairs // SQUARES))
     cells = "".join(
         f'<i class="{kind}">{sign}</i>' * round(counts[kind] / each) for kind, sign in SIGNS.items()
     )
@@ -133,11 +133,11 @@ def squares(evidence: Evidence, side: Record) -> str:
         for kind, sign in SIGNS.items()
     )
     unit = "One square is one task" if each == 1 else f"One square is about {each:,} tasks"
-    out = test["excluded_infra_errors"]
+    out = test.excluded_infra_errors
     left = f" Tasks that one side or both lost to infrastructure are not drawn: {out:,}." if out else ""
     return (
         f'<figure class="pairs"><div class="squares" aria-hidden="true">{cells}</div>'
-        f"<figcaption>{unit} of {escape(side['benchmark']['name'])}, attempted by both.{left}"
+        f"<figcaption>{unit} of {escape(side.benchmark.name)}, attempted by both.{left}"
         f'<ul class="keys">{keys}</ul></figcaption></figure>'
     )
 
@@ -155,31 +155,31 @@ def scores(evidence: Evidence) -> str:
     )
 
 
-def sides(evidence: Evidence) -> list[Record]:
+def sides(evidence: Evidence) -> list[BenchmarkResult]:
     """The headline benchmark's part of the verified score, then the others'."""
-    return [evidence.verified, *evidence.verified["others"]]
+    return [evidence.verified, *evidence.verified.others]
 
 
-def rates(evidence: Evidence, side: Record) -> str:
+def rates(evidence: Evidence, side: BenchmarkResult) -> str:
     """Every policy's rate and interval on one benchmark."""
     rows = ""
-    for name, policy in side["policies"].items():
-        rate, interval = policy["resolve_rate"], policy["interval"]
+    for name, policy in side.policies.items():
+        rate, interval = policy.resolve_rate, policy.interval
         told = f"{evidence.label(name)}: {points(rate)} {span(interval)}"
-        count = muted(f"{policy['resolved']:,}/{policy['total']:,}")
+        count = muted(f"{policy.resolved:,}/{policy.total:,}")
         rows += bar_row(
             policy_name(evidence, name),
-            svg_charts.whisker(series_of(evidence, name), rate, interval, told),
+            svg_charts.whisker(series_of(evidence, name), rate, (interval[0], interval[1]), told),
             f'<span class="nowrap"><b>{points(rate)}</b> {span(interval)}</span> {count}',
         )
-    several = any(intervals.runs_of(policy) > 1 for policy in side["policies"].values())
+    several = any(intervals.runs_of(policy) > 1 for policy in side.policies.values())
     kind = "interval over tasks and runs" if several else "Wilson interval"
     axis = bar_row("", svg_charts.share_axis(f"resolve rate, %, with 95% {kind}"), "")
-    benchmark = side["benchmark"]
-    size = muted(f"{benchmark['size']:,} tasks, set {code(benchmark['hash'][:12])}")
+    benchmark = side.benchmark
+    size = muted(f"{benchmark.size:,} tasks, set {code(benchmark.hash[:12])}")
     return (
-        f'<h3>{escape(benchmark["name"])} {size}</h3><div class="bars short">{rows}{axis}</div>'
-        f"{infrastructure_losses.lost_note(side, evidence)}{validation.sentence(evidence, benchmark['name'])}"
+        f'<h3>{escape(benchmark.name)} {size}</h3><div class="bars short">{rows}{axis}</div>'
+        f"{infrastructure_losses.lost_note(side, evidence)}{validation.sentence(evidence, benchmark.name)}"
     )
 
 
@@ -187,24 +187,19 @@ def comparison_table(evidence: Evidence) -> str:
     """The paired tests of all benchmarks."""
     rows = []
     for side in sides(evidence):
-        test = side["comparison"]
-        difference = test["difference"]
-        smallest = test["minimum_detectable_difference"]
-        counts = (
-            test["pairs"],
-            test["discordant"]["gained"],
-            test["discordant"]["lost"],
-            test["both"],
-            test["neither"],
-        )
+        test = side.comparison
+        difference = test.difference
+        smallest = test.minimum_detectable_difference
+        moved = test.discordant
+        counts = (test.pairs, moved.gained, moved.lost, test.both, test.neither)
         rows.append([
-            escape(side["benchmark"]["name"]),
+            escape(side.benchmark.name),
             *(f"{count:,}" for count in counts),
-            "n/a" if difference is None else f"{signed(difference)} {span(test['interval'], True)}",
-            p_value(test["p_value"]),
+            "n/a" if difference is None else f"{signed(difference)} {span(test.interval, True)}",
+            p_value(test.p_value),
             "n/a" if smallest is None else f"{100 * smallest:.1f}",
         ])  # fmt: skip
-    test = evidence.verified["comparison"]
+    test = evidence.verified.comparison
     head = [
         "Benchmark",
         "Pairs",
@@ -216,10 +211,12 @@ def comparison_table(evidence: Evidence) -> str:
         "p",
         "Detectable",
     ]
-    caption = f"From {evidence.label(test['from'])} to {evidence.label(test['to'])}, on the same tasks"
+    caption = (
+        f"From {evidence.label(test.from_policy)} to {evidence.label(test.to_policy)}, on the same tasks"
+    )
     return table(head, rows, caption) + note(
-        f"p: {escape(test['methods']['test'])}. Interval: {escape(test['methods']['interval'])}. "
-        f"Detectable: a true difference of that many points is found in {test['power']:.0%} of such "
+        f"p: {escape(test.methods.test)}. Interval: {escape(test.methods.interval)}. "
+        f"Detectable: a true difference of that many points is found in {test.power:.0%} of such "
         "experiments, if as many tasks change sides as here."
     )
 
@@ -228,7 +225,7 @@ def outcomes(evidence: Evidence) -> str:
     """Verdicts of every run as stacked bars and as a table, and the ways rollouts ended as a table."""
     rows = ""
     for run in evidence.runs:
-        counts: dict[str, int] = {status: run.report["statuses"].get(status, 0) for status in GradeEnd}
+        counts: dict[str, int] = {status: run.report.statuses.get(status, 0) for status in GradeEnd}
         told = ", ".join(f"{status_words(status)} {count:,}" for status, count in counts.items())
         title = f"{evidence.label(run.policy)} on {run.subset}: {told}"
         rows += bar_row(

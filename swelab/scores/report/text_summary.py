@@ -3,17 +3,17 @@
 import re
 from collections.abc import Sequence
 
-from swelab.records import Record
+from swelab.records.score_records import Comparison, PolicyScore, RunsCompared
 from swelab.scores.score import PLANNED_RUNS, Verdicts, counted, detectable, rate_of_runs
 from swelab.scores.statistics.multi_run import planned
 from swelab.scores.statistics.rates import POWER
-from swelab.scores.verified import all_pairs, compare, runs_of, statuses_of
+from swelab.scores.verified import Judged, all_pairs, compare, runs_of, statuses_of
 
 LEVEL = 0.05
 """p-values from here on are called noise."""
 
 
-def described(result: Record) -> str:
+def described(result: Judged) -> str:
     """A result's rate, interval and size, and how much was lost to infrastructure."""
     verdicts = statuses_of(result)
     rate = rate_of_runs(map(counted, verdicts.values()))
@@ -21,22 +21,22 @@ def described(result: Record) -> str:
     lost = rate["total"] - sum(counted(row, lost=False)[1] for row in verdicts.values())
     told = f"; {lost} attempts lost to infrastructure, counted as not resolved" if lost else ""
     return (
-        f"{result['policy']}: {rate['resolve_rate']:.1%} [{low:.1%}, {high:.1%}] of {len(verdicts)} tasks, "
+        f"{result.policy}: {rate['resolve_rate']:.1%} [{low:.1%}, {high:.1%}] of {len(verdicts)} tasks, "
         f"{runs(runs_of(verdicts))}{told}"
     )
 
 
-def losses(score: Record) -> str:
+def losses(score: PolicyScore) -> str:
     """What stands behind a rate in its line: how many attempts were lost to infrastructure, and the rate
     without them; '' when none was.
 
     score: of one policy, alone or in a verified score.
     """
-    if not (lost := score["infra_errors"]):
+    if not (lost := score.infra_errors):
         return ""
-    rest = score["without_infra_errors"]["resolve_rate"]
+    rest = score.without_infra_errors.resolve_rate
     without = "without them nothing is left" if rest is None else f"{rest:.1%} without them"
-    return f" ({lost} of {score['total']} lost to infrastructure, counted as not resolved: {without})"
+    return f" ({lost} of {score.total} lost to infrastructure, counted as not resolved: {without})"
 
 
 def runs(count: int) -> str:
@@ -44,32 +44,32 @@ def runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
 
 
-def compared(results: Sequence[Record]) -> list[str]:
+def compared(results: Sequence[Judged]) -> list[str]:
     """A sentence on every two results: how far apart they are, and whether that is noise."""
     if len(results) == 2:
         return [verdict(compare(*results))]
     return [verdict(test, len(results) * (len(results) - 1) // 2) for test in all_pairs(results)]
 
 
-def verdict(test: Record, tests: int = 1) -> str:
+def verdict(test: Comparison, tests: int = 1) -> str:
     """What a comparison says; of several, p is Holm's over all `tests`."""
-    first, second = test["from"], test["to"]
-    if test["difference"] is None:
+    first, second = test.from_policy, test.to_policy
+    if test.difference is None or test.interval is None:
         return f"{second} and {first}: no task was graded on both sides"
-    gap, (low, high) = 100 * test["difference"], (100 * limit for limit in test["interval"])
-    p = test["p_adjusted"] if tests > 1 else test["p_value"]
-    name = re.split("[,(]", test["methods"]["test"])[0].strip()
+    gap, (low, high) = 100 * test.difference, (100 * limit for limit in test.interval)
+    p = test.p_adjusted if tests > 1 else test.p_value
+    name = re.split("[,(]", test.methods.test)[0].strip()
     corrected = f", with Holm's correction over {tests} comparisons" if tests > 1 else ""
     more = f"{abs(gap):.1f} points {'more' if gap > 0 else 'less'} than" if round(gap, 1) else "as much as"
-    count = test.get("runs", {"from": 1, "to": 1})
-    each = f"{runs(count['to'])} against {runs(count['from'])}"
-    found = test["minimum_detectable_difference"]
+    count = test.runs or RunsCompared.of({"from": 1, "to": 1})
+    each = f"{runs(count.to_policy)} against {runs(count.from_policy)}"
+    found = test.minimum_detectable_difference
     power = f" A true difference of {100 * (found or 0):.1f} points is found {POWER:.0%} of the time."
-    out = test["excluded_infra_errors"]
+    out = test.excluded_infra_errors
     left = f" Tasks lost to infrastructure and left out: {out}." if out else ""
-    noise = "more than noise" if p < LEVEL else "not told from noise"
+    noise = "more than noise" if p is not None and p < LEVEL else "not told from noise"
     return (
-        f"{second} resolves {more} {first} on {test['pairs']} tasks ({each}): {noise}. 95% interval "
+        f"{second} resolves {more} {first} on {test.pairs} tasks ({each}): {noise}. 95% interval "
         f"{low:+.1f} to {high:+.1f} points; p = {p:.2g} ({name}{corrected}).{power if found else ''}{left}"
     )
 
@@ -77,8 +77,8 @@ def verdict(test: Record, tests: int = 1) -> str:
 def plan_for(verdicts: Verdicts) -> list[str]:
     """What further runs of these tasks would find, a line for each number of runs."""
     return [
-        f"  {runs(int(count))} each: {between(limits['same_tasks_hard'], limits['unrelated'])}"
-        for count, limits in detectable(verdicts)["runs"].items()
+        f"  {runs(int(count))} each: {between(limits.same_tasks_hard, limits.unrelated)}"
+        for count, limits in detectable(verdicts).runs.items()
     ]
 
 

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from swelab.records import Record
+from swelab.records.report_records import Validation
 from swelab.scores.report.markup import code, note, table
 from swelab.scores.report.report_data import Evidence
 from swelab.scores.report.trajectories import cut
@@ -20,24 +20,24 @@ def sentence(evidence: Evidence, subset: str) -> str:
     gate = evidence.gates.get(subset)
     if gate is None:
         return note("The tasks were not validated: there is no lock of them.", warns=True)
-    told = gate["figures"]
-    private = told.get("private", 0)
+    told = gate.figures
+    private = told.private
     unseen = f"{private:,} tasks were not validated, as their answers are private. " if private else ""
-    if not told["gold_tasks"]:
+    if not told.gold_tasks:
         return note(unseen.strip())
-    count = told.get("unjudged", 0)
+    count = told.unjudged
     unjudged = f", {count:,} unjudged ({KINDS['unjudged']})" if count else ""
     return note(
-        f"{unseen}Validation: {told['kept'] - private:,} of {told['gold_tasks']:,} tasks valid; "
-        f"gold patches resolved {gold(told)} runs ({told['gold_runs']:,} each); "
-        f"{told['flaky']:,} flaky, {told['broken']:,} broken{unjudged}"
-        f"{' (left out)' if told['flaky'] + told['broken'] + count else ''}."
+        f"{unseen}Validation: {told.kept - private:,} of {told.gold_tasks:,} tasks valid; "
+        f"gold patches resolved {gold(told)} runs ({told.gold_runs:,} each); "
+        f"{told.flaky:,} flaky, {told.broken:,} broken{unjudged}"
+        f"{' (left out)' if told.flaky + told.broken + count else ''}."
     )
 
 
-def gold(figures: Record) -> str:
+def gold(figures: Validation) -> str:
     """How many gold runs resolved their task, of how many."""
-    return f"{figures['gold_runs_resolved']:,} of {figures['gold_runs'] * figures['gold_tasks']:,}"
+    return f"{figures.gold_runs_resolved:,} of {figures.gold_runs * figures.gold_tasks:,}"
 
 
 def overview(evidence: Evidence) -> str:
@@ -45,10 +45,10 @@ def overview(evidence: Evidence) -> str:
     rows = []
     for subset in evidence.subsets:
         if subset in evidence.gates:
-            told = evidence.gates[subset]["figures"]
-            valid = told["kept"] - told.get("private", 0)
-            counts = (told["gold_tasks"], valid, told["flaky"], told["broken"])
-            rows.append([escape(subset), *(f"{count:,}" for count in counts), gold(told)])
+            figures = evidence.gates[subset].figures
+            valid = figures.kept - figures.private
+            counts = (figures.gold_tasks, valid, figures.flaky, figures.broken)
+            rows.append([escape(subset), *(f"{count:,}" for count in counts), gold(figures)])
         else:
             rows.append([escape(subset), *["not validated"] * 5])
     head = ["Subset", "Tasks", "Valid", "Flaky", "Broken", "Gold runs resolved"]
@@ -65,14 +65,14 @@ def dropped(evidence: Evidence) -> str:
     parts = ""
     for subset, gate in evidence.gates.items():
         for kind in KINDS:
-            count = gate["figures"].get(kind, 0)
+            count = gate.figures.get(kind, 0)
             if not count:
                 continue
             listed = "".join(
-                f"<li>{code(row['instance_id'])}: {escape(cut(row['reason'], REASON_CHARACTERS))}</li>"
-                for row in gate[kind]
+                f"<li>{code(row.instance_id)}: {escape(cut(row.reason, REASON_CHARACTERS))}</li>"
+                for row in gate.dropped[kind]
             )
-            shown = f" (the first {len(gate[kind]):,})" if len(gate[kind]) < count else ""
+            shown = f" (the first {len(gate.dropped[kind]):,})" if len(gate.dropped[kind]) < count else ""
             head = f"{count:,} {kind} in {escape(subset)}{shown}"
             parts += f'<details><summary>{head}</summary><ul class="reasons">{listed}</ul></details>'
     return parts

@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from swelab.outcomes import GradeEnd
-from swelab.records import InputError, Record, check, read_json
+from swelab.records import InputError, Record, as_record, read_json
+from swelab.records.report_records import Report
+from swelab.records.score_records import Score
+from swelab.records.typed import TypedRecord, field
 
 RESOLVED = ("resolved_ids", "ids_resolved", "resolved")
 """What harnesses call the list of resolved instances: SWE-bench, SWE-smith, the leaderboard's results."""
@@ -25,12 +28,21 @@ OTHERS = (
 """Lists that name further instances of the benchmark; none of theirs counts as resolved."""
 
 
-def read_result(path: Path) -> Record:
-    """A policy's verdicts as {"policy", "hash", "named", "size", "instances"}: a status or a list of each.
+class Result(TypedRecord):
+    """A policy's verdicts, as far as a file names them."""
+
+    policy: str = field("who acted")
+    hash: str | None = field("of the benchmark, where the file says")
+    named: bool = field("every instance of the benchmark is named")
+    size: int | None = field("of the benchmark, where it is known")
+    instances: dict[str, str | list[str]] = field("a status by instance id, or one a run")
+
+
+def read_result(path: Path) -> Result:
+    """A policy's verdicts from a file.
 
     path: a score of ours, a report of ours or of SWE-bench's harness, sb-cli or SWE-smith's, or a folder
-    of these, one a run. `named` says whether every instance is named; where not, `size` may be known.
-    Raises InputError.
+    of these, one a run. Raises InputError.
     """
     if not path.is_dir():
         return _one(path)
@@ -38,85 +50,87 @@ def read_result(path: Path) -> Record:
     if not files:
         raise InputError("no *.json", path, "a report a run")
     runs = [_one(each) for each in files]
-    if len({(run["hash"], run["size"]) for run in runs}) > 1:
+    if len({(run.hash, run.size) for run in runs}) > 1:
         raise InputError("its runs are of different benchmarks", path, "one benchmark")
     names = sorted(known_ids(runs))
     instances: Record = {name: [] for name in names}
     for file, run in zip(files, runs, strict=True):
-        if any(isinstance(status, list) for status in run["instances"].values()):
+        if any(isinstance(status, list) for status in run.instances.values()):
             raise InputError("a score of several runs", file, "one run a file")
         for name in names:
-            instances[name].append(run["instances"].get(name, GradeEnd.UNRESOLVED))
-    policies = {run["policy"] for run in runs}
-    return {
+            instances[name].append(run.instances.get(name, GradeEnd.UNRESOLVED))
+    policies = {run.policy for run in runs}
+    found = {
         "policy": policies.pop() if len(policies) == 1 else path.name,
-        "hash": runs[0]["hash"],
-        "named": all(run["named"] for run in runs),
-        "size": runs[0]["size"],
+        "hash": runs[0].hash,
+        "named": all(run.named for run in runs),
+        "size": runs[0].size,
         "instances": instances if len(runs) > 1 else {name: row[0] for name, row in instances.items()},
     }
+    return Result.of(found)
 
 
-def known_ids(results: Iterable[Record]) -> set[str]:
+def known_ids(results: Iterable[Result]) -> set[str]:
     """Every instance that one of the results names."""
-    return {name for result in results for name in result["instances"]}
+    return {name for result in results for name in result.instances}
 
 
-def _one(path: Path) -> Record:
+def _one(path: Path) -> Result:
     content: Any = read_json(path)
     if not isinstance(content, dict):
         raise InputError(f"a {type(content).__name__}", path, "a score or a report")
     if "benchmark" in content and "instances" in content:
-        check(content, "score", path)
-        told = {"policy": content["policy"], "instances": content["instances"]}
-        return {**told, "hash": content["benchmark"]["hash"], "named": True, "size": len(told["instances"])}
+        score = as_record(content, Score, path)
+        told = {"policy": score.policy, "instances": score.instances}
+        size = len(score.instances)
+        return Result.of({**told, "hash": score.benchmark.hash, "named": True, "size": size})
     if isinstance(content.get("instances"), dict):
-        check(content, "report", path)
-        statuses = {name: row["status"] for name, row in content["instances"].items()}
-        statuses |= dict.fromkeys(content.get("incomplete_ids", []), GradeEnd.UNRESOLVED)
-        told = {"policy": content["policy"], "hash": content.get("tasks_digest"), "instances": statuses}
-        return {**told, "named": True, "size": len(statuses)}
+        report = as_record(content, Report, path)
+        statuses = {name: row.status for name, row in report.instances.items()}
+        statuses |= dict.fromkeys(report.incomplete_ids, GradeEnd.UNRESOLVED)
+        facts = {"policy": report.policy, "hash": report.get("tasks_digest"), "instances": statuses}
+        return Result.of({**facts, "named": True, "size": len(statuses)})
     return _foreign(content, path)
 
 
-def _foreign(content: Record, path: Path) -> Record:
+def _foreign(content: Record, path: Path) -> Result:
     lists = {name: content[name] for name in (*RESOLVED, *OTHERS) if isinstance(content.get(name), list)}
     for name, ids in lists.items():
         if not all(isinstance(each, str) for each in ids):
             raise InputError(f"{name} is no list of instance ids", path)
-    field = next((name for name in RESOLVED if name in lists), None)
-    if field is None:
+    listed = next((name for name in RESOLVED if name in lists), None)
+    if listed is None:
         raise InputError("no list of resolved instances", path, f"one of {', '.join(RESOLVED)}, or a score")
     statuses = {name: GradeEnd.UNRESOLVED for ids in lists.values() for name in ids}
     statuses |= dict.fromkeys(lists.get("infra_failure_ids", []), GradeEnd.INFRA_ERROR)
-    statuses |= dict.fromkeys(lists[field], GradeEnd.RESOLVED)
+    statuses |= dict.fromkeys(lists[listed], GradeEnd.RESOLVED)
     size = content.get("total_instances", content.get("total"))
     if not isinstance(size, int) or isinstance(size, bool):
         size = None
     if size is not None and size < len(statuses):
         raise InputError(f"names {len(statuses)} instances of {size}", path)
     told = {"policy": path.stem, "hash": None, "instances": dict(sorted(statuses.items()))}
-    return {**told, "named": size == len(statuses), "size": size}
+    return Result.of({**told, "named": size == len(statuses), "size": size})
 
 
-def on_one_benchmark(results: Iterable[tuple[Path, Record]]) -> list[str]:
+def on_one_benchmark(results: Iterable[tuple[Path, Result]]) -> list[str]:
     """Makes the results name the same instances, and says what was assumed for that.
 
     An instance that a report does not name was not resolved. Raises InputError when the results cannot be
     of one benchmark, or when its size is in none of them.
     """
     found = list(results)
-    hashes = {result["hash"] for _, result in found if result["hash"]}
+    hashes = {result.hash for _, result in found if result.hash}
     if len(hashes) > 1:
         raise InputError("the results are of different task sets", found[-1][0], "one benchmark")
     names = known_ids(result for _, result in found)
-    sizes = {result["size"] for _, result in found if result["size"]}
+    sizes = {result.size for _, result in found if result.size}
     if len(sizes) > 1:
         raise InputError(
             f"results on {' and '.join(map(str, sorted(sizes)))} tasks", found[-1][0], "the same tasks"
         )
     for path, result in found:
-        strangers = sorted(names - set(result["instances"])) if result["named"] else []
+        strangers = sorted(names - set(result.instances)) if result.named else []
         if strangers:
             raise InputError(
                 f"does not have {strangers[0]} and {len(strangers) - 1} more", path, "the same tasks"
@@ -129,10 +143,10 @@ def on_one_benchmark(results: Iterable[tuple[Path, Record]]) -> list[str]:
     notes = []
     names |= {f"unnamed task {number}" for number in range(size - len(names))}
     for path, result in found:
-        runs = max((len(row) for row in result["instances"].values() if isinstance(row, list)), default=0)
-        missing = names - set(result["instances"])
-        filler = [GradeEnd.UNRESOLVED] * runs if runs else GradeEnd.UNRESOLVED
-        result["instances"] |= dict.fromkeys(sorted(missing), filler)
+        runs = max((len(row) for row in result.instances.values() if isinstance(row, list)), default=0)
+        missing = names - set(result.instances)
+        filler: str | list[str] = [GradeEnd.UNRESOLVED] * runs if runs else GradeEnd.UNRESOLVED
+        result.instances.update(dict.fromkeys(sorted(missing), filler))
         if missing:
             notes.append(f"{path}: {len(missing)} of {size} tasks are not named and count as not resolved")
     return notes

@@ -11,6 +11,7 @@ from swelab.configs.kinds.subset import ForgeSubset
 from swelab.console.terminal import Progress
 from swelab.jobs.journal import Journal
 from swelab.records import InputError, Record, sha256_file
+from swelab.records.task_records import Task
 from swelab.sandbox import Backend
 from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.forge.candidates import Candidate, ordered, read_sources
@@ -52,7 +53,7 @@ def make_tasks(
     workers: int,
     statuses: Statuses,
     configs: Path = recipes.CONFIGS,
-) -> tuple[list[Record], dict[str, int]]:
+) -> tuple[list[Task], dict[str, int]]:
     """Task rows of a `forge` subset, and how many candidates were dropped by reason.
 
     repo_tars: archives by name of repository recipe. progress: journal of verdicts. With a larger
@@ -78,7 +79,8 @@ def open_repository(name: str, archive: Path, scratch: Path, configs: Path) -> R
     settings, where = recipes.named(REPO, name, configs), recipes.path_of("repo", name, configs)
     if settings.source == "drill":
         raise InputError(f"its source is {settings.source!r}", where, "pypi or git")
-    tree = RepoStore(archive.parent, scratch).clean_tree({"instance_id": name, "repo_recipe": archive.stem})
+    place = Task.of({"instance_id": name, "repo_recipe": archive.stem})
+    tree = RepoStore(archive.parent, scratch).clean_tree(place)
     sources = read_sources(tree, settings.targets)
     if not sources:
         raise InputError("no file matches its targets", where, "paths of the archive")
@@ -95,8 +97,8 @@ def _queue(recipe: ForgeSubset, repo: Repository, drops: Counter[str]) -> list[C
 
 def _take_turns(
     recipe: ForgeSubset, lanes: list[Lane], validator: Validator, workers: int, drops: Counter[str]
-) -> list[Record]:
-    rows: list[Record] = []
+) -> list[Task]:
+    rows: list[Task] = []
     seen: set[str] = set()
     bar = Progress(recipe.limit, "tasks")
     turn = list(lanes)
@@ -106,10 +108,10 @@ def _take_turns(
         if row is None:
             continue
         turn.append(lane)
-        if row["instance_id"] in seen:
+        if row.instance_id in seen:
             drops["same_id"] += 1
             continue
-        seen.add(row["instance_id"])
+        seen.add(row.instance_id)
         rows.append(row)
         bar.done(True)
     bar.close()
@@ -118,7 +120,7 @@ def _take_turns(
 
 def _next_row(
     recipe: ForgeSubset, turn: list[Lane], validator: Validator, workers: int, drops: Counter[str]
-) -> Record | None:
+) -> Task | None:
     """The next valid bug of the first lane as a row; the lanes behind it keep other workers busy."""
     lane, most = turn[0], recipe.max_fail_to_pass
     while (candidate := lane.take()) is not None:
@@ -136,7 +138,7 @@ def _next_row(
     return None
 
 
-def task_row(repo: Repository, bug: Candidate, verdict: Record) -> Record:
+def task_row(repo: Repository, bug: Candidate, verdict: Record) -> Task:
     """A row in SWE-smith's schema, with fields of ours added."""
     settings, broken = repo.recipe, verdict["broken"]
     failing = set(broken)
@@ -145,29 +147,29 @@ def task_row(repo: Repository, bug: Candidate, verdict: Record) -> Record:
     else:
         package, content = repo.name, settings.commit
     mirror = f"{settings.owner}__{package}.{content[:8]}"
-    return {
-        "instance_id": f"{mirror}.func_pm_{bug.op}__{bug.bug[:8]}",
-        "repo": f"swelab/{mirror}",
-        "patch": bug.patch,
-        "problem_statement": issue_text(
+    return Task(
+        instance_id=f"{mirror}.func_pm_{bug.op}__{bug.bug[:8]}",
+        repo=f"swelab/{mirror}",
+        patch=bug.patch,
+        problem_statement=issue_text(
             bug.function, broken, verdict["message"], bug.before + bug.after, bug.bug
         ),
-        "FAIL_TO_PASS": broken,
-        "PASS_TO_PASS": [test for test in repo.passed if test not in failing],
-        "image_name": f"swelab/{repo.name}",
-        "base_commit": "",
-        "source": "forge",
-        "repo_recipe": repo.name,
-        "test_cmd": settings.test_cmd,
-        "log_parser": settings.log_parser,
-        "test_files": test_files(repo.tree, settings.tests, broken[0]),
-        "tests_left_out": repo.unstable,
-        "test_timeout": settings.test_timeout,
-        "function": bug.function,
-        "bug": bug.bug,
-        "op": bug.op,
-        "hint": {"path": bug.path, "line": bug.line, "name": bug.qualified_name.rpartition(".")[2]},
-    }
+        FAIL_TO_PASS=broken,
+        PASS_TO_PASS=[test for test in repo.passed if test not in failing],
+        image_name=f"swelab/{repo.name}",
+        base_commit="",
+        source="forge",
+        repo_recipe=repo.name,
+        test_cmd=settings.test_cmd,
+        log_parser=settings.log_parser,
+        test_files=test_files(repo.tree, settings.tests, broken[0]),
+        tests_left_out=repo.unstable,
+        test_timeout=settings.test_timeout,
+        function=bug.function,
+        bug=bug.bug,
+        op=bug.op,
+        hint={"path": bug.path, "line": bug.line, "name": bug.qualified_name.rpartition(".")[2]},
+    )
 
 
 def test_files(tree: Path, patterns: list[str], failing: str) -> list[str]:

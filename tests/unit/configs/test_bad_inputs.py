@@ -12,16 +12,19 @@ import pytest
 from swelab.configs import recipes
 from swelab.console.terminal import run_script
 from swelab.records import InputError
+from swelab.records.task_records import Task
 
-ROW = {
-    "instance_id": "own__calc-1",
-    "repo": "own/calc",
-    "patch": "--- a/calc.py\n+++ b/calc.py\n@@ -1 +1 @@\n-a\n+b\n",
-    "problem_statement": "add is wrong",
-    "FAIL_TO_PASS": ["t.py::test_add"],
-    "PASS_TO_PASS": [],
-    "image_name": "own/calc",
-}
+ROW = Task.of(
+    {
+        "instance_id": "own__calc-1",
+        "repo": "own/calc",
+        "patch": "--- a/calc.py\n+++ b/calc.py\n@@ -1 +1 @@\n-a\n+b\n",
+        "problem_statement": "add is wrong",
+        "FAIL_TO_PASS": ["t.py::test_add"],
+        "PASS_TO_PASS": [],
+        "image_name": "own/calc",
+    }
+)
 PREDICTION = {"instance_id": "own__calc-1", "model_name_or_path": "p", "model_patch": "x"}
 TRAJECTORY = {
     "instance_id": "own__calc-1",

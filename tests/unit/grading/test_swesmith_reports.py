@@ -7,6 +7,8 @@ import pytest
 from swelab.grading.evaluation import subset_tasks
 from swelab.grading.swesmith_reports import instance_report, run_folder, run_report, write_instance
 from swelab.records import InputError
+from swelab.records.attempt_records import Grade
+from swelab.records.task_records import Task
 
 TESTS = {"FAIL_TO_PASS": {"success": ["a"], "failure": []}, "PASS_TO_PASS": {"success": [], "failure": ["b"]}}
 
@@ -16,13 +18,15 @@ def prediction(patch="diff"):
 
 
 def test_an_instances_report_has_the_harnesss_shape():
-    grade = {"instance_id": "x", "status": "unresolved", "resolved": False, "tests_status": TESTS}
+    grade = Grade.of({"instance_id": "x", "status": "unresolved", "resolved": False, "tests_status": TESTS})
     report = instance_report(grade, prediction(), 90)
     assert list(report)[:4] == ["patch_exists", "resolved", "tests_status", "model_name_or_path"]
     assert list(report["tests_status"]) == ["FAIL_TO_PASS", "PASS_TO_PASS", "FAIL_TO_FAIL", "PASS_TO_FAIL"]
-    late = instance_report({"instance_id": "x", "status": "timeout", "resolved": False}, prediction(), 90)
+    late = instance_report(
+        Grade.of({"instance_id": "x", "status": "timeout", "resolved": False}), prediction(), 90
+    )
     assert late["timed_out"] is True and late["timeout"] == 90 and "resolved" not in late
-    assert instance_report({"status": "infra_error", "resolved": False}, prediction(), 90) is None
+    assert instance_report(Grade.of({"status": "infra_error", "resolved": False}), prediction(), 90) is None
     assert instance_report(grade, prediction(None), 90)["patch_exists"] is False
 
 
@@ -52,7 +56,7 @@ def test_run_ids_are_names_of_folders(tmp_path, name):
 
 
 def test_a_subset_file_in_its_shapes(tmp_path, task):
-    rows = [task, {**task, "instance_id": "other__b.1", "FAIL_TO_PASS": '["t"]'}]
+    rows = [task, Task.of({**task, "instance_id": "other__b.1", "FAIL_TO_PASS": '["t"]'})]
     (tmp_path / "s.json").write_text(json.dumps(rows))
     (tmp_path / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for name in ("s.json", "s.jsonl"):

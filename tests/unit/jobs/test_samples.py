@@ -18,6 +18,8 @@ from swelab.lineage import Wildcards
 from swelab.models.chat.scripted import ScriptedModel
 from swelab.models.policy import of_sample, same_again
 from swelab.records import InputError, check, write_json, write_jsonl
+from swelab.records.attempt_records import Grade, Trajectory
+from swelab.records.task_records import Task
 from swelab.rollouts.predictions import collect
 from swelab.rollouts.rollout_stage import recorded, rollout_key
 from swelab.rollouts.token_usage import usage_of
@@ -57,7 +59,7 @@ def test_the_first_sample_is_what_a_policy_without_samples_makes():
 def test_a_sample_has_the_next_seed():
     assert of_sample(SCRIPTED, 2).seed == 9 and of_sample(SERVED, 2).sampling.seed == 5
     assert SERVED.sampling.seed == 3
-    tasks = [{"instance_id": f"t{number}"} for number in range(200)]
+    tasks = [Task.of({"instance_id": f"t{number}"}) for number in range(200)]
     draws = [[ScriptedModel(task, of_sample(SCRIPTED, k), {}).errs for task in tasks] for k in range(3)]
     assert all(50 < sum(drawn) < 110 for drawn in draws) and draws[0] != draws[1] != draws[2] != draws[0]
 
@@ -104,11 +106,11 @@ def rolled(name, sample=0, **changes):
         "trajectory_format": "mini-swe-agent-1.1",
         **changes,
     }
-    return row | ({"sample": sample} if sample else {})
+    return Trajectory.of(row | ({"sample": sample} if sample else {}))
 
 
 def graded(name, sample=0, status="resolved"):
-    row = {"instance_id": name, "policy": "p", "subset": "s", "status": status}
+    row = Grade.of({"instance_id": name, "policy": "p", "subset": "s", "status": status})
     row |= (
         {"resolved": status == "resolved", "sample": sample} if sample else {"resolved": status == "resolved"}
     )
@@ -120,7 +122,7 @@ def test_predictions_and_reports_are_of_one_sample(tmp_path):
     found = dict(collect(rows, "ab", Spool(tmp_path)))
     assert list(found) == ["a", "b"] and found["a"]["sample"] == 1
     assert "sample" not in dict(collect([("t", rolled("a"))], "a", Spool(tmp_path)))["a"]
-    tasks = [{"instance_id": name, "image_name": "i"} for name in "ab"]
+    tasks = [Task.of({"instance_id": name, "image_name": "i"}) for name in "ab"]
     with pytest.raises(InputError, match="a is predicted in sample 1; expected sample 0"):
         next(grade_shard(tasks, found, policy="p", subset="s", shard="000of001", repos_dir=tmp_path,
                          progress=tmp_path / "j", workers=1))  # fmt: skip
@@ -186,10 +188,10 @@ def test_what_is_not_known_of_tokens_and_cost_is_null_and_never_0(changes, told)
 
 
 def test_the_script_collects_a_sample_and_its_usage(tmp_path):
-    task = {
+    task = Task.of({
         "instance_id": "a", "repo": "o/r", "patch": "d", "problem_statement": "t", "FAIL_TO_PASS": ["t"],
         "PASS_TO_PASS": [], "image_name": "i",
-    }  # fmt: skip
+    })  # fmt: skip
     write_json(tmp_path / "tasks.json", [task])
     write_jsonl(tmp_path / "t.jsonl", [rolled("a", 1, messages=[turn(5, 1)])])
     command = [

@@ -6,18 +6,21 @@ import pytest
 
 from swelab.jobs.journal import Journal, read_journal
 from swelab.records import InputError, digest, read_json, read_jsonl, write_json, write_jsonl
+from swelab.records.task_records import Task
 from swelab.rollouts.predictions import load_predictions
 from swelab.tasks.task_rows import read_tasks
 
-TASK = {
-    "instance_id": "o__r.12345678.func_pm_op__abcd1234",
-    "repo": "swelab/o__r.12345678",
-    "patch": "--- a/x\n+++ b/x\n",
-    "problem_statement": "x fails",
-    "FAIL_TO_PASS": ["tests/test_x.py::test_x"],
-    "PASS_TO_PASS": [],
-    "image_name": "swelab/r",
-}
+TASK = Task.of(
+    {
+        "instance_id": "o__r.12345678.func_pm_op__abcd1234",
+        "repo": "swelab/o__r.12345678",
+        "patch": "--- a/x\n+++ b/x\n",
+        "problem_statement": "x fails",
+        "FAIL_TO_PASS": ["tests/test_x.py::test_x"],
+        "PASS_TO_PASS": [],
+        "image_name": "swelab/r",
+    }
+)
 
 
 def fault(function, *arguments):

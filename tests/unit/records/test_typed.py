@@ -13,7 +13,7 @@ from swelab.records.typed import schema
 
 ODD = '{"z": null, "model_name_or_path": "p", "further": {"b": 1.0, "a": 1' + "0" * 40 + "}, "
 ODD += '"model_patch": "caf\\udce9", "instance_id": "a", "outcome": "submitted"}\n'
-GRADE = {"instance_id": "a", "status": "resolved", "resolved": True}
+GRADE = Grade.of({"instance_id": "a", "status": "resolved", "resolved": True})
 
 
 def test_a_row_is_written_again_byte_by_byte(tmp_path):

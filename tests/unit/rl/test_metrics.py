@@ -4,6 +4,7 @@ import pytest
 
 from swelab.models.token_turn import TokenTurn
 from swelab.outcomes import GradeEnd, RolloutEnd
+from swelab.records.task_records import Task
 from swelab.rl.failures import Attempt, Switches, Tally, treat
 from swelab.rl.metrics import of_agents, of_rewards, of_rollout, of_turns
 from swelab.rl.rollouts import Asked, RolledOut
@@ -18,7 +19,7 @@ MESSAGES = [
     {"role": "assistant", "content": "b", "extra": {"seconds": 20.0, "actions": [{}]}},
 ]
 DONE = RolledOut(
-    Asked(0, 0, {"instance_id": "x"}),
+    Asked(0, 0, Task.of({"instance_id": "x"})),
     {"outcome": "submitted", "messages": MESSAGES},
     {"status": "resolved", "resolved": True},
     (TURN, TURN),

@@ -10,6 +10,9 @@ import pytest
 
 from swelab.grading.swebench_report import build_report, validation
 from swelab.records import InputError, check, digest, read_json, write_json
+from swelab.records.attempt_records import Grade
+from swelab.records.task_records import Task
+from swelab.scores.report.report_data import Gate
 from swelab.scores.report.validation import sentence
 from swelab.scores.score import score
 from swelab.scores.verified import compare, load_score, score_experiment
@@ -20,27 +23,31 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def make_tasks(number: int) -> list[dict]:
     return [
-        {
-            "instance_id": f"o__r.00000000.func_pm_op__{k:08d}",
-            "repo": "swelab/o__r.00000000",
-            "patch": "diff",
-            "problem_statement": "text",
-            "FAIL_TO_PASS": ["t"],
-            "PASS_TO_PASS": [],
-            "image_name": "swelab/r",
-        }
+        Task.of(
+            {
+                "instance_id": f"o__r.00000000.func_pm_op__{k:08d}",
+                "repo": "swelab/o__r.00000000",
+                "patch": "diff",
+                "problem_statement": "text",
+                "FAIL_TO_PASS": ["t"],
+                "PASS_TO_PASS": [],
+                "image_name": "swelab/r",
+            }
+        )
         for k in range(number)
     ]
 
 
 def make_report(tasks: list[dict], statuses: list[str], policy: str = "base", subset: str = "mini") -> dict:
     grades = [
-        {
-            "instance_id": task["instance_id"],
-            "status": status,
-            "resolved": status == "resolved",
-            "outcome": "submitted",
-        }
+        Grade.of(
+            {
+                "instance_id": task["instance_id"],
+                "status": status,
+                "resolved": status == "resolved",
+                "outcome": "submitted",
+            }
+        )
         for task, status in zip(tasks, statuses, strict=True)
     ]
     return build_report(tasks, grades, policy, subset)
@@ -252,13 +259,13 @@ def dropped(task: dict, reason: str, resolved: int) -> dict:
 
 def test_tasks_whose_answers_are_private_are_told_apart_from_valid_ones():
     tasks = make_tasks(6)
-    told = validation({**make_lock(tasks, [], [dropped(tasks[0], "timeout", 0)]), "private": 3})
+    told = validation(make_lock(tasks, [], [dropped(tasks[0], "timeout", 0)]) | {"private": 3})
     assert (told["gold_tasks"], told["kept"], told["private"]) == (3, 5, 3)
     assert (told["gold_runs_resolved"], told["gold_resolved_each_time"]) == (2 * 3, 2)
-    said = sentence(SimpleNamespace(gates={"mini": {"figures": told}}), "mini")
+    said = sentence(SimpleNamespace(gates={"mini": Gate(told, {})}), "mini")
     assert "3 tasks were not validated, as their answers are private. Validation: 2 of 3 tasks valid;" in said
-    alone = validation({**make_lock(tasks, [], []), "private": 6})
-    said = sentence(SimpleNamespace(gates={"mini": {"figures": alone}}), "mini")
+    alone = validation(make_lock(tasks, [], []) | {"private": 6})
+    said = sentence(SimpleNamespace(gates={"mini": Gate(alone, {})}), "mini")
     assert "6 tasks were not validated" in said and "Validation:" not in said
     for policy in ("base", "sft"):
         report = make_report(tasks, [R, U] * 3, policy) | {"validation": alone}

@@ -10,6 +10,7 @@ from scripts.compare import compare as told
 from scripts.compare import plan
 from swelab.lineage import Wildcards
 from swelab.records import InputError, check, read_json, write_json
+from swelab.records.attempt_records import Usage
 from swelab.scores.report.html_page import render
 from swelab.scores.report.report_data import gather
 from swelab.scores.score import score
@@ -74,7 +75,8 @@ def test_reports_of_runs_come_in_order():
 
 
 def spent(**changes) -> dict:
-    return {"calls": 2, "prompt_tokens": 100, "completion_tokens": 20, "cost": 0.5, **changes}
+    told = {"calls": 2, "prompt_tokens": 100, "completion_tokens": 20, "cost": 0.5}
+    return Usage.of({**told, **changes})
 
 
 @pytest.mark.parametrize(

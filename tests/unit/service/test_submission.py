@@ -4,6 +4,7 @@ import pytest
 
 from swelab.configs.kinds.subset import DatasetSubset
 from swelab.records import InputError
+from swelab.records.task_records import Task
 from swelab.service import Refused, ServiceError
 from swelab.service.sb_cli import Benchmark, fault
 from swelab.service.submission import benchmark_of, run_name, sendable
@@ -114,7 +115,7 @@ def test_grades_say_what_the_service_said():
             for name, word in words.items()
         },
     }
-    tasks = [{"instance_id": name} for name in [*IDS, "e"]]
+    tasks = [Task.of({"instance_id": name}) for name in [*IDS, "e"]]
     grades = {row["instance_id"]: row for row in service_grades(tasks, rows, run, "p", "s")}
     assert {name: row["status"] for name, row in grades.items()} == {
         "a": "resolved", "b": "infra_error", "c": "apply_failed", "d": "empty_patch",

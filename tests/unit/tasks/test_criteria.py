@@ -14,6 +14,7 @@ from swelab.configs import recipes
 from swelab.configs.experiment import check_subset, load_experiment
 from swelab.configs.kinds import SUBSET
 from swelab.records import InputError, write_json, write_jsonl
+from swelab.records.task_records import Task
 from swelab.tasks.criteria import read_ratings
 from swelab.tasks.datasets_source import make_tasks
 from swelab.tasks.patch_text import file_changes, language, patch_size
@@ -267,7 +268,9 @@ def test_real_prompt_rows_of_swe_gym_become_tasks(tmp_path):
 @needs_rows
 def test_real_issues_are_taken_out_by_each_other(tmp_path):
     lite, gym = real_rows("swebench_lite5.json"), real_rows("swe_gym_subset20.jsonl")
-    _, drops = make(lite[1:] + gym, tmp_path, excluded=[{**each, "instance_id": "x"} for each in lite])
+    _, drops = make(
+        lite[1:] + gym, tmp_path, excluded=[Task.of({**each, "instance_id": "x"}) for each in lite]
+    )
     assert drops["excluded_repo_commit"] == 4
 
 

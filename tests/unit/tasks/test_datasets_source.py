@@ -8,6 +8,7 @@ import yaml
 from swelab.configs import recipes
 from swelab.configs.kinds import SUBSET
 from swelab.records import InputError, write_json
+from swelab.records.task_records import Task
 from swelab.tasks.datasets_source import make_tasks
 from swelab.tasks.exports import gold_prediction
 from swelab.tasks.identity import Identities
@@ -16,17 +17,19 @@ from tests.at_hand import DATA, needs_rows
 
 
 def row(number: int, kind: str = "pr_7", tests: int = 2, **changes) -> dict:
-    return {
-        "instance_id": f"owner__pack.0123abcd.{kind}{number}",
-        "repo": "swesmith/owner__pack.0123abcd",
-        "patch": "diff --git a/m.py b/m.py\n--- a/m.py\n+++ b/m.py\n@@ -1 +1 @@\n-a\n+b\n",
-        "FAIL_TO_PASS": [f"tests/test_m.py::test_{n}" for n in range(tests)],
-        "PASS_TO_PASS": [],
-        "image_name": "swebench/swesmith.x86_64.owner_1776_pack.0123abcd",
-        "problem_statement": "",
-        "rationale": {"kept": True},
-        **changes,
-    }
+    return Task.of(
+        {
+            "instance_id": f"owner__pack.0123abcd.{kind}{number}",
+            "repo": "swesmith/owner__pack.0123abcd",
+            "patch": "diff --git a/m.py b/m.py\n--- a/m.py\n+++ b/m.py\n@@ -1 +1 @@\n-a\n+b\n",
+            "FAIL_TO_PASS": [f"tests/test_m.py::test_{n}" for n in range(tests)],
+            "PASS_TO_PASS": [],
+            "image_name": "swebench/swesmith.x86_64.owner_1776_pack.0123abcd",
+            "problem_statement": "",
+            "rationale": {"kept": True},
+            **changes,
+        }
+    )
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 from swelab.configs.experiment import load_experiment
 from swelab.configs.trained_on import training_subsets
 from swelab.records import InputError
+from swelab.records.task_records import Task
 from swelab.tasks.disjoint import check_disjoint
 from swelab.tasks.identity import change
 from swelab.tasks.split import bug_hash, side_of
@@ -18,19 +19,21 @@ PATCH = HEADER + "@@ -1,2 +1,2 @@\n def f():\n-    return 1\n+    return 2\n"
 
 
 def task(name: str, **changes) -> dict:
-    return {
-        "instance_id": f"o__p.{name}",
-        "repo": "swelab/o__p",
-        "repo_recipe": "p",
-        "patch": PATCH.replace("1", name),
-        "problem_statement": "",
-        "FAIL_TO_PASS": ["t"],
-        "PASS_TO_PASS": [],
-        "image_name": "i",
-        "function": f"m.py::{name}",
-        "bug": name,
-        **changes,
-    }
+    return Task.of(
+        {
+            "instance_id": f"o__p.{name}",
+            "repo": "swelab/o__p",
+            "repo_recipe": "p",
+            "patch": PATCH.replace("1", name),
+            "problem_statement": "",
+            "FAIL_TO_PASS": ["t"],
+            "PASS_TO_PASS": [],
+            "image_name": "i",
+            "function": f"m.py::{name}",
+            "bug": name,
+            **changes,
+        }
+    )
 
 
 def test_a_side_is_stable_and_depends_on_repository_and_function():
@@ -84,10 +87,11 @@ def test_overlaps_are_listed(other, message):
 
 
 def test_rows_of_a_published_set_are_compared_by_patch():
-    left, right = ({k: v for k, v in task(n).items() if k not in ("bug", "function")} for n in "ab")
+    kept = [name for name in task("a") if name not in ("bug", "function")]
+    left, right = (Task.of({name: task(n)[name] for name in kept}) for n in "ab")
     check_disjoint([left], [right])
     with pytest.raises(InputError, match="by bug"):
-        check_disjoint([left], [{**right, "patch": left["patch"]}])
+        check_disjoint([left], [right | {"patch": left["patch"]}])
 
 
 FIX = HEADER + "@@ -4,3 +4,3 @@\n def f():\n-    a = 1\n-    return a\n+    b = 2\n+    return b\n c\n"
@@ -95,7 +99,7 @@ BUG = HEADER + "@@ -4,3 +4,3 @@\n def f():\n-    b = 2\n-    return b\n+    a = 
 
 
 def published(name: str, repo: str, patch: str, **changes) -> dict:
-    row = {k: v for k, v in task(name).items() if k not in ("bug", "function", "repo_recipe")}
+    row = Task.of({k: v for k, v in task(name).items() if k not in ("bug", "function", "repo_recipe")})
     return row | {"repo": repo, "patch": patch, **changes}
 
 

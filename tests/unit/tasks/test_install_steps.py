@@ -3,6 +3,7 @@
 import pytest
 
 from swelab.files.dataset_files import read_rows
+from swelab.records.task_records import Task
 from swelab.tasks.install_steps import preparation, without_installs
 from swelab.tasks.published_rows import read_row
 from tests.at_hand import DATA, needs_rows
@@ -46,11 +47,12 @@ def test_what_is_left_for_the_sandbox(line, kept):
 
 def test_what_runs_before():
     one, other = (
-        {"eval_script": f"{HEAD}{line}\n{TAIL}"} for line in ("pip install it's; make init", "make init")
+        Task.of({"eval_script": f"{HEAD}{line}\n{TAIL}"})
+        for line in ("pip install it's; make init", "make init")
     )
-    told = preparation([one, one, {"patch": ""}])
+    told = preparation([one, one, Task.of({"patch": ""})])
     assert told.startswith("source /opt/miniconda3/bin/activate\ncd /testbed\npip install it's || { printf ")
     assert told.count("make init ||") == 1 and "'pip install it'\\''s'" in told
     assert preparation([one, other]).count("make init ||") == 2
-    assert preparation([{"eval_script": HEAD + TAIL}]) == ""
-    assert preparation([{"eval_script": TAIL + "pip install late\n"}]) == ""
+    assert preparation([Task.of({"eval_script": HEAD + TAIL})]) == ""
+    assert preparation([Task.of({"eval_script": TAIL + "pip install late\n"})]) == ""

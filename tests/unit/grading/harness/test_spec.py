@@ -10,21 +10,24 @@ from swelab.grading.harness.patches import refusal, touched_paths
 from swelab.grading.harness.script import KEEPS_CODE, ends_in_pytest, instrumented
 from swelab.grading.harness.spec import read_spec
 from swelab.records import InputError
+from swelab.records.task_records import Task
 from swelab.tasks.install_steps import without_installs
 from swelab.tasks.patch_text import reversed_patch
 from tests.at_hand import DATA, needs_rows
 
 TEST_PATCH = "--- a/tests/test_a.py\n+++ b/tests/test_a.py\n@@ -1 +1 @@\n-a\n+b\n"
 FIX = "--- a/pkg/a.py\n+++ b/pkg/a.py\n@@ -1 +1 @@\n-a\n+b\n"
-ROW = {
-    "instance_id": "o__r-1",
-    "repo": "pallets/flask",
-    "version": "2.0",
-    "patch": FIX,
-    "test_patch": TEST_PATCH,
-    "FAIL_TO_PASS": '["tests/test_a.py::test_f"]',
-    "PASS_TO_PASS": "[]",
-}
+ROW = Task.of(
+    {
+        "instance_id": "o__r-1",
+        "repo": "pallets/flask",
+        "version": "2.0",
+        "patch": FIX,
+        "test_patch": TEST_PATCH,
+        "FAIL_TO_PASS": '["tests/test_a.py::test_f"]',
+        "PASS_TO_PASS": "[]",
+    }
+)
 SCRIPT = """#!/bin/bash
 set -uxo pipefail
 cd /testbed
@@ -41,8 +44,8 @@ true
 def rows(name):
     path = DATA / name
     if name.endswith("jsonl"):
-        return [json.loads(line)["metadata"]["instance"] for line in path.read_text().splitlines()]
-    return json.loads(path.read_text())
+        return [Task.of(json.loads(line)["metadata"]["instance"]) for line in path.read_text().splitlines()]
+    return [Task.of(row) for row in json.loads(path.read_text())]
 
 
 def test_older_rows_of_swebench():
@@ -155,7 +158,8 @@ def test_real_scripts_keep_the_code_of_pytest():
 
 
 def test_swesmith_rows():
-    row = {name: ROW[name] for name in ("instance_id", "patch", "FAIL_TO_PASS", "PASS_TO_PASS")}
+    names = ("instance_id", "patch", "FAIL_TO_PASS", "PASS_TO_PASS")
+    row = Task.of({name: ROW[name] for name in names})
     spec = read_spec(row | {"repo": "swesmith/o__r.1", "image_name": "swebench/swesmith.x86_64.o_1776_r.1"})
     assert spec.gold_reversed and spec.by_pytest and spec.parser == "parse_log_pytest_verbose"
     assert "git checkout -qf o__r-1" in spec.setup[0] and "HEAD~1" in spec.setup[1]
@@ -168,7 +172,7 @@ def test_forged_rows(task):
     assert read_spec(task | {"test_cmd": "tox -e py -- pytest x"}).by_pytest is False
     assert read_spec(task | {"test_cmd": "pip install pytest x; ./run"}).by_pytest is False
     with pytest.raises(InputError, match="no test_cmd"):
-        read_spec({name: value for name, value in task.items() if name != "test_cmd"})
+        read_spec(Task.of({name: value for name, value in task.items() if name != "test_cmd"}))
     with pytest.raises(InputError, match="PASS_TO_PASS"):
         read_spec(task | {"PASS_TO_PASS": "x"})
 

@@ -9,6 +9,7 @@ from swelab.grading.harness.logs import statuses
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.harness.swesmith_profiles import BY_FILE, OWN, command, listed_tests, repository
 from swelab.records import InputError
+from swelab.records.task_records import Task
 from tests.at_hand import PEER, needs_peer
 from tests.conftest import BUG
 
@@ -69,7 +70,7 @@ LISTED = {"FAIL_TO_PASS": ["tests/b.py::t1"], "PASS_TO_PASS": ["tests/b.py::t0",
 
 
 def row(name, listed=LISTED, patch=BUG):
-    return {"instance_id": f"{name}.x__1", "repo": f"swesmith/{name}", "patch": patch, **listed}
+    return Task.of({"instance_id": f"{name}.x__1", "repo": f"swesmith/{name}", "patch": patch, **listed})
 
 
 @pytest.fixture(scope="module")

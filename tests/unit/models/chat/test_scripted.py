@@ -8,14 +8,14 @@ from swelab.configs import recipes
 from swelab.configs.kinds import POLICY
 from swelab.files.dataset_files import read_rows
 from swelab.models.chat.scripted import ScriptedModel, gold_command
-from swelab.records import is_bug
+from swelab.records.task_records import Task
 from swelab.tasks.published_rows import read_row
 from tests.at_hand import DATA, needs_rows
 from tests.conftest import BUG
 
 
 def test_a_published_row_is_played(task):
-    row = {name: task[name] for name in task if name not in ("function", "test_cmd", "source")}
+    row = Task.of({name: task[name] for name in task if name not in ("function", "test_cmd", "source")})
     scaffold = recipes.named("scaffold", "demo")
     model = ScriptedModel(row, recipes.named(POLICY, "scripted"), scaffold)
     model.gives_up = model.errs = False
@@ -66,7 +66,7 @@ def before_and_after(patch, tree):
 @needs_rows
 def test_the_gold_is_submitted_of_rows_whose_patch_is_the_fix(tmp_path):
     rows = list(published())
-    assert len(rows) == 30 and not any(is_bug(row) for row in rows)
+    assert len(rows) == 30 and not any(row.is_bug for row in rows)
     assert len({len(PatchSet(row["patch"])) for row in rows}) > 1, "rows that change several files too"
     for row in rows:
         tree = tmp_path / row["instance_id"]
@@ -78,11 +78,11 @@ def test_the_gold_is_submitted_of_rows_whose_patch_is_the_fix(tmp_path):
 def test_the_gold_is_submitted_of_rows_whose_patch_is_the_bug(task, tmp_path):
     two = BUG + BUG.replace("core.py", "more.py")
     for patch in (BUG, two):
-        row = {"instance_id": "x", "patch": patch}
+        row = Task.of({"instance_id": "x", "patch": patch})
         tree = tmp_path / f"t{len(patch)}"
         after = before_and_after(patch, tree)
         clean = {path: path.read_text() for path in after}
         for path, text in after.items():
             path.write_text(text)
         edits(row, tree)
-        assert is_bug(row) and {path: path.read_text() for path in clean} == clean
+        assert row.is_bug and {path: path.read_text() for path in clean} == clean

@@ -9,6 +9,7 @@ import pytest
 
 from swelab.lineage import Wildcards
 from swelab.records import InputError, read_json, write_json
+from swelab.records.score_records import Comparison
 from swelab.scores.report.attempts import Packs
 from swelab.scores.report.html_page import embedded, render, source_hash
 from swelab.scores.report.provenance_sections import drops
@@ -409,9 +410,10 @@ def test_missing_inputs_are_one_line(experiment, tmp_path):
 def test_page_without_training_records_and_without_pairs(experiment):
     at = Wildcards({"experiment": "demo"}, experiment / "configs", experiment / "results")
     evidence = gather(at, experiment / "results/verified_score.json", 2, 0)
-    test = evidence.verified["comparison"]
+    test = dict(evidence.verified["comparison"])
     test |= dict.fromkeys(("p_value", "difference", "interval", "minimum_detectable_difference"), None)
     test |= {"pairs": 0, "both": 0, "neither": 0, "discordant": {"gained": 0, "lost": 0}}
+    evidence.verified["comparison"] = Comparison.of(test)
     evidence.training = {"x": [{"step": 1, "loss": float("nan")}]}
     evidence.lengths, evidence.manifests = [], {}
     text = render(evidence)

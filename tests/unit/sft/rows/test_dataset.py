@@ -12,6 +12,7 @@ import pytest
 
 from swelab.configs.kinds.sft import Selection
 from swelab.records import InputError, read_json, read_jsonl, write_jsonl
+from swelab.records.attempt_records import Grade
 from swelab.sft.rows.dataset import build_dataset, load_verdicts
 from swelab.sft.rows.lengths import ChatTokenizer, distribution, same_vocabulary
 from tests.toy_checkpoint import conversations, make_checkpoint
@@ -51,7 +52,9 @@ def trajectory(name, number=0, **changes):
 
 def grade(name, status="resolved", **changes):
     patch = hashlib.sha256(PATCH.encode()).hexdigest()
-    row = {"instance_id": name, "policy": "scripted", "status": status, "resolved": status == "resolved"}
+    row = Grade.of(
+        {"instance_id": name, "policy": "scripted", "status": status, "resolved": status == "resolved"}
+    )
     return {**row, "patch_sha256": patch, **changes}
 
 
