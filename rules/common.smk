@@ -12,6 +12,7 @@ from swelab.lineage import KINDS, Wildcards, pattern
 from swelab.grading import versions
 from swelab.jobs import workflow_records
 from swelab.jobs.journal import lock
+from swelab.jobs.shards import SHAPES
 from swelab.records import Fault, share_with_group
 from swelab.scores.verification import other_recipe
 from swelab.console.run_display import INTO_LOG, take_over
@@ -73,6 +74,7 @@ def either(kind):
 
 
 wildcard_constraints:
+    **SHAPES,
     experiment=either("experiment"),
     subset=either("subset"),
     repo=either("repo"),
@@ -80,5 +82,4 @@ wildcard_constraints:
     model=either("model"),
     sft=either("sft"),
     rater=either("rater"),
-    shard=r"\d{3}of\d{3}(s[1-9]\d*)?",
-    sample=r"(\.s[1-9]\d*)?",
+    rl=either("rl"),

@@ -14,19 +14,15 @@ from typing import Any
 from swelab.configs import experiment, kinds, recipes
 from swelab.configs.experiment import is_published, local_files
 from swelab.configs.trained_on import files_of_model, trained, training_runs, training_subsets
-from swelab.jobs.shards import sample_of, sample_suffix, shard_names
+from swelab.jobs.shards import SHAPES, sample_of, sample_suffix, shard_names
 from swelab.records import InputError
-
-SHAPES = {"sample": r"(?:\.s[1-9]\d*)?", "shard": r"\d{3}of\d{3}(?:s[1-9]\d*)?"}
-"""Regular expressions of the wildcards that are no names of recipes."""
 
 
 @dataclass(frozen=True)
 class Wildcards:
     """The names of an artifact by wildcard, and the folders of recipes and results.
 
-    A file is named by its kind, or by kind and role: "predictions" is the first file of that kind,
-    "predictions.usage" the one with the role `usage`. Paths are from the root of a clone.
+    A file is named by its kind (its first file) or by kind and role, as "predictions.usage".
     """
 
     names: Mapping[str, str]
@@ -78,10 +74,9 @@ Params = Mapping[str, Callable[[Wildcards], object]]
 class Kind:
     """A kind of artifact: all that one job writes.
 
-    rules: the rule that makes it, then its variants, with spaces. files: path patterns by role, the artifact
-    first. params: the parts of recipes that it depends on. undated: needs whose date makes nothing run again,
-    as that of no recipe does. named: the word before the colon by which policies name weights of this kind.
-    paid: files stay in place until their next version is complete. needs: what it is made from, by role.
+    rules: that make it, with spaces, variants last. files: path patterns by role, the artifact first. params:
+    parts of recipes. undated: needs whose date makes nothing run again, as no recipe's does. named: the word
+    before the colon in names of such weights. paid: files stay until their next version is complete.
     """
 
     rules: str
@@ -173,14 +168,6 @@ def _images(at: Wildcards) -> list[str]:
     return [at.path("images")] if at.recipe(kinds.SUBSET).source == "dataset" else []
 
 
-def _repos(at: Wildcards) -> list[str]:
-    return at.each("repo", _setting(at, kinds.SUBSET, "repos") or [])
-
-
-def _base(at: Wildcards) -> list[str]:
-    return [base_manifest(at.recipe(kinds.SFT))]
-
-
 def _ratings(at: Wildcards) -> list[str]:
     rated = _setting(at, kinds.SUBSET, "ratings")
     return [rated.path or at.path("difficulty", **rated.plain())] if rated else []
@@ -189,6 +176,10 @@ def _ratings(at: Wildcards) -> list[str]:
 def _recordings(at: Wildcards) -> list[str]:
     policy = at.recipe(kinds.POLICY)
     return [at.path("recordings.manifest")] * (policy.kind == "recorded" and is_published(policy))
+
+
+def _of_rl(at: Wildcards) -> Wildcards:
+    return replace(at, names=at.recipe(kinds.RL).plain())
 
 
 def _rater_policy(at: Wildcards) -> kinds.Policy:
@@ -210,15 +201,17 @@ def _setting(at: Wildcards, kind: kinds.RecipeKind[Any], name: str) -> Any:
     return getattr(at.recipe(kind), name, None)
 
 
+REPOS: Mapping[str, Need] = {"repos": lambda at: at.each("repo", _setting(at, kinds.SUBSET, "repos") or [])}
+BASE: Mapping[str, Need] = {"base": lambda at: [base_manifest(at.recipe(kinds.SFT))]}
 LOCKED: Mapping[str, Need] = {"tasks": "tasks", "lock": "lock"}
-SUBSET, POLICY, SFT = _recipe("subset"), _recipe("policy"), _recipe("sft")
+SUBSET, POLICY, SFT, RL = map(_recipe, ("subset", "policy", "sft", "rl"))
 TRAINING: Params = {"training": lambda at: experiment.training_slice(at.recipe(kinds.SFT))}
 KINDS = {
     "repo": Kind("build_repo", _files("results/repos/{repo}", archive=".tar", manifest=".json"),
         {"settings": lambda at: at.recipe(kinds.REPO).plain()}).made_from(recipe=_recipe("repo")),
     "tasks": Kind("make_tasks fetch_tasks", _files("results/tasks/{subset}", tasks=".json"),
         {"settings": lambda at: experiment.tasks_slice(at.recipe(kinds.SUBSET))}).made_from(
-        recipe=SUBSET, repos=_repos, rows=lambda at: local_files(_setting(at, kinds.SUBSET, "path")),
+        recipe=SUBSET, **REPOS, rows=lambda at: local_files(_setting(at, kinds.SUBSET, "path")),
         exclude=lambda at: at.each("tasks", _setting(at, kinds.SUBSET, "exclude") or []), ratings=_ratings),
     "images": Kind("pull_images", _files("results/images/{subset}", images=".json")).made_from(tasks="tasks"),
     "sandbox_image": Kind("build_sandbox_image", {"record": "results/images/sandbox/image.json",
@@ -226,7 +219,7 @@ KINDS = {
         pins="envs/sandbox.txt"),
     "lock": Kind("validate_tasks validate_training_tasks", _files("results/tasks/{subset}.lock",
         lock=".json"), {"settings": lambda at: at.recipe(kinds.SUBSET).validation.plain()}).made_from(
-        tasks="tasks", recipe=SUBSET, repos=_repos, images=_images),
+        tasks="tasks", recipe=SUBSET, **REPOS, images=_images),
     "disjoint": Kind("check_disjoint", _files("results/disjoint/{experiment}", verdict=".json"),
         {"same_commit": lambda at: at.recipe(kinds.EXPERIMENT).same_commit}).made_from(
         train=lambda at: at.each("tasks", training_subsets(at.recipe(kinds.EXPERIMENT).plain(), at.configs)),
@@ -236,10 +229,9 @@ KINDS = {
         miles="miles.jsonl", manifest="manifest.json")).made_from(tasks="tasks", recipe=SUBSET),
     "difficulty": Kind("rate_difficulty rate_difficulty_hosted",
         _files("results/difficulty/{rater}/{subset}", ratings=".jsonl"),
-        {"rater": lambda at: at.recipe(kinds.RATER).plain(),
-        "policy": lambda at: _rater_policy(at).plain()}, paid=True).made_from(
-        tasks="tasks", rater=_recipe("rater"), weights=lambda at: policy_files(_rater_policy(at)),
-        policy=lambda at: at.each(POLICY, [at.recipe(kinds.RATER).policy])),
+        {"rater": lambda at: at.recipe(kinds.RATER).plain(), "policy": lambda at: _rater_policy(at).plain()},
+        paid=True).made_from(weights=lambda at: policy_files(_rater_policy(at)), rater=_recipe("rater"),
+        policy=lambda at: at.each(POLICY, [at.recipe(kinds.RATER).policy]), tasks="tasks"),
     "recordings": Kind("unpack_trajectories", _files("results/recordings/{policy}", folder="",
         manifest=".json", stage=".manifest.json"), {"policy": lambda at: at.recipe(kinds.POLICY).plain()}
         ).made_from(recipe=POLICY, rows=lambda at: local_files(_setting(at, kinds.POLICY, "path"))),
@@ -272,19 +264,27 @@ KINDS = {
         _files("results/sft/{sft}/dataset", dataset=".jsonl", lengths=".lengths.tsv", stats=".stats.json"),
         {"selection": lambda at: experiment.selection_slice(at.recipe(kinds.SFT))}).made_from(
         trajectories=lambda at: at.taught("trajectories"), grades=lambda at: at.taught("grades"),
-        base=_base, recipe=SFT),
+        **BASE, recipe=SFT),
     "training_check": Kind("check_training", _files("results/sft/{sft}/disjoint", verdict=".json")).made_from(
         train=lambda at: at.each("tasks", [each for _, each in training_runs(at.names["sft"], at.configs)])),
     "preflight": Kind("preflight", {"report": "results/sft/{sft}/preflight.json"}, TRAINING).made_from(
-        dataset="dataset", stats="dataset.stats", base=_base, recipe=SFT),
+        dataset="dataset", stats="dataset.stats", **BASE, recipe=SFT),
     "checkpoint": Kind("train_sft", _files("results/sft/{sft}/", checkpoint="checkpoint",
         manifest="checkpoint.json", stage="checkpoint.manifest.json", loss="loss.jsonl",
         metrics="metrics.tsv", plot="training.svg", tensorboard="tensorboard"), TRAINING,
         undated=("disjoint",), named="sft", paid=True).made_from(
-        dataset="dataset", disjoint="training_check", preflight="preflight", base=_base, recipe=SFT),
+        dataset="dataset", disjoint="training_check", preflight="preflight", **BASE, recipe=SFT),
     "modal": Kind("train_on_modal", _files("results/modal/{sft}/", checkpoint="checkpoint",
         manifest="checkpoint.json", loss="loss.jsonl"), TRAINING, undated=("disjoint",), paid=True).made_from(
-        dataset="dataset", disjoint="training_check", base=_base, recipe=SFT),
+        dataset="dataset", disjoint="training_check", **BASE, recipe=SFT),
+    "rewarded": Kind("train_rl", _files("results/rl/{rl}/", checkpoint="checkpoint",
+        manifest="checkpoint.json", stage="checkpoint.manifest.json", metrics="metrics.jsonl"),
+        {"recipe": lambda at: at.recipe(kinds.RL).plain(), "scaffold": lambda at: experiment.scaffold_slice(
+            recipes.named("scaffold", at.recipe(kinds.RL).scaffold, at.configs))}, named="rl", paid=True
+        ).made_from(recipe=RL, start=lambda at: local_files(
+            at.recipe(kinds.RL).start) or [weights_paths(at.recipe(kinds.RL).start)[1]],
+        tasks=lambda at: [_of_rl(at).path("tasks")], lock=lambda at: [_of_rl(at).path("lock")],
+        images=lambda at: _images(_of_rl(at)), scaffold=lambda at: [_of_rl(at).path(_recipe("scaffold"))]),
     "score": Kind("score", _files("results/scores/{policy}/{subset}", score=".json")).made_from(**LOCKED,
         reports=lambda at: at.samples("report"), usage=lambda at: at.samples("predictions.usage")),
     "verified_score": Kind("score_experiment",

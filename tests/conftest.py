@@ -59,20 +59,20 @@ def backend():
     return open_backend()
 
 
-@pytest.fixture
-def repos_dir(tmp_path):
-    folder = tmp_path / "repos"
-    folder.mkdir()
-    with tarfile.open(folder / "calc.tar", "w") as tar:
+def make_repos(folder):
+    """The archive of the package `calc` in a new folder `repos` of `folder`."""
+    repos = folder / "repos"
+    repos.mkdir()
+    with tarfile.open(repos / "calc.tar", "w") as tar:
         for name, text in FILES.items():
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(text.encode()), 0o644
             tar.addfile(entry, io.BytesIO(text.encode()))
-    return folder
+    return repos
 
 
-@pytest.fixture
-def task():
+def make_task():
+    """A task in the package `calc`."""
     return Task.of(
         {
             "instance_id": "swelab__calc.00000000.func_pm_op_change__abcd1234",
@@ -93,6 +93,16 @@ def task():
             "op": "op_change",
         }
     )
+
+
+@pytest.fixture
+def repos_dir(tmp_path):
+    return make_repos(tmp_path)
+
+
+@pytest.fixture
+def task():
+    return make_task()
 
 
 def pytest_configure(config):

@@ -4,9 +4,10 @@ import contextlib
 from pathlib import Path
 
 from swelab.configs import recipes
-from swelab.configs.kinds import EXPERIMENT, MODEL, POLICY, SFT
+from swelab.configs.kinds import EXPERIMENT, MODEL, POLICY, RL, SFT
 from swelab.configs.kinds.model import Model
 from swelab.configs.kinds.policy import weights_of
+from swelab.configs.kinds.rl import Rl
 from swelab.configs.kinds.sft import Source
 from swelab.records import InputError, Record
 
@@ -44,10 +45,28 @@ def files_of_model(model: Model) -> list[str]:
 def trained(experiment: Record, configs: Path = recipes.CONFIGS) -> list[str]:
     """Every SFT recipe behind an experiment: its own, those of the policies that it scores, and all below."""
     named = [experiment["sft"]]
-    for policy in experiment["policies"]:
-        weights = weights_of(recipes.named(POLICY, policy, configs))
-        named += [each.partition(":")[2] for each in weights if each.startswith("sft:")]
+    for weights in _scored_weights(experiment, configs):
+        start = [weights, *(each.start for each in rewarded(weights, configs).values())][-1]
+        named += [start.partition(":")[2]] * start.startswith("sft:")
     return list(dict.fromkeys(name for sft in named for name in lineage(sft, configs)))
+
+
+def rewarded(weights: str, configs: Path = recipes.CONFIGS) -> dict[str, Rl]:
+    """The RL recipes behind weights by name, each starting from the next. Raises InputError: a circle."""
+    found = dict[str, Rl]()
+    while weights.startswith("rl:"):
+        name = weights.partition(":")[2]
+        if name in found:
+            where = recipes.path_of("rl", name, configs)
+            raise InputError("starts from itself", where, "other weights")
+        found[name] = recipes.named(RL, name, configs)
+        weights = found[name].start
+    return found
+
+
+def _scored_weights(experiment: Record, configs: Path) -> list[str]:
+    scored = (recipes.named(POLICY, policy, configs) for policy in experiment["policies"])
+    return [weights for policy in scored for weights in weights_of(policy)]
 
 
 def training_runs(sft: str, configs: Path = recipes.CONFIGS) -> list[tuple[str, str]]:
@@ -90,4 +109,6 @@ def training_subsets(experiment: Record, configs: Path = recipes.CONFIGS) -> lis
     found = [subset for part in parts for subset in part.get("subsets", [])]
     for sft in trained(experiment, configs):
         found += [subset for _, subset in training_runs(sft, configs)]
+    for weights in _scored_weights(experiment, configs):
+        found += [recipe.subset for recipe in rewarded(weights, configs).values()]
     return list(dict.fromkeys(found))

@@ -25,6 +25,8 @@ from swelab.jobs.thread_pool import Threads
 from swelab.records import InputError, Record
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
+SHAPES = {"sample": r"(?:\.s[1-9]\d*)?", "shard": r"\d{3}of\d{3}(?:s[1-9]\d*)?"}
+"""Regular expressions of the parts of paths that are no names of recipes."""
 
 
 def shard_of(instance_id: str, shards: int) -> int:

@@ -18,6 +18,7 @@ HOSTED = "kind: hosted\nscaffold: demo\nmodel: some/model\napi_key_env: SOME_KEY
 ROWS = "kind: recorded\ndataset: some/set\nrevision: 0123456789012345678901234567890123456789\n"
 LARGE = "kind: checkpoint\nscaffold: demo\nweights: model:small\njob: {gpus: 4, cpus: 16, mem_mb: 9000}\n"
 PREFERENCES = "base: sft:small\nrecipe: full_dpo_distributed\ntrain: {dpo: {beta: 0.1}}\n"
+REWARDED = "{start: 'sft:small', subset: small-train, scaffold: demo, train: {steps: 2}}\n"
 TARGETS = (
     *("results/verified_score.json", "results/report.html", "results/cheats/small-forge.json"),
     *("results/regrades/small-base/small-heldout.json", "results/images/sandbox/image.json"),
@@ -25,7 +26,7 @@ TARGETS = (
     *("results/exports/small-heldout/manifest.json", "results/difficulty/paid/published.jsonl"),
     "results/difficulty/difficulty/small-heldout.jsonl",
     "results/sft/preferences/checkpoint.json",
-    "results/modal/small/checkpoint.json",
+    *("results/modal/small/checkpoint.json", "results/rl/small/checkpoint.json"),
     *("results/rollouts/hosted/published/preds.json", "results/rollouts/large/small-heldout/preds.json"),
     "results/rollouts/rows/published/preds.json",
 )
@@ -45,6 +46,7 @@ def clone(tmp_path_factory):
     rater = (clone / "configs/raters/difficulty.yaml").read_text()
     (clone / "configs/raters/paid.yaml").write_text(rater.replace(": difficulty-rater", ": hosted"))
     (clone / "configs/sft/preferences.yaml").write_text(PREFERENCES)
+    (clone / "configs/rl/small.yaml").write_text(REWARDED)
     return clone
 
 

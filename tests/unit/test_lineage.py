@@ -79,28 +79,34 @@ def test_behind_a_score_lies_every_policy_of_any_kind_and_what_it_was_trained_on
 
 
 def test_a_new_kind_is_one_entry(configs, tmp_path, monkeypatch):
-    """Weights of reinforcement learning: policies, rollouts and the trail know them by the entry alone."""
-    files = {"checkpoint": "results/rl/{rl}/checkpoint", "manifest": "results/rl/{rl}/checkpoint.json"}
-    stage = {"stage": "results/rl/{rl}/checkpoint.manifest.json"}
-    entry = Kind("train_rl", files | stage, named="rl", paid=True)
+    """Weights made in another way: policies, rollouts and the trail know them by the entry alone."""
+    files = {
+        "checkpoint": "results/fused/{fused}/checkpoint",
+        "manifest": "results/fused/{fused}/checkpoint.json",
+    }
+    stage = {"stage": "results/fused/{fused}/checkpoint.manifest.json"}
+    entry = Kind("fuse", files | stage, named="fused", paid=True)
     start = entry.made_from(tasks=lambda at: [at.path("tasks", subset="train")])
-    monkeypatch.setitem(KINDS, "rl_checkpoint", start)
-    assert pattern("rl_checkpoint.manifest") == files["manifest"]
-    assert weights_paths("rl:mine") == ("results/rl/mine/checkpoint", "results/rl/mine/checkpoint.json")
-    assert policy_sources(CheckpointPolicy(kind="checkpoint", scaffold="x", weights="rl:mine")) == [
-        "results/rl/mine/checkpoint.json"
+    monkeypatch.setitem(KINDS, "fused", start)
+    assert pattern("fused.manifest") == files["manifest"]
+    assert weights_paths("fused:mine") == (
+        "results/fused/mine/checkpoint",
+        "results/fused/mine/checkpoint.json",
+    )
+    assert policy_sources(CheckpointPolicy(kind="checkpoint", scaffold="x", weights="fused:mine")) == [
+        "results/fused/mine/checkpoint.json"
     ]
-    found = behind("results/rl/mine/checkpoint", configs)
-    assert found[:2] == ["results/rl/mine/checkpoint", "results/tasks/train.json"]
+    found = behind("results/fused/mine/checkpoint", configs)
+    assert found[:2] == ["results/fused/mine/checkpoint", "results/tasks/train.json"]
     assert "results/tasks/held.json" in found
     monkeypatch.chdir(tmp_path)
-    for path in ("results/rl/mine/checkpoint.json", "results/tasks/train.json"):
+    for path in ("results/fused/mine/checkpoint.json", "results/tasks/train.json"):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text("{}")
     tasks = {"tasks": "results/tasks/train.json"}
     Stage("make_tasks").write(tasks.values())
-    Stage("train_rl", **tasks).write(["results/rl/mine/checkpoint.json"])
-    trail = follow(["results/rl/mine/checkpoint.json"])
+    Stage("fuse", **tasks).write(["results/fused/mine/checkpoint.json"])
+    trail = follow(["results/fused/mine/checkpoint.json"])
     assert (
         trail.makers["results/tasks/train.json"] == "results/tasks/train.manifest.json" and not trail.faults
     )

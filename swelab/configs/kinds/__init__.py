@@ -15,6 +15,7 @@ from swelab.configs.kinds.model import Model
 from swelab.configs.kinds.policy import Policy as Policy
 from swelab.configs.kinds.rater import Rater
 from swelab.configs.kinds.repo import Repo
+from swelab.configs.kinds.rl import Rl
 from swelab.configs.kinds.scaffold import Scaffold
 from swelab.configs.kinds.sft import Sft as Sft
 from swelab.configs.kinds.subset import Subset
@@ -71,8 +72,9 @@ MODEL = RecipeKind[Model](
     "model", "models", Model, "A base model: made here, or fetched.", ("source", "where it comes from")
 )
 SFT = RecipeKind[Sft]("sft", "sft", Sft, str(Sft.__doc__))
+RL = RecipeKind[Rl]("rl", "rl", Rl, str(Rl.__doc__))
 RATER = RecipeKind[Rater]("rater", "raters", Rater, str(Rater.__doc__))
 RECIPE_KINDS = {
-    kind.name: kind for kind in (EXPERIMENT, SUBSET, REPO, POLICY, SCAFFOLD, MODEL, SFT, RATER, CONFIG)
+    kind.name: kind for kind in (EXPERIMENT, SUBSET, REPO, POLICY, SCAFFOLD, MODEL, SFT, RL, RATER, CONFIG)
 }
 """By name."""

@@ -1,9 +1,23 @@
 """Where a training runs and in which type of numbers, where its settings say "auto"."""
 
-from swelab.configs.kinds.sft import Train
+from typing import Protocol
 
 
-def device_of(train: Train, gpus: bool | None = None) -> str:
+class Asking(Protocol):
+    """The `train` settings of a recipe."""
+
+    @property
+    def device(self) -> str:
+        """auto, cpu or cuda."""
+        ...
+
+    @property
+    def dtype(self) -> str:
+        """auto, fp32 or bf16."""
+        ...
+
+
+def device_of(train: Asking, gpus: bool | None = None) -> str:
     """ "cuda" or "cpu": where a recipe's `train` settings run.
 
     gpus: whether there is a GPU; None asks this machine. Before a job starts, its recipe knows.
@@ -17,7 +31,7 @@ def device_of(train: Train, gpus: bool | None = None) -> str:
     return "cuda" if gpus else "cpu"
 
 
-def dtype_of(train: Train, gpus: bool | None = None) -> str:
+def dtype_of(train: Asking, gpus: bool | None = None) -> str:
     """ "fp32" or "bf16": the type of weights and optimizer. "auto" is bf16 on a GPU and fp32 on a CPU."""
     if train.dtype != "auto":
         return str(train.dtype)

@@ -19,7 +19,7 @@ MESSAGES = [
     {"role": "assistant", "content": "b", "extra": {"seconds": 20.0, "actions": [{}]}},
 ]
 DONE = RolledOut(
-    Asked(0, 0, Task.of({"instance_id": "x"})),
+    Asked(0, 0, Task.of(Task.of({"instance_id": "x"}))),
     {"outcome": "submitted", "messages": MESSAGES},
     {"status": "resolved", "resolved": True},
     (TURN, TURN),

@@ -7,7 +7,7 @@ from swelab.records.task_records import Task
 from swelab.rl.rewards import solved
 from swelab.rl.rollouts import Asked, Kept, RolledOut, read_turn, write_turn
 
-ASKED = Asked(4, 2, Task.of({"instance_id": "x"}))
+ASKED = Asked(4, 2, Task.of(Task.of({"instance_id": "x"})))
 TURNS = tuple(
     TokenTurn((1, 2, n), (3, n), (-0.1234567890123456, -2e-9), "stop", ((0, "5"),)) for n in range(3)
 )

@@ -1,0 +1,58 @@
+"""A policy learns from the results of its own attempts.
+
+in:  configs/rl/{rl}.yaml, its scaffold, the weights that it starts from, tasks, lock and images of its subset
+out: results/rl/{rl}/checkpoint/      weights in Hugging Face layout
+     results/rl/{rl}/checkpoint.json  what they are
+     results/rl/{rl}/metrics.jsonl    a line for each step
+"""
+
+from types import SimpleNamespace
+
+
+def rl_settings(wildcards):
+    return recipes.named(kinds.RL, wildcards.rl)
+
+
+def rl_job(wildcards):
+    """What a training job asks a cluster for."""
+    return {"cpus": rl_settings(wildcards).train.threads, "gpus": 0, **SANDBOXES}
+
+
+def rl_sandbox_image(wildcards):
+    return sandbox_image(SimpleNamespace(subset=rl_settings(wildcards).subset))
+
+
+rule train_rl:
+    """Weights of a policy that learned from the results of its own attempts, and a line for each step."""
+    input:
+        **needs("rewarded"),
+        sandbox=rl_sandbox_image,
+    output:
+        **made("rewarded"),
+    log:
+        "results/logs/train_rl/{rl}.log",
+    benchmark:
+        "results/benchmarks/train_rl/{rl}.tsv"
+    conda:
+        "../envs/workflow.yaml"
+    threads: lambda wildcards: rl_settings(wildcards).train.threads
+    resources:
+        **ask(rl_job),
+    params:
+        **slices("rewarded"),
+    shell:
+        r"""
+        with_servers
+        in_training
+        SWELAB_LOG={log:q} python -m scripts.train_rl \
+            --start {input.start:q} \
+            --tasks {input.tasks:q} \
+            --lock {input.lock:q} \
+            --images {input.images:q} \
+            --repos-dir results/repos \
+            --recipe {input.recipe:q} \
+            --progress results/progress/train_rl/{wildcards.rl} \
+            --checkpoint {output.checkpoint:q} \
+            --manifest {output.manifest:q} \
+            --metrics {output.metrics:q}
+        """

@@ -1,0 +1,150 @@
+"""How a policy is trained on the results of its own attempts."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from swelab.configs.recipe_model import Distinct, Recipe
+from swelab.outcomes import GradeEnd, RolloutEnd
+
+if TYPE_CHECKING:
+    End = str
+else:
+    End = Literal[tuple(dict.fromkeys(map(str, (*RolloutEnd, *GradeEnd))))]
+Ends = Distinct[End]
+
+
+class Rollouts(Recipe):
+    """How the policy attempts the tasks of a step."""
+
+    prompts: int = Field(8, ge=1, description="tasks of a step; the rollouts of one task are a group")
+    samples: int = Field(8, ge=2, description="rollouts of each task")
+    at_once: int = Field(16, ge=1, description="rollouts that run at the same time")
+    temperature: float = Field(1.0, gt=0, description="of sampling; the trainer divides by it too")
+    top_p: float = Field(
+        1.0, gt=0, le=1, description="nucleus; kept log-probabilities are those before it is applied"
+    )
+    max_tokens: int = Field(1024, ge=1, description="tokens of one turn")
+    context_length: int = Field(32768, ge=1, description="tokens of a conversation")
+    max_total_tokens: int = Field(
+        0, ge=0, description="tokens in a server's cache; 0 is as many as the engine likes"
+    )
+    shuffled: bool = Field(
+        True, description="each epoch in an order of its own; false keeps the order of the subset"
+    )
+    history: Literal["whole", "managed"] = Field(
+        "whole",
+        description="what the policy is shown of a long conversation: all of it, or its first and last "
+        "turns with a line for the others",
+    )
+    head_share: float = Field(
+        0.3, ge=0, le=1, description="managed: share of the room that the first turns get"
+    )
+
+
+class Failures(Recipe):
+    """What follows from the end of a rollout or of its grading, by its name in docs/scores.md.
+
+    What infrastructure lost is always masked and never in the baseline.
+    """
+
+    mask: Ends = Field([], description="its tokens are not trained")
+    leave_baseline: Ends = Field([], description="its reward enters no mean and no deviation of its group")
+    drop_group: Ends = Field([], description="its whole group is not trained")
+
+
+class Mismatch(Recipe):
+    """What is done where trainer and engine differ on a sampled token; the ratio is trainer / engine."""
+
+    level: Literal["token", "sequence"] = Field(
+        "token", description="a ratio for each token, or the geometric mean of a sequence"
+    )
+    truncate: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="the loss is weighed by the ratio, at most this; null weighs by 1"
+    )
+    mask_below: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="not trained where the ratio is below; null is no bound"
+    )
+    mask_above: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="not trained where the ratio is above; null is no bound"
+    )
+
+
+class Method(Recipe):
+    """How rewards become a loss."""
+
+    reward: Literal["solved", "signed", "share_of_tests"] = Field(
+        "solved",
+        description="1 or 0 for a resolved task; 1 or -1; the share of its tests that are as they must be",
+    )
+    advantage: Literal["grpo", "grpo-unscaled", "leave-one-out", "length-weighted"] = Field(
+        "grpo-unscaled",
+        description="reward less the group's mean, divided by its deviation or not; less the mean of the "
+        "others; less the mean reward of a token",
+    )
+    loss: Literal["clipped", "gspo", "cispo"] = Field("clipped", description="of a token")
+    clip_low: float = Field(0.2, ge=0, lt=1, description="the ratio of probabilities is at least 1 - this")
+    clip_high: float = Field(0.28, ge=0, description="and at most 1 + this")
+    dual_clip: Annotated[float, Field(gt=1)] | None = Field(
+        None, description="a bad token costs at most this times its advantage; null is no bound"
+    )
+    aggregation: Literal[
+        "token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"
+    ] = Field("token-mean", description="how the tokens of a batch are put together")
+    horizon: int = Field(0, ge=0, description="seq-mean-token-sum-norm: tokens that a sum is divided by")
+    sequences: Literal["whole", "step"] = Field(
+        "whole", description="a training sequence for as long as the history only grows, or one for each turn"
+    )
+    weigh: Literal["rollout", "sequence"] = Field(
+        "rollout", description="what counts once in a mean over sequences, however a rollout was split"
+    )
+    kl: float = Field(0.0, ge=0, description="coefficient of the divergence from the start")
+    entropy: float = Field(0.0, ge=0, description="coefficient of the entropy, which is rewarded")
+    keep_constant: bool = Field(
+        False, description="train groups whose rewards are all the same; their advantages are 0"
+    )
+    refill: int = Field(
+        0, ge=0, description="further tasks of a step at most, in place of groups that are not trained"
+    )
+    failures: Failures = Failures()
+    mismatch: Mismatch = Mismatch()
+
+
+class Train(Recipe):
+    """The learner."""
+
+    steps: int = Field(ge=1, description="batches; each ends with new weights in the servers")
+    lr: float = Field(1e-6, gt=0, description="learning rate of AdamW, constant after the warm-up")
+    warmup_steps: int = Field(0, ge=0, description="steps in which it rises")
+    betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(
+        [0.9, 0.98], min_length=2, max_length=2, description="AdamW's moment decays"
+    )
+    weight_decay: float = Field(0.1, ge=0, description="of AdamW, on matrices")
+    max_grad_norm: float = Field(1.0, gt=0, description="largest gradient norm")
+    minibatches: int = Field(1, ge=1, description="optimizer steps a batch")
+    batch_tokens: int = Field(
+        16384, ge=1, description="tokens of a forward pass with their padding; a longer sequence goes alone"
+    )
+    dtype: Literal["auto", "fp32", "bf16"] = Field(
+        "auto", description="of weights and optimizer; auto is bf16 on a GPU, fp32 on a CPU"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where it trains")
+    threads: int = Field(
+        2, ge=1, description="CPU threads; part of the result, as sums depend on their order"
+    )
+    activation_checkpointing: bool = Field(False, description="recompute activations: less memory, more time")
+    keep_checkpoints: int = Field(2, ge=2, description="how many of the newest stay")
+    seed: int = Field(0, ge=0, description="of the order of tasks")
+
+
+class Rl(Recipe):
+    """How a policy is trained on the results of its own attempts."""
+
+    start: str = Field(
+        min_length=1, description="weights that it starts from: sft:<recipe>, model:<recipe> or a folder"
+    )
+    subset: str = Field(min_length=1, description="the subset whose tasks it attempts")
+    scaffold: str = Field(min_length=1, description="the scaffold recipe, as for a policy")
+    rollouts: Rollouts = Rollouts()
+    method: Method = Method()
+    train: Train

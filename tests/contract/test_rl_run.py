@@ -1,0 +1,165 @@
+"""A real training on test results: killed again and again, nothing is sampled twice, and it ends well."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from swelab.configs import recipes
+from swelab.configs.kinds import RL
+from swelab.grading.grading_stage import Bench
+from swelab.records import read_jsonl, write_json
+from swelab.rl.learner import Learner
+from swelab.rl.loop import Training
+from swelab.rl.prompts import Prompts
+from swelab.rl.rollouts import Place
+from swelab.rl.training_run import method_of, settings_of
+from swelab.tasks.checkout import RepoStore
+from tests.conftest import make_repos, make_task
+from tests.toy_checkpoint import make_checkpoint
+
+pytestmark = pytest.mark.real
+ROOT = Path(__file__).resolve().parents[2]
+KILLS = int(os.environ.get("SWELAB_KILLS", "2"))
+RECIPE = """
+start: model:toy
+subset: some
+scaffold: demo
+rollouts: {prompts: 2, samples: 2, at_once: 4, max_tokens: 24, context_length: 512, max_total_tokens: 4096}
+method: {keep_constant: true, entropy: 0.01}
+train: {steps: 3, lr: 1.0e-3, threads: 1, batch_tokens: 2048}
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with all that a training reads."""
+    folder = tmp_path_factory.mktemp("rl")
+    make_checkpoint(folder / "toy")
+    write_json(folder / "toy.json", {"digest": "0" * 64})
+    write_json(folder / "some.json", [make_task()])
+    make_repos(folder)
+    (folder / "small.yaml").write_text(RECIPE)
+    return folder
+
+
+def command(place, recipe="small.yaml"):
+    said = {
+        "recipe": place / recipe,
+        "start": place / "toy.json",
+        "tasks": place / "some.json",
+        "repos-dir": place / "repos",
+        "progress": place / "work",
+        "checkpoint": place / "out/checkpoint",
+        "manifest": place / "out/checkpoint.json",
+        "metrics": place / "out/metrics.jsonl",
+    }
+    return [
+        sys.executable,
+        "-m",
+        "scripts.train_rl",
+        *(w for k, v in said.items() for w in (f"--{k}", str(v))),
+    ]
+
+
+def journals(place):
+    return sorted(place.glob("work/*/rollouts-*.jsonl"))
+
+
+def started(place):
+    return sum(len(path.read_bytes().splitlines()) for path in journals(place))
+
+
+def test_killed_again_and_again_it_ends_well(place):
+    moments = random.Random(5)
+    log = (place / "log").open("wb")
+    for _ in range(KILLS):
+        before = started(place)
+        run = subprocess.Popen(command(place), cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+        deadline = time.monotonic() + 240
+        while started(place) == before and run.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(moments.uniform(0, 3))
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+    done = subprocess.run(command(place), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = list(read_jsonl(place / "out/metrics.jsonl"))
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert all(row["rollouts"] == 4 and row["train/tokens"] > 0 for row in rows)
+    assert all(row["train/logprob_mismatch_max"] < 1e-3 for row in rows)
+    assert len(journals(place)) == 3
+    for path in journals(place):
+        keys = [json.loads(text)["key"] for text in path.read_text().splitlines()]
+        assert len(keys) == len(set(keys)), "something was sampled twice"
+
+
+def test_what_was_sampled_gives_the_same_weights_again(place, tmp_path):
+    """The whole training once more from its journals, without an engine."""
+    (work,) = (place / "work").iterdir()
+    for path in journals(place):
+        shutil.copy(path, tmp_path / path.name)
+
+    def ask(*_):
+        raise AssertionError("an engine was asked")
+
+    recipe = recipes.load(RL, place / "small.yaml")
+    torch.set_num_threads(1)
+    settings = settings_of(recipe)
+    training = Training(
+        tmp_path,
+        place / "toy",
+        Prompts([make_task()], recipe.train.seed),
+        method_of(recipe),
+        Place(Bench(RepoStore(place / "repos", tmp_path / "repos"), None), {}, tmp_path, ask),
+        lambda checkpoint: Learner(checkpoint, settings),
+        lambda weights: 1,
+        workers=1,
+    )
+    last = load_file(training.run() / "model.safetensors")
+    kept = load_file(place / "out/checkpoint/model.safetensors")
+    assert all(torch.equal(value, kept[name]) for name, value in last.items())
+    start = load_file(place / "toy/model.safetensors")
+    assert not all(torch.equal(value, start[name]) for name, value in last.items())
+    rows = [list(read_jsonl(folder / "metrics.jsonl")) for folder in (tmp_path, work)]
+    assert [row["train/loss"] for row in rows[0]] == [row["train/loss"] for row in rows[1]]
+
+
+def test_more_steps_go_on_from_the_last(place):
+    (place / "longer.yaml").write_text(RECIPE.replace("steps: 3", "steps: 4"))
+    lines = started(place)
+    done = subprocess.run(command(place, "longer.yaml"), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [row["step"] for row in read_jsonl(place / "out/metrics.jsonl")] == [1, 2, 3, 4]
+    assert len(journals(place)) == 4 and started(place) > lines
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("samples: 2", "samples: 1", "samples"),
+        ("steps: 3", "steps: 0", "steps"),
+        ("max_tokens: 24", "max_tokens: 512", "rollouts.max_tokens 512"),
+        ("lr: 1.0e-3", "lr: .nan", "lr"),
+        ("entropy: 0.01", "entropie: 0.01", "did you mean 'entropy'"),
+        ("entropy: 0.01", "aggregation: seq-mean-token-sum-norm", "without method.horizon"),
+        ("scaffold: demo", "scaffold: demos", "did you mean 'demo'"),
+        ("keep_constant: true", "failures: {mask: [late]}", "mask"),
+    ],
+)
+def test_a_faulty_recipe_is_one_line(place, old, new, said):
+    assert old in RECIPE
+    (place / "faulty.yaml").write_text(RECIPE.replace(old, new))
+    done = subprocess.run(command(place, "faulty.yaml"), cwd=ROOT, capture_output=True, text=True)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert done.returncode == 2 and len(lines) == 1 and said in lines[0], done.stderr
+    assert "Traceback" not in done.stderr
