@@ -94,6 +94,7 @@ LISTS: dict[str, Sequence[str]] = {
     "FINAL_ROLLOUTS": FINAL_ROLLOUTS,
     "TRAINABLE_ROLLOUTS": TRAINABLE_ROLLOUTS,
     "GradeEnd": tuple(GradeEnd),
+    "ENDS": (*RolloutEnd, *GradeEnd),
     "RATING_ENDS": RATING_ENDS,
 }
 """What a schema may enumerate, by the name that its `$comment` gives it."""

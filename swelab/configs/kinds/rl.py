@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from swelab.configs.recipe_model import Distinct, Recipe
-from swelab.outcomes import GradeEnd, RolloutEnd
+from swelab.outcomes import LISTS
 
 if TYPE_CHECKING:
     End = str
 else:
-    End = Literal[tuple(dict.fromkeys(map(str, (*RolloutEnd, *GradeEnd))))]
-Ends = Distinct[End]
+    End = Literal[tuple(map(str, LISTS["ENDS"]))]
+Ends = Distinct[Annotated[End, Field(json_schema_extra={"$comment": "swelab.outcomes ENDS"})]]
 
 
 class Rollouts(Recipe):

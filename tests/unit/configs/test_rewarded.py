@@ -13,12 +13,13 @@ RECIPES = {
     "experiments/one": {
         "expert": {"policy": "teacher", "subsets": ["shown"]},
         "sft": "taught",
-        "policies": ["learner"],
+        "policies": ["learner", "plain"],
         "benchmarks": ["held"],
-        "compare": ["learner", "learner"],
+        "compare": ["learner", "plain"],
     },
     "policies/teacher": {"kind": "scripted", "scaffold": "demo"},
     "policies/learner": {"kind": "checkpoint", "scaffold": "demo", "weights": "rl:second"},
+    "policies/plain": {"kind": "checkpoint", "scaffold": "demo", "weights": "model:tiny"},
     "sft/taught": {"base": "tiny"},
     "rl/first": {"start": "sft:taught", "subset": "easy", "scaffold": "demo", "train": {"steps": 1}},
     "rl/second": {"start": "rl:first", "subset": "hard", "scaffold": "demo", "train": {"steps": 1}},
@@ -38,7 +39,7 @@ def configs(tmp_path):
 
 
 def test_every_subset_of_a_chain_counts_as_trained(configs):
-    experiment = RECIPES["experiments/one"]
+    experiment = recipes.named("experiment", "one", configs)
     assert list(rewarded("rl:second", configs)) == ["second", "first"]
     assert trained(experiment, configs) == ["taught"]
     assert training_subsets(experiment, configs) == ["shown", "hard", "easy"]

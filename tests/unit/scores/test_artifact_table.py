@@ -17,11 +17,11 @@ def test_the_page_is_current():
 
 
 def test_a_new_kind_and_its_rule_s_sentence_are_a_row(tmp_path, monkeypatch):
-    monkeypatch.setitem(KINDS, "rl", Kind("train_rl", {"checkpoint": "results/rl/{rl}/checkpoint"}))
+    monkeypatch.setitem(KINDS, "fused", Kind("fuse", {"checkpoint": "results/fused/{fused}/checkpoint"}))
     for path in (ROOT / "rules").glob("*.smk"):
         (tmp_path / path.name).write_text(path.read_text())
-    with pytest.raises(InputError, match="rule train_rl: no docstring"):
+    with pytest.raises(InputError, match="rule fuse: no docstring"):
         with_table(PAGE.read_text(), tmp_path)
-    (tmp_path / "rl.smk").write_text('rule train_rl:\n    """Weights that\n    were rewarded."""\n')
+    (tmp_path / "fused.smk").write_text('rule fuse:\n    """Weights that\n    were fused."""\n')
     (row,) = set(with_table(PAGE.read_text(), tmp_path).splitlines()) - set(PAGE.read_text().splitlines())
-    assert row == "| `rl/{rl}/checkpoint` | `train_rl` | Weights that were rewarded. |"
+    assert row == "| `fused/{fused}/checkpoint` | `fuse` | Weights that were fused. |"

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from swelab.configs.kinds.sft import Selection
 from swelab.records import InputError, check
 from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.rollouts.trajectory_files import Broken
@@ -277,7 +278,9 @@ def test_harmed_recordings_never_end_in_a_traceback(tmp_path):
                     record = read_recording(path)
                     check({**record, "policy": "p", "subset": "s"}, "trajectory", path)
                     if style == "text":
-                        kept_text(record["messages"], {"malformed_turns": malformed, "failed_turns": "mask"})
+                        kept_text(
+                            record["messages"], Selection(malformed_turns=malformed, failed_turns="mask")
+                        )
                         continue
                     found = write_conversation(record, Style(style, malformed, failed_turns="mask"))
                     assert all(isinstance(message["content"], str) for message in found.messages)
