@@ -12,6 +12,7 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from swelab.configs.kinds.repo import PypiRepo
 from swelab.records.task_records import Task
 from swelab.tasks.forge.archive import read_members
 from swelab.tasks.forge.fetch import fetch_archive
@@ -131,7 +132,7 @@ CASES = (
 def archive(package: str, version: str, sha256: str, cache: Path) -> dict[str, bytes]:
     """Files of a source archive by path."""
     name = f"{package}-{version}.tar.gz"
-    recipe = {"package": package, "version": version, "file": name, "sha256": sha256}
+    recipe = PypiRepo.model_construct(package=package, version=version, file=name, sha256=sha256)
     return {path: data for path, (data, _) in read_members(fetch_archive(recipe, cache), name).items()}
 
 

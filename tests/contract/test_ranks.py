@@ -7,6 +7,7 @@ import sys
 import pytest
 import yaml
 
+from swelab.configs.kinds.sft import Train
 from swelab.records import InputError, read_jsonl, write_json, write_jsonl
 from swelab.sft.rows.lengths import ChatTokenizer, stats
 from swelab.sft.train.ranks import Ranks, share
@@ -69,7 +70,7 @@ def test_two_nodes_with_two_ranks_each_train_as_one_process_does(clone):
 
 def test_steps_are_dealt_out_evenly():
     def shared(ranks, **train):
-        mine = share({"batch_size": 1, "gradient_accumulation_steps": 1, **train}, Ranks(1, ranks, 0, 1))
+        mine = share(Train(**train), Ranks(1, ranks, 0, 1))
         return mine["batch_size"], mine["gradient_accumulation_steps"]
 
     assert shared(1, batch_size=8, gradient_accumulation_steps=2) == (8, 2)
