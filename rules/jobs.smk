@@ -4,6 +4,7 @@ in:  `site` of configs/site.yaml, where the profile gives it; `job` of the recip
 """
 
 from functools import partial
+from types import SimpleNamespace
 
 from swelab.cluster.site import plain_job, resources, sandboxes_mb
 from swelab.configs.kinds.policy import policy_job
@@ -56,6 +57,15 @@ def sft_job(wildcards):
     settings = sft_settings(wildcards)
     job = settings.job
     return {"cpus": settings.train.threads * (job.gpus or job.ranks), **job.plain()}
+
+
+def rl_job(wildcards):
+    """What a job of reinforcement learning asks a cluster for."""
+    return {"cpus": rl_settings(wildcards).train.threads, "gpus": 0, **SANDBOXES}
+
+
+def rl_sandbox_image(wildcards):
+    return sandbox_image(SimpleNamespace(subset=rl_settings(wildcards).subset))
 
 
 def raters_of(*kinds):

@@ -61,6 +61,7 @@ def settings(kind):
 policy_settings = settings(kinds.POLICY)
 model_settings = settings(kinds.MODEL)
 sft_settings = settings(kinds.SFT)
+rl_settings = settings(kinds.RL)
 
 
 def sandbox_image(wildcards):

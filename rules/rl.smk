@@ -6,21 +6,6 @@ out: results/rl/{rl}/checkpoint/      weights in Hugging Face layout
      results/rl/{rl}/metrics.jsonl    a line for each step
 """
 
-from types import SimpleNamespace
-
-
-def rl_settings(wildcards):
-    return recipes.named(kinds.RL, wildcards.rl)
-
-
-def rl_job(wildcards):
-    """What a training job asks a cluster for."""
-    return {"cpus": rl_settings(wildcards).train.threads, "gpus": 0, **SANDBOXES}
-
-
-def rl_sandbox_image(wildcards):
-    return sandbox_image(SimpleNamespace(subset=rl_settings(wildcards).subset))
-
 
 rule train_rl:
     """Weights of a policy that learned from the results of its own attempts, and a line for each step."""

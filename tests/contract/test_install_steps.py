@@ -10,6 +10,7 @@ from pathlib import Path
 import pip
 import pytest
 
+from swelab.configs.kinds.subset import Validation
 from swelab.grading.grading_stage import Bench
 from swelab.grading.validation.validate_tasks import validate
 from swelab.images.engine_images import Engine
@@ -124,7 +125,7 @@ def judged(task, ground, record, tmp_path):
     image = Image("lab/gym", record["digest"], folder, install=record.get("install", ""))
     bench = Bench(RepoStore(tmp_path, tmp_path / "trees"), backend, {task["instance_id"]: image})
     with Journal(tmp_path / f"{record['digest'][-8:]}.jsonl") as journal:
-        return validate([task], {"gold_runs": 1, "together": False}, bench, journal, 1)
+        return validate([task], Validation(gold_runs=1, together=False), bench, journal, 1)
 
 
 def test_steps_run_once_with_a_network_and_tests_run_without(pulled, index, tmp_path):
