@@ -14,6 +14,7 @@ from swelab.configs import recipes
 from swelab.configs.kinds import POLICY
 from swelab.models.chat.litellm_calls import quiet_litellm
 from swelab.records import Fault, read_json, write_jsonl
+from swelab.records.task_records import Task
 from swelab.rollouts.rollout_stage import roll_out
 from tests.contract.hosted_service import PRICE
 
@@ -25,7 +26,7 @@ def run(folder, budget, shard):
     policy = SHARED | {"price": PRICE, "budget_dollars": budget}
     policy |= {"api_base": told["url"], "sampling": {"max_tokens": 64}}
     rows = roll_out(
-        told["tasks"],
+        list(map(Task.of, told["tasks"])),
         policy_name="expert",
         policy=recipes.complete(POLICY, policy, "policy"),
         scaffold=recipes.named("scaffold", "demo"),
