@@ -29,7 +29,7 @@ except Fault as fault:
     print(f"error: {fault}", file=sys.stderr)
     sys.exit(2)
 
-RUN = Wildcards({"experiment": EXPERIMENT["name"]})
+RUN = Wildcards({"experiment": SETTINGS.experiment})
 WORKERS = SETTINGS.workers
 GRADER = [versions.RUN, versions.GRADER, versions.GATE]
 HELD = []

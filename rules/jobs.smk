@@ -7,7 +7,7 @@ from functools import partial
 from types import SimpleNamespace
 
 from swelab.cluster.site import plain_job, resources, sandboxes_mb
-from swelab.configs.kinds.policy import policy_job
+from swelab.configs.kinds.policy import Job, policy_job
 
 ask = partial(resources, SITE)
 # Compute nodes without a network: what fetches runs where Snakemake does.
@@ -36,7 +36,7 @@ def rollout_workers(wildcards):
 
 
 def rollout_threads(wildcards):
-    """Cores of a rollout job: beside a model its sandboxes mostly wait."""
+    """Cores of a rollout job: the sandboxes of a model mostly wait for it."""
     return WORKERS if policy_settings(wildcards).kind == "scripted" else 1
 
 
@@ -47,21 +47,23 @@ def model_threads(wildcards):
 
 def rollout_job(wildcards):
     """What a rollout job asks a cluster for."""
-    plain = {"cpus": rollout_workers(wildcards), "gpus": 0, **SANDBOXES}
-    job = policy_job(policy_settings(wildcards))
-    return job.plain() if job else plain
+    plain = Job(cpus=rollout_workers(wildcards), **SANDBOXES)
+    return policy_job(policy_settings(wildcards)) or plain
 
 
 def sft_job(wildcards):
     """What a training job asks a cluster for."""
     settings = sft_settings(wildcards)
     job = settings.job
-    return {"cpus": settings.train.threads * (job.gpus or job.ranks), **job.plain()}
+    return Job(
+        cpus=settings.train.threads * (job.gpus or job.ranks),
+        **{key: getattr(job, key) for key in ("nodes", "gpus", "mem_mb", "minutes")},
+    )
 
 
 def rl_job(wildcards):
     """What a job of reinforcement learning asks a cluster for."""
-    return {"cpus": rl_settings(wildcards).train.threads, "gpus": 0, **SANDBOXES}
+    return Job(cpus=rl_settings(wildcards).train.threads, **SANDBOXES)
 
 
 def rl_sandbox_image(wildcards):
@@ -75,9 +77,7 @@ def raters_of(*kinds):
 
 def rater_job(wildcards):
     """What a rating job asks a cluster for."""
-    plain = {"cpus": 1, "gpus": 0, "mem_mb": 2000, "minutes": 480}
-    job = policy_job(rater_policy(wildcards))
-    return job.plain() if job else plain
+    return policy_job(rater_policy(wildcards)) or Job(cpus=1, mem_mb=2000)
 
 
 @at

@@ -73,5 +73,5 @@ def sandbox_image(wildcards):
 
 def scored_beside(wildcards):
     """Tasks that the experiment of this run scores, where it trains or scores an SFT recipe; else none."""
-    names = EXPERIMENT["benchmarks"] if wildcards.sft in trained(EXPERIMENT) else []
+    names = EXPERIMENT.benchmarks if wildcards.sft in trained(EXPERIMENT) else []
     return RUN.each("tasks", names)

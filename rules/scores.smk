@@ -45,7 +45,7 @@ rule score_experiment:
     conda:
         "../envs/workflow.yaml"
     params:
-        names=at(lambda names: load_experiment(names.names["experiment"])),
+        names=at(lambda names: load_experiment(names.names["experiment"]).plain()),
         compare=at(lambda names: names.recipe(kinds.EXPERIMENT).compare),
         benchmark=at(lambda names: names.recipe(kinds.EXPERIMENT).benchmarks[0]),
     shell:

@@ -78,4 +78,4 @@ use rule check_disjoint as check_training with:
         "results/logs/check_disjoint/sft-{sft}.log",
     localrule: True
     params:
-        same_commit=EXPERIMENT["same_commit"],
+        same_commit=EXPERIMENT.same_commit,

@@ -30,9 +30,9 @@ def main() -> int:
     site_file = args.site or SITE_FILE
     settings_file = site_file if cluster else Path("configs/config.yaml")
     settings = recipes.load(CONFIG, settings_file)
-    plan = load_experiment(args.experiment or settings.experiment)
-    print(f"This machine, for experiment {plan['name']}:", flush=True)
-    faults = tell(look(settings, plan, sandboxes=not cluster))
+    experiment = args.experiment or settings.experiment
+    print(f"This machine, for experiment {experiment}:", flush=True)
+    faults = tell(look(settings, load_experiment(experiment), sandboxes=not cluster))
     if cluster:
         print(f"The cluster of {site_file}:", flush=True)
         faults += tell(examine(site_file, args.wait, args.experiment))

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from swelab.configs import recipes
+from swelab.configs import kinds, recipes
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.records import check, write_json
@@ -24,8 +24,10 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="the verified score")
     args = parser.parse_args()
     recipe = recipes.CONFIGS / recipes.FOLDERS["experiment"] / f"{args.experiment}.yaml"
-    named = {} if args.compare and args.benchmark else recipes.load("experiment", recipe)
-    compared = tuple(args.compare or named["compare"])
+    if not (args.compare and args.benchmark):
+        named = recipes.load(kinds.EXPERIMENT, recipe)
+        args.compare, args.benchmark = args.compare or named.compare, args.benchmark or named.benchmarks[0]
+    compared = tuple(args.compare)
     scores = [load_score(path) for path in args.scores]
     used = {
         "policies": list(dict.fromkeys(score.policy for score in scores)),
@@ -33,7 +35,7 @@ def main() -> None:
         "compare": list(compared),
     }
     stage = Stage("score_experiment", {recipe: used}, scores=args.scores, also=args.also)
-    record = score_experiment(scores, compared, args.benchmark or named["benchmarks"][0])
+    record = score_experiment(scores, compared, args.benchmark)
     record["manifest"] = trail_record(stage, args.scores, args.also, args.experiment)
     check(record, "verified_score", args.output)
     write_json(args.output, record)

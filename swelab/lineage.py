@@ -222,7 +222,7 @@ KINDS = {
         tasks="tasks", recipe=SUBSET, **REPOS, images=_images),
     "disjoint": Kind("check_disjoint", _files("results/disjoint/{experiment}", verdict=".json"),
         {"same_commit": lambda at: at.recipe(kinds.EXPERIMENT).same_commit}).made_from(
-        train=lambda at: at.each("tasks", training_subsets(at.recipe(kinds.EXPERIMENT).plain(), at.configs)),
+        train=lambda at: at.each("tasks", training_subsets(at.recipe(kinds.EXPERIMENT), at.configs)),
         heldout=lambda at: at.each("tasks", at.recipe(kinds.EXPERIMENT).benchmarks)),
     "exports": Kind("export_tasks", _files("results/exports/{subset}/", ids="instance_ids.txt",
         images="docker_images.txt", evaluation="evaluation.jsonl", gold="gold.jsonl", slime="slime.jsonl",
@@ -291,7 +291,7 @@ KINDS = {
         {"score": "results/experiments/{experiment}/verified_score.json"}).made_from(
         scores=_scores, disjoint="disjoint", expert=_expert_reports,
         checkpoints=lambda at: at.each("checkpoint.manifest",
-        trained(at.recipe(kinds.EXPERIMENT).plain(), at.configs))),
+        trained(at.recipe(kinds.EXPERIMENT), at.configs))),
     "page": Kind("report", {"page": "results/experiments/{experiment}/report.html"}).made_from(
         score="verified_score"),
     "published": Kind("publish", {"published": "results/verified_score.json"}),

@@ -18,7 +18,7 @@ from swelab.configs import recipes
 from swelab.configs.experiment import key_variables
 from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.config import Config
-from swelab.records import Record
+from swelab.configs.kinds.experiment import Experiment
 from swelab.sandbox.scratch import scratch_base
 
 GIB = 1 << 30
@@ -45,7 +45,7 @@ class Finding:
         return "ok " if self.good else "FIX" if self.required else "low"
 
 
-def look(settings: Config, plan: Record, sandboxes: bool = True) -> Iterator[Finding]:
+def look(settings: Config, plan: Experiment, sandboxes: bool = True) -> Iterator[Finding]:
     """Findings on this machine, as they come: for the settings of configs/config.yaml and an experiment.
 
     sandboxes: whether jobs run on this very machine, and not on a cluster's nodes.
@@ -60,9 +60,8 @@ def look(settings: Config, plan: Record, sandboxes: bool = True) -> Iterator[Fin
         yield check_memory()
         yield check_cores()
     yield check_disk()
-    policies = dict.fromkeys([plan["expert"]["policy"], *plan["policies"]])
-    yield from check_keys(list(policies))
-    for name in policies:
+    yield from check_keys(plan.acting)
+    for name in plan.acting:
         yield from check_endpoint(name)
 
 

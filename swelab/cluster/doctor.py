@@ -20,7 +20,8 @@ from swelab.configs import recipes
 from swelab.configs.experiment import load_experiment
 from swelab.configs.kinds import CONFIG, POLICY, SFT
 from swelab.configs.kinds.config import Config, Site
-from swelab.configs.kinds.policy import policy_job
+from swelab.configs.kinds.experiment import Experiment
+from swelab.configs.kinds.policy import Job, policy_job
 from swelab.jobs.journal import lock
 from swelab.records import Fault, Record, shorten
 
@@ -71,22 +72,21 @@ def at_cluster(site_file: Path) -> bool:
         return False
 
 
-def needs(settings: Config, plan: Record) -> dict[str, Record]:
+def needs(settings: Config, plan: Experiment) -> dict[str, Job]:
     """Role -> the most CPUs, memory (MB) and GPUs that a job of the experiment asks for at first."""
     workers = settings.workers
-    found = {"cpu": {"cpus": workers, "mem_mb": sandboxes_mb(workers), "gpus": 0}}
-    acting = [plan["expert"]["policy"], *plan["policies"]]
-    jobs = [policy_job(recipes.named(POLICY, name)) for name in acting]
-    for job in [recipes.named(SFT, plan["sft"]).job, *jobs]:
-        role = "gpu" if job and job.gpus else "cpu"
-        most = found.setdefault(role, {"cpus": 1, "mem_mb": 0, "gpus": 0})
-        found[role] = {key: max(value, getattr(job, key, 0)) for key, value in most.items()}
-    return found
+    found = {"cpu": [Job(cpus=workers, mem_mb=sandboxes_mb(workers))]}
+    training = recipes.named(SFT, plan.sft).job
+    jobs = [policy_job(recipes.named(POLICY, name)) for name in plan.acting]
+    for job in [Job(cpus=1, mem_mb=training.mem_mb, gpus=training.gpus), *filter(None, jobs)]:
+        found.setdefault("gpu" if job.gpus else "cpu", []).append(job)
+    return {
+        role: Job(**{key: max(getattr(job, key) for job in jobs) for key in ("cpus", "mem_mb", "gpus")})
+        for role, jobs in found.items()
+    }
 
 
-def check_partition(
-    role: str, need: Record, site: Site, known: dict[str, slurm.Partition]
-) -> Iterator[Finding]:
+def check_partition(role: str, need: Job, site: Site, known: dict[str, slurm.Partition]) -> Iterator[Finding]:
     """Whether the partition of a role is there, takes jobs, and has nodes as large as they are."""
     name = getattr(site.partitions, role)
     key = f"site.partitions.{role}"
@@ -106,12 +106,12 @@ def check_partition(
         )
     if part.mem_mb < site.max_mem_mb:
         faults.append(f"site.max_mem_mb is {site.max_mem_mb}; the largest node of {name} has {part.mem_mb}")
-    for what, has in (("cpus", part.cpus), ("mem_mb", part.mem_mb)):
-        if need[what] > has:
+    for what, asked, has in (("cpus", need.cpus, part.cpus), ("mem_mb", need.mem_mb, part.mem_mb)):
+        if asked > has:
             faults.append(
-                f"a {role} job asks for {need[what]} {what}; a node of {name} has {has}: {SMALLER[what]}"
+                f"a {role} job asks for {asked} {what}; a node of {name} has {has}: {SMALLER[what]}"
             )
-    if need["gpus"] and (fault := gpu_fault(need["gpus"], site, part)):
+    if need.gpus and (fault := gpu_fault(need.gpus, site, part)):
         faults.append(fault)
     for fault in faults:
         yield Finding(False, fault)
@@ -177,15 +177,15 @@ def shared_folder() -> Iterator[tuple[Path, str]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def check_node(role: str, need: Record, settings: Config, site: Site, wait_seconds: int) -> Iterator[Finding]:
+def check_node(role: str, need: Job, settings: Config, site: Site, wait_seconds: int) -> Iterator[Finding]:
     """Sends a job to a node of the role's partition that looks at what it has and sees."""
     partition = getattr(site.partitions, role)
     asked = [f"--partition={partition}", "--mem=1000", f"--chdir={Path.cwd()}", *options(site)]
-    if need["gpus"]:
+    if need.gpus:
         kind = f"{site.gpu_type}:" if site.gpu_type else ""
-        asked.append(f"--gpus={kind}{need['gpus']}")
+        asked.append(f"--gpus={kind}{need.gpus}")
     surroundings = {"SWELAB_BACKEND": settings.backend, "SWELAB_TOOLBOX": settings.toolbox}
-    tried = [name for name in PACKAGES if need["gpus"] or getattr(site.environments, name)]
+    tried = [name for name in PACKAGES if need.gpus or getattr(site.environments, name)]
     exports = "".join(f"export {name}={quote(value)}; " for name, value in surroundings.items())
     with shared_folder() as (folder, token):
         command = f"{exports}{on_nodes(site)}{quote(sys.executable)} -m swelab.cluster.node_probe "
@@ -214,7 +214,7 @@ def check_node(role: str, need: Record, settings: Config, site: Site, wait_secon
         )
 
 
-def node_faults(facts: Record, need: Record, site: Site, token: str, back: bool) -> list[str]:
+def node_faults(facts: Record, need: Job, site: Site, token: str, back: bool) -> list[str]:
     """What has to be fixed on a node, by its facts."""
     here = Path.cwd()
     looked_at = [
@@ -226,8 +226,8 @@ def node_faults(facts: Record, need: Record, site: Site, token: str, back: bool)
             f"its clock is {facts['apart']:.0f} s from this one; files' times decide what re-runs",
         ),
         (
-            facts["gpus"] < need["gpus"],
-            f"{facts['gpus']} GPUs were given, not {need['gpus']}; check GRES names",
+            facts["gpus"] < need.gpus,
+            f"{facts['gpus']} GPUs were given, not {need.gpus}; check GRES names",
         ),
         (
             facts["commands"],
@@ -241,7 +241,7 @@ def node_faults(facts: Record, need: Record, site: Site, token: str, back: bool)
         where = f"site.environments.{name}"
         if said not in ("cuda", "cpu"):
             faults.append(f"{where}: its Python cannot {name}: {said}")
-        elif need["gpus"] and said == "cpu":
+        elif need.gpus and said == "cpu":
             faults.append(f"{where}: its torch sees no GPU; make it from envs/gpu-{name}.txt")
     return faults
 

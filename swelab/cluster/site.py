@@ -8,29 +8,29 @@ from typing import Any
 from swelab.configs import recipes
 from swelab.configs.kinds import POLICY, SFT
 from swelab.configs.kinds.config import Site
-from swelab.configs.kinds.policy import policy_job
+from swelab.configs.kinds.experiment import Experiment
+from swelab.configs.kinds.policy import Job, policy_job
 from swelab.records import InputError, Record
 
-JobOf = Callable[[Any], Record]
-"""From a rule's wildcards to what its job asks for: {"cpus", "gpus", "mem_mb", "minutes"}."""
+JobOf = Callable[[Any], Job]
+"""From a rule's wildcards to what its job asks for."""
 
 SITE_FILE = recipes.CONFIGS / "site.yaml"
 SITE_PYTHON = Path(__file__).resolve().parents[2] / "envs" / "site_python.sh"
 IMAGE = ".sif"
 
 
-def check_site(site: Site, experiment: Record) -> None:
-    """Raises InputError when the site has not what a recipe of the experiment needs."""
+def check_site(site: Site, experiment: Experiment) -> None:
+    """Raises InputError when the site lacks what a recipe of the experiment needs."""
     train = site.environments.train
-    nodes = recipes.named(SFT, experiment["sft"]).job.nodes
+    nodes = recipes.named(SFT, experiment.sft).job.nodes
     if nodes > 1 and isinstance(train, str) and train.endswith(IMAGE):
-        what = f"sft {experiment['sft']!r} trains on {nodes} nodes, and site.environments.train is an image"
+        what = f"sft {experiment.sft!r} trains on {nodes} nodes, and site.environments.train is an image"
         raise InputError(what, SITE_FILE, "a folder or modules: srun, which starts it, is not in the image")
     if site.partitions.gpu:
         return
-    acting = [experiment["expert"]["policy"], *experiment["policies"]]
-    jobs = [("policy", name, policy_job(recipes.named(POLICY, name))) for name in acting]
-    for kind, name, job in [*jobs, ("sft", experiment["sft"], recipes.named(SFT, experiment["sft"]).job)]:
+    jobs = [("policy", name, policy_job(recipes.named(POLICY, name))) for name in experiment.acting]
+    for kind, name, job in [*jobs, ("sft", experiment.sft, recipes.named(SFT, experiment.sft).job)]:
         if job and job.gpus:
             what = f"site.partitions.gpu is empty, and {kind} {name!r} asks for {job.gpus} GPUs"
             raise InputError(what, SITE_FILE, "a partition")
@@ -95,26 +95,23 @@ def sandboxes_mb(workers: int) -> int:
 
 def plain_job(cpus: int | Callable[[Any], int] = 1, mem_mb: int = 2000, minutes: int = 60) -> JobOf:
     """A job without a GPU; its CPUs may depend on the wildcards."""
-    return lambda wildcards: {
-        "cpus": cpus(wildcards) if callable(cpus) else cpus,
-        "gpus": 0,
-        "mem_mb": mem_mb,
-        "minutes": minutes,
-    }
+    return lambda wildcards: Job(
+        cpus=cpus(wildcards) if callable(cpus) else cpus, mem_mb=mem_mb, minutes=minutes
+    )
 
 
 def _geometry(kind: str, job: JobOf) -> Record:
     """GPUs on one node; or several nodes, on which the job itself starts its processes."""
 
     def on_one(wildcards: Any) -> int:
-        return job(wildcards)["gpus"] if job(wildcards).get("nodes", 1) == 1 else 0
+        return job(wildcards).gpus if job(wildcards).nodes == 1 else 0
 
     def on_several(wildcards: Any) -> int:
-        nodes = job(wildcards).get("nodes", 1)
+        nodes = job(wildcards).nodes
         return nodes if nodes > 1 else 0
 
     def gres(wildcards: Any) -> str | None:
-        gpus = job(wildcards)["gpus"]
+        gpus = job(wildcards).gpus
         return ":".join(filter(None, ["gpu", kind, str(gpus)])) if gpus and on_several(wildcards) else None
 
     return {
@@ -139,13 +136,13 @@ def resources(site: Site | None, job: JobOf) -> Record:
 
     def memory(wildcards: Any, attempt: int) -> int:
         """Never more than a node has, unless the recipe itself asks for it."""
-        first: int = job(wildcards)["mem_mb"]
+        first = job(wildcards).mem_mb
         return min(first * attempt, max(first, most))
 
     return {
-        "slurm_partition": lambda wildcards: partitions.gpu if job(wildcards)["gpus"] else partitions.cpu,
-        "cpus_per_task": lambda wildcards: job(wildcards)["cpus"],
+        "slurm_partition": lambda wildcards: partitions.gpu if job(wildcards).gpus else partitions.cpu,
+        "cpus_per_task": lambda wildcards: job(wildcards).cpus,
         **_geometry(site.gpu_type, job),
         "mem_mb": memory,
-        "runtime": lambda wildcards, attempt: min(job(wildcards)["minutes"] * attempt, longest),
+        "runtime": lambda wildcards, attempt: min(job(wildcards).minutes * attempt, longest),
     }

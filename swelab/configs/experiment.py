@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 from swelab.configs import recipes
-from swelab.configs.kinds import POLICY, RATER, REPO, SUBSET
+from swelab.configs.kinds import EXPERIMENT, POLICY, RATER, REPO, SUBSET
+from swelab.configs.kinds.experiment import Experiment
 from swelab.configs.kinds.policy import Policy, RecordedPolicy, weights_of
 from swelab.configs.kinds.sft import Sft
 from swelab.configs.kinds.subset import Subset, repos_of
@@ -78,30 +79,30 @@ def service_of(policy: Policy) -> str:
     return ""
 
 
-def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Record:
-    """The experiment `name` as {"name", "expert", "sft", "policies", "benchmarks", "compare"} after checks.
+def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Experiment:
+    """The experiment `name`, checked with all that it names.
 
     Raises InputError: an unknown name anywhere below it, a compared policy that is not scored, a
     subset that is trained on and scored, or that is made from itself.
     """
     path = recipes.path_of("experiment", name, configs)
-    experiment = recipes.load("experiment", path)
-    for policy in dict.fromkeys([experiment["expert"]["policy"], *experiment["policies"]]):
+    experiment = recipes.load(EXPERIMENT, path)
+    for policy in experiment.acting:
         check_policy(policy, configs)
     for sft in trained(experiment, configs):
         for policy, _ in training_runs(sft, configs):
             check_policy(policy, configs)
-    train, benchmarks = training_subsets(experiment, configs), experiment["benchmarks"]
+    train, benchmarks = training_subsets(experiment, configs), experiment.benchmarks
     for subset in [*train, *benchmarks]:
         check_subset(subset, configs)
-    for policy in experiment["compare"]:
-        if policy not in experiment["policies"]:
-            hint = recipes.nearest(policy, experiment["policies"])
+    for policy in experiment.compare:
+        if policy not in experiment.policies:
+            hint = recipes.nearest(policy, experiment.policies)
             raise InputError(f"compare: {policy!r} is not among policies{hint}", path)
     both = sorted(set(train) & set(benchmarks))
     if both:
         raise InputError(f"subset {both[0]!r} is trained on and scored", path, "disjoint subsets")
-    return {"name": name, **experiment}
+    return experiment
 
 
 def subset_parents(subset: Subset) -> list[str]:

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from swelab.configs import recipes
 from swelab.configs.kinds import EXPERIMENT, MODEL, POLICY, RL, SFT
+from swelab.configs.kinds.experiment import Experiment
 from swelab.configs.kinds.model import Model
 from swelab.configs.kinds.policy import weights_of
 from swelab.configs.kinds.rl import Rl
 from swelab.configs.kinds.sft import Source
-from swelab.records import InputError, Record
+from swelab.records import InputError
 
 
 def lineage(sft: str, configs: Path = recipes.CONFIGS) -> list[str]:
@@ -42,9 +43,9 @@ def files_of_model(model: Model) -> list[str]:
     return sorted(str(path) for path in folder.iterdir() if path.is_file())
 
 
-def trained(experiment: Record, configs: Path = recipes.CONFIGS) -> list[str]:
+def trained(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:
     """Every SFT recipe behind an experiment: its own, those of the policies that it scores, and all below."""
-    named = [experiment["sft"]]
+    named = [experiment.sft]
     for weights in _scored_weights(experiment, configs):
         start = [weights, *(each.start for each in rewarded(weights, configs).values())][-1]
         named += [start.partition(":")[2]] * start.startswith("sft:")
@@ -64,8 +65,8 @@ def rewarded(weights: str, configs: Path = recipes.CONFIGS) -> dict[str, Rl]:
     return found
 
 
-def _scored_weights(experiment: Record, configs: Path) -> list[str]:
-    scored = (recipes.named(POLICY, policy, configs) for policy in experiment["policies"])
+def _scored_weights(experiment: Experiment, configs: Path) -> list[str]:
+    scored = (recipes.named(POLICY, policy, configs) for policy in experiment.policies)
     return [weights for policy in scored for weights in weights_of(policy)]
 
 
@@ -100,13 +101,9 @@ def _experts(sft: str, configs: Path) -> list[Source]:
     return own or below
 
 
-def training_subsets(experiment: Record, configs: Path = recipes.CONFIGS) -> list[str]:
-    """Every subset that something scored is trained on, or that the expert acts on.
-
-    Whatever part of an experiment names `subsets` trains on them: all but its benchmarks.
-    """
-    parts = [part for part in experiment.values() if isinstance(part, dict)]
-    found = [subset for part in parts for subset in part.get("subsets", [])]
+def training_subsets(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:
+    """Every subset that something scored is trained on, or that the expert acts on."""
+    found = [*experiment.expert.subsets]
     for sft in trained(experiment, configs):
         found += [subset for _, subset in training_runs(sft, configs)]
     for weights in _scored_weights(experiment, configs):

@@ -21,3 +21,8 @@ class Experiment(Recipe):
         "repository",
     )
     compare: Distinct[str] = Field(min_length=2, max_length=2, description="two policies: from, to")
+
+    @property
+    def acting(self) -> list[str]:
+        """Every policy that acts, once: the expert and those that are scored."""
+        return list(dict.fromkeys([self.expert.policy, *self.policies]))

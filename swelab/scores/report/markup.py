@@ -98,7 +98,7 @@ def bar_row(label: str, figure: str, value: str) -> str:
 def series_of(evidence: Evidence, policy: str) -> int:
     """The series (colour, mark) of a policy: circle and disc for the compared, a diamond for the expert."""
     test = evidence.verified.comparison
-    order = list(dict.fromkeys([test.from_policy, test.to_policy, *evidence.experiment["policies"]]))
+    order = list(dict.fromkeys([test.from_policy, test.to_policy, *evidence.experiment.policies]))
     if policy not in order:
         return EXPERT_SERIES
     place = order.index(policy)

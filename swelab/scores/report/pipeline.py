@@ -38,7 +38,7 @@ class Node:
 
 def nodes_and_edges(evidence: Evidence) -> tuple[list[Node], list[tuple[str, str]]]:
     """The artifacts of the experiment with their counts, and which is made from which."""
-    verified, sft = evidence.verified, evidence.experiment["sft"]
+    verified, sft = evidence.verified, evidence.experiment.sft
     first, second = verified.comparison.from_policy, verified.comparison.to_policy
     runs = evidence.expert_runs
     total, resolved = sum(run.total for run in runs), sum(run.resolved for run in runs)

@@ -105,7 +105,7 @@ def lengths(evidence: Evidence) -> str:
 
 def longest_row(evidence: Evidence) -> int | None:
     """The bound on tokens of a training row, where it is near enough to the longest row to be drawn."""
-    selection = evidence.at.recipe(SFT, evidence.experiment["sft"]).selection
+    selection = evidence.at.recipe(SFT, evidence.experiment.sft).selection
     bound = selection.max_tokens
     return bound if 0 < bound <= 2 * max(evidence.lengths) else None
 
@@ -167,7 +167,7 @@ def training_gates(evidence: Evidence) -> Iterator[list[str]]:
         verdicts = {status_words(name): run.report.statuses.get(name, 0) for name in list(GradeEnd)[1:]}
         yield gate(f"Grading of {name}", run.total, run.resolved, verdicts)
     if evidence.lengths:
-        told = evidence.manifest("dataset.manifest", sft=evidence.experiment["sft"])
+        told = evidence.manifest("dataset.manifest", sft=evidence.experiment.sft)
         kept, reasons = len(evidence.lengths), drops(told)
         entered = told.get("trajectories", kept + sum(reasons.values()))
         yield gate("Selecting training rows", entered, kept, reasons)

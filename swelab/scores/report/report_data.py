@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from swelab.configs import kinds
+from swelab.configs.kinds.experiment import Experiment
 from swelab.grading.swebench_report import validation
 from swelab.lineage import Wildcards
-from swelab.records import InputError, Record, read_json, read_jsonl, read_record
+from swelab.records import InputError, Record, read_json, read_record
 from swelab.records.report_records import Report, ReportValidation
 from swelab.records.score_records import VerifiedScore
 from swelab.records.task_records import DroppedTask, Task
@@ -27,13 +28,12 @@ from swelab.scores.report.attempts import (
     read_attempts,
 )
 from swelab.scores.report.stage_times import Stage, jobs_of, names_behind
+from swelab.scores.report.training_files import read_lengths, read_steps
 from swelab.scores.report.trajectories import PATCH_CHARACTERS, cut, in_order, visible
 from swelab.tasks.validation_lock import read_kept, read_lock
 
 DROPPED = 50
 """Tasks that validation left out that are named in the page, at most, of each kind in each subset."""
-STEP_COLUMNS = ("step", "loss", "lr", "grad_norm", "tokens_per_second")
-"""What the page draws of a training step."""
 GROUPS = {"op": "Mutation operator", "repo": "Repository"}
 """Fields of a task that resolve rates are broken down by."""
 
@@ -75,7 +75,7 @@ class Evidence:
     """
 
     at: Wildcards
-    experiment: Record
+    experiment: Experiment
     verified: VerifiedScore
     models: list[str]
     labels: dict[str, str] = field(default_factory=dict)
@@ -89,14 +89,14 @@ class Evidence:
 
     @property
     def expert(self) -> str:
-        return self.experiment["expert"]["policy"]
+        return self.experiment.expert.policy
 
     @property
     def planned(self) -> list[tuple[str, str, bool]]:
         """(policy, subset, scored) of every run: the benchmarks' first, then the expert's."""
-        named = self.experiment
-        scored = [(policy, subset, True) for subset in named["benchmarks"] for policy in named["policies"]]
-        return scored + [(self.expert, subset, False) for subset in named["expert"]["subsets"]]
+        plan = self.experiment
+        scored = [(policy, subset, True) for subset in plan.benchmarks for policy in plan.policies]
+        return scored + [(self.expert, subset, False) for subset in plan.expert.subsets]
 
     @property
     def subsets(self) -> list[str]:
@@ -128,7 +128,7 @@ def gather(at: Wildcards, verified: Path, limit: int, seed: int) -> Evidence:
     another. `missing` lists the files that a report can do without (locks, losses, lengths, manifests).
     """
     record = read_record(verified, VerifiedScore)
-    evidence = Evidence(at, at.recipe(kinds.EXPERIMENT).plain(), record, names_behind(at).get("model", []))
+    evidence = Evidence(at, at.recipe(kinds.EXPERIMENT), record, names_behind(at).get("model", []))
     evidence.labels = policy_labels(evidence)
     for subset in evidence.subsets:
         gather_runs(evidence, subset, limit, seed)
@@ -233,7 +233,7 @@ def counts_of(reports: list[Report]) -> Report:
 
 def gather_training(evidence: Evidence) -> None:
     """Losses, lengths and manifests, as far as they are there; what is not goes into `missing`."""
-    sft, models = evidence.experiment["sft"], evidence.models
+    sft, models = evidence.experiment.sft, evidence.models
     made = [model for model in models if evidence.at.recipe(kinds.MODEL, model).source == "drill"]
     losses = {f"Pretraining of {model}": evidence.file("model.loss", model=model) for model in made}
     losses[f"Fine-tuning, {sft}"] = evidence.file("checkpoint.loss", sft=sft)
@@ -250,51 +250,8 @@ def gather_training(evidence: Evidence) -> None:
             evidence.manifests[file.as_posix()] = read_json(file)
 
 
-def read_steps(losses: Path) -> list[Record]:
-    """What each training step did: the rows of `metrics.tsv` next to the losses where it is, else the losses.
-
-    Values are numbers, or missing. Raises InputError when a row has no step or no loss.
-    """
-    metrics = losses.with_name("metrics.tsv")
-    if losses.name == "loss.jsonl" and metrics.is_file():
-        lines = metrics.read_text(encoding="utf-8").splitlines()
-        names = lines[0].split("\t")
-        rows: Iterable[Record] = (dict(zip(names, line.split("\t"))) for line in lines[1:] if line)
-        where = metrics
-    else:
-        rows, where = read_jsonl(losses), losses
-    found = []
-    for row in rows:
-        kept = {name: as_number(row.get(name)) for name in STEP_COLUMNS}
-        if kept["step"] is None or kept["loss"] is None:
-            raise InputError("a row without a step or a loss", where, "numbers")
-        found.append({name: value for name, value in kept.items() if value is not None})
-    return found
-
-
-def as_number(value: object) -> float | None:
-    """The number that `value` is or is written as, else None."""
-    try:
-        return None if value is None or value == "" else float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return None
-
-
 def present(file: Path, evidence: Evidence) -> bool:
     """Whether `file` is there; when not, it is listed among what is missing."""
     if not file.is_file():
         evidence.missing.append(file.as_posix())
     return file.is_file()
-
-
-def read_lengths(path: Path) -> list[int]:
-    """Tokens of the conversations that were kept, from a table with the columns tokens and fate.
-
-    Raises InputError when a row has no number of tokens.
-    """
-    lines = path.read_text(encoding="utf-8").splitlines()
-    rows = [dict(zip(lines[0].split("\t"), line.split("\t"))) for line in lines[1:] if line]
-    try:
-        return [int(row["tokens"]) for row in rows if row.get("fate", "kept") == "kept"]
-    except (KeyError, ValueError):
-        raise InputError("a row without a number of tokens", path, "a table with a column 'tokens'") from None

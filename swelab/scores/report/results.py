@@ -61,7 +61,7 @@ def lede(evidence: Evidence) -> str:
     rows = f"{len(evidence.lengths):,} conversations" if evidence.lengths else "conversations"
     before, after = (f"<b>{escape(evidence.label(name))}</b>" for name in (test.from_policy, test.to_policy))
     weights = getattr(evidence.at.recipe(POLICY, test.to_policy), "weights", None)
-    tuned = weights == f"sft:{evidence.experiment['sft']}"
+    tuned = weights == f"sft:{evidence.experiment.sft}"
     who = f"Before ({before}) and after ({after}), the model" if tuned else f"Each of {before} and {after}"
     names = [f'<b class="nowrap">{escape(side.benchmark.name)}</b>' for side in sides(evidence)]
     size = sum(side.benchmark.size for side in sides(evidence))
@@ -267,7 +267,7 @@ def breakdown(evidence: Evidence) -> str:
 
 def group_table(evidence: Evidence, field: str, title: str) -> str:
     """Resolve rates by one field of the tasks; '' when no task has it."""
-    runs = [run for subset in evidence.experiment["benchmarks"] for run in evidence.scored(subset)]
+    runs = [run for subset in evidence.experiment.benchmarks for run in evidence.scored(subset)]
     sizes = sum(
         (Counter({name: run.groups[field][name].total() for name in run.groups[field]}) for run in runs),
         Counter(),
@@ -277,7 +277,7 @@ def group_table(evidence: Evidence, field: str, title: str) -> str:
         return ""
     names = sorted(sorted(sizes, key=lambda name: (-sizes[name], name))[:GROUPS_SHOWN])
     head, columns = [title], [[code(name) for name in names]]
-    for subset in evidence.experiment["benchmarks"]:
+    for subset in evidence.experiment.benchmarks:
         scored = evidence.scored(subset)
         head.append(f"{escape(subset)}<br>tasks")
         sizes_here = [scored[0].groups[field].get(name, Counter()).total() for name in names]

@@ -16,12 +16,12 @@ from swelab.cluster.site import (
 from swelab.configs import recipes
 from swelab.configs.experiment import load_experiment
 from swelab.configs.kinds import CONFIG, SFT
-from swelab.configs.kinds.policy import ScriptedPolicy
+from swelab.configs.kinds.policy import Job, ScriptedPolicy
 from swelab.configs.kinds.sft import Sft
 from swelab.records import InputError
 
 SCRIPTED = ScriptedPolicy(kind="scripted", scaffold="x")
-GPU_JOB = {"cpus": 8, "gpus": 4, "mem_mb": 1000, "minutes": 100}
+GPU_JOB = Job(cpus=8, gpus=4, mem_mb=1000, minutes=100)
 
 
 def site(**changes):
@@ -49,12 +49,14 @@ def test_a_job_goes_to_the_partition_of_its_role():
 
 
 def test_a_job_of_several_nodes_starts_its_own_processes():
-    several = asked(resources(site(gpu_type="h100"), lambda wildcards: {**GPU_JOB, "nodes": 2}))
+    several = asked(
+        resources(site(gpu_type="h100"), lambda wildcards: GPU_JOB.model_copy(update={"nodes": 2}))
+    )
     assert several == {
         "slurm_partition": "a100", "cpus_per_task": 8, "gres": "gpu:h100:4", "nodes": 2, "mpi": "srun",
         "tasks": 2, "tasks_per_gpu": 0, "mem_mb": 1000, "runtime": 100,
     }  # fmt: skip
-    on_cpus = asked(resources(site(), lambda wildcards: {**GPU_JOB, "gpus": 0, "nodes": 3}))
+    on_cpus = asked(resources(site(), lambda wildcards: GPU_JOB.model_copy(update={"gpus": 0, "nodes": 3})))
     assert on_cpus["tasks"] == 3 and on_cpus["slurm_partition"] == "short" and "gres" not in on_cpus
 
 

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from swelab.configs import recipes
-from swelab.configs.kinds import RL
+from swelab.configs.kinds import EXPERIMENT, RL
 from swelab.configs.trained_on import rewarded, trained, training_subsets
 from swelab.lineage import weights_paths
 from swelab.records import InputError
@@ -39,7 +39,7 @@ def configs(tmp_path):
 
 
 def test_every_subset_of_a_chain_counts_as_trained(configs):
-    experiment = recipes.named("experiment", "one", configs)
+    experiment = recipes.named(EXPERIMENT, "one", configs)
     assert list(rewarded("rl:second", configs)) == ["second", "first"]
     assert trained(experiment, configs) == ["taught"]
     assert training_subsets(experiment, configs) == ["shown", "hard", "easy"]

@@ -13,7 +13,8 @@ from swelab.records.score_records import Comparison
 from swelab.scores.report.attempts import Packs
 from swelab.scores.report.html_page import embedded, render, source_hash
 from swelab.scores.report.provenance_sections import drops
-from swelab.scores.report.report_data import DROPPED, gather, read_lengths
+from swelab.scores.report.report_data import DROPPED, gather
+from swelab.scores.report.training_files import read_lengths
 from swelab.scores.report.trajectories import (
     LOG_CHARACTERS,
     STEPS,

@@ -145,7 +145,7 @@ def test_a_recipe_starts_from_a_model_or_from_anothers_checkpoint(tmp_path):
     made = base_manifest(recipes.named(SFT, "swesmith-7b-dpo"))
     assert made == "results/sft/swesmith-7b/checkpoint.json"
     assert base_manifest(recipes.named(SFT, "demo")) == "results/models/tiny.json"
-    experiment = {**load_experiment("swesmith-7b"), "sft": "swesmith-7b-dpo"}
+    experiment = load_experiment("swesmith-7b").model_copy(update={"sft": "swesmith-7b-dpo"})
     assert training_subsets(experiment) == ["swesmith-pr"]
     for name, below in (("a", "b"), ("b", "a")):
         (tmp_path / "sft").mkdir(exist_ok=True)
