@@ -1,7 +1,7 @@
 """Each prediction against its task's tests, in a fresh sandbox.
 
 in:  results/tasks/{subset}.json and .lock.json, results/images/{subset}.json of a published set,
-     results/rollouts/{policy}/{subset}/preds.json, results/grades/{policy}/{subset}/service.json if that judges
+     results/rollouts/{policy}/{subset}/{shard}.jsonl, results/grades/{policy}/{subset}/service.json if that judges
 out: results/grades/{policy}/{subset}/{shard}.jsonl   a verdict per instance
      results/grades/{policy}/{subset}/report.json     in SWE-bench's report schema
      results/regrades/{policy}/{subset}.json          kept runs judged anew; nothing is executed
@@ -32,7 +32,7 @@ rule grade:
         SWELAB_LOG={log:q} python -m scripts.grade \
             --tasks {input.tasks:q} \
             --lock {input.lock:q} \
-            --predictions {input.predictions:q} \
+            --trajectories {input.trajectories:q} \
             --images {input.images:q} \
             --service {input.service:q} \
             --repos-dir results/repos \

@@ -10,7 +10,7 @@ from swelab.grading.grading_stage import grade_shard
 from swelab.jobs.provenance import Stage
 from swelab.jobs.shards import belongs_to, numbered
 from swelab.records import read_json, write_jsonl
-from swelab.rollouts.predictions import load_predictions
+from swelab.rollouts.predictions import load_predictions, shard_predictions
 from swelab.service.verdicts import service_grades
 from swelab.tasks.validation_lock import kept_tasks
 
@@ -19,7 +19,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
     parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
-    parser.add_argument("--predictions", type=Path, required=True, help="JSON (list, object) or JSON Lines")
+    patches = parser.add_mutually_exclusive_group(required=True)
+    patches.add_argument("--trajectories", type=Path, help="those of the shard, JSON Lines")
+    patches.add_argument("--predictions", type=Path, help="JSON (list, object) or JSON Lines")
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
     parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")
     parser.add_argument("--service", type=Path, nargs="?", help="take the verdicts of this service run")
@@ -32,25 +34,20 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="sandboxes at once")
     parser.add_argument("--output", type=Path, required=True, help="grades, JSON Lines")
     args = parser.parse_args()
-    names = ("tasks", "lock", "predictions", "images", "service")
+    names = ("tasks", "lock", "trajectories", "predictions", "images", "service")
     stage = Stage("grade", **{name: getattr(args, name) for name in names})
     tasks = kept_tasks(args.tasks, args.lock, args.shard)
-    predictions = load_predictions(args.predictions, belongs_to(args.shard))
-    if args.service:
-        run = read_json(args.service)
-        rows = service_grades(tasks, predictions, run, args.policy, args.subset)
+    if args.trajectories:
+        predictions = shard_predictions(args.trajectories, [task.instance_id for task in tasks])
     else:
-        rows = grade_shard(
-            tasks,
-            predictions,
-            **{name: getattr(args, name) for name in ("policy", "subset", "shard")},
-            repos_dir=args.repos_dir,
-            progress=args.progress,
-            workers=args.workers,
-            images_path=args.images,
-            runs_dir=args.runs,
-            max_lost=(recipes.load(POLICY, args.recipe).max_lost or 0) if args.recipe else 0,
-        )
+        predictions = load_predictions(args.predictions, belongs_to(args.shard))
+    if args.service:
+        rows = service_grades(tasks, predictions, read_json(args.service), args.policy, args.subset)
+    else:
+        named = ("policy", "subset", "shard", "repos_dir", "progress", "workers")
+        given = {"images_path": args.images, "runs_dir": args.runs}
+        given["max_lost"] = (recipes.load(POLICY, args.recipe).max_lost or 0) if args.recipe else 0
+        rows = grade_shard(tasks, predictions, **{name: getattr(args, name) for name in named}, **given)
     write_jsonl(args.output, numbered(rows, args.shard))
     places = {"journal": args.progress, "runs": args.runs, "repos": args.repos_dir}
     stage.write([args.output], shard=args.shard, **places)

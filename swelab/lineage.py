@@ -191,10 +191,10 @@ def _scores(at: Wildcards) -> list[str]:
     return [at.path("score", policy=p, subset=s) for s in named.benchmarks for p in named.policies]
 
 
-def _expert_reports(at: Wildcards) -> list[str]:
+def _expert_runs(at: Wildcards) -> list[str]:
     expert = at.recipe(kinds.EXPERIMENT).expert
-    named = ({"policy": expert.policy, "subset": each} for each in expert.subsets)
-    return [path for names in named for path in at.samples("report", **names)]
+    named = [(file, each) for file in ("report", "predictions") for each in expert.subsets]
+    return [path for file, each in named for path in at.samples(file, policy=expert.policy, subset=each)]
 
 
 def _setting(at: Wildcards, kind: kinds.RecipeKind[Any], name: str) -> Any:
@@ -248,7 +248,7 @@ KINDS = {
     "service": Kind("submit_predictions", _files("results/grades/{policy}/{subset}/service{sample}",
         run=".json")).made_from(**LOCKED, predictions="predictions", recipe=SUBSET),
     "grades": Kind("grade", _files("results/grades/{policy}/{subset}/{shard}", grades=".jsonl")).made_from(
-        **LOCKED, predictions=lambda at: [at.of_sample("predictions")], images=_images, policy=POLICY,
+        **LOCKED, trajectories="trajectories", images=_images, policy=POLICY,
         service=lambda at: [at.of_sample("service")] * (_setting(at, kinds.SUBSET, "scorer") == "sb-cli")),
     "report": Kind("report_grades", _files("results/grades/{policy}/{subset}/report{sample}", report=".json")
         ).made_from(**LOCKED, grades=lambda at: at.shards("grades")),
@@ -289,7 +289,7 @@ KINDS = {
         reports=lambda at: at.samples("report"), usage=lambda at: at.samples("predictions.usage")),
     "verified_score": Kind("score_experiment",
         {"score": "results/experiments/{experiment}/verified_score.json"}).made_from(
-        scores=_scores, disjoint="disjoint", expert=_expert_reports,
+        scores=_scores, disjoint="disjoint", expert=_expert_runs,
         checkpoints=lambda at: at.each("checkpoint.manifest",
         trained(at.recipe(kinds.EXPERIMENT), at.configs))),
     "page": Kind("report", {"page": "results/experiments/{experiment}/report.html"}).made_from(

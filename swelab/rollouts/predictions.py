@@ -5,7 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from swelab.files.json_streams import Spool, Wanted, object_items
-from swelab.records import InputError, as_record, check_text, decoder, read_jsonl, read_record, read_text
+from swelab.records import (
+    InputError,
+    as_record,
+    check_text,
+    decoder,
+    read_jsonl,
+    read_record,
+    read_records,
+    read_text,
+)
 from swelab.records.attempt_records import Prediction, Trajectory
 
 
@@ -100,6 +109,14 @@ def collect(
         raise InputError(what, expected="one trajectory a task")
     for name in order:
         yield name, Prediction.of(spool.get(found[name]))
+
+
+def shard_predictions(path: str | Path, names: Iterable[str]) -> dict[str, Prediction]:
+    """Predictions by instance id from the trajectories of one shard, whose instances are `names`.
+
+    Raises InputError as `collect` does.
+    """
+    return dict(collect(read_records([path], Trajectory), names, Spool()))
 
 
 def _some(names: list[str]) -> str:

@@ -30,7 +30,7 @@ from swelab.records.report_records import Report
 from swelab.records.score_records import VerifiedScore
 from swelab.records.stage_records import Manifest
 from swelab.records.task_records import Task
-from swelab.rollouts.predictions import collect, read_predictions
+from swelab.rollouts.predictions import collect, read_predictions, shard_predictions
 from swelab.rollouts.token_usage import watched
 from swelab.scores.score import read_usage, score
 from swelab.scores.trail import Trail, follow
@@ -195,7 +195,10 @@ def _unlike_runs(made: Made, told: Mapping[str, str]) -> Iterator[Finding]:
         places = task_images([slim(task) for task in tasks], Path(images) if images else None, False)
         store = RepoStore(Path(made.stage["repos"]), scratch)
         bench = Bench(store, None, places, Archive(Path(made.stage["runs"])))
-        predictions = read_predictions(made.path("predictions") or "", mine)
+        if shard := made.path("trajectories"):
+            predictions = iter(shard_predictions(shard, [task.instance_id for task in tasks]).values())
+        else:
+            predictions = read_predictions(made.path("predictions") or "", mine)
         facts, _ = regrade(tasks, predictions, told, bench)
     for each in facts["changed"]:
         what = f"{each['instance_id']}: {each['before']}, and its kept run judged again is {each['now']}"

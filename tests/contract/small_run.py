@@ -82,7 +82,7 @@ def run_steps(policy: str, subset: str) -> list[Step]:
         Step("collect_predictions", f"{tasks_of(subset)} --trajectories {rollouts}/{shard}"
              f" --usage {rollouts}/usage.json --output {rollouts}/preds.json",
              (f"{rollouts}/preds.json", f"{rollouts}/usage.json")),
-        Step("grade", f"{tasks_of(subset)} --predictions {rollouts}/preds.json --repos-dir results/repos"
+        Step("grade", f"{tasks_of(subset)} --trajectories {rollouts}/{shard} --repos-dir results/repos"
              f" --runs results/progress/runs {named} --progress {journals[1]} --output {grades}/{shard}",
              (f"{grades}/{shard}",), journals[1]),
         Step("report_grades", f"{tasks_of(subset)} --grades {grades}/{shard} {named}"

@@ -172,6 +172,8 @@ EDITS = [
     ("one scored policy less", "configs/experiments/one.yaml", ", served", "", END),
     ("which policies are compared", "configs/experiments/one.yaml", "compare: [plain, tuned]",
      "compare: [plain, mine]", END),
+    ("trajectories of one shard of a scored policy", "results/rollouts/plain/held/000of001.jsonl", "", "{}\n",
+     {"collect_predictions"} | SCORED | END),
     ("the pins of the sandbox image", "envs/sandbox.txt", "pytest", "pytest", set()),
 ]  # fmt: skip
 
@@ -223,6 +225,15 @@ def test_a_check_that_runs_hides_no_other_change(clone, plan):
 def test_one_more_held_out_task_costs_one_job_a_policy(clone, plan):
     with edited(clone / "configs/subsets/held.yaml", "limit: 70", "limit: 71"):
         assert plan()["rollout"] == plan()["grade"] == 6
+
+
+def test_a_shard_is_graded_when_its_rollout_ended_whatever_other_shards_do(clone, plan):
+    rollouts, grades = "results/rollouts/teacher/train", "results/grades/teacher/train"
+    first, second = f"{grades}/000of002.jsonl", f"{grades}/001of002.jsonl"
+    with gone(clone / rollouts / "001of002.jsonl"), gone(clone / first):
+        assert plan(targets=[first]) == {"grade": 1}
+    with edited(clone / rollouts / "001of002.jsonl", "", "{}\n"):
+        assert plan(targets=[first]) == {} and plan(targets=[second]) == {"grade": 1}
 
 
 @pytest.mark.parametrize(

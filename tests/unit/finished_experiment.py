@@ -460,10 +460,10 @@ def manifests(scores: list[Path]) -> None:
         for sample, report in enumerate(reports):
             of_it = [path.name for path in sorted(grades.glob("*.jsonl")) if sample_of(path.stem) == sample]
             Stage("report_grades", **tasks, grades=[grades / name for name in of_it]).write([report])
-            predictions = collected(rollouts, of_it, sample_suffix(sample), tasks)
+            collected(rollouts, of_it, sample_suffix(sample), tasks)
             for shard in of_it:
                 Stage("rollout", used, **tasks).write([rollouts / shard])
-                Stage("grade", **tasks, predictions=predictions).write([grades / shard])
+                Stage("grade", **tasks, trajectories=rollouts / shard).write([grades / shard])
         usage = sorted(rollouts.glob("usage*.json"))
         Stage("score", **tasks, report=reports, usage=usage).write([path])
     for subset in ("drill-train", "forge-train"):
@@ -477,8 +477,8 @@ def manifests(scores: list[Path]) -> None:
     Stage("train_sft", **training).write(["results/sft/demo/checkpoint.json"])
 
 
-def collected(folder: Path, shards: list[str], suffix: str, tasks: dict[str, str]) -> Path:
-    """Writes predictions and usage of one sample, and their manifest; where the predictions are."""
+def collected(folder: Path, shards: list[str], suffix: str, tasks: dict[str, str]) -> None:
+    """Writes predictions and usage of one sample, and their manifest."""
     paths, usage = [folder / name for name in shards], {}
     stage = Stage("collect_predictions", **tasks, trajectories=paths)
     names = [task["instance_id"] for task in read_kept(tasks["tasks"], tasks["lock"])]
@@ -486,7 +486,6 @@ def collected(folder: Path, shards: list[str], suffix: str, tasks: dict[str, str
     write_object(folder / f"preds{suffix}.json", collect(rows, names, Spool(folder)))
     write_object(folder / f"usage{suffix}.json", sorted(usage.items()))
     stage.write([folder / f"preds{suffix}.json", folder / f"usage{suffix}.json"])
-    return folder / f"preds{suffix}.json"
 
 
 if __name__ == "__main__":

@@ -78,6 +78,13 @@ def test_behind_a_score_lies_every_policy_of_any_kind_and_what_it_was_trained_on
     assert "results/models/own.json" in behind("results/experiments/one/verified_score.json", configs)
 
 
+def test_a_shard_of_grades_is_made_of_that_shard_of_trajectories_alone(configs):
+    made = behind("results/grades/teacher/train/001of002.jsonl", configs)
+    assert [path for path in made if path.startswith("results/rollouts/")] == [
+        "results/rollouts/teacher/train/001of002.jsonl"
+    ]
+
+
 def test_a_new_kind_is_one_entry(configs, tmp_path, monkeypatch):
     """Weights made in another way: policies, rollouts and the trail know them by the entry alone."""
     files = {

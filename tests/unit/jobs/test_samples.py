@@ -20,7 +20,7 @@ from swelab.models.policy import of_sample, same_again
 from swelab.records import InputError, check, write_json, write_jsonl
 from swelab.records.attempt_records import Grade, Trajectory
 from swelab.records.task_records import Task
-from swelab.rollouts.predictions import collect
+from swelab.rollouts.predictions import collect, shard_predictions
 from swelab.rollouts.rollout_stage import recorded, rollout_key
 from swelab.rollouts.token_usage import usage_of
 from swelab.sft.rows.dataset import load_verdicts, verdict
@@ -122,6 +122,10 @@ def test_predictions_and_reports_are_of_one_sample(tmp_path):
     found = dict(collect(rows, "ab", Spool(tmp_path)))
     assert list(found) == ["a", "b"] and found["a"]["sample"] == 1
     assert "sample" not in dict(collect([("t", rolled("a"))], "a", Spool(tmp_path)))["a"]
+    write_jsonl(tmp_path / "000of001s1.jsonl", [row for _, row in rows])
+    assert shard_predictions(tmp_path / "000of001s1.jsonl", "ab") == found
+    with pytest.raises(InputError, match=r"1 tasks without a trajectory \(c\), 1 of no task \(a\)"):
+        shard_predictions(tmp_path / "000of001s1.jsonl", "bc")
     tasks = [Task.of({"instance_id": name, "image_name": "i"}) for name in "ab"]
     with pytest.raises(InputError, match="a is predicted in sample 1; expected sample 0"):
         next(grade_shard(tasks, found, policy="p", subset="s", shard="000of001", repos_dir=tmp_path,
