@@ -1,6 +1,6 @@
 """Each prediction against its task's tests, in a fresh sandbox.
 
-in:  results/tasks/{subset}.json and .lock.json, results/images/{subset}.json of a published set,
+in:  results/tasks/{subset}.kept.json, results/images/{subset}.json of a published set,
      results/rollouts/{policy}/{subset}/{shard}.jsonl, results/grades/{policy}/{subset}/service.json if that judges
 out: results/grades/{policy}/{subset}/{shard}.jsonl   a verdict per instance
      results/grades/{policy}/{subset}/report.json     in SWE-bench's report schema
@@ -31,7 +31,6 @@ rule grade:
         r"""
         SWELAB_LOG={log:q} python -m scripts.grade \
             --tasks {input.tasks:q} \
-            --lock {input.lock:q} \
             --trajectories {input.trajectories:q} \
             --images {input.images:q} \
             --service {input.service:q} \
@@ -86,7 +85,6 @@ rule regrade:
         r"""
         SWELAB_LOG={log:q} python -m scripts.regrade \
             --tasks {input.tasks:q} \
-            --lock {input.lock:q} \
             --predictions {input.predictions:q} \
             --grades {input.grades:q} \
             --images {input.images:q} \
@@ -114,7 +112,6 @@ rule check_cheats:
         r"""
         SWELAB_LOG={log:q} python -m scripts.check_cheats \
             --tasks {input.tasks:q} \
-            --lock {input.lock:q} \
             --repos-dir results/repos \
             --workers {resources.cpus_per_task} \
             --output {output.verdicts:q}

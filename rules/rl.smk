@@ -32,7 +32,6 @@ rule train_rl:
         SWELAB_LOG={log:q} python -m scripts.train_rl \
             --start {input.start:q} \
             --tasks {input.tasks:q} \
-            --lock {input.lock:q} \
             --images {input.images:q} \
             --repos-dir results/repos \
             --recipe {input.recipe:q} \

@@ -1,6 +1,6 @@
 """A policy attempts the tasks of a subset in sandboxes; the expert and our models alike.
 
-in:  results/tasks/{subset}.json and .lock.json, results/images/{subset}.json of a published set, configs/policies/{policy}.yaml, its scaffold, its weights
+in:  results/tasks/{subset}.kept.json, results/images/{subset}.json of a published set, configs/policies/{policy}.yaml, its scaffold, its weights
 out: results/rollouts/{policy}/{subset}/{shard}.jsonl   trajectories
      results/rollouts/{policy}/{subset}/preds.json      predictions in the SWE-bench format
      results/rollouts/{policy}/{subset}/usage.json      tokens and cost of each trajectory
@@ -36,7 +36,6 @@ rule rollout:
         with_servers
         SWELAB_LOG={log:q} python -m scripts.rollout \
             --tasks {input.tasks:q} \
-            --lock {input.lock:q} \
             --images {input.images:q} \
             --repos-dir results/repos \
             --policy {input.policy:q} \
@@ -99,7 +98,6 @@ rule collect_predictions:
         r"""
         SWELAB_LOG={log:q} python -m scripts.collect_predictions \
             --tasks {input.tasks:q} \
-            --lock {input.lock:q} \
             --trajectories {input.trajectories:q} \
             --usage {output.usage:q} \
             --output {output.predictions:q}

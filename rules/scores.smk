@@ -24,7 +24,6 @@ rule score:
         r"""
         SWELAB_LOG={log:q} python -m scripts.score \
             --tasks {input.tasks:q} \
-            --lock {input.lock:q} \
             --report {input.reports:q} \
             --usage {input.usage:q} \
             --policy {wildcards.policy:q} \

@@ -1,6 +1,6 @@
 """A benchmark judged by SWE-bench's service in the place of tests run here (`scorer: sb-cli` in its recipe).
 
-in:  results/tasks/{subset}.json and .lock.json, results/rollouts/{policy}/{subset}/preds.json
+in:  results/tasks/{subset}.kept.json, results/rollouts/{policy}/{subset}/preds.json
 out: results/grades/{policy}/{subset}/service.json   the run at the service: its verdicts, and its report as it came
 A policy's further samples are service.s1.json and so on.
 """
@@ -25,7 +25,6 @@ rule submit_predictions:
         r"""
         SWELAB_LOG={log:q} python -m scripts.submit_predictions \
             --tasks {input.tasks:q} \
-            --lock {input.lock:q} \
             --predictions {input.predictions:q} \
             --recipe {input.recipe:q} \
             --policy {wildcards.policy:q} \

@@ -4,6 +4,7 @@ in:  configs/repos/{repo}.yaml, configs/subsets/{subset}.yaml
 out: results/repos/{repo}.tar       a clean checkout, deterministic
      results/tasks/{subset}.json    task rows in SWE-smith's schema
      results/tasks/{subset}.lock.json    which of them passed validation, and why others did not
+     results/tasks/{subset}.kept.json    those that passed: what policies attempt and graders judge
      results/disjoint/{experiment}.json   proof that nothing scored was trained on
 """
 
@@ -103,7 +104,8 @@ rule validate_tasks:
             --runs results/progress/runs \
             --progress results/progress/validate_tasks/{wildcards.subset}.jsonl \
             --workers {resources.cpus_per_task} \
-            --output {output.lock:q}
+            --output {output.lock:q} \
+            --kept {output.kept:q}
         """
 
 

@@ -8,19 +8,18 @@ from swelab.grading.cheats.suite import check_cheats, one_a_repo, verify
 from swelab.records import write_json
 from swelab.sandbox import open_backend
 from swelab.tasks.checkout import RepoStore, scratch_folder
-from swelab.tasks.validation_lock import kept_tasks
+from swelab.tasks.task_rows import read_tasks
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
-    parser.add_argument("--lock", type=Path, help="lock of the subset")
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
     parser.add_argument("--workers", type=int, default=2, help="sandboxes at once")
     parser.add_argument("--plain", action="store_true", help="also say which cheats fool a plain grader")
     parser.add_argument("--output", type=Path, required=True, help="verdicts, JSON")
     args = parser.parse_args()
-    tasks = one_a_repo(kept_tasks(args.tasks, args.lock))
+    tasks = one_a_repo(list(read_tasks(args.tasks)))
     with scratch_folder() as scratch:
         store = RepoStore(args.repos_dir, scratch)
         summary = check_cheats(tasks, store, open_backend(), args.workers, plain=args.plain)

@@ -10,20 +10,19 @@ from swelab.records import read_records
 from swelab.records.attempt_records import Trajectory, Usage
 from swelab.rollouts.predictions import collect
 from swelab.rollouts.token_usage import watched
-from swelab.tasks.validation_lock import read_kept
+from swelab.tasks.task_rows import read_tasks
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
-    parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
     parser.add_argument("--trajectories", type=Path, nargs="+", required=True, help="shards, JSON Lines")
     parser.add_argument("--usage", type=Path, help="where tokens and cost by instance id are written")
     parser.add_argument("--output", type=Path, required=True, help="predictions by instance id")
     args = parser.parse_args()
-    inputs = {"tasks": args.tasks, "lock": args.lock, "trajectories": args.trajectories}
+    inputs = {"tasks": args.tasks, "trajectories": args.trajectories}
     stage = Stage("collect_predictions", **inputs)
-    names = (task.instance_id for task in read_kept(args.tasks, args.lock))
+    names = (task.instance_id for task in read_tasks(args.tasks))
     args.output.parent.mkdir(parents=True, exist_ok=True)
     usage: dict[str, Usage] = {}
     rows = watched(read_records(args.trajectories, Trajectory), usage)

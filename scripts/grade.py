@@ -12,13 +12,12 @@ from swelab.jobs.shards import belongs_to, numbered
 from swelab.records import read_json, write_jsonl
 from swelab.rollouts.predictions import load_predictions, shard_predictions
 from swelab.service.verdicts import service_grades
-from swelab.tasks.validation_lock import kept_tasks
+from swelab.tasks.task_rows import read_tasks
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
-    parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
     patches = parser.add_mutually_exclusive_group(required=True)
     patches.add_argument("--trajectories", type=Path, help="those of the shard, JSON Lines")
     patches.add_argument("--predictions", type=Path, help="JSON (list, object) or JSON Lines")
@@ -34,9 +33,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="sandboxes at once")
     parser.add_argument("--output", type=Path, required=True, help="grades, JSON Lines")
     args = parser.parse_args()
-    names = ("tasks", "lock", "trajectories", "predictions", "images", "service")
+    names = ("tasks", "trajectories", "predictions", "images", "service")
     stage = Stage("grade", **{name: getattr(args, name) for name in names})
-    tasks = kept_tasks(args.tasks, args.lock, args.shard)
+    tasks = list(read_tasks(args.tasks, belongs_to(args.shard)))
     if args.trajectories:
         predictions = shard_predictions(args.trajectories, [task.instance_id for task in tasks])
     else:

@@ -6,17 +6,16 @@ from pathlib import Path
 from swelab.console.terminal import run_script
 from swelab.records import write_json
 from swelab.rollouts.predictions import merge_folders
-from swelab.tasks.validation_lock import read_kept
+from swelab.tasks.task_rows import read_tasks
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directories", type=Path, nargs="+", help="folders of <id>/<id>.pred, at any depth")
     parser.add_argument("--tasks", type=Path, help="subset JSON whose instances must all be there")
-    parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
     parser.add_argument("--output", type=Path, help="default: preds.json in the first folder")
     args = parser.parse_args()
-    names = [task.instance_id for task in read_kept(args.tasks, args.lock)] if args.tasks else None
+    names = [task.instance_id for task in read_tasks(args.tasks)] if args.tasks else None
     merged = merge_folders(args.directories, names)
     write_json(output := args.output or args.directories[0] / "preds.json", merged)
     print(f"{len(merged)} predictions in {output}")

@@ -13,14 +13,12 @@ from swelab.records import read_jsonl
 from swelab.rollouts.predictions import read_predictions
 from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.task_images import task_images
-from swelab.tasks.task_rows import slim
-from swelab.tasks.validation_lock import read_kept
+from swelab.tasks.task_rows import read_tasks, slim
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
-    parser.add_argument("--lock", type=Path, help="lock of the subset")
     parser.add_argument("--predictions", type=Path, required=True, help="what was graded")
     parser.add_argument("--grades", type=Path, nargs="*", default=[], help="verdicts of before, JSON Lines")
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
@@ -29,11 +27,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="verdicts and what changed, JSON")
     args = parser.parse_args()
     told = {row["instance_id"]: row["status"] for row in chain.from_iterable(map(read_jsonl, args.grades))}
-    places = [slim(task) for task in read_kept(args.tasks, args.lock)]
+    places = [slim(task) for task in read_tasks(args.tasks)]
     images = task_images(places, args.images, refuse_leaks=False)
     with scratch_folder() as scratch:
         bench = Bench(RepoStore(args.repos_dir, scratch), None, images, Archive(args.runs))
-        tasks = read_kept(args.tasks, args.lock)
+        tasks = read_tasks(args.tasks)
         facts, grades = regrade(tasks, read_predictions(args.predictions), told, bench)
     write_with_list(args.output, facts, "grades", grades)
     print(f"{facts['judged']} judged, {len(facts['changed'])} changed, {len(facts['missing'])} not kept")

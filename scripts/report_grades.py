@@ -8,13 +8,14 @@ from swelab.grading.swebench_report import build_report, validation
 from swelab.jobs.provenance import Stage
 from swelab.records import check, read_records, write_json
 from swelab.records.attempt_records import Grade
-from swelab.tasks.validation_lock import read_kept, read_lock
+from swelab.tasks.task_rows import read_tasks
+from swelab.tasks.validation_lock import read_lock
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
-    parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
+    parser.add_argument("--lock", type=Path, help="lock of the subset, for the figures of validation")
     parser.add_argument("--grades", type=Path, nargs="+", required=True, help="shards, JSON Lines")
     parser.add_argument("--policy", required=True, help="name of the policy")
     parser.add_argument("--subset", required=True, help="name of the subset")
@@ -22,7 +23,7 @@ def main() -> None:
     args = parser.parse_args()
     stage = Stage("report_grades", tasks=args.tasks, lock=args.lock, grades=args.grades)
     grades = (row for _, row in read_records(args.grades, Grade))
-    report = build_report(read_kept(args.tasks, args.lock), grades, args.policy, args.subset)
+    report = build_report(read_tasks(args.tasks), grades, args.policy, args.subset)
     if args.lock:
         report["validation"] = validation(read_lock(args.lock))
     check(report, "report", args.output)

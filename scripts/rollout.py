@@ -9,19 +9,18 @@ from swelab.configs import kinds, recipes
 from swelab.configs.experiment import rollout_slice, scaffold_slice, service_of
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
-from swelab.jobs.shards import numbered, sample_of
+from swelab.jobs.shards import belongs_to, numbered, sample_of
 from swelab.lineage import policy_sources
 from swelab.models.policy import of_sample, same_again
 from swelab.records import write_jsonl
 from swelab.rollouts.rollout_stage import recorded, roll_out
 from swelab.rollouts.swe_agent_rollouts import roll_out_batch
-from swelab.tasks.validation_lock import kept_tasks, read_kept
+from swelab.tasks.task_rows import read_tasks
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
-    parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
     parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")
     parser.add_argument("--policy", type=Path, required=True, help="policy recipe")
@@ -38,19 +37,19 @@ def main() -> None:
         print(f"note: {args.policy.stem}: {note}", file=sys.stderr)
     scaffold = recipes.load("scaffold", args.scaffold) if args.scaffold else {}
     used = {args.policy: rollout_slice(policy), args.scaffold: scaffold_slice(scaffold)}
-    inputs = {name: getattr(args, name) for name in ("tasks", "lock", "images", "recordings")}
+    inputs = {name: getattr(args, name) for name in ("tasks", "images", "recordings")}
     stage = Stage("rollout", used, **inputs, sources=policy_sources(policy))
     named = {"policy_name": args.policy.stem, "subset": args.subset, "shard": args.shard}
     if policy.kind == "recorded":
         folder = str(args.recordings.with_suffix("") if args.recordings else policy.folder)
-        names = [task.instance_id for task in read_kept(args.tasks, args.lock)]
+        names = [task.instance_id for task in read_tasks(args.tasks)]
         rows = recorded(names, folder=folder, runs=policy.samples or 1, **named)
     else:
         if not (batch := scaffold.get("agent") == "swe-agent"):
             scaffold = open_agent(scaffold).complete(scaffold)
         named |= {"policy": of_sample(policy, sample_of(args.shard)), "scaffold": scaffold}
         named |= {"progress": args.progress, "workers": args.workers, "images_path": args.images}
-        tasks = kept_tasks(args.tasks, args.lock, args.shard)
+        tasks = list(read_tasks(args.tasks, belongs_to(args.shard)))
         rows = roll_out_batch(tasks, **named) if batch else roll_out(tasks, repos_dir=args.repos_dir, **named)
     write_jsonl(args.output, numbered(rows, args.shard))
     stage.write([args.output], journal=args.progress, place={"service": service_of(policy)})

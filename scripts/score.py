@@ -9,13 +9,12 @@ from swelab.records import read_record, write_json
 from swelab.records.report_records import Report
 from swelab.scores.report.text_summary import losses
 from swelab.scores.score import read_usage, score
-from swelab.tasks.validation_lock import read_kept
+from swelab.tasks.task_rows import read_tasks
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="the benchmark's tasks")
-    parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
     parser.add_argument(
         "--report", type=Path, nargs="+", required=True, help="the policy's grading report on them, one a run"
     )
@@ -24,11 +23,11 @@ def main() -> None:
     parser.add_argument("--subset", required=True, help="name of the benchmark")
     parser.add_argument("--output", type=Path, required=True, help="where the score is written")
     args = parser.parse_args()
-    inputs = {"tasks": args.tasks, "lock": args.lock, "report": args.report, "usage": args.usage}
+    inputs = {"tasks": args.tasks, "report": args.report, "usage": args.usage}
     stage = Stage("score", **inputs)
     reports = [read_record(path, Report) for path in args.report]
     usage = [dict(read_usage(path)) for path in args.usage]
-    record = score(read_kept(args.tasks, args.lock), reports, args.policy, args.subset, usage)
+    record = score(read_tasks(args.tasks), reports, args.policy, args.subset, usage)
     write_json(args.output, record)
     stage.write([args.output])
     low, high = record.interval

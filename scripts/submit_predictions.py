@@ -13,13 +13,12 @@ from swelab.records import Record, write_json
 from swelab.rollouts.predictions import load_predictions
 from swelab.service.sb_cli import SbCli
 from swelab.service.submission import Waiting, benchmark_of, judge, sendable
-from swelab.tasks.validation_lock import read_kept
+from swelab.tasks.task_rows import read_tasks
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
-    parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
     parser.add_argument("--predictions", type=Path, required=True, help="JSON list or object, or JSON Lines")
     parser.add_argument("--recipe", type=Path, required=True, help="configs/subsets/<name>.yaml")
     parser.add_argument("--policy", required=True, help="name of the policy")
@@ -32,9 +31,9 @@ def main() -> None:
     args = parser.parse_args()
     at = benchmark_of(recipe := recipes.load(SUBSET, args.recipe), args.recipe)
     part: Record = recipe.model_dump(include={"scorer", "service"})
-    inputs = {"tasks": args.tasks, "lock": args.lock, "predictions": args.predictions}
+    inputs = {"tasks": args.tasks, "predictions": args.predictions}
     stage = Stage("submit_predictions", {args.recipe: part}, **inputs)
-    ids = [task.instance_id for task in read_kept(args.tasks, args.lock)]
+    ids = [task.instance_id for task in read_tasks(args.tasks)]
     rows = sendable(load_predictions(args.predictions), ids, args.policy)
     args.progress.mkdir(parents=True, exist_ok=True)
     with (

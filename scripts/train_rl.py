@@ -16,7 +16,7 @@ from swelab.rl.loop import tell
 from swelab.rl.token_template import TokenTemplate
 from swelab.rl.training_run import history_note, run_name, train_policy
 from swelab.sft.train.training import put_in_place
-from swelab.tasks.validation_lock import kept_tasks
+from swelab.tasks.task_rows import read_tasks
 
 
 def main() -> None:
@@ -24,7 +24,6 @@ def main() -> None:
     parser.add_argument("--recipe", type=Path, required=True, help="configs/rl/<name>.yaml")
     parser.add_argument("--start", type=Path, required=True, help="manifest beside the weights to start from")
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
-    parser.add_argument("--lock", type=Path, help="lock of the subset; all tasks without one")
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
     parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")
     parser.add_argument("--progress", type=Path, required=True, help="folder to work in, kept over a kill")
@@ -34,11 +33,11 @@ def main() -> None:
     args = parser.parse_args()
     recipe = recipes.load(RL, args.recipe)
     used = recipe.plain()
-    inputs = {"tasks": args.tasks, "lock": args.lock, "images": args.images}
+    inputs = {"tasks": args.tasks, "images": args.images}
     stage = Stage("train_rl", {args.recipe: used}, start=args.start, **inputs)
-    tasks = kept_tasks(args.tasks, args.lock)
+    tasks = list(read_tasks(args.tasks))
     if not tasks:
-        raise InputError("no task is kept", args.lock or args.tasks, "tasks that passed validation")
+        raise InputError("no task is kept", args.tasks, "tasks that passed validation")
     start = args.start.with_suffix("")
     if note := history_note(TokenTemplate.of(start)):
         print(f"note: {note}", file=sys.stderr)

@@ -7,6 +7,7 @@ from pathlib import Path
 from swelab.configs import recipes
 from swelab.configs.kinds import SUBSET
 from swelab.console.terminal import run_script
+from swelab.files.json_streams import write_list
 from swelab.grading.grading_stage import Bench
 from swelab.grading.run_cache import Archive
 from swelab.grading.validation.validate_tasks import validate
@@ -17,6 +18,7 @@ from swelab.sandbox import open_backend
 from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.task_images import refused, task_images
 from swelab.tasks.task_rows import read_tasks, slim
+from swelab.tasks.validation_lock import read_kept
 
 
 def main() -> None:
@@ -29,6 +31,7 @@ def main() -> None:
     parser.add_argument("--progress", type=Path, required=True, help="journal")
     parser.add_argument("--workers", type=int, default=2, help="sandboxes at once")
     parser.add_argument("--output", type=Path, required=True, help="the lock, JSON")
+    parser.add_argument("--kept", type=Path, required=True, help="where the tasks go that it keeps, JSON")
     args = parser.parse_args()
     settings = recipes.load(SUBSET, args.recipe).validation
     used = {args.recipe: {"validate": settings.plain()}}
@@ -41,7 +44,8 @@ def main() -> None:
         lock = validate(read_tasks(args.tasks), settings, bench, journal, args.workers, unusable)
     check(lock, "lock", args.output)
     write_json(args.output, lock)
-    stage.write([args.output])
+    write_list(args.kept, read_kept(args.tasks, args.output))
+    stage.write([args.output, args.kept])
     counts = {part: len(lock[part]) for part in ("kept", "flaky", "broken", "unjudged") if part in lock}
     print(f"{len(places)} tasks: {counts}", file=sys.stderr)
 

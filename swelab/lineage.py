@@ -55,10 +55,6 @@ class Wildcards:
         at = replace(self, names={**self.names, **names})
         return [at.path(file, sample=sample_suffix(n)) for n in range(at.recipe(kinds.POLICY).samples or 1)]
 
-    def of_sample(self, file: str) -> str:
-        """A file of the sample that the shard is of."""
-        return self.path(file, sample=sample_suffix(sample_of(self.names["shard"])))
-
     def taught(self, file: str) -> list[str]:
         """A file for each shard of the runs that the SFT recipe takes its rows from."""
         runs = training_runs(self.names["sft"], self.configs)
@@ -203,7 +199,6 @@ def _setting(at: Wildcards, kind: kinds.RecipeKind[Any], name: str) -> Any:
 
 REPOS: Mapping[str, Need] = {"repos": lambda at: at.each("repo", _setting(at, kinds.SUBSET, "repos") or [])}
 BASE: Mapping[str, Need] = {"base": lambda at: [base_manifest(at.recipe(kinds.SFT))]}
-LOCKED: Mapping[str, Need] = {"tasks": "tasks", "lock": "lock"}
 SUBSET, POLICY, SFT, RL = map(_recipe, ("subset", "policy", "sft", "rl"))
 TRAINING: Params = {"training": lambda at: experiment.training_slice(at.recipe(kinds.SFT))}
 KINDS = {
@@ -217,8 +212,9 @@ KINDS = {
     "sandbox_image": Kind("build_sandbox_image", {"record": "results/images/sandbox/image.json",
         "archive": "results/images/sandbox/root.tar", "root": "results/images/sandbox/root"}).made_from(
         pins="envs/sandbox.txt"),
-    "lock": Kind("validate_tasks validate_training_tasks", _files("results/tasks/{subset}.lock",
-        lock=".json"), {"settings": lambda at: at.recipe(kinds.SUBSET).validation.plain()}).made_from(
+    "lock": Kind("validate_tasks validate_training_tasks", _files("results/tasks/{subset}",
+        ".lock.manifest.json", lock=".lock.json", kept=".kept.json"),
+        {"settings": lambda at: at.recipe(kinds.SUBSET).validation.plain()}).made_from(
         tasks="tasks", recipe=SUBSET, **REPOS, images=_images),
     "disjoint": Kind("check_disjoint", _files("results/disjoint/{experiment}", verdict=".json"),
         {"same_commit": lambda at: at.recipe(kinds.EXPERIMENT).same_commit}).made_from(
@@ -239,22 +235,23 @@ KINDS = {
         _files("results/rollouts/{policy}/{subset}/{shard}", trajectories=".jsonl"),
         {"policy": lambda at: experiment.rollout_slice(at.recipe(kinds.POLICY)),
          "scaffold": lambda at: experiment.scaffold_of(at.recipe(kinds.POLICY), at.configs)}, paid=True
-        ).made_from(**LOCKED, images=_images, policy=POLICY, recordings=_recordings,
+        ).made_from(tasks="lock.kept", images=_images, policy=POLICY, recordings=_recordings,
         scaffold=lambda at: at.each(_recipe("scaffold"), [_setting(at, kinds.POLICY, "scaffold")]),
         sources=lambda at: policy_files(at.recipe(kinds.POLICY))),
     "predictions": Kind("collect_predictions", _files("results/rollouts/{policy}/{subset}/",
         predictions="preds{sample}.json", usage="usage{sample}.json", manifest="preds{sample}.manifest.json")
-        ).made_from(**LOCKED, trajectories=lambda at: at.shards("trajectories")),
+        ).made_from(tasks="lock.kept", trajectories=lambda at: at.shards("trajectories")),
     "service": Kind("submit_predictions", _files("results/grades/{policy}/{subset}/service{sample}",
-        run=".json")).made_from(**LOCKED, predictions="predictions", recipe=SUBSET),
+        run=".json")).made_from(tasks="lock.kept", predictions="predictions", recipe=SUBSET),
     "grades": Kind("grade", _files("results/grades/{policy}/{subset}/{shard}", grades=".jsonl")).made_from(
-        **LOCKED, trajectories="trajectories", images=_images, policy=POLICY,
-        service=lambda at: [at.of_sample("service")] * (_setting(at, kinds.SUBSET, "scorer") == "sb-cli")),
+        tasks="lock.kept", trajectories="trajectories", images=_images, policy=POLICY,
+        service=lambda at: [at.path("service", sample=sample_suffix(sample_of(at.names["shard"])))]
+        * (_setting(at, kinds.SUBSET, "scorer") == "sb-cli")),
     "report": Kind("report_grades", _files("results/grades/{policy}/{subset}/report{sample}", report=".json")
-        ).made_from(**LOCKED, grades=lambda at: at.shards("grades")),
+        ).made_from(tasks="lock.kept", lock="lock", grades=lambda at: at.shards("grades")),
     "regrades": Kind("regrade", {"regrades": "results/regrades/{policy}/{subset}{sample}.json"}).made_from(
-        **LOCKED, predictions="predictions", grades=lambda at: at.shards("grades"), images=_images),
-    "cheats": Kind("check_cheats", {"verdicts": "results/cheats/{subset}.json"}).made_from(**LOCKED),
+        tasks="lock.kept", predictions="predictions", grades=lambda at: at.shards("grades"), images=_images),
+    "cheats": Kind("check_cheats", {"verdicts": "results/cheats/{subset}.json"}).made_from(tasks="lock.kept"),
     "model": Kind("make_base_model fetch_model take_model", _files("results/models/{model}", folder="",
         manifest=".json", stage=".manifest.json", loss=".loss.jsonl"), named="model",
         params={"settings": lambda at: at.recipe(kinds.MODEL).plain()}).made_from(recipe=_recipe("model"),
@@ -283,10 +280,11 @@ KINDS = {
             recipes.named("scaffold", at.recipe(kinds.RL).scaffold, at.configs))}, named="rl", paid=True
         ).made_from(recipe=RL, start=lambda at: local_files(
             at.recipe(kinds.RL).start) or [weights_paths(at.recipe(kinds.RL).start)[1]],
-        tasks=lambda at: [_of_rl(at).path("tasks")], lock=lambda at: [_of_rl(at).path("lock")],
-        images=lambda at: _images(_of_rl(at)), scaffold=lambda at: [_of_rl(at).path(_recipe("scaffold"))]),
-    "score": Kind("score", _files("results/scores/{policy}/{subset}", score=".json")).made_from(**LOCKED,
-        reports=lambda at: at.samples("report"), usage=lambda at: at.samples("predictions.usage")),
+        tasks=lambda at: [_of_rl(at).path("lock.kept")], images=lambda at: _images(_of_rl(at)),
+        scaffold=lambda at: [_of_rl(at).path(_recipe("scaffold"))]),
+    "score": Kind("score", _files("results/scores/{policy}/{subset}", score=".json")
+        ).made_from(tasks="lock.kept", reports=lambda at: at.samples("report"),
+        usage=lambda at: at.samples("predictions.usage")),
     "verified_score": Kind("score_experiment",
         {"score": "results/experiments/{experiment}/verified_score.json"}).made_from(
         scores=_scores, disjoint="disjoint", expert=_expert_runs,

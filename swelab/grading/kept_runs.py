@@ -128,7 +128,7 @@ def full_name(results: Path, tasks: Path | None, text: str) -> str:
     names: dict[str, None] = {}
     paths = [tasks] if tasks else sorted((results / "tasks").glob("*.json"))
     for path in paths:
-        if not path.name.endswith((".lock.json", ".manifest.json")):
+        if not path.name.endswith((".lock.json", ".kept.json", ".manifest.json")):
             for _ in list_items(path, lambda name: bool(names.setdefault(name))):
                 pass
     if text in names:

@@ -1,21 +1,15 @@
 """The lock of a subset: which of its tasks passed validation, and why the others did not.
 
-Every later stage works on the kept tasks only.
+Every later stage works on the kept tasks only, which lie in a file of their own.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from swelab.files.json_streams import Wanted
-from swelab.jobs.shards import belongs_to
 from swelab.records import InputError, digest, read_record
 from swelab.records.task_records import Lock, Task
 from swelab.tasks.task_rows import read_tasks
-
-
-def kept_tasks(tasks: str | Path, lock: str | Path | None, shard: str | None = None) -> list[Task]:
-    """The rows of a subset, or of a shard of it, that its lock keeps, in their order; see `read_kept`."""
-    return list(read_kept(tasks, lock, None if shard is None else belongs_to(shard)))
 
 
 def read_kept(tasks: str | Path, lock: str | Path | None, wanted: Wanted | None = None) -> Iterator[Task]:

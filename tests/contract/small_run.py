@@ -54,7 +54,7 @@ class Step:
 
 
 def tasks_of(subset: str) -> str:
-    return f"--tasks results/tasks/{subset}.json --lock results/tasks/{subset}.lock.json"
+    return f"--tasks results/tasks/{subset}.kept.json"
 
 
 def task_steps(subset: str) -> list[Step]:
@@ -65,8 +65,9 @@ def task_steps(subset: str) -> list[Step]:
              f" --progress {progress['make_tasks']} --output {made}.json --manifest {made}.manifest.json",
              (f"{made}.json", f"{made}.manifest.json")),
         Step("validate_tasks", f"--tasks {made}.json --recipe configs/subsets/{subset}.yaml"
-             f" --repos-dir results/repos --progress {progress['validate_tasks']} --output {made}.lock.json",
-             (f"{made}.lock.json",), progress["validate_tasks"]),
+             f" --repos-dir results/repos --progress {progress['validate_tasks']} --output {made}.lock.json"
+             f" --kept {made}.kept.json", (f"{made}.lock.json", f"{made}.kept.json"),
+             progress["validate_tasks"]),
     ]  # fmt: skip
 
 
@@ -85,8 +86,8 @@ def run_steps(policy: str, subset: str) -> list[Step]:
         Step("grade", f"{tasks_of(subset)} --trajectories {rollouts}/{shard} --repos-dir results/repos"
              f" --runs results/progress/runs {named} --progress {journals[1]} --output {grades}/{shard}",
              (f"{grades}/{shard}",), journals[1]),
-        Step("report_grades", f"{tasks_of(subset)} --grades {grades}/{shard} {named}"
-             f" --output {grades}/report.json", (f"{grades}/report.json",)),
+        Step("report_grades", f"{tasks_of(subset)} --lock results/tasks/{subset}.lock.json"
+             f" --grades {grades}/{shard} {named} --output {grades}/report.json", (f"{grades}/report.json",)),
     ]  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from swelab.records.task_records import Lock, Task
 from swelab.sandbox import SandboxLost
 from swelab.tasks.checkout import RepoStore, gold_patch
 from swelab.tasks.task_images import refused
-from swelab.tasks.validation_lock import kept_tasks
+from swelab.tasks.validation_lock import read_kept
 
 pytestmark = pytest.mark.real
 SETTINGS = Validation(gold_runs=2)
@@ -206,14 +206,14 @@ def test_the_lock_says_what_is_worked_on(task, bench, tmp_path):
     lock["kept"].append({"instance_id": "sub", "task": digest(other), "place": "p", "seconds": 1.5})
     lock["broken"] = [{"instance_id": task["instance_id"], "reason": "because", "gold_resolved": 3}]
     write_json(tmp_path / "lock.json", lock)
-    assert kept_tasks(tmp_path / "tasks.json", tmp_path / "lock.json") == [other]
-    assert kept_tasks(tmp_path / "tasks.json", None) == [task, other]
+    assert list(read_kept(tmp_path / "tasks.json", tmp_path / "lock.json")) == [other]
+    assert list(read_kept(tmp_path / "tasks.json", None)) == [task, other]
     write_json(tmp_path / "tasks.json", [task, other | {"test_timeout": 5}])
     with pytest.raises(InputError, match="sub is not the task that was validated"):
-        kept_tasks(tmp_path / "tasks.json", tmp_path / "lock.json")
+        list(read_kept(tmp_path / "tasks.json", tmp_path / "lock.json"))
     write_json(tmp_path / "tasks.json", [task])
     with pytest.raises(InputError, match="keeps 1 tasks that the subset lacks"):
-        kept_tasks(tmp_path / "tasks.json", tmp_path / "lock.json")
+        list(read_kept(tmp_path / "tasks.json", tmp_path / "lock.json"))
 
 
 def test_an_equal_patch_is_never_run_twice_and_another_is(task, bench, tmp_path):

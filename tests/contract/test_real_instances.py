@@ -95,7 +95,14 @@ def test_real_instances_are_told_right(ground, instances):
             assert box.exec(f"git cat-file -e {fix}").returncode != 0
 
     (folder / "real.yaml").write_text("source: dataset\npath: rows.jsonl\nvalidate: {gold_runs: 1}\n")
-    run("validate_tasks", folder, backend, f"--recipe={folder}/real.yaml", f"--output={folder}/lock.json")
+    run(
+        "validate_tasks",
+        folder,
+        backend,
+        f"--recipe={folder}/real.yaml",
+        f"--output={folder}/lock.json",
+        f"--kept={folder}/kept.json",
+    )
     lock = read_json(folder / "lock.json")
     assert {row["instance_id"] for row in lock["kept"]} == {case.instance for case in CASES}, lock
 

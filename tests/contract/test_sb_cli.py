@@ -28,6 +28,7 @@ from swelab.service.submission import Waiting, judge, sendable
 from swelab.tasks.checkout import RepoStore
 from swelab.tasks.datasets_source import make_tasks
 from swelab.tasks.task_rows import read_tasks
+from swelab.tasks.validation_lock import read_kept
 from tests.conftest import run_python
 from tests.contract.sb_service import KEY, Service, serving
 
@@ -124,11 +125,10 @@ def other_ids(report):
     return json.loads(json.dumps(report).replace("a__b", "x__b"))
 
 
-def script(folder, address, lock=None, **environment):
-    command = ["-m", "scripts.submit_predictions", "--tasks", folder / "tasks.json", "--policy", "p"]
+def script(folder, address, tasks="tasks.json", **environment):
+    command = ["-m", "scripts.submit_predictions", "--tasks", folder / tasks, "--policy", "p"]
     command += ["--predictions", folder / "preds.json", "--recipe", folder / "verified.yaml"]
     command += ["--sb-cli", PROGRAM, "--progress", folder / "work", "--output", folder / "run.json"]
-    command += ["--lock", lock] if lock else []
     told = {**os.environ, "SWEBENCH_API_KEY": KEY, "SWEBENCH_API_URL": address, **environment}
     return subprocess.Popen(
         [sys.executable, *map(str, [*command, "--poll-seconds", "0.1"])],
@@ -147,9 +147,9 @@ def files(tmp_path, task):
     return tmp_path
 
 
-def graded(files, *more):
+def graded(files, tasks="tasks.json"):
     """The grades that `scripts.grade` makes from the record of a run."""
-    names = ["--tasks", files / "tasks.json", "--policy", "p", "--subset", "s", *more]
+    names = ["--tasks", files / tasks, "--policy", "p", "--subset", "s"]
     command = ["-m", "scripts.grade", *names, "--predictions", files / "preds.json", "--service"]
     command += [files / "run.json", "--repos-dir", files, "--progress", files / "journal.jsonl"]
     made = run_python(*command, "--output", files / "grades.jsonl")
@@ -183,12 +183,13 @@ def test_tasks_whose_answers_are_private_are_scored(files):
         )
     check(lock, "lock", "test")
     write_json(files / "lock.json", lock)
+    write_json(files / "kept.json", list(read_kept(files / "tasks.json", files / "lock.json")))
     assert (len(lock["kept"]), len(lock["broken"]), lock["private"]) == (3, 1, 3)
     write_json(files / "preds.json", {name: PREDICTIONS[name] for name in IDS[:3]})
     with serving(Service(resolved=IDS[1:2])) as address:
-        done = script(files, address, lock=files / "lock.json")
+        done = script(files, address, tasks="kept.json")
         assert done.wait(60) == 0, done.stderr.read()
-    grades = graded(files, "--lock", files / "lock.json")
+    grades = graded(files, "kept.json")
     kept = [task for task in tasks if task["instance_id"] != IDS[3]]
     report = build_report(kept, grades, "p", "s") | {"validation": validation(lock)}
     check(report, "report", "test")

@@ -16,7 +16,7 @@ from swelab.jobs.losses import ShardLost
 from swelab.models import BudgetSpent
 from swelab.records import InputError, check, read_json, write_json
 from swelab.rollouts.swe_agent_rollouts import roll_out_batch
-from swelab.tasks.validation_lock import kept_tasks
+from swelab.tasks.task_rows import read_tasks
 from tests.conftest import ROOT, run_python
 from tests.contract.attacks import processes_with, until
 from tests.contract.hosted_service import PRICE, Service
@@ -66,7 +66,7 @@ def roll_out(place, monkeypatch, mode="", max_lost=0, **settings):
     monkeypatch.setenv("STANDIN", mode)
     scaffold = recipes.load("scaffold", place / "scaffold.yaml")
     rows = roll_out_batch(
-        kept_tasks(place / "tasks.json", None, "000of001"),
+        list(read_tasks(place / "tasks.json")),
         policy_name="student",
         policy=recipes.load(POLICY, place / "student.yaml").model_copy(update={"max_lost": max_lost}),
         scaffold=scaffold | settings,

@@ -18,8 +18,9 @@ MADE = (
     "repos/drill.json",
     "tasks/drill-heldout.json",
     "tasks/drill-heldout.manifest.json",
+    "tasks/drill-heldout.lock.json",
+    "tasks/drill-heldout.kept.json",
 )
-MADE += ("tasks/drill-heldout.lock.json",)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from swelab.rollouts.token_usage import usage_of, watched
 from swelab.scores.score import score
 from swelab.scores.trail import trail_record
 from swelab.scores.verified import load_score, score_experiment
-from swelab.tasks.validation_lock import read_kept
+from swelab.tasks.task_rows import read_tasks
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = {
@@ -277,6 +277,7 @@ def write_subset(results: Path, subset: str, size: int, seed: int) -> tuple[list
     lock = make_lock(tasks, **dropped)
     write_json(results / "tasks" / f"{subset}.json", tasks)
     write_json(results / "tasks" / f"{subset}.lock.json", lock)
+    write_json(results / "tasks" / f"{subset}.kept.json", tasks[:size])
     write_json(results / "tasks" / f"{subset}.manifest.json", {
         "rule": "make_tasks", "kept": len(tasks),
         "drops": {"no test fails": 41, "the fix does not restore all tests": 5},
@@ -451,15 +452,18 @@ def manifests(scores: list[Path]) -> None:
     """The manifest of each file behind some scores, as its stage would have written it."""
     for path in scores:
         policy, subset = path.parent.name, path.stem
-        tasks = {"tasks": f"results/tasks/{subset}.json", "lock": f"results/tasks/{subset}.lock.json"}
-        Stage("make_tasks").write([tasks["tasks"]])
-        Stage("validate_tasks", tasks=tasks["tasks"]).write([tasks["lock"]])
+        made, lock = f"results/tasks/{subset}.json", f"results/tasks/{subset}.lock.json"
+        tasks = {"tasks": f"results/tasks/{subset}.kept.json"}
+        Stage("make_tasks").write([made])
+        Stage("validate_tasks", tasks=made).write([lock, tasks["tasks"]])
         rollouts, grades = Path("results/rollouts", policy, subset), Path("results/grades", policy, subset)
         used = {f"configs/policies/{policy}.yaml": recipes.named("policy", policy)}
         reports = sorted(grades.glob("report*.json"))
         for sample, report in enumerate(reports):
             of_it = [path.name for path in sorted(grades.glob("*.jsonl")) if sample_of(path.stem) == sample]
-            Stage("report_grades", **tasks, grades=[grades / name for name in of_it]).write([report])
+            Stage("report_grades", **tasks, lock=lock, grades=[grades / name for name in of_it]).write(
+                [report]
+            )
             collected(rollouts, of_it, sample_suffix(sample), tasks)
             for shard in of_it:
                 Stage("rollout", used, **tasks).write([rollouts / shard])
@@ -467,8 +471,8 @@ def manifests(scores: list[Path]) -> None:
         usage = sorted(rollouts.glob("usage*.json"))
         Stage("score", **tasks, report=reports, usage=usage).write([path])
     for subset in ("drill-train", "forge-train"):
-        lock = f"results/tasks/{subset}.lock.json"
-        Stage("validate_tasks", tasks=f"results/tasks/{subset}.json").write([lock])
+        lock, kept = f"results/tasks/{subset}.lock.json", f"results/tasks/{subset}.kept.json"
+        Stage("validate_tasks", tasks=f"results/tasks/{subset}.json").write([lock, kept])
     Stage("make_base_model").write(["results/models/tiny.json"])
     manifest = Path("results/sft/demo/dataset.manifest.json")
     told = {key: fact for key, fact in json.loads(manifest.read_text()).items() if key != "rule"}
@@ -481,7 +485,7 @@ def collected(folder: Path, shards: list[str], suffix: str, tasks: dict[str, str
     """Writes predictions and usage of one sample, and their manifest."""
     paths, usage = [folder / name for name in shards], {}
     stage = Stage("collect_predictions", **tasks, trajectories=paths)
-    names = [task["instance_id"] for task in read_kept(tasks["tasks"], tasks["lock"])]
+    names = [task["instance_id"] for task in read_tasks(tasks["tasks"])]
     rows = watched(read_records(paths, Trajectory), usage)
     write_object(folder / f"preds{suffix}.json", collect(rows, names, Spool(folder)))
     write_object(folder / f"usage{suffix}.json", sorted(usage.items()))

@@ -82,11 +82,11 @@ def test_a_grade_by_hand_is_named_when_all_after_it_was_made_from_it(root, monke
     for path in sorted((root / "results/grades/sft").rglob("0*.jsonl")):
         edit_rows(path, win)
     for subset in ("drill-heldout", "forge-heldout"):
-        tasks = {"tasks": f"results/tasks/{subset}.json", "lock": f"results/tasks/{subset}.lock.json"}
-        words = [f"--{name}={path}" for name, path in tasks.items()] + ["--policy=sft", f"--subset={subset}"]
+        words = [f"--tasks=results/tasks/{subset}.kept.json", "--policy=sft", f"--subset={subset}"]
+        lock = f"--lock=results/tasks/{subset}.lock.json"
         grades = sorted((root / f"results/grades/sft/{subset}").glob("0*.jsonl"))
         out = root / f"results/grades/sft/{subset}/report.json"
-        again(root, "report_grades", *words, "--grades", *grades, f"--output={out}")
+        again(root, "report_grades", *words, lock, "--grades", *grades, f"--output={out}")
         usage = root / f"results/rollouts/sft/{subset}/usage.json"
         again(root, "score", *words, "--report", out, "--usage", usage,
               f"--output={root}/results/scores/sft/{subset}.json")  # fmt: skip
@@ -170,12 +170,16 @@ def test_a_number_of_the_score_by_hand(root):
 
 def test_what_is_older_than_what_it_was_made_from(root, monkeypatch):
     monkeypatch.chdir(root)
-    lock, tasks = "results/tasks/drill-heldout.lock.json", "results/tasks/drill-heldout.json"
-    record = read_json(lock)
+    made, lock, kept = (f"results/tasks/drill-heldout{end}.json" for end in ("", ".lock", ".kept"))
+    record, tasks = read_json(lock), read_json(kept)
     write_json(lock, record | {"settings": record["settings"] | {"gold_runs": 4}})
-    Stage("validate_tasks", tasks=tasks).write([lock])
-    named(root, ROLLOUTS, f"made from another version of {lock}", kind="older")
-    named(root, "results/scores/sft/drill-heldout.json", lock, kind="older")
+    Stage("validate_tasks", tasks=made).write([lock, kept])
+    lines = named(root, "results/grades/sft/drill-heldout/report.json", lock, kind="older")
+    assert not [line for line in lines if line.path == ROLLOUTS]
+    write_json(kept, [tasks[0] | {"test_timeout": 5}, *tasks[1:]])
+    Stage("validate_tasks", tasks=made).write([lock, kept])
+    named(root, ROLLOUTS, f"made from another version of {kept}", kind="older")
+    named(root, "results/scores/sft/drill-heldout.json", kept, kind="older")
 
 
 def test_what_is_no_score_is_one_line(root):
