@@ -246,6 +246,7 @@ def test_a_shard_is_graded_when_its_rollout_ended_whatever_other_shards_do(clone
         ("results/rollouts/teacher/train/001of002.manifest.json", "rollout_hosted"),
         ("results/grades/taken/held/000of001.jsonl", "grade"),
         ("results/tasks/held.lock.json", "validate_tasks"),
+        ("results/tasks/held.kept.json", "validate_tasks"),
         ("results/models/own", "take_model"),
     ],
 )
