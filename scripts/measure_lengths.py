@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 from swelab.console.terminal import run_script
-from swelab.records import check, read_jsonl, write_json
+from swelab.records import as_record, read_jsonl, write_json
+from swelab.records.training_records import SftRow
 from swelab.sft.rows.chat_template import PlainRows
 from swelab.sft.rows.lengths import ChatTokenizer, stats
 
@@ -19,8 +20,8 @@ def main() -> None:
     args = parser.parse_args()
     tokenizer, plain, lengths = ChatTokenizer(args.base), PlainRows(args.base), []
     for number, row in enumerate(read_jsonl(args.data_file), 1):
-        check(row | {"resolved": True}, "sft_row", f"{args.data_file}, row {number}")
-        lengths.append(tokenizer.measure(plain.of(row)))
+        whole = as_record(row | {"resolved": True}, SftRow, f"{args.data_file}, row {number}")
+        lengths.append(tokenizer.measure(plain.of(whole)))
     told = stats(args.data_file, lengths, args.max_seq_len, "keep_truncate")
     write_json(args.stats_file, told)
     over = told[f"gt_{args.max_seq_len}"]

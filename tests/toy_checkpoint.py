@@ -7,6 +7,8 @@ import numpy
 from safetensors.numpy import load_file, save_file
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from swelab.records.training_records import SftRow
+
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
@@ -95,9 +97,9 @@ def merge_adapter(checkpoint: Path, adapter: Path, folder: Path) -> Path:
     return folder
 
 
-def conversations(count: int) -> list[dict]:
+def conversations(count: int) -> list[SftRow]:
     """Rows of an SFT dataset: short, alike, and different."""
-    return [
+    rows = [
         {
             "messages": [
                 {"role": "system", "content": "Fix the bug. Answer with one bash block."},
@@ -112,6 +114,7 @@ def conversations(count: int) -> list[dict]:
         }
         for number in range(count)
     ]
+    return [SftRow.of(row) for row in rows]
 
 
 def _tokenizer(folder: Path) -> None:

@@ -2,28 +2,56 @@
 
 from typing import Any, Literal
 
-from swelab.records.attempt_records import Count
+from swelab.records.attempt_records import Count, Message
 from swelab.records.typed import TypedRecord, field
 
 
-class Turn(TypedRecord):
+class Called(TypedRecord):
+    """The function of a tool call."""
+
+    name: str = field("which tool")
+    arguments: str = field("its arguments, a JSON object as text")
+
+
+class ToolCall(TypedRecord):
+    """A tool call in the chat-completion API's form."""
+
+    id: str = field("its name, by which a message of the role tool answers it", default="")
+    type: str = field("always function", default="function")
+    function: Called = field("what is called")
+
+
+class ToolFunction(TypedRecord):
+    """What a tool is called by."""
+
+    name: str = field("which tool")
+    parameters: dict[str, Any] = field("JSON Schema of its arguments", default={})
+
+
+class Tool(TypedRecord):
+    """The definition of a tool in the chat-completion API's form."""
+
+    function: ToolFunction = field("its name and parameters")
+
+
+class RowMessage(Message):
     """One message of a training sample, in OpenAI roles."""
 
     role: Literal["system", "user", "assistant", "tool"] = field("who speaks")
     content: str = field("what is said")
     weight: Literal[0, 1] = field("0 leaves a turn of the policy out of the loss", default=1)
-    tool_calls: list[Any] = field("calls in the chat-completion API's form", default=())
+    tool_calls: list[ToolCall] = field("calls in the chat-completion API's form", default=())
     tool_call_id: str = field("the call that is answered", default="")
 
 
 class SftRow(TypedRecord):
     """One training sample: a conversation in OpenAI roles."""
 
-    messages: list[Turn] = field("system, user, assistant, user, assistant ...", minItems=2)
+    messages: list[RowMessage] = field("system, user, assistant, user, assistant ...", minItems=2)
     instance_id: str = field("the task")
     policy: str = field("who acted", default="")
     sample: Count = field("which of the policy's attempts at the task; 0 when not there", default=0)
-    tools: list[Any] = field("definitions of the tools that are called", default=())
+    tools: list[Tool] = field("definitions of the tools that are called", default=())
     part: list[Any] = field(
         "number of this row and count of the rows that a conversation was split into", default=()
     )
@@ -33,7 +61,7 @@ class SftRow(TypedRecord):
 class SftPair(TypedRecord):
     """One sample of preference learning: two conversations about one task with the same beginning."""
 
-    chosen_conversations: list[Turn] = field("of a resolved trajectory", minItems=2)
-    rejected_conversations: list[Turn] = field("of one that did not resolve it", minItems=2)
+    chosen_conversations: list[RowMessage] = field("of a resolved trajectory", minItems=2)
+    rejected_conversations: list[RowMessage] = field("of one that did not resolve it", minItems=2)
     instance_id: str = field("the task")
-    tools: list[Any] = field("definitions of the tools that are called", default=())
+    tools: list[Tool] = field("definitions of the tools that are called", default=())

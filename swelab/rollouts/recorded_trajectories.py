@@ -13,6 +13,7 @@ from typing import Any
 from swelab.agents.exit_status import mini_end, swe_agent_end
 from swelab.outcomes import RolloutEnd
 from swelab.records import Record, sha256_file, shorten
+from swelab.records.attempt_records import Trajectory
 from swelab.rollouts.trajectory_files import MINI, ROW, SWE_AGENT, Broken, read_parts
 
 MINI_1, MINI_2 = "mini-swe-agent-1", "mini-swe-agent-1.1"
@@ -20,7 +21,7 @@ ROLES = {"system", "user", "assistant", "tool", "exit"}
 KINDS = (("thought", str), ("action", str), ("tool_call_id", str), ("extra", dict))
 
 
-def read_recording(path: Path) -> Record:
+def read_recording(path: Path) -> Trajectory:
     """One trajectory file as a trajectory record without policy, subset and key. Raises Broken."""
     try:
         if path.name.endswith(ROW):
@@ -34,7 +35,7 @@ def read_recording(path: Path) -> Record:
         raise Broken(f"cannot be read: {shorten(str(error))}") from None
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
         raise Broken(f"of another shape: {type(error).__name__} {shorten(str(error), 80)}") from None
-    return record
+    return Trajectory.of(record)
 
 
 def _swe_agent(path: Path, parts: Record) -> Record:

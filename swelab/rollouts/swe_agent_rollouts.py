@@ -179,7 +179,7 @@ class _Batch:
             name = task.instance_id
             path = self.folder / name / f"{name}.traj"
             try:
-                record = read_recording(path)
+                record: Record = read_recording(path)
                 record["info"].setdefault("reason", self.reasons.get(name) or why)
             except (Broken, OSError):
                 reason = self.reasons.get(name) or _uncaught(self.folder, name) or why

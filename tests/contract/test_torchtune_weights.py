@@ -45,7 +45,7 @@ def rows():
             call["function"] = {"name": "bash", "arguments": f'{{"command": "echo {len(said)}"}}'}
             row["messages"][number] |= {"content": "I run it.", "tool_calls": [call]}
         row["messages"][3] |= {"role": "tool", "tool_call_id": "c2"}
-        found.append({**row, "tools": TOOLS})
+        found.append(row | {"tools": TOOLS})
     return found
 
 

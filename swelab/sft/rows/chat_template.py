@@ -6,7 +6,7 @@ what the server will make of the same messages.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from swelab.records import Fault, InputError, Record, read_json, read_jsonl
+from swelab.records.training_records import RowMessage, SftRow, Tool
 
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>\n?", re.DOTALL)
 
@@ -36,27 +37,27 @@ class ChatTemplate:
         except TemplateError as error:
             raise InputError(f"chat_template: {error}", self.path, "a Jinja template") from None
 
-    def plain(self, messages: Sequence[Record], tools: Sequence[Record]) -> list[Record]:
+    def plain(self, messages: Sequence[RowMessage], tools: Sequence[Tool]) -> list[RowMessage]:
         """The messages as plain text in the roles system, user and assistant; weights stay.
 
         Raises InputError when the template fails, is not ChatML, or leaves the tools out.
         """
         try:
-            text = self._template.render(messages=[parsed(m) for m in messages], tools=list(tools))
+            text = self._template.render(messages=[parsed(m) for m in messages], tools=bare(tools))
         except (TemplateError, Fault) as error:
             raise InputError(f"chat_template: {error}", self.path) from None
-        found = [{"role": role, "content": content} for role, content in _TURN.findall(text)]
+        found = [RowMessage(role=role, content=content) for role, content in _TURN.findall(text)]
         if _TURN.sub("", text):
             raise InputError("chat_template is not ChatML", self.path, "<|im_start|>role ... <|im_end|>")
-        if any(tool["function"]["name"] not in text for tool in tools):
+        if any(tool.function.name not in text for tool in tools):
             raise InputError("chat_template leaves the tools out", self.path, "one that spells them out")
-        spoken = [message for message in messages if message["role"] == "assistant"]
-        turns = [message for message in found if message["role"] == "assistant"]
+        spoken = [message for message in messages if message.role == "assistant"]
+        turns = [message for message in found if message.role == "assistant"]
         if len(spoken) != len(turns):
             raise InputError("chat_template joins or drops turns of the policy", self.path)
         for message, turn in zip(spoken, turns):
             if "weight" in message:
-                turn["weight"] = message["weight"]
+                turn.update(weight=message.weight)
         return found
 
 
@@ -67,12 +68,12 @@ class PlainRows:
         self.base = base
         self._template: ChatTemplate | None = None
 
-    def of(self, row: Mapping[str, Any]) -> list[Record]:
+    def of(self, row: SftRow) -> list[RowMessage]:
         """The row's messages in the roles system, user and assistant. Raises InputError."""
-        if not row.get("tools"):
-            return row["messages"]
+        if not row.tools:
+            return row.messages
         self._template = self._template or ChatTemplate(self.base)
-        return self._template.plain(row["messages"], row["tools"])
+        return self._template.plain(row.messages, row.tools)
 
 
 def says_more(dataset: Path) -> bool:
@@ -84,15 +85,20 @@ def says_more(dataset: Path) -> bool:
     return any("tools" in row or weighted(row) for row in read_jsonl(dataset))
 
 
-def parsed(message: Record) -> Record:
-    """The message with its calls' arguments as objects: templates write them as JSON themselves."""
+def parsed(message: RowMessage) -> Record:
+    """The message for a chat template: its calls' arguments are objects, which templates write as JSON."""
     if "tool_calls" not in message:
-        return message
+        return bare(message)
     calls = [
-        {**call, "function": {**call["function"], "arguments": json.loads(call["function"]["arguments"])}}
-        for call in message["tool_calls"]
+        {**call, "function": {**call.function, "arguments": json.loads(call.function.arguments)}}
+        for call in message.tool_calls
     ]
-    return {**message, "tool_calls": calls}
+    return bare({**message, "tool_calls": calls})
+
+
+def bare(value: Any) -> Any:
+    """Plain dictionaries and lists: in a template a record's absent fields would count as defined."""
+    return json.loads(json.dumps(value))
 
 
 def _json(value: Any, indent: int | None = None) -> str:

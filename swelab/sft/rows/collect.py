@@ -64,8 +64,8 @@ def whole_line(traj_dir: Path, eval_dir: Path, style: Style, folder: str) -> Lin
         return b"", str(broken).partition(":")[0].replace(" ", "_")
     row = {"messages": written.messages, "instance_id": folder, "resolved": True}
     row |= {"tools": written.tools} if written.tools else {}
-    model, name = recording["info"].get("model"), f"{folder}.{run_hash(str(traj_dir))}"
-    row |= {"model": model or "", "traj_id": name, "patch": recording["model_patch"]}
+    model, name = recording.info.get("model"), f"{folder}.{run_hash(str(traj_dir))}"
+    row |= {"model": model or "", "traj_id": name, "patch": recording.model_patch}
     return line(row), ""
 
 

@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from swelab.configs.kinds.sft import Selection
 from swelab.jobs.shards import attempt_name
 from swelab.outcomes import TRAINABLE_ROLLOUTS, GradeEnd
-from swelab.records import InputError, Record, check, line, read_jsonl
+from swelab.records import InputError, Record, line, read_records
+from swelab.records.attempt_records import Grade, Message, Trajectory
+from swelab.records.training_records import RowMessage, SftRow, Tool
 from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.failed_turns import failed_turns
 from swelab.sft.rows.lengths import ChatTokenizer, Length, canonical, distribution, is_trained, teaches
@@ -27,8 +29,17 @@ from swelab.tasks.checkout import encode_patch
 
 ROLES = ("system", "user", "assistant")
 
-Verdicts = Mapping[tuple[str, str, str], Record]
-"""Grades by (policy, subset, attempt_name), '' for what a grade does not name: what is needed of each."""
+
+class Judged(NamedTuple):
+    """What the dataset needs of a grade. patch_sha256: None where the grade names no patch."""
+
+    status: str
+    resolved: bool
+    patch_sha256: str | None
+
+
+Verdicts = Mapping[tuple[str, str, str], Judged]
+"""Grades by (policy, subset, attempt_name); '' stands for a policy or subset that the grade does not name."""
 
 
 @dataclass
@@ -42,12 +53,12 @@ class Dataset:
     trajectories: int
     spool: IO[bytes]
 
-    def rows(self) -> Iterator[Record]:
+    def rows(self) -> Iterator[SftRow]:
         """Training rows: {"messages", "instance_id", "policy", "resolved"}; some have "tools" or "part"."""
         for candidate in self.chosen:
             for offset, _ in candidate.rows:
                 self.spool.seek(offset)
-                yield json.loads(self.spool.readline())
+                yield SftRow.of(json.loads(self.spool.readline()))
 
     def lengths(self) -> list[Length]:
         """Length of each row."""
@@ -75,21 +86,24 @@ class Dataset:
         }
 
 
-def load_verdicts(paths: Iterable[Path]) -> dict[tuple[str, str, str], Record]:
+def load_verdicts(paths: Iterable[Path]) -> dict[tuple[str, str, str], Judged]:
     """What the dataset needs of each grade. Raises InputError on a bad row or one graded twice."""
-    found: dict[tuple[str, str, str], Record] = {}
-    for path in paths:
-        for grade in read_jsonl(path):
-            check(grade, "grade", path)
-            key = (grade.get("policy", ""), grade.get("subset", ""), attempt_name(grade))
-            if key in found:
-                raise InputError(f"{attempt_name(grade)} is graded twice", path, "one grade a trajectory")
-            found[key] = {name: grade.get(name) for name in ("status", "resolved", "patch_sha256")}
+    found: dict[tuple[str, str, str], Judged] = {}
+    for path, grade in read_records(paths, Grade):
+        key = (grade.policy, grade.subset, attempt_name(grade))
+        if key in found:
+            raise InputError(f"{attempt_name(grade)} is graded twice", path, "one grade a trajectory")
+        found[key] = judged(grade)
     return found
 
 
+def judged(grade: Grade) -> Judged:
+    """What the dataset needs of a grade."""
+    return Judged(grade.status, grade.resolved, grade.get("patch_sha256"))
+
+
 def build_dataset(
-    trajectories: Iterable[Record],
+    trajectories: Iterable[Trajectory],
     grades: Verdicts,
     selection: Selection,
     tokenizer: ChatTokenizer,
@@ -108,7 +122,7 @@ def build_dataset(
     count = 0
     for trajectory in trajectories:
         count += 1
-        lost = trajectory["outcome"] not in TRAINABLE_ROLLOUTS
+        lost = trajectory.outcome not in TRAINABLE_ROLLOUTS
         if reason := verdict(trajectory, grades):
             dropped.add("rollout" if lost else "grade", reason)
         elif reason := unwanted(trajectory, selection):
@@ -126,28 +140,28 @@ def build_dataset(
     return Dataset(chosen, fates, dropped, writer.notes, count, spool)
 
 
-def verdict(trajectory: Record, grades: Verdicts) -> str:
+def verdict(trajectory: Trajectory, grades: Verdicts) -> str:
     """Why a trajectory is not resolved: its loss, or the status of its grade; '' when it is."""
-    if trajectory["outcome"] not in TRAINABLE_ROLLOUTS:
-        return trajectory["outcome"]
+    if trajectory.outcome not in TRAINABLE_ROLLOUTS:
+        return trajectory.outcome
     name = attempt_name(trajectory)
-    policy, subset = trajectory["policy"], trajectory["subset"]
+    policy, subset = trajectory.policy, trajectory.subset
     keys = ((policy, subset, name), (policy, "", name), ("", "", name))
     grade = next((grades[key] for key in keys if key in grades), None)
     if grade is None:
         return "not_graded"
-    if not grade["resolved"]:
-        return grade["status"] if grade["status"] != GradeEnd.RESOLVED else GradeEnd.UNRESOLVED
-    patch = hashlib.sha256(encode_patch(trajectory["model_patch"])).hexdigest()
-    if grade.get("patch_sha256", patch) not in (patch, None):
+    if not grade.resolved:
+        return grade.status if grade.status != GradeEnd.RESOLVED else GradeEnd.UNRESOLVED
+    patch = hashlib.sha256(encode_patch(trajectory.model_patch)).hexdigest()
+    if grade.patch_sha256 not in (patch, None):
         return "grade_of_another_patch"
     return ""
 
 
-def conversation(messages: list[Record]) -> list[Record]:
+def conversation(messages: list[Message]) -> list[RowMessage]:
     """Roles and contents up to the last assistant turn; mini-swe-agent's `exit` message is left out."""
-    turns = [{"role": m["role"], "content": m.get("content")} for m in messages if m["role"] != "exit"]
-    while turns and turns[-1]["role"] != "assistant":
+    turns = [RowMessage(role=m.role, content=m.content) for m in messages if m.role != "exit"]
+    while turns and turns[-1].role != "assistant":
         turns.pop()
     return turns
 
@@ -163,10 +177,10 @@ class RowWriter:
     template: ChatTemplate | None = None
     notes: Counter[str] = field(default_factory=Counter)
 
-    def write(self, trajectory: Record) -> Candidate:
+    def write(self, trajectory: Trajectory) -> Candidate:
         """Raises Unfit: a conversation that cannot be trained on."""
         if self.style is None:
-            written = kept_text(trajectory["messages"], self.selection)
+            written = kept_text(trajectory.messages, self.selection)
         else:
             written = write_conversation(trajectory, self.style)
         if not any(map(teaches, written.messages)):
@@ -177,8 +191,8 @@ class RowWriter:
             raise Unfit("special_token_in_text")
         self.notes.update(written.notes)
         length, pieces = self._pieces(written)
-        row = {"instance_id": trajectory["instance_id"], "policy": trajectory["policy"], "resolved": True}
-        row |= {"sample": trajectory["sample"]} if "sample" in trajectory else {}
+        row = {"instance_id": trajectory.instance_id, "policy": trajectory.policy, "resolved": True}
+        row |= {"sample": trajectory.sample} if "sample" in trajectory else {}
         rows = []
         for number, (messages, measured) in enumerate(pieces, 1):
             rows.append((self.spool.tell(), measured))
@@ -186,10 +200,10 @@ class RowWriter:
             tools = {"tools": written.tools} if written.tools else {}
             self.spool.write(line({"messages": messages, **row, **tools, **part}))
         digest = hashlib.sha256(canonical(map(unnumbered, written.messages)).encode()).hexdigest()
-        named, sample = (row["instance_id"], length.tokens, row["policy"]), row.get("sample", 0)
-        return Candidate(*named, digest, length, tuple(rows), sample)
+        named = (trajectory.instance_id, length.tokens, trajectory.policy)
+        return Candidate(*named, digest, length, tuple(rows), trajectory.sample)
 
-    def _pieces(self, written: Conversation) -> tuple[Length, list[tuple[list[Record], Length]]]:
+    def _pieces(self, written: Conversation) -> tuple[Length, list[tuple[list[RowMessage], Length]]]:
         """The conversation's length, and its rows with theirs: itself, or what becomes of one too long."""
         plain = self._plain(written.messages, written.tools)
         sizes = self.tokenizer.sizes(plain)
@@ -213,11 +227,11 @@ class RowWriter:
             self.notes[f"{policy}_rows"] += len(pieces)
         return length, pieces
 
-    def _plain(self, messages: list[Record], tools: list[Record]) -> list[Record]:
+    def _plain(self, messages: list[RowMessage], tools: list[Tool]) -> list[RowMessage]:
         return self.template.plain(messages, tools) if self.template and tools else messages
 
 
-def is_unicode(messages: list[Record]) -> bool:
+def is_unicode(messages: list[RowMessage]) -> bool:
     """Whether texts are whole characters: tokenizers take no half of a surrogate pair."""
     try:
         json.dumps(messages, ensure_ascii=False).encode()
@@ -226,32 +240,33 @@ def is_unicode(messages: list[Record]) -> bool:
     return True
 
 
-def unnumbered(message: Record) -> Record:
+def unnumbered(message: RowMessage) -> Record:
     """The message without the ids of its calls, which differ in two runs that say the same."""
     rest = {name: value for name, value in message.items() if name not in ("tool_call_id", "tool_calls")}
-    calls = [call["function"] for call in message.get("tool_calls", [])]
+    calls = [call.function for call in message.tool_calls]
     return rest | ({"tool_calls": calls} if calls else {})
 
 
-def kept_text(messages: list[Record], selection: Selection) -> Conversation:
+def kept_text(messages: list[Message], selection: Selection) -> Conversation:
     """The conversation as the policy wrote it, in plain text. Raises Unfit with the reason."""
     malformed = selection.malformed_turns
     turns = conversation(messages)
     if not turns:
         raise Unfit("no_assistant_turn")
-    if any(turn["role"] not in ROLES or not isinstance(turn["content"], str) for turn in turns):
+    if any(turn.role not in ROLES or not isinstance(turn.content, str) for turn in turns):
         raise Unfit("not_plain_text")
     refused = [n for n, m in enumerate(messages) if m.get("extra", {}).get("interrupt_type") == "FormatError"]
     if refused and malformed == "drop":
         raise Unfit("malformed_turn")
     notes: Counter[str] = Counter()
-    masks = {"refused": [number - 1 for number in refused] if malformed == "mask" else []}
-    if selection.failed_turns == "mask":
-        masks["failed"] = sorted(failed_turns(messages))
+    masks = {
+        "refused": [number - 1 for number in refused] if malformed == "mask" else [],
+        "failed": sorted(failed_turns(messages)) if selection.failed_turns == "mask" else [],
+    }
     for reason, numbers in masks.items():
         for number in numbers:
-            if 0 <= number < len(turns) and turns[number]["role"] == "assistant":
-                turns[number]["weight"] = 0
+            if 0 <= number < len(turns) and turns[number].role == "assistant":
+                turns[number] |= {"weight": 0}
                 notes[f"{reason}_masked"] += 1
     while turns and not is_trained(turns[-1]):
         turns.pop()

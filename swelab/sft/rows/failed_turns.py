@@ -7,7 +7,7 @@ nothing, in the words of SWE-agent's tools and of bash, or in the codes that min
 import re
 from collections.abc import Sequence
 
-from swelab.records import Record
+from swelab.records.attempt_records import Message
 
 NOT_RUN = (126, 127, -1)
 """Exit codes: cannot be executed, not found, ended by its environment."""
@@ -29,19 +29,19 @@ REFUSALS = (
 REFUSED = re.compile(rf"(OBSERVATION:\s*)?({'|'.join(REFUSALS)})")
 
 
-def failed_turns(messages: Sequence[Record]) -> set[int]:
+def failed_turns(messages: Sequence[Message]) -> set[int]:
     """Numbers of the policy's messages whose action was not carried out."""
     found = set()
     last = -1
     for number, message in enumerate(messages):
-        if message["role"] == "assistant":
+        if message.role == "assistant":
             last = number
         elif last >= 0 and _says_so(message):
             found.add(last)
     return found
 
 
-def _says_so(message: Record) -> bool:
+def _says_so(message: Message) -> bool:
     extra, content = message.get("extra") or {}, message.get("content")
     if extra.get("exception_info") or extra.get("returncode") in NOT_RUN:
         return True

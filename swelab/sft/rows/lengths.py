@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swelab.records import InputError, Record, read_json
+from swelab.records.training_records import RowMessage
 
 TURN_START, TURN_END = "<|im_start|>", "<|im_end|>"
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
@@ -26,14 +27,14 @@ class Length:
     turn_tokens: tuple[int, ...] = ()
 
 
-def is_trained(message: Record) -> bool:
+def is_trained(message: RowMessage) -> bool:
     """Whether a message of a row is in the loss: the policy's turns are, but for those of weight 0."""
-    return message["role"] == "assistant" and message.get("weight", 1) != 0
+    return message.role == "assistant" and message.weight != 0
 
 
-def teaches(message: Record) -> bool:
+def teaches(message: RowMessage) -> bool:
     """Whether there is something to learn in a message: a turn in the loss that says or does something."""
-    return is_trained(message) and bool(message["content"].strip() or message.get("tool_calls"))
+    return is_trained(message) and bool(message.content.strip() or message.tool_calls)
 
 
 class ChatTokenizer:
@@ -65,14 +66,14 @@ class ChatTokenizer:
             ) from None
         return [each.ids for each in found]
 
-    def encode(self, messages: Sequence[Record]) -> tuple[list[int], list[bool]]:
+    def encode(self, messages: Sequence[RowMessage]) -> tuple[list[int], list[bool]]:
         """Token ids of a conversation, and for each whether it is trained on.
 
         The last turn ends with its end-of-turn token; the newline that the chat template adds after
         it is left out, as torchtune does.
         """
-        headers = self._encode([f"{message['role']}\n" for message in messages])
-        contents = self._encode([message["content"] for message in messages])
+        headers = self._encode([f"{message.role}\n" for message in messages])
+        contents = self._encode([message.content for message in messages])
         newline = self._encode(["\n"])[0]
         start, end = self.special_tokens[TURN_START], self.special_tokens[TURN_END]
         ids: list[int] = []
@@ -84,16 +85,16 @@ class ChatTokenizer:
             trained += [is_trained(message)] * len(turn)
         return ids, trained
 
-    def sizes(self, messages: Sequence[Record]) -> list[int]:
+    def sizes(self, messages: Sequence[RowMessage]) -> list[int]:
         """Tokens of each message with its header, its end and the newline after it."""
-        headers = self._encode([f"{message['role']}\n" for message in messages])
-        contents = self._encode([message["content"] for message in messages])
+        headers = self._encode([f"{message.role}\n" for message in messages])
+        contents = self._encode([message.content for message in messages])
         return [2 + len(h) + len(c) + self.newline for h, c in zip(headers, contents, strict=True)]
 
-    def measure(self, messages: Sequence[Record], sizes: Sequence[int] | None = None) -> Length:
+    def measure(self, messages: Sequence[RowMessage], sizes: Sequence[int] | None = None) -> Length:
         """The conversation's length. sizes: those of its messages, where they are known."""
         sizes = self.sizes(messages) if sizes is None else sizes
-        spoken = [size for size, m in zip(sizes, messages, strict=True) if m["role"] == "assistant"]
+        spoken = [size for size, m in zip(sizes, messages, strict=True) if m.role == "assistant"]
         trained = [size for size, m in zip(sizes, messages, strict=True) if is_trained(m)]
         last = self.newline if messages and is_trained(messages[-1]) else 0
         return Length(
@@ -103,12 +104,10 @@ class ChatTokenizer:
             turn_tokens=tuple(spoken),
         )
 
-    def has_special_token(self, messages: Sequence[Record]) -> bool:
+    def has_special_token(self, messages: Sequence[RowMessage]) -> bool:
         """Whether a message's text holds a special token's name: it would be encoded as that token."""
-        texts = [message["content"] for message in messages]
-        texts += [
-            call["function"]["arguments"] for message in messages for call in message.get("tool_calls", [])
-        ]
+        texts = [message.content for message in messages]
+        texts += [call.function.arguments for message in messages for call in message.tool_calls]
         return any(token in text for text in texts for token in self.special_tokens)
 
 

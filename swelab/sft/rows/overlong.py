@@ -7,19 +7,19 @@ and what answered it.
 from collections.abc import Sequence
 from itertools import takewhile
 
-from swelab.records import Record
+from swelab.records.training_records import RowMessage
 
 DROP, LEFT, SPLIT, KEEP = "drop", "truncate_left_of_last_turn", "split", "keep_truncate"
 Span = tuple[int, int]
 """Exchanges from .. to-1 of a conversation."""
 
 
-def exchanges(messages: Sequence[Record]) -> list[list[int]]:
+def exchanges(messages: Sequence[RowMessage]) -> list[list[int]]:
     """Numbers of the messages of the head, then of each exchange."""
-    head = list(takewhile(lambda number: messages[number]["role"] != "assistant", range(len(messages))))
+    head = list(takewhile(lambda number: messages[number].role != "assistant", range(len(messages))))
     groups = [head]
     for number in range(len(head), len(messages)):
-        if messages[number]["role"] == "assistant":
+        if messages[number].role == "assistant":
             groups.append([])
         groups[-1].append(number)
     return groups
@@ -60,7 +60,7 @@ def _fitting(costs: Sequence[int], room: int) -> int:
     return len(costs)
 
 
-def cut(messages: Sequence[Record], groups: Sequence[Sequence[int]], span: Span) -> list[Record]:
+def cut(messages: Sequence[RowMessage], groups: Sequence[Sequence[int]], span: Span) -> list[RowMessage]:
     """The head and the exchanges of a span."""
     chosen = [*groups[0], *(number for group in groups[1:][slice(*span)] for number in group)]
     return [messages[number] for number in chosen]

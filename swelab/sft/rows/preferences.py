@@ -7,14 +7,16 @@ could not be judged, is no evidence that the model did badly: it is never reject
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from swelab.configs.kinds.sft import PairChoice, Sft
 from swelab.outcomes import FAILED_GRADES, TRAINABLE_ROLLOUTS
 from swelab.records import Record, read_jsonl
+from swelab.records.attempt_records import Trajectory
+from swelab.records.training_records import SftRow
 from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.dataset import RowWriter, Verdicts, verdict
 from swelab.sft.rows.lengths import ChatTokenizer, Length, canonical
@@ -54,11 +56,11 @@ class Pairs:
         """`sft_pair` records: {"chosen_conversations", "rejected_conversations", "instance_id", ...}."""
         for name, good, bad in self.chosen:
             rows = [_spooled(spool, side.candidate) for side in (good, bad)]
-            tools = {"tools": rows[0]["tools"]} if rows[0].get("tools") else {}
+            tools = {"tools": rows[0].tools} if rows[0].tools else {}
             yield {
-                **{side: row["messages"] for side, row in zip(SIDES, rows)},
+                **{side: row.messages for side, row in zip(SIDES, rows)},
                 "instance_id": name,
-                "policies": [row["policy"] for row in rows],
+                "policies": [row.policy for row in rows],
                 "rejected_status": bad.status,
                 **tools,
             }
@@ -77,7 +79,7 @@ class Pairs:
 
 
 def build_pairs(
-    trajectories: Iterable[Record],
+    trajectories: Iterable[Trajectory],
     grades: Verdicts,
     recipe: Sft,
     tokenizer: ChatTokenizer,
@@ -100,7 +102,7 @@ def build_pairs(
         except Unfit as unfit:
             pairs.dropped[str(unfit)] += 1
             continue
-        tasks.setdefault((trajectory["instance_id"], trajectory["subset"]), []).append(side)
+        tasks.setdefault((trajectory.instance_id, trajectory.subset), []).append(side)
     for (name, _), sides in sorted(tasks.items()):
         for good, bad in _pair_up(sides, recipe.pairs, name, pairs.dropped):
             pairs.chosen.append((name, good, bad))
@@ -108,25 +110,25 @@ def build_pairs(
     return pairs
 
 
-def _side(trajectory: Record, grades: Verdicts, writer: RowWriter) -> Side:
+def _side(trajectory: Trajectory, grades: Verdicts, writer: RowWriter) -> Side:
     """The trajectory as a side of pairs. Raises Unfit with the reason why it cannot be one."""
     status = verdict(trajectory, grades)
-    if trajectory["outcome"] not in TRAINABLE_ROLLOUTS or (status and status not in FAILED_GRADES):
+    if trajectory.outcome not in TRAINABLE_ROLLOUTS or (status and status not in FAILED_GRADES):
         raise Unfit(status)
     if reason := unwanted(trajectory, writer.selection):
         raise Unfit(reason)
     candidate = writer.write(trajectory)
     if not candidate.rows:
         raise Unfit("too_long")
-    messages = _spooled(writer.spool, candidate)["messages"]
-    first = next(number for number, each in enumerate(messages) if each["role"] == "assistant")
+    messages = _spooled(writer.spool, candidate).messages
+    first = next(number for number, each in enumerate(messages) if each.role == "assistant")
     prompt = hashlib.sha256(canonical(messages[:first]).encode()).hexdigest()
     return Side(status, prompt, candidate)
 
 
-def _spooled(spool: IO[bytes], candidate: Candidate) -> Record:
+def _spooled(spool: IO[bytes], candidate: Candidate) -> SftRow:
     spool.seek(candidate.rows[0][0])
-    row: Record = json.loads(spool.readline())
+    row = SftRow.of(json.loads(spool.readline()))
     spool.seek(0, 2)
     return row
 
@@ -161,14 +163,14 @@ def _drawn(found: dict[str, Side], seed: int, name: str) -> list[Side]:
     return sorted(found.values(), key=rank)
 
 
-def conversations(dataset: Path) -> Iterator[Record]:
+def conversations(dataset: Path) -> Iterator[SftRow]:
     """The conversations of a dataset: its rows, or both sides of its pairs, each with `messages`."""
     for row in read_jsonl(dataset):
         yield from sides_of(row)
 
 
-def sides_of(row: Record) -> list[Record]:
+def sides_of(row: Mapping[str, Any]) -> list[SftRow]:
     """A row as one conversation, a pair as two."""
     if SIDES[0] not in row:
-        return [row]
-    return [{**row, "messages": row[side]} for side in SIDES]
+        return [SftRow.of(row)]
+    return [SftRow.of({**row, "messages": row[side]}) for side in SIDES]

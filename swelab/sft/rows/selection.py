@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from swelab.configs.kinds.sft import Selection
 from swelab.records import Record
+from swelab.records.attempt_records import Trajectory
 from swelab.sft.rows.lengths import Length
 
 KEPT = "kept"
@@ -59,14 +60,14 @@ class Dropped:
         return told
 
 
-def unwanted(trajectory: Record, selection: Selection) -> str:
+def unwanted(trajectory: Trajectory, selection: Selection) -> str:
     """Why a resolved trajectory does not meet the recipe's criteria; '' when it does."""
     outcomes = selection.outcomes
-    if outcomes and trajectory["outcome"] not in outcomes:
-        return f"ended_by_{trajectory['outcome']}"
-    if selection.nonempty_patch and not trajectory["model_patch"].strip():
+    if outcomes and trajectory.outcome not in outcomes:
+        return f"ended_by_{trajectory.outcome}"
+    if selection.nonempty_patch and not trajectory.model_patch.strip():
         return "no_patch"
-    if selection.no_test_edits and edits_tests(trajectory["model_patch"]):
+    if selection.no_test_edits and edits_tests(trajectory.model_patch):
         return "edits_tests"
     return ""
 

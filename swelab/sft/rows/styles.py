@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from swelab.records import SCHEMAS, InputError, Record, read_json
+from swelab.records import SCHEMAS, InputError, read_json
+from swelab.records.attempt_records import Trajectory
+from swelab.records.training_records import Called, RowMessage, Tool, ToolCall
 from swelab.sft.rows.lengths import is_trained
 from swelab.sft.rows.parse_compat_text import OWN_LINES
 from swelab.sft.rows.student_parsers import argument_text, is_plain, parse_ticks, parse_xml, write_argument
@@ -39,7 +41,7 @@ class Style:
     name: str
     malformed_turns: str = "drop"
     system: str = ""
-    tools: list[Record] = field(default_factory=list)
+    tools: list[Tool] = field(default_factory=list)
     failed_turns: str = "learn"
 
 
@@ -47,12 +49,12 @@ class Style:
 class Conversation:
     """Messages of a row, the tools that they may call, and how often something was mended."""
 
-    messages: list[Record]
-    tools: list[Record] = field(default_factory=list)
+    messages: list[RowMessage]
+    tools: list[Tool] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
 
 
-def write_conversation(trajectory: Record, style: Style) -> Conversation:
+def write_conversation(trajectory: Trajectory, style: Style) -> Conversation:
     """The conversation of a trajectory in a style. Raises Unfit with the reason when there is none.
 
     A turn at fault makes it unfit, or is left out of the loss (`weight` 0), as `style.malformed_turns` says.
@@ -63,7 +65,7 @@ def write_conversation(trajectory: Record, style: Style) -> Conversation:
     if any(not isinstance(turn.said, str | None) for turn in turns):
         raise Unfit("not_plain_text")
     written = Conversation([])
-    tools = style.tools or _own_tools(trajectory["trajectory_format"])
+    tools = style.tools or _own_tools(trajectory.trajectory_format)
     if style.name == "tool":
         written.tools = tools
     if style.name == "xml":
@@ -76,24 +78,25 @@ def write_conversation(trajectory: Record, style: Style) -> Conversation:
         written.messages.pop()
     if not written.messages:
         raise Unfit("nothing_to_learn")
-    if next(m["role"] for m in written.messages if m["role"] != "system") != "user":
+    if next(m.role for m in written.messages if m.role != "system") != "user":
         raise Unfit("begins_with_the_policy")
     return written
 
 
 @cache
-def _own_tools(trajectory_format: str) -> list[Record]:
+def _own_tools(trajectory_format: str) -> list[Tool]:
     """Definitions of the tools that the recording program gives by default."""
     return definitions(TOOLS / DEFINED[trajectory_format])
 
 
-def definitions(path: Path) -> list[Record]:
+def definitions(path: Path) -> list[Tool]:
     """Tool definitions in the chat-completion API's form. Raises InputError."""
     found = read_json(path)
     try:
-        if found and all(isinstance(tool["function"]["parameters"]["properties"], dict) for tool in found):
-            return found
-    except (TypeError, KeyError):
+        tools = [Tool.of(tool) for tool in found]
+        if tools and all(isinstance(tool.function.parameters["properties"], dict) for tool in tools):
+            return tools
+    except (TypeError, KeyError, ValueError):
         pass
     raise InputError("not tool definitions", path, "a list of {type: function, function: {name, parameters}}")
 
@@ -106,10 +109,10 @@ def _complete_ranges(turns: list[Turn], notes: Counter[str]) -> None:
             notes["view_range_completed"] += 1
 
 
-def _add(written: Conversation, turn: Turn, style: Style, tools: list[Record]) -> None:
+def _add(written: Conversation, turn: Turn, style: Style, tools: list[Tool]) -> None:
     """Appends a turn; two of the user in a row become one, as chat formats alternate."""
     messages = written.messages
-    last = messages[-1]["role"] if messages else ""
+    last = messages[-1].role if messages else ""
     if turn.role == "assistant":
         if last == "assistant":
             raise Unfit("two_turns_of_the_policy")
@@ -117,29 +120,29 @@ def _add(written: Conversation, turn: Turn, style: Style, tools: list[Record]) -
     elif turn.role == "system":
         if messages:
             raise Unfit("system_prompt_inside")
-        messages.append({"role": "system", "content": style.system or turn.said or ""})
+        messages.append(RowMessage(role="system", content=style.system or turn.said or ""))
     elif style.name == "tool" and (answers := _answers(turn, messages)):
-        messages.append({"role": "tool", "tool_call_id": answers, "content": turn.said or ""})
+        messages.append(RowMessage(role="tool", tool_call_id=answers, content=turn.said or ""))
     elif last == "user":
-        messages[-1]["content"] += f"\n\n{turn.said or ''}"
+        messages[-1] |= {"content": f"{messages[-1].content}\n\n{turn.said or ''}"}
         written.notes["user_turns_joined"] += 1
     else:
-        messages.append({"role": "user", "content": turn.said or ""})
+        messages.append(RowMessage(role="user", content=turn.said or ""))
 
 
-def _answers(turn: Turn, messages: list[Record]) -> str:
+def _answers(turn: Turn, messages: list[RowMessage]) -> str:
     """The call that an observation answers: the one it names, or the first one open."""
-    asked = [m for m in messages if m["role"] == "assistant"][-1:]
+    asked = [m for m in messages if m.role == "assistant"][-1:]
     done = 0
     for message in reversed(messages):
-        if message["role"] == "assistant":
+        if message.role == "assistant":
             break
-        done += message["role"] == "tool"
-    waiting = [call["id"] for message in asked for call in message.get("tool_calls", [])]
+        done += message.role == "tool"
+    waiting = [call.id for message in asked for call in message.tool_calls]
     return turn.answers if turn.answers in waiting else "".join(waiting[done : done + 1])
 
 
-def _assistant(turn: Turn, style: Style, written: Conversation, tools: list[Record]) -> Record:
+def _assistant(turn: Turn, style: Style, written: Conversation, tools: list[Tool]) -> RowMessage:
     message, fault = WRITERS[style.name](turn, len(written.messages), tools)
     fault = turn.fault or fault
     if fault and not turn.demonstration:
@@ -148,13 +151,13 @@ def _assistant(turn: Turn, style: Style, written: Conversation, tools: list[Reco
         written.notes[f"{fault}_{'masked' if style.malformed_turns == 'mask' else 'kept'}"] += 1
     if turn.failed and style.failed_turns == "mask":
         written.notes["failed_masked"] += 1
-        message["weight"] = 0
+        message |= {"weight": 0}
     if turn.demonstration or (fault and style.malformed_turns == "mask"):
-        message["weight"] = 0
+        message |= {"weight": 0}
     return message
 
 
-def _xml(turn: Turn, number: int, tools: list[Record]) -> tuple[Record, str]:
+def _xml(turn: Turn, number: int, tools: list[Tool]) -> tuple[RowMessage, str]:
     said, calls = (turn.said or "").strip(), turn.calls
     content = "\n\n".join([said, *map(_function, calls)]).strip()
     fault = ""
@@ -166,7 +169,7 @@ def _xml(turn: Turn, number: int, tools: list[Record]) -> tuple[Record, str]:
         fault = misuse(calls[0], tools) if survives and plain else "unreadable_call"
     elif calls:
         fault = "several_calls"
-    return {"role": "assistant", "content": content}, fault
+    return RowMessage(role="assistant", content=content), fault
 
 
 def _function(call: Call) -> str:
@@ -174,13 +177,13 @@ def _function(call: Call) -> str:
     return "\n".join([f"<function={call.name}>", *lines, "</function>"])
 
 
-def _ticks(turn: Turn, number: int, tools: list[Record]) -> tuple[Record, str]:
+def _ticks(turn: Turn, number: int, tools: list[Tool]) -> tuple[RowMessage, str]:
     said, action = (turn.said or "").strip(), (turn.action or _command(turn.calls)).strip("\n")
     content = f"{said}\n\n```\n{action}\n```".strip() if action else said
     read = parse_ticks(content)
     survives = read and (read[0].strip(), read[1].strip()) == (said, action.strip())
     fault = "several_calls" if len(turn.calls) > 1 else "" if survives else "unreadable_call"
-    return {"role": "assistant", "content": content}, fault
+    return RowMessage(role="assistant", content=content), fault
 
 
 def _command(calls: list[Call]) -> str:
@@ -189,37 +192,31 @@ def _command(calls: list[Call]) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _tool(turn: Turn, number: int, tools: list[Record]) -> tuple[Record, str]:
-    message: Record = {"role": "assistant", "content": (turn.said or "").strip()}
+def _tool(turn: Turn, number: int, tools: list[Tool]) -> tuple[RowMessage, str]:
+    message = RowMessage(role="assistant", content=(turn.said or "").strip())
     fault = next(filter(None, (misuse(call, tools) for call in turn.calls)), "")
-    message["tool_calls"] = [
-        {
-            "id": call.id or f"call_{number}_{place}",
-            "type": "function",
-            "function": {"name": call.name, "arguments": _json(call.arguments or {})},
-        }
+    calls = [
+        ToolCall(
+            id=call.id or f"call_{number}_{place}",
+            type="function",
+            function=Called(name=call.name, arguments=json.dumps(call.arguments or {}, ensure_ascii=False)),
+        )
         for place, call in enumerate(turn.calls)
     ]
-    if not turn.calls:
-        del message["tool_calls"]
-    return message, fault
+    return message | {"tool_calls": calls} if calls else message, fault
 
 
-def _json(arguments: Record) -> str:
-    return json.dumps(arguments, ensure_ascii=False)
-
-
-def misuse(call: Call, tools: list[Record]) -> str:
+def misuse(call: Call, tools: list[Tool]) -> str:
     """Why a call is not one that the definitions allow, or ''."""
-    found = next((t["function"] for t in tools if t["function"]["name"] == call.name), None)
+    found = next((tool.function for tool in tools if tool.function.name == call.name), None)
     if found is None:
         return "undefined_tool"
     given = set(call.arguments or {})
-    wanted, known = set(found["parameters"].get("required", [])), set(found["parameters"]["properties"])
+    wanted, known = set(found.parameters.get("required", [])), set(found.parameters["properties"])
     return "" if wanted <= given <= known else "undefined_arguments"
 
 
-WRITERS: dict[str, Callable[[Turn, int, list[Record]], tuple[Record, str]]] = {
+WRITERS: dict[str, Callable[[Turn, int, list[Tool]], tuple[RowMessage, str]]] = {
     "xml": _xml,
     "ticks": _ticks,
     "tool": _tool,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swelab.records import Record
+from swelab.records.attempt_records import Message, Trajectory
 from swelab.rollouts.trajectory_files import is_refusal
 from swelab.sft.rows.failed_turns import failed_turns
 from swelab.sft.rows.parse_compat_text import read_call, read_line
@@ -47,16 +48,16 @@ class Turn:
     failed: bool = False
 
 
-def turns_of(trajectory: Record) -> list[Turn]:
+def turns_of(trajectory: Trajectory) -> list[Turn]:
     """The turns of a trajectory up to the last of the policy, without its program's `exit` message."""
-    read = READERS.get(trajectory["trajectory_format"], _mini)
-    messages = [message for message in trajectory["messages"] if message["role"] != "exit"]
+    read = READERS.get(trajectory.trajectory_format, _mini)
+    messages = [message for message in trajectory.messages if message.role != "exit"]
     turns, failed = [], failed_turns(messages)
     for number, message in enumerate(messages):
-        if message["role"] != "assistant":
+        if message.role != "assistant":
             said = message.get("content")
-            answers = message.get("tool_call_id", "") if message["role"] == "tool" else ""
-            turns.append(Turn(message["role"], said, answers=answers))
+            answers = message.get("tool_call_id", "") if message.role == "tool" else ""
+            turns.append(Turn(message.role, said, answers=answers))
         else:
             refused = messages[number + 1 : number + 2]
             turns.append(read(message, bool(refused) and is_refusal(refused[0])))
@@ -67,7 +68,7 @@ def turns_of(trajectory: Record) -> list[Turn]:
     return turns
 
 
-def _calls(message: Record) -> Iterator[Call]:
+def _calls(message: Message) -> Iterator[Call]:
     for call in message.get("tool_calls") or ():
         function = call["function"]
         try:
@@ -88,12 +89,12 @@ def _fault(calls: list[Call], refused: bool, most: int) -> str:
     return "bad_arguments" if any(call.arguments is None for call in calls) else ""
 
 
-def _swe_agent(message: Record, refused: bool) -> Turn:
+def _swe_agent(message: Message, refused: bool) -> Turn:
     """SWE-agent takes one call a turn; a turn that it refused is not in the history."""
     calls, action = list(_calls(message)), message.get("action") or ""
-    said = message.get("thought", message["content"])
+    said = message.get("thought", message.content)
     if not calls and action.strip():
-        calls = [_from_text(message["content"], action)]
+        calls = [_from_text(message.content, action)]
     return Turn("assistant", said, calls, action, fault=_fault(calls, refused, 1))
 
 
@@ -106,9 +107,9 @@ def _from_text(content: Any, action: str) -> Call:
     return Call("submit", {}) if line.strip() == "submit" else Call("bash", {"command": line})
 
 
-def _text(message: Record, refused: bool) -> Turn:
+def _text(message: Message, refused: bool) -> Turn:
     """A row of a published set in the style xml or ticks; SWE-agent had refused a turn without an action."""
-    content = message["content"]
+    content = message.content
     if not isinstance(content, str):
         return Turn("assistant", content, fault="no_call")
     if written := read_call(content):
@@ -120,7 +121,7 @@ def _text(message: Record, refused: bool) -> Turn:
     return Turn("assistant", said, calls, action, fault=_fault(calls, refused, 1))
 
 
-def _mini(message: Record, refused: bool) -> Turn:
+def _mini(message: Message, refused: bool) -> Turn:
     calls, content = list(_calls(message)), message.get("content")
     if calls:
         lines = [call.arguments.get("command") for call in calls if call.arguments]

@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 
 from swelab.files.weights import weight_files
 from swelab.records import Fault, Record
-from swelab.sft.rows.chat_template import PlainRows, parsed
+from swelab.records.training_records import SftRow
+from swelab.sft.rows.chat_template import PlainRows, bare, parsed
 from swelab.sft.rows.lengths import TURN_END, ChatTokenizer
 from swelab.sft.rows.preferences import conversations
 
@@ -48,7 +49,7 @@ def check_parity(checkpoint: Path, settings: Record | None, dataset: Path) -> Re
     ours = ChatTokenizer(checkpoint)
     own = _own_tokenizer(checkpoint, settings) if settings else None
     facts = compare_tokens(rows, own, tokenizer, ours, plain)
-    sample = tokenizer.apply_chat_template(plain.of(rows[0]), return_dict=False)[:SAMPLE_TOKENS]
+    sample = tokenizer.apply_chat_template(bare(plain.of(rows[0])), return_dict=False)[:SAMPLE_TOKENS]
     return facts | compare_logits(checkpoint, settings, sample)
 
 
@@ -65,7 +66,7 @@ def _instantiate(component: Record) -> Any:
 
 
 def compare_tokens(
-    rows: Sequence[Record], torchtune: Any, template: Any, lengths: ChatTokenizer, plain: PlainRows
+    rows: Sequence[SftRow], torchtune: Any, template: Any, lengths: ChatTokenizer, plain: PlainRows
 ) -> Record:
     """Tokens and loss masks: torchtune's, those that the dataset was measured by, the chat template's.
 
@@ -78,7 +79,7 @@ def compare_tokens(
     newline = template.encode("\n", add_special_tokens=False)
     split = 0
     for row in rows:
-        name = row["instance_id"]
+        name = row.instance_id
         tokens, trained = lengths.encode(plain.of(row))
         sample = torchtune(to_messages(row)) if torchtune else {"tokens": tokens, "mask": []}
         masks = [not masked for masked in sample["mask"]] if torchtune else trained
@@ -86,8 +87,8 @@ def compare_tokens(
             raise ParityError(f"{name}: torchtune's tokens or loss mask are not those of tokenizer.json")
         if tokens[-1] != template.convert_tokens_to_ids(TURN_END) or not trained[-1]:
             raise ParityError(f"{name}: the last end-of-turn has no loss")
-        messages = [parsed(message) for message in row["messages"]]
-        served = template.apply_chat_template(messages, tools=row.get("tools"), return_dict=False)
+        messages = [parsed(message) for message in row.messages]
+        served = template.apply_chat_template(messages, tools=bare(row.tools) or None, return_dict=False)
         if template.decode(tokens + newline) != template.decode(served):
             raise ParityError(f"{name}: the chat template says something else than was trained on")
         split += tokens + newline != served

@@ -5,17 +5,18 @@ from pathlib import Path
 
 from swelab.files.weights import check_weights, weight_digest
 from swelab.records import InputError, Record, sha256_file
+from swelab.records.training_records import RowMessage
 from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.lengths import ChatTokenizer, same_vocabulary
 from swelab.sft.train.families import family_of
 from swelab.sft.train.trainer import open_trainer, trainers_of
 
 CONVERSATION = [
-    {"role": "system", "content": "Answer briefly."},
-    {"role": "user", "content": "Which file?"},
-    {"role": "assistant", "content": "ls"},
-    {"role": "user", "content": "And now?"},
-    {"role": "assistant", "content": "cat a.py"},
+    RowMessage(role="system", content="Answer briefly."),
+    RowMessage(role="user", content="Which file?"),
+    RowMessage(role="assistant", content="ls"),
+    RowMessage(role="user", content="And now?"),
+    RowMessage(role="assistant", content="cat a.py"),
 ]
 
 

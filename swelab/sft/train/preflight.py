@@ -11,6 +11,7 @@ from pathlib import Path
 from swelab.configs.kinds.sft import Sft
 from swelab.files.weights import header, weight_paths
 from swelab.records import InputError, Record, read_json, sha256_file
+from swelab.records.training_records import RowMessage
 from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.lengths import ChatTokenizer, check_stats, same_vocabulary
 from swelab.sft.train.check_settings import check_settings
@@ -133,7 +134,7 @@ def _tokenizer(training: Training) -> Iterator[str]:
     for token in ends if isinstance(ends, list) else [] if ends is None else [ends]:
         if token not in tokenizer.special_tokens.values():
             yield str(InputError(f"eos_token_id {token}", base / "config.json", "a special token's id"))
-    example = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    example = [RowMessage(role="user", content="a"), RowMessage(role="assistant", content="b")]
     yield from _lines(lambda: ChatTemplate(base).plain(example, []))
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from swelab.records import Record
+from swelab.records.training_records import SftRow
 from swelab.sft.rows.chat_template import PlainRows
 from swelab.sft.rows.lengths import ChatTokenizer
 
@@ -42,7 +43,7 @@ class TokenRows:
         self.plain, self.tokenizer = PlainRows(base), ChatTokenizer(base)
 
     def __getitem__(self, row: int) -> dict[str, list[int]]:
-        tokens, trained = self.tokenizer.encode(self.plain.of(self.rows[row]))
+        tokens, trained = self.tokenizer.encode(self.plain.of(SftRow.of(self.rows[row])))
         labels = [token if loss else IGNORED for token, loss in zip(tokens, trained, strict=True)]
         labels[0] = IGNORED  # nothing comes before it; in a pack it would be learned from another row
         return {"tokens": tokens, "labels": labels}

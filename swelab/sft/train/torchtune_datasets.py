@@ -12,9 +12,10 @@ from torchtune.data import CROSS_ENTROPY_IGNORE_IDX, Message, OpenAIToMessages
 from torchtune.datasets._sft import SFTTransform
 from torchtune.modules.transforms import Transform
 
+from swelab.records.training_records import SftRow
 from swelab.sft.rows.chat_template import PlainRows
 from swelab.sft.rows.lengths import is_trained
-from swelab.sft.rows.preferences import SIDES
+from swelab.sft.rows.preferences import sides_of
 from swelab.sft.train.token_rows import RowFile
 
 
@@ -25,7 +26,7 @@ class WeightedMessages(Transform):
         self.plain = plain
 
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, list[Message]]:
-        messages = self.plain.of(sample)
+        messages = self.plain.of(SftRow.of(sample))
         found = OpenAIToMessages()({"messages": messages})
         for message, source in zip(found["messages"], messages, strict=True):
             message.masked = not is_trained(source)
@@ -58,11 +59,10 @@ class PairTransform(Transform):
 
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
-        for side in SIDES:
-            encoded = self.tokenizer(self.to_messages({**sample, "messages": sample[side]}))
+        for name, row in zip(("chosen", "rejected"), sides_of(sample), strict=True):
+            encoded = self.tokenizer(self.to_messages(row))
             pairs = zip(encoded["tokens"], encoded["mask"], strict=True)
             labels = [CROSS_ENTROPY_IGNORE_IDX if masked else token for token, masked in pairs]
-            name = side.partition("_")[0]
             found |= {f"{name}_input_ids": encoded["tokens"], f"{name}_labels": labels}
         return found
 

@@ -12,8 +12,8 @@ import pytest
 
 from swelab.configs.kinds.sft import Selection
 from swelab.records import InputError, read_json, read_jsonl, write_jsonl
-from swelab.records.attempt_records import Grade
-from swelab.sft.rows.dataset import build_dataset, load_verdicts
+from swelab.records.attempt_records import Grade, Trajectory
+from swelab.sft.rows.dataset import build_dataset, judged, load_verdicts
 from swelab.sft.rows.lengths import ChatTokenizer, distribution, same_vocabulary
 from tests.toy_checkpoint import conversations, make_checkpoint
 
@@ -47,7 +47,7 @@ def trajectory(name, number=0, **changes):
         "info": {},
         "trajectory_format": "mini-swe-agent-1.1",
     }
-    return {**row, **changes}
+    return Trajectory.of({**row, **changes})
 
 
 def grade(name, status="resolved", **changes):
@@ -55,11 +55,11 @@ def grade(name, status="resolved", **changes):
     row = Grade.of(
         {"instance_id": name, "policy": "scripted", "status": status, "resolved": status == "resolved"}
     )
-    return {**row, "patch_sha256": patch, **changes}
+    return row | {"patch_sha256": patch, **changes}
 
 
 def build(trajectories, grades, tokenizer, **changes):
-    verdicts = {(row.get("policy", ""), "", row["instance_id"]): row for row in grades}
+    verdicts = {(row.policy, "", row.instance_id): judged(row) for row in grades}
     return build_dataset(
         iter(trajectories), verdicts, Selection(**SELECTION | changes), tokenizer, io.BytesIO()
     )
@@ -144,7 +144,7 @@ def test_memory_does_not_grow_with_the_text(tokenizer, tmp_path):
             row["messages"][1]["content"] += " x" * 20_000
             yield row
 
-    grades = {("scripted", "", f"i{number:03d}"): grade(f"i{number:03d}") for number in range(60)}
+    grades = {("scripted", "", f"i{number:03d}"): judged(grade(f"i{number:03d}")) for number in range(60)}
     with open(tmp_path / "spool", "w+b") as spool:
         tracemalloc.start()
         built = build_dataset(stream(), grades, Selection(max_tokens=10**7), tokenizer, spool)

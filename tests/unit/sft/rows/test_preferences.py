@@ -14,6 +14,7 @@ from swelab.configs.trained_on import lineage, training_subsets
 from swelab.lineage import base_manifest
 from swelab.outcomes import FAILED_GRADES
 from swelab.records import InputError, check, read_json, read_jsonl, write_jsonl
+from swelab.records.attempt_records import Message
 from swelab.sft.rows.dataset import load_verdicts
 from swelab.sft.rows.lengths import ChatTokenizer, check_stats
 from swelab.sft.rows.preferences import build_pairs, conversations
@@ -106,8 +107,8 @@ def test_what_was_lost_is_never_rejected(base, tmp_path, outcome):
 
 def test_every_other_reason_is_counted(base, tmp_path):
     rows, grades = runs(2, 2)
-    rows[1]["messages"][2] = dict(rows[0]["messages"][2])  # says the same
-    rows[3]["messages"][1] = {**rows[3]["messages"][1], "content": "Another task."}
+    rows[1]["messages"][2] = Message.of(rows[0].messages[2])  # says the same
+    rows[3]["messages"][1] |= {"content": "Another task."}
     rows.append(said("u", "b9", "alone"))
     grades.append(grade("u", "empty_patch", policy="b9"))
     rows.append(said("u", "g9", "again " * 400))

@@ -13,9 +13,11 @@ import pytest
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
 from swelab.records import InputError, check, read_json, write_json, write_jsonl
+from swelab.records.attempt_records import Message
+from swelab.records.training_records import RowMessage, Tool
 from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.sft.rows.chat_template import ChatTemplate
-from swelab.sft.rows.dataset import build_dataset
+from swelab.sft.rows.dataset import Judged, build_dataset
 from swelab.sft.rows.lengths import ChatTokenizer, Length, check_stats, stats
 from swelab.sft.rows.overlong import exchanges, spans
 from swelab.sft.rows.selection import Candidate, choose, edits_tests
@@ -69,7 +71,7 @@ def selection(**changes):
 
 
 def build(rows, tokenizer, style=None, template=None, **changes):
-    grades = {("scripted", "", row["instance_id"]): {"status": "resolved", "resolved": True} for row in rows}
+    grades = {("scripted", "", row.instance_id): Judged("resolved", True, None) for row in rows}
     chosen = selection(**{"max_tokens": 10_000, **changes})
     return build_dataset(iter(rows), grades, chosen, tokenizer, io.BytesIO(), style, template)
 
@@ -79,7 +81,7 @@ def recorded(tmp_path, content, name="a"):
         path = write_mini(tmp_path, name, content) / f"{name}.traj.json"
     else:
         path = write_run(tmp_path, name, content) / f"{name}.traj"
-    return {**read_recording(path), "policy": "scripted", "subset": "s"}
+    return read_recording(path) | {"policy": "scripted", "subset": "s"}
 
 
 @pytest.mark.parametrize(
@@ -267,8 +269,8 @@ def test_ids_of_calls_do_not_hide_a_duplicate(tmp_path, base, tokenizer):
 
 def test_exchanges():
     roles = ["system", "user", "assistant", "tool", "tool", "assistant", "user", "assistant"]
-    assert exchanges([{"role": role} for role in roles]) == [[0, 1], [2, 3, 4], [5, 6], [7]]
-    assert exchanges([{"role": "user"}]) == [[0]]
+    assert exchanges([RowMessage.of({"role": role}) for role in roles]) == [[0, 1], [2, 3, 4], [5, 6], [7]]
+    assert exchanges([RowMessage.of({"role": "user"})]) == [[0]]
 
 
 def test_a_masked_turn_is_not_counted(tmp_path, tokenizer):
@@ -279,7 +281,7 @@ def test_a_masked_turn_is_not_counted(tmp_path, tokenizer):
     check(row, "sft_row", "row")
     weights = [m.get("weight", 1) for m in row["messages"] if m["role"] == "assistant"]
     assert weights == [0, 1, 1, 1] and length.turns == 4 and len(length.turn_tokens) == 4
-    ids, trained = tokenizer.encode(row["messages"])
+    ids, trained = tokenizer.encode(row.messages)
     assert (len(ids), sum(trained)) == (length.tokens, length.assistant_tokens)
     assert sum(length.turn_tokens[1:]) - tokenizer.newline == length.assistant_tokens
     assert built.facts(9)["notes"] == {"bad_arguments_masked": 1}
@@ -288,7 +290,7 @@ def test_a_masked_turn_is_not_counted(tmp_path, tokenizer):
 def test_a_masked_turn_in_plain_text(tmp_path, tokenizer):
     row = recorded(tmp_path, mini_text())
     told = {"role": "user", "content": "One block.", "extra": {"interrupt_type": "FormatError"}}
-    row["messages"][2:2] = [{"role": "assistant", "content": "?"}, told]
+    row["messages"][2:2] = [RowMessage(role="assistant", content="?"), Message.of(told)]
     assert build([row], tokenizer).facts(9)["dropped"] == {"malformed_turn": 1}
     (found,) = build([row], tokenizer, malformed_turns="mask").rows()
     assert [m.get("weight") for m in found["messages"] if m["role"] == "assistant"] == [0, None, None]
@@ -312,7 +314,7 @@ def test_turns_that_were_not_carried_out_are_masked(tmp_path, base, tokenizer, s
     turns = [system(), asked(), acted("t", "bash", {"command": "x"}), seen(answer), *usual()[2:]]
     row = recorded(tmp_path, trajectory(turns))
     if style is None:
-        row["messages"] = [m | {"role": "user"} if m["role"] == "tool" else m for m in row["messages"]]
+        row["messages"] = [m | {"role": "user"} if m.role == "tool" else m for m in row.messages]
 
     def weights(choice):
         chosen = Style(style, failed_turns=choice) if style else None
@@ -342,11 +344,22 @@ def test_tool_calls_are_measured_as_the_template_writes_them(tmp_path, base, tok
     built = build([recorded(tmp_path, trajectory())], tokenizer, Style("tool"), ChatTemplate(base))
     (row,), (length,) = built.rows(), built.lengths()
     check(row, "sft_row", "row")
-    plain = ChatTemplate(base).plain(row["messages"], row["tools"])
+    plain = ChatTemplate(base).plain(row.messages, row.tools)
     assert [m["role"] for m in plain] == ["system", "user"] + ["assistant", "user"] * 2 + ["assistant"]
     assert plain[2]["content"] == 'Let me look.[call bash {"command": "cat pkg/a.py"}]'
     assert '"str_replace_editor"' in plain[0]["content"]
     assert length.tokens == len(tokenizer.encode(plain)[0])
+
+
+def test_a_template_sees_only_the_fields_that_a_message_has(tmp_path):
+    template = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{{ m.tool_calls is defined }}"
+        "{{ tools[0].function.parameters is defined }}{{ tools[0].function.name }}<|im_end|>\n{% endfor %}"
+    )
+    write_json(tmp_path / "tokenizer_config.json", {"chat_template": template})
+    tools = [Tool.of({"function": {"name": "bash"}})]
+    said = ChatTemplate(tmp_path).plain([RowMessage(role="assistant", content="x", weight=0)], tools)
+    assert said == [{"role": "assistant", "content": "xFalseFalsebash", "weight": 0}]
 
 
 @pytest.mark.parametrize(
@@ -361,9 +374,9 @@ def test_tool_calls_are_measured_as_the_template_writes_them(tmp_path, base, tok
 )
 def test_a_template_without_tools_is_refused(tmp_path, template, fault):
     write_json(tmp_path / "tokenizer_config.json", {"chat_template": template})
-    tools = [{"function": {"name": "bash"}}]
+    tools = [Tool.of({"function": {"name": "bash"}})]
     with pytest.raises(InputError, match=fault) as error:
-        ChatTemplate(tmp_path).plain([{"role": "user", "content": "x"}], tools)
+        ChatTemplate(tmp_path).plain([RowMessage(role="user", content="x")], tools)
     assert "\n" not in str(error.value)
 
 

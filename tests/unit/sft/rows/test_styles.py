@@ -246,7 +246,7 @@ def row_of_tools():
 def row_of_text():
     """A row of a published set in the style xml."""
     row = row_of_tools()
-    return {**row, "messages": STYLES["xml"](row["messages"], SYSTEM)}
+    return row | {"messages": STYLES["xml"](row["messages"], SYSTEM)}
 
 
 def test_harmed_recordings_never_end_in_a_traceback(tmp_path):
