@@ -26,8 +26,9 @@ def main() -> None:
     if found:
         raise InputError(f"{found[-1]} ({len(found)} faults)", args.config)
     if args.stats:
-        over, rows, policy = check_stats(data_file(config), Path(args.stats), args.max_seq_len)
-        print(f"{over} of {rows} rows are longer than {args.max_seq_len} tokens ({policy})", flush=True)
+        over, stats = check_stats(data_file(config), Path(args.stats), args.max_seq_len)
+        longer = f"{over} of {stats.num_samples} rows are longer than {args.max_seq_len} tokens"
+        print(f"{longer} ({stats.over_long})", flush=True)
     if args.gpus < 1:
         raise InputError(f"--gpus {args.gpus}", expected="at least 1")
     print(f"{args.config}: paths and weights are there; {args.gpus} processes", flush=True)

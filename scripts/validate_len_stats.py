@@ -15,7 +15,8 @@ def main() -> None:
     parser.add_argument("--stats_file", type=Path, required=True, help="dataset.stats.json")
     parser.add_argument("--max_seq_len", type=int, default=32768, help="tokens")
     args = parser.parse_args()
-    over, rows, policy = check_stats(args.data_file, args.stats_file, args.max_seq_len)
+    over, stats = check_stats(args.data_file, args.stats_file, args.max_seq_len)
+    rows, policy = stats.num_samples, stats.over_long
     share = over / max(rows, 1)
     name, limit = f"[{Path(__file__).stem}]", args.max_seq_len
     print(f"{name} Validation passed.")

@@ -6,13 +6,15 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from swelab.files.model_config import ModelConfig
 from swelab.records import InputError, Record, digest, read_json, sha256_file
+from swelab.records.typed import TypedRecord, field
 
 LAYER = re.compile(r"\.layers\.(\d+)\.")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
-def check_weights(folder: str | Path) -> dict[str, Any]:
+def check_weights(folder: str | Path) -> ModelConfig:
     """The folder's config.json, after its files were found whole (headers are read, not tensors).
 
     Raises InputError: no folder, no config.json or architecture, no tokenizer, no or cut-off weights.
@@ -27,7 +29,7 @@ def check_weights(folder: str | Path) -> dict[str, Any]:
         read_json(folder / name)
     for path in weight_files(folder):
         check_safetensors(path)
-    return config
+    return ModelConfig.of(config)
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -92,17 +94,22 @@ def check_shapes(folder: Path, config: Record, where: Path) -> None:
     told = {"num_hidden_layers": len(layers)} if layers else {}
     if shape := found.get("model.embed_tokens.weight"):
         told |= dict(zip(("vocab_size", "hidden_size"), shape))
-    for field, size in told.items():
-        if config.get(field) != size:
-            raise InputError(
-                f"{field} is {config.get(field)}", where, f"{size}, as in the weights of {folder}"
-            )
+    for name, size in told.items():
+        if config.get(name) != size:
+            raise InputError(f"{name} is {config.get(name)}", where, f"{size}, as in the weights of {folder}")
 
 
-def identity(checkpoint: Path) -> Record:
-    """{"digest", "files"}: hashes of a checkpoint's weights, and of everything in its folder."""
+class Checkpoint(TypedRecord):
+    """Hashes of a checkpoint's weights, and of everything in its folder."""
+
+    digest: str = field("one hash of the weights")
+    files: dict[str, str] = field("hashes of the files by name")
+
+
+def identity(checkpoint: Path) -> Checkpoint:
+    """The hashes of a checkpoint folder."""
     files = {path.name: sha256_file(path) for path in sorted(checkpoint.iterdir()) if path.is_file()}
-    return {"digest": weight_digest(checkpoint, files), "files": files}
+    return Checkpoint(digest=weight_digest(checkpoint, files), files=files)
 
 
 def weight_digest(checkpoint: Path, files: dict[str, str]) -> str:

@@ -58,6 +58,13 @@ class SftRow(TypedRecord):
     resolved: bool = field("only resolved trajectories are trained on", const=True)
 
 
+class LossRow(TypedRecord):
+    """What one optimizer step of a training left in its loss curve."""
+
+    step: int = field("number, from 1")
+    loss: float = field("mean over the step's tokens with loss")
+
+
 class SftPair(TypedRecord):
     """One sample of preference learning: two conversations about one task with the same beginning."""
 

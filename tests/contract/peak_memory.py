@@ -17,6 +17,8 @@ from torchtune.config import instantiate
 from torchtune.modules.loss import CEWithChunkedOutputLoss
 from torchtune.modules.peft import get_adapter_params, set_trainable_params
 
+from swelab.configs.kinds.sft import Train
+from swelab.files.model_config import ModelConfig
 from swelab.sft.train.torchtune_bridge import adapted, base_model
 
 
@@ -29,16 +31,16 @@ def steps(config, train, batch, tokens):
     Path("/proc/self/clear_refs").write_text("5")
     before = now("VmRSS")
     model = instantiate(OmegaConf.create(adapted(base_model(config), train)))
-    if train["lora"]:
+    if train.lora:
         set_trainable_params(model, get_adapter_params(model))
-    if train["activation_checkpointing"]:
+    if train.activation_checkpointing:
         layers = {modules.TransformerSelfAttentionLayer}
         training.set_activation_checkpointing(model, auto_wrap_policy=layers)
     loss = CEWithChunkedOutputLoss()
     model.set_num_output_chunks(loss.num_output_chunks)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=1e-4, fused=True)
-    data = torch.randint(0, config["vocab_size"], (batch, tokens))
+    data = torch.randint(0, config.vocab_size, (batch, tokens))
     for _ in range(2):
         loss(model(data), data).backward()
         optimizer.step()
@@ -50,7 +52,9 @@ def main():
     gc.freeze()
     for line in sys.stdin:
         if not os.fork():
-            print(json.dumps(steps(*json.loads(line))), flush=True)
+            config, train, batch, tokens = json.loads(line)
+            peak = steps(ModelConfig.of(config), Train(**train), batch, tokens)
+            print(json.dumps(peak), flush=True)
             os._exit(0)
         os.wait()
 

@@ -9,7 +9,7 @@ import transformers
 
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
-from swelab.files.weights import header
+from swelab.files.weights import check_weights, header
 from swelab.records import InputError, write_jsonl
 from swelab.sft.train.memory import weights_of
 from swelab.sft.train.own_model import take_folder
@@ -62,7 +62,7 @@ def test_a_folder_is_fine_tuned(mine, tmp_path, family):
     linked = tmp_path / "models" / "mine"
     assert {path.name for path in linked.iterdir()} == set(taken["files"]) and taken["digest"]
     assert all(path.is_symlink() and path.resolve().parent == folder.resolve() for path in linked.iterdir())
-    config = json.loads((linked / "config.json").read_text())
+    config = check_weights(linked)
     shapes = [tensor["shape"] for tensor in header(linked / "model.safetensors").values()]
     assert weights_of(config) == sum(torch.Size(shape).numel() for shape in shapes)
     data = tmp_path / "data.jsonl"

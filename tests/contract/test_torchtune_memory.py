@@ -9,9 +9,10 @@ import pytest
 
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
+from swelab.files.model_config import ModelConfig
 from swelab.sft.train.memory import estimate
 
-CONFIG = {
+CONFIG = ModelConfig.of({
     "vocab_size": 4096,
     "num_hidden_layers": 6,
     "num_attention_heads": 8,
@@ -21,7 +22,7 @@ CONFIG = {
     "max_position_embeddings": 1024,
     "rms_norm_eps": 1e-6,
     "tie_word_embeddings": False,
-}
+})  # fmt: skip
 BATCH, TOKENS = 4, 512
 SETTINGS = {
     "plain": {},
@@ -36,7 +37,7 @@ def measured():
     found = [recipes.complete(SFT, recipe, "r").train for recipe in made]
     done = subprocess.run(
         [sys.executable, "-m", "tests.contract.peak_memory"],
-        input="\n".join(json.dumps([CONFIG, train, BATCH, TOKENS]) for train in found),
+        input="\n".join(json.dumps([CONFIG, train.plain(), BATCH, TOKENS]) for train in found),
         capture_output=True,
         text=True,
         # What is freed goes back to the system at once, as its memory is what is measured.

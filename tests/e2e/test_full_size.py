@@ -10,11 +10,12 @@ import pytest
 
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
+from swelab.files.model_config import ModelConfig
 from swelab.sft.train.ranks import ranks_of, share
 from swelab.sft.train.torchtune_bridge import base_model
 from tests.e2e.clone import ROOT, make_clone
 
-QWEN_7B = {
+QWEN_7B = ModelConfig.of({
     "vocab_size": 152064,
     "num_hidden_layers": 28,
     "num_attention_heads": 28,
@@ -25,7 +26,7 @@ QWEN_7B = {
     "rms_norm_eps": 1e-6,
     "rope_theta": 1000000.0,
     "tie_word_embeddings": False,
-}
+})  # fmt: skip
 """Of the config.json of Qwen2.5-Coder-7B-Instruct."""
 
 

@@ -20,6 +20,8 @@ from torchtune.models.qwen2._convert_weights import qwen2_tune_to_hf
 from swelab.configs.kinds.model import Architecture, DrillModel, Train
 from swelab.console.terminal import Progress
 from swelab.records import Record, write_json
+from swelab.records.training_records import LossRow
+from swelab.records.typed import field
 from swelab.sft.demo_model.base_corpus import Document, World
 from swelab.sft.demo_model.base_tokenizer import SPECIAL, check_tokenizer, save_tokenizer, train_tokenizer
 from swelab.sft.train.schedule import warmup_cosine
@@ -31,10 +33,16 @@ ROUNDING = 64
 """Rows of the embedding are a multiple of it."""
 
 
-def make_base_model(recipe: DrillModel, world: World, folder: Path) -> tuple[Record, list[Record]]:
+class PretrainRow(LossRow):
+    """A step of the pre-training."""
+
+    tokens: int = field("tokens with a loss weight, of this step and all before it")
+
+
+def make_base_model(recipe: DrillModel, world: World, folder: Path) -> tuple[Record, list[PretrainRow]]:
     """Pre-trains a model of a `model` recipe and writes it to `folder` in Hugging Face layout.
 
-    Returns facts for the manifest, and rows {"step", "loss", "tokens"}, one a step: loss on shell lines.
+    Returns facts for the manifest, and a row a step: the loss on shell lines.
     The same recipe and world give the same weights on the same machine. Raises TokenizerError.
     """
     shape, train = recipe.architecture, recipe.train
@@ -52,8 +60,8 @@ def make_base_model(recipe: DrillModel, world: World, folder: Path) -> tuple[Rec
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "vocabulary": tokenizer.get_vocab_size(),
         "documents": train.steps * train.batch_size,
-        "tokens": loss[-1]["tokens"],
-        "final_loss": round(sum(row["loss"] for row in loss[-100:]) / len(loss[-100:]), 4),
+        "tokens": loss[-1].tokens,
+        "final_loss": round(sum(row.loss for row in loss[-100:]) / len(loss[-100:]), 4),
         "names_left_out": len(world.heldout),
         "tokenised_alike": check_tokenizer(folder, texts[:CHECKED_DOCUMENTS]),
     }
@@ -121,7 +129,7 @@ def batches(
 
 def pretrain(
     model: torch.nn.Module, data: Iterator[tuple[torch.Tensor, torch.Tensor]], train: Train
-) -> Iterator[Record]:
+) -> Iterator[PretrainRow]:
     """One AdamW step a batch, linear warm-up and cosine decay to 0; yields the loss on lines of weight 1."""
     steps, warmup = train.steps, train.warmup_steps
     optimizer = torch.optim.AdamW(
@@ -145,7 +153,8 @@ def pretrain(
         torch.nn.utils.clip_grad_norm_(model.parameters(), train.clip_grad_norm)
         optimizer.step()
         tokens += int((weight > 0).sum())
-        yield {"step": step, "loss": round(each.detach()[weight == 1].mean().item(), 5), "tokens": tokens}
+        loss = round(each.detach()[weight == 1].mean().item(), 5)
+        yield PretrainRow(step=step, loss=loss, tokens=tokens)
         bar.done()
     bar.close()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from swelab.records import InputError, Record, read_json
 from swelab.records.training_records import RowMessage
+from swelab.records.typed import TypedRecord, field
 
 TURN_START, TURN_END = "<|im_start|>", "<|im_end|>"
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
@@ -156,8 +157,18 @@ def stats(file: str | Path, lengths: Sequence[Length], limit: int, over_long: st
     }
 
 
-def check_stats(data: Path, path: Path, limit: int) -> tuple[int, int, str]:
-    """(rows over `limit`, rows, policy) of a stats file, after it was found to be of the rows in `data`.
+class LengthStats(TypedRecord):
+    """A dataset's statistics (`stats`), as far as they are read again."""
+
+    file: str = field("the file of rows")
+    num_samples: int = field("rows")
+    max: int = field("tokens of the longest row", default=0)
+    over_long: str = field("what became of longer conversations", default="keep_truncate")
+    sha256: str = field("hash of the file of rows", default="")
+
+
+def check_stats(data: Path, path: Path, limit: int) -> tuple[int, LengthStats]:
+    """(rows over `limit`, statistics), after the statistics were found to be of the rows in `data`.
 
     Raises InputError: a file is missing, it is of another file or another number of rows, or tells nothing
     of the limit. Checks, their order and what they say are those of swesmith's local training scripts.
@@ -169,18 +180,19 @@ def check_stats(data: Path, path: Path, limit: int) -> tuple[int, int, str]:
     found = read_json(path)
     if not isinstance(found, dict) or not isinstance(found.get("file"), str):
         raise InputError("Invalid stats file: missing string field `file`.", path)
-    theirs, ours = Path(found["file"]).resolve(), data.resolve()
+    stats = LengthStats.of(found)
+    theirs, ours = Path(stats.file).resolve(), data.resolve()
     if theirs != ours:
         where = f"stats.file = {theirs} data_file = {ours}"
         raise InputError(f"Stats file does not match target data file. {where}")
     _whole(found, "num_samples", path)
     with open(data, "rb") as stream:
         rows = sum(1 for text in stream if text.strip())
-    if found["num_samples"] != rows:
-        counts = f"stats.num_samples = {found['num_samples']} data_file lines = {rows}"
+    if stats.num_samples != rows:
+        counts = f"stats.num_samples = {stats.num_samples} data_file lines = {rows}"
         raise InputError(f"Sample count mismatch between stats and data file. {counts}")
     over = _whole(found, f"gt_{limit}", path)
-    return over, rows, str(found.get("over_long", "keep_truncate"))
+    return over, stats
 
 
 def _whole(found: Record, name: str, path: Path) -> int:

@@ -74,7 +74,7 @@ def plan_batches(lengths: Sequence[int], train: Train, ranks: Ranks, cost: Cost 
     cannot share.
     """
     mine = share(train, ranks)
-    passes, batch = mine["gradient_accumulation_steps"], mine["batch_size"]
+    passes, batch = mine.gradient_accumulation_steps, mine.batch_size
     if train.packed:
         return _packed(lengths, train, ranks, passes * batch)
     per_step = passes * batch * ranks.total

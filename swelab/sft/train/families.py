@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from swelab.records import InputError, Record
+from swelab.files.model_config import ModelConfig
+from swelab.records import InputError
 from swelab.sft.train.trainer import trainers_of
 
 
@@ -21,26 +22,23 @@ FAMILIES = {
     "Qwen3ForCausalLM": Family(bias=False, head_norms=True),
     "LlamaForCausalLM": Family(bias=False, head_norms=False),
 }
-"""By the architecture in config.json; what trains each is said by the trainers."""
+"""By the architecture in config.json; each trainer says which of them it trains."""
+UNKNOWN = FAMILIES["Qwen2ForCausalLM"]
+"""What an architecture that is not listed is taken for, where its weights are counted."""
 
 
-def family_of(config: Record, where: Path) -> Family:
+def family_of(config: ModelConfig, where: Path) -> Family:
     """The family of a config.json, that of `where`. Raises InputError for one that is not known here."""
-    named = config.get("architectures") or [None]
+    named = config.architectures
     if len(named) != 1 or named[0] not in FAMILIES:
-        raise InputError(f"architecture {' '.join(map(str, named))}", where, f"one of {', '.join(FAMILIES)}")
+        raise InputError(f"architecture {' '.join(named) or None}", where, f"one of {', '.join(FAMILIES)}")
     return FAMILIES[named[0]]
 
 
-def check_trainer(config: Record, where: Path, trainer: str) -> Family:
+def check_trainer(config: ModelConfig, where: Path, trainer: str) -> Family:
     """The family of a config.json. Raises InputError where it is not known, or not to this trainer."""
-    family, architecture = family_of(config, where), config["architectures"][0]
+    family, architecture = family_of(config, where), config.architectures[0]
     if trainer not in (known := trainers_of(architecture)):
         what = f"architecture {architecture} with trainer: {trainer}"
         raise InputError(what, where, f"trainer: {' or '.join(known)} in the SFT recipe")
     return family
-
-
-def head_width(config: Record) -> int:
-    """Width of an attention head."""
-    return int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])

@@ -17,8 +17,8 @@ Held against measured peaks by tests and in docs/training.md; it is meant to be 
 from dataclasses import dataclass
 
 from swelab.configs.kinds.sft import Lora, Train
-from swelab.records import Record
-from swelab.sft.train.families import FAMILIES, head_width
+from swelab.files.model_config import ModelConfig
+from swelab.sft.train.families import FAMILIES, UNKNOWN
 
 GIB = 1 << 30
 BYTES = {"fp32": 4, "bf16": 2}
@@ -48,26 +48,23 @@ class Memory:
         return f"{self.total / GIB:.1f} GiB a rank ({said})"
 
 
-def weights_of(config: Record) -> int:
+def weights_of(config: ModelConfig) -> int:
     """Number of weights of a model by its config.json; an unknown architecture counts as Qwen2's."""
-    tied = config.get("tie_word_embeddings", False)
-    embeddings = config["vocab_size"] * config["hidden_size"] * (1 if tied else 2)
-    return embeddings + config["num_hidden_layers"] * layer_weights(config) + config["hidden_size"]
+    embeddings = config.vocab_size * config.hidden_size * (1 if config.tie_word_embeddings else 2)
+    return embeddings + config.num_hidden_layers * layer_weights(config) + config.hidden_size
 
 
-def layer_weights(config: Record) -> int:
+def layer_weights(config: ModelConfig) -> int:
     """Number of weights of one layer."""
-    width, narrow, inner = config["hidden_size"], _narrow(config), config["intermediate_size"]
-    family = FAMILIES.get((config.get("architectures") or [""])[0], FAMILIES["Qwen2ForCausalLM"])
-    queries = head_width(config) * config["num_attention_heads"]
-    attention = 2 * width * (queries + narrow) + family.bias * (queries + 2 * narrow)
-    norms = 2 * width + family.head_norms * 2 * head_width(config)
-    return attention + 3 * width * inner + norms
+    family = FAMILIES.get("".join(config.architectures[:1]), UNKNOWN)
+    biases = family.bias * (config.query_width + 2 * config.key_width)
+    norms = 2 * config.hidden_size + family.head_norms * 2 * config.head_width
+    return config.layer_matrices + biases + norms
 
 
-def adapter_weights(config: Record, lora: Lora) -> int:
+def adapter_weights(config: ModelConfig, lora: Lora) -> int:
     """Number of weights of the low-rank adapters."""
-    width, narrow, inner = config["hidden_size"], _narrow(config), config["intermediate_size"]
+    width, narrow, inner = config.hidden_size, config.key_width, config.intermediate_size
     sides = {
         "q_proj": 2 * width,
         "output_proj": 2 * width,
@@ -75,15 +72,15 @@ def adapter_weights(config: Record, lora: Lora) -> int:
         "v_proj": width + narrow,
     }
     found = sum(sides[name] for name in lora.attention) + lora.mlp * 3 * (width + inner)
-    return int(config["num_hidden_layers"] * lora.rank * found)
+    return int(config.num_hidden_layers * lora.rank * found)
 
 
-def trained_weights(config: Record, train: Train) -> int:
+def trained_weights(config: ModelConfig, train: Train) -> int:
     """Number of weights that training changes."""
     return adapter_weights(config, train.lora) if train.lora else weights_of(config)
 
 
-def estimate(config: Record, train: Train, ranks: int, batch: int, tokens: int, size: int) -> Memory:
+def estimate(config: ModelConfig, train: Train, ranks: int, batch: int, tokens: int, size: int) -> Memory:
     """Memory of one of `ranks` that share the weights and run `batch` conversations of `tokens` each at once.
 
     size: bytes a number.
@@ -91,16 +88,16 @@ def estimate(config: Record, train: Train, ranks: int, batch: int, tokens: int, 
     every, trained = weights_of(config), trained_weights(config, train)
     layer, dpo = layer_weights(config), bool(train.dpo)
     # Embedding and output are gathered as one piece with what no layer holds.
-    whole = max(2 * layer, every - config["num_hidden_layers"] * layer) if ranks > 1 else 0
+    whole = max(2 * layer, every - config.num_hidden_layers * layer) if ranks > 1 else 0
     places = batch * tokens * (2 if dpo else 1)
-    one = 16 * config["hidden_size"] + 6 * _narrow(config) + 5 * config["intermediate_size"]
-    kept = config["hidden_size"] if train.activation_checkpointing else one
-    logits = places * config["vocab_size"] * _logit_bytes(train, size)
+    one = 16 * config.hidden_size + 6 * config.key_width + 5 * config.intermediate_size
+    kept = config.hidden_size if train.activation_checkpointing else one
+    logits = places * config.vocab_size * _logit_bytes(train, size)
     return Memory(
         weights=(every * (2 if dpo else 1) / ranks + whole) * size,
         gradients=layer * size if train.optimizer_in_bwd else trained * size / ranks,
         moments=2 * trained * size / ranks,
-        activations=places * size * config["num_hidden_layers"] * kept,
+        activations=places * size * config.num_hidden_layers * kept,
         transient=max(logits, places * size * one * train.activation_checkpointing),
     )
 
@@ -110,8 +107,3 @@ def _logit_bytes(train: Train, size: int) -> float:
     if train.dpo:
         return 2 * size + 4
     return (2 * size if train.compile else size + 4) + 8 / CHUNKS
-
-
-def _narrow(config: Record) -> int:
-    """Width of keys and values."""
-    return int(head_width(config) * config["num_key_value_heads"])

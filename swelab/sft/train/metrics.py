@@ -19,7 +19,9 @@ from typing import Any
 
 import torch
 
+from swelab.files.model_config import ModelConfig
 from swelab.records import Record, write_bytes
+from swelab.records.typed import TypedRecord, field
 from swelab.sft.rows.lengths import Length
 from swelab.sft.train.batches import Plan
 from swelab.sft.train.grouping import Cost
@@ -37,36 +39,49 @@ LAYER_FLOPS = {"cpu": 1e8, "cuda": 2e11}
 one core; taken for a GPU: half a millisecond)."""
 
 
-def weights_multiplied(config: Mapping[str, Any]) -> int:
+class PlannedStep(TypedRecord):
+    """What is known of a step before it runs."""
+
+    step: int = field("number, from 1")
+    epoch: int = field("number, from 0")
+    rows: int = field("conversations")
+    tokens: int = field("tokens, without padding")
+    trained_tokens: int = field("tokens with loss")
+    tokens_seen: int = field("tokens of this step and all before it")
+    positions: int = field("token positions that are computed, with padding")
+    flops: float = field("FLOPs on real tokens, forward and backward")
+
+
+class PlannedRun(TypedRecord):
+    """What the processes of a training are told of its plan: the file planned.json."""
+
+    steps: list[PlannedStep] = field("all of the run; none where the trainer deals the rows itself")
+    device: str = field("cpu or cuda")
+    ranks: int = field("processes")
+    wandb: str = field("project at Weights & Biases; empty is none")
+
+
+def weights_multiplied(config: ModelConfig) -> int:
     """P of the formula, of a Qwen2's config.json (Llama and Mistral have the same parts)."""
-    hidden, heads = config["hidden_size"], config["num_attention_heads"]
-    width = config.get("head_dim") or hidden // heads
-    attention = hidden * width * (2 * heads + 2 * config["num_key_value_heads"])
-    layer = attention + 3 * hidden * config["intermediate_size"]
-    return config["num_hidden_layers"] * layer + hidden * config["vocab_size"]
+    return config.num_hidden_layers * config.layer_matrices + config.hidden_size * config.vocab_size
 
 
-def row_flops(config: Mapping[str, Any], tokens: Any) -> Any:
+def row_flops(config: ModelConfig, tokens: Any) -> Any:
     """FLOPs that training on a row of so many tokens takes, forward and backward; or on rows, of an array."""
-    heads = config["num_attention_heads"]
-    width = heads * (config.get("head_dim") or config["hidden_size"] // heads)
-    attention = 6 * config["num_hidden_layers"] * width * tokens**2
+    attention = 6 * config.num_hidden_layers * config.query_width * tokens**2
     return 6 * weights_multiplied(config) * tokens + attention
 
 
-def pass_cost(config: Mapping[str, Any], device: str) -> Cost:
+def pass_cost(config: ModelConfig, device: str) -> Cost:
     """What a forward and backward pass of so many rows takes, padded to so many tokens, in FLOPs."""
-    fixed = LAYER_FLOPS[device] * config["num_hidden_layers"]
+    fixed = LAYER_FLOPS[device] * config.num_hidden_layers
     return lambda rows, tokens: fixed + rows * row_flops(config, tokens)
 
 
 def planned_steps(
-    plan: Plan, lengths: Sequence[Length], config: Mapping[str, Any], fixed: bool
-) -> list[Record]:
-    """Per step, the COLUMNS that are known before it runs, and its "positions" and "flops".
-
-    fixed: packs are filled up to their limit.
-    """
+    plan: Plan, lengths: Sequence[Length], config: ModelConfig, fixed: bool
+) -> list[PlannedStep]:
+    """The steps of a plan over rows of these lengths. fixed: packs are filled up to their limit."""
     tokens = [length.tokens for length in lengths]
     flops = {count: row_flops(config, count) for count in set(tokens)}
     steps, seen = [], 0
@@ -74,21 +89,21 @@ def planned_steps(
         rows = [row for batch in batches for row in batch]
         seen += sum(tokens[row] for row in rows)
         steps.append(
-            {
-                "step": number + 1,
-                "epoch": number // plan.steps_per_epoch,
-                "rows": len(rows),
-                "tokens": sum(tokens[row] for row in rows),
-                "trained_tokens": sum(lengths[row].assistant_tokens for row in rows),
-                "tokens_seen": seen,
-                "positions": sum(plan.positions(batch, tokens, fixed) for batch in batches),
-                "flops": sum(flops[tokens[row]] for row in rows),
-            }
+            PlannedStep(
+                step=number + 1,
+                epoch=number // plan.steps_per_epoch,
+                rows=len(rows),
+                tokens=sum(tokens[row] for row in rows),
+                trained_tokens=sum(lengths[row].assistant_tokens for row in rows),
+                tokens_seen=seen,
+                positions=sum(plan.positions(batch, tokens, fixed) for batch in batches),
+                flops=sum(flops[tokens[row]] for row in rows),
+            )
         )
     return steps
 
 
-def metrics_row(planned: Record, told: Mapping[str, float], peak: float | None) -> Record:
+def metrics_row(planned: PlannedStep, told: Mapping[str, float], peak: float | None) -> Record:
     """COLUMNS of a step. told: what the trainer says (loss, lr, grad_norm, seconds, peak_memory_mib).
 
     peak: FLOP/s of all devices together; None where it is not known.
@@ -97,11 +112,11 @@ def metrics_row(planned: Record, told: Mapping[str, float], peak: float | None) 
     row = {
         **planned,
         **told,
-        "tokens_per_second": planned["tokens"] / seconds,
-        "trained_tokens_per_second": planned["trained_tokens"] / seconds,
-        "trained_share": planned["trained_tokens"] / planned["tokens"],
-        "padding_share": 1 - planned["tokens"] / planned["positions"],
-        "mfu": planned["flops"] / seconds / peak if peak else None,
+        "tokens_per_second": planned.tokens / seconds,
+        "trained_tokens_per_second": planned.trained_tokens / seconds,
+        "trained_share": planned.trained_tokens / planned.tokens,
+        "padding_share": 1 - planned.tokens / planned.positions,
+        "mfu": planned.flops / seconds / peak if peak else None,
     }
     return {name: row.get(name) for name in COLUMNS}
 

@@ -108,7 +108,7 @@ def train_on_modal(
     with tempfile.TemporaryDirectory(prefix=".modal-", dir=output) as scratch:
         made = [modal.get(f"/{name}/{file}", Path(scratch)) for file in OUTPUTS]
         check_weights(made[0])
-        if identity(made[0])["digest"] != read_json(made[1]).get("digest"):
+        if identity(made[0]).digest != read_json(made[1]).get("digest"):
             raise ModalError(f"the weights that came back are not those of {name}/checkpoint.json")
         shutil.rmtree(output / "checkpoint", ignore_errors=True)
         for path in made:

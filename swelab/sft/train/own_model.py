@@ -46,7 +46,7 @@ def check_model(folder: Path) -> None:
     config = check_weights(folder)
     family_of(config, folder / "config.json")
     ChatTokenizer(folder)
-    if any(open_trainer(name).own_tokenizer for name in trainers_of(config["architectures"][0])):
+    if any(open_trainer(name).own_tokenizer for name in trainers_of(config.architectures[0])):
         same_vocabulary(folder)
     if ChatTemplate(folder).plain(CONVERSATION, []) != CONVERSATION:
         what = "the chat template adds to or leaves out of a turn's text (reasoning, a default system prompt)"

@@ -3,20 +3,34 @@
 Packs carry the length of each of their rows: positions start over with each row, and attention stays inside.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import Dataset, Sampler
 
 from swelab.records import Record
 from swelab.sft.train.batches import Plan, read_plan
-from swelab.sft.train.token_rows import IGNORED, TokenRows
+from swelab.sft.train.token_rows import IGNORED, Sample, TokenRows
 from swelab.sft.train.trained_tokens import TrainedTokensLoss
 
-Sample = dict[str, list[int]]
-"""{"tokens", "labels"} of a row."""
+
+class Padded(NamedTuple):
+    """Samples filled up at the right: token ids, labels and which are real, each [rows, longest]."""
+
+    tokens: torch.Tensor
+    labels: torch.Tensor
+    attends: torch.Tensor
+
+
+class Joined(NamedTuple):
+    """Samples one after another: token ids, labels and positions [tokens], and lengths [rows]."""
+
+    tokens: torch.Tensor
+    labels: torch.Tensor
+    positions: torch.Tensor
+    lengths: torch.Tensor
 
 
 class PlannedPasses(Dataset):
@@ -59,27 +73,30 @@ def planned_passes(plan: str, data_files: str, base: str, rank: int) -> PlannedP
     return PlannedPasses(read_plan(plan), TokenRows(data_files, base), rank)
 
 
-def padded(samples: Sequence[Sample], pad: int) -> dict[str, torch.Tensor]:
-    """Samples as {"tokens", "labels", "attends"} [rows, longest], filled up at the right."""
-    longest = max(len(sample["tokens"]) for sample in samples)
+def padded(samples: Sequence[Sample], pad: int) -> Padded:
+    """The samples of a forward pass as a batch of rows of one length."""
+    longest = max(len(sample.tokens) for sample in samples)
 
-    def filled(name: str, value: int) -> torch.Tensor:
-        return torch.tensor([s[name] + [value] * (longest - len(s[name])) for s in samples])
+    def filled(rows: Iterable[list[int]], value: int) -> torch.Tensor:
+        return torch.tensor([row + [value] * (longest - len(row)) for row in rows])
 
-    lengths = torch.tensor([[len(sample["tokens"])] for sample in samples])
-    attends = torch.arange(longest)[None, :] < lengths
-    return {"tokens": filled("tokens", pad), "labels": filled("labels", IGNORED), "attends": attends}
+    lengths = torch.tensor([[len(sample.tokens)] for sample in samples])
+    return Padded(
+        filled((sample.tokens for sample in samples), pad),
+        filled((sample.labels for sample in samples), IGNORED),
+        torch.arange(longest)[None, :] < lengths,
+    )
 
 
-def joined(samples: Sequence[Sample]) -> Record:
-    """Samples one after another: {"tokens", "labels", "positions", "lengths"}, each of one dimension."""
-    lengths = [len(sample["tokens"]) for sample in samples]
-    return {
-        "tokens": torch.tensor([token for sample in samples for token in sample["tokens"]]),
-        "labels": torch.tensor([label for sample in samples for label in sample["labels"]]),
-        "positions": torch.cat([torch.arange(length) for length in lengths]),
-        "lengths": torch.tensor(lengths),
-    }
+def joined(samples: Sequence[Sample]) -> Joined:
+    """The samples of a forward pass as one pack."""
+    lengths = [len(sample.tokens) for sample in samples]
+    return Joined(
+        torch.tensor([token for sample in samples for token in sample.tokens]),
+        torch.tensor([label for sample in samples for label in sample.labels]),
+        torch.cat([torch.arange(length) for length in lengths]),
+        torch.tensor(lengths),
+    )
 
 
 def torchtune_batch(batch: Sequence[Any], *, fill: int | None, pad: int) -> Record:
@@ -93,15 +110,15 @@ def torchtune_batch(batch: Sequence[Any], *, fill: int | None, pad: int) -> Reco
     (samples,) = batch
     if fill is None:
         found = padded(samples, pad)
-        return {"tokens": found["tokens"], "labels": found["labels"]}
+        return {"tokens": found.tokens, "labels": found.labels}
     one = joined(samples)
-    room = fill - len(one["tokens"])
+    room = fill - len(one.tokens)
     rest = torch.zeros(room, dtype=torch.long)
     filled = {
-        "tokens": torch.cat([one["tokens"], rest + pad]),
-        "labels": torch.cat([one["labels"], rest + IGNORED]),
-        "input_pos": torch.cat([one["positions"], rest]),
-        "seq_lens": torch.cat([one["lengths"], torch.tensor([room] * (room > 0), dtype=torch.long)]),
+        "tokens": torch.cat([one.tokens, rest + pad]),
+        "labels": torch.cat([one.labels, rest + IGNORED]),
+        "input_pos": torch.cat([one.positions, rest]),
+        "seq_lens": torch.cat([one.lengths, torch.tensor([room] * (room > 0), dtype=torch.long)]),
     }
     return padded_collate_packed([filled])
 
@@ -137,13 +154,13 @@ def trl_batch(batch: Sequence[Any], *, packed: bool, pad: int) -> dict[str, torc
     if packed:
         one = joined(samples)
         return {
-            "input_ids": one["tokens"][None],
-            "labels": one["labels"][None],
-            "position_ids": one["positions"][None],
+            "input_ids": one.tokens[None],
+            "labels": one.labels[None],
+            "position_ids": one.positions[None],
         }
     found = padded(samples, pad)
     return {
-        "input_ids": found["tokens"],
-        "labels": found["labels"],
-        "attention_mask": found["attends"].long(),
+        "input_ids": found.tokens,
+        "labels": found.labels,
+        "attention_mask": found.attends.long(),
     }

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swelab.configs.kinds.sft import Sft
+from swelab.files.model_config import ModelConfig
 from swelab.files.weights import header, weight_paths
-from swelab.records import InputError, Record, read_json, sha256_file
+from swelab.records import InputError, read_json, sha256_file
 from swelab.records.training_records import RowMessage
 from swelab.sft.rows.chat_template import ChatTemplate
-from swelab.sft.rows.lengths import ChatTokenizer, check_stats, same_vocabulary
+from swelab.sft.rows.lengths import ChatTokenizer, LengthStats, check_stats, same_vocabulary
 from swelab.sft.train.check_settings import check_settings
 from swelab.sft.train.device import dtype_of
 from swelab.sft.train.families import check_trainer
@@ -91,7 +92,7 @@ def _model(training: Training) -> Iterator[str]:
     """config.json and weights describe the same model, and a trainer knows it."""
     path = training.base / "config.json"
     try:
-        config = read_json(path)
+        config = ModelConfig.of(read_json(path))
         shapes = _shapes(training.base)
     except InputError as error:
         yield str(error)
@@ -101,8 +102,8 @@ def _model(training: Training) -> Iterator[str]:
     except InputError as error:
         yield str(error)
         return
-    rows = shapes.get("model.embed_tokens.weight", [config["vocab_size"]])[0]
-    if rows != config["vocab_size"]:
+    rows = shapes.get("model.embed_tokens.weight", [config.vocab_size])[0]
+    if rows != config.vocab_size:
         yield str(
             InputError(f"vocab_size is {config['vocab_size']}", path, f"the {rows} rows of the embedding")
         )
@@ -142,26 +143,26 @@ def _dataset(training: Training) -> Iterator[str]:
     """Rows are those of the statistics, enough for a step, and none is longer than the model's context."""
     train, limit = training.recipe.train, training.recipe.selection.max_tokens
     try:
-        over, rows, policy = check_stats(training.dataset, training.stats, limit)
-        stats = read_json(training.stats)
+        over, stats = check_stats(training.dataset, training.stats, limit)
     except InputError as error:
         yield str(error)
         return
-    if "sha256" in stats and stats["sha256"] != sha256_file(training.dataset):
+    if stats.sha256 and stats.sha256 != sha256_file(training.dataset):
         yield str(
             InputError("was changed after it was measured", training.dataset, f"that of {training.stats}")
         )
-    if over and policy != "keep_truncate":
-        yield str(InputError(f"{over} rows over {limit} tokens", training.dataset, f"none ({policy})"))
+    if over and stats.over_long != "keep_truncate":
+        what = f"{over} rows over {limit} tokens"
+        yield str(InputError(what, training.dataset, f"none ({stats.over_long})"))
+    rows = stats.num_samples
     need = train.batch_size * train.gradient_accumulation_steps
     if rows < need:
         yield str(InputError(f"{rows} rows", training.dataset, f"at least the {need} of one optimizer step"))
     bounds = {"the model's context": _config(training.base).get("max_position_embeddings", 0)}
-    if train.packed:
-        bounds["train.max_seq_len"] = train.max_seq_len
+    bounds |= {"train.max_seq_len": train.max_seq_len} if train.packed else {}
     for name, bound in bounds.items():
-        if stats.get("max", 0) > bound > 0:
-            what = f"a row of {stats['max']} tokens"
+        if stats.max > bound > 0:
+            what = f"a row of {stats.max} tokens"
             yield str(InputError(what, training.dataset, f"at most {name} of {bound}"))
 
 
@@ -197,8 +198,8 @@ def memory(training: Training) -> Memory | None:
     recipe, config = training.recipe, _config(training.base)
     train, ranks = recipe.train, ranks_of(recipe)
     try:
-        mine = share(train, ranks)["batch_size"]
-        tokens = min(longest(training), config["max_position_embeddings"])
+        mine = share(train, ranks).batch_size
+        tokens = min(longest(training), config.max_position_embeddings)
         if train.packed:
             tokens = train.max_seq_len
         elif train.group_by_length:
@@ -214,7 +215,7 @@ def longest(training: Training) -> int:
     """Tokens of the longest row, where they were measured; else the most that the recipe lets in."""
     limit = int(training.recipe.selection.max_tokens)
     try:
-        return min(int(read_json(training.stats)["max"]), limit)
+        return min(int(LengthStats.of(read_json(training.stats)).max or limit), limit)
     except (InputError, KeyError, TypeError, ValueError):
         return limit
 
@@ -229,12 +230,13 @@ def disk_bytes(training: Training) -> int:
     return BYTES[dtype_of(train, bool(training.recipe.job.gpus))] * (2 * every + 6 * trained)
 
 
-def _config(base: Path) -> Record:
+def _config(base: Path) -> ModelConfig:
+    """The base model's config.json; without fields where it cannot be read, which another check reports."""
     try:
         config = read_json(base / "config.json")
     except InputError:
-        return {}
-    return config if isinstance(config, dict) else {}
+        config = {}
+    return ModelConfig.of(config if isinstance(config, dict) else {})
 
 
 def _shapes(base: Path) -> dict[str, list[int]]:

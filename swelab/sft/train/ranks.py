@@ -13,7 +13,8 @@ from shlex import join
 from swelab.cluster import slurm
 from swelab.configs.kinds.sft import Sft, Train
 from swelab.models.serving.server import free_port
-from swelab.records import InputError, Record
+from swelab.records import InputError
+from swelab.records.typed import TypedRecord, field
 
 PROCESS = "swelab.sft.train.torchtune_worker"
 
@@ -44,8 +45,15 @@ def sharing(recipe: Sft) -> int:
     return ranks_of(recipe).total if recipe.train.sharded else 1
 
 
-def share(train: Train, ranks: Ranks) -> Record:
-    """{"batch_size", "gradient_accumulation_steps"} of one rank: all together make the recipe's steps.
+class Share(TypedRecord):
+    """What one rank does of an optimizer step."""
+
+    batch_size: int = field("conversations of a forward pass")
+    gradient_accumulation_steps: int = field("forward passes")
+
+
+def share(train: Train, ranks: Ranks) -> Share:
+    """The share of one rank: all together make the recipe's steps.
 
     Raises InputError when the conversations of a step cannot be dealt out evenly.
     """
@@ -58,7 +66,7 @@ def share(train: Train, ranks: Ranks) -> Record:
         what = f"train.optimizer_in_bwd with {step} conversations a step on {ranks.total} ranks"
         raise InputError(what, expected="no accumulation on any rank")
     batch = math.gcd(mine, train.batch_size)
-    return {"batch_size": batch, "gradient_accumulation_steps": mine // batch}
+    return Share(batch_size=batch, gradient_accumulation_steps=mine // batch)
 
 
 def recipe_of(recipe: Sft) -> str:

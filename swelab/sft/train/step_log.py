@@ -15,7 +15,8 @@ import torch
 from tensorboardX import SummaryWriter
 
 from swelab.records import Record, read_json
-from swelab.sft.train.metrics import metrics_row, peak_flops
+from swelab.records.training_records import LossRow
+from swelab.sft.train.metrics import PlannedRun, metrics_row, peak_flops
 
 STEPS, METRICS, BOARD = "steps.txt", "metrics.jsonl", "tensorboard"
 SPEED = "tokens_per_second_per_gpu"
@@ -34,20 +35,20 @@ LOGGED = {
 
 
 class StepLog:
-    """Writes to the folder `log_dir`; `planned` is a file with {"steps", "device", "ranks", "wandb"}."""
+    """Writes to the folder `log_dir`; `planned` is the file of a `PlannedRun`."""
 
     def __init__(self, log_dir: str, planned: str, **_: Any):
         self.folder = Path(log_dir)
         self.folder.mkdir(parents=True, exist_ok=True)
-        facts = read_json(planned)
-        self.steps = {step["step"]: step for step in facts["steps"]}
-        self.device, self.ranks = facts["device"], facts["ranks"]
+        run = PlannedRun.of(read_json(planned))
+        self.steps = {step.step: step for step in run.steps}
+        self.device, self.ranks = run.device, run.ranks
         one = peak_flops(self.device)
         self.peak = one * self.ranks if one else None
         self.text = open(self.folder / STEPS, "a", encoding="utf-8")
         self.rows = open(self.folder / METRICS, "a", encoding="utf-8")
         self.board: SummaryWriter | None = None
-        self.wandb = start_wandb(facts["wandb"], self.folder.parent) if facts["wandb"] else None
+        self.wandb = start_wandb(run.wandb, self.folder.parent) if run.wandb else None
 
     def log_config(self, config: Any) -> None:
         """torchtune's whole configuration; it is a file already."""
@@ -61,27 +62,27 @@ class StepLog:
         told = {name: float(value) for name, value in payload.items()}
         planned = self.steps.get(step)
         if planned and "seconds" in told:
-            told[SPEED] = planned["trained_tokens"] / told.pop("seconds") / self.ranks
+            told[SPEED] = planned.trained_tokens / told.pop("seconds") / self.ranks
         self.text.write(f"Step {step} | " + " ".join(f"{k}:{v}" for k, v in told.items()) + "\n")
         self.text.flush()
         if planned:
-            seconds = planned["trained_tokens"] / told.pop(SPEED) / self.ranks
+            seconds = planned.trained_tokens / told.pop(SPEED) / self.ranks
             memory = peak_memory(self.device)
             row = metrics_row(planned, {**told, "seconds": seconds, "peak_memory_mib": memory}, self.peak)
-            self._tell(row)
+            self._tell(step, row)
 
-    def _tell(self, row: Record) -> None:
+    def _tell(self, step: int, row: Record) -> None:
         self.rows.write(json.dumps(row) + "\n")
         self.rows.flush()
         if self.board is None:
             # Steps that are run again after a kill replace those of before.
-            where = {"logdir": str(self.folder / BOARD), "filename_suffix": f".{row['step']}"}
-            self.board = SummaryWriter(**where, purge_step=row["step"], flush_secs=10)
+            where = {"logdir": str(self.folder / BOARD), "filename_suffix": f".{step}"}
+            self.board = SummaryWriter(**where, purge_step=step, flush_secs=10)
         values = {name: value for name, value in row.items() if name != "step" and value is not None}
         for name, value in values.items():
-            self.board.add_scalar(f"train/{name}", value, row["step"])
+            self.board.add_scalar(f"train/{name}", value, step)
         if self.wandb:
-            self.wandb.log(values, step=row["step"])
+            self.wandb.log(values, step=step)
 
     def close(self) -> None:
         """Ends all of them."""
@@ -124,19 +125,19 @@ def _run_id(folder: Path) -> str:
     return path.read_text()
 
 
-def step_rows(path: Path) -> list[Record]:
-    """The lines of steps.txt as {"step", "loss", "lr", "tokens_per_second", "grad_norm"} rows.
+def step_rows(path: Path) -> list[LossRow]:
+    """The lines of steps.txt, with "lr", "tokens_per_second" and "grad_norm" too.
 
     DPO's have rewards and log-probabilities too. Tokens are those with a loss, for DPO all.
     A step that was run again after a kill appears once, as it was last.
     """
-    rows: dict[int, Record] = {}
+    rows: dict[int, LossRow] = {}
     for text in path.read_text(encoding="utf-8").splitlines():
         match = STEP.match(text)
         if match:
             values = dict(part.split(":", 1) for part in match[2].split() if ":" in part)
             row = {name: _number(values[theirs]) for name, theirs in LOGGED.items() if theirs in values}
-            rows[int(match[1])] = {"step": int(match[1]), **row}
+            rows[int(match[1])] = LossRow.of({"step": int(match[1]), **row})
     return [rows[step] for step in sorted(rows)]
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 from swelab.records import Record
 from swelab.records.training_records import SftRow
@@ -34,16 +35,23 @@ class RowFile:
             return json.loads(stream.readline())
 
 
+class Sample(NamedTuple):
+    """A row for a trainer: token ids, and as many labels, which are not yet shifted."""
+
+    tokens: list[int]
+    labels: list[int]
+
+
 class TokenRows:
-    """Rows as {"tokens", "labels"}: lists of one length, with the labels not yet shifted."""
+    """The rows of a file as samples."""
 
     def __init__(self, path: str | Path, base: str | Path):
         """base: folder whose tokenizer and chat template spell the rows out. Raises InputError."""
         self.rows = RowFile(path)
         self.plain, self.tokenizer = PlainRows(base), ChatTokenizer(base)
 
-    def __getitem__(self, row: int) -> dict[str, list[int]]:
+    def __getitem__(self, row: int) -> Sample:
         tokens, trained = self.tokenizer.encode(self.plain.of(SftRow.of(self.rows[row])))
         labels = [token if loss else IGNORED for token, loss in zip(tokens, trained, strict=True)]
         labels[0] = IGNORED  # nothing comes before it; in a pack it would be learned from another row
-        return {"tokens": tokens, "labels": labels}
+        return Sample(tokens, labels)

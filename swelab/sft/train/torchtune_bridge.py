@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from swelab.configs.kinds.sft import Sft, Train
+from swelab.files.model_config import ModelConfig
 from swelab.files.weights import check_weights, weight_files
 from swelab.records import Record, write_bytes
 from swelab.sft.rows.chat_template import says_more
@@ -46,17 +47,19 @@ def configuration(base: Path, dataset: Path, work: Path, recipe: Sft, plan: RunP
     """
     config = torchtune_config(base, dataset, work / "output", recipe.train)
     ranks = ranks_of(recipe)
-    bound = {"max_steps_per_epoch": plan.steps_per_epoch if ranks.total > 1 else None}
     log = {"log_dir": str(work / "output"), "planned": str(work / PLANNED)}
-    config |= {"metric_logger": {"_component_": "swelab.sft.train.step_log.StepLog", **log}, **bound}
-    config["sharded"] = recipe.train.sharded
+    config |= {
+        "metric_logger": {"_component_": "swelab.sft.train.step_log.StepLog", **log},
+        "max_steps_per_epoch": plan.steps_per_epoch if ranks.total > 1 else None,
+        "sharded": recipe.train.sharded,
+    }
     if not plan.batches or plan.batches.how == "plain":
         return {**config, **share(recipe.train, ranks)}
     passes = {"plan": str(work / PLAN), "data_files": str(dataset), "base": str(base)}
-    if config["device"] == "cpu" and config["dtype"] == "fp32":
+    if (device_of(recipe.train), dtype_of(recipe.train)) == ("cpu", "fp32"):
         # Chunks save a float32 copy of the logits: here these are float32, and chunks a fifth of the speed.
         own = "swelab.sft.train.trained_tokens.TrainedTokensLoss"
-        config["loss"] = {"_component_": own if sharing(recipe) == 1 else "torch.nn.CrossEntropyLoss"}
+        config |= {"loss": {"_component_": own if sharing(recipe) == 1 else "torch.nn.CrossEntropyLoss"}}
     return {
         **config,
         "dataset": passes,
@@ -101,22 +104,22 @@ def torchtune_config(base: Path, dataset: Path, output: Path, train: Train) -> R
     }
 
 
-def base_model(config: Record) -> Record:
+def base_model(config: ModelConfig) -> Record:
     """torchtune's model for a Qwen2 config.json."""
-    rope = config.get("rope_parameters") or config
+    rope = config.rope_parameters or config
     return {
         "_component_": "torchtune.models.qwen2.qwen2",
-        "vocab_size": config["vocab_size"],
-        "num_layers": config["num_hidden_layers"],
-        "num_heads": config["num_attention_heads"],
-        "num_kv_heads": config["num_key_value_heads"],
-        "embed_dim": config["hidden_size"],
-        "intermediate_dim": config["intermediate_size"],
-        "max_seq_len": config["max_position_embeddings"],
-        "attn_dropout": config.get("attention_dropout", 0.0),
-        "norm_eps": config["rms_norm_eps"],
+        "vocab_size": config.vocab_size,
+        "num_layers": config.num_hidden_layers,
+        "num_heads": config.num_attention_heads,
+        "num_kv_heads": config.num_key_value_heads,
+        "embed_dim": config.hidden_size,
+        "intermediate_dim": config.intermediate_size,
+        "max_seq_len": config.max_position_embeddings,
+        "attn_dropout": config.attention_dropout,
+        "norm_eps": config.rms_norm_eps,
         "rope_base": rope.get("rope_theta", 1_000_000.0),
-        "tie_word_embeddings": config["tie_word_embeddings"],
+        "tie_word_embeddings": config.tie_word_embeddings,
     }
 
 

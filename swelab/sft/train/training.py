@@ -9,6 +9,7 @@ from swelab.configs.kinds.sft import Sft, Train
 from swelab.files.weights import check_weights, identity
 from swelab.jobs.provenance import packages
 from swelab.records import InputError, Record, check, read_jsonl, sha256_file
+from swelab.records.training_records import LossRow
 from swelab.sft.rows.chat_template import PlainRows
 from swelab.sft.rows.lengths import ChatTokenizer, Length, same_vocabulary
 from swelab.sft.rows.preferences import sides_of
@@ -29,7 +30,7 @@ MAKERS = ("torch", "torchtune", "trl", "accelerate", "transformers", "tokenizers
 
 def fine_tune(
     base: Path, dataset: Path, recipe: Sft, work: Path, checkpoint: Path
-) -> tuple[Record, list[Record]]:
+) -> tuple[Record, list[LossRow]]:
     """Fine-tunes the folder `base` on `dataset` into the folder `checkpoint` (Hugging Face layout).
 
     Works in `work`, where a killed run can be taken up. Returns the checkpoint's manifest, which
@@ -47,7 +48,7 @@ def fine_tune(
     staged = stage(epoch, work / "checkpoint")
     shape = check_weights(base)
     config: Record | None = None
-    if "torchtune" in trainers_of(shape["architectures"][0]):
+    if "torchtune" in trainers_of(shape.architectures[0]):
         # Adapters are merged into the weights, so their readers need the base's model.
         config = {"model": base_model(shape), "tokenizer": tokenizer(base)}
         trained = open_trainer(recipe.trainer).kept(base, dataset, work / "output", train)
@@ -59,14 +60,14 @@ def fine_tune(
         shutil.rmtree(work / folder, ignore_errors=True)
     manifest = {
         **identity(checkpoint),
-        "base": {"name": base.name, "digest": identity(base)["digest"]},
+        "base": {"name": base.name, "digest": identity(base).digest},
         "dataset_sha256": sha256_file(dataset),
         "recipe": {name: value for name, value in recipe.plain().items() if name not in ("job", "wandb")},
         "device": device_of(train),
         "dtype": dtype_of(train),
         "epochs": train.epochs,
-        "steps": loss[-1]["step"],
-        "final_loss": loss[-1]["loss"],
+        "steps": loss[-1].step,
+        "final_loss": loss[-1].loss,
         **facts(lengths, train),
         **plan.facts(),
         "packages": {name: version for name, version in packages().items() if name in MAKERS},
@@ -94,7 +95,7 @@ def check_inputs(base: Path, dataset: Path, train: Train, trainer: str = "torcht
     """
     config = check_weights(base)
     check_trainer(config, base / "config.json", trainer)
-    longest = config["max_position_embeddings"]
+    longest = config.max_position_embeddings
     if open_trainer(trainer).own_tokenizer:
         same_vocabulary(base)
     tokenizer, plain = ChatTokenizer(base), PlainRows(base)

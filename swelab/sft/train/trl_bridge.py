@@ -1,14 +1,30 @@
 """From our recipe and a checkpoint folder to TRL's trainer (`swelab.sft.train.trl_worker`)."""
 
 from pathlib import Path
+from typing import Any
 
 from swelab.configs.kinds.sft import Sft, Train
 from swelab.records import Record, write_json
+from swelab.records.typed import TypedRecord, field
 from swelab.sft.train.device import device_of, dtype_of
 from swelab.sft.train.ranks import launch, ranks_of
 from swelab.sft.train.run_plan import PLAN, PLANNED, RunPlan
 
 PROCESS = "swelab.sft.train.trl_worker"
+
+
+class TrlRun(TypedRecord):
+    """What the processes of TRL's trainer are told: the file config.json."""
+
+    output: str = field("folder that the run writes to")
+    base: str = field("folder of the base model")
+    dataset: str = field("file of rows")
+    plan: str = field("file of the plan")
+    planned: str = field("file of what is known of its steps")
+    train: dict[str, Any] = field("settings `train` of the SFT recipe")
+    device: str = field("cpu or cuda")
+    dtype: str = field("fp32 or bf16")
+    every: int = field("optimizer steps between saves; 0 is at ends of epochs")
 
 
 class Trl:
@@ -21,18 +37,18 @@ class Trl:
     def command(self, base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Path) -> list[str]:
         """TRL's command line, its configuration written. Raises InputError, SlurmError."""
         train, ranks = recipe.train, ranks_of(recipe)
-        config = {
-            "output": str(work / "output"),
-            "base": str(base),
-            "dataset": str(dataset),
-            "plan": str(work / PLAN),
-            "planned": str(work / PLANNED),
-            "train": train.plain(),
-            "device": device_of(train),
-            "dtype": dtype_of(train),
-            "every": recipe.job.save_every_n_steps,
-        }
-        write_json(work / "config.json", config)
+        run = TrlRun(
+            output=str(work / "output"),
+            base=str(base),
+            dataset=str(dataset),
+            plan=str(work / PLAN),
+            planned=str(work / PLANNED),
+            train=train.plain(),
+            device=device_of(train),
+            dtype=dtype_of(train),
+            every=recipe.job.save_every_n_steps,
+        )
+        write_json(work / "config.json", run)
         return launch(ranks, ["-m", PROCESS, "--config", str(work / "config.json")], ranks.total == 1)
 
     def kept(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:

@@ -27,6 +27,7 @@ from swelab.records import Record, read_json, write_json
 from swelab.sft.train.planned_batches import PlannedPasses, planned_passes, trl_batch
 from swelab.sft.train.schedule import trl_schedule
 from swelab.sft.train.step_log import StepLog
+from swelab.sft.train.trl_bridge import TrlRun
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 RESUME, CHECKPOINTS = "resume.json", "checkpoints"
@@ -99,41 +100,40 @@ class Told(TrainerCallback):
             write_json(self.output / RESUME, {"checkpoint": f"checkpoint-{state.global_step}"})
 
 
-def train(config: Record) -> None:
-    """Trains as `config` says and leaves the last epoch's folder, in Hugging Face layout."""
-    output, base = Path(config["output"]), Path(config["base"])
+def train(run: TrlRun) -> None:
+    """Trains as `run` says and leaves the last epoch's folder, in Hugging Face layout."""
+    output, base, settings = Path(run.output), Path(run.base), Train(**run.train)
     rank = int(os.environ.get("RANK", 0))
-    passes = planned_passes(config["plan"], config["dataset"], config["base"], rank)
+    passes = planned_passes(run.plan, run.dataset, run.base, rank)
     tokenizer: Any = AutoTokenizer.from_pretrained(base)
     trainer = PlannedTrainer(
-        model=_model(config, passes),
-        args=_arguments(config, passes),
+        model=_model(run, passes),
+        args=_arguments(run, settings, passes),
         train_dataset=Dataset.from_list([{"input_ids": [0], "labels": [0]}]),  # only its columns are read
         data_collator=partial(trl_batch, packed=passes.plan.how == "packed", pad=tokenizer.pad_token_id or 0),
         processing_class=tokenizer,
     )
     trainer.passes = passes
-    log = StepLog(str(output), config["planned"]) if rank == 0 else None
+    log = StepLog(str(output), run.planned) if rank == 0 else None
     if log:
         trainer.add_callback(Told(log, output))
     trainer.train(resume_from_checkpoint=_resume(output))
-    _save(trainer, base, output / f"epoch_{config['train']['epochs'] - 1}", rank)
+    _save(trainer, base, output / f"epoch_{settings.epochs - 1}", rank)
     if log:
         log.close()
 
 
-def _model(config: Record, passes: PlannedPasses) -> Any:
-    flash = passes.plan.how == "packed" and config["device"] == "cuda" and is_flash_attn_2_available()
+def _model(run: TrlRun, passes: PlannedPasses) -> Any:
+    flash = passes.plan.how == "packed" and run.device == "cuda" and is_flash_attn_2_available()
     load: Any = AutoModelForCausalLM.from_pretrained
     attention = "flash_attention_2" if flash else "sdpa"
-    return load(config["base"], dtype=DTYPES[config["dtype"]], attn_implementation=attention)
+    return load(run.base, dtype=DTYPES[run.dtype], attn_implementation=attention)
 
 
-def _arguments(config: Record, passes: PlannedPasses) -> SFTConfig:
-    train, output = Train(**config["train"]), Path(config["output"])
+def _arguments(run: TrlRun, train: Train, passes: PlannedPasses) -> SFTConfig:
     ranks: Record = {"fsdp": True, "fsdp_config": {"version": 2}} if passes.plan.ranks > 1 else {}
     return SFTConfig(
-        output_dir=str(output / CHECKPOINTS),
+        output_dir=str(Path(run.output, CHECKPOINTS)),
         per_device_train_batch_size=1,
         gradient_accumulation_steps=passes.plan.passes,
         num_train_epochs=train.epochs,
@@ -145,7 +145,7 @@ def _arguments(config: Record, passes: PlannedPasses) -> SFTConfig:
         **trl_schedule(train),
         max_grad_norm=train.clip_grad_norm or 0,
         seed=train.seed,
-        use_cpu=config["device"] == "cpu",
+        use_cpu=run.device == "cpu",
         bf16=False,
         activation_checkpointing=train.activation_checkpointing,
         torch_compile=train.compile,
@@ -154,8 +154,8 @@ def _arguments(config: Record, passes: PlannedPasses) -> SFTConfig:
         remove_unused_columns=False,
         logging_steps=1,
         logging_nan_inf_filter=False,
-        save_strategy="steps" if config["every"] else "epoch",
-        save_steps=config["every"] or 1,
+        save_strategy="steps" if run.every else "epoch",
+        save_steps=run.every or 1,
         save_total_limit=2,
         report_to="none",
         disable_tqdm=True,
@@ -194,4 +194,4 @@ def _save(trainer: SFTTrainer, base: Path, folder: Path, rank: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", required=True, help="JSON file that swelab.sft.train.trl_bridge writes")
-    train(read_json(parser.parse_args().config))
+    train(TrlRun.of(read_json(parser.parse_args().config)))

@@ -136,7 +136,8 @@ def test_the_script_writes_pairs_their_lengths_and_counts(base, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(list(read_jsonl(tmp_path / "d.jsonl"))) == 2
-    assert check_stats(tmp_path / "d.jsonl", tmp_path / "s.json", 400) == (0, 2, "drop")
+    over, told = check_stats(tmp_path / "d.jsonl", tmp_path / "s.json", 400)
+    assert (over, told.num_samples, told.over_long) == (0, 2, "drop")
     assert read_json(tmp_path / "m.json")["in_pairs"] == {"chosen": 2, "rejected": 2}
     assert len((tmp_path / "l.tsv").read_text().splitlines()) == 3
 

@@ -11,6 +11,7 @@ from tensorboardX.proto.event_pb2 import Event
 
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
+from swelab.files.model_config import ModelConfig
 from swelab.records import InputError, write_json, write_jsonl
 from swelab.sft.train import step_log
 from swelab.sft.train.check_settings import check_settings, check_wandb
@@ -22,14 +23,16 @@ from swelab.sft.train.step_log import StepLog
 from swelab.sft.train.training import check_inputs
 from tests.toy_checkpoint import conversations, make_checkpoint
 
-QWEN_7B = {
-    "hidden_size": 3584,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-    "intermediate_size": 18944,
-    "num_hidden_layers": 28,
-    "vocab_size": 152064,
-}
+QWEN_7B = ModelConfig.of(
+    {
+        "hidden_size": 3584,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "vocab_size": 152064,
+    }
+)
 
 
 def test_flops_of_qwen2_7b():

@@ -11,7 +11,7 @@ import yaml
 
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
-from swelab.files.weights import header
+from swelab.files.weights import check_weights, header
 from swelab.records import read_json, write_json, write_jsonl
 from swelab.sft.rows.lengths import ChatTokenizer, stats
 from swelab.sft.train import preflight
@@ -157,7 +157,7 @@ def test_each_fault_of_settings_is_found(folder, name):
 
 def test_a_full_disk_is_found(folder, monkeypatch):
     need = disk_bytes(training(folder))
-    assert need == 4 * 8 * weights_of(read_json(folder / "toy/config.json"))
+    assert need == 4 * 8 * weights_of(check_weights(folder / "toy"))
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: Usage(need))
     (found,) = faults(training(folder))
     assert "GiB free" in found and "saved states" in found

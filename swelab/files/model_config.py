@@ -1,0 +1,44 @@
+"""A model's config.json, as transformers writes it: the fields that training and serving read."""
+
+from typing import Any
+
+from swelab.records.typed import TypedRecord, field
+
+
+class ModelConfig(TypedRecord):
+    """Shape and kind of a decoder. Reading an absent field that has no default raises KeyError."""
+
+    architectures: list[str] = field("classes of transformers that hold the weights", default=())
+    vocab_size: int = field("rows of the embedding")
+    hidden_size: int = field("width")
+    intermediate_size: int = field("width of the feed-forward layer")
+    num_hidden_layers: int = field("layers")
+    num_attention_heads: int = field("heads of the queries")
+    num_key_value_heads: int = field("heads of keys and values")
+    head_dim: int | None = field("width of a head; width / heads where absent", default=None)
+    max_position_embeddings: int = field("context in tokens")
+    tie_word_embeddings: bool = field("the output layer has the embedding's weights", default=False)
+    rms_norm_eps: float = field("of the norms")
+    attention_dropout: float = field("dropout of attention weights", default=0.0)
+    rope_parameters: dict[str, Any] | None = field("rotary position embedding", default=None)
+
+    @property
+    def head_width(self) -> int:
+        """Width of an attention head."""
+        return int(self.head_dim or self.hidden_size // self.num_attention_heads)
+
+    @property
+    def query_width(self) -> int:
+        """Width of the queries of all heads."""
+        return self.head_width * self.num_attention_heads
+
+    @property
+    def key_width(self) -> int:
+        """Width of the keys, and of the values, of all heads."""
+        return self.head_width * self.num_key_value_heads
+
+    @property
+    def layer_matrices(self) -> int:
+        """Weights in the matrices of one layer: projections of attention, feed-forward."""
+        attention = 2 * self.hidden_size * (self.query_width + self.key_width)
+        return attention + 3 * self.hidden_size * self.intermediate_size
