@@ -120,10 +120,10 @@ def test_rows_of_a_pack_do_not_see_each_other(made):
     with torch.inference_mode():
         # As in training: with a cache, positions are not looked at.
         seen = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], use_cache=False)
-        alone = [model(input_ids=torch.tensor([sample["tokens"]])).logits[0] for sample in samples]
+        alone = [model(input_ids=torch.tensor([sample.tokens])).logits[0] for sample in samples]
     assert torch.allclose(seen.logits[0], torch.cat(alone), atol=1e-4)
     mask = torchtune_batch([samples], fill=480, pad=0)["mask"][0]
-    first = len(samples[0]["tokens"])
+    first = len(samples[0].tokens)
     assert mask.shape == (480, 480) and not mask[first:, :first].any() and not mask[:first, first:].any()
 
 
