@@ -11,7 +11,7 @@ from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.jobs.shards import belongs_to, numbered, sample_of
 from swelab.lineage import policy_sources
-from swelab.models.policy import of_sample, same_again
+from swelab.models.policy_models import of_sample, same_again
 from swelab.records import write_jsonl
 from swelab.rollouts.rollout_stage import recorded, roll_out
 from swelab.rollouts.swe_agent_rollouts import roll_out_batch

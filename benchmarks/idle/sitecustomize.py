@@ -68,7 +68,7 @@ def attempt(task, *_, **__):
     }
 
 
-@replaces("swelab.models.policy", "open_service")
+@replaces("swelab.models.policy_models", "open_service")
 def open_service(*_):
     """No service: nobody asks it."""
     return nullcontext()

@@ -10,7 +10,7 @@ from swelab.grading.harness.grade import grade_key, judged, run_patch
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.run_cache import Archive, run_key
 from swelab.jobs.journal import Journal
-from swelab.jobs.losses import Losses
+from swelab.jobs.lost_instances import Losses
 from swelab.jobs.shards import in_shard, run_shard, sample_of
 from swelab.outcomes import LOST_GRADES, LOST_ROLLOUTS, GradeEnd, RolloutEnd
 from swelab.records import InputError, Record, check

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from swelab.console.terminal import Progress
 from swelab.jobs.instance_durations import Timings
 from swelab.jobs.journal import Journal
-from swelab.jobs.losses import Losses
+from swelab.jobs.lost_instances import Losses
 from swelab.jobs.ray_workers import Place, RayWorkers
 from swelab.jobs.thread_pool import Threads
 from swelab.records import InputError, Record

@@ -13,11 +13,11 @@ from swelab.agents.agent import open_agent
 from swelab.configs.experiment import key_variables, rollout_slice, service_of
 from swelab.configs.kinds.policy import Policy
 from swelab.jobs.journal import Journal
-from swelab.jobs.losses import Losses
+from swelab.jobs.lost_instances import Losses
 from swelab.jobs.shards import belongs_to, in_shard, run_shard, sample_of
 from swelab.models import BudgetSpent
 from swelab.models.billing.paid_turns import PaidRun
-from swelab.models.policy import ModelFor, open_policy, weights_digest
+from swelab.models.policy_models import ModelFor, open_policy, weights_digest
 from swelab.outcomes import RETRIED_ROLLOUTS, WAITING_ROLLOUTS, RolloutEnd
 from swelab.records import InputError, Record, digest
 from swelab.records.task_records import Task

@@ -15,9 +15,9 @@ from swelab.agents.swe_agent_program import AgentFailed, hopeless, stopped
 from swelab.configs.kinds.policy import Policy
 from swelab.console.terminal import Progress
 from swelab.jobs.journal import Journal
-from swelab.jobs.losses import Losses
+from swelab.jobs.lost_instances import Losses
 from swelab.jobs.shards import in_shard, now
-from swelab.models.policy import weights_digest
+from swelab.models.policy_models import weights_digest
 from swelab.outcomes import RETRIED_ROLLOUTS, RolloutEnd
 from swelab.records import InputError, Record, read_json, shorten, write_json
 from swelab.records.task_records import Task

@@ -14,7 +14,7 @@ from swelab.models import ServingError
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.chat.gateway import listed_as, open_gateway
 from swelab.models.chat.open_hosted import open_service
-from swelab.models.policy import open_endpoint
+from swelab.models.policy_models import open_endpoint
 from swelab.models.serving.server import Endpoint
 from swelab.records import Record, write_json
 from swelab.records.task_records import Task

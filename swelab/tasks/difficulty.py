@@ -15,11 +15,11 @@ from swelab.configs.kinds.policy import Policy
 from swelab.configs.kinds.rater import Rater
 from swelab.files.json_streams import Spool
 from swelab.jobs.journal import Journal
-from swelab.jobs.losses import Losses
+from swelab.jobs.lost_instances import Losses
 from swelab.jobs.shards import run_shard
 from swelab.models import ContextLimit, ModelLost
 from swelab.models.billing.paid_turns import PaidRun
-from swelab.models.policy import ModelFor, open_policy, weights_digest
+from swelab.models.policy_models import ModelFor, open_policy, weights_digest
 from swelab.outcomes import RETRIED_ROLLOUTS, RolloutEnd
 from swelab.records import Fault, InputError, Record, digest, shorten
 from swelab.records.task_records import Task

@@ -10,7 +10,7 @@ from swelab.configs import recipes
 from swelab.configs.kinds import POLICY as POLICY_KIND
 from swelab.grading import grading_stage as grading
 from swelab.jobs import thread_pool
-from swelab.jobs.losses import STREAK, ShardLost
+from swelab.jobs.lost_instances import STREAK, ShardLost
 from swelab.models.chat import hosted, served_models
 from swelab.models.serving.server import free_port
 from swelab.records import InputError, read_jsonl, write_json

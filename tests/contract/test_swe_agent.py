@@ -12,7 +12,7 @@ import pytest
 from swelab.agents.swe_agent_program import AgentFailed
 from swelab.configs import recipes
 from swelab.configs.kinds import POLICY
-from swelab.jobs.losses import ShardLost
+from swelab.jobs.lost_instances import ShardLost
 from swelab.models import BudgetSpent
 from swelab.records import InputError, check, read_json, write_json
 from swelab.rollouts.swe_agent_rollouts import roll_out_batch

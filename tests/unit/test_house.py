@@ -4,6 +4,7 @@ import ast
 import functools
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,6 +116,23 @@ def test_sizes():
     ]
     assert not long_functions
     assert not [p.name for p in (ROOT / "rules").glob("*.smk") if len(p.read_text().splitlines()) > 150]
+
+
+def test_the_test_of_a_module_is_found_by_its_path():
+    """tests/unit mirrors swelab; a test of several modules has a name that no module has."""
+    library = [path for path in LIBRARY if path.is_relative_to(ROOT / "swelab")]
+    modules = {path.relative_to(ROOT / "swelab").with_suffix("") for path in library}
+    names = {module.name for module in modules}
+    for path in (ROOT / "tests/unit").rglob("test_*.py"):
+        tested = path.relative_to(ROOT / "tests/unit").with_name(path.stem.removeprefix("test_"))
+        assert tested in modules or tested.name not in names, f"{path}: swelab has no {tested}.py"
+
+
+def test_a_file_s_name_occurs_once_in_the_house():
+    """But for what means the same: a kind of recipe and its reader, the figures of a step of training."""
+    found = Counter(path.name for path in LIBRARY if path.is_relative_to(ROOT / "swelab"))
+    twice = {name for name, count in found.items() if count > 1}
+    assert twice <= {"__init__.py", "experiment.py", "metrics.py"}
 
 
 def test_public_functions_have_docstrings():

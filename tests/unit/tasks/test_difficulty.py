@@ -11,7 +11,7 @@ from swelab.configs import recipes
 from swelab.configs.kinds import POLICY, RATER
 from swelab.configs.kinds.policy import ScriptedPolicy
 from swelab.jobs import thread_pool
-from swelab.jobs.losses import ShardLost
+from swelab.jobs.lost_instances import ShardLost
 from swelab.models import BudgetSpent
 from swelab.models.chat import served_models
 from swelab.records import Fault, InputError, check, read_jsonl, write_json

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from swelab.configs.kinds.policy import CheckpointPolicy
-from swelab.models import policy as policies
+from swelab.models import policy_models as policies
 from swelab.models.serving.complete_checkpoint import completed, longest_context
 from swelab.models.serving.lora import check_adapters, check_name, named_adapters
 from swelab.models.serving.serve_by_hand import (

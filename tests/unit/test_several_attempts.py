@@ -16,7 +16,7 @@ from swelab.grading.swebench_report import build_report
 from swelab.jobs.shards import attempt_name, numbered, parse_shard, sample_of, shard_names
 from swelab.lineage import Wildcards
 from swelab.models.chat.scripted import ScriptedModel
-from swelab.models.policy import of_sample, same_again
+from swelab.models.policy_models import of_sample, same_again
 from swelab.records import InputError, check, write_json, write_jsonl
 from swelab.records.attempt_records import Grade, Trajectory
 from swelab.records.task_records import Task
@@ -26,7 +26,7 @@ from swelab.rollouts.token_usage import usage_of
 from swelab.sft.rows.dataset import load_verdicts, verdict
 from tests.unit.recorded_runs import PATCH, trajectory, write_run
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 SCRIPTED = ScriptedPolicy(kind="scripted", scaffold="x", seed=7, wrong_edit=0.4, give_up=0.2)
 SERVED = CheckpointPolicy(
     kind="checkpoint", scaffold="x", weights="w", sampling={"temperature": 0.7, "seed": 3}
