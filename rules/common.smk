@@ -68,18 +68,18 @@ def hold_results():
         sys.exit(2)
 
 
-def either(kind):
+def names_regex(kind):
     """Regular expression of the recipes that are there."""
     return "|".join(map(re.escape, recipes.names(kind))) or "(?!)"
 
 
 wildcard_constraints:
     **SHAPES,
-    experiment=either("experiment"),
-    subset=either("subset"),
-    repo=either("repo"),
-    policy=either("policy"),
-    model=either("model"),
-    sft=either("sft"),
-    rater=either("rater"),
-    rl=either("rl"),
+    experiment=names_regex("experiment"),
+    subset=names_regex("subset"),
+    repo=names_regex("repo"),
+    policy=names_regex("policy"),
+    model=names_regex("model"),
+    sft=names_regex("sft"),
+    rater=names_regex("rater"),
+    rl=names_regex("rl"),

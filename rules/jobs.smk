@@ -16,7 +16,7 @@ FETCH_HERE = bool(SITE) and not SITE.network
 SANDBOXES = {"mem_mb": sandboxes_mb(WORKERS), "minutes": 480}
 
 
-def those(kind, key, *values):
+def names_matching(kind, key, *values):
     """Regular expression of the recipes whose `key` has one of these values."""
     return "|".join(recipes.names_with(kind, key, values)) or "(?!)"
 
@@ -72,7 +72,7 @@ def rl_sandbox_image(wildcards):
 
 def raters_of(*kinds):
     """Regular expression of the raters whose policy is of one of these kinds."""
-    return those("rater", "policy", *recipes.names_with("policy", "kind", kinds))
+    return names_matching("rater", "policy", *recipes.names_with("policy", "kind", kinds))
 
 
 def rater_job(wildcards):

@@ -17,7 +17,7 @@ rule make_base_model:
     benchmark:
         "results/benchmarks/make_base_model/{model}.tsv"
     wildcard_constraints:
-        model=those("model", "source", "drill"),
+        model=names_matching("model", "source", "drill"),
     # The longest job needs few others before it: it starts first, and tasks are made at the same time.
     priority: 2
     conda:
@@ -47,7 +47,7 @@ rule fetch_model:
     log:
         "results/logs/fetch_model/{model}.log",
     wildcard_constraints:
-        model=those("model", "source", "hub"),
+        model=names_matching("model", "source", "hub"),
     localrule: FETCH_HERE
     conda:
         "../envs/workflow.yaml"
@@ -74,7 +74,7 @@ rule take_model:
     log:
         "results/logs/take_model/{model}.log",
     wildcard_constraints:
-        model=those("model", "source", "folder"),
+        model=names_matching("model", "source", "folder"),
     priority: 100
     localrule: True
     conda:

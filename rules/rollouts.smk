@@ -21,7 +21,7 @@ rule rollout:
     benchmark:
         "results/benchmarks/rollout/{policy}/{subset}/{shard}.tsv"
     wildcard_constraints:
-        policy=those("policy", "kind", "scripted", "checkpoint", "recorded"),
+        policy=names_matching("policy", "kind", "scripted", "checkpoint", "recorded"),
     priority: 1
     conda:
         "../envs/workflow.yaml"
@@ -51,7 +51,7 @@ rule rollout:
 
 use rule rollout as rollout_hosted with:
     wildcard_constraints:
-        policy=those("policy", "kind", "hosted"),
+        policy=names_matching("policy", "kind", "hosted"),
     localrule: FETCH_HERE
 
 
@@ -64,7 +64,7 @@ rule unpack_trajectories:
     log:
         "results/logs/unpack_trajectories/{policy}.log",
     wildcard_constraints:
-        policy=those("policy", "kind", "recorded"),
+        policy=names_matching("policy", "kind", "recorded"),
     localrule: FETCH_HERE
     conda:
         "../envs/workflow.yaml"

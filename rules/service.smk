@@ -15,7 +15,7 @@ rule submit_predictions:
     log:
         "results/logs/submit_predictions/{policy}/{subset}{sample}.log",
     wildcard_constraints:
-        subset=those("subset", "scorer", "sb-cli"),
+        subset=names_matching("subset", "scorer", "sb-cli"),
     localrule: FETCH_HERE
     conda:
         "../envs/workflow.yaml"

@@ -19,7 +19,7 @@ rule build_sft_pairs:
     log:
         "results/logs/build_sft_pairs/{sft}.log",
     wildcard_constraints:
-        sft=those("sft", "recipe", "full_dpo_distributed"),
+        sft=names_matching("sft", "recipe", "full_dpo_distributed"),
     conda:
         "../envs/workflow.yaml"
     resources:
