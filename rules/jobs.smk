@@ -72,7 +72,9 @@ def rl_sandbox_image(wildcards):
 
 def raters_of(*kinds):
     """Regular expression of the raters whose policy is of one of these kinds."""
-    return names_matching("rater", "policy", *recipes.names_with("policy", "kind", kinds))
+    return names_matching(
+        "rater", "policy", *recipes.names_with("policy", "kind", kinds)
+    )
 
 
 def rater_job(wildcards):
