@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from swelab.configs.kinds.policy import CheckpointPolicy, Policy
+from swelab.files.weights import Checkpoint
 from swelab.lineage import weights_paths
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.chat.hosted import HostedModel
@@ -76,7 +77,7 @@ def is_beside(path: Path) -> bool:
 def _own_digest(policy: CheckpointPolicy) -> str:
     folder, manifest = weights_paths("" if policy.endpoint else policy.weights)
     if manifest:
-        return read_json(manifest)["digest"]
+        return Checkpoint.of(read_json(manifest)).digest
     if not folder:
         return ""
     files = sorted(Path(folder).glob("*.safetensors"))

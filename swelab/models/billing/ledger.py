@@ -6,6 +6,7 @@ network file system read anew. The lines of a process that ended in the middle s
 nobody knows what the service charged.
 """
 
+import dataclasses
 import errno
 import fcntl
 import json
@@ -15,18 +16,28 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from swelab.jobs.journal import lock
 from swelab.models import BudgetSpent
 from swelab.models.billing.prices import NANO
-from swelab.records import InputError, Record, line
+from swelab.records import InputError, line
+from swelab.records.typed import TypedRecord, field
 
 PAID, REFUSED, UNSURE, CUT_OFF = "paid", "refused", "unsure", "cut off"
 """How a call ended: answered; not charged; perhaps charged, so counted with its worst case; so by a kill."""
 LOOK_AGAIN_SECONDS = 0.5
 BLOCK_BYTES = 1 << 20
+
+
+class Entry(TypedRecord):
+    """A line of a ledger."""
+
+    call: str = field("name of the call, <process>-<number>")
+    how: str = field("open, unpriced, or how it ended")
+    nanodollars: int = field("its worst case while it is open, then its cost", default=0)
+    at: float = field("when it ended, seconds since 1970", default=0.0)
 
 
 @dataclass
@@ -38,12 +49,11 @@ class Account:
     unsure: int = 0
     unsure_calls: int = 0
     unpriced: int = 0
-    open: dict[str, int] = field(default_factory=dict)
+    open: dict[str, int] = dataclasses.field(default_factory=dict)
 
-    def enter(self, entry: Record) -> None:
-        """Adds one line of the file. Raises KeyError, TypeError, ValueError on what is none."""
-        name, amount = str(entry["call"]), int(entry.get("nanodollars", 0))
-        how = entry["how"]
+    def enter(self, entry: "Entry") -> None:
+        """Adds one line of the file. Raises KeyError, TypeError or ValueError where it is not an entry."""
+        name, amount, how = str(entry.call), int(entry.nanodollars), entry.how
         if amount < 0:
             raise ValueError(amount)
         if how == "open":
@@ -110,12 +120,12 @@ class Ledger:
 
     def _enter(self, text: bytes) -> None:
         try:
-            self._account.enter(json.loads(text))
+            self._account.enter(Entry.of(json.loads(text)))
         except (ValueError, KeyError, TypeError, AttributeError):
             what = f"damaged at byte {self._offset}"
             raise InputError(what, self.path, "one entry a line; money is counted here") from None
 
-    def _write(self, *entries: Record) -> None:
+    def _write(self, *entries: Entry) -> None:
         text = b"".join(map(line, entries))
         if os.write(self._file, text) != len(text):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
@@ -135,7 +145,7 @@ class Ledger:
             left = {
                 call: amount for call, amount in self._account.open.items() if call.startswith(f"{name}-")
             }
-            self._write(*({"call": c, "how": CUT_OFF, "nanodollars": amount} for c, amount in left.items()))
+            self._write(*(Entry(call=c, how=CUT_OFF, nanodollars=amount) for c, amount in left.items()))
             owner.unlink(missing_ok=True)
 
     def reserve(self, worst: int) -> str:
@@ -149,7 +159,7 @@ class Ledger:
                 if self.budget is None or account.bound + worst <= self.budget:
                     self._count += 1
                     call = f"{self._name}-{self._count}"
-                    self._write({"call": call, "how": "open", "nanodollars": worst})
+                    self._write(Entry(call=call, how="open", nanodollars=worst))
                     return call
                 self._refuse_beyond(account, worst)
                 self._bury()
@@ -158,13 +168,13 @@ class Ledger:
     def settle(self, call: str, amount: int, how: str) -> None:
         """Closes an admitted call with what it cost, in nanodollars."""
         with self._locked():
-            self._write({"call": call, "how": how, "nanodollars": amount, "at": round(time.time(), 3)})
+            self._write(Entry(call=call, how=how, nanodollars=amount, at=round(time.time(), 3)))
 
     def note_unpriced(self) -> None:
         """Counts a call whose cost nobody knows."""
         with self._locked():
             self._count += 1
-            self._write({"call": f"{self._name}-{self._count}", "how": "unpriced"})
+            self._write(Entry(call=f"{self._name}-{self._count}", how="unpriced"))
 
     def check(self, least: int) -> None:
         """Raises BudgetSpent when not even a call of `least` nanodollars fits any more."""

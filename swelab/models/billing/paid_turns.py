@@ -6,10 +6,33 @@ saw when they were given: a time in a test's output would otherwise make another
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from swelab.jobs.journal import Journal
+from swelab.models.billing.prices import TokenCounts
 from swelab.records import Record, digest
 from swelab.records.task_records import Task
+from swelab.records.training_records import ToolCall
+from swelab.records.typed import TypedRecord, field
+
+
+class HostedAnswer(TypedRecord):
+    """A turn of a hosted model, and what it took."""
+
+    content: str = field("what is said")
+    finish_reason: str = field("why it ended, as the service says")
+    tool_calls: list[ToolCall] = field("the tools that it calls", default=())
+    usage: TokenCounts | None = field("its tokens; null where the service told none")
+    cost: float = field("dollars")
+    cost_is: str = field("unknown, or at most; empty where the cost is exact", default="")
+    seconds: float = field("how long the call took")
+
+
+class PaidLine(TypedRecord):
+    """A line of the journal: the answer to a conversation, or what was seen after one."""
+
+    answer: HostedAnswer | None = field("the answer that was paid for", default=None)
+    seen: list[dict[str, Any]] = field("the messages that followed", default=())
 
 
 class PaidTurns:
@@ -24,21 +47,21 @@ class PaidTurns:
         self._journal = Journal(path)
         self.replayed = self.kept = 0
 
-    def answer(self, messages: list[Record]) -> Record | None:
+    def answer(self, messages: list[Record]) -> HostedAnswer | None:
         """The answer that was paid for this conversation; None when there is none."""
         line = self._find(messages)
         self.replayed += line is not None
-        return line and line["answer"]
+        return line.answer if line else None
 
     def seen(self, before: list[Record], fresh: list[Record]) -> list[Record]:
         """What was seen after `before`, up to an answer, when the next turn was paid; `fresh` without one."""
         line = self._find(before)
-        if line is None or [each["role"] for each in line["seen"]] != [each["role"] for each in fresh]:
+        if line is None or [each["role"] for each in line.seen] != [each["role"] for each in fresh]:
             return fresh
-        self.kept += _said(line["seen"]) != _said(fresh)
-        return line["seen"]
+        self.kept += _said(line.seen) != _said(fresh)
+        return line.seen
 
-    def add(self, messages: list[Record], answer: Record) -> None:
+    def add(self, messages: list[Record], answer: HostedAnswer) -> None:
         """Keeps a paid answer, on disk when this returns."""
         last = max((n for n, each in enumerate(messages) if each["role"] == "assistant"), default=-1)
         before = messages[: last + 1]
@@ -47,9 +70,9 @@ class PaidTurns:
             lines.append({"key": _key(before), "seen": messages[last + 1 :]})
         self._journal.append(*lines)
 
-    def _find(self, messages: list[Record]) -> Record | None:
+    def _find(self, messages: list[Record]) -> PaidLine | None:
         key = _key(messages)
-        return self._journal.get(key) if key in self._journal else None
+        return PaidLine.of(self._journal.get(key)) if key in self._journal else None
 
     def close(self) -> None:
         self._journal.close()

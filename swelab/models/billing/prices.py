@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from swelab.records import Record
+from swelab.records.typed import TypedRecord, field
 
 NANO = 10**9
 """Nanodollars of a dollar: money is counted in whole ones, so that sums are exact."""
@@ -25,11 +26,20 @@ class Usage:
     cached: int = 0
     written: int = 0
 
-    def record(self) -> Record:
+    def record(self) -> "TokenCounts":
         """As it stands in a message."""
         parts = {"cached_tokens": self.cached, "cache_write_tokens": self.written}
-        counts = {"prompt_tokens": self.prompt, "completion_tokens": self.completion}
+        counts = TokenCounts(prompt_tokens=self.prompt, completion_tokens=self.completion)
         return counts | {name: count for name, count in parts.items() if count}
+
+
+class TokenCounts(TypedRecord):
+    """The tokens of one call, as they stand in its message."""
+
+    prompt_tokens: int = field("of the prompt, cached ones included")
+    completion_tokens: int = field("of the answer")
+    cached_tokens: int = field("of the prompt, read from a cache", default=0)
+    cache_write_tokens: int = field("of the prompt, written to a cache", default=0)
 
 
 def read_usage(response: Any) -> Usage | None:

@@ -16,7 +16,9 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from swelab.configs.kinds.policy import Sampling
 from swelab.models import BudgetSpent, ContextLimit
+from swelab.models.billing.prices import TokenCounts
 from swelab.models.chat.hosted import Service, Talk
 from swelab.models.chat.litellm_calls import listed_price
 from swelab.models.serving.server import Endpoint
@@ -77,16 +79,15 @@ class Gateway:
         history, offered = asked(body, self.service.sampling)
         found = self.service.answer(history, self._talk(history, offered), lambda _: None)
         self._last = time.monotonic()
-        message = {"role": "assistant", "content": found["content"]}
-        if calls := found.get("tool_calls"):
-            message["tool_calls"] = calls
+        message: Record = {"role": "assistant", "content": found.content}
+        message |= {"tool_calls": found.tool_calls} if found.tool_calls else {}
         return {
             "id": f"chatcmpl-{secrets.token_hex(8)}",
             "object": "chat.completion",
             "created": int(time.time()),
             "model": self.name,
-            "choices": [{"index": 0, "finish_reason": found["finish_reason"], "message": message}],
-            "usage": openai_usage(found["usage"]),
+            "choices": [{"index": 0, "finish_reason": found.finish_reason, "message": message}],
+            "usage": openai_usage(found.usage),
         }
 
     def _talk(self, history: list[Record], offered: Record) -> Talk:
@@ -100,7 +101,7 @@ class Gateway:
         return talk
 
 
-def asked(body: Any, sampling: Record) -> tuple[list[Record], Record]:
+def asked(body: Any, sampling: Sampling) -> tuple[list[Record], Record]:
     """The messages of a request, each content a text, and the tools that it offers. Raises InputError.
 
     sampling: the policy's, which a request may repeat.
@@ -108,7 +109,7 @@ def asked(body: Any, sampling: Record) -> tuple[list[Record], Record]:
     messages = body.get("messages") if isinstance(body, dict) else None
     if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
         raise InputError("a request without messages", expected="OpenAI's chat completions")
-    done = SAYS_NOTHING | sampling | {"max_completion_tokens": sampling["max_tokens"]}
+    done = SAYS_NOTHING | sampling.plain() | {"max_completion_tokens": sampling.max_tokens}
     for name in sorted(body.keys() - set(READ)):
         if (value := body[name]) not in (None, [], {}) and (name not in done or value != done[name]):
             expected = f"{json.dumps(done[name])}, or nothing" if name in done else "a request without it"
@@ -127,14 +128,13 @@ def text_of(content: Any) -> str:
     return "".join(part["text"] for part in parts)
 
 
-def openai_usage(usage: Record | None) -> Record:
+def openai_usage(usage: TokenCounts | None) -> Record:
     """Token counts under OpenAI's names; zeros where the service gave none."""
-    told = usage or {}
-    prompt, completion = told.get("prompt_tokens", 0), told.get("completion_tokens", 0)
+    told = usage or TokenCounts(prompt_tokens=0, completion_tokens=0)
+    prompt, completion = told.prompt_tokens, told.completion_tokens
     found = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-    if "cached_tokens" in told:
-        found["prompt_tokens_details"] = {"cached_tokens": told["cached_tokens"]}
-    return found
+    cached = {"prompt_tokens_details": {"cached_tokens": told.cached_tokens}}
+    return found | (cached if told.cached_tokens else {})
 
 
 def listed_as(service: Service, name: str) -> Record:

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from swelab.configs.kinds.policy import Sampling
 from swelab.models import BudgetSpent, ContextLimit, ModelLost
 from swelab.models.billing.api_keys import Key, KeyRing, Pass
 from swelab.models.billing.call_meter import Bill, Meter
-from swelab.models.billing.paid_turns import PaidTurns, sent
+from swelab.models.billing.paid_turns import HostedAnswer, PaidTurns, sent
 from swelab.models.billing.prices import Usage, read_usage
 from swelab.models.chat import litellm_errors
 from swelab.models.chat.litellm_calls import complete, dropped
@@ -31,7 +32,7 @@ MESSAGE_TOKENS, PROMPT_TOKENS, TOOLS_TOKENS = 16, 64, 1024
 TOKEN_BYTES, SPARE_BYTES = 256, 1 << 16
 """Upper bound of an answer: bytes per token that it may have, and bytes besides."""
 
-Keep = Callable[[Record], None]
+Keep = Callable[[HostedAnswer], None]
 
 
 @dataclass
@@ -56,22 +57,21 @@ class Talk:
         """About so many tokens `history` has: four bytes a token."""
         return self.tokens + (self.most(history) - self.tokens) // 4
 
-    def note(self, history: list[Record], answer: Record) -> None:
+    def note(self, history: list[Record], answer: HostedAnswer) -> None:
         """Takes down what the service counted."""
-        if usage := answer["usage"]:
-            self.counted, self.tokens = len(history), usage["prompt_tokens"]
+        if usage := answer.usage:
+            self.counted, self.tokens = len(history), usage.prompt_tokens
 
 
 @dataclass
 class Service:
     """A hosted model as the threads of a process share it.
 
-    An answer is {"content", "finish_reason", "usage" (None when the service told none), "cost" in dollars,
-    perhaps "cost_is"}. cache_last: how many last messages, beside the first, are marked for the prompt cache.
+    cache_last: how many last messages are marked for the prompt cache, besides the first.
     """
 
     model: str
-    sampling: Record
+    sampling: Sampling
     keys: KeyRing
     meter: Meter
     api_base: str | None = None
@@ -80,7 +80,8 @@ class Service:
     spent: str = ""
 
     def __post_init__(self) -> None:
-        self.drops = dropped(self.model, self.sampling)
+        asked = self.sampling.plain()
+        self.drops = dropped(self.model, asked)
         for setting, reason in self.drops.items():
             print(f"warning: {setting} is not sent to {self.model}: {reason}", file=sys.stderr, flush=True)
         if "max_tokens" in self.drops:
@@ -89,12 +90,12 @@ class Service:
             )
         self.sent = {
             name: value
-            for name, value in self.sampling.items()
+            for name, value in asked.items()
             # Beside a temperature, some services refuse top_p even where it says nothing.
             if name not in self.drops and (name, value) != ("top_p", 1)
         }
 
-    def answer(self, history: list[Record], talk: Talk, keep: Keep) -> Record:
+    def answer(self, history: list[Record], talk: Talk, keep: Keep) -> HostedAnswer:
         """The next turn of a conversation; given to `keep` before the bill is closed.
 
         Raises BudgetSpent, ModelLost (after all attempts), ContextLimit, InputError (a refusal; no key left).
@@ -108,7 +109,7 @@ class Service:
                 continue
             found = self._call(history, talk, admitted, keep)
             if not isinstance(found, CallFault):
-                talk.waited += time.monotonic() - began - found["seconds"]
+                talk.waited += time.monotonic() - began - found.seconds
                 return found
             if found.kind in (litellm_errors.KEY, litellm_errors.QUOTA):
                 continue
@@ -120,7 +121,9 @@ class Service:
             longest = min(LONGEST_WAIT_SECONDS, 0.5 * 2 ** (ATTEMPTS - left[found.kind]))
             time.sleep(random.uniform(0, longest))
 
-    def _call(self, history: list[Record], talk: Talk, admitted: Pass, keep: Keep) -> Record | CallFault:
+    def _call(
+        self, history: list[Record], talk: Talk, admitted: Pass, keep: Keep
+    ) -> HostedAnswer | CallFault:
         """One request, from its bill to what its key learns."""
         answer = None
         try:
@@ -133,18 +136,18 @@ class Service:
                         bill.refuse()
                     return found
                 seconds = round(time.monotonic() - began, 3)
-                answer = found | bill.pay(usage) | {"seconds": seconds}
+                answer = HostedAnswer.of({**found, **bill.pay(usage), "seconds": seconds})
                 keep(answer)
             talk.note(history, answer)
             return answer
         finally:
-            used = answer and answer["usage"] or {}
-            tokens = used.get("prompt_tokens", admitted.tokens) + used.get("completion_tokens", 0)
+            used = answer and answer.usage
+            tokens = used.prompt_tokens + used.completion_tokens if used else admitted.tokens
             self.keys.leave(admitted, tokens if answer else None)
 
     def _admit(self, prompt: int) -> Bill:
         try:
-            return self.meter.admit(prompt, self.sampling["max_tokens"])
+            return self.meter.admit(prompt, self.sampling.max_tokens)
         except BudgetSpent as error:
             self.spent = str(error)
             raise
@@ -160,7 +163,7 @@ class Service:
         if not getattr(response, "choices", None):
             return CallFault(litellm_errors.UNSURE, "an answer without choices", charged=True), None
         found, usage = said(response.choices[0]), read_usage(response)
-        size, most = size_of(found), self.sampling["max_tokens"]
+        size, most = size_of(found), self.sampling.max_tokens
         if size > most * TOKEN_BYTES + SPARE_BYTES:
             text = f"an answer of {size} bytes to a limit of {most} tokens"
             return CallFault(litellm_errors.UNSURE, text, charged=True), None
@@ -244,7 +247,7 @@ class HostedModel(TextModel):
             self.talk.note(history, answer)
         self._said = [*history, sent({"role": "assistant", **answer})]
         told = {name: value for name, value in answer.items() if name != "content"}
-        return self.reply(answer["content"], **told)
+        return self.reply(answer.content, **told)
 
     def format_observation_messages(
         self, message: dict, outputs: list[dict], template_vars: dict | None = None
@@ -256,12 +259,9 @@ class HostedModel(TextModel):
     def serialize(self) -> dict:
         """What is stored beside a trajectory: not the service's address or key, which change nothing."""
         config = {"model": self.name, "sampling": self.service.sent, "model_type": type(self).__name__}
-        if self.service.drops:
-            config["not_sent"] = self.service.drops
-        info: Record = {"config": config}
-        if self.turns.replayed:
-            info["resumed"] = {"paid_turns": self.turns.replayed, "kept_observations": self.turns.kept}
-        return {"info": info}
+        config |= {"not_sent": self.service.drops} if self.service.drops else {}
+        resumed = {"paid_turns": self.turns.replayed, "kept_observations": self.turns.kept}
+        return {"info": {"config": config} | ({"resumed": resumed} if self.turns.replayed else {})}
 
     def close(self) -> None:
         self.turns.close()

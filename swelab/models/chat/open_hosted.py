@@ -32,7 +32,7 @@ def open_service(policy: HostedPolicy, name: str, scaffold: Record, entries: Pat
         meter = Meter(ledger, price, policy.model, scaffold.get("cost_limit", 0))
         service = Service(
             policy.model,
-            policy.sampling.plain(),
+            policy.sampling,
             keys,
             meter,
             policy.api_base,

@@ -21,6 +21,7 @@ from swelab.models.chat.text_model import TextModel
 from swelab.models.chat.tool_calls import plain_calls
 from swelab.models.serving.server import Endpoint
 from swelab.records import InputError, Record, shorten
+from swelab.records.training_records import ToolCall
 
 ATTEMPTS = 7
 LONGEST_WAIT_SECONDS = 30
@@ -41,7 +42,7 @@ class Answer:
     prompt_tokens: int
     completion_tokens: int
     cost: float = 0.0
-    tool_calls: list[Record] = field(default_factory=list)
+    tool_calls: list[ToolCall] = field(default_factory=list)
 
 
 class ServedModel(TextModel):

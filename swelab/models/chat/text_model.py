@@ -39,16 +39,16 @@ class TextModel:
         answer to it stay in the conversation, so that roles alternate. Of refused calls only the text stays:
         a service wants each call answered.
         """
-        message: dict[str, Any] = {"role": "assistant", "content": content, "extra": {"cost": 0.0, **extra}}
+        facts: Record = {"cost": 0.0, **extra}
+        message = {"role": "assistant", "content": content, "extra": facts}
         calls = list(tool_calls) if self.form.calls else []
         try:
             actions = self.form.parse(content, calls, extra.get("finish_reason", ""))
         except FormatError as error:
-            if self.form.calls:
-                message["extra"]["refused_calls"] = calls
+            facts |= {"refused_calls": calls} if self.form.calls else {}
             kept = [message] if content or not self.form.calls else []
             raise FormatError(*kept, *error.messages) from None
-        message["extra"]["actions"] = actions
+        facts |= {"actions": actions}
         return message | {"tool_calls": calls} if self.form.calls else message
 
     def format_message(self, **message: Any) -> dict:

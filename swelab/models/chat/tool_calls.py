@@ -3,7 +3,6 @@
 A scaffold with `calls: bash` has them. What is asked, parsed and answered is that library's (version 2.4).
 """
 
-from types import SimpleNamespace
 from typing import Any
 
 from jinja2 import StrictUndefined, Template
@@ -11,28 +10,30 @@ from minisweagent.exceptions import FormatError
 from minisweagent.models.utils.actions_toolcall import BASH_TOOL, parse_toolcall_actions
 
 from swelab.records import Record
+from swelab.records.training_records import Called, ToolCall
 
 OFFERED = {"tools": [BASH_TOOL], "parallel_tool_calls": True}
 _NOT_RUN = {"output": "", "returncode": -1, "exception_info": "action was not executed"}
 
 
-def plain_calls(calls: Any) -> list[Record]:
-    """A service's tool calls as {"id", "type", "function": {"name", "arguments"}}."""
+def plain_calls(calls: Any) -> list[ToolCall]:
+    """The tool calls of a service's answer as records."""
     return [
-        {
-            "id": call.id,
-            "type": "function",
-            "function": {"name": call.function.name, "arguments": call.function.arguments},
-        }
+        ToolCall(
+            id=call.id,
+            type="function",
+            function=Called(name=call.function.name, arguments=call.function.arguments),
+        )
         for call in calls or []
     ]
 
 
 def parse_calls(calls: list[Record], template: str, finish_reason: str) -> list[Record]:
     """The commands of a turn, each with its `tool_call_id`. Raises FormatError (none, or no command)."""
-    found = [SimpleNamespace(id=call["id"], function=SimpleNamespace(**call["function"])) for call in calls]
     actions = parse_toolcall_actions(
-        found, format_error_template=template, template_kwargs={"finish_reason": finish_reason}
+        [ToolCall.of(call) for call in calls],
+        format_error_template=template,
+        template_kwargs={"finish_reason": finish_reason},
     )
     for action, call in zip(actions, calls, strict=True):
         if not isinstance(action["command"], str):

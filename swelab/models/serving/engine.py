@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from swelab.files.model_config import ModelConfig
 from swelab.models.token_turn import TokenTurn
 from swelab.records import InputError, Record
 
@@ -29,7 +30,7 @@ class Asked:
     """
 
     folder: Path
-    config: Record
+    config: ModelConfig
     name: str
     key: str = field(repr=False)
     admin_key: str = field(repr=False)

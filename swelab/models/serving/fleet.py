@@ -246,10 +246,9 @@ def starts(weights: Path, job: Job, log: Path, settings: Record) -> list[tuple[S
     for number in range(len(nodes) * job.servers):
         node, place = nodes[number // job.servers], number % job.servers
         gpus = engine.gpu_options(each, place * each) if each else ()
-        mine: dict[str, Any] = {"drain_seconds": DRAIN_SECONDS, **settings}
-        mine |= {"extra_args": gpus, "host": node.address}
-        mine["log"] = log.with_name(f"{log.stem}{number or ''}{log.suffix}")
-        found.append((_start(weights, node, job.gpus, mine), mine["log"]))
+        own = log.with_name(f"{log.stem}{number or ''}{log.suffix}")
+        mine = {"drain_seconds": DRAIN_SECONDS, **settings, "extra_args": gpus, "host": node.address}
+        found.append((_start(weights, node, job.gpus, mine | {"log": own}), own))
     return found
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from swelab.files.model_config import ModelConfig
 from swelab.files.weights import check_weights
 from swelab.jobs.child_process import Tethered, fault_line, tail
 from swelab.jobs.proxies import bypass
@@ -105,7 +106,7 @@ def serve(
             server.stop(drain_seconds)
 
 
-def _check_sizes(weights: Path, context_length: int, max_total_tokens: int | None) -> dict:
+def _check_sizes(weights: Path, context_length: int, max_total_tokens: int | None) -> ModelConfig:
     """The checkpoint's config.json. Raises InputError."""
     config = check_weights(weights)
     longest = config.get("max_position_embeddings", context_length)

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from swelab.files.model_config import ModelConfig
 from swelab.models import ModelLost, ServingError
 from swelab.models.serving.engine import Asked, Program, Weights
 from swelab.models.serving.lora import check_adapters
@@ -112,11 +113,11 @@ class Sglang:
         return Router(urls, key, log, drain_seconds, self.generates)
 
 
-def _settings(asked: Asked) -> dict:
+def _settings(asked: Asked) -> Record:
     sizes = {"context-length": asked.context_length, "max-running-requests": asked.max_running_requests}
     on_cpu = max(CPU_CACHE, asked.context_length) if asked.on_cpu else None
-    if bound := asked.max_total_tokens or on_cpu:
-        sizes["max-total-tokens"] = bound
+    bound = asked.max_total_tokens or on_cpu
+    sizes |= {"max-total-tokens": bound} if bound else {}
     names = {"host": asked.host, "model-path": str(asked.folder), "served-model-name": asked.name}
     return SETTINGS | names | {"api-key": asked.key, "admin-api-key": asked.admin_key} | sizes
 
@@ -138,7 +139,7 @@ def adapter_flags(asked: Asked) -> list[str]:
     return ["--lora-paths", *paths, *backend]
 
 
-def environment(on_cpu: bool, config: dict, python: str) -> dict[str, str]:
+def environment(on_cpu: bool, config: ModelConfig, python: str) -> dict[str, str]:
     """Variables of the server's process. Raises ServingError when `python` has no sglang."""
     found = {**os.environ, **OFFLINE, "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false"}
     if on_cpu:
@@ -149,11 +150,11 @@ def environment(on_cpu: bool, config: dict, python: str) -> dict[str, str]:
             "PYTHONPATH": os.pathsep.join(path),
         }
     if skipped := other_architectures(config, python):
-        found["SGLANG_DISABLED_MODEL_ARCHS"] = ",".join(skipped)
+        found |= {"SGLANG_DISABLED_MODEL_ARCHS": ",".join(skipped)}
     return found
 
 
-def other_architectures(config: dict, python: str) -> list[str]:
+def other_architectures(config: ModelConfig, python: str) -> list[str]:
     """sglang's model modules that do not define the checkpoint's architecture: it need not import them.
 
     Empty, so that all are imported, where no module defines it by name. Raises ServingError when
@@ -164,6 +165,6 @@ def other_architectures(config: dict, python: str) -> list[str]:
     if found.returncode:
         raise ServingError(f"sglang is not installed for {python}; expected the requirements in envs/")
     modules = sorted(Path(found.stdout.strip(), "srt", "models").glob("*.py"))
-    wanted = re.compile(rf"^class ({'|'.join(map(re.escape, config['architectures']))})\b", re.MULTILINE)
+    wanted = re.compile(rf"^class ({'|'.join(map(re.escape, config.architectures))})\b", re.MULTILINE)
     keep = {path.stem for path in modules if wanted.search(path.read_text(encoding="utf-8"))}
     return [path.stem for path in modules if path.stem not in keep] if keep else []
