@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from swelab.files.weights import check_weights
 from swelab.models.serving import engine as engines
 from swelab.models.serving.engine import ENGINES, Asked, open_engine
 from swelab.records import InputError
@@ -26,7 +27,7 @@ def asked(tmp_path):
     folder = make_checkpoint(tmp_path / "toy")
     return Asked(
         folder=folder,
-        config=json.loads((folder / "config.json").read_text()),
+        config=check_weights(folder),
         name="toy",
         key="hush",
         admin_key="secret",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from swelab.files.model_config import ModelConfig
 from swelab.models import ServingError
 from swelab.models.serving.server import Endpoint, serve
 from swelab.models.serving.sglang_engine import SHIMS, environment, other_architectures
@@ -113,9 +114,9 @@ def test_a_port_taken_in_between_is_tried_again_elsewhere(weights, tmp_path):
 
 
 def test_only_the_checkpoints_own_model_code_is_imported():
-    skipped = other_architectures({"architectures": ["Qwen2ForCausalLM"]}, sys.executable)
+    skipped = other_architectures(ModelConfig(architectures=["Qwen2ForCausalLM"]), sys.executable)
     assert len(skipped) > 50 and "qwen2" not in skipped and "llama" in skipped
-    assert other_architectures({"architectures": ["NoSuchModel"]}, sys.executable) == []
+    assert other_architectures(ModelConfig(architectures=["NoSuchModel"]), sys.executable) == []
 
 
 def test_an_interpreter_without_sglang_is_named(weights, tmp_path, monkeypatch):
@@ -163,7 +164,7 @@ def test_children_are_forked_only_while_there_is_one_thread():
 
 
 def test_stand_ins_are_only_for_machines_without_a_gpu():
-    config = {"architectures": ["Qwen2ForCausalLM"]}
+    config = ModelConfig(architectures=["Qwen2ForCausalLM"])
     assert str(SHIMS) in environment(True, config, sys.executable)["PYTHONPATH"]
     assert str(SHIMS) not in environment(False, config, sys.executable).get("PYTHONPATH", "")
     assert not (Path(SHIMS) / "triton").exists()
