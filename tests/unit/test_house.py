@@ -128,12 +128,6 @@ def test_the_test_of_a_module_is_found_by_its_path():
         assert tested in modules or tested.name not in names, f"{path}: swelab has no {tested}.py"
 
 
-def test_the_architecture_names_files_that_are_there():
-    text = (ROOT / "docs/architecture.md").read_text()
-    named = re.findall(r"`((?:swelab|scripts|rules|tests|configs|results)/[^`<{* ]*)`", text)
-    assert len(named) > 50 and not [name for name in named if not (ROOT / name).exists()]
-
-
 def test_a_file_s_name_occurs_once_in_the_house():
     """But for what means the same: a kind of recipe and its reader, the figures of a step of training."""
     found = Counter(path.name for path in LIBRARY if path.is_relative_to(ROOT / "swelab"))
