@@ -85,13 +85,8 @@ def load(kind: Any, path: str | Path) -> Any:
     Raises InputError: missing file, YAML fault, unknown key (with the nearest known one),
     missing key, wrong type, value out of range.
     """
-    try:
-        written = os.stat(path)
-    except OSError:
-        written = None
-    version = (written.st_mtime_ns, written.st_size, written.st_ino) if written else ()
     name = kind if isinstance(kind, str) else kind.name
-    return _as_asked(kind, _loaded(name, str(path), version))
+    return _as_asked(kind, _loaded(name, str(path), _version(path)))
 
 
 def _as_asked(kind: RecipeKind[T] | str, recipe: Any) -> Any:
@@ -108,10 +103,25 @@ def load_as(model: type[R], kind: RecipeKind[Any], path: str | Path) -> R:
     raise InputError(f"{key}: {getattr(recipe, key)}", path, f"{key}: {word}")
 
 
+def _version(path: str | Path) -> tuple[int, ...]:
+    """What tells a file from itself after an edit; () of none."""
+    try:
+        written = os.stat(path)
+    except OSError:
+        return ()
+    return written.st_mtime_ns, written.st_size, written.st_ino
+
+
+@cache
+def _written(path: str, version: tuple[int, ...]) -> Any:
+    """A YAML file that each rule looks into, read once; nobody changes what it gives."""
+    return read_yaml(path)
+
+
 @cache
 def _loaded(kind: str, path: str, version: tuple[int, ...]) -> Any:
     """The recipe as `load` gives it: planning hundreds of jobs asks for the same ones again and again."""
-    recipe = read_yaml(path)
+    recipe = _written(path, version)
     if not isinstance(recipe, dict):
         raise InputError(f"a {type(recipe).__name__}", path, f"a mapping of {kind} settings")
     return complete(RECIPE_KINDS[kind], recipe, path)
@@ -158,7 +168,8 @@ def names_with(kind: str, key: str, values: Collection[str], configs: Path = CON
     found = []
     for name in names(kind, configs):
         try:
-            recipe = read_yaml(path_of(kind, name, configs))
+            path = path_of(kind, name, configs)
+            recipe = _written(str(path), _version(path))
         except InputError:
             continue
         if isinstance(recipe, dict) and recipe.get(key) in values:

@@ -33,9 +33,9 @@ def check_targets(
         if "{" in first:
             wanted = f"a path such as {first} with its names filled in"
             raise InputError("the rule makes more than one file", f"target {target}", wanted)
-        made = target in names or any(output.match(target) for rule in rules for output in rule.products())
-        if not made and not Path(target).exists():
-            known = [*names, *(path for paths in outputs.values() for path in paths)]
+        known = [*names, *(path for paths in outputs.values() for path in paths)]
+        there = "{" not in target and target in known or Path(target).exists()  # a pattern is compiled first
+        if not there and not any(output.match(target) for rule in rules for output in rule.products()):
             hint = _unknown_recipe(target, find) or _nearest_text(target, known)
             raise InputError(f"no rule makes it{hint}", f"target {target}", "a path of results/README.md")
 
