@@ -231,7 +231,7 @@ class HostedModel(TextModel):
         self.service, self.talk = service, Talk()
         self.turns, self._said = turns(), list[Record]()
 
-    def query(self, messages: list[dict], **_: object) -> dict:
+    def query(self, messages: list[Record], **_: object) -> Record:
         """The next assistant message; `extra` holds its command, tokens, finish reason, cost and seconds.
 
         Raises FormatError (not one command), and what `Service.answer` does.
@@ -250,13 +250,13 @@ class HostedModel(TextModel):
         return self.reply(answer.content, **told)
 
     def format_observation_messages(
-        self, message: dict, outputs: list[dict], template_vars: dict | None = None
-    ) -> list[dict]:
+        self, message: Record, outputs: list[Record], template_vars: Record | None = None
+    ) -> list[Record]:
         """As `TextModel`'s; of a turn that was paid for before, what was seen then."""
         fresh = super().format_observation_messages(message, outputs, template_vars)
         return self.turns.seen(self._said, fresh)
 
-    def serialize(self) -> dict:
+    def serialize(self) -> Record:
         """What is stored beside a trajectory: not the service's address or key, which change nothing."""
         config = {"model": self.name, "sampling": self.service.sent, "model_type": type(self).__name__}
         config |= {"not_sent": self.service.drops} if self.service.drops else {}

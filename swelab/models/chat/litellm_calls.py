@@ -56,7 +56,8 @@ def listed_price(model: str) -> Record:
     """The entry of a model in LiteLLM's packed table, at the service that it names; {} for nothing."""
     litellm = quiet_litellm()
     try:
-        return litellm.model_cost[litellm.get_model_info(model)["key"]]
+        found: Record = litellm.model_cost[litellm.get_model_info(model)["key"]]
+        return found
     except Exception:  # LiteLLM raises bare Exception for an unknown model
         return {}
 

@@ -128,9 +128,8 @@ def _said(body: str) -> str:
     except ValueError:
         return body
     inner = told.get("error", told) if isinstance(told, dict) else told
-    if isinstance(inner, dict) and isinstance(inner.get("message"), str):
-        return inner["message"]
-    return body
+    message = inner.get("message") if isinstance(inner, dict) else None
+    return message if isinstance(message, str) else body
 
 
 def _deepest(error: BaseException) -> str:

@@ -137,7 +137,7 @@ class ScriptedModel(TextModel):
         self.gives_up = draw < policy.give_up
         self.errs = not self.gives_up and draw < policy.give_up + policy.wrong_edit
 
-    def query(self, messages: list[dict], **_: object) -> dict:
+    def query(self, messages: list[Record], **_: object) -> Record:
         """The script's next turn, as an assistant message."""
         turn = sum(message["role"] == "assistant" for message in messages)
         command = self._command(turn, messages[-1]["content"])

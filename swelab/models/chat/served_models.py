@@ -68,7 +68,7 @@ class ServedModel(TextModel):
         """Where the service is, for the line of a refusal."""
         return self.name
 
-    def query(self, messages: list[dict], **_: object) -> dict:
+    def query(self, messages: list[Record], **_: object) -> Record:
         """The next assistant message; `extra` holds its command, tokens, finish reason, cost and seconds.
 
         Raises FormatError (not one command), ContextLimit, ModelLost, ServingError, InputError.
@@ -80,7 +80,7 @@ class ServedModel(TextModel):
         usage = {name: answer.pop(name) for name in ("prompt_tokens", "completion_tokens")}
         return self.reply(answer.pop("content"), usage=usage, **answer)
 
-    def serialize(self) -> dict:
+    def serialize(self) -> Record:
         """What is stored beside a trajectory: not the service's address or key, which change nothing."""
         config = {"model": self.name, "sampling": self.sampling, "model_type": type(self).__name__}
         return {"info": {"config": config}}

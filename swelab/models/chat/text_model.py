@@ -32,7 +32,7 @@ class TextModel:
         """What a request holds beside messages and sampling: the tools, where turns call them."""
         return self.form.offered
 
-    def reply(self, content: str, tool_calls: Sequence[Record] = (), **extra: Any) -> dict:
+    def reply(self, content: str, tool_calls: Sequence[Record] = (), **extra: Any) -> Record:
         """An assistant message with its one parsed command, or the commands that it calls.
 
         Raises FormatError when there is not exactly one, or none called; both the malformed turn and the
@@ -51,16 +51,16 @@ class TextModel:
         facts |= {"actions": actions}
         return message | {"tool_calls": calls} if self.form.calls else message
 
-    def format_message(self, **message: Any) -> dict:
+    def format_message(self, **message: Any) -> Record:
         return message
 
     def format_observation_messages(
-        self, message: dict, outputs: list[dict], template_vars: dict | None = None
-    ) -> list[dict]:
+        self, message: Record, outputs: list[Record], template_vars: Record | None = None
+    ) -> list[Record]:
         """What the actions of a message did, as the form shows it."""
         return self.form.show(message, outputs, template_vars or {}, self.timed)
 
-    def get_template_vars(self, **kwargs: Any) -> dict:
+    def get_template_vars(self, **kwargs: Any) -> Record:
         return kwargs
 
     on_wait: Callable[[float], None] = staticmethod(lambda seconds: None)
@@ -69,5 +69,5 @@ class TextModel:
     def close(self) -> None:
         """Lets go of what the model holds; called when its rollout is over."""
 
-    def serialize(self) -> dict:
+    def serialize(self) -> Record:
         return {"info": {"config": {"model": self.name, "model_type": type(self).__name__}}}

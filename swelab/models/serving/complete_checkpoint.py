@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from swelab.files.weights import check_shapes
 from swelab.records import InputError, Record, read_json, write_bytes
@@ -110,10 +111,10 @@ def _template(folder: Path) -> str:
     return ""
 
 
-def _default(templates: object, where: Path) -> str:
+def _default(templates: Any, where: Path) -> str:
     """The template named `default` of a list of named ones."""
     try:
-        return next(each["template"] for each in templates if each["name"] == "default")  # type: ignore[attr-defined]
+        return str(next(each["template"] for each in templates if each["name"] == "default"))
     except (StopIteration, KeyError, TypeError):
         raise InputError("no template named default", where, json.dumps([{"name": "default"}])) from None
 

@@ -59,7 +59,7 @@ def serve_on(node: Node, gpus: int, settings: Record, ending: Callable[[], bool]
         _end(step, settings["drain_seconds"])
 
 
-def _converse(step: subprocess.Popen, settings: Record, ending: Callable[[], bool]) -> Record:
+def _converse(step: subprocess.Popen[bytes], settings: Record, ending: Callable[[], bool]) -> Record:
     """Sends the settings, waits for the answer; {} when the step ends or we are to end."""
     assert step.stdin and step.stdout
     sent = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
@@ -73,7 +73,7 @@ def _converse(step: subprocess.Popen, settings: Record, ending: Callable[[], boo
     return {}
 
 
-def _end(step: subprocess.Popen, drain_seconds: float) -> None:
+def _end(step: subprocess.Popen[bytes], drain_seconds: float) -> None:
     """Closes its input, on which the server ends when it is drained; then the step itself."""
     assert step.stdin and step.stdout
     with suppress(BrokenPipeError):

@@ -189,7 +189,7 @@ def _wait_until_ready(
 def _answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=5) as response:
-            return response.status == 200
+            return bool(response.status == 200)
     except (OSError, http.client.HTTPException):
         return False
 
@@ -200,7 +200,7 @@ def _generates(url: str, asked: Asked) -> bool:
     request = urllib.request.Request(f"{url}/v1/completions", json.dumps(body).encode(), headers)
     try:
         with urllib.request.urlopen(request, timeout=60) as response:
-            return response.status == 200
+            return bool(response.status == 200)
     except urllib.error.HTTPError as error:
         if error.code == 401:
             raise ServingError(f"{url} belongs to another server; address already in use") from None
@@ -218,7 +218,7 @@ def free_port(host: str = "127.0.0.1") -> int:
     """A TCP port of the address that is free now."""
     with socket.socket() as probe:
         probe.bind((host, 0))
-        return probe.getsockname()[1]
+        return int(probe.getsockname()[1])
 
 
 def is_free(port: int, host: str) -> bool:

@@ -71,7 +71,7 @@ def make_base_model(recipe: DrillModel, world: World, folder: Path) -> tuple[Rec
 def new_model(shape: Architecture, rows: int, seed: int) -> torch.nn.Module:
     """A Qwen2 with normal(0, init_std) matrices, ones for norms and zeros for biases; `rows` embeddings."""
     settings = shape.model_dump(exclude={"init_std", "vocab_size"})
-    model = qwen2(vocab_size=rows, norm_eps=1e-6, tie_word_embeddings=True, **settings)
+    model: torch.nn.Module = qwen2(vocab_size=rows, norm_eps=1e-6, tie_word_embeddings=True, **settings)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

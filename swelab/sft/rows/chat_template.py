@@ -87,13 +87,10 @@ def says_more(dataset: Path) -> bool:
 
 def parsed(message: RowMessage) -> Record:
     """The message for a chat template: its calls' arguments are objects, which templates write as JSON."""
-    if "tool_calls" not in message:
-        return bare(message)
-    calls = [
-        {**call, "function": {**call.function, "arguments": json.loads(call.function.arguments)}}
-        for call in message.tool_calls
-    ]
-    return bare({**message, "tool_calls": calls})
+    found: Record = bare(message)
+    for call, told in zip(found.get("tool_calls", ()), message.tool_calls):
+        call["function"] |= {"arguments": json.loads(told.function.arguments)}
+    return found
 
 
 def bare(value: Any) -> Any:

@@ -199,7 +199,7 @@ def _spoken(message: Record) -> str:
     if "tool_calls" in message:
         calls = () if message["tool_calls"] is None else message["tool_calls"]
         said = said + "\n\n" + "\n".join(_call(call["function"]) for call in calls)
-    return said.strip()
+    return str(said.strip())
 
 
 def _call(function: Record) -> str:

@@ -6,7 +6,7 @@ most of the time. What departs from the shape in any way is left to the code tha
 
 import json
 from collections.abc import Callable
-from json.encoder import encode_basestring_ascii  # type: ignore[attr-defined]
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 import msgspec

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from swelab.configs.kinds.sft import Selection
 from swelab.records import Record
@@ -98,7 +99,7 @@ def choose(candidates: Iterable[Candidate], selection: Selection) -> Iterator[tu
         yield candidate, fate
 
 
-def _rank(candidate: Candidate, selection: Selection) -> tuple:
+def _rank(candidate: Candidate, selection: Selection) -> tuple[Any, ...]:
     """Duplicates have one rank up to their policy, so that a draw does not depend on which of them is met."""
     if selection.choice == "shortest":
         return (candidate,)

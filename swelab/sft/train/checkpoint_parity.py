@@ -122,7 +122,8 @@ def _transformers_logits(checkpoint: Path, ids: torch.Tensor) -> torch.Tensor:
     wrong = {name: sorted(map(str, keys))[:3] for name, keys in info.items() if keys}
     if wrong:
         raise ParityError(f"{checkpoint.name}: transformers does not load it cleanly: {wrong}")
-    return model.to(ids.device).eval()(input_ids=ids).logits.cpu()
+    logits: torch.Tensor = model.to(ids.device).eval()(input_ids=ids).logits
+    return logits.cpu()
 
 
 @torch.inference_mode()
@@ -142,4 +143,5 @@ def _torchtune_logits(checkpoint: Path, settings: Record, ids: torch.Tensor) -> 
     )
     model = _instantiate(shape).float()
     model.load_state_dict({name: weight.float() for name, weight in weights.items()})
-    return model.to(ids.device).eval()(ids).float().cpu()
+    logits: torch.Tensor = model.to(ids.device).eval()(ids)
+    return logits.float().cpu()

@@ -33,7 +33,7 @@ class Joined(NamedTuple):
     lengths: torch.Tensor
 
 
-class PlannedPasses(Dataset):
+class PlannedPasses(Dataset[list[Sample]]):
     """The forward passes of one rank in the epoch that `set_epoch` chose, each the samples of its rows."""
 
     def __init__(self, plan: Plan, rows: TokenRows, rank: int):
@@ -51,7 +51,7 @@ class PlannedPasses(Dataset):
         return [self.rows[row] for row in self.passes[index]]
 
 
-class InOrder(Sampler):
+class InOrder(Sampler[int]):
     """A dataset's items one by one; tells the dataset which epoch it is."""
 
     def __init__(self, dataset: PlannedPasses):
@@ -120,7 +120,8 @@ def torchtune_batch(batch: Sequence[Any], *, fill: int | None, pad: int) -> Reco
         "input_pos": torch.cat([one.positions, rest]),
         "seq_lens": torch.cat([one.lengths, torch.tensor([room] * (room > 0), dtype=torch.long)]),
     }
-    return padded_collate_packed([filled])
+    batch_of_one: Record = padded_collate_packed([filled])
+    return batch_of_one
 
 
 def over_plan(kind: type) -> type:

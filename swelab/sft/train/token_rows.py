@@ -32,7 +32,8 @@ class RowFile:
     def __getitem__(self, row: int) -> Record:
         with open(self.path, "rb") as stream:
             stream.seek(self.offsets[row])
-            return json.loads(stream.readline())
+            found: Record = json.loads(stream.readline())
+        return found
 
 
 class Sample(NamedTuple):

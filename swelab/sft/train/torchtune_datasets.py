@@ -27,13 +27,13 @@ class WeightedMessages(Transform):
 
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, list[Message]]:
         messages = self.plain.of(SftRow.of(sample))
-        found = OpenAIToMessages()({"messages": messages})
-        for message, source in zip(found["messages"], messages, strict=True):
+        found: list[Message] = OpenAIToMessages()({"messages": messages})["messages"]
+        for message, source in zip(found, messages, strict=True):
             message.masked = not is_trained(source)
-        return found
+        return {"messages": found}
 
 
-class ChatRows(Dataset):
+class ChatRows(Dataset[dict[str, Any]]):
     """The rows of a JSON Lines file, each as `transform` gives it."""
 
     def __init__(self, path: str, transform: Transform):
@@ -43,7 +43,8 @@ class ChatRows(Dataset):
         return len(self.rows)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return self.transform(self.rows[index])
+        sample: dict[str, Any] = self.transform(self.rows[index])
+        return sample
 
 
 def chat_dataset(tokenizer: Any, *, data_files: str, base: str, packed: bool = False) -> ChatRows:

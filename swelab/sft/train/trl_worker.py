@@ -50,7 +50,7 @@ class Numbers:
         return iter([[number] for number in range(len(self.passes))])
 
 
-class Passes(DataLoader):
+class Passes(DataLoader[Any]):
     """The forward passes of a rank; the trainer tells it the epoch."""
 
     def set_epoch(self, epoch: int) -> None:
@@ -64,7 +64,7 @@ class PlannedTrainer(SFTTrainer):
 
     passes: PlannedPasses
 
-    def get_train_dataloader(self) -> DataLoader:
+    def get_train_dataloader(self) -> DataLoader[Any]:
         """The plan's forward passes as they are: each rank has its own already."""
         numbers: Any = Numbers(self.passes)
         return Passes(self.passes, batch_sampler=numbers, collate_fn=self.data_collator)

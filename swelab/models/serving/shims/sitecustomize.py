@@ -9,6 +9,7 @@ import gc
 import multiprocessing
 import os
 import sys
+from collections.abc import Callable
 
 gc.disable()
 _set_start_method = multiprocessing.set_start_method
@@ -31,12 +32,12 @@ def unpin() -> None:
     """
     import torch
 
-    def plain(make):
+    def plain(make: Callable[..., object]) -> Callable[..., object]:
         return lambda *args, pin_memory=False, **options: make(*args, **options)
 
     for name in ("tensor", "zeros", "ones", "empty", "full", "arange"):
         setattr(torch, name, plain(getattr(torch, name)))
-    torch.Tensor.pin_memory = lambda tensor, *_, **__: tensor  # type: ignore[assignment,method-assign]
+    torch.Tensor.pin_memory = lambda tensor, *_, **__: tensor  # type: ignore[method-assign]
 
 
 multiprocessing.set_start_method = set_start_method

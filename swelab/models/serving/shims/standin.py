@@ -42,12 +42,14 @@ class Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def __init__(self, root: str):
         self.prefix = root + "."
 
-    def find_spec(self, fullname, path=None, target=None):
+    def find_spec(
+        self, fullname: str, path: object = None, target: object = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if fullname.startswith(self.prefix):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         return None
 
-    def create_module(self, spec) -> ModuleType:
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         module = ModuleType(spec.name)
         module.__dict__["__getattr__"] = names_of(spec.name)
         return module
