@@ -59,7 +59,7 @@ os.environ.update(submission(SITE))
 
 
 def hold_results():
-    """Refuses a second run beside this one; the lock ends with the process, however it ends."""
+    """Refuses to start while another run uses results/. The lock ends with the process, however that ends."""
     share_with_group("results")
     try:
         HELD.append(lock("results/.lock"))

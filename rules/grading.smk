@@ -4,7 +4,7 @@ in:  results/tasks/{subset}.kept.json, results/images/{subset}.json of a publish
      results/rollouts/{policy}/{subset}/{shard}.jsonl, results/grades/{policy}/{subset}/service.json if that judges
 out: results/grades/{policy}/{subset}/{shard}.jsonl   a verdict per instance
      results/grades/{policy}/{subset}/report.json     in SWE-bench's report schema
-     results/regrades/{policy}/{subset}.json          kept runs judged anew; nothing is executed
+     results/regrades/{policy}/{subset}.json          kept runs judged again; nothing is executed
      results/cheats/{subset}.json                     the grader tried with cheats
 A policy's further samples are {shard}s1.jsonl, report.s1.json and so on.
 """
@@ -70,7 +70,7 @@ rule report_grades:
 
 
 rule regrade:
-    """Verdicts made anew from kept runs, and what changed (only on request)."""
+    """Verdicts made again from kept runs, and which changed (only on request)."""
     input:
         **needs("regrades"),
     output:

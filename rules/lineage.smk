@@ -6,7 +6,7 @@ out: `**needs(kind)`, `**made(kind)`, `**slices(kind)` for a rule's input, outpu
 
 
 def at(function):
-    """A function of Snakemake's wildcards, from one of lineage's; a fault in a recipe ends the command."""
+    """Makes a function of lineage's Wildcards one of Snakemake's; a fault in a recipe ends the command with one line."""
 
     def found(wildcards):
         try:
@@ -65,13 +65,13 @@ rl_settings = settings(kinds.RL)
 
 
 def sandbox_image(wildcards):
-    """Record of the image for tasks without one of their own, where the backend cannot do without."""
+    """Record of the sandbox image, where the backend needs it for tasks without an image of their own; else none."""
     made_here = recipes.named(kinds.SUBSET, wildcards.subset).source != "dataset"
     needed = SETTINGS.backend in ("docker", "apptainer") and made_here
     return ancient(pattern("sandbox_image")) if needed else []
 
 
-def scored_beside(wildcards):
-    """Tasks that the experiment of this run scores, where it trains or scores an SFT recipe; else none."""
+def scored_by_this_run(wildcards):
+    """Tasks that this run's experiment scores, if it trains or scores this SFT recipe; else none."""
     names = EXPERIMENT.benchmarks if wildcards.sft in trained(EXPERIMENT) else []
     return RUN.each("tasks", names)

@@ -81,7 +81,7 @@ rule report:
 
 
 rule publish:
-    """A copy for the experiment that ran last; `manifest.experiment` of the score names it."""
+    """A copy of the result of the experiment that ran last; `manifest.experiment` of the score names it."""
     input:
         made=RUN.path("verified_score"),
     output:

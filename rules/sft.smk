@@ -44,7 +44,7 @@ rule train_sft:
         "results/logs/train_sft/{sft}.log",
     benchmark:
         "results/benchmarks/train_sft/{sft}.tsv"
-    # The held-out tasks and the base model's rollouts that are left run at the same time.
+    # Training starts first: held-out tasks and the base model's rollouts can run at the same time.
     priority: 2
     conda:
         "../envs/workflow.yaml"

@@ -22,7 +22,7 @@ def refuse_unknown_targets():
     """Ends with one line when the command names a target that no rule makes; Snakemake does not say which name."""
     if not workflow.is_main_process or os.path.basename(sys.argv[0]) != "snakemake":
         return
-    with contextlib.redirect_stderr(io.StringIO()):  # it tells of the profile once more
+    with contextlib.redirect_stderr(io.StringIO()):  # it would name the profile a second time
         targets = parse_args(sys.argv[1:])[1].targets
     try:
         check_targets(targets, list(workflow.rules), OUTPUTS, find)
@@ -35,7 +35,7 @@ refuse_unknown_targets()
 
 
 def name_variants():
-    """Begins the command anew with all rules of a stage that it names: --forcerun rollout means rollout_hosted too.
+    """Starts the command again with the variants of the rules that it names: --forcerun rollout means rollout_hosted too.
 
     Snakemake has read its options before it reads rules.
     """

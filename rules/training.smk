@@ -1,4 +1,4 @@
-"""What comes between training rows and a GPU: pairs for preference learning, and a look at everything first.
+"""Before a training: pairs for preference learning, and the checks that it waits for.
 
 in:  results/models/{model} or results/sft/{sft}/checkpoint, configs/sft/{sft}.yaml, rollouts and grades
 out: results/sft/{sft}/disjoint.json     proof that nothing that this run scores is trained on
@@ -71,7 +71,7 @@ rule preflight:
 use rule check_disjoint as check_training with:
     input:
         **needs("training_check"),
-        heldout=scored_beside,
+        heldout=scored_by_this_run,
     output:
         **made("training_check"),
     log:

@@ -1,4 +1,4 @@
-"""Resolved trajectories as SFT conversations, with every dropped one counted and the token lengths."""
+"""Writes resolved trajectories as SFT conversations, their token lengths, and counts of what was dropped."""
 
 import argparse
 import tempfile
@@ -21,7 +21,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trajectories", type=Path, nargs="+", required=True, help="shards, JSON Lines")
     parser.add_argument("--grades", type=Path, nargs="+", required=True, help="shards, JSON Lines")
-    parser.add_argument("--base", type=Path, required=True, help="manifest beside the base model's folder")
+    parser.add_argument("--base", type=Path, required=True, help="manifest of the base model: <folder>.json")
     parser.add_argument("--recipe", type=Path, required=True, help="configs/sft/<name>.yaml")
     parser.add_argument("--dataset", type=Path, required=True, help="rows, JSON Lines")
     parser.add_argument("--manifest", type=Path, required=True, help="counts, drops by reason, lengths")

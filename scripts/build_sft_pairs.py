@@ -1,4 +1,4 @@
-"""Pairs of a resolved and an unresolved trajectory of one task, with every trajectory left out counted."""
+"""Writes pairs of a resolved and an unresolved trajectory of a task, and counts of what was left out."""
 
 import argparse
 import tempfile
@@ -22,7 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trajectories", type=Path, nargs="+", required=True, help="shards, JSON Lines")
     parser.add_argument("--grades", type=Path, nargs="+", required=True, help="shards, JSON Lines")
-    parser.add_argument("--base", type=Path, required=True, help="manifest beside the base model's folder")
+    parser.add_argument("--base", type=Path, required=True, help="manifest of the base model: <folder>.json")
     parser.add_argument("--recipe", type=Path, required=True, help="configs/sft/<name>.yaml")
     parser.add_argument("--dataset", type=Path, required=True, help="pairs, JSON Lines")
     parser.add_argument("--manifest", type=Path, required=True, help="counts, drops by reason")

@@ -1,4 +1,4 @@
-"""Files of training rows as one: at most so many of an instance, drawn and shuffled as combine_trajs does.
+"""Joins files of training rows: a bound on rows an instance, drawn and shuffled as SWE-smith's script does.
 
 Inside an experiment `sources:` of an SFT recipe do this, from graded runs.
 """

@@ -1,4 +1,4 @@
-"""Says in a sentence whether the difference between results is noise; any two, or more with a correction.
+"""Says in a sentence whether the difference between results is noise: of two, or of more with a correction.
 
 python -m scripts.compare a.json b.json           # scores, or reports of other harnesses; a folder: one a run
 python -m scripts.compare a.json                  # what further runs would find

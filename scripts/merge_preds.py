@@ -1,4 +1,4 @@
-"""Predictions of SWE-agent's folders as one preds.json: complete, or an error that names what is missing."""
+"""Joins the predictions of SWE-agent's folders: all of them, or an error that names what is missing."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Keeps a pool by hand: lets a host join, drains it, lets it leave; or tells how it is."""
+"""Keeps a pool by hand: lets a host join, drains it, lets it leave; or prints its state."""
 
 import argparse
 import os

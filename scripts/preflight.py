@@ -15,7 +15,7 @@ from swelab.sft.train.preflight import Training, disk_bytes, faults, longest, me
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recipe", type=Path, required=True, help="configs/sft/<name>.yaml")
-    parser.add_argument("--base", type=Path, help="manifest beside the base model's folder")
+    parser.add_argument("--base", type=Path, help="manifest of the base model: <folder>.json")
     parser.add_argument("--dataset", type=Path, help="rows, JSON Lines")
     parser.add_argument("--stats", type=Path, help="their length statistics")
     parser.add_argument("--progress", type=Path, help="folder that training works in")

@@ -1,4 +1,4 @@
-"""Copies an experiment's score or page to where that of the experiment of a run is looked for."""
+"""Copies an experiment's score or page to its place at the top of results/."""
 
 import argparse
 from pathlib import Path

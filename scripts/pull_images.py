@@ -1,4 +1,4 @@
-"""Pulls the images that a subset's tasks run in and looks for what tells their answers; resumable."""
+"""Pulls the images that a subset's tasks run in and looks in them for leaked answers; resumable."""
 
 import argparse
 import os

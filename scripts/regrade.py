@@ -1,4 +1,4 @@
-"""Judges kept runs anew, without running anything, and says which verdicts are others now."""
+"""Judges kept runs again without running anything, and lists the verdicts that changed."""
 
 import argparse
 from itertools import chain

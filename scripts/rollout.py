@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")
     parser.add_argument("--policy", type=Path, required=True, help="policy recipe")
     parser.add_argument("--scaffold", type=Path, nargs="?", help="scaffold recipe, if any")
-    parser.add_argument("--recordings", type=Path, nargs="?", help="manifest beside unpacked trajectories")
+    parser.add_argument("--recordings", type=Path, nargs="?", help="manifest of the unpacked trajectories")
     parser.add_argument("--subset", required=True, help="name of the subset")
     parser.add_argument("--shard", default="000of001", help="<number>of<count>, with s<sample> behind it")
     parser.add_argument("--progress", type=Path, required=True, help="journal")

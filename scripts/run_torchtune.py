@@ -1,4 +1,4 @@
-"""Fine-tunes with a torchtune configuration as it is, after checks; in an experiment train_sft does."""
+"""Fine-tunes with a torchtune configuration as it is, after checks; in experiments train_sft does."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""Prints what is kept of an instance: task, patch, tests, test log, what decided, how to run it again.
+"""Prints what is kept of an instance: task, patch, tests, test log, why it was judged so, how to rerun it.
 
 An instance that several policies attempted is listed; --policy, --subset and --sample name one attempt. With
 --run it is run again, in a fresh sandbox; nothing that is kept changes.

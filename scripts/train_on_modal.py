@@ -1,4 +1,4 @@
-"""Fine-tunes at Modal as train_sft does here; with --config, a torchtune file with paths of the volume."""
+"""Fine-tunes on Modal's GPUs as train_sft does here; --config takes a torchtune file with paths there."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ from swelab.sft.train.on_modal import Modal, find_modal, train_on_modal, tune_on
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dataset", type=Path, help="rows, JSON Lines")
-    parser.add_argument("--base", type=Path, help="manifest beside the base model's folder")
+    parser.add_argument("--base", type=Path, help="manifest of the base model: <folder>.json")
     parser.add_argument("--recipe", type=Path, help="configs/sft/<name>.yaml")
     parser.add_argument("--config", type=Path, help="torchtune configuration, instead of the three above")
     parser.add_argument("--volume", default="swelab", help="Modal volume")

@@ -22,7 +22,7 @@ from swelab.tasks.task_rows import read_tasks
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recipe", type=Path, required=True, help="configs/rl/<name>.yaml")
-    parser.add_argument("--start", type=Path, required=True, help="manifest beside the weights to start from")
+    parser.add_argument("--start", type=Path, required=True, help="manifest of the weights to start from")
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
     parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")

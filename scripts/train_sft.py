@@ -17,7 +17,7 @@ from swelab.sft.train.training import fine_tune
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dataset", type=Path, required=True, help="rows, JSON Lines")
-    parser.add_argument("--base", type=Path, required=True, help="manifest beside the base model's folder")
+    parser.add_argument("--base", type=Path, required=True, help="manifest of the base model: <folder>.json")
     parser.add_argument("--recipe", type=Path, required=True, help="configs/sft/<name>.yaml")
     parser.add_argument("--progress", type=Path, required=True, help="folder to work in, kept over a kill")
     parser.add_argument("--checkpoint", type=Path, required=True, help="folder, Hugging Face layout")

@@ -1,4 +1,4 @@
-"""Keeps tasks whose gold patch is resolved every time, empty and reversed patches never; resumable."""
+"""Keeps the tasks whose gold patch always resolves, and empty and reversed patches never do; resumable."""
 
 import argparse
 import sys
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--progress", type=Path, required=True, help="journal")
     parser.add_argument("--workers", type=int, default=2, help="sandboxes at once")
     parser.add_argument("--output", type=Path, required=True, help="the lock, JSON")
-    parser.add_argument("--kept", type=Path, required=True, help="where the tasks go that it keeps, JSON")
+    parser.add_argument("--kept", type=Path, required=True, help="the tasks that the lock keeps, JSON")
     args = parser.parse_args()
     settings = recipes.load(SUBSET, args.recipe).validation
     used = {args.recipe: {"validate": settings.plain()}}

@@ -1,4 +1,4 @@
-"""Writes JSON Schemas from types, the ends of swelab/outcomes.py, and results/README.md from the graph."""
+"""Writes the JSON Schemas, the tables of outcomes and the table of results/README.md from the library."""
 
 import argparse
 import json

@@ -34,7 +34,7 @@ class Wildcards:
         return recipes.named(kind, name or self.names[kind.name], self.configs)
 
     def path(self, file: str, **names: str) -> str:
-        """A file, with these names besides the wildcards'."""
+        """The path of a file; `names` add to the wildcards'."""
         found = pattern(file).format_map({"sample": "", **self.names, **names})
         return f"{self.results.as_posix()}{found[7:]}" if found.startswith("results/") else found
 
@@ -71,7 +71,7 @@ class Kind:
     """A kind of artifact: all that one job writes.
 
     rules: that make it, with spaces, variants last. files: path patterns by role, the artifact first. params:
-    parts of recipes. undated: needs whose date makes nothing run again, as no recipe's does. named: the word
+    parts of recipes. undated: needs whose date runs nothing again; recipes never do. named: the word
     before the colon in names of such weights. paid: files stay until their next version is complete.
     """
 
@@ -114,7 +114,7 @@ def find(path: str) -> tuple[str, dict[str, str]] | None:
 
 
 def behind(path: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """A file and every file behind it, as recipes say now; what a missing recipe would tell is left out."""
+    """A file and every file behind it, as recipes say now; what a missing recipe would name is left out."""
     queue, seen = [path], {path}
     for each in queue:
         kind, names = find(each) or ("", {})
@@ -137,12 +137,12 @@ def weights_paths(weights: str) -> tuple[str, str]:
 
 
 def base_manifest(sft: kinds.Sft) -> str:
-    """Manifest beside the folder of what an SFT recipe starts from: a model, or another one's checkpoint."""
+    """Manifest of the weights that an SFT recipe starts from: a model's, or another recipe's checkpoint's."""
     return weights_paths(sft.base if ":" in sft.base else f"model:{sft.base}")[1]
 
 
 def policy_sources(policy: kinds.Policy) -> list[str]:
-    """What stands for what a policy's rollouts are made from: manifests, or folders that have none."""
+    """What a policy's rollouts are made from: manifests of weights, or folders that have no manifest."""
     known = map(weights_paths, kinds.policy.folders_of(policy))
     return [manifest or folder for folder, manifest in known if manifest or Path(folder).is_dir()]
 
