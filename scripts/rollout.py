@@ -4,7 +4,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from swelab.agents.agent import open_agent
 from swelab.configs import kinds, recipes
 from swelab.configs.experiment import rollout_slice, scaffold_slice, service_of
 from swelab.console.terminal import run_script
@@ -12,7 +11,7 @@ from swelab.jobs.provenance import Stage
 from swelab.jobs.shards import belongs_to, numbered, sample_of
 from swelab.lineage import policy_sources
 from swelab.models.policy_models import of_sample, same_again
-from swelab.records import write_jsonl
+from swelab.records import InputError, write_jsonl
 from swelab.rollouts.rollout_stage import recorded, roll_out
 from swelab.rollouts.swe_agent_rollouts import roll_out_batch
 from swelab.tasks.task_rows import read_tasks
@@ -35,8 +34,8 @@ def main() -> None:
     policy = recipes.load(kinds.POLICY, args.policy)
     if note := same_again(policy):
         print(f"note: {args.policy.stem}: {note}", file=sys.stderr)
-    scaffold = recipes.load("scaffold", args.scaffold) if args.scaffold else {}
-    used = {args.policy: rollout_slice(policy), args.scaffold: scaffold_slice(scaffold)}
+    scaffold = recipes.load(kinds.SCAFFOLD, args.scaffold) if args.scaffold else None
+    used = {args.policy: rollout_slice(policy), args.scaffold: scaffold_slice(scaffold) if scaffold else {}}
     inputs = {name: getattr(args, name) for name in ("tasks", "images", "recordings")}
     stage = Stage("rollout", used, **inputs, sources=policy_sources(policy))
     named = {"policy_name": args.policy.stem, "subset": args.subset, "shard": args.shard}
@@ -44,12 +43,13 @@ def main() -> None:
         folder = str(args.recordings.with_suffix("") if args.recordings else policy.folder)
         names = [task.instance_id for task in read_tasks(args.tasks)]
         rows = recorded(names, folder=folder, runs=policy.samples or 1, **named)
+    elif scaffold is None:
+        raise InputError("--scaffold is missing", args.policy, "the recipe that the policy acts by")
     else:
-        if not (batch := scaffold.get("agent") == "swe-agent"):
-            scaffold = open_agent(scaffold).complete(scaffold)
         named |= {"policy": of_sample(policy, sample_of(args.shard)), "scaffold": scaffold}
         named |= {"progress": args.progress, "workers": args.workers, "images_path": args.images}
         tasks = list(read_tasks(args.tasks, belongs_to(args.shard)))
+        batch = scaffold.agent == "swe-agent"
         rows = roll_out_batch(tasks, **named) if batch else roll_out(tasks, repos_dir=args.repos_dir, **named)
     write_jsonl(args.output, numbered(rows, args.shard))
     stage.write([args.output], journal=args.progress, place={"service": service_of(policy)})

@@ -277,7 +277,7 @@ KINDS = {
     "rewarded": Kind("train_rl", _files("results/rl/{rl}/", checkpoint="checkpoint",
         manifest="checkpoint.json", stage="checkpoint.manifest.json", metrics="metrics.jsonl"),
         {"recipe": lambda at: at.recipe(kinds.RL).plain(), "scaffold": lambda at: experiment.scaffold_slice(
-            recipes.named("scaffold", at.recipe(kinds.RL).scaffold, at.configs))}, named="rl", paid=True
+            recipes.named(kinds.SCAFFOLD, at.recipe(kinds.RL).scaffold, at.configs))}, named="rl", paid=True
         ).made_from(recipe=RL, start=lambda at: local_files(
             at.recipe(kinds.RL).start) or [weights_paths(at.recipe(kinds.RL).start)[1]],
         tasks=lambda at: [_of_rl(at).path("lock.kept")], images=lambda at: _images(_of_rl(at)),

@@ -8,8 +8,10 @@ a whole shard (`swelab.rollouts.swe_agent_rollouts`).
 from importlib import import_module
 from typing import Any, Protocol
 
+from swelab.configs.kinds.scaffold import MiniLoop, Scaffold
 from swelab.models.chat.turn_form import Form
-from swelab.records import InputError, Record
+from swelab.records import InputError
+from swelab.records.attempt_records import Rollout
 from swelab.records.task_records import Task
 from swelab.sandbox import Sandbox
 
@@ -23,16 +25,16 @@ AGENTS = {
 class Agent(Protocol):
     """A loop in which a policy works on a task."""
 
-    def complete(self, scaffold: Record) -> Record:
-        """The scaffold that a recipe stands for: all that `form` and `attempt` read. Raises InputError."""
+    def complete(self, scaffold: Any) -> MiniLoop:
+        """All that `form` and `attempt` read, from a recipe of this agent's kind. Raises InputError."""
         ...
 
-    def form(self, scaffold: Record) -> Form:
+    def form(self, scaffold: MiniLoop) -> Form:
         """The tools that a model is offered, and how its answers are understood."""
         ...
 
-    def attempt(self, task: Task, model: Any, sandbox: Sandbox, base: str, scaffold: Record) -> Record:
-        """One policy's attempt at one task, as a trajectory record without policy and subset.
+    def attempt(self, task: Task, model: Any, sandbox: Sandbox, base: str, scaffold: MiniLoop) -> Rollout:
+        """One policy's attempt at one task.
 
         `model` follows mini-swe-agent's Model protocol; `sandbox` holds the checkout whose only commit is
         `base`. What is lost or paused becomes an outcome; nothing that a model does raises.
@@ -40,9 +42,13 @@ class Agent(Protocol):
         ...
 
 
-def open_agent(scaffold: Record) -> Agent:
-    """The agent of a scaffold. Raises InputError."""
-    name = scaffold.get("agent", "mini")
+def loop_of(scaffold: Scaffold) -> MiniLoop:
+    """The loop that a recipe stands for. Raises InputError."""
+    return open_agent(scaffold.agent).complete(scaffold)
+
+
+def open_agent(name: str) -> Agent:
+    """The agent of this name. Raises InputError."""
     if name not in AGENTS:
         raise InputError(f"no agent is called {name!r}", expected=" or ".join(AGENTS))
     module, _, made = AGENTS[name].partition(":")

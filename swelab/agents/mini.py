@@ -16,12 +16,13 @@ from minisweagent.agents.default import DefaultAgent  # noqa: E402
 from minisweagent.exceptions import Submitted  # noqa: E402
 
 from swelab.agents.exit_status import mini_end  # noqa: E402
+from swelab.configs.kinds.scaffold import MiniLoop  # noqa: E402
 from swelab.models import BudgetSpent, ContextLimit, ModelLost  # noqa: E402
 from swelab.models.chat.text_model import Settings  # noqa: E402
 from swelab.models.chat.turn_form import Form, form_of  # noqa: E402
 from swelab.outcomes import TRAINABLE_ROLLOUTS, RolloutEnd  # noqa: E402
-from swelab.records import Record  # noqa: E402
-from swelab.records.task_records import Task
+from swelab.records.attempt_records import Message, Rollout  # noqa: E402
+from swelab.records.task_records import Task  # noqa: E402
 from swelab.sandbox import ExecResult, Limits, Sandbox, SandboxError  # noqa: E402
 
 FAULTS: dict[type[Exception], RolloutEnd] = {
@@ -46,9 +47,9 @@ class SandboxEnvironment:
     `submission: printed` what that command printed after the marker.
     """
 
-    def __init__(self, sandbox: Sandbox, base: str, scaffold: Record):
+    def __init__(self, sandbox: Sandbox, base: str, scaffold: MiniLoop):
         self.sandbox, self.base, self.scaffold = sandbox, base, scaffold
-        self.limits = Limits(**scaffold["limits"])
+        self.limits = Limits(**scaffold.limits.plain())
         self.config = Settings()
 
     def execute(self, action: dict, cwd: str = "") -> dict:
@@ -56,19 +57,16 @@ class SandboxEnvironment:
 
         Raises Submitted, SandboxError.
         """
-        command, variables = action["command"], self.scaffold.get("environment")
-        if prelude := self.scaffold.get("prelude"):
-            command = f"{prelude}\n{command}"
+        command = action["command"]
+        if self.scaffold.prelude:
+            command = f"{self.scaffold.prelude}\n{command}"
         began = time.monotonic()
-        result = self.sandbox.exec(command, env=variables, limits=self.limits)
+        result = self.sandbox.exec(command, env=self.scaffold.environment, limits=self.limits)
         seconds = round(time.monotonic() - began, 3)
         output = result.output.decode("utf-8", "replace")
-        if (
-            result.returncode == 0
-            and output.lstrip().partition("\n")[0].strip() == self.scaffold["submit_marker"]
-        ):
-            printed = self.scaffold.get("submission") == "printed"
-            patch = self.printed(result) if printed else self.diff()
+        first_line = output.lstrip().partition("\n")[0].strip()
+        if result.returncode == 0 and first_line == self.scaffold.submit_marker:
+            patch = self.printed(result) if self.scaffold.submission == "printed" else self.diff()
             extra = {"exit_status": "Submitted", "submission": patch}
             raise Submitted({"role": "exit", "content": "", "extra": extra})
         stopped = result.limit not in ("", "output")
@@ -105,15 +103,15 @@ class SandboxEnvironment:
 class Mini:
     """See `agent.Agent`."""
 
-    def complete(self, scaffold: Record) -> Record:
+    def complete(self, scaffold: Any) -> MiniLoop:
         """The recipe itself."""
-        return scaffold
+        return MiniLoop.model_validate(scaffold.plain())
 
-    def form(self, scaffold: Record) -> Form:
+    def form(self, scaffold: MiniLoop) -> Form:
         """One fenced command a turn, or with `calls: bash` calls of a tool."""
         return form_of(scaffold)
 
-    def attempt(self, task: Task, model: Any, sandbox: Sandbox, base: str, scaffold: Record) -> Record:
+    def attempt(self, task: Task, model: Any, sandbox: Sandbox, base: str, scaffold: MiniLoop) -> Rollout:
         """See `run_rollout`."""
         return run_rollout(task, model, sandbox, base, scaffold)
 
@@ -123,10 +121,10 @@ def run_rollout(
     model,
     sandbox: Sandbox,
     base: str,
-    scaffold: Record,
+    scaffold: MiniLoop,
     environment: type[SandboxEnvironment] = SandboxEnvironment,
-) -> Record:
-    """One policy's attempt at one task, as a trajectory record without policy and subset.
+) -> Rollout:
+    """One policy's attempt at one task.
 
     `model` follows mini-swe-agent's Model protocol; `sandbox` holds the checkout whose only commit
     is `base`; `environment` runs the actions. Infrastructure losses become the outcomes sandbox_lost and
@@ -135,12 +133,12 @@ def run_rollout(
     agent = DefaultAgent(
         model,
         environment(sandbox, base, scaffold),
-        system_template=scaffold["system_template"],
-        instance_template=scaffold["instance_template"],
-        step_limit=scaffold["step_limit"],
-        cost_limit=scaffold["cost_limit"],
-        wall_time_limit_seconds=scaffold["wall_seconds"],
-        max_consecutive_format_errors=scaffold["max_format_errors"],
+        system_template=scaffold.system_template,
+        instance_template=scaffold.instance_template,
+        step_limit=scaffold.step_limit,
+        cost_limit=scaffold.cost_limit,
+        wall_time_limit_seconds=scaffold.wall_seconds,
+        max_consecutive_format_errors=scaffold.max_format_errors,
     )
     end, reason = None, ""
 
@@ -155,12 +153,12 @@ def run_rollout(
         reason = "" if end in TRAINABLE_ROLLOUTS else str(error)
     record = trajectory(task, agent, end)
     if reason:
-        record["info"]["reason"] = reason
+        record.info["reason"] = reason
     return record
 
 
-def trajectory(task: Task, agent: DefaultAgent, end: RolloutEnd | None = None) -> Record:
-    """The agent's record with our fields added; tracebacks of the library are left out.
+def trajectory(task: Task, agent: DefaultAgent, end: RolloutEnd | None = None) -> Rollout:
+    """The agent's own record as ours; tracebacks of the library are left out.
 
     `end` is how the rollout ended where that is not in the agent's own record.
     """
@@ -168,9 +166,11 @@ def trajectory(task: Task, agent: DefaultAgent, end: RolloutEnd | None = None) -
     end = end or mini_end(saved["info"])
     for message in saved["messages"]:
         message.get("extra", {}).pop("traceback", None)
-    return {
-        "instance_id": task.instance_id,
-        "outcome": end,
-        "model_patch": saved["info"]["submission"] if end == RolloutEnd.SUBMITTED else "",
-        **{name: saved[name] for name in ("messages", "info", "trajectory_format")},
-    }
+    return Rollout(
+        instance_id=task.instance_id,
+        outcome=end,
+        model_patch=saved["info"]["submission"] if end == RolloutEnd.SUBMITTED else "",
+        messages=[Message.of(message) for message in saved["messages"]],
+        info=saved["info"],
+        trajectory_format=saved["trajectory_format"],
+    )

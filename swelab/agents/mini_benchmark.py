@@ -9,8 +9,11 @@ from pathlib import Path
 
 from swelab.agents.mini import Mini
 from swelab.configs import recipes
-from swelab.records import InputError, Record
+from swelab.configs.kinds import RecipeKind
+from swelab.configs.kinds.scaffold import MiniLoop, MiniSwebenchScaffold
+from swelab.records import InputError
 
+LOOP = RecipeKind[MiniLoop]("scaffold", "scaffolds", MiniLoop, str(MiniLoop.__doc__))
 FILES = {"text": "swebench_backticks.yaml", "tool": "swebench.yaml"}
 ACTION = r"```mswea_bash_command\s*\n(.*?)\n```"
 """The default of the package's own text model."""
@@ -26,48 +29,37 @@ PRELUDE = (
 class MiniBenchmark(Mini):
     """See `agent.Agent`."""
 
-    def complete(self, scaffold: Record) -> Record:
-        """See `benchmark_scaffold`."""
-        return benchmark_scaffold(scaffold)
+    def complete(self, scaffold: MiniSwebenchScaffold) -> MiniLoop:
+        """See `benchmark_loop`."""
+        return benchmark_loop(scaffold)
 
 
-def benchmark_scaffold(scaffold: Record) -> Record:
-    """The scaffold of kind `mini` that a recipe of kind `mini-swebench` stands for.
+def benchmark_loop(scaffold: MiniSwebenchScaffold) -> MiniLoop:
+    """The loop that a recipe of kind `mini-swebench` stands for.
 
     Raises InputError: the package is not installed, or its file has not the settings of version 2.4.
     """
-    path = package_file(scaffold["form"])
+    path = package_file(scaffold.form)
     found = recipes.read_yaml(path)
     try:
         agent, model, environment = found["agent"], found["model"], found["environment"]
         variables = {name: str(value) for name, value in environment["env"].items() if name != "BASH_ENV"}
         settings = {
             "agent": "mini",
-            "system_template": agent["system_template"],
-            "instance_template": agent["instance_template"],
-            "observation_template": model["observation_template"],
-            "format_error_template": model["format_error_template"],
-            "action_regex": ACTION,
-            "step_limit": scaffold.get("step_limit", agent["step_limit"]),
-            "cost_limit": scaffold.get("cost_limit", agent["cost_limit"]),
-            "max_observation_chars": WHOLE,
-            "limits": {"wall_seconds": environment["timeout"], **scaffold["limits"]},
+            **{name: agent[name] for name in ("system_template", "instance_template")},
+            **{name: model[name] for name in ("observation_template", "format_error_template")},
+            **{name: agent[name] for name in ("step_limit", "cost_limit")},
+            "limits": {"wall_seconds": environment["timeout"], **scaffold.limits.plain()},
         }
     except (KeyError, TypeError, AttributeError) as error:
         expected = "the benchmark configuration of mini-swe-agent 2.4"
         raise InputError(f"has no {error}", path, expected) from None
-    complete = recipes.complete("scaffold", settings, path)
-    called = {"calls": "bash"} if scaffold["form"] == "tool" else {}
-    return (
-        complete
-        | called
-        | {
-            "wall_seconds": scaffold["wall_seconds"],
-            "environment": variables,
-            "prelude": PRELUDE,
-            "submission": "printed",
-        }
-    )
+    own = {name: getattr(scaffold, name) for name in ("step_limit", "cost_limit", "wall_seconds")}
+    settings |= {name: value for name, value in own.items() if value is not None}
+    settings |= {"action_regex": ACTION, "max_observation_chars": WHOLE, "prelude": PRELUDE}
+    settings |= {"environment": variables, "submission": "printed"}
+    settings |= {"calls": "bash"} if scaffold.form == "tool" else {}
+    return recipes.complete(LOOP, settings, path)
 
 
 def package_file(form: str) -> Path:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from swelab.configs import recipes
 from swelab.configs.kinds.policy import CheckpointPolicy, HostedPolicy, Sampling
+from swelab.configs.kinds.scaffold import SweAgentScaffold
 from swelab.models.serving.server import Endpoint
 from swelab.records import InputError, Record
 from swelab.records.task_records import Task
@@ -25,28 +26,27 @@ CHUNK = 32 << 10
 NOT_OURS = ("model", "name", "type")
 
 
-def with_configuration(scaffold: Record) -> Record:
-    """The scaffold with the section `agent` of the file that `config` names in place of its path.
+def agent_section(path: str) -> Record:
+    """The section `agent` of a configuration of SWE-agent, without the model, which the policy says.
 
-    Without what the policy says: the model. Raises InputError: no such file, no such section, another agent.
+    Raises InputError: no such file, no such section, another agent.
     """
-    path = scaffold["config"]
     found = recipes.read_yaml(path)
     section = found.get("agent") if isinstance(found, dict) else None
     if not isinstance(section, dict) or not section:
         raise InputError("no section agent", path, "a configuration of SWE-agent")
     if section.get("type", "default") != "default":
         raise InputError(f"an agent of type {section['type']}", path, "the default agent")
-    return scaffold | {"config": {name: part for name, part in section.items() if name not in NOT_OURS}}
+    return {name: part for name, part in section.items() if name not in NOT_OURS}
 
 
-def hosted_model(endpoint: Endpoint, policy: HostedPolicy, scaffold: Record) -> Record:
+def hosted_model(endpoint: Endpoint, policy: HostedPolicy, scaffold: SweAgentScaffold) -> Record:
     """Section `agent.model` for a hosted model behind a gateway of ours, which knows key and sampling."""
     return {
         "name": f"openai/{endpoint.model}",
         "api_base": endpoint.url,
         "api_key": f"${KEY_VARIABLE}",
-        "per_instance_cost_limit": scaffold["cost_limit"],
+        "per_instance_cost_limit": scaffold.cost_limit,
         "max_output_tokens": policy.sampling.max_tokens,
         **_asked(policy.sampling, scaffold),
         "top_p": None,
@@ -54,7 +54,7 @@ def hosted_model(endpoint: Endpoint, policy: HostedPolicy, scaffold: Record) -> 
     }
 
 
-def served_model(endpoint: Endpoint, policy: CheckpointPolicy, scaffold: Record) -> Record:
+def served_model(endpoint: Endpoint, policy: CheckpointPolicy, scaffold: SweAgentScaffold) -> Record:
     """Section `agent.model` for weights behind `endpoint`. A dollar bounds nothing there; calls do."""
     sampling = policy.sampling
     room = policy.context_length - sampling.max_tokens
@@ -73,22 +73,18 @@ def served_model(endpoint: Endpoint, policy: CheckpointPolicy, scaffold: Record)
         "max_input_tokens": room,
         **_asked(sampling, scaffold),
         "top_p": sampling.top_p,
-        "completion_kwargs": _completion(sampling),
+        "completion_kwargs": {"max_tokens": sampling.max_tokens, "seed": sampling.seed},
     }
 
 
-def _asked(sampling: Sampling, scaffold: Record) -> Record:
-    retry = {"retries": scaffold["retries"], "min_wait": 1, "max_wait": 60}
+def _asked(sampling: Sampling, scaffold: SweAgentScaffold) -> Record:
+    retry = {"retries": scaffold.retries, "min_wait": 1, "max_wait": 60}
     return {
         "total_cost_limit": 0,
-        "per_instance_call_limit": scaffold["call_limit"],
+        "per_instance_call_limit": scaffold.call_limit,
         "temperature": sampling.temperature,
         "retry": retry,
     }
-
-
-def _completion(sampling: Sampling) -> Record:
-    return {"max_tokens": sampling.max_tokens, "seed": sampling.seed}
 
 
 def prices(endpoint: Endpoint) -> Record:
@@ -103,7 +99,7 @@ def instance(
     image: str,
     workdir: str,
     start: tuple[str, Mapping[str, bytes]],
-    scaffold: Record,
+    scaffold: SweAgentScaffold,
     labels: Mapping[str, str],
 ) -> Record:
     """One entry of an instance file of type expert_file.
@@ -113,16 +109,15 @@ def instance(
     repository is not reset: that would ask its origin for what came later.
     """
     marks = [f"--label={name}={value}" for name, value in labels.items()]
-    deployment = {
+    deployment: Record = {
         "type": "docker",
         "image": image,
         "pull": "never",
-        "python_standalone_dir": scaffold["python_standalone_dir"],
-        "docker_args": [*scaffold["docker_args"], *marks],
-        "startup_timeout": scaffold["startup_seconds"],
+        "python_standalone_dir": scaffold.python_standalone_dir,
+        "docker_args": [*scaffold.docker_args, *marks],
+        "startup_timeout": scaffold.startup_seconds,
+        **({"port": scaffold.port} if scaffold.port else {}),
     }
-    if scaffold["port"]:
-        deployment["port"] = scaffold["port"]
     return {
         "env": {
             "deployment": deployment,
@@ -167,17 +162,22 @@ def _packed(files: Mapping[str, bytes]) -> bytes:
     return gzip.compress(stream.getvalue(), mtime=0)
 
 
-def write_run(folder: Path, scaffold: Record, model: Record, instances: list[Record], workers: int) -> Path:
-    """Writes the files of one `sweagent run-batch` beside its `folder`; the path of its configuration."""
+def write_run(
+    folder: Path, section: Record, scaffold: SweAgentScaffold, instances: list[Record], workers: int
+) -> Path:
+    """Writes the files of one `sweagent run-batch` beside its `folder`; the path of its configuration.
+
+    section: `agent`, with its model.
+    """
     listed = folder.with_name(f"{folder.name}.instances.json")
     listed.write_text(json.dumps(instances, indent=1), encoding="utf-8")
     configuration = {
-        "agent": {**scaffold["config"], "model": model},
+        "agent": section,
         "instances": {"type": "expert_file", "path": str(listed)},
         "output_dir": str(folder),
         "num_workers": workers,
         "progress_bar": False,
-        "random_delay_multiplier": scaffold["start_delay"],
+        "random_delay_multiplier": scaffold.start_delay,
     }
     path = folder.with_name(f"{folder.name}.config.json")  # JSON is YAML, and has no surprising scalars
     path.write_text(json.dumps(configuration, indent=1), encoding="utf-8")

@@ -4,9 +4,10 @@ import os
 from pathlib import Path
 
 from swelab.configs import recipes
-from swelab.configs.kinds import EXPERIMENT, POLICY, RATER, REPO, SUBSET
+from swelab.configs.kinds import EXPERIMENT, POLICY, RATER, REPO, SCAFFOLD, SUBSET
 from swelab.configs.kinds.experiment import Experiment
 from swelab.configs.kinds.policy import Policy, RecordedPolicy, weights_of
+from swelab.configs.kinds.scaffold import Scaffold
 from swelab.configs.kinds.sft import Sft
 from swelab.configs.kinds.subset import Subset, repos_of
 from swelab.configs.recipe_model import Recipe
@@ -144,15 +145,15 @@ def scaffold_of(policy: Policy, configs: Path = recipes.CONFIGS) -> Record:
 
     Raises InputError: no such scaffold or configuration.
     """
-    return scaffold_slice(
-        {} if policy.kind == "recorded" else recipes.named("scaffold", policy.scaffold, configs)
+    return (
+        {} if policy.kind == "recorded" else scaffold_slice(recipes.named(SCAFFOLD, policy.scaffold, configs))
     )
 
 
-def scaffold_slice(scaffold: Record) -> Record:
+def scaffold_slice(scaffold: Scaffold) -> Record:
     """A scaffold's recipe with what stands in the configuration that it names. Raises InputError."""
-    named = scaffold.get("config")
-    return scaffold | {"config": recipes.read_yaml(named)} if named else scaffold
+    used = scaffold.plain()
+    return used | {"config": recipes.read_yaml(scaffold.config)} if scaffold.agent == "swe-agent" else used
 
 
 def local_files(path: str | None) -> list[str]:

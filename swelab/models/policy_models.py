@@ -8,6 +8,7 @@ from pathlib import Path
 
 from swelab.configs.kinds.policy import CheckpointPolicy, Policy
 from swelab.files.weights import Checkpoint
+from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.lineage import weights_paths
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.chat.hosted import HostedModel
@@ -18,7 +19,7 @@ from swelab.models.chat.text_model import TextModel
 from swelab.models.serving.engine import DEFAULT_ENGINE, open_engine
 from swelab.models.serving.fleet import serve_fleet
 from swelab.models.serving.server import Endpoint
-from swelab.records import InputError, Record, digest, read_json, sha256_file
+from swelab.records import InputError, digest, read_json, sha256_file
 from swelab.records.task_records import Task
 
 STARTUP_SECONDS = 1800
@@ -87,7 +88,9 @@ def _own_digest(policy: CheckpointPolicy) -> str:
 
 
 @contextmanager
-def open_policy(policy: Policy, name: str, scaffold: Record, log: Path, paid: PaidRun) -> Iterator[ModelFor]:
+def open_policy(
+    policy: Policy, name: str, scaffold: MiniLoop, log: Path, paid: PaidRun
+) -> Iterator[ModelFor]:
     """A function from a task to the model that acts in its rollout.
 
     A checkpoint is served for as long as the block lasts, as its `job` says. What a hosted model is

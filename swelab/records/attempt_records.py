@@ -18,19 +18,14 @@ class Message(TypedRecord):
     content: Any = field("what is said: a text, or the parts of it", default=None)
 
 
-class Trajectory(TypedRecord):
-    """One rollout in mini-swe-agent's format, or in SWE-agent's when it was recorded elsewhere, with our
-    fields beside it."""
+class Rollout(TypedRecord):
+    """What one attempt at a task left."""
 
     instance_id: str = field("the task", minLength=1)
-    policy: str = field("who acted")
-    subset: str = field("the task's subset")
-    sample: Count = field(_SAMPLE, default=0)
     outcome: Annotated[str, one_of("RolloutEnd")] = field(
         "how the rollout ended; *_lost are infrastructure losses, budget_spent waits for a higher budget (in "
-        "journals only), not_recorded is a task that a recorded policy has no usable trajectory of: neither "
-        "is "
-        "an unsolved task"
+        "journals only), not_recorded is a task that a recorded policy has no usable trajectory of: none of "
+        "these is an unsolved task"
     )
     model_patch: str = field("the diff that the sandbox held at the end, against the task's base commit")
     messages: list[Message] = field("the conversation")
@@ -38,6 +33,15 @@ class Trajectory(TypedRecord):
     trajectory_format: Literal["mini-swe-agent-1", "mini-swe-agent-1.1", "swe-agent", "swe-agent-text"] = (
         field("version of the format")
     )
+
+
+class Trajectory(Rollout):
+    """One rollout in mini-swe-agent's format, or in SWE-agent's when it was recorded elsewhere, with fields
+    of ours added."""
+
+    policy: str = field("who acted")
+    subset: str = field("the task's subset")
+    sample: Count = field(_SAMPLE, default=0)
     key: str = field("hash of all that the rollout depends on", default="")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.grading.grading_stage import Bench, grade_prediction
 from swelab.jobs.journal import Journal
 from swelab.models.token_turn import TokenTurn
@@ -109,7 +110,7 @@ class Place:
     """Where rollouts are made and graded."""
 
     bench: Bench
-    scaffold: Record
+    scaffold: MiniLoop
     scratch: Path
     make_model: MakeModel
 

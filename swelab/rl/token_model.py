@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import ContextLimit
 from swelab.models.chat.text_model import TextModel
 from swelab.models.token_turn import TokenTurn
@@ -51,7 +52,7 @@ class TokenModel(TextModel):
         self,
         engine: TokenEngine,
         template: TokenTemplate,
-        scaffold: Record,
+        scaffold: MiniLoop,
         sampling: Record,
         name: str,
         on_turn: Callable[[TokenTurn], None] = lambda turn: None,

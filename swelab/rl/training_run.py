@@ -7,9 +7,12 @@ from typing import cast
 
 import torch
 
+from swelab.agents.agent import loop_of
 from swelab.configs import recipes
+from swelab.configs.kinds import SCAFFOLD
 from swelab.configs.kinds.policy import Job
 from swelab.configs.kinds.rl import Rl
+from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.grading.grading_stage import Bench
 from swelab.grading.run_cache import Archive
 from swelab.models.chat.served_tokens import ServedTokens
@@ -52,7 +55,7 @@ def train_policy(
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(recipe.train.threads)
     method, settings, device = method_of(recipe), settings_of(recipe), device_of(recipe.train)
-    scaffold = recipes.named("scaffold", recipe.scaffold)
+    scaffold = loop_of(recipes.named(SCAFFOLD, recipe.scaffold))
     images = task_images(list(tasks), images_path)
     with (
         open_servers(recipe, start, folder / "server.log") as (fleet, endpoint),
@@ -109,7 +112,7 @@ def history_note(template: TokenTemplate) -> str:
 
 
 def _model_maker(
-    recipe: Rl, engine: ServedTokens, template: TokenTemplate, scaffold: Record
+    recipe: Rl, engine: ServedTokens, template: TokenTemplate, scaffold: MiniLoop
 ) -> Callable[[Callable[[TokenTurn], None], list[TokenTurn]], TokenModel]:
     asked = recipe.rollouts
     sampling = {

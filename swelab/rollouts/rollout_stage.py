@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from swelab.agents.agent import open_agent
+from swelab.agents.agent import loop_of, open_agent
 from swelab.configs.experiment import key_variables, rollout_slice, service_of
 from swelab.configs.kinds.policy import Policy
+from swelab.configs.kinds.scaffold import MiniLoop, Scaffold
 from swelab.jobs.journal import Journal
 from swelab.jobs.lost_instances import Losses
 from swelab.jobs.shards import belongs_to, in_shard, run_shard, sample_of
@@ -32,7 +33,7 @@ EXIT_STATUS = {RolloutEnd.SANDBOX_LOST: "SandboxLost", RolloutEnd.BUDGET_SPENT: 
 
 
 def rollout_key(task: Task, policy: Policy, scaffold: Record, weights: str, repo: str) -> str:
-    """Hash of all that a rollout depends on."""
+    """Hash of all that a rollout depends on. scaffold: all that the agent acts by, as plain values."""
     return digest([task, rollout_slice(policy), scaffold, weights, repo])
 
 
@@ -41,7 +42,7 @@ def roll_out(
     *,
     policy_name: str,
     policy: Policy,
-    scaffold: Record,
+    scaffold: Scaffold,
     subset: str,
     shard: str,
     repos_dir: Path,
@@ -62,14 +63,15 @@ def roll_out(
         store = RepoStore(repos_dir, scratch / "repos")
         weights = weights_digest(policy)
         folders = (repos_dir.absolute(), progress.absolute().parent / "paid")
-        place = RolloutPlace(policy_name, policy, scaffold, subset, weights, images, *folders)
+        loop = loop_of(scaffold)
+        place = RolloutPlace(policy_name, policy, loop, subset, weights, images, *folders)
         keyed = [(place.key(task, store), task) for task in mine]
         paid = place.paid(store)
 
         @contextmanager
         def open_work() -> Iterator[Callable[[Task], Record]]:
             log = progress.with_suffix(".server.log")
-            with open_policy(policy, policy_name, scaffold, log, paid) as model_for:
+            with open_policy(policy, policy_name, loop, log, paid) as model_for:
                 yield place.work(model_for, store, backend, scratch)
 
         rows = run_shard(
@@ -129,7 +131,7 @@ class RolloutPlace:
 
     policy_name: str
     policy: Policy
-    scaffold: Record
+    scaffold: MiniLoop
     subset: str
     weights: str
     images: Mapping[str, Image]
@@ -145,7 +147,7 @@ class RolloutPlace:
         """Key of a task's rollout. Raises InputError (no such archive)."""
         image = self.images.get(task.instance_id)
         place = image.digest if image else store.digest(task)
-        return rollout_key(task, self.policy, self.scaffold, self.weights, place)
+        return rollout_key(task, self.policy, self.scaffold.plain(), self.weights, place)
 
     def paid(self, store: RepoStore) -> PaidRun:
         """The kept payments for the policy."""
@@ -219,7 +221,7 @@ def attempt(
     model_for: ModelFor,
     store: RepoStore,
     backend: Backend,
-    scaffold: Record,
+    scaffold: MiniLoop,
     scratch: Path,
     images: Mapping[str, Image] = MappingProxyType({}),
 ) -> Record:
@@ -228,7 +230,7 @@ def attempt(
         model = model_for(task)
     except BudgetSpent as error:
         return lost(task, str(error), RolloutEnd.BUDGET_SPENT)
-    agent, limits = open_agent(scaffold), Limits(**scaffold["limits"])
+    agent, limits = open_agent(scaffold.agent), Limits(**scaffold.limits.plain())
     with closing(model), ExitStack() as stack:
         try:
             if image := images.get(task.instance_id):

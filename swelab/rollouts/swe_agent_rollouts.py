@@ -13,6 +13,7 @@ from pathlib import Path
 from swelab.agents import swe_agent
 from swelab.agents.swe_agent_program import AgentFailed, hopeless, stopped
 from swelab.configs.kinds.policy import Policy
+from swelab.configs.kinds.scaffold import SweAgentScaffold
 from swelab.console.terminal import Progress
 from swelab.jobs.journal import Journal
 from swelab.jobs.lost_instances import Losses
@@ -36,7 +37,7 @@ def roll_out_batch(
     *,
     policy_name: str,
     policy: Policy,
-    scaffold: Record,
+    scaffold: SweAgentScaffold,
     subset: str,
     shard: str,
     images_path: Path | None,
@@ -53,19 +54,20 @@ def roll_out_batch(
     if policy.kind not in ("hosted", "checkpoint"):
         what = f"a policy of kind {policy.kind} with a scaffold of SWE-agent"
         raise InputError(what, f"policy {policy_name}", "kind hosted or checkpoint")
-    mine, scaffold = in_shard(tasks, shard), swe_agent.with_configuration(scaffold)
+    mine, section = in_shard(tasks, shard), swe_agent.agent_section(scaffold.config)
     if ours := [task.instance_id for task in mine if task.repo_recipe]:
         raise InputError("this task has no image of its own", ours[0], "a task of a published set")
     images, weights = task_images(mine, images_path), weights_digest(policy)
+    used = scaffold.plain() | {"config": section}
     keys = {
-        name: rollout_key(task, policy, scaffold, weights, images[name].digest)
+        name: rollout_key(task, policy, used, weights, images[name].digest)
         for name, task in ((task.instance_id, task) for task in mine)
     }
     with Journal(progress) as journal:
         batch = _Batch(progress.with_suffix(".swe-agent"), keys, journal, len(mine), policy_name, subset)
         batch.prepare(batch.left(mine))
         if todo := batch.left(mine):
-            runner = Runner(policy_name, policy, scaffold, images, progress, workers)
+            runner = Runner(policy_name, policy, scaffold, section, images, progress, workers)
             with runner.opened() as (run, batch.spent):
                 _attempt(run, batch, todo)
         batch.progress.close()

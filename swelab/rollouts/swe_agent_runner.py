@@ -10,6 +10,7 @@ from swelab.agents import swe_agent
 from swelab.agents.swe_agent_program import find_program, run_batch
 from swelab.configs.experiment import key_variables
 from swelab.configs.kinds.policy import CheckpointPolicy, HostedPolicy
+from swelab.configs.kinds.scaffold import SweAgentScaffold
 from swelab.models import ServingError
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.chat.gateway import listed_as, open_gateway
@@ -36,7 +37,8 @@ class Runner:
 
     policy_name: str
     policy: HostedPolicy | CheckpointPolicy
-    scaffold: Record
+    scaffold: SweAgentScaffold
+    section: Record
     images: Mapping[str, Image]
     progress: Path
     workers: int
@@ -54,11 +56,11 @@ class Runner:
         with self._model() as (served, model, prices, spent):
             registry = folder.with_name(f"{folder.name}.prices.json")
             write_json(registry, prices)
-            model["litellm_model_registry"] = str(registry)
+            section = {**self.section, "model": {**model, "litellm_model_registry": str(registry)}}
 
             def run(tasks: list[Task], done: Callable[[], None]) -> None:
                 try:
-                    self._run(program, engine, folder, model, served, tasks, done)
+                    self._run(program, engine, folder, section, served, tasks, done)
                 except ServingError:
                     if not spent():
                         raise
@@ -85,7 +87,7 @@ class Runner:
         program: str,
         engine: Engine,
         folder: Path,
-        model: Record,
+        section: Record,
         served: Endpoint,
         tasks: list[Task],
         done: Callable[[], None],
@@ -97,7 +99,7 @@ class Runner:
             start = (start_command(task, "{folder}"), start_files(task))
             found = find(engine, image)["Id"]
             instances.append(swe_agent.instance(task, found, image.workdir, start, self.scaffold, marks))
-        config = swe_agent.write_run(folder, self.scaffold, model, instances, self.workers)
+        config = swe_agent.write_run(folder, section, self.scaffold, instances, self.workers)
         try:
             run_batch(
                 program,
@@ -105,7 +107,7 @@ class Runner:
                 folder,
                 secrets={swe_agent.KEY_VARIABLE: served.api_key, "DOCKER_HOST": engine.address},
                 hidden=key_variables(self.policy),
-                stall_seconds=self.scaffold["stall_seconds"],
+                stall_seconds=self.scaffold.stall_seconds,
                 alive=served.alive,
                 done=done,
                 log=folder.with_name(f"{folder.name}.log"),

@@ -12,6 +12,7 @@ from typing import Any
 
 from swelab.configs import recipes
 from swelab.configs.experiment import scaffold_slice
+from swelab.configs.kinds import SCAFFOLD
 from swelab.jobs.provenance import sha256_of
 from swelab.lineage import find
 from swelab.records import InputError, Record, shorten
@@ -113,8 +114,7 @@ def recipe_now(path: str) -> Record:
     kind = KINDS.get(Path(path).parent.name)
     if kind is None:
         raise InputError("not in a folder of recipes", path, f"one of {', '.join(KINDS)}")
-    recipe = recipes.load(kind, path)
-    return scaffold_slice(recipe) if kind == "scaffold" else recipe
+    return scaffold_slice(recipes.load(SCAFFOLD, path)) if kind == "scaffold" else recipes.load(kind, path)
 
 
 def difference(before: Any, after: Any, where: str = "") -> str:

@@ -10,8 +10,9 @@ import sys
 import traceback
 from pathlib import Path
 
+from swelab.agents.agent import loop_of
 from swelab.configs import recipes
-from swelab.configs.kinds import POLICY
+from swelab.configs.kinds import POLICY, SCAFFOLD
 from swelab.models.chat.litellm_calls import quiet_litellm
 from swelab.records import Fault, read_json, write_jsonl
 from swelab.records.task_records import Task
@@ -29,7 +30,7 @@ def run(folder, budget, shard):
         list(map(Task.of, told["tasks"])),
         policy_name="expert",
         policy=recipes.complete(POLICY, policy, "policy"),
-        scaffold=recipes.named("scaffold", "demo"),
+        scaffold=loop_of(recipes.named(SCAFFOLD, "demo")),
         subset="train",
         shard=shard,
         repos_dir=folder / "repos",

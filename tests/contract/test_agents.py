@@ -5,9 +5,10 @@ from contextlib import closing
 
 import pytest
 
-from swelab.agents.agent import AGENTS, open_agent
+from swelab.agents.agent import AGENTS, loop_of, open_agent
 from swelab.agents.mini import Mini, SandboxEnvironment, run_rollout
 from swelab.configs import recipes
+from swelab.configs.kinds import SCAFFOLD
 from swelab.models.chat.text_model import TextModel
 from swelab.models.chat.turn_form import CalledForm
 from swelab.records import InputError
@@ -84,17 +85,18 @@ def run(task, repos_dir, tmp_path, backend):
 
 
 def test_mini_through_the_seam(run):
-    scaffold = recipes.load("scaffold", DEMO)
-    assert open_agent(scaffold).complete(scaffold) == scaffold
+    recipe = recipes.load(SCAFFOLD, DEMO)
+    scaffold = loop_of(recipe)
+    assert scaffold.plain() == recipe.plain()
     record = run(scaffold, ["sed -i 's/a - b/a + b/' calc/core.py", SUBMIT])
     assert record["outcome"] == "submitted" and "+    return a + b" in record["model_patch"]
 
 
 def test_a_second_family_is_a_class_and_an_entry(run, monkeypatch):
     monkeypatch.setitem(AGENTS, "debugger", "tests.contract.test_agents:Debugger")
-    scaffold = recipes.load("scaffold", DEMO) | {"agent": "debugger", "step_limit": 9}
+    scaffold = loop_of(recipes.load(SCAFFOLD, DEMO)).model_copy(update={"agent": "debugger", "step_limit": 9})
     with closing(Canned(scaffold, [])) as model:
-        model.form = open_agent(scaffold).form(scaffold)
+        model.form = open_agent(scaffold.agent).form(scaffold)
         assert [tool["function"]["name"] for tool in model.offered["tools"]] == ["bash", "pdb"]
     record = run(
         scaffold,
@@ -116,7 +118,7 @@ def test_a_second_family_is_a_class_and_an_entry(run, monkeypatch):
 
 def test_an_unknown_agent_is_refused():
     with pytest.raises(InputError, match="no agent is called 'mimi'; expected mini or mini-swebench"):
-        open_agent({"agent": "mimi"})
+        open_agent("mimi")
 
 
 def test_recipes_name_the_agents_that_there_are():

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from swelab.configs import recipes
+from swelab.agents.agent import loop_of
+from swelab.configs import kinds, recipes
 from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.policy import Job
+from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models.chat.served_models import ChatModel
 from swelab.models.serving import fleet as fleets
 from swelab.models.serving.fleet import serve_fleet
@@ -24,12 +26,14 @@ from tests.contract.attacks import until
 from tests.toy_checkpoint import CONTEXT, make_checkpoint
 
 pytestmark = pytest.mark.real
-SCAFFOLD = {
-    "action_regex": r"(?s)(.+)",
-    "format_error_template": "again",
-    "observation_template": "{{output.output}}",
-    "max_observation_chars": 1000,
-}
+SCAFFOLD = MiniLoop(
+    system_template="",
+    instance_template="",
+    action_regex=r"(?s)(.+)",
+    format_error_template="again",
+    observation_template="{{output.output}}",
+    max_observation_chars=1000,
+)
 JOB = Job(servers=2)
 SIZES = {"context_length": CONTEXT, "max_total_tokens": 8 * CONTEXT, "max_running_requests": 8}
 
@@ -149,7 +153,8 @@ def test_rollouts_over_killed_servers_are_those_over_sound_ones(
     weights = str(served.folder / "toy")
     policy = {"kind": "checkpoint", "scaffold": "demo", "weights": weights, "sampling": {"max_tokens": 24}}
     policy = recipes.complete(POLICY, policy, "policy")
-    scaffold = {**recipes.named("scaffold", "demo"), "step_limit": 3, "max_format_errors": 9}
+    scaffold = loop_of(recipes.named(kinds.SCAFFOLD, "demo"))
+    scaffold = scaffold.model_copy(update={"step_limit": 3, "max_format_errors": 9})
     tasks = [task | {"instance_id": f"task-{n}", "problem_statement": f"Mend f{n}."} for n in range(12)]
 
     def run(name):

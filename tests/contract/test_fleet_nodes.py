@@ -19,13 +19,14 @@ IN_THE_JOB = """
 import json, sys, time
 from pathlib import Path
 from swelab.configs.kinds.policy import Job
+from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models.serving import fleet as fleets
 from swelab.models.chat.served_models import ChatModel
 folder = Path(sys.argv[1])
 seen, made = [], fleets.Fleet
 fleets.Fleet = lambda *arguments: seen.append(made(*arguments)) or seen[-1]
-scaffold = dict(action_regex="(?s)(.+)", format_error_template="", observation_template="",
-                max_observation_chars=100)
+scaffold = MiniLoop(action_regex="(?s)(.+)", format_error_template="", observation_template="",
+                    system_template="", instance_template="", max_observation_chars=100)
 sizes = dict(context_length=512, max_total_tokens=4096, max_running_requests=8)
 job = Job(nodes=2, gpus=1)
 def ask(endpoint, number):

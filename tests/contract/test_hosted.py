@@ -10,6 +10,7 @@ import pytest
 
 from swelab.configs import recipes
 from swelab.configs.kinds import POLICY
+from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import BudgetSpent, ContextLimit, ModelLost
 from swelab.models.billing import api_keys
 from swelab.models.billing.ledger import Ledger
@@ -26,12 +27,14 @@ from tests.contract.hosted_service import PRICE, Fault, Odd, Service
 # After ours, which keep it from greeting and from writing into the home folder.
 from minisweagent.exceptions import FormatError
 
-SCAFFOLD = {
-    "action_regex": r"```bash\n(.*?)\n```",
-    "format_error_template": "One block.",
-    "observation_template": "{{output.output}}",
-    "max_observation_chars": 100,
-}
+SCAFFOLD = MiniLoop(
+    system_template="",
+    instance_template="",
+    action_regex=r"```bash\n(.*?)\n```",
+    format_error_template="One block.",
+    observation_template="{{output.output}}",
+    max_observation_chars=100,
+)
 MODELS = ["openai/toy", "anthropic/claude-sonnet-4-5"]
 ISSUE = [{"role": "system", "content": "You mend."}, {"role": "user", "content": "Mend it, please."}]
 

@@ -12,8 +12,9 @@ import pyarrow.parquet
 import pytest
 from minisweagent.models.test_models import DeterministicModel, make_output
 
+from swelab.agents.agent import loop_of
 from swelab.configs import recipes
-from swelab.configs.kinds import POLICY
+from swelab.configs.kinds import POLICY, SCAFFOLD
 from swelab.images.image_names import parse
 from swelab.images.image_store import Store
 from swelab.images.registry import Registry
@@ -114,11 +115,11 @@ class Planned(DeterministicModel):
 
 def attempt(tmp_path, task):
     """A rollout of a model that looks for the clean code, writes a note and submits."""
-    scaffold = recipes.named("scaffold", "demo")
+    scaffold = loop_of(recipes.named(SCAFFOLD, "demo"))
     commands = (
         "cat pkg/calc.py; git log -p --all --reflog; echo $(git rev-list --all --count) commits",
         "grep -r 'a +' .; echo note > notes.txt",
-        f"echo {scaffold['submit_marker']}",
+        f"echo {scaffold.submit_marker}",
     )
     model = Planned(outputs=[make_output("", [{"command": command}]) for command in commands])
     images = task_images([task], tmp_path / "images/s.json")
@@ -268,7 +269,7 @@ def test_a_leaking_image_is_refused_in_one_line(smith, tmp_path, hub):
                 [row(image)],
                 policy_name="scripted",
                 policy=recipes.named(POLICY, "scripted"),
-                scaffold=recipes.named("scaffold", "demo"),
+                scaffold=loop_of(recipes.named(SCAFFOLD, "demo")),
                 subset="s",
                 shard="000of001",
                 repos_dir=tmp_path,

@@ -148,7 +148,7 @@ def test_lost_sandboxes_fail_the_shard_and_are_taken_up_again(run, tmp_path, mon
 def test_the_script_writes_nothing_and_says_one_line(task, repos_dir, tmp_path, monkeypatch):
     write_json(tmp_path / "tasks.json", [task])
     write_json(tmp_path / "student.yaml", policy_of("checkpoint", free_port()).plain())
-    write_json(tmp_path / "scaffold.yaml", SCAFFOLD)
+    write_json(tmp_path / "scaffold.yaml", {**SCAFFOLD.plain(), "agent": "mini"})
     output = tmp_path / "out" / "trajectories.jsonl"
     words = ["--tasks", tmp_path / "tasks.json", "--repos-dir", repos_dir, "--subset", "s"]
     words += ["--policy", tmp_path / "student.yaml", "--scaffold", tmp_path / "scaffold.yaml"]

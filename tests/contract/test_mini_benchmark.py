@@ -3,8 +3,10 @@
 import pytest
 from jinja2 import StrictUndefined, Template
 
-from swelab.agents.mini_benchmark import benchmark_scaffold, package_file
+from swelab.agents.mini_benchmark import benchmark_loop, package_file
 from swelab.configs import recipes
+from swelab.configs.kinds import SCAFFOLD
+from swelab.configs.kinds.scaffold import MiniSwebenchScaffold
 from swelab.models.chat.served_models import ChatModel
 from swelab.models.chat.tool_calls import parse_calls
 from swelab.models.serving.server import Endpoint
@@ -35,7 +37,7 @@ FORMS = {"text": ("mini-swebench", as_block), "tool": ("mini-swebench-tool", as_
 def rollout(task, repos_dir, backend, tmp_path, commands, form="text", tool="bash", **changes):
     """The trajectory of a model that runs `commands`, one a turn, and the requests that it got."""
     recipe, written = FORMS[form]
-    scaffold = benchmark_scaffold(recipes.named("scaffold", recipe)) | changes
+    scaffold = benchmark_loop(recipes.named(SCAFFOLD, recipe)).model_copy(update=changes)
     plan = [("THOUGHT: so.", tool, {"command": command}) for command in commands]
     with planned_model(plan, written) as service:
         model = ChatModel(Endpoint(service.url, KEY, "planned"), scaffold, SAMPLING)
@@ -58,16 +60,18 @@ def test_every_setting_of_the_package_is_accounted_for(form):
     assert found["environment"]["interpreter"] == ["bash", "-c"]
     several = {"parallel_tool_calls": True} if form == "tool" else {}
     assert found["model"]["model_kwargs"] == {"drop_params": True} | several
-    scaffold = benchmark_scaffold(recipes.named("scaffold", FORMS[form][0]))
-    assert scaffold["environment"]["PAGER"] == "cat" and "BASH_ENV" not in scaffold["environment"]
-    assert (scaffold["step_limit"], scaffold["cost_limit"]) == (250, 3)
-    assert scaffold["limits"]["wall_seconds"] == 60 and scaffold["wall_seconds"] == 0
+    scaffold = benchmark_loop(recipes.named(SCAFFOLD, FORMS[form][0]))
+    assert scaffold.environment["PAGER"] == "cat" and "BASH_ENV" not in scaffold.environment
+    assert (scaffold.step_limit, scaffold.cost_limit) == (250, 3)
+    assert scaffold.limits.wall_seconds == 60 and scaffold.wall_seconds == 0
     for name in ("system_template", "instance_template"):
-        assert scaffold[name] == found["agent"][name]
+        assert getattr(scaffold, name) == found["agent"][name]
     for name in ("observation_template", "format_error_template"):
-        assert scaffold[name] == found["model"][name]
-    shorter = benchmark_scaffold({"form": form, "wall_seconds": 9, "step_limit": 3, "limits": {}})
-    assert shorter["step_limit"] == 3 and shorter["wall_seconds"] == 9
+        assert getattr(scaffold, name) == found["model"][name]
+    shorter = benchmark_loop(
+        MiniSwebenchScaffold(agent="mini-swebench", form=form, wall_seconds=9, step_limit=3)
+    )
+    assert shorter.step_limit == 3 and shorter.wall_seconds == 9
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -155,4 +159,4 @@ def test_a_package_without_its_settings_is_one_line(monkeypatch, tmp_path):
     (tmp_path / "x.yaml").write_text("agent: {step_limit: 1}\n")
     monkeypatch.setattr(mini_benchmark, "package_file", lambda form: tmp_path / "x.yaml")
     with pytest.raises(InputError, match="x.yaml: has no 'model'; expected the benchmark configuration"):
-        benchmark_scaffold(recipes.named("scaffold", "mini-swebench"))
+        benchmark_loop(recipes.named(SCAFFOLD, "mini-swebench"))

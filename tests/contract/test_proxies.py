@@ -20,6 +20,7 @@ from swelab.models.chat.served_models import ChatModel
 from swelab.models.serving.fleet import generates
 from swelab.models.chat.gateway import open_gateway
 from swelab.configs.kinds.policy import HostedPolicy
+from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models.chat.hosted import Talk
 from swelab.models.chat.open_hosted import open_service
 from swelab.models.serving.server import Endpoint, _answers
@@ -27,7 +28,7 @@ from swelab.sandbox.docker_engine import Engine
 from pathlib import Path
 url, folder = sys.argv[1], Path(sys.argv[2])
 model = Endpoint(f"{url}/v1", "k", "toy")
-scaffold = {"action_regex": "(.*)", "format_error_template": "", "cost_limit": 0}
+scaffold = MiniLoop(action_regex="(.*)", system_template="", instance_template="", observation_template="")
 history = [{"role": "user", "content": "hello"}]
 sampling = {"temperature": 0, "top_p": 1, "max_tokens": 50, "seed": 0}
 named = {"kind": "hosted", "scaffold": "x", "model": "openai/toy"}

@@ -6,7 +6,9 @@ import time
 
 import pytest
 
+from swelab.configs.kinds import scaffold
 from swelab.configs.kinds.policy import ScriptedPolicy
+from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.grading.harness.grade import grade
 from swelab.grading.swebench_report import build_report
 from swelab.models import ContextLimit, ModelLost
@@ -20,21 +22,21 @@ from swelab.tasks.checkout import RepoStore, git, gold_patch
 
 pytestmark = pytest.mark.real
 
-SCAFFOLD = {
-    "agent": "mini",
-    "system_template": "Fix the bug.",
-    "instance_template": "{{task}}",
-    "observation_template": "exit {{output.returncode}}\n{{output.output}}",
-    "format_error_template": "One block, please.",
-    "action_regex": "```bash\\n(.*?)\\n```",
-    "submit_marker": "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT",
-    "max_observation_chars": 2000,
-    "step_limit": 8,
-    "max_format_errors": 3,
-    "wall_seconds": 60,
-    "cost_limit": 0,
-    "limits": {"wall_seconds": 20},
-}
+SCAFFOLD = MiniLoop(
+    agent="mini",
+    system_template="Fix the bug.",
+    instance_template="{{task}}",
+    observation_template="exit {{output.returncode}}\n{{output.output}}",
+    format_error_template="One block, please.",
+    action_regex="```bash\\n(.*?)\\n```",
+    submit_marker="COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT",
+    max_observation_chars=2000,
+    step_limit=8,
+    max_format_errors=3,
+    wall_seconds=60,
+    cost_limit=0,
+    limits=scaffold.Limits(wall_seconds=20),
+)
 POLICY = ScriptedPolicy(kind="scripted", scaffold="x")
 
 
@@ -44,7 +46,7 @@ def store(repos_dir, tmp_path):
 
 
 def attempt_with(task, store, backend, tmp_path, model_for, **scaffold):
-    return attempt(task, model_for, store, backend, SCAFFOLD | scaffold, tmp_path)
+    return attempt(task, model_for, store, backend, SCAFFOLD.model_copy(update=scaffold), tmp_path)
 
 
 class Speaker(ScriptedModel):
@@ -152,7 +154,7 @@ def test_outcomes(task, store, backend, tmp_path):
         "hello",
         block("sleep 30"),
         block("echo x > new.txt"),
-        block("echo " + SCAFFOLD["submit_marker"]),
+        block("echo " + SCAFFOLD.submit_marker),
         limits={"wall_seconds": 1},
     )
     assert row["outcome"] == "submitted" and "new.txt" in row["model_patch"]
@@ -176,7 +178,7 @@ class Billed(Speaker):
         ([block("true")] * 4, {"step_limit": 2, "cost_limit": 9}, "step_limit"),
         (["hello"] * 3, {}, "malformed"),
         ([block("sleep 1.1")] * 2, {"wall_seconds": 1}, "time_limit"),
-        ([block("echo " + SCAFFOLD["submit_marker"])], {"cost_limit": 0.5}, "submitted"),
+        ([block("echo " + SCAFFOLD.submit_marker)], {"cost_limit": 0.5}, "submitted"),
         ([ContextLimit("full")], {}, "context_limit"),
         ([ModelLost("gone")], {}, "model_lost"),
         ([SandboxLost("gone")], {}, "sandbox_lost"),
@@ -200,7 +202,7 @@ def test_waiting_for_a_service_is_not_the_policys_time(task, store, backend, tmp
             self.on_wait(told / 2)
             return super().query(messages)
 
-    turns = [block("true"), block("true"), block("echo " + SCAFFOLD["submit_marker"])]
+    turns = [block("true"), block("true"), block("echo " + SCAFFOLD.submit_marker)]
     row = attempt_with(task, store, backend, tmp_path, lambda t: Slow(t, turns), wall_seconds=1)
     assert row["outcome"] == outcome
 
@@ -211,7 +213,7 @@ def test_a_patch_with_odd_bytes_survives(task, store, backend, tmp_path):
             "printf 'caf\\351\\n' > latin.txt; printf '\\000\\001' > blob.bin; "
             "sed -i 's/a - b/a + b/' calc/core.py"
         ),
-        block("echo " + SCAFFOLD["submit_marker"]),
+        block("echo " + SCAFFOLD.submit_marker),
     ]
     row = attempt_with(task, store, backend, tmp_path, lambda t: Speaker(t, turns))
     write_json(tmp_path / "p.json", row)

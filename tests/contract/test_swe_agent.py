@@ -11,7 +11,7 @@ import pytest
 
 from swelab.agents.swe_agent_program import AgentFailed
 from swelab.configs import recipes
-from swelab.configs.kinds import POLICY
+from swelab.configs.kinds import POLICY, SCAFFOLD
 from swelab.jobs.lost_instances import ShardLost
 from swelab.models import BudgetSpent
 from swelab.records import InputError, check, read_json, write_json
@@ -64,12 +64,12 @@ def place(engine, image, tmp_path, monkeypatch):
 def roll_out(place, monkeypatch, mode="", max_lost=0, **settings):
     """The shard's trajectories by name, from a program that behaves as `mode` says."""
     monkeypatch.setenv("STANDIN", mode)
-    scaffold = recipes.load("scaffold", place / "scaffold.yaml")
+    scaffold = recipes.load(SCAFFOLD, place / "scaffold.yaml")
     rows = roll_out_batch(
         list(read_tasks(place / "tasks.json")),
         policy_name="student",
         policy=recipes.load(POLICY, place / "student.yaml").model_copy(update={"max_lost": max_lost}),
-        scaffold=scaffold | settings,
+        scaffold=scaffold.model_copy(update=settings),
         subset="s",
         shard="000of001",
         images_path=place / "images.json",

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from swelab.configs import recipes
-from swelab.configs.kinds import POLICY
+from swelab.configs.kinds import POLICY, SCAFFOLD
 from swelab.grading.harness.grade import grade
 from swelab.models import BudgetSpent
 from swelab.records import InputError, check, write_json
@@ -57,7 +57,7 @@ def batch(held, tmp_path, monkeypatch):
             tasks,
             policy_name="gpt-4o",
             policy=recipes.complete(POLICY, {"scaffold": "x", "api_key_env": "K"} | policy, "policy"),
-            scaffold=recipes.complete("scaffold", config, "scaffold"),
+            scaffold=recipes.complete(SCAFFOLD, config, "scaffold"),
             subset="s",
             shard="000of001",
             images_path=tmp_path / "images.json",

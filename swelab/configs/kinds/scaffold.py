@@ -49,6 +49,18 @@ class MiniScaffold(Recipe):
     limits: Limits = Limits()
 
 
+class MiniLoop(MiniScaffold):
+    """What mini-swe-agent's loop runs by: a recipe, or the settings that the installed package brings."""
+
+    wall_seconds: int = Field(1800, ge=0, description="wall time of a rollout; 0 is no limit")
+    calls: OrAbsent[Literal["bash"]] = Field(None, description="actions are calls of this tool")
+    environment: OrAbsent[dict[str, str]] = Field(None, description="variables of every command")
+    prelude: OrAbsent[str] = Field(None, description="shell line that runs before every command")
+    submission: OrAbsent[Literal["printed"]] = Field(
+        None, description="the patch is what the submitting command prints, not the diff of the checkout"
+    )
+
+
 class PackageLimits(Recipe):
     """Bounds of one command in the sandbox; its wall time is the package's unless it stands here."""
 

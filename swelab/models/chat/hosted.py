@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swelab.configs.kinds.policy import Sampling
+from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import BudgetSpent, ContextLimit, ModelLost
 from swelab.models.billing.api_keys import Key, KeyRing, Pass
 from swelab.models.billing.call_meter import Bill, Meter
@@ -224,7 +225,7 @@ class HostedModel(TextModel):
     Raises BudgetSpent once another conversation found no room: a new one is not worth its sandbox.
     """
 
-    def __init__(self, service: Service, scaffold: Record, turns: Callable[[], PaidTurns]):
+    def __init__(self, service: Service, scaffold: MiniLoop, turns: Callable[[], PaidTurns]):
         super().__init__(scaffold, service.model)
         if service.spent:
             raise BudgetSpent(service.spent)

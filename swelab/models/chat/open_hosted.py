@@ -7,17 +7,19 @@ from pathlib import Path
 
 from swelab.configs.experiment import key_variables, service_of
 from swelab.configs.kinds.policy import HostedPolicy
+from swelab.configs.kinds.scaffold import MiniLoop, SweAgentScaffold
 from swelab.models.billing.api_keys import KeyRing, read_keys
 from swelab.models.billing.call_meter import Meter
 from swelab.models.billing.ledger import Ledger, told
 from swelab.models.billing.prices import price_of
 from swelab.models.chat.hosted import Service
 from swelab.models.chat.litellm_calls import listed_price
-from swelab.records import Record
 
 
 @contextmanager
-def open_service(policy: HostedPolicy, name: str, scaffold: Record, entries: Path) -> Iterator[Service]:
+def open_service(
+    policy: HostedPolicy, name: str, scaffold: MiniLoop | SweAgentScaffold, entries: Path
+) -> Iterator[Service]:
     """The service of a hosted policy, whose ledger is the file `entries`.
 
     Says at the end what the run has cost by then.
@@ -29,7 +31,7 @@ def open_service(policy: HostedPolicy, name: str, scaffold: Record, entries: Pat
     price = price_of(policy.price.plain() if policy.price else None, listed_price(policy.model))
     ledger = Ledger(entries, policy.budget_dollars, f"of policy {name}")
     try:
-        meter = Meter(ledger, price, policy.model, scaffold.get("cost_limit", 0))
+        meter = Meter(ledger, price, policy.model, scaffold.cost_limit)
         service = Service(
             policy.model,
             policy.sampling,

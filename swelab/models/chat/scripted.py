@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from unidiff import PatchSet
 
 from swelab.configs.kinds.policy import ScriptedPolicy
+from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models.chat.sed_edit import substitution
 from swelab.models.chat.text_model import TextModel
-from swelab.records import InputError, Record, digest
+from swelab.records import InputError, digest
 from swelab.records.task_records import Task
 
 TEST = "python -m pytest -qq"
@@ -130,7 +131,7 @@ class ScriptedModel(TextModel):
 
     timed = False
 
-    def __init__(self, task: Task, policy: ScriptedPolicy, scaffold: Record):
+    def __init__(self, task: Task, policy: ScriptedPolicy, scaffold: MiniLoop):
         super().__init__(scaffold, name="scripted policy")
         self.task, self.policy = task, policy
         draw = int(digest([policy.seed, task.instance_id])[:12], 16) / 16**12
@@ -144,7 +145,7 @@ class ScriptedModel(TextModel):
         return self.reply(f"```bash\n{command}\n```")
 
     def _command(self, turn: int, seen: str) -> str:
-        submit = f"echo {self.scaffold['submit_marker']}"
+        submit = f"echo {self.scaffold.submit_marker}"
         edit = gold_edit(self.task)
         if turn == 0:
             return self._look(edit)

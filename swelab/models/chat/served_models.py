@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import openai
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import ContextLimit, ModelLost, ServingError
 from swelab.models.billing.paid_turns import sent
 from swelab.models.chat.text_model import TextModel
@@ -51,7 +52,7 @@ class ServedModel(TextModel):
     `sampling` holds temperature, top_p, max_tokens, seed and, if wanted, stop.
     """
 
-    def __init__(self, name: str, scaffold: Record, sampling: Record):
+    def __init__(self, name: str, scaffold: MiniLoop, sampling: Record):
         super().__init__(scaffold, name)
         self.sampling = sampling
 
@@ -89,7 +90,7 @@ class ServedModel(TextModel):
 class ChatModel(ServedModel):
     """A model behind an OpenAI-compatible endpoint."""
 
-    def __init__(self, endpoint: Endpoint, scaffold: Record, sampling: Record):
+    def __init__(self, endpoint: Endpoint, scaffold: MiniLoop, sampling: Record):
         super().__init__(endpoint.model, scaffold, sampling)
         self.endpoint = endpoint
 

@@ -6,6 +6,7 @@ from typing import Any
 from minisweagent.exceptions import FormatError
 from pydantic import BaseModel
 
+from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models.chat.turn_form import Form, form_of
 from swelab.records import Record
 
@@ -22,7 +23,7 @@ class TextModel:
 
     timed = True
 
-    def __init__(self, scaffold: Record, name: str):
+    def __init__(self, scaffold: MiniLoop, name: str):
         self.scaffold, self.name = scaffold, name
         self.form: Form = form_of(scaffold)
         self.config = Settings()

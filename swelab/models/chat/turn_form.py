@@ -8,6 +8,7 @@ from typing import Protocol
 from jinja2 import StrictUndefined, Template
 from minisweagent.models.utils.actions_text import parse_regex_actions
 
+from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models.chat.tool_calls import OFFERED, facts_of, observations, parse_calls
 from swelab.records import Record
 
@@ -35,22 +36,22 @@ class FencedForm:
     calls = False
     offered: Record = {}
 
-    def __init__(self, scaffold: Record) -> None:
+    def __init__(self, scaffold: MiniLoop) -> None:
         self._scaffold = scaffold
 
     def parse(self, content: str, calls: list[Record], finish_reason: str) -> list[Record]:
         """See `Form.parse`; FormatError too when there are several blocks."""
         return parse_regex_actions(
             content,
-            action_regex=self._scaffold["action_regex"],
-            format_error_template=self._scaffold["format_error_template"],
+            action_regex=self._scaffold.action_regex,
+            format_error_template=self._scaffold.format_error_template,
             template_kwargs={"finish_reason": finish_reason},
         )
 
     def show(self, message: Record, outputs: list[Record], variables: Record, timed: bool) -> list[Record]:
         """One message per output, its middle cut out beyond the scaffold's bound."""
-        template = Template(self._scaffold["observation_template"], undefined=StrictUndefined)
-        most = self._scaffold["max_observation_chars"]
+        template = Template(self._scaffold.observation_template, undefined=StrictUndefined)
+        most = self._scaffold.max_observation_chars
         shown = [{**output, "output": cut(output["output"], most)} for output in outputs]
         return [
             {
@@ -68,21 +69,21 @@ class CalledForm:
     calls = True
     offered = OFFERED
 
-    def __init__(self, scaffold: Record) -> None:
+    def __init__(self, scaffold: MiniLoop) -> None:
         self._scaffold = scaffold
 
     def parse(self, content: str, calls: list[Record], finish_reason: str) -> list[Record]:
         """See `Form.parse`."""
-        return parse_calls(calls, self._scaffold["format_error_template"], finish_reason)
+        return parse_calls(calls, self._scaffold.format_error_template, finish_reason)
 
     def show(self, message: Record, outputs: list[Record], variables: Record, timed: bool) -> list[Record]:
         """A message of the role tool for every call of a turn."""
-        return observations(message, outputs, self._scaffold["observation_template"], variables, timed)
+        return observations(message, outputs, self._scaffold.observation_template, variables, timed)
 
 
-def form_of(scaffold: Record) -> Form:
+def form_of(scaffold: MiniLoop) -> Form:
     """The turns of a scaffold of kind `mini`."""
-    return CalledForm(scaffold) if scaffold.get("calls") else FencedForm(scaffold)
+    return CalledForm(scaffold) if scaffold.calls else FencedForm(scaffold)
 
 
 def cut(text: str, limit: int) -> str:

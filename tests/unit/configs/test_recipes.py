@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from swelab.configs import recipes
 from swelab.configs.experiment import load_experiment
 from swelab.configs.json_schemas import schema_of, text_of
-from swelab.configs.kinds import POLICY, RECIPE_KINDS
+from swelab.configs.kinds import POLICY, RECIPE_KINDS, SCAFFOLD
 from swelab.configs.trained_on import training_runs
 from swelab.lineage import Wildcards
 from swelab.records import SCHEMAS, InputError
@@ -109,8 +109,8 @@ def test_models_cannot_be_changed():
 
 
 def test_defaults_are_filled_in():
-    scaffold = recipes.named("scaffold", "demo")
-    assert scaffold["limits"]["processes"] >= 4
+    scaffold = recipes.named(SCAFFOLD, "demo")
+    assert scaffold.limits.processes >= 4
     assert recipes.named("policy", "base")["shards"] == 1
 
 

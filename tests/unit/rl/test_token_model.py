@@ -3,6 +3,7 @@
 import pytest
 from minisweagent.exceptions import FormatError
 
+from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import ContextLimit
 from swelab.models.token_turn import TokenTurn
 from swelab.records import InputError
@@ -12,12 +13,14 @@ from swelab.rl.token_model import TokenModel, tool_calls
 from swelab.rl.token_template import TokenTemplate
 from tests.toy_checkpoint import make_checkpoint
 
-SCAFFOLD = {
-    "action_regex": r"```bash\s*\n(.*?)\n```",
-    "format_error_template": "one block",
-    "observation_template": "{{output.output}}",
-    "max_observation_chars": 1000,
-}
+SCAFFOLD = MiniLoop(
+    system_template="",
+    instance_template="",
+    action_regex=r"```bash\s*\n(.*?)\n```",
+    format_error_template="one block",
+    observation_template="{{output.output}}",
+    max_observation_chars=1000,
+)
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "max_tokens": 32}
 START = [{"role": "system", "content": "Fix the bug."}, {"role": "user", "content": "it fails"}]
 BLOCK = "```bash\necho {}\n```"
@@ -93,7 +96,7 @@ def test_a_refused_call_without_text_stays_too(template):
     wrong = '<tool_call>{"name": "fly", "arguments": {}}</tool_call>'
     right = '<tool_call>{"name": "bash", "arguments": {"command": "ls"}}</tool_call>'
     engine = Spelled(template, [wrong, right])
-    model = TokenModel(engine, template, {**SCAFFOLD, "calls": "bash"}, SAMPLING, "toy")
+    model = TokenModel(engine, template, SCAFFOLD.model_copy(update={"calls": "bash"}), SAMPLING, "toy")
     messages = converse(model, 2)
     assert [message["role"] for message in messages[2:]] == ["user", "assistant", "tool"]
     assert text(template, engine.prompts[1]).count("fly") == 1 and len(samples(model.turns)) == 1

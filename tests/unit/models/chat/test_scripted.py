@@ -4,8 +4,9 @@ import subprocess
 
 from unidiff import PatchSet
 
+from swelab.agents.agent import loop_of
 from swelab.configs import recipes
-from swelab.configs.kinds import POLICY
+from swelab.configs.kinds import POLICY, SCAFFOLD
 from swelab.files.dataset_files import read_rows
 from swelab.models.chat.scripted import ScriptedModel, gold_command
 from swelab.records.task_records import Task
@@ -16,7 +17,7 @@ from tests.conftest import BUG
 
 def test_a_published_row_is_played(task):
     row = Task.of({name: task[name] for name in task if name not in ("function", "test_cmd", "source")})
-    scaffold = recipes.named("scaffold", "demo")
+    scaffold = loop_of(recipes.named(SCAFFOLD, "demo"))
     model = ScriptedModel(row, recipes.named(POLICY, "scripted"), scaffold)
     model.gives_up = model.errs = False
     messages = [{"role": "user", "content": "    return a - b"}]
@@ -29,7 +30,7 @@ def test_a_published_row_is_played(task):
         "sed -n '1,8p' calc/core.py",
         "sed -i '2s/-/+/' calc/core.py",
         "python -m pytest -qq --tb=no -p no:cacheprovider tests/test_core.py",
-        f"echo {scaffold['submit_marker']}",
+        f"echo {scaffold.submit_marker}",
     ]
 
 

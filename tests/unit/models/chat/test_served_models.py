@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import ContextLimit, ModelLost, ServingError
 from swelab.models.chat import served_models
 from swelab.models.chat.served_models import ChatModel
@@ -16,12 +17,14 @@ from tests.json_service import json_service
 from minisweagent.agents.default import DefaultAgent
 from minisweagent.exceptions import FormatError
 
-SCAFFOLD = {
-    "action_regex": r"```bash\n(.*?)\n```",
-    "format_error_template": "One block, not {{ actions|length }} ({{ finish_reason }}).",
-    "observation_template": "exit {{output.returncode}}\n{{output.output}}",
-    "max_observation_chars": 100,
-}
+SCAFFOLD = MiniLoop(
+    system_template="",
+    instance_template="",
+    action_regex=r"```bash\n(.*?)\n```",
+    format_error_template="One block, not {{ actions|length }} ({{ finish_reason }}).",
+    observation_template="exit {{output.returncode}}\n{{output.output}}",
+    max_observation_chars=100,
+)
 SAMPLING = {"temperature": 0, "top_p": 1, "max_tokens": 16, "seed": 0}
 ISSUE = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
 
