@@ -22,6 +22,7 @@ from pathlib import Path
 from swelab.jobs.journal import Journal
 from swelab.jobs.shards import run_shard
 from swelab.records import Record
+from swelab.records.typed import TypedRecord
 
 SEED = 20261121
 MEDIAN_STEPS, SIGMA, MOST_STEPS = 45, 0.53, 250
@@ -70,11 +71,11 @@ def simulate(name: str, count: int, earlier: int, target_seconds: float, folder:
     straggler = max(seconds, key=seconds.__getitem__)
     seen: list[int] = []
 
-    def work(item: Record) -> Record:
+    def work(item: Record) -> TypedRecord:
         time.sleep(seconds[item["instance_id"]])
         if item["instance_id"] == straggler:
             seen.append(path.read_bytes().count(b"\n"))
-        return {**item, "outcome": "submitted"}
+        return TypedRecord.of({**item, "outcome": "submitted"})
 
     items = [(key, {"instance_id": key, "body": "x" * 2000}) for key in seconds]
     start = time.monotonic()
@@ -85,6 +86,7 @@ def simulate(name: str, count: int, earlier: int, target_seconds: float, folder:
             journal,
             workers=WORKERS,
             label=name,
+            kind=TypedRecord,
             is_lost=lambda record: False,
             is_good=lambda record: True,
         )

@@ -5,12 +5,12 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
+from swelab.grading.evidence import GateRun, RunEvidence
 from swelab.grading.harness import logs
-from swelab.grading.harness.logs import GROUPS
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.kept_runs import Attempt
 from swelab.outcomes import GradeEnd, RolloutEnd
-from swelab.records import Record
+from swelab.records.attempt_records import Grade, TestVerdicts
 from swelab.records.task_records import Task
 
 MOST_LINES = 60
@@ -30,7 +30,7 @@ def listing(name: str, attempts: Sequence[Attempt]) -> str:
 
 
 def shown(
-    attempt: Attempt, task: Task | None, patch: str | None, run: Record | None, place: str, bold: bool
+    attempt: Attempt, task: Task | None, patch: str | None, run: RunEvidence | None, place: str, bold: bool
 ) -> str:
     """All about one attempt. run: what is kept of it, in the file `place`; bold: headings for a terminal."""
     found = ((title, plain(text)) for title, text in _parts(attempt, task, patch, run, place))
@@ -50,11 +50,11 @@ def _bold(title: str) -> str:
 
 
 def _parts(
-    attempt: Attempt, task: Task | None, patch: str | None, run: Record | None, place: str
+    attempt: Attempt, task: Task | None, patch: str | None, run: RunEvidence | None, place: str
 ) -> Iterator[tuple[str, str]]:
     """(title, text) of each part."""
     row = attempt.row
-    yield row["instance_id"], f"{attempt.name}\n{_verdict(row)}"
+    yield row.instance_id, f"{attempt.name}\n{_verdict(row)}"
     yield "Task", _task(task) if task else "its row is not there"
     if patch is None:
         yield "Patch", "not kept"
@@ -62,7 +62,7 @@ def _parts(
         yield "Patch", patch or "empty"
     yield "Tests", "\n".join(_tests(row, task, run))
     yield "What decided", "\n".join(_evidence(row, run))
-    yield f"Test log{f' ({place})' if run else ''}", _tail((run or {}).get("log", ""))
+    yield f"Test log{f' ({place})' if run else ''}", _tail(run.log if run else "")
     again = f"{attempt.command} --run"
     own = f" '{task.test_cmd}'" if task and task.test_cmd else " 'a command of yours'"
     yield (
@@ -72,9 +72,9 @@ def _parts(
     )
 
 
-def _verdict(row: Record) -> str:
-    told = row["status"] + (f": {row['reason']}" if row.get("reason") else "")
-    outcome = row.get("outcome", RolloutEnd.SUBMITTED)
+def _verdict(row: Grade | GateRun) -> str:
+    told = row.status + (f": {row.reason}" if row.reason else "")
+    outcome = row.outcome if isinstance(row, Grade) else RolloutEnd.SUBMITTED
     return told if outcome == RolloutEnd.SUBMITTED else f"{told} (the rollout ended as {outcome})"
 
 
@@ -90,15 +90,15 @@ def _task(task: Task) -> str:
     return "\n".join(rows)
 
 
-def _tests(row: Record, task: Task | None, run: Record | None) -> Iterator[str]:
+def _tests(row: Grade | GateRun, task: Task | None, run: RunEvidence | None) -> Iterator[str]:
     """A line a test, those that do not pass first, with what the log and the observer say of it."""
-    groups = row.get("tests_status") or _passed_or_not(row, task)
+    groups = row.tests_status if isinstance(row, Grade) else _passed_or_not(row, task)
     if not groups:
         yield "no verdict on single tests"
         return
     told = _told(task, run)
     for group, parts in groups.items():
-        good, bad = parts["success"], parts["failure"]
+        good, bad = parts.success, parts.failure
         yield f"{group}: {len(good)} of {len(good) + len(bad)} pass"
         yield from (f"  not passed  {test}{told(test)}" for test in bad)
         yield from (f"  passed      {test}" for test in good[:MOST_TESTS])
@@ -106,58 +106,51 @@ def _tests(row: Record, task: Task | None, run: Record | None) -> Iterator[str]:
             yield f"  passed      and {len(good) - MOST_TESTS} more"
 
 
-def _passed_or_not(row: Record, task: Task | None) -> Record:
+def _passed_or_not(row: GateRun, task: Task | None) -> TestVerdicts | None:
     """The same of a run of the gate, which notes passed tests only."""
-    if not task or row.get("status") not in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, "ran"):
-        return {}
-    passed, groups = set(row["passed"]), {}
-    for group in GROUPS:
-        tests = task[group]
-        groups[group] = {
-            "success": [test for test in tests if test in passed],
-            "failure": [test for test in tests if test not in passed],
-        }
-    return groups
+    if not task or row.status not in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, "ran"):
+        return None
+    return logs.judge(task, {}, lambda group, test, found: test in row.passed)
 
 
-def _told(task: Task | None, run: Record | None) -> Callable[[str], str]:
+def _told(task: Task | None, run: RunEvidence | None) -> Callable[[str], str]:
     """Function from a test id to what log and observer say of it."""
     if not task or not run or "log" not in run:
         return lambda test: ""
-    found = logs.Results(logs.statuses(logs.official_part(run["log"]), read_spec(task).parser))
-    seen = (run.get("observed") or {}).get("outcomes", {})
+    found = logs.Results(logs.statuses(logs.official_part(run.log), read_spec(task).parser))
+    seen = run.observed.outcomes if run.observed else {}
 
     def told(test: str) -> str:
         said = f"log: {', '.join(sorted(found.of(test))) or 'nothing'}"
-        return f" ({said}; observer: {seen.get(test, 'nothing')})" if run.get("observed") else f" ({said})"
+        return f" ({said}; observer: {seen.get(test, 'nothing')})" if run.observed else f" ({said})"
 
     return told
 
 
-def _evidence(row: Record, run: Record | None) -> Iterator[str]:
+def _evidence(row: Grade | GateRun, run: RunEvidence | None) -> Iterator[str]:
     """The verdict's reason, and each channel of the run."""
     yield f"verdict: {_verdict(row)}"
     if run is None:
         yield "no run is kept: it was never started, or it was kept by an older version"
         return
-    if run["ended"] != "ran":
-        yield f"the run ended as {run['ended']}: {run['reason'] or 'nothing was run'}"
+    if run.ended != "ran":
+        yield f"the run ended as {run.ended}: {run.reason or 'nothing was run'}"
     yield from (f"the patch's code: {finding}" for finding in run.get("findings", ()))
     if "code" in run:
-        limit = f" (limit met: {run['limit']})" if run.get("limit") else ""
+        limit = f" (limit met: {run.limit})" if run.limit else ""
         yield f"exit code of the tests: {run['code']}{limit}"
     if "guarded" in run:
-        sealed = run["sealed"] if run["guarded"] else "none, as pytest does not run these tests"
+        sealed = run.sealed if run.guarded else "none, as pytest does not run these tests"
         yield f"observer's record: {sealed}"
-    if seen := run.get("observed"):
-        yield from (f"the runner was changed: {change}" for change in seen["changed"])
-        yield from (f"the patched code used a reserved power: {power}" for power in seen["powers"])
-        for wanted, tests in run["canaries"].items():
-            told = sorted({str(seen["outcomes"].get(test)) for test in tests})
+    if seen := run.observed:
+        yield from (f"the runner was changed: {change}" for change in seen.changed)
+        yield from (f"the patched code used a reserved power: {power}" for power in seen.powers)
+        for wanted, tests in run.canaries.items():
+            told = sorted({str(seen.outcomes.get(test)) for test in tests})
             why = " (which alone makes the exit code 1)" if told == ["failed"] else ""
             yield f"tests of ours that must be {wanted}: {', '.join(told)}{why}"
     if run.get("echo"):
-        yield f"the second run, with spoiled tests: {run['echo']}"
+        yield f"the second run, with spoiled tests: {run.echo}"
 
 
 def _tail(log: str) -> str:

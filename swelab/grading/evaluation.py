@@ -12,6 +12,7 @@ from swelab.grading.harness.spec import read_spec
 from swelab.grading.run_cache import Archive
 from swelab.grading.swesmith_reports import instance_report, run_report, write_instance
 from swelab.records import InputError, Record, write_json
+from swelab.records.attempt_records import Prediction
 from swelab.records.task_records import Task
 from swelab.tasks.checkout import RepoStore, gold_patch, scratch_folder
 from swelab.tasks.datasets_source import file_rows
@@ -43,7 +44,7 @@ def subset_tasks(path: Path, globs: Sequence[str], seconds: int | None) -> list[
     return sorted(found, key=lambda row: row.instance_id)
 
 
-def gold_predictions(tasks: Sequence[Task], repos: Path) -> dict[str, Record]:
+def gold_predictions(tasks: Sequence[Task], repos: Path) -> dict[str, Prediction]:
     """The gold fix of every task as its prediction. Raises InputError."""
     found = {}
     with scratch_folder() as scratch:
@@ -54,7 +55,7 @@ def gold_predictions(tasks: Sequence[Task], repos: Path) -> dict[str, Record]:
                 patch = gold_patch(store, task)
             else:
                 patch = reversed_patch(spec.gold) if spec.gold_reversed else spec.gold
-            found[name] = {"instance_id": name, "model_name_or_path": "gold", "model_patch": patch}
+            found[name] = Prediction(instance_id=name, model_name_or_path="gold", model_patch=patch)
     return found
 
 
@@ -65,7 +66,7 @@ def forget(folder: Path) -> None:
 
 
 def evaluate(
-    tasks: Sequence[Task], predictions: Mapping[str, Record], folder: Path, places: Places, workers: int
+    tasks: Sequence[Task], predictions: Mapping[str, Prediction], folder: Path, places: Places, workers: int
 ) -> Record:
     """Grades predictions into `folder` and returns the run's report, which is written there too.
 
@@ -93,12 +94,12 @@ def evaluate(
         runs_dir=archive.folder,
     )
     for grade in grades:
-        name = grade["instance_id"]
+        name = grade.instance_id
         report = instance_report(grade, mine[name], read_spec(known[name]).seconds)
         if report is None:
-            print(f"{name}: no verdict: {grade.get('reason', '')}", file=sys.stderr)
-        log = (archive.look(grade.get("run", "")) or {}).get("log", "")
-        write_instance(folder / name, report, mine[name]["model_patch"], log)
+            print(f"{name}: no verdict: {grade.reason}", file=sys.stderr)
+        log = kept.log if (kept := archive.look(grade.run)) else ""
+        write_instance(folder / name, report, mine[name].model_patch, log)
     record = run_report(folder, predictions, strangers)
     write_json(folder / "report.json", record)
     return record

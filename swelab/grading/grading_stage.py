@@ -6,14 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
+from swelab.grading.evidence import RunEvidence
 from swelab.grading.harness.grade import grade_key, judged, run_patch
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.run_cache import Archive, run_key
 from swelab.jobs.journal import Journal
 from swelab.jobs.lost_instances import Losses
 from swelab.jobs.shards import in_shard, run_shard, sample_of
-from swelab.outcomes import LOST_GRADES, LOST_ROLLOUTS, GradeEnd, RolloutEnd
-from swelab.records import InputError, Record, check
+from swelab.outcomes import LOST_GRADES, LOST_ROLLOUTS, GradeEnd
+from swelab.records import InputError, check
+from swelab.records.attempt_records import Grade, Prediction
 from swelab.records.task_records import Task
 from swelab.sandbox import Backend, Image, Limits, open_backend
 from swelab.sandbox.deferred import Deferred
@@ -39,7 +41,7 @@ class Bench:
         """What a run of a patch on a task is kept under. Raises InputError (no such archive or image)."""
         return run_key(task, patch, self.place(task))
 
-    def run(self, task: Task, patch: str) -> Record:
+    def run(self, task: Task, patch: str) -> RunEvidence:
         """Evidence of a patch on a task, from the archive when it is there. Raises InputError."""
         key = self.key(task, patch)
         run = self.archive.get(key)
@@ -53,7 +55,7 @@ class Bench:
 
 def grade_shard(
     tasks: list[Task],
-    predictions: Mapping[str, Record],
+    predictions: Mapping[str, Prediction],
     *,
     policy: str,
     subset: str,
@@ -64,8 +66,8 @@ def grade_shard(
     images_path: Path | None = None,
     runs_dir: Path | None = None,
     max_lost: int = 0,
-) -> Iterator[Record]:
-    """Grade records of the shard's tasks that have a prediction, in the tasks' order.
+) -> Iterator[Grade]:
+    """Grades of the shard's tasks that have a prediction, in the tasks' order.
 
     A rollout that was lost to its infrastructure is graded infra_error: there is no patch to judge.
     images_path: record of the images that tasks without a repository archive run in; runs_dir: where runs
@@ -93,22 +95,23 @@ def grade_shard(
             workers=workers,
             label=f"grade {policy} {subset}",
             is_lost=place.is_lost,
-            is_good=lambda record: record["resolved"],
+            is_good=lambda record: record.resolved,
+            kind=Grade,
             place=place,
-            losses=Losses(max_lost, lambda record: record["reason"], policy, "grades"),
+            losses=Losses(max_lost, lambda record: record.reason, policy, "grades"),
         )
 
 
 def _check_predictions(
-    tasks: list[Task], predictions: Mapping[str, Record], subset: str, sample: int
+    tasks: list[Task], predictions: Mapping[str, Prediction], subset: str, sample: int
 ) -> None:
     unknown = sorted(set(predictions) - {task.instance_id for task in tasks})
     if unknown:
         raise InputError(f"{len(unknown)} predictions match no task, such as {unknown[0]}", subset)
     for name, prediction in predictions.items():
         if prediction.get("sample", sample) != sample:
-            told = f"{name} is predicted in sample {prediction['sample']}"
-            raise InputError(told, subset, f"sample {sample}")
+            what = f"{name} is predicted in sample {prediction.sample}"
+            raise InputError(what, subset, f"sample {sample}")
 
 
 @dataclass(frozen=True)
@@ -117,66 +120,60 @@ class GradePlace:
 
     policy: str
     subset: str
-    predictions: Mapping[str, Record]
+    predictions: Mapping[str, Prediction]
     images: Mapping[str, Image]
     repos_dir: Path
     runs_dir: Path | None
     variables: tuple[str, ...] = ()
 
-    def work(self, bench: Bench) -> Callable[[Task], Record]:
+    def work(self, bench: Bench) -> Callable[[Task], Grade]:
         """The function from a task to the grade of its prediction."""
-        return lambda task: {
-            **grade_prediction(task, self.predictions[task.instance_id], bench),
-            "policy": self.policy,
-            "subset": self.subset,
-        }
+        mark = {"policy": self.policy, "subset": self.subset}
+        return lambda task: grade_prediction(task, self.predictions[task.instance_id], bench) | mark
 
     @contextmanager
-    def open(self, count: int) -> Iterator[Callable[[Task], Record]]:
+    def open(self, count: int) -> Iterator[Callable[[Task], Grade]]:
         """Grading in this process alone."""
         with Deferred(open_backend(), most=count) as backend, scratch_folder() as scratch:
             store = RepoStore(self.repos_dir, scratch)
             yield self.work(Bench(store, cast(Backend, backend), self.images, Archive(self.runs_dir)))
 
-    def is_lost(self, record: Record) -> bool:
+    def is_lost(self, record: Grade) -> bool:
         """Whether the grading was lost to its infrastructure; a lost rollout has nothing to grade."""
-        return record["status"] in LOST_GRADES and record["outcome"] not in LOST_ROLLOUTS
+        return record.status in LOST_GRADES and record.outcome not in LOST_ROLLOUTS
 
-    def lost(self, item: Task, reason: str) -> Record:
+    def lost(self, item: Task, reason: str) -> Grade:
         """The grade of a prediction whose hosts were lost."""
-        outcome = self.predictions[item.instance_id].get("outcome", RolloutEnd.SUBMITTED)
-        told = {"reason": reason, "outcome": outcome, "policy": self.policy, "subset": self.subset}
-        return lost(item, outcome) | told
+        mark = {"policy": self.policy, "subset": self.subset}
+        return lost(item, self.predictions[item.instance_id].outcome, reason) | mark
 
 
-def prediction_key(task: Task, predictions: Mapping[str, Record], bench: Bench) -> str:
+def prediction_key(task: Task, predictions: Mapping[str, Prediction], bench: Bench) -> str:
     """Key of the grade of a task's prediction. Raises InputError on a task that does not say how to test."""
     read_spec(task)
     prediction = predictions[task.instance_id]
-    outcome = prediction.get("outcome", RolloutEnd.SUBMITTED)
-    return grade_key(task, prediction["model_patch"] or "", outcome, bench.place(task))
+    return grade_key(task, prediction.model_patch or "", prediction.outcome, bench.place(task))
 
 
-def grade_prediction(task: Task, prediction: Record, bench: Bench) -> Record:
+def grade_prediction(task: Task, prediction: Prediction, bench: Bench) -> Grade:
     """The grade of one prediction, with the outcome of the rollout that made it."""
-    outcome = prediction.get("outcome", RolloutEnd.SUBMITTED)
-    if outcome in LOST_ROLLOUTS:
-        record = lost(task, outcome)
+    if prediction.outcome in LOST_ROLLOUTS:
+        record = lost(task, prediction.outcome)
     else:
-        patch = prediction["model_patch"] or ""
+        patch = prediction.model_patch or ""
         record = judged(read_spec(task), patch, bench.run(task, patch))
-        if bench.archive.folder:
-            record["run"] = bench.key(task, patch)
-    record["outcome"] = outcome
+        record = record | ({"run": bench.key(task, patch)} if bench.archive.folder else {})
+        record = record | {"outcome": prediction.outcome}
     check(record, "grade", f"grade of {task.instance_id}")
     return record
 
 
-def lost(task: Task, outcome: str) -> Record:
-    """The grade of a rollout that ended in an infrastructure loss."""
-    return {
-        "instance_id": task.instance_id,
-        "status": GradeEnd.INFRA_ERROR,
-        "resolved": False,
-        "reason": f"the rollout ended as {outcome}",
-    }
+def lost(task: Task, outcome: str, reason: str = "") -> Grade:
+    """The grade of a patch on which there is no verdict: its rollout or its grading was lost."""
+    return Grade(
+        instance_id=task.instance_id,
+        status=GradeEnd.INFRA_ERROR,
+        resolved=False,
+        reason=reason or f"the rollout ended as {outcome}",
+        outcome=outcome,
+    )

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swelab.files.json_streams import list_items, object_items
+from swelab.grading.evidence import GateRun, RunEvidence
 from swelab.grading.run_cache import Archive
 from swelab.jobs.shards import parse_shard, sample_suffix, shard_of
 from swelab.records import InputError, Record
+from swelab.records.attempt_records import Grade
 from swelab.records.task_records import Task
 from swelab.tasks.task_rows import read_tasks
 
@@ -23,31 +25,36 @@ GATE = "validation"
 class Attempt:
     """One patch on a task: a policy's attempt that was graded, or a run of the gate.
 
-    row: the grade, or of the gate {"instance_id", "status", "reason", "kind", "passed"}; run: what its
-    evidence is kept under, or ""; more: the words of the command line that say where all this is.
+    run: what its evidence is kept under, or ""; more: the words of the command line that say where all this
+    is.
     """
 
     policy: str
     subset: str
     sample: int
-    row: Record
+    row: Grade | GateRun
     run: str
     number: int = 0
     more: tuple[str, ...] = ()
 
     @property
+    def run_kind(self) -> str:
+        """The kind of a run of the gate; "" of a graded attempt."""
+        return self.row.run_kind if isinstance(self.row, GateRun) else ""
+
+    @property
     def name(self) -> str:
         """Names it among the attempts at its instance."""
         if self.policy == GATE:
-            return f"{GATE} {self.row['kind']} {self.number} on {self.subset}"
+            return f"{GATE} {self.run_kind} {self.number} on {self.subset}"
         return f"{self.policy} on {self.subset}" + (f", sample {self.sample}" if self.sample else "")
 
     @property
     def command(self) -> str:
         """The command that shows it; with --run behind it, the one that runs it again."""
-        name = self.row["instance_id"]
+        name = self.row.instance_id
         if self.policy == GATE:
-            which = ["--validation", self.row["kind"], "--number", str(self.number), "--subset", self.subset]
+            which = ["--validation", self.run_kind, "--number", str(self.number), "--subset", self.subset]
             command = f"{PROGRAM} {shlex.join([name, *which])}"
         elif "--logs" in self.more:
             command = f"{PROGRAM} {shlex.quote(name)}"
@@ -69,8 +76,8 @@ def graded(results: Path, name: str, policy: str = "*", subset: str = "*") -> It
         if shard_of(name, count) == number:
             for row in _lines(path, name):
                 if row.get("instance_id") == name:
-                    told = row.get("run", "")
-                    yield Attempt(path.parent.parent.name, path.parent.name, sample, row, told)
+                    grade = Grade.of(row)
+                    yield Attempt(path.parent.parent.name, path.parent.name, sample, grade, grade.run)
 
 
 def validated(results: Path, name: str, subset: str = "*") -> Iterator[Attempt]:
@@ -79,39 +86,40 @@ def validated(results: Path, name: str, subset: str = "*") -> Iterator[Attempt]:
         counts: dict[str, int] = {}
         for row in _lines(path, name):
             if name in row.get("instances", ()):
-                number = counts[row["kind"]] = counts.get(row["kind"], 0) + 1
-                told = {key: row[key] for key in ("status", "reason", "kind", "passed", "seconds")}
-                yield Attempt(GATE, path.stem, 0, {"instance_id": name, **told}, row["key"], number)
+                known = ("status", "reason", "kind", "passed", "seconds")
+                run = GateRun.of({"instance_id": name, **{key: row[key] for key in known}})
+                number = counts[run.run_kind] = counts.get(run.run_kind, 0) + 1
+                yield Attempt(GATE, path.stem, 0, run, row["key"], number)
 
 
 def by_hand(folder: Path, name: str) -> Iterator[Attempt]:
     """The newest grade of an instance in a folder of `scripts.run_evaluation`."""
     rows = [row for row in _lines(folder / "journal.jsonl", name) if row.get("instance_id") == name]
-    for row in rows[-1:]:
-        yield Attempt(folder.name, "by_hand", 0, row, row.get("run", ""))
+    for grade in map(Grade.of, rows[-1:]):
+        yield Attempt(folder.name, "by_hand", 0, grade, grade.run)
 
 
 def task_of(results: Path, tasks: Path | None, attempt: Attempt) -> Task | None:
     """The attempt's task row, or None where the subset is not there. Raises InputError (broken rows)."""
     path = tasks or results / "tasks" / f"{attempt.subset}.json"
-    name = attempt.row["instance_id"]
+    name = attempt.row.instance_id
     return next(read_tasks(path, lambda other: other == name), None) if path.is_file() else None
 
 
-def patch_of(results: Path, attempt: Attempt, kept: Record | None) -> str | None:
+def patch_of(results: Path, attempt: Attempt, kept: RunEvidence | None) -> str | None:
     """The patch of an attempt: what is kept with its run, else what was predicted; None where neither is."""
-    if kept and "patch" in kept:
-        return str(kept["patch"])
+    if kept and kept.patch is not None:
+        return kept.patch
     folder = results / "rollouts" / attempt.policy / attempt.subset
     path = folder / f"preds{sample_suffix(attempt.sample)}.json"
-    name = attempt.row["instance_id"]
+    name = attempt.row.instance_id
     if attempt.policy == GATE or not path.is_file():
         return None
     rows = object_items(path, lambda other: other == name)
     return next((row.get("model_patch") or "" for _, row in rows), None)
 
 
-def kept_run(archive: Archive, attempt: Attempt) -> Record | None:
+def kept_run(archive: Archive, attempt: Attempt) -> RunEvidence | None:
     """The kept record of the attempt's run; None where nothing is. Raises InputError on a damaged file."""
     if not attempt.run:
         return None

@@ -7,15 +7,14 @@ from swelab.files.json_streams import Picked, Spool
 from swelab.grading.grading_stage import Bench, lost
 from swelab.grading.harness.grade import judged
 from swelab.grading.harness.spec import read_spec
-from swelab.grading.run_cache import run_key
-from swelab.outcomes import LOST_ROLLOUTS, RolloutEnd
+from swelab.outcomes import LOST_ROLLOUTS
 from swelab.records import Record
-from swelab.records.attempt_records import Grade
+from swelab.records.attempt_records import Grade, Prediction
 from swelab.records.task_records import Task
 
 
 def regrade(
-    tasks: Iterable[Task], predictions: Iterable[Record], told: Mapping[str, str], bench: Bench
+    tasks: Iterable[Task], predictions: Iterable[Prediction], told: Mapping[str, str], bench: Bench
 ) -> tuple[Record, Sequence[Grade]]:
     """({"judged", "missing", "changed", "statuses"}, grades): the verdicts of kept runs against earlier ones.
 
@@ -23,20 +22,20 @@ def regrade(
     Predictions and grades wait on disk.
     """
     patches, grades = Spool(), Spool()
-    predicted = {row["instance_id"]: patches.add(row) for row in predictions}
+    predicted = {row.instance_id: patches.add(row) for row in predictions}
     missing, changed, statuses = [], [], Counter[str]()
     for task in tasks:
         name = task.instance_id
         if name not in predicted:
             continue
-        record = _judged(task, patches.get(predicted[name]), bench)
+        record = _judged(task, Prediction.of(patches.get(predicted[name])), bench)
         if record is None:
             missing.append(name)
             continue
         grades.add(record)
-        statuses[record["status"]] += 1
-        if told.get(name, record["status"]) != record["status"]:
-            changed.append({"instance_id": name, "before": told[name], "now": record["status"]})
+        statuses[record.status] += 1
+        if told.get(name, record.status) != record.status:
+            changed.append({"instance_id": name, "before": told[name], "now": record.status})
     facts = {
         "judged": len(grades),
         "missing": missing,
@@ -46,10 +45,9 @@ def regrade(
     return facts, Picked(grades, range(len(grades)), Grade)
 
 
-def _judged(task: Task, prediction: Record, bench: Bench) -> Record | None:
-    outcome = prediction.get("outcome", RolloutEnd.SUBMITTED)
-    if outcome in LOST_ROLLOUTS:
-        return lost(task, outcome) | {"outcome": outcome}
-    patch = prediction["model_patch"] or ""
-    run = bench.archive.get(run_key(task, patch, bench.place(task)))
-    return judged(read_spec(task), patch, run) | {"outcome": outcome} if run else None
+def _judged(task: Task, prediction: Prediction, bench: Bench) -> Grade | None:
+    if prediction.outcome in LOST_ROLLOUTS:
+        return lost(task, prediction.outcome)
+    patch = prediction.model_patch or ""
+    run = bench.archive.get(bench.key(task, patch))
+    return judged(read_spec(task), patch, run) | {"outcome": prediction.outcome} if run else None

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from swelab.configs import recipes
 from swelab.configs.kinds import CONFIG
+from swelab.grading.evidence import RunEvidence
 from swelab.grading.grading_stage import Bench
 from swelab.grading.harness.grade import IN_IMAGES, fresh_sandbox, judged, run_patch
 from swelab.grading.harness.patch_run import LOG_BYTES
 from swelab.grading.harness.spec import read_spec
-from swelab.records import Fault, Record
+from swelab.records import Fault
+from swelab.records.attempt_records import Grade
 from swelab.records.task_records import Task
 from swelab.sandbox import ExecResult, Limits, Sandbox, open_backend
 from swelab.tasks.checkout import RepoStore, encode_patch, scratch_folder
@@ -35,7 +37,7 @@ def open_bench(task: Task, repos: Path, images: Path) -> Iterator[Bench]:
         yield Bench(RepoStore(repos, scratch), open_backend(), known)
 
 
-def run_again(task: Task, patch: str, bench: Bench) -> tuple[Record, Record]:
+def run_again(task: Task, patch: str, bench: Bench) -> tuple[Grade, RunEvidence]:
     """(grade, evidence) of a patch that is run anew. An empty patch's tests are run too."""
     assert bench.backend is not None
     image = bench.images.get(task.instance_id)

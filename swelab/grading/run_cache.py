@@ -10,8 +10,9 @@ import zlib
 from pathlib import Path
 
 from swelab.grading import versions
+from swelab.grading.evidence import RunEvidence
 from swelab.outcomes import LOST_GRADES
-from swelab.records import Record, digest, write_bytes
+from swelab.records import digest, write_bytes
 from swelab.records.task_records import Task
 
 
@@ -27,23 +28,23 @@ class Archive:
     def __init__(self, folder: Path | None):
         self.folder = folder
 
-    def get(self, key: str) -> Record | None:
+    def get(self, key: str) -> RunEvidence | None:
         """The evidence kept under a key, or None. A run that was lost to infrastructure is no evidence."""
         run = self.look(key)
-        return run if run and run["ended"] not in LOST_GRADES else None
+        return run if run and run.ended not in LOST_GRADES else None
 
-    def look(self, key: str) -> Record | None:
+    def look(self, key: str) -> RunEvidence | None:
         """The kept record of a run, evidence or not; None where nothing is, or where it cannot be read."""
         if self.folder is None:
             return None
         try:
-            return json.loads(zlib.decompress(self.path(key).read_bytes()))
+            return RunEvidence.of(json.loads(zlib.decompress(self.path(key).read_bytes())))
         except (FileNotFoundError, zlib.error, ValueError):
             return None
 
-    def put(self, key: str, run: Record) -> None:
+    def put(self, key: str, run: RunEvidence) -> None:
         """Keeps what a run left. A run that was lost to infrastructure never takes another one's place."""
-        if self.folder is None or (run["ended"] in LOST_GRADES and self.path(key).exists()):
+        if self.folder is None or (run.ended in LOST_GRADES and self.path(key).exists()):
             return
         data = zlib.compress(json.dumps(run).encode("utf-8", "backslashreplace"), 6)
         write_bytes(self.path(key), data, durable=False)

@@ -37,7 +37,7 @@ def show(options: argparse.Namespace) -> int:
     if options.raw:
         print(json.dumps({"grade": attempt.row, "run": run}, indent=2))
     elif options.log:
-        _print((run or {}).get("log", ""))
+        _print(run.log if run else "")
     else:
         place = str(archive.path(attempt.run)) if run else ""
         bold = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
@@ -53,7 +53,7 @@ def _attempts(options: argparse.Namespace, name: str) -> list[Attempt]:
         found = [
             each
             for each in kept_runs.validated(results, name, options.subset)
-            if (each.row["kind"], each.number) == (options.validation, options.number)
+            if (each.run_kind, each.number) == (options.validation, options.number)
         ]
     elif options.logs:
         found = list(kept_runs.by_hand(options.logs, name))
@@ -76,7 +76,7 @@ def _attempts(options: argparse.Namespace, name: str) -> list[Attempt]:
 
 def _again(options: argparse.Namespace, attempt: Attempt, task: Task | None, patch: str | None) -> int:
     """Runs the attempt again and prints what came of it: 0, 1 with another verdict, or the command's code."""
-    name = attempt.row["instance_id"]
+    name = attempt.row.instance_id
     if task is None:
         raise InputError("the row of its task is missing", name, f"{attempt.subset}.json, or --tasks")
     if patch is None:
@@ -90,9 +90,9 @@ def _again(options: argparse.Namespace, attempt: Attempt, task: Task | None, pat
             print(f"exit code {result.returncode} after {result.seconds:.1f} s{limit}", file=sys.stderr)
             return result.returncode
         grade, run = run_again(task, patch, bench)
-    _print(run.get("log", ""))
-    before, now = attempt.row["status"], grade["status"]
-    print(f"{now}{': ' if grade['reason'] else ''}{grade['reason']}", file=sys.stderr)
+    _print(run.log)
+    before, now = attempt.row.status, grade.status
+    print(f"{now}{': ' if grade.reason else ''}{grade.reason}", file=sys.stderr)
     # An empty patch is graded without its tests, and the gate's run of the bug has no grade.
     if before in (now, GradeEnd.EMPTY_PATCH, "ran"):
         return 0

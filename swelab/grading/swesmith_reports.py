@@ -10,6 +10,7 @@ from pathlib import Path
 
 from swelab.outcomes import LOST_GRADES, GradeEnd
 from swelab.records import InputError, Record, read_json, write_bytes, write_json
+from swelab.records.attempt_records import Grade, Prediction
 from swelab.tasks.checkout import encode_patch
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@=-]*")
@@ -23,17 +24,17 @@ def run_folder(logs: Path, run_id: str) -> Path:
     return logs / run_id
 
 
-def instance_report(grade: Record, prediction: Record, seconds: int) -> Record | None:
+def instance_report(grade: Grade, prediction: Prediction, seconds: int) -> Record | None:
     """The harness's report of an instance from our grade; None where there is no verdict on the patch."""
-    if grade["status"] in LOST_GRADES:
+    if grade.status in LOST_GRADES:
         return None
-    if grade["status"] == GradeEnd.TIMEOUT:
-        return {"timed_out": True, "timeout": seconds, "model_name_or_path": prediction["model_name_or_path"]}
-    report: Record = {"patch_exists": prediction["model_patch"] is not None, "resolved": grade["resolved"]}
-    if tests := grade.get("tests_status"):
+    if grade.status == GradeEnd.TIMEOUT:
+        return {"timed_out": True, "timeout": seconds, "model_name_or_path": prediction.model_name_or_path}
+    report: Record = {"patch_exists": prediction.model_patch is not None, "resolved": grade.resolved}
+    if tests := grade.tests_status:
         report["tests_status"] = {**tests, **{name: {"success": [], "failure": []} for name in NEVER}}
-    report["model_name_or_path"] = prediction["model_name_or_path"]
-    return report | {"status": grade["status"], "reason": grade.get("reason", "")}
+    report["model_name_or_path"] = prediction.model_name_or_path
+    return report | {"status": grade.status, "reason": grade.reason}
 
 
 def write_instance(folder: Path, report: Record | None, patch: str | None, log: str) -> None:
@@ -52,7 +53,7 @@ def write_instance(folder: Path, report: Record | None, patch: str | None, log: 
         write_json(folder / "report.json", report)
 
 
-def run_report(folder: Path, predictions: Mapping[str, Record], unknown: Iterable[str]) -> Record:
+def run_report(folder: Path, predictions: Mapping[str, Prediction], unknown: Iterable[str]) -> Record:
     """The report of a run over its predictions, from the reports of its instances.
 
     {"resolved", "unresolved", "total", "ids_resolved", "ids_unresolved"} as the harness writes it; `ids_lost`

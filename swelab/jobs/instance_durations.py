@@ -5,13 +5,18 @@ order of work and nothing else; a damaged line, or none, costs no more than time
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from swelab.jobs.thread_pool import Done
 
 SUFFIX = ".seconds.tsv"
+
+
+def _name(item: Any) -> str:
+    """The instance id of what is worked on; "" where it has none, as a run for several tasks."""
+    return str(item.get("instance_id", "")) if isinstance(item, Mapping) else ""
 
 
 class Timings:
@@ -33,17 +38,17 @@ class Timings:
         """Takes down how long instances took."""
         assert self._stream is not None
         for each in done:
-            if name := each.item.get("instance_id"):
+            if name := _name(each.item):
                 self._stream.write(f"{name}\t{each.seconds:.3f}\n")
         self._stream.flush()
 
     def longest_first(self, todo: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
         """`todo` by falling wall seconds as they were; what is not known counts as the median."""
-        known = self.known({str(item.get("instance_id", "")) for _, item in todo})
+        known = self.known({_name(item) for _, item in todo})
         if not known:
             return list(todo)
         middle = statistics.median(known.values())
-        return sorted(todo, key=lambda pair: -known.get(str(pair[1].get("instance_id", "")), middle))
+        return sorted(todo, key=lambda pair: -known.get(_name(pair[1]), middle))
 
     def known(self, names: set[str]) -> dict[str, float]:
         """What each of some instances took, the mean over policies: journals lie in

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Generic
 
-from swelab.records import Fault, Record
+from swelab.records import Fault, Kind
 
 STREAK = 4
 """So many losses in a row, and no fewer than one a worker: further instances would be lost too."""
@@ -15,7 +16,7 @@ class ShardLost(Fault):
 
 
 @dataclass
-class Losses:
+class Losses(Generic[Kind]):
     """The losses of one shard, of which `most` may be.
 
     told: why an instance was lost, from its record; policy: whose recipe sets `most`; kept: what finished
@@ -23,14 +24,14 @@ class Losses:
     """
 
     most: float = math.inf
-    told: Callable[[Record], str] = str
+    told: Callable[[Kind], str] = str
     policy: str = ""
     kept: str = "instances"
     count: int = 0
     first: str = ""
     _streak: int = field(default=0, repr=False)
 
-    def note(self, record: Record, is_lost: bool) -> None:
+    def note(self, record: Kind, is_lost: bool) -> None:
         """Counts a finished instance."""
         self._streak = self._streak + 1 if is_lost else 0
         self.count += is_lost

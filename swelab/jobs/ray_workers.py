@@ -45,7 +45,7 @@ class Place(Protocol):
         """The function that turns an instance into a record, up to `count` at once."""
         ...
 
-    def is_lost(self, record: Record) -> bool:
+    def is_lost(self, record: Any) -> bool:
         """Whether a record is an infrastructure loss."""
         ...
 

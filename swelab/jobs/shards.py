@@ -22,7 +22,7 @@ from swelab.jobs.journal import Journal
 from swelab.jobs.lost_instances import Losses
 from swelab.jobs.ray_workers import Place, RayWorkers
 from swelab.jobs.thread_pool import Threads
-from swelab.records import InputError, Record
+from swelab.records import InputError, Kind, Record
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
 SHAPES = {"sample": r"(?:\.s[1-9]\d*)?", "shard": r"\d{3}of\d{3}(?:s[1-9]\d*)?"}
@@ -85,18 +85,20 @@ def in_shard(rows: Sequence[Row], name: str) -> list[Row]:
 
 def run_shard(
     items: Sequence[tuple[str, Any]],
-    open_work: Callable[[], AbstractContextManager[Callable[[Any], Record]]],
+    open_work: Callable[[], AbstractContextManager[Callable[[Any], Kind]]],
     journal: Journal,
     *,
     workers: int,
     label: str,
-    is_lost: Callable[[Record], bool],
-    is_good: Callable[[Record], bool],
+    kind: type[Kind],
+    is_lost: Callable[[Kind], bool],
+    is_good: Callable[[Kind], bool],
     place: Place | None = None,
-    is_paused: Callable[[Record], bool] = lambda record: False,
-    losses: Losses | None = None,
-) -> Iterator[Record]:
-    """Works through `items` (pairs of journal key and instance) and yields one record each, in order.
+    is_paused: Callable[[Kind], bool] = lambda record: False,
+    losses: Losses[Kind] | None = None,
+) -> Iterator[Kind]:
+    """Works through `items` (pairs of journal key and instance) and yields one record of `kind` each, in
+    order.
 
     `open_work` gives the function from an instance to its record; it is entered only when the journal lacks
     something, so that no model server starts for nothing. Instances that took long before are begun first.
@@ -108,7 +110,7 @@ def run_shard(
     nothing but losses comes, no further instance is begun.
     """
     progress = Progress(len(items), label)
-    kept = ((key, journal.get(key)) for key, _ in items if key in journal)
+    kept = ((key, kind.of(journal.get(key))) for key, _ in items if key in journal)
     finished = {key: is_good(record) for key, record in kept if not (is_lost(record) or is_paused(record))}
     progress.skip(len(finished), sum(finished.values()))
     todo = [(key, item) for key, item in items if key not in finished]
@@ -124,7 +126,7 @@ def run_shard(
             for done in batches:
                 journal.append(*({**each.record, "key": each.key, "journalled": now()} for each in done))
                 timings.note(done)
-                for record in (each.record for each in done):
+                for record in (kind.of(each.record) for each in done):
                     progress.done(is_good(record))
                     losses.note(record, is_lost(record))
                 if losses.hopeless(workers):
@@ -132,7 +134,7 @@ def run_shard(
     progress.close()
     losses.check(len(items))
     for key, _ in items:
-        yield {name: value for name, value in journal.get(key).items() if name != "journalled"}
+        yield kind.of({name: value for name, value in journal.get(key).items() if name != "journalled"})
 
 
 def now() -> float:

@@ -29,7 +29,7 @@ class Done:
     seconds: float
 
 
-def attempt(key: str, item: Any, work: Work, is_lost: Callable[[Record], bool]) -> Done:
+def attempt(key: str, item: Any, work: Work, is_lost: Callable[[Any], bool]) -> Done:
     """The record of an instance; while it is lost, it is tried again after each of RETRY_SECONDS."""
     waits = iter(RETRY_SECONDS)
     while True:
@@ -58,7 +58,7 @@ class _Queue:
     drained: float = 0.0
     pause: threading.Event = field(default_factory=threading.Event)
 
-    def work_off(self, work: Work, is_lost: Callable[[Record], bool]) -> None:
+    def work_off(self, work: Work, is_lost: Callable[[Any], bool]) -> None:
         """One thread: takes instances until there are none or something went wrong."""
         try:
             while not self.stop.is_set():
@@ -91,7 +91,7 @@ class Threads:
         self.count = count
 
     def run(
-        self, todo: Todo, work: Work, is_lost: Callable[[Record], bool]
+        self, todo: Todo, work: Work, is_lost: Callable[[Any], bool]
     ) -> Generator[list[Done], None, None]:
         """Finished instances as they come, all that are there at once in a list, begun in the order of
         `todo`.

@@ -16,6 +16,7 @@ from swelab.jobs.journal import Journal
 from swelab.models.token_turn import TokenTurn
 from swelab.outcomes import LOST_ROLLOUTS, GradeEnd, RolloutEnd
 from swelab.records import Record
+from swelab.records.attempt_records import Prediction
 from swelab.records.task_records import Task
 from swelab.rl.failures import Attempt
 from swelab.rl.token_model import TokenModel
@@ -142,7 +143,7 @@ class Place:
             self.bench.images,
         )  # fmt: skip
         ran = time.monotonic()
-        prediction = {name: trajectory[name] for name in ("model_patch", "outcome")}
+        prediction = Prediction.of({name: trajectory[name] for name in ("model_patch", "outcome")})
         grade = grade_prediction(asked.task, prediction, self.bench)
         seconds = {"run": round(ran - began, 3), "grade": round(time.monotonic() - ran, 3)}
         return RolledOut(asked, trajectory, grade, tuple(made[-1].turns) if made else (), seconds)

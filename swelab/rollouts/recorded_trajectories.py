@@ -8,60 +8,61 @@ SWE-agent leaves `<run>/<id>/<id>.traj` beside a `.pred` and perhaps a `.patch`;
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from swelab.agents.exit_status import mini_end, swe_agent_end
 from swelab.outcomes import RolloutEnd
 from swelab.records import Record, sha256_file, shorten
-from swelab.records.attempt_records import Trajectory
+from swelab.records.attempt_records import Message, Rollout
 from swelab.rollouts.trajectory_files import MINI, ROW, SWE_AGENT, Broken, read_parts
 
-MINI_1, MINI_2 = "mini-swe-agent-1", "mini-swe-agent-1.1"
+MINI_1: Final = "mini-swe-agent-1"
+MINI_2: Final = "mini-swe-agent-1.1"
 ROLES = {"system", "user", "assistant", "tool", "exit"}
 KINDS = (("thought", str), ("action", str), ("tool_call_id", str), ("extra", dict))
 
 
-def read_recording(path: Path) -> Trajectory:
-    """One trajectory file as a trajectory record without policy, subset and key. Raises Broken."""
+def read_recording(path: Path) -> Rollout:
+    """What a trajectory file tells of a rollout. Raises Broken."""
     try:
         if path.name.endswith(ROW):
             record = _row(path, json.loads(path.read_bytes()))
         else:
             record = (_mini if path.name.endswith(MINI) else _swe_agent)(path, read_parts(path))
-        for number, message in enumerate(record["messages"]):
+        for number, message in enumerate(record.messages):
             if fault := _strange(message):
                 raise Broken(f"message of another shape: message {number} has {fault}")
     except (OSError, UnicodeDecodeError) as error:
         raise Broken(f"cannot be read: {shorten(str(error))}") from None
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
         raise Broken(f"of another shape: {type(error).__name__} {shorten(str(error), 80)}") from None
-    return Trajectory.of(record)
+    return record
 
 
-def _swe_agent(path: Path, parts: Record) -> Record:
+def _swe_agent(path: Path, parts: Record) -> Rollout:
     name, info = path.name.removesuffix(SWE_AGENT), parts.get("info") or {}
     if "history" not in parts:
         raise Broken("no history")
     patch, source = _patch(path, name, info)
     messages = [_message(message) for message in parts["history"]]
-    last_words = " ".join(str(message["content"]) for message in messages if message["role"] == "exit")
+    last_words = " ".join(str(message.content) for message in messages if message.role == "exit")
     settings = _settings(parts.get("replay_config"))
     end = swe_agent_end(info, settings, patch, last_words)
     if end is None:
         raise Broken(f"unfinished: exit status {info.get('exit_status')!r}")
     kept = ("exit_status", "model_stats", "swe_agent_version", "swe_agent_hash", "edited_files30")
-    return {
-        "instance_id": name,
-        "outcome": end,
-        "model_patch": patch,
-        "messages": messages,
-        "info": {key: info[key] for key in kept if key in info}
-        | {"submission": patch, "patch_from": source, "model": _model_name(settings)},
-        "trajectory_format": "swe-agent",
-    }
+    told = {"submission": patch, "patch_from": source, "model": _model_name(settings)}
+    return Rollout(
+        instance_id=name,
+        outcome=end,
+        model_patch=patch,
+        messages=messages,
+        info={key: info[key] for key in kept if key in info} | told,
+        trajectory_format="swe-agent",
+    )
 
 
-def _row(path: Path, row: Record) -> Record:
+def _row(path: Path, row: Record) -> Rollout:
     """A row of a published set. How the run ended is not in it, nor, as a rule, the last submit."""
     name = path.name.removesuffix(ROW)
     if row["instance_id"] != name:
@@ -74,14 +75,14 @@ def _row(path: Path, row: Record) -> Record:
         "patch_from": "row",
         "model": row.get("model") or "",
     }
-    return {
-        "instance_id": name,
-        "outcome": RolloutEnd.SUBMITTED,
-        "model_patch": patch,
-        "messages": [_message(message) for message in row["messages"]],
-        "info": info | {key: row[key] for key in ("traj_id", "resolved") if key in row},
-        "trajectory_format": "swe-agent" if structured else "swe-agent-text",
-    }
+    return Rollout(
+        instance_id=name,
+        outcome=RolloutEnd.SUBMITTED,
+        model_patch=patch,
+        messages=[_message(message) for message in row["messages"]],
+        info=info | {key: row[key] for key in ("traj_id", "resolved") if key in row},
+        trajectory_format="swe-agent" if structured else "swe-agent-text",
+    )
 
 
 def _patch(path: Path, name: str, info: Record) -> tuple[str, str]:
@@ -118,12 +119,12 @@ def _model_name(settings: Any) -> str:
         return ""
 
 
-def _message(message: Record) -> Record:
+def _message(message: Record) -> Message:
     """One entry of SWE-agent's history. An "Exit due to ..." is the program's word, not the model's."""
     role, content = message["role"], _content(message.get("content"))
     if role == "assistant" and isinstance(content, str) and content.startswith("Exit due to "):
-        return {"role": "exit", "content": content}
-    found = {"role": role, "content": content}
+        return Message(role="exit", content=content)
+    found = Message(role=role, content=content)
     for name in ("thought", "action", "tool_calls"):
         if value := message.get(name):
             found[name] = value
@@ -138,10 +139,10 @@ def _message(message: Record) -> Record:
     return found | ({"extra": extra} if extra else {})
 
 
-def _strange(message: Record) -> str:
-    """What of a message is not as later stages read it, or ''."""
-    if message["role"] not in ROLES:
-        return f"the role {shorten(str(message['role']), 40)}"
+def _strange(message: Message) -> str:
+    """What in a message later stages cannot read, or ''."""
+    if message.role not in ROLES:
+        return f"the role {shorten(str(message.role), 40)}"
     for name, kind in KINDS:
         if (value := message.get(name)) is not None and not isinstance(value, kind):
             return f"a {name} that is a {type(value).__name__}"
@@ -169,31 +170,33 @@ def _content(content: Any) -> Any:
     return "" if content is None else content
 
 
-def _mini(path: Path, parts: Record) -> Record:
-    name, info, messages = path.name.removesuffix(MINI), parts["info"], list(parts["messages"])
+def _mini(path: Path, parts: Record) -> Rollout:
+    name, info = path.name.removesuffix(MINI), parts["info"]
+    messages = list(map(Message.of, parts["messages"]))
     if parts.get("instance_id", name) != name:
         raise Broken(f"of another instance: it is of {parts['instance_id']}")
-    version = parts.get("trajectory_format") or MINI_1
+    version: Any = parts.get("trajectory_format") or MINI_1
     if version not in (MINI_1, MINI_2):
         raise Broken(f"unknown format: trajectory format {version!r}")
-    if version == MINI_1 and messages and messages[-1]["role"] == "user":
+    if version == MINI_1 and messages and messages[-1].role == "user":
         messages[-1] = messages[-1] | {"role": "exit"}  # version 1 puts the submission there
     if not info.get("exit_status"):
         raise Broken("unfinished: no exit status")
     for message in messages:
         message.get("extra", {}).pop("traceback", None)
-    return {
-        "instance_id": name,
-        "outcome": (end := mini_end(info)),
-        "model_patch": _text(info.get("submission")) if end == RolloutEnd.SUBMITTED else "",
-        "messages": messages,
-        "info": info,
-        "trajectory_format": version,
-    }
+    end = mini_end(info)
+    return Rollout(
+        instance_id=name,
+        outcome=end,
+        model_patch=_text(info.get("submission")) if end == RolloutEnd.SUBMITTED else "",
+        messages=messages,
+        info=info,
+        trajectory_format=version,
+    )
 
 
-def import_recordings(mine: list[str], found: dict[str, list[Path]]) -> Iterator[tuple[Record, str]]:
-    """A trajectory record (without policy and subset) of each instance in `mine`, and why it is refused.
+def import_recordings(mine: list[str], found: dict[str, list[Path]]) -> Iterator[tuple[Rollout, str]]:
+    """(rollout, why its recording is refused or "") of each instance in `mine`.
 
     A task that was not recorded, or not usably, has the outcome not_recorded and the reason in its info.
     """
@@ -206,15 +209,17 @@ def import_recordings(mine: list[str], found: dict[str, list[Path]]) -> Iterator
                 raise Broken(f"recorded {len(paths)} times: {', '.join(map(str, paths))}")
             yield read_recording(paths[0]) | {"key": sha256_file(paths[0])}, ""
         except Broken as fault:
-            yield _not_recorded(name, str(fault)), f"{paths[0]}: {fault}" if paths else ""
+            none = no_rollout(name, RolloutEnd.NOT_RECORDED, "NotRecorded", str(fault))
+            yield none, f"{paths[0]}: {fault}" if paths else ""
 
 
-def _not_recorded(name: str, reason: str) -> Record:
-    return {
-        "instance_id": name,
-        "outcome": RolloutEnd.NOT_RECORDED,
-        "model_patch": "",
-        "messages": [],
-        "info": {"exit_status": "NotRecorded", "submission": "", "reason": reason},
-        "trajectory_format": MINI_2,
-    }
+def no_rollout(instance_id: str, end: RolloutEnd, exit_status: str, reason: str) -> Rollout:
+    """The record of a task at which nothing was attempted."""
+    return Rollout(
+        instance_id=instance_id,
+        outcome=end,
+        model_patch="",
+        messages=[],
+        info={"exit_status": exit_status, "submission": "", "reason": reason},
+        trajectory_format=MINI_2,
+    )

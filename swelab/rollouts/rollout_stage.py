@@ -21,8 +21,9 @@ from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.policy_models import ModelFor, open_policy, weights_digest
 from swelab.outcomes import RETRIED_ROLLOUTS, WAITING_ROLLOUTS, RolloutEnd
 from swelab.records import InputError, Record, digest
+from swelab.records.attempt_records import Rollout, Trajectory
 from swelab.records.task_records import Task
-from swelab.rollouts.recorded_trajectories import import_recordings
+from swelab.rollouts.recorded_trajectories import import_recordings, no_rollout
 from swelab.rollouts.trajectory_files import one_run, recordings
 from swelab.sandbox import Backend, Image, Limits, SandboxError, open_backend
 from swelab.tasks.checkout import RepoStore, git, scratch_folder
@@ -49,8 +50,8 @@ def roll_out(
     progress: Path,
     workers: int,
     images_path: Path | None = None,
-) -> Iterator[Record]:
-    """Trajectory records of the tasks in `shard`, in their order. A model server runs only for work left.
+) -> Iterator[Trajectory]:
+    """Trajectories of the tasks in `shard`, in their order. A model server runs only for work left.
 
     images_path: record of the images that tasks without a repository archive run in. What a hosted model is
     paid is kept beside the journal `progress`, in `paid/`. Raises InputError (bad tasks, weights, archives,
@@ -69,7 +70,7 @@ def roll_out(
         paid = place.paid(store)
 
         @contextmanager
-        def open_work() -> Iterator[Callable[[Task], Record]]:
+        def open_work() -> Iterator[Callable[[Task], Trajectory]]:
             log = progress.with_suffix(".server.log")
             with open_policy(policy, policy_name, loop, log, paid) as model_for:
                 yield place.work(model_for, store, backend, scratch)
@@ -81,7 +82,8 @@ def roll_out(
             workers=workers,
             label=f"rollout {policy_name} {subset}",
             is_lost=place.is_lost,
-            is_good=lambda record: record["outcome"] == RolloutEnd.SUBMITTED,
+            is_good=lambda record: record.outcome == RolloutEnd.SUBMITTED,
+            kind=Trajectory,
             place=place,
             is_paused=place.is_paused,
             losses=rollout_losses(policy, policy_name),
@@ -90,16 +92,16 @@ def roll_out(
 
 
 def final(
-    keyed: list[tuple[str, Task]], rows: Iterator[Record], place: "RolloutPlace", paid: PaidRun
-) -> Iterator[Record]:
-    """The same records. Forgets the paid turns of rollouts that are over.
+    keyed: list[tuple[str, Task]], rows: Iterator[Trajectory], place: "RolloutPlace", paid: PaidRun
+) -> Iterator[Trajectory]:
+    """The same trajectories. Forgets the paid turns of rollouts that are over.
 
     Raises BudgetSpent after the last, when some wait for a higher budget.
     """
     reasons = []
     for (key, _), row in zip(keyed, rows, strict=True):
         if place.is_paused(row):
-            reasons.append(row["info"]["reason"])
+            reasons.append(row.info["reason"])
         elif not place.is_lost(row):
             paid.discard(key)
         yield row
@@ -107,12 +109,12 @@ def final(
         raise out_of_budget(reasons[0], len(reasons), len(keyed), place.policy_name, "paid")
 
 
-def rollout_losses(policy: Policy, name: str) -> Losses:
+def rollout_losses(policy: Policy, name: str) -> Losses[Trajectory]:
     """What a shard of a policy's rollouts may lose, and the words for it: which service, and what it said."""
 
-    def told(record: Record) -> str:
-        where = f" at {service_of(policy)}" if record["outcome"] == RolloutEnd.MODEL_LOST else ""
-        return f"{record['outcome']}{where}: {record['info'].get('reason') or 'no reason given'}"
+    def told(record: Trajectory) -> str:
+        where = f" at {service_of(policy)}" if record.outcome == RolloutEnd.MODEL_LOST else ""
+        return f"{record.outcome}{where}: {record.info.get('reason') or 'no reason given'}"
 
     return Losses(policy.max_lost or 0, told, name, "rollouts")
 
@@ -155,16 +157,17 @@ class RolloutPlace:
 
     def work(
         self, model_for: ModelFor, store: RepoStore, backend: Backend, scratch: Path
-    ) -> Callable[[Task], Record]:
+    ) -> Callable[[Task], Trajectory]:
         """The function from a task to its trajectory."""
-        return lambda task: {
-            **attempt(task, model_for, store, backend, self.scaffold, scratch, self.images),
-            "policy": self.policy_name,
-            "subset": self.subset,
-        }
+        loop = (self.scaffold, scratch, self.images)
+        return lambda task: self.marked(attempt(task, model_for, store, backend, *loop))
+
+    def marked(self, rollout: Rollout) -> Trajectory:
+        """A rollout of this policy on this subset."""
+        return Trajectory.of({**rollout, "policy": self.policy_name, "subset": self.subset})
 
     @contextmanager
-    def open(self, count: int) -> Iterator[Callable[[Task], Record]]:
+    def open(self, count: int) -> Iterator[Callable[[Task], Trajectory]]:
         """Rollouts in this process alone. Raises InputError (a policy whose server is of another process)."""
         if self.policy.kind == "checkpoint" and not self.policy.endpoint:
             where = f"policy {self.policy_name}"
@@ -175,23 +178,23 @@ class RolloutPlace:
             with open_policy(*named, self.paid(store)) as model_for:
                 yield self.work(model_for, store, open_backend(), scratch)
 
-    def is_lost(self, record: Record) -> bool:
+    def is_lost(self, record: Trajectory) -> bool:
         """Whether a rollout was lost to its infrastructure."""
-        return record["outcome"] in RETRIED_ROLLOUTS
+        return record.outcome in RETRIED_ROLLOUTS
 
-    def is_paused(self, record: Record) -> bool:
+    def is_paused(self, record: Trajectory) -> bool:
         """Whether a rollout waits for a higher budget."""
-        return record["outcome"] in WAITING_ROLLOUTS
+        return record.outcome in WAITING_ROLLOUTS
 
-    def lost(self, item: Task, reason: str) -> Record:
+    def lost(self, item: Task, reason: str) -> Trajectory:
         """The record of a rollout whose hosts were lost."""
-        return lost(item, reason) | {"policy": self.policy_name, "subset": self.subset}
+        return self.marked(lost(item, reason))
 
 
 def recorded(
     names: list[str], *, policy_name: str, folder: str, subset: str, shard: str, runs: int = 1
-) -> Iterator[Record]:
-    """Trajectory records of the instances in `shard`, from a folder where they were recorded elsewhere.
+) -> Iterator[Trajectory]:
+    """Trajectories of the instances in `shard`, from a folder where they were recorded elsewhere.
 
     With `runs`, of the run in it that is the shard's sample. Says on standard error what is refused, and
     why. Raises InputError when no recording is of a task of the subset, and on another number of runs.
@@ -206,11 +209,11 @@ def recorded(
         raise InputError(text, folder, "files named after instances")
     counts: Counter[str] = Counter()
     for record, refusal in import_recordings(mine, found):
-        missing = record["outcome"] == RolloutEnd.NOT_RECORDED
+        missing = record.outcome == RolloutEnd.NOT_RECORDED
         counts["refused" if refusal else "not recorded" if missing else "taken"] += 1
         if refusal:
             print(f"refused: {refusal}", file=sys.stderr)
-        yield {**record, "policy": policy_name, "subset": subset}
+        yield Trajectory.of({**record, "policy": policy_name, "subset": subset})
     told = ", ".join(f"{count} {what}" for what, count in sorted(counts.items())) or "none"
     rest = f"; {len(others)} recordings of no task of the subset, such as {others[0]}" if others else ""
     print(f"{folder}: of {len(mine)} tasks {told}{rest}", file=sys.stderr)
@@ -224,7 +227,7 @@ def attempt(
     scaffold: MiniLoop,
     scratch: Path,
     images: Mapping[str, Image] = MappingProxyType({}),
-) -> Record:
+) -> Rollout:
     """One rollout in a fresh checkout and sandbox. Raises InputError when the task is unusable."""
     try:
         model = model_for(task)
@@ -247,13 +250,6 @@ def attempt(
             return lost(task, str(error))
 
 
-def lost(task: Task, reason: str, end: RolloutEnd = RolloutEnd.SANDBOX_LOST) -> Record:
+def lost(task: Task, reason: str, end: RolloutEnd = RolloutEnd.SANDBOX_LOST) -> Rollout:
     """The record of a rollout that never began: its sandbox did not come up, or its budget was spent."""
-    return {
-        "instance_id": task.instance_id,
-        "outcome": end,
-        "model_patch": "",
-        "messages": [],
-        "info": {"exit_status": EXIT_STATUS[end], "submission": "", "reason": reason},
-        "trajectory_format": "mini-swe-agent-1.1",
-    }
+    return no_rollout(task.instance_id, end, EXIT_STATUS[end], reason)

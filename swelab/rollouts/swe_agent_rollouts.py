@@ -20,7 +20,8 @@ from swelab.jobs.lost_instances import Losses
 from swelab.jobs.shards import in_shard, now
 from swelab.models.policy_models import weights_digest
 from swelab.outcomes import RETRIED_ROLLOUTS, RolloutEnd
-from swelab.records import InputError, Record, read_json, shorten, write_json
+from swelab.records import InputError, read_json, shorten, write_json
+from swelab.records.attempt_records import Rollout, Trajectory
 from swelab.records.task_records import Task
 from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.rollouts.rollout_stage import lost, out_of_budget, rollout_key, rollout_losses
@@ -43,8 +44,8 @@ def roll_out_batch(
     images_path: Path | None,
     progress: Path,
     workers: int,
-) -> Iterator[Record]:
-    """Trajectory records of the tasks in `shard`, in their order, by SWE-agent.
+) -> Iterator[Trajectory]:
+    """Trajectories of the tasks in `shard`, in their order, by SWE-agent.
 
     SWE-agent's files lie beside the journal `progress`, in `<shard>.swe-agent/`. Raises InputError (a policy
     that is no model, tasks without an image, no program or another version, a refusal by the service),
@@ -75,8 +76,8 @@ def roll_out_batch(
             raise out_of_budget(batch.spent(), len(waiting), len(mine), policy_name, "finished")
         batch.check(mine, rollout_losses(policy, policy_name))
         for task in mine:
-            record = journal.get(keys[task.instance_id])
-            yield {name: value for name, value in record.items() if name != "journalled"}
+            record = batch.kept(keys[task.instance_id])
+            yield Trajectory.of({name: value for name, value in record.items() if name != "journalled"})
 
 
 def _attempt(
@@ -122,12 +123,16 @@ class _Batch:
         self.reasons: dict[str, str] = {}
         self.spent: Callable[[], str] = lambda: ""
         finished = [key for key in keys.values() if self._finished(key)]
-        good = sum(journal.get(key)["outcome"] == RolloutEnd.SUBMITTED for key in finished)
+        good = sum(self.kept(key).outcome == RolloutEnd.SUBMITTED for key in finished)
         self.progress.skip(len(finished), good)
         self._kept = self.folder.with_name(f"{self.folder.name}.keys.json")
 
+    def kept(self, key: str) -> Trajectory:
+        """The journalled trajectory of a key."""
+        return Trajectory.of(self.journal.get(key))
+
     def _finished(self, key: str) -> bool:
-        return key in self.journal and self.journal.get(key)["outcome"] not in RETRIED_ROLLOUTS
+        return key in self.journal and self.kept(key).outcome not in RETRIED_ROLLOUTS
 
     def left(self, tasks: list[Task]) -> list[Task]:
         """Those of `tasks` that are not finished."""
@@ -165,8 +170,8 @@ class _Batch:
             except Broken as broken:  # begun; or cut off by a kill
                 self.reasons[name] = str(broken)
                 continue
-            if record["outcome"] in RETRIED_ROLLOUTS:
-                self.reasons[name] = f"{record['info'].get('exit_status')}: {_last(record)}"
+            if record.outcome in RETRIED_ROLLOUTS:
+                self.reasons[name] = f"{record.info.get('exit_status')}: {_last(record)}"
                 if not self.spent() and (why := hopeless(_last(record))):
                     raise InputError(why, path)
                 continue
@@ -181,29 +186,29 @@ class _Batch:
             name = task.instance_id
             path = self.folder / name / f"{name}.traj"
             try:
-                record: Record = read_recording(path)
-                record["info"].setdefault("reason", self.reasons.get(name) or why)
+                record = read_recording(path)
+                record.info.setdefault("reason", self.reasons.get(name) or why)
             except (Broken, OSError):
                 reason = self.reasons.get(name) or _uncaught(self.folder, name) or why
                 record = lost(task, f"SWE-agent left no finished trajectory: {reason or 'no reason given'}")
             self._write(record)
 
-    def check(self, tasks: list[Task], losses: Losses) -> None:
+    def check(self, tasks: list[Task], losses: Losses[Trajectory]) -> None:
         """Raises ShardLost when more of `tasks`, which are all journalled, are lost than may be."""
         for task in tasks:
-            record = self.journal.get(self.keys[task.instance_id])
-            losses.note(record, record["outcome"] in RETRIED_ROLLOUTS)
+            record = self.kept(self.keys[task.instance_id])
+            losses.note(record, record.outcome in RETRIED_ROLLOUTS)
         losses.check(len(tasks))
 
-    def _write(self, record: Record) -> None:
-        key = self.keys[record["instance_id"]]
+    def _write(self, record: Rollout) -> None:
+        key = self.keys[record.instance_id]
         self.journal.append(record | self.mark | {"key": key, "journalled": now()})
-        self.progress.done(record["outcome"] == RolloutEnd.SUBMITTED)
+        self.progress.done(record.outcome == RolloutEnd.SUBMITTED)
 
 
-def _last(record: Record) -> str:
+def _last(record: Rollout) -> str:
     """What SWE-agent said as it ended a trajectory."""
-    said = [str(message["content"]) for message in record["messages"] if message["role"] == "exit"]
+    said = [str(message.content) for message in record.messages if message.role == "exit"]
     return shorten(said[-1]) if said else "it said nothing"
 
 

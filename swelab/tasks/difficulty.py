@@ -23,7 +23,7 @@ from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.policy_models import ModelFor, open_policy, weights_digest
 from swelab.outcomes import RETRIED_ROLLOUTS, RolloutEnd
 from swelab.records import Fault, InputError, Record, digest, shorten
-from swelab.records.task_records import Task
+from swelab.records.task_records import Difficulty, Task
 
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.S)
 _LABEL = re.compile(r"(?:(?:the )?(?:rating|difficulty|answer)(?: is)?:?\s*)?(.*)", re.I | re.S)
@@ -48,7 +48,7 @@ def rate_tasks(
     policy: Policy,
     progress: Path,
     workers: int,
-) -> Iterator[Record]:
+) -> Iterator[Difficulty]:
     """A record of difficulty for each task, in their order; the rows wait on disk.
 
     Tasks that the journal `progress` has rated are not asked again; those with another outcome are. Raises
@@ -72,7 +72,7 @@ def rate_tasks(
             items.append((key, {"instance_id": task.instance_id, "number": number, "key": key}))
 
         @contextmanager
-        def open_work() -> Iterator[Callable[[Record], Record]]:
+        def open_work() -> Iterator[Callable[[Record], Difficulty]]:
             log = progress.with_suffix(".server.log")
             with open_policy(policy, policy_name, WHOLE, log, paid) as model_for:
                 yield lambda item: _rated(item, spool, model_for, rater)
@@ -83,8 +83,9 @@ def rate_tasks(
             journal,
             workers=workers,
             label=f"rate_difficulty {policy_name}",
-            is_lost=lambda record: record["outcome"] in RETRIED_ROLLOUTS,
-            is_good=lambda record: record["outcome"] == "rated",
+            kind=Difficulty,
+            is_lost=lambda record: record.outcome in RETRIED_ROLLOUTS,
+            is_good=lambda record: record.outcome == "rated",
             losses=rating_losses(policy, policy_name),
         )
         for record in rated:
@@ -92,17 +93,17 @@ def rate_tasks(
             yield record
 
 
-def rating_losses(policy: Policy, name: str) -> Losses:
+def rating_losses(policy: Policy, name: str) -> Losses[Difficulty]:
     """How many ratings may be lost, and the words for it: which service, and what it said."""
     words = f"{RolloutEnd.MODEL_LOST} at {service_of(policy)}"
     most = policy.max_lost or 0
-    return Losses(most, lambda record: f"{words}: {record['answer']}", name, "ratings")
+    return Losses(most, lambda record: f"{words}: {record.answer}", name, "ratings")
 
 
-def _rated(item: Record, spool: Spool, model_for: ModelFor, rater: Rater) -> Record:
+def _rated(item: Record, spool: Spool, model_for: ModelFor, rater: Rater) -> Difficulty:
     with closing(model_for(Task.of(item))) as model:
         found = rate(spool.get(item["number"])["messages"], model, rater)
-    return {"instance_id": item["instance_id"], **found}
+    return Difficulty.of({"instance_id": item["instance_id"], **found})
 
 
 def _fresh(journal: Journal, key: str) -> str:

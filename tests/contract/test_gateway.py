@@ -10,6 +10,7 @@ import pytest
 
 from swelab.configs import recipes
 from swelab.configs.kinds import POLICY
+from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models.billing import api_keys
 from swelab.models.billing.ledger import Ledger
 from swelab.models.chat import gateway, hosted
@@ -41,7 +42,10 @@ def behind(service, tmp_path):
         policy = {"kind": "hosted", "scaffold": "x", "model": "openai/toy", "api_key_env": "KEY_A"}
         policy |= {"api_base": f"{service.url}/v1", "price": PRICE, **settings}
         found = open_service(
-            recipes.complete(POLICY, policy, "policy"), "expert", {"cost_limit": 2}, tmp_path / "ledger"
+            recipes.complete(POLICY, policy, "policy"),
+            "expert",
+            MiniLoop.model_construct(cost_limit=2),
+            tmp_path / "ledger",
         )
         stack.append(found)
         opened = found.__enter__()

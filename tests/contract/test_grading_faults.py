@@ -14,6 +14,7 @@ import pytest
 from swelab.grading.grading_stage import grade_shard
 from swelab.grading.harness.grade import grade, run_patch
 from swelab.records import read_jsonl, write_json
+from swelab.records.attempt_records import Prediction
 from swelab.sandbox import Limits, open_backend
 from swelab.tasks.checkout import RepoStore, git, gold_patch
 from tests.conftest import ROOT
@@ -35,7 +36,7 @@ def named(task, count, **changes):
 
 def predicted(tasks, patch):
     names = [row["instance_id"] for row in tasks]
-    return {name: {"instance_id": name, "model_name_or_path": "p", "model_patch": patch} for name in names}
+    return {name: Prediction(instance_id=name, model_name_or_path="p", model_patch=patch) for name in names}
 
 
 def graded(tasks, patch, repos_dir, tmp_path, **options):

@@ -7,6 +7,7 @@ import tarfile
 import pytest
 
 from swelab.configs.kinds.subset import Validation
+from swelab.grading.evidence import RunEvidence
 from swelab.grading.grading_stage import Bench, grade_prediction
 from swelab.grading.regrade import regrade
 from swelab.grading.run_cache import Archive, run_key
@@ -15,6 +16,7 @@ from swelab.grading.validation.validate_tasks import validate
 from swelab.grading.validation.validation_batches import gold_batches
 from swelab.jobs.journal import Journal
 from swelab.records import InputError, check, digest, write_json
+from swelab.records.attempt_records import Prediction
 from swelab.records.task_records import Lock, Task
 from swelab.sandbox import SandboxLost
 from swelab.tasks.checkout import RepoStore, gold_patch
@@ -182,7 +184,7 @@ def test_every_run_of_the_gate_leaves_its_log(task, bench, tmp_path):
 
 def test_a_grade_names_the_run_that_decided(task, bench):
     gold = gold_patch(bench.store, task)
-    prediction = {"instance_id": task["instance_id"], "model_patch": gold}
+    prediction = Prediction.of({"instance_id": task["instance_id"], "model_patch": gold})
     grade = grade_prediction(task, prediction, bench)
     run = bench.archive.look(grade["run"])
     assert run["patch"] == gold and f"PASSED {task['FAIL_TO_PASS'][0]}" in run["log"]
@@ -191,10 +193,11 @@ def test_a_grade_names_the_run_that_decided(task, bench):
 
 
 def test_what_a_lost_run_left_can_be_looked_at_and_is_no_evidence(bench):
-    key, lost = "cd" * 32, {"ended": "infra_error", "reason": "no disk", "log": "half a"}
+    key = "cd" * 32
+    lost = RunEvidence.of({"ended": "infra_error", "reason": "no disk", "log": "half a"})
     bench.archive.put(key, lost)
     assert bench.archive.look(key) == lost and bench.archive.get(key) is None
-    bench.archive.put(key, {"ended": "ran", "log": "whole"})
+    bench.archive.put(key, RunEvidence.of({"ended": "ran", "log": "whole"}))
     bench.archive.put(key, lost)
     assert bench.archive.get(key)["log"] == "whole", "a loss takes no verdict's place"
 
@@ -218,7 +221,7 @@ def test_the_lock_says_what_is_worked_on(task, bench, tmp_path):
 
 def test_an_equal_patch_is_never_run_twice_and_another_is(task, bench, tmp_path):
     gold = gold_patch(bench.store, task)
-    prediction = {"instance_id": task["instance_id"], "model_name_or_path": "a", "model_patch": gold}
+    prediction = Prediction(instance_id=task["instance_id"], model_name_or_path="a", model_patch=gold)
     first = grade_prediction(task, prediction, bench)
     assert first["status"] == "resolved"
     idle = Bench(bench.store, Broken(), archive=bench.archive)
@@ -231,7 +234,7 @@ def test_an_equal_patch_is_never_run_twice_and_another_is(task, bench, tmp_path)
 
 def test_kept_runs_are_judged_anew_without_running(task, bench, tmp_path, monkeypatch):
     gold = gold_patch(bench.store, task)
-    predictions = [{"instance_id": task["instance_id"], "model_patch": gold}]
+    predictions = [Prediction.of({"instance_id": task["instance_id"], "model_patch": gold})]
     told = {task["instance_id"]: grade_prediction(task, predictions[0], bench)["status"]}
     idle = Bench(bench.store, None, archive=bench.archive)
     record, grades = regrade([task], predictions, told, idle)

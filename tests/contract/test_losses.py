@@ -14,6 +14,7 @@ from swelab.jobs.lost_instances import STREAK, ShardLost
 from swelab.models.chat import hosted, served_models
 from swelab.models.serving.server import free_port
 from swelab.records import InputError, read_jsonl, write_json
+from swelab.records.attempt_records import Prediction
 from swelab.rollouts.rollout_stage import roll_out
 from swelab.sandbox import SandboxLost, open_backend
 from tests.contract.hosted_service import PRICE, Fault, Service
@@ -161,7 +162,7 @@ def test_the_script_writes_nothing_and_says_one_line(task, repos_dir, tmp_path, 
 
 def test_lost_gradings_fail_the_shard_and_are_taken_up_again(task, repos_dir, tmp_path, monkeypatch):
     tasks = [task | {"instance_id": name} for name in NAMES]
-    predictions = {name: {"instance_id": name, "model_patch": "x"} for name in NAMES}
+    predictions = {name: Prediction.of({"instance_id": name, "model_patch": "x"}) for name in NAMES}
     predictions[NAMES[2]] |= {"model_patch": "", "outcome": "model_lost"}
 
     def grades(**settings):

@@ -6,7 +6,7 @@ from jinja2 import StrictUndefined, Template
 from swelab.agents.mini_benchmark import benchmark_loop, package_file
 from swelab.configs import recipes
 from swelab.configs.kinds import SCAFFOLD
-from swelab.configs.kinds.scaffold import MiniSwebenchScaffold
+from swelab.configs.kinds.scaffold import Limits, MiniSwebenchScaffold
 from swelab.models.chat.served_models import ChatModel
 from swelab.models.chat.tool_calls import parse_calls
 from swelab.models.serving.server import Endpoint
@@ -139,13 +139,13 @@ def test_a_call_without_a_command_is_refused(arguments):
 
 def test_a_patch_that_was_not_kept_whole_is_none(task, repos_dir, backend, tmp_path):
     commands = [f"echo {MARKER}; seq 100000"]
-    limits = {"output_bytes": 4096, "wall_seconds": 60, "cpu_seconds": 60}
+    limits = Limits(output_bytes=4096, wall_seconds=60, cpu_seconds=60)
     record, _ = rollout(task, repos_dir, backend, tmp_path, commands, limits=limits)
     assert record["outcome"] == "submitted" and record["model_patch"] == ""
 
 
 def test_a_command_that_runs_too_long_is_told(task, repos_dir, backend, tmp_path):
-    limits = {"wall_seconds": 0.5, "cpu_seconds": 60}
+    limits = Limits(wall_seconds=0.5, cpu_seconds=60)
     record, _ = rollout(task, repos_dir, backend, tmp_path, ["sleep 9", f"echo {MARKER}"], limits=limits)
     assert (
         "<exception>the command was stopped at its wall limit</exception>" in record["messages"][3]["content"]

@@ -11,6 +11,7 @@ from swelab.configs.kinds import REPO, SUBSET
 from swelab.grading.grading_stage import Bench, grade_prediction
 from swelab.grading.harness.logs import statuses
 from swelab.records import InputError, write_bytes
+from swelab.records.attempt_records import Prediction
 from swelab.sandbox import open_backend, toolbox_path
 from swelab.tasks.checkout import RepoStore, gold_patch
 from swelab.tasks.forge import build_repo, make_tasks
@@ -89,7 +90,7 @@ def test_tasks_are_made_and_graded(own, tmp_path):
     beside = "--- /dev/null\n+++ b/units.py\n@@ -0,0 +1 @@\n+ONE = 1\n"
     statuses_of = {}
     for name, patch in (("gold", gold), ("empty", ""), ("forged", forged), ("beside", gold + beside)):
-        row = {"instance_id": task["instance_id"], "model_name_or_path": "p", "model_patch": patch}
+        row = Prediction(instance_id=task["instance_id"], model_name_or_path="p", model_patch=patch)
         statuses_of[name] = grade_prediction(task, row, bench)["status"]
     assert statuses_of["gold"] == "resolved" and statuses_of["empty"] == "empty_patch"
     assert statuses_of["forged"] == "unresolved" and statuses_of["beside"] == "tampered"

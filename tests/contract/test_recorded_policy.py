@@ -8,7 +8,7 @@ from swelab.configs import recipes
 from swelab.configs.kinds import SFT
 from swelab.grading.grading_stage import grade_shard
 from swelab.records import check, write_jsonl
-from swelab.records.attempt_records import Trajectory
+from swelab.records.attempt_records import Prediction
 from swelab.rollouts.rollout_stage import recorded
 from swelab.sft.rows.dataset import build_dataset, load_verdicts
 from swelab.sft.rows.lengths import ChatTokenizer
@@ -31,9 +31,8 @@ def test_recordings_are_graded_anew_and_become_rows(task, repos_dir, tmp_path):
     write_mini(runs, "by_mini", mini() | {"info": mini()["info"] | {"submission": gold}})
     names = [each["instance_id"] for each in tasks]
     settings = {"subset": "s", "shard": "000of001"}
-    made = recorded(names, policy_name="bought", folder=str(runs), **settings)
-    rows = [Trajectory.of(row) for row in made]
-    predictions = {row["instance_id"]: row | {"model_name_or_path": "bought"} for row in rows}
+    rows = list(recorded(names, policy_name="bought", folder=str(runs), **settings))
+    predictions = {row["instance_id"]: Prediction.of(row | {"model_name_or_path": "bought"}) for row in rows}
     grades = list(
         grade_shard(
             tasks,

@@ -155,7 +155,7 @@ def test_outcomes(task, store, backend, tmp_path):
         block("sleep 30"),
         block("echo x > new.txt"),
         block("echo " + SCAFFOLD.submit_marker),
-        limits={"wall_seconds": 1},
+        limits=scaffold.Limits(wall_seconds=1),
     )
     assert row["outcome"] == "submitted" and "new.txt" in row["model_patch"]
     assert row["messages"][3]["content"] == "One block, please."

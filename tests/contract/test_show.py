@@ -12,6 +12,7 @@ from swelab.grading.attempt_text import plain
 from swelab.grading.grading_stage import grade_shard
 from swelab.grading.kept_runs import PROGRAM
 from swelab.records import write_json, write_jsonl
+from swelab.records.attempt_records import Prediction
 from swelab.tasks.checkout import RepoStore, gold_patch
 from tests.conftest import ROOT
 
@@ -45,7 +46,7 @@ def results(tmp_path, repos_dir, task):
     patches = {"right": gold_patch(RepoStore(results / "repos", tmp_path / "trees"), task), "wrong": WRONG}
     name = task["instance_id"]
     for policy, patch in patches.items():
-        row = {"instance_id": name, "model_name_or_path": policy, "model_patch": patch}
+        row = Prediction(instance_id=name, model_name_or_path=policy, model_patch=patch)
         write_json(results / f"rollouts/{policy}/calc/preds.json", {name: row})
         rows = grade_shard(
             [task], {name: row}, policy=policy, subset="calc", shard="000of001", workers=1,

@@ -17,6 +17,7 @@ from pathlib import Path
 from swelab.configs import recipes
 from swelab.console.job_runs import SUFFIX
 from swelab.files.json_streams import Spool, write_object
+from swelab.grading.evidence import RunEvidence
 from swelab.grading.run_cache import Archive
 from swelab.grading.swebench_report import build_report, validation
 from swelab.jobs.provenance import Stage
@@ -235,7 +236,7 @@ def keep_log(results: Path, grade: dict) -> None:
         log = (
             f"{'.' * 6000}\n{HOSTILE}\nFAILED tests/test_core.py - AssertionError of {grade['instance_id']}\n"
         )
-        Archive(results / "progress" / "runs").put(grade["run"], {"ended": "ran", "log": log})
+        Archive(results / "progress" / "runs").put(grade["run"], RunEvidence.of({"ended": "ran", "log": log}))
 
 
 def note_jobs(results: Path, policy: str, subset: str, shard: str, seed: int) -> None:

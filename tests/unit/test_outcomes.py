@@ -6,7 +6,7 @@ import json
 import pytest
 
 from swelab import outcomes
-from swelab.grading import swebench_report
+from swelab.grading import evidence, swebench_report
 from swelab.grading.harness import verdict
 from swelab.outcomes import FAILED_GRADES, LOST_GRADES, LOST_ROLLOUTS, GradeEnd, RolloutEnd, written
 from swelab.records import SCHEMAS, InputError, check
@@ -129,10 +129,13 @@ def test_every_way_in_which_a_run_ends_before_its_tests_is_a_grade():
                 for key, value in zip(node.keys, node.values):
                     if isinstance(key, ast.Constant) and key.value == "ended":
                         words.add(ast.unparse(value))
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "ended":
+                words.add(ast.unparse(node.args[0]))
+    words.discard("status")  # the parameter of `ended` itself
     assert words >= {"'ran'", "'not_applied'", "GradeEnd.TAMPERED", "GradeEnd.INFRA_ERROR"}
     for word in words - {"'ran'"}:
         ended = eval(word, {"GradeEnd": GradeEnd})
-        status, reason, tests = verdict.verdict(None, {"ended": ended, "reason": "why"})
+        status, reason, tests = verdict.verdict(None, evidence.ended(ended, "why"))
         assert status in set(GradeEnd) and (reason, tests) == ("why", None)
 
 

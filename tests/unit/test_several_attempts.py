@@ -10,6 +10,7 @@ import pytest
 
 from swelab.configs import recipes
 from swelab.configs.kinds.policy import CheckpointPolicy, Sampling, ScriptedPolicy
+from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.files.json_streams import Spool
 from swelab.grading.grading_stage import grade_shard
 from swelab.grading.swebench_report import build_report
@@ -56,11 +57,14 @@ def test_the_first_sample_is_what_a_policy_without_samples_makes():
         assert later == rollout_key(row, of_sample(several, 4), {}, "w", "r")
 
 
+LOOP = MiniLoop(system_template="", instance_template="", observation_template="", action_regex="(.*)")
+
+
 def test_a_sample_has_the_next_seed():
     assert of_sample(SCRIPTED, 2).seed == 9 and of_sample(SERVED, 2).sampling.seed == 5
     assert SERVED.sampling.seed == 3
     tasks = [Task.of({"instance_id": f"t{number}"}) for number in range(200)]
-    draws = [[ScriptedModel(task, of_sample(SCRIPTED, k), {}).errs for task in tasks] for k in range(3)]
+    draws = [[ScriptedModel(task, of_sample(SCRIPTED, k), LOOP).errs for task in tasks] for k in range(3)]
     assert all(50 < sum(drawn) < 110 for drawn in draws) and draws[0] != draws[1] != draws[2] != draws[0]
 
 

@@ -16,8 +16,20 @@ from swelab.grading.harness.spec import read_spec
 from swelab.outcomes import LOST_GRADES, GradeEnd
 from swelab.records import InputError, Record
 from swelab.records.task_records import Task
+from swelab.records.typed import TypedRecord, field
 from swelab.sandbox import Backend, Limits
 from swelab.tasks.checkout import RepoStore, decode_patch, encode_patch, git, gold_patch
+
+
+class CheatRun(TypedRecord):
+    """How a cheat, or the gold patch, was graded."""
+
+    instance_id: str = field("the task")
+    cheat: str = field("name of the cheat, or gold")
+    status: str = field("the verdict")
+    reason: str = field("one line", default="")
+    seconds: float = field("wall time of the grading")
+    fools_plain: bool = field("whether a plain grader calls it resolved", default=False)
 
 
 def written_patches(task: Task) -> dict[str, str]:
@@ -98,15 +110,13 @@ def check_cheats(
     jobs += [(task, "gold", gold_patch(store, task)) for task in tasks]
     bar = Progress(len(jobs), f"cheats {backend.name}")
 
-    def work(job: tuple[Task, str, str]) -> Record:
+    def work(job: tuple[Task, str, str]) -> CheatRun:
         task, name, patch = job
-        record = grade(task, patch, store, backend, Limits(), checks)
-        row: Record = {"instance_id": task.instance_id, "cheat": name}
-        row |= {field: record[field] for field in ("status", "reason", "seconds")}
-        if plain:
-            row["fools_plain"] = plain_grade(task, patch, store, backend)
-        bar.done((record["status"] == "resolved") == (name == "gold"))
-        return row
+        graded = grade(task, patch, store, backend, Limits(), checks)
+        fools = {"fools_plain": plain_grade(task, patch, store, backend)} if plain else {}
+        bar.done(graded.resolved == (name == "gold"))
+        told = {"status": graded.status, "reason": graded.reason, "seconds": graded.seconds}
+        return CheatRun.of({"instance_id": task.instance_id, "cheat": name, **told, **fools})
 
     with ThreadPoolExecutor(workers) as pool:
         rows = list(pool.map(work, jobs))
@@ -114,17 +124,17 @@ def check_cheats(
     return _summary(rows, backend.name)
 
 
-def _summary(rows: list[Record], backend: str) -> Record:
-    cheats = [row for row in rows if row["cheat"] != "gold"]
-    golds = [row for row in rows if row["cheat"] == "gold"]
+def _summary(rows: list[CheatRun], backend: str) -> Record:
+    cheats = [row for row in rows if row.cheat != "gold"]
+    golds = [row for row in rows if row.cheat == "gold"]
     return {
         "backend": backend,
-        "cheats": len({row["cheat"] for row in cheats}),
+        "cheats": len({row.cheat for row in cheats}),
         "runs": len(cheats),
-        "resolved": sum(row["status"] == "resolved" for row in cheats),
-        "statuses": dict(sorted(Counter(row["status"] for row in cheats).items())),
+        "resolved": sum(row.status == "resolved" for row in cheats),
+        "statuses": dict(sorted(Counter(row.status for row in cheats).items())),
         "golds": len(golds),
-        "golds_resolved": sum(row["status"] == "resolved" for row in golds),
+        "golds_resolved": sum(row.status == "resolved" for row in golds),
         "rows": rows,
     }
 
@@ -132,9 +142,9 @@ def _summary(rows: list[Record], backend: str) -> Record:
 def verify(summary: Record) -> None:
     """Raises InputError when a cheat was resolved, a gold patch was not, or something could not be judged."""
     wrong = [
-        f"{row['cheat']} on {row['instance_id']} is {row['status']} ({row.get('reason', '')})"
-        for row in summary["rows"]
-        if (row["status"] == GradeEnd.RESOLVED) != (row["cheat"] == "gold") or row["status"] in LOST_GRADES
+        f"{row.cheat} on {row.instance_id} is {row.status} ({row.reason})"
+        for row in map(CheatRun.of, summary["rows"])
+        if (row.status == GradeEnd.RESOLVED) != (row.cheat == "gold") or row.status in LOST_GRADES
     ]
     if wrong:
         raise InputError(

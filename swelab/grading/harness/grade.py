@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from swelab.grading import versions
+from swelab.grading.evidence import RunEvidence, ended
 from swelab.grading.harness import patches
 from swelab.grading.harness.mutated_rerun import complaint
 from swelab.grading.harness.patch_run import PatchRun
@@ -21,6 +22,7 @@ from swelab.grading.harness.spec import RunSpec, read_spec
 from swelab.grading.harness.verdict import faults, verdict
 from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record, digest
+from swelab.records.attempt_records import Grade
 from swelab.records.task_records import Task
 from swelab.sandbox import Backend, Image, Limits, Sandbox, SandboxError
 from swelab.tasks.checkout import RepoStore, encode_patch, git
@@ -46,27 +48,26 @@ def grade(
     limits: Limits,
     checks: frozenset[str] = CHECKS,
     image: Image | None = None,
-) -> Record:
-    """Grades one patch: a record with status, resolved, tests_status, seconds and a reason.
+) -> Grade:
+    """Grades one patch; tampered is a patch that would decide how it is judged.
 
-    The status is one of GradeEnd: tampered is a patch that would decide how it is judged. Raises InputError
-    when the task itself is unusable.
+    Raises InputError when the task itself is unusable.
     """
     run = run_patch(task, patch or "", store, backend, limits, checks, image)
     return judged(read_spec(task), patch or "", run)
 
 
-def judged(spec: RunSpec, patch: str, run: Record) -> Record:
+def judged(spec: RunSpec, patch: str, run: RunEvidence) -> Grade:
     """The grade of a run's evidence. Raises InputError (unknown log parser)."""
     status, reason, tests = verdict(spec, run)
-    record: Record = {
-        "instance_id": spec.instance_id,
-        "status": status,
-        "resolved": status == GradeEnd.RESOLVED,
-        "reason": reason,
-        "patch_sha256": hashlib.sha256(encode_patch(patch)).hexdigest(),
-        "seconds": run["seconds"],
-    }
+    record = Grade(
+        instance_id=spec.instance_id,
+        status=status,
+        resolved=status == GradeEnd.RESOLVED,
+        reason=reason,
+        patch_sha256=hashlib.sha256(encode_patch(patch)).hexdigest(),
+        seconds=run.seconds,
+    )
     return record | ({"tests_status": tests} if tests else {})
 
 
@@ -79,17 +80,11 @@ def run_patch(
     checks: frozenset[str] = CHECKS,
     image: Image | None = None,
     allow_empty: bool = False,
-) -> Record:
-    """Runs a patch's tests and returns the evidence: all that a verdict is made from.
-
-    {"ended": "ran", or the status that it ended with; "reason"; "findings" of the audit; "dynamic": what asks
-    for a second look; "echo": its complaint; "guard_fault": an error of the guard's own code; "guarded",
-    "log", "code", "timed_out", "limit", "sealed", "observed", "canaries" of the run;
-    "seconds"}. Raises InputError (unusable task).
-    """
+) -> RunEvidence:
+    """Runs a patch's tests and returns the evidence. Raises InputError (unusable task)."""
     start = time.monotonic()
     spec = read_spec(task)
-    run: Record = {"ended": "ran", "reason": "", "findings": [], "dynamic": [], "echo": "", "seconds": 0.0}
+    run = ended("ran") | {"findings": [], "dynamic": [], "echo": "", "seconds": 0.0}
     if not patch.strip() and not allow_empty:
         return run | {"ended": GradeEnd.EMPTY_PATCH}
     if reason := patches.refusal(patch):
@@ -100,12 +95,12 @@ def run_patch(
         )
     try:
         with fresh_sandbox(spec, task, store, backend, limits, image) as sandbox:
-            run |= PatchRun(spec, patch, sandbox, limits, checks).evidence()
+            run = run | PatchRun(spec, patch, sandbox, limits, checks).evidence()
         if wants_echo(spec, run, checks):
             with fresh_sandbox(spec, task, store, backend, limits, image) as sandbox:
-                run |= echo(PatchRun(spec, patch, sandbox, limits, frozenset({"guard"}), spoil=True))
+                run = run | echo(PatchRun(spec, patch, sandbox, limits, frozenset({"guard"}), spoil=True))
     except (SandboxError, OSError, MemoryError) as error:
-        run |= {"ended": GradeEnd.INFRA_ERROR, "reason": f"{type(error).__name__}: {error}"}
+        run = run | {"ended": GradeEnd.INFRA_ERROR, "reason": f"{type(error).__name__}: {error}"}
     return run | {"seconds": round(time.monotonic() - start, 3)}
 
 
@@ -142,11 +137,10 @@ def fresh_sandbox(
             yield sandbox
 
 
-def wants_echo(spec: RunSpec, run: Record, checks: frozenset[str]) -> bool:
+def wants_echo(spec: RunSpec, run: RunEvidence, checks: frozenset[str]) -> bool:
     """Whether a patch that won is looked at again: its code could hide what it does."""
-    if "echo" not in checks or not run.get("dynamic"):
-        return False
-    return bool(run.get("observed")) and verdict(spec, run)[0] == GradeEnd.RESOLVED
+    wanted = "echo" in checks and run.dynamic and run.observed
+    return bool(wanted) and verdict(spec, run)[0] == GradeEnd.RESOLVED
 
 
 def echo(again: PatchRun) -> Record:
@@ -155,9 +149,9 @@ def echo(again: PatchRun) -> Record:
     run = again.evidence()
     if not again.wanted:
         return {"echo": ""}
-    if run.get("guard_fault"):
+    if run.guard_fault:
         return {name: run[name] for name in ("ended", "reason", "guard_fault", "log")}
-    if run.get("ended", "ran") != "ran" or not run.get("observed"):
+    if run.get("ended", "ran") != "ran" or not run.observed:
         return {"echo": "the run with spoiled tests left no record"}
-    fault = next(faults(run, run["observed"], {}), "")
-    return {"echo": fault or complaint(again.wanted, run["observed"]["outcomes"])}
+    fault = next(faults(run, run.observed, {}), "")
+    return {"echo": fault or complaint(again.wanted, run.observed.outcomes)}

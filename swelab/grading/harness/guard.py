@@ -14,8 +14,8 @@ from importlib import resources
 from pathlib import PurePosixPath
 
 from swelab.grading import inside
+from swelab.grading.evidence import Observed
 from swelab.grading.harness.protected import RESTORE
-from swelab.records import Record
 
 RECORD_BYTES = 64 << 20
 _CLEARED = (
@@ -137,14 +137,14 @@ class Guard:
         start += f"rm -rf $G $R {folder}/run.tar {folder}/tree\nunset G R\n"
         return start + wrap(test_command, self.nonce)
 
-    def opened(self, data: bytes) -> Record | None:
+    def opened(self, data: bytes) -> Observed | None:
         """The observer's record, or None when its seal is not this run's."""
         seal, _, body = data.partition(b"\n")
         if not hmac.compare_digest(
             seal, hmac.new(bytes.fromhex(self.key), body, hashlib.sha256).hexdigest().encode()
         ):
             return None
-        return json.loads(body)
+        return Observed.of(json.loads(body))
 
 
 _CANARY = """import unittest

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from swelab.grading.harness.parsers import registry
 from swelab.records import InputError, Record
+from swelab.records.attempt_records import TestVerdicts
 
 PARSER_REGISTRY = registry()
 DEFAULT_PARSER = "parse_log_pytest"
@@ -152,8 +153,8 @@ def judge(
     task: Record,
     status: dict[str, str],
     accepts: Callable[[str, str, set[str]], bool] | None = None,
-) -> Record:
-    """Per-test verdicts {"FAIL_TO_PASS": {"success", "failure"}, "PASS_TO_PASS": {...}}, in the task's order.
+) -> TestVerdicts:
+    """Per-test verdicts, in the task's order.
 
     A test that is absent from the log, skipped, failed or in error is no success: a prediction may not
     make a test go away. Nor is an expected failure of a test that must pass. `accepts(group, test,
@@ -174,15 +175,15 @@ def not_failed(group: str, test: str, found: set[str]) -> bool:
     return not found & {"FAILED", "ERROR"}
 
 
-def _split(task: Record, good: Callable[[str, str], bool]) -> Record:
-    verdict: Record = {}
+def _split(task: Record, good: Callable[[str, str], bool]) -> TestVerdicts:
+    verdict = {}
     for group in GROUPS:
         success = [test for test in task[group] if good(group, test)]
         passes = set(success)
         verdict[group] = {"success": success, "failure": [test for test in task[group] if test not in passes]}
-    return verdict
+    return TestVerdicts.of(verdict)
 
 
-def missed(tests: Record) -> Iterable[str]:
+def missed(tests: TestVerdicts) -> Iterable[str]:
     """The listed tests that are no success."""
-    return [test for group in tests.values() for test in group["failure"]]
+    return [test for group in tests.values() for test in group.failure]

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from swelab.grading.evidence import Observed, RunEvidence, ended
 from swelab.grading.harness import audit, patches, protected
 from swelab.grading.harness.guard import RECORD_BYTES, Guard, pack
 from swelab.grading.harness.logs import between
@@ -66,9 +67,8 @@ class PatchRun:
         first = PurePosixPath(spec.fail_to_pass[0].partition("::")[0])
         self.guard = Guard(root=WORKDIR, canary_folder=str(first.parent) if first.suffix == ".py" else "")
 
-    def evidence(self) -> Record:
-        """Its result; see `grade.run_patch`. Raises InputError (unusable task), SandboxError,
-        OSError."""
+    def evidence(self) -> RunEvidence:
+        """What the run left. Raises InputError (unusable task), SandboxError, OSError."""
         tests = self._spoiled() if self.spoil else {}
         applied, tar = self._prepare()
         if applied:
@@ -83,9 +83,9 @@ class PatchRun:
             if path not in gone and not self.spec.protects(path)
         ]
         if unnamed := [path for path in changed if path not in named]:
-            return {"ended": GradeEnd.TAMPERED, "reason": f"the patch changes {unnamed[0]} without naming it"}
+            return ended(GradeEnd.TAMPERED, f"the patch changes {unnamed[0]} without naming it")
         after = _texts(files["after.tar"])
-        found: Record = {
+        found = {
             "dynamic": [
                 f"{path}: {word}"
                 for path in changed
@@ -99,11 +99,11 @@ class PatchRun:
                 for each in audit.findings(path, after.get(path, ""), before.get(path, ""), self.spec.gold)
             ]
             if findings:
-                return found | {"findings": findings}
+                return RunEvidence.of(found | {"findings": findings})
         self.guard.new = protected.new_modules(changed, files["tops"])
-        run: Record = found | self._run(changed, remove, tests)
-        if (seen := run.get("observed")) and "powers" in seen:
-            seen["powers"] = [power for power in seen["powers"] if not self._excused(power, before)]
+        run = RunEvidence.of(found | self._run(changed, remove, tests))
+        if (seen := run.observed) and "powers" in seen:
+            seen["powers"] = [power for power in seen.powers if not self._excused(power, before)]
         return run
 
     def _excused(self, power: str, before: dict[str, str]) -> bool:
@@ -154,9 +154,9 @@ class PatchRun:
     def _shell(self, command: str) -> bool:
         return self.sandbox.exec(command, limits=self._bounds(PREPARE_SECONDS, 1 << 16)).returncode == 0
 
-    def _prepare(self) -> tuple[Record, bytes]:
-        """Sets protected files aside and applies the patch: why it ended there, if it did, and the script's
-        tar."""
+    def _prepare(self) -> tuple[RunEvidence | None, bytes]:
+        """Sets protected files aside and applies the patch: (why the run ended there, if it did, the tar that
+        the script wrote)."""
         spec, folder = self.spec, self.guard.prepared
         ours = {path for path in patches.touched_paths(spec.gold) if spec.protects(path)}
         gold = patches.only(spec.gold, ours)
@@ -174,20 +174,17 @@ class PatchRun:
             limits=self._bounds(PREPARE_SECONDS, RECORD_BYTES),
         )
         if result.returncode == 91:
-            return {"ended": "not_applied", "reason": "no way of applying it succeeded"}, b""
+            return ended("not_applied", "no way of applying it succeeded"), b""
         if result.returncode == 94:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
         if result.returncode in TASK_FAULTS:
             raise InputError(TASK_FAULTS[result.returncode], spec.instance_id, "a task that can be set up")
         if result.returncode:
             why = result.limit or f"exit code {result.returncode}"
-            return {"ended": GradeEnd.UNRESOLVED, "reason": f"the patch cannot be applied ({why})"}, b""
+            return ended(GradeEnd.UNRESOLVED, f"the patch cannot be applied ({why})"), b""
         if result.dropped_bytes:
-            return {
-                "ended": GradeEnd.UNRESOLVED,
-                "reason": "what the patch changed is too much to be read",
-            }, b""
-        return {}, result.output
+            return ended(GradeEnd.UNRESOLVED, "what the patch changed is too much to be read"), b""
+        return None, result.output
 
     def _fills(self) -> bool:
         """Whether it is the sandbox's own files that leave no room, not those of others on the host."""
@@ -197,7 +194,7 @@ class PatchRun:
     def _bounds(self, seconds: int, output_bytes: int) -> Limits:
         return replace(self.limits, wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=output_bytes)
 
-    def _run(self, changed: list[str], remove: list[str], tests: dict[str, str]) -> Record:
+    def _run(self, changed: list[str], remove: list[str], tests: dict[str, str]) -> RunEvidence:
         """Puts protected files back and runs the tests, under guard where pytest runs them."""
         spec, guard = self.spec, self.guard
         guarded = spec.by_pytest and "guard" in self.checks
@@ -211,35 +208,38 @@ class PatchRun:
         except OSError as error:
             if error.errno != errno.ENOSPC or not self._fills():
                 raise
-            return {"ended": GradeEnd.UNRESOLVED, "reason": "the patch leaves no room for the tests to run"}
+            return ended(GradeEnd.UNRESOLVED, "the patch leaves no room for the tests to run")
         result = self.sandbox.exec(
             guard.command(spec.tested_command(guard.folder), guarded),
             limits=self._bounds(spec.seconds, LOG_BYTES),
         )
         log, code = between(result.output.decode("utf-8", "replace"), guard.nonce)
         if code is None and result.returncode == 92:
-            return {"ended": GradeEnd.TAMPERED, "reason": "the patch bars the restoration of protected files"}
-        run: Record = {
-            "guarded": guarded,
-            "code_is_runners": spec.code_is_runners,
-            "timed_out": result.timed_out,
-            "limit": result.limit,
-            "log": log,
-            "code": code,
-            "canaries": guard.canaries()[1],
-            "sealed": "absent",
-            "observed": None,
-        }
-        run |= self._record() if guarded and code is not None else {}
+            return ended(GradeEnd.TAMPERED, "the patch bars the restoration of protected files")
+        sealed, observed = self._record() if guarded and code is not None else ("absent", None)
+        run = RunEvidence.of(
+            {
+                "guarded": guarded,
+                "code_is_runners": spec.code_is_runners,
+                "timed_out": result.timed_out,
+                "limit": result.limit,
+                "log": log,
+                "code": code,
+                "canaries": guard.canaries()[1],
+                "sealed": sealed,
+                "observed": observed,
+            }
+        )
         return run | guard_fault(run)
 
-    def _record(self) -> Record:
+    def _record(self) -> tuple[str, Observed | None]:
+        """(state of the seal, the observer's record)."""
         try:
             data = self.sandbox.get(self.guard.record, RECORD_BYTES)
         except (FileNotFoundError, PathRefused):
-            return {"sealed": "unstarted"} if self._unclaimed() else {}
+            return "unstarted" if self._unclaimed() else "absent", None
         observed = self.guard.opened(data)
-        return {"sealed": "broken" if observed is None else "whole", "observed": observed}
+        return ("broken" if observed is None else "whole"), observed
 
     def _watched(self) -> list[str]:
         """The repaired tests around which the runner is looked over, drawn where they are many."""
@@ -254,15 +254,15 @@ class PatchRun:
             return False
 
 
-def guard_fault(run: Record) -> Record:
+def guard_fault(run: RunEvidence) -> Record:
     """How errors of the guard itself change a run: nothing is said about the patch, unless a file of it was
     at work when they came; "guard_fault" is the first of them, and tracebacks are put behind the log."""
-    faults = (run["observed"] or {}).get("faults")
-    if not faults:
+    if not run.observed or not run.observed.faults:
         return {}
+    faults = run.observed.faults
     error = faults[0]["error"]
     text = "\n".join(each["traceback"] for each in faults)
-    told = {"guard_fault": error, "log": f"{run['log']}\nThe guard itself failed:\n{text}"}
+    told = {"guard_fault": error, "log": f"{run.log}\nThe guard itself failed:\n{text}"}
     patched = next((each["patched"] for each in faults if each["patched"]), "")
     if patched:
         reason = f"the guard failed while {patched} was at work: {error}"

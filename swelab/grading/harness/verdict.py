@@ -8,12 +8,13 @@ that tells of a success where another saw a failure is forged.
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 
+from swelab.grading.evidence import Observed, RunEvidence
 from swelab.grading.harness import logs
 from swelab.grading.harness.spec import RunSpec
 from swelab.outcomes import GradeEnd
-from swelab.records import Record
+from swelab.records.attempt_records import TestVerdicts
 
-Verdict = tuple[str, str, Record | None]
+Verdict = tuple[str, str, TestVerdicts | None]
 """(status, reason, per-test verdicts or None)."""
 
 ENDED: dict[str, str] = {"not_applied": GradeEnd.APPLY_FAILED}
@@ -30,60 +31,51 @@ _ENDS_ITSELF = (0, 1, 5)
 """Exit codes with which pytest ends after a session; with another one no record is expected."""
 
 
-def verdict(spec: RunSpec, run: Record) -> Verdict:
+def verdict(spec: RunSpec, run: RunEvidence) -> Verdict:
     """The verdict on a run's evidence (see `grade.run_patch`). Raises InputError (unknown log parser)."""
-    if run["ended"] != "ran":
-        ended: str = run["ended"]
-        return ENDED.get(ended, ended), run["reason"], None
-    if run["findings"]:
-        return (
-            GradeEnd.TAMPERED,
-            "the patch's code reaches for the test run: " + "; ".join(run["findings"][:3]),
-            None,
-        )
-    if run["timed_out"]:
+    if run.ended != "ran":
+        ended: str = run.ended
+        return ENDED.get(ended, ended), run.reason, None
+    if run.findings:
+        reason = "the patch's code reaches for the test run: " + "; ".join(run.findings[:3])
+        return GradeEnd.TAMPERED, reason, None
+    if run.timed_out:
         return GradeEnd.TIMEOUT, f"the tests ran longer than {spec.seconds} s", None
-    if run["code"] is None:
-        return GradeEnd.UNRESOLVED, f"the tests did not come to an end ({run['limit'] or 'exit'})", None
-    if refusal := logs.official_refusal(run["log"], spec.has_markers):
+    if run.code is None:
+        return GradeEnd.UNRESOLVED, f"the tests did not come to an end ({run.limit or 'exit'})", None
+    if refusal := logs.official_refusal(run.log, spec.has_markers):
         return GradeEnd.UNRESOLVED, refusal, None
-    status = logs.official_statuses(run["log"], spec.parser)
-    if run["guarded"]:
+    status = logs.official_statuses(run.log, spec.parser)
+    if run.guarded:
         return _guarded(spec, run, status)
     return _by_log(spec, run, status)
 
 
-def _by_log(spec: RunSpec, run: Record, status: dict[str, str]) -> Verdict:
+def _by_log(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict:
     """The verdict where log and exit code are all there is."""
     fail_only = spec.eval_type == "fail_only"
-    if not status and not (fail_only and logs.SUITE_RAN.search(run["log"])):
+    if not status and not (fail_only and logs.SUITE_RAN.search(run.log)):
         return GradeEnd.UNRESOLVED, "the log tells of no test", None
     tests = logs.judge(spec.tests, status, logs.not_failed if fail_only else None)
     missed = list(logs.missed(tests))
     if missed:
         return GradeEnd.UNRESOLVED, f"{len(missed)} tests do not pass, such as {missed[0]}", tests
-    if run["code"] and not {"FAILED", "ERROR"} & set(status.values()):
-        return (
-            GradeEnd.UNRESOLVED,
-            f"the tests exit with {run['code']} but the log tells of no failure",
-            tests,
-        )
+    if run.code and not {"FAILED", "ERROR"} & set(status.values()):
+        reason = f"the tests exit with {run.code} but the log tells of no failure"
+        return GradeEnd.UNRESOLVED, reason, tests
     return GradeEnd.RESOLVED, "", tests
 
 
-def _guarded(spec: RunSpec, run: Record, status: dict[str, str]) -> Verdict:
-    seen = run["observed"]
+def _guarded(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict:
+    seen = run.observed
     if seen is None:
-        if run["sealed"] == "unstarted" and (run["code"] or not _told(run)):
+        if run.sealed == "unstarted" and (run.code or not run.code_is_runners):
             return GradeEnd.UNRESOLVED, f"no test runner started that loads the guard: {_end(run)}", None
-        if run["sealed"] == "absent" and not (run["code"] in _ENDS_ITSELF and _told(run)):
+        if run.sealed == "absent" and not (run.code in _ENDS_ITSELF and run.code_is_runners):
             tests = logs.judge(spec.tests, {})
             return GradeEnd.UNRESOLVED, f"the test runner broke off with {_end(run)}", tests
-        return (
-            GradeEnd.TAMPERED,
-            f"the observer's record is {run['sealed']} though the runner ended by itself",
-            None,
-        )
+        reason = f"the observer's record is {run.sealed} though the runner ended by itself"
+        return GradeEnd.TAMPERED, reason, None
     fault = next(faults(run, seen, status), "")
     outcomes = _outcomes(seen)
     tests = _judged(spec, seen, status, outcomes)
@@ -97,38 +89,33 @@ def _guarded(spec: RunSpec, run: Record, status: dict[str, str]) -> Verdict:
     return GradeEnd.RESOLVED, "", tests
 
 
-def _told(run: Record) -> bool:
-    """Whether a run's exit code is the test runner's own."""
-    return run.get("code_is_runners", True)
-
-
-def _end(run: Record) -> str:
+def _end(run: RunEvidence) -> str:
     """How a run ended: its exit code and the last line of its log."""
-    lines = [line.strip() for line in run["log"].splitlines() if line.strip()]
-    return f"exit code {run['code']}" + (f"; the log ends with {lines[-1][:200]!r}" if lines else "")
+    lines = [line.strip() for line in run.log.splitlines() if line.strip()]
+    return f"exit code {run.code}" + (f"; the log ends with {lines[-1][:200]!r}" if lines else "")
 
 
-def _broken_canaries(run: Record, seen: Record) -> Iterator[str]:
+def _broken_canaries(run: RunEvidence, seen: Observed) -> Iterator[str]:
     """Canaries that must pass and do not: with failing tests beside them a sign of broken code, alone of
     a cheat."""
-    for test in run["canaries"]["passed"]:
-        if seen["outcomes"].get(test) != "passed":
-            yield f"the canary that must be passed is {seen['outcomes'].get(test)}"
+    for test in run.canaries["passed"]:
+        if seen.outcomes.get(test) != "passed":
+            yield f"the canary that must be passed is {seen.outcomes.get(test)}"
 
 
-def faults(run: Record, seen: Record, status: dict[str, str]) -> Iterator[str]:
+def faults(run: RunEvidence, seen: Observed, status: dict[str, str]) -> Iterator[str]:
     """What in the observer's record `seen` shows that the run was tampered with, whatever the listed
     tests say."""
-    if seen["changed"]:
-        yield f"the test runner was changed while it ran: {', '.join(seen['changed'][:3])}"
-    if seen["powers"]:
-        yield f"patched code used a reserved power: {', '.join(seen['powers'][:3])}"
-    if _told(run) and run["code"] != seen["exit"]:
-        yield f"the runner ended with {seen['exit']}, its process with {run['code']}"
-    for wanted, canaries in run["canaries"].items():
+    if seen.changed:
+        yield f"the test runner was changed while it ran: {', '.join(seen.changed[:3])}"
+    if seen.powers:
+        yield f"patched code used a reserved power: {', '.join(seen.powers[:3])}"
+    if run.code_is_runners and run.code != seen.exit:
+        yield f"the runner ended with {seen.exit}, its process with {run.code}"
+    for wanted, canaries in run.canaries.items():
         for test in canaries:
-            told = seen["outcomes"].get(test)
-            if told is None and seen["exit"] in _ENDS_ITSELF and not seen["stopped"]:
+            told = seen.outcomes.get(test)
+            if told is None and seen.exit in _ENDS_ITSELF and not seen.stopped:
                 yield f"the canary that must be {wanted} did not run"
             if wanted == "failed" and told not in (None, "failed", "error"):
                 yield f"the canary that must be failed is {told}"
@@ -136,12 +123,12 @@ def faults(run: Record, seen: Record, status: dict[str, str]) -> Iterator[str]:
                 yield f"the log says that the canary is {status[test]}, it is {told}"
 
 
-def _outcomes(seen: Record) -> dict[str, str]:
+def _outcomes(seen: Observed) -> dict[str, str]:
     """Status by test id of the observer's record: what the test itself raised goes before what was
     reported."""
     found = {}
-    marked = set(seen["marked"])
-    for test, told in seen["outcomes"].items():
+    marked = set(seen.marked)
+    for test, told in seen.outcomes.items():
         word = _WORDS.get(told or "", "ERROR")
         if word == "XFAIL" and test not in marked:
             word = "SKIPPED"
@@ -149,7 +136,7 @@ def _outcomes(seen: Record) -> dict[str, str]:
     return found
 
 
-def _judged(spec: RunSpec, seen: Record, status: dict[str, str], outcomes: dict[str, str]) -> Record:
+def _judged(spec: RunSpec, seen: Observed, status: dict[str, str], outcomes: dict[str, str]) -> TestVerdicts:
     observed = logs.Results(outcomes)
 
     def accepts(group: str, test: str, found: set[str]) -> bool:
@@ -159,13 +146,13 @@ def _judged(spec: RunSpec, seen: Record, status: dict[str, str], outcomes: dict[
 
 
 def _contradictions(
-    spec: RunSpec, seen: Record, status: dict[str, str], outcomes: dict[str, str]
+    spec: RunSpec, seen: Observed, status: dict[str, str], outcomes: dict[str, str]
 ) -> Iterator[str]:
     """Listed tests that one channel saw fail and another calls passed."""
-    junit = _junit(seen["junit"])
+    junit = _junit(seen.junit)
     for test in spec.listed:
         told = outcomes.get(test)
-        raised = seen["raised"].get(test)
+        raised = seen.raised.get(test)
         if told == "PASSED" and raised:
             yield f"{test} raised {raised} and is reported as passed"
         if told in ("FAILED", "ERROR") and status.get(test) == "PASSED":

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from types import MappingProxyType
 from swelab.configs.kinds.subset import Validation
 from swelab.files.json_streams import Outline
 from swelab.grading import versions
+from swelab.grading.evidence import GateRun, RunEvidence
 from swelab.grading.grading_stage import Bench
 from swelab.grading.harness.grade import fresh_sandbox, judged, run_patch
 from swelab.grading.harness.logs import GROUPS, statuses
@@ -26,8 +28,8 @@ from swelab.grading.validation.validation_batches import Batch, gold_batches, ro
 from swelab.jobs.journal import Journal
 from swelab.jobs.shards import run_shard
 from swelab.outcomes import LOST_GRADES, GradeEnd
-from swelab.records import Fault, InputError, Record, digest
-from swelab.records.task_records import Lock, Task
+from swelab.records import Fault, InputError, digest
+from swelab.records.task_records import DroppedTask, KeptTask, Lock, Task
 from swelab.sandbox import Limits, SandboxError
 from swelab.tasks.checkout import encode_patch, git, gold_patch
 from swelab.tasks.patch_text import reversed_patch
@@ -35,6 +37,33 @@ from swelab.tasks.published_rows import is_private
 
 BLOCK = 2000
 """Tasks that are held at once."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run of the gate. kind: gold, base or reversed; number: which of the gold runs."""
+
+    kind: str
+    batch: Batch
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class _Brief:
+    """A run as one of its tasks needs it: how many of the task's tests do not pass, and the first."""
+
+    status: str
+    reason: str
+    seconds: float
+    unjudged: str
+    missing: int
+    first: str
+
+    @classmethod
+    def of(cls, task: Task, run: GateRun) -> "_Brief":
+        missing = _missing(task, run)
+        first = missing[0] if missing else ""
+        return cls(run.status, run.reason, run.seconds, run.unjudged, len(missing), first)
 
 
 def validate(
@@ -56,7 +85,8 @@ def validate(
     again.
     """
     outline = Outline()
-    parts: dict[str, list[Record]] = {"kept": [], "flaky": [], "broken": [], "unjudged": []}
+    kept: list[KeptTask] = []
+    parts: dict[str, list[DroppedTask]] = {"flaky": [], "broken": [], "unjudged": []}
     rows, private = map(outline.add, tasks), 0
     while block := list(islice(rows, BLOCK)):
         usable = [task for task in block if task.instance_id not in refused]
@@ -65,21 +95,23 @@ def validate(
         seen = _seen(tried, settings, bench, journal, workers)
         for task in block:
             part, row = _judge(task, seen.get(task.instance_id, {}), bench, refused)
-            parts[part].append(row)
-    if not parts["kept"] and outline.ids:
-        first = (parts["unjudged"] + parts["broken"] + parts["flaky"])[0]
-        raise InputError(
-            f"no task is valid; {first['instance_id']}: {first['reason']}", expected="gold patches that work"
-        )
+            if isinstance(row, KeptTask):
+                kept.append(row)
+            else:
+                parts[part].append(row)
+    unjudged = parts.pop("unjudged")
+    if not kept and outline.ids:
+        first = (unjudged + parts["broken"] + parts["flaky"])[0]
+        what = f"no task is valid; {first.instance_id}: {first.reason}"
+        raise InputError(what, expected="gold patches that work")
     facts = {"tasks_digest": outline.digest, "total": len(outline.ids), "settings": settings.plain()}
-    if not parts["unjudged"]:
-        del parts["unjudged"]
-    return Lock.of(facts | parts | ({"private": private} if private else {}))
+    facts |= {"kept": kept, **parts} | ({"unjudged": unjudged} if unjudged else {})
+    return Lock.of(facts | ({"private": private} if private else {}))
 
 
 def _seen(
     tasks: list[Task], settings: Validation, bench: Bench, journal: Journal, workers: int
-) -> dict[str, dict[str, list[Record]]]:
+) -> dict[str, dict[str, list[_Brief]]]:
     """The results of all runs that some tasks need, by instance and kind of run.
 
     Raises Fault when runs were lost.
@@ -91,64 +123,64 @@ def _seen(
         journal,
         workers=workers,
         label="validate",
-        is_lost=lambda record: bool(record["lost"]),
-        is_good=lambda record: not record["lost"],
+        kind=GateRun,
+        is_lost=lambda run: bool(run.lost),
+        is_good=lambda run: not run.lost,
     )
-    seen: dict[str, dict[str, list[Record]]] = {}
+    seen: dict[str, dict[str, list[_Brief]]] = {}
     lost = []
-    for job, result in zip(jobs, results, strict=True):
-        if result["lost"]:
-            lost.append(result["lost"])
-        for task in job["batch"].tasks:
+    for job, run in zip(jobs, results, strict=True):
+        if run.lost:
+            lost.append(run.lost)
+        for task in job.batch.tasks:
             kinds = seen.setdefault(task.instance_id, {})
-            kinds.setdefault(job["kind"], []).append(_brief(task, result))
+            kinds.setdefault(job.kind, []).append(_Brief.of(task, run))
     if lost:
         raise Fault(f"{len(lost)} validation runs were lost to infrastructure, such as: {lost[0]}")
     return seen
 
 
-def _jobs(tasks: list[Task], settings: Validation, bench: Bench) -> Iterator[Record]:
-    """What is run: {"kind": gold | base | reversed, "batch": Batch, "number"}."""
+def _jobs(tasks: list[Task], settings: Validation, bench: Bench) -> Iterator[Job]:
+    """What is run."""
     together = settings.together
     for batch in gold_batches(tasks, bench, together):
         for number in range(settings.gold_runs):
-            yield {"kind": "gold", "batch": batch, "number": number}
+            yield Job("gold", batch, number)
     for batch in rounds(tasks, bench, together):
-        yield {"kind": "base", "batch": batch, "number": 0}
+        yield Job("base", batch)
     for task in tasks:
-        yield {"kind": "reversed", "batch": Batch.of(task), "number": 0}
+        yield Job("reversed", Batch.of(task))
 
 
-def key_of(job: Record, bench: Bench) -> str:
+def key_of(job: Job, bench: Bench) -> str:
     """What a run of the gate is journalled and kept under."""
-    batch: Batch = job["batch"]
+    batch = job.batch
     places = [bench.place(task) for task in batch.tasks]
     grader = [versions.RUN, versions.GRADER, versions.GATE]
-    return digest(["validate", grader, job["kind"], job["number"], batch.row, batch.tasks, places])
+    return digest(["validate", grader, job.kind, job.number, batch.row, batch.tasks, places])
 
 
-def _work(job: Record, bench: Bench) -> Record:
-    """{"status", "reason", "passed": test ids, "seconds", "lost": why nothing can be said, or "", "kind",
-    "instances": the tasks that it tells about}; "unjudged": why nothing could be said if it were run again.
-    The run's evidence goes to the archive."""
-    batch: Batch = job["batch"]
+def _work(job: Job, bench: Bench) -> GateRun:
+    """A job's run, whose evidence goes to the archive."""
+    batch = job.batch
+    run: RunEvidence | None
     try:
-        if job["kind"] == "base":
+        if job.kind == "base":
             result, run = _base(batch, bench)
-        elif job["kind"] == "reversed":
+        elif job.kind == "reversed":
             result, run = _reversed(batch.tasks[0], bench)
         else:
             result, run = _graded(batch.row, _gold(batch.row, bench), bench)
     except SandboxError as error:
-        result, run = _told(GradeEnd.INFRA_ERROR, str(error), [], 0.0), {}
+        result, run = _told(GradeEnd.INFRA_ERROR, str(error), [], 0.0), None
     if run:
         bench.archive.put(key_of(job, bench), run)
-    return result | {"kind": job["kind"], "instances": [task.instance_id for task in batch.tasks]}
+    return result | {"kind": job.kind, "instances": [task.instance_id for task in batch.tasks]}
 
 
-def _told(status: str, reason: str, passed: list[str], seconds: float) -> Record:
+def _told(status: str, reason: str, passed: list[str], seconds: float) -> GateRun:
     lost = reason if status in LOST_GRADES else ""
-    return {"status": status, "reason": reason, "passed": passed, "seconds": seconds, "lost": lost}
+    return GateRun(status=status, reason=reason, passed=passed, seconds=seconds, lost=lost)
 
 
 def _gold(task: Task, bench: Bench) -> str:
@@ -158,21 +190,20 @@ def _gold(task: Task, bench: Bench) -> str:
     return reversed_patch(spec.gold) if spec.gold_reversed else spec.gold
 
 
-def _graded(task: Task, patch: str, bench: Bench) -> tuple[Record, Record]:
-    """(the facts that the gate needs, the run's evidence) of a patch that is graded like a prediction."""
+def _graded(task: Task, patch: str, bench: Bench) -> tuple[GateRun, RunEvidence]:
+    """A run of a patch that is graded like a prediction, and its evidence."""
     image = bench.images.get(task.instance_id)
     assert bench.backend is not None
     run = run_patch(task, patch, bench.store, bench.backend, Limits(), image=image, allow_empty=True)
-    record = judged(read_spec(task), patch, run)
-    tests = record.get("tests_status", {})
-    passed = [test for group in tests.values() for test in group["success"]]
-    told = _told(record["status"], record["reason"], passed, record["seconds"])
-    if fault := run.get("guard_fault"):
-        told |= {"lost": "", "unjudged": f"the guard itself failed: {fault}"}
+    grade = judged(read_spec(task), patch, run)
+    passed = [test for group in (grade.tests_status or {}).values() for test in group.success]
+    told = _told(grade.status, grade.reason, passed, grade.seconds)
+    if run.guard_fault:
+        told = told | {"lost": "", "unjudged": f"the guard itself failed: {run.guard_fault}"}
     return told, run | {"patch": patch}
 
 
-def _base(batch: Batch, bench: Bench) -> tuple[Record, Record]:
+def _base(batch: Batch, bench: Bench) -> tuple[GateRun, RunEvidence]:
     """The tests on the code with the bug, as an empty patch leaves it."""
     task = batch.row
     if task.instance_id in bench.images:
@@ -186,16 +217,16 @@ def _base(batch: Batch, bench: Bench) -> tuple[Record, Record]:
     status = statuses(log, spec.parser)
     passed = [test for test in spec.listed if status.get(test) in ("PASSED", "XFAIL")]
     run = {"ended": "ran", "reason": result.limit, "log": log, "code": result.returncode, "seconds": seconds}
-    return _told("ran", result.limit, passed, seconds), run | {"patch": ""}
+    return _told("ran", result.limit, passed, seconds), RunEvidence.of(run | {"patch": ""})
 
 
-def _reversed(task: Task, bench: Bench) -> tuple[Record, Record]:
+def _reversed(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence | None]:
     """The gold patch's reverse: on most tasks it does not even apply, which is tried before a sandbox
     starts."""
     spec = read_spec(task)
     patch = spec.gold if spec.gold_reversed else reversed_patch(spec.gold)
     if task.instance_id not in bench.images and not _applies_again(task, encode_patch(patch), bench):
-        return _told(GradeEnd.APPLY_FAILED, "", [], 0.0), {}
+        return _told(GradeEnd.APPLY_FAILED, "", [], 0.0), None
     return _graded(task, patch, bench)
 
 
@@ -216,53 +247,45 @@ def _applies_again(task: Task, patch: bytes, bench: Bench) -> bool:
         return subprocess.run(dry, input=patch, capture_output=True).returncode == 0
 
 
-def _brief(task: Task, result: Record) -> Record:
-    """A run's result as one of its tasks needs it: how many of its tests do not pass, and the first."""
-    missing = _missing([test for group in GROUPS for test in task[group]], result)
-    told = {name: result[name] for name in ("status", "reason", "seconds", "unjudged") if name in result}
-    return told | {"missing": len(missing), "first": missing[0] if missing else ""}
-
-
 def _judge(
-    task: Task, results: dict[str, list[Record]], bench: Bench, refused: Mapping[str, str]
-) -> tuple[str, Record]:
+    task: Task, results: dict[str, list[_Brief]], bench: Bench, refused: Mapping[str, str]
+) -> tuple[str, KeptTask | DroppedTask]:
     """The part of the lock that a task belongs to, and its row there."""
-    name = {"instance_id": task.instance_id}
-    if why := refused.get(task.instance_id):
-        return "broken", name | {"reason": why, "gold_resolved": 0}
-    if is_private(task):
-        return "kept", name | {"task": digest(task), "place": bench.place(task), "seconds": 0.0}
-    part, reason, resolved = _sentence(results)
-    if part != "kept":
-        image = bench.images.get(task.instance_id)
+    name, part, reason, resolved = task.instance_id, "kept", "", 0
+    if name in refused:
+        part, reason = "broken", refused[name]
+    elif not is_private(task):
+        part, reason, resolved = _sentence(results)
+        image = bench.images.get(name)
         reason += f"; {image.install}" if image and image.install else ""
-        return part, name | {"reason": reason, "gold_resolved": resolved}
-    seconds = max(result["seconds"] for result in results["gold"])
-    return part, name | {"task": digest(task), "place": bench.place(task), "seconds": seconds}
+    if part != "kept":
+        return part, DroppedTask(instance_id=name, reason=reason, gold_resolved=resolved)
+    seconds = max((each.seconds for each in results.get("gold", ())), default=0.0)
+    return part, KeptTask(instance_id=name, task=digest(task), place=bench.place(task), seconds=seconds)
 
 
-def _sentence(results: dict[str, list[Record]]) -> tuple[str, str, int]:
+def _sentence(results: dict[str, list[_Brief]]) -> tuple[str, str, int]:
     """("kept" | "flaky" | "broken" | "unjudged", reason, gold runs that resolved the task)."""
     golds = results["gold"]
-    good = sum(not result["missing"] for result in golds)
-    if why := next((run["unjudged"] for runs in results.values() for run in runs if "unjudged" in run), ""):
-        return "unjudged", why, good
+    good = sum(not each.missing for each in golds)
+    if whys := [each.unjudged for found in results.values() for each in found if each.unjudged]:
+        return "unjudged", whys[0], good
     if good < len(golds):
-        result = next(result for result in golds if result["missing"])
-        why = f"{result['missing']} tests do not pass, such as {result['first']}"
-        if result["status"] not in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED):
-            why = f"{result['status']}: {result['reason']}"
+        failed = next(each for each in golds if each.missing)
+        why = f"{failed.missing} tests do not pass, such as {failed.first}"
+        if failed.status not in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED):
+            why = f"{failed.status}: {failed.reason}"
         part = "flaky" if good else "broken"
         return part, f"the gold patch is resolved in {good} of {len(golds)} runs ({why})", good
-    if not results["base"][0]["missing"]:
+    if not results["base"][0].missing:
         return "broken", "an empty patch is resolved", good
-    if results["reversed"][0]["status"] == GradeEnd.RESOLVED:
+    if results["reversed"][0].status == GradeEnd.RESOLVED:
         return "broken", "the reverse of the gold patch is resolved", good
     return "kept", "", good
 
 
-def _missing(listed: list[str], result: Record) -> list[str]:
-    if result["status"] not in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, "ran"):
-        return listed
-    passed = set(result["passed"])
-    return [test for test in listed if test not in passed]
+def _missing(task: Task, run: GateRun) -> list[str]:
+    """The listed tests of a task that do not pass in a run."""
+    judged_tests = run.status in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, "ran")
+    passed = set(run.passed if judged_tests else ())
+    return [test for group in GROUPS for test in task[group] if test not in passed]

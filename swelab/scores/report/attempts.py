@@ -147,7 +147,8 @@ def test_output(logs: Archive, grade: Record) -> str:
     key = grade.get("run", "")
     if not key or grade["status"] == "resolved":
         return ""
-    return str((logs.look(key) or {}).get("log", ""))
+    kept = logs.look(key)
+    return kept.log if kept else ""
 
 
 def names_of(order: list[tuple[str, int]]) -> Iterator[str]:

@@ -7,14 +7,14 @@ import pytest
 from swelab.grading.evaluation import subset_tasks
 from swelab.grading.swesmith_reports import instance_report, run_folder, run_report, write_instance
 from swelab.records import InputError
-from swelab.records.attempt_records import Grade
+from swelab.records.attempt_records import Grade, Prediction
 from swelab.records.task_records import Task
 
 TESTS = {"FAIL_TO_PASS": {"success": ["a"], "failure": []}, "PASS_TO_PASS": {"success": [], "failure": ["b"]}}
 
 
 def prediction(patch="diff"):
-    return {"instance_id": "x", "model_name_or_path": "m", "model_patch": patch}
+    return Prediction(instance_id="x", model_name_or_path="m", model_patch=patch)
 
 
 def test_an_instances_report_has_the_harnesss_shape():

@@ -10,6 +10,7 @@ import pytest
 from swelab.jobs import shards, thread_pool
 from swelab.jobs.journal import Journal
 from swelab.records import InputError
+from swelab.records.typed import TypedRecord
 
 
 def items(count):
@@ -24,6 +25,7 @@ def run(todo, work, journal, workers=2):
             journal,
             workers=workers,
             label="test",
+            kind=TypedRecord,
             is_lost=lambda record: record["status"] == "lost",
             is_good=lambda record: True,
         )

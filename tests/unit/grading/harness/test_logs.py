@@ -8,6 +8,7 @@ from swebench import types
 from swebench.harness.grading import get_eval_report
 from swebench.harness.log_parsers import PARSER_REGISTRY
 
+from swelab.grading.evidence import RunEvidence
 from swelab.grading.harness.guard import wrap
 from swelab.grading.harness.logs import Results, between, official_part, statuses
 from swelab.grading.harness.spec import RunSpec
@@ -30,20 +31,22 @@ def lines(**told):
 
 
 def run(log, code=0, **more):
-    return {
-        "ended": "ran",
-        "reason": "",
-        "findings": [],
-        "guarded": False,
-        "timed_out": False,
-        "limit": "",
-        "log": log,
-        "code": code,
-        "canaries": {},
-        "echo": "",
-        "seconds": 1.0,
-        **more,
-    }
+    return RunEvidence.of(
+        {
+            "ended": "ran",
+            "reason": "",
+            "findings": [],
+            "guarded": False,
+            "timed_out": False,
+            "limit": "",
+            "log": log,
+            "code": code,
+            "canaries": {},
+            "echo": "",
+            "seconds": 1.0,
+            **more,
+        }
+    )
 
 
 def ours(log, code=0, **changes):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from swelab.grading.evidence import RunEvidence
 from swelab.grading.harness.guard import Guard
 from swelab.grading.harness.spec import RunSpec
 from swelab.grading.harness.verdict import verdict
@@ -37,21 +38,23 @@ def seen(**changes):
 
 
 def run(observed=None, **changes):
-    return {
-        "ended": "ran",
-        "reason": "",
-        "findings": [],
-        "guarded": True,
-        "timed_out": False,
-        "limit": "",
-        "log": LOG,
-        "code": 1,
-        "canaries": CANARIES,
-        "sealed": "whole",
-        "echo": "",
-        "observed": observed or seen(),
-        **changes,
-    }
+    return RunEvidence.of(
+        {
+            "ended": "ran",
+            "reason": "",
+            "findings": [],
+            "guarded": True,
+            "timed_out": False,
+            "limit": "",
+            "log": LOG,
+            "code": 1,
+            "canaries": CANARIES,
+            "sealed": "whole",
+            "echo": "",
+            "observed": observed or seen(),
+            **changes,
+        }
+    )
 
 
 def test_all_channels_agree():

@@ -1,0 +1,61 @@
+"""What a run of a patch left, and what the validation gate keeps of such a run."""
+
+from typing import Any
+
+from swelab.records.typed import TypedRecord, field
+
+
+class Observed(TypedRecord):
+    """The sealed record of the observer in the test runner's process (`inside.observer`)."""
+
+    exit: int = field("exit code of pytest")
+    stopped: bool = field("the session stopped before all tests had run")
+    outcomes: dict[str, Any] = field("pytest's word by test id, null where there is none")
+    raised: dict[str, str] = field("name of what a test function itself raised, by test id")
+    marked: list[str] = field("tests that are marked as expected failures")
+    changed: list[str] = field("parts of the test runner that were changed while it ran")
+    powers: list[str] = field("reserved powers that patched code used")
+    junit: str | None = field("text of pytest's JUnit file")
+    faults: list[dict[str, str]] = field("errors of the guard: error, traceback, patched", default=())
+
+
+class RunEvidence(TypedRecord):
+    """All that a verdict is made from. What comes after `seconds` is of tests that ran."""
+
+    ended: str = field("ran, not_applied, or the GradeEnd that the run ended with before its tests")
+    reason: str = field("why it ended so")
+    findings: list[str] = field("of the audit of the patch's code")
+    dynamic: list[str] = field("what in the patch asks for a second run")
+    echo: str = field("what the second run, with spoiled tests, says against the patch")
+    seconds: float = field("wall time")
+    guarded: bool = field("the tests ran under guard")
+    code_is_runners: bool = field("the exit code is the test runner's own", default=True)
+    timed_out: bool = field("the tests met their time limit")
+    limit: str = field("the limit that the tests met", default="")
+    log: str = field("output of the tests", default="")
+    code: int | None = field("exit code of the tests")
+    canaries: dict[str, list[str]] = field("tests of ours by how they must end: passed, failed")
+    sealed: str = field("whether the observer's record is whole, broken, absent, or no runner started")
+    observed: Observed | None = field("the observer's record", default=None)
+    guard_fault: str = field("first error of the guard's own code", default="")
+    patch: str | None = field("the patch, in kept runs", default=None)
+
+
+class GateRun(TypedRecord):
+    """What the validation gate keeps of one run, in its journal."""
+
+    status: str = field("a GradeEnd, or ran")
+    reason: str = field("one line")
+    passed: list[str] = field("listed tests that passed")
+    seconds: float = field("wall time")
+    lost: str = field("why the run was lost to infrastructure, or an empty text", default="")
+    unjudged: str = field("why nothing could be said even if it were run again", default="")
+    run_kind: str = field("gold, base or reversed", alias="kind", default="")
+    instances: list[str] = field("the tasks that it tells about", default=())
+    instance_id: str = field("the one of them that is asked for", default="")
+    key: str = field("what its evidence is kept under", default="")
+
+
+def ended(status: str, reason: str = "") -> RunEvidence:
+    """Evidence of a run that ended before its tests."""
+    return RunEvidence.of({"ended": status, "reason": reason})
