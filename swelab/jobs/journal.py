@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from swelab.records import InputError, Record, line
+from swelab.records import InputError, Kind, Record, line
 
 
 def lock(path: str | Path) -> IO[bytes]:
@@ -116,6 +116,10 @@ class Journal:
         with open(self.path, "rb") as stream:
             stream.seek(self._offsets[key])
             return json.loads(stream.readline())
+
+    def record(self, key: str, kind: type[Kind]) -> Kind:
+        """The newest record of `key`, without the time at which it was written. Raises KeyError."""
+        return kind.of({name: value for name, value in self.get(key).items() if name != "journalled"})
 
     def append(self, *records: Record) -> None:
         """Writes a line each, with its `key`, and waits until they are on disk. Not thread-safe."""

@@ -97,20 +97,18 @@ def run_shard(
     is_paused: Callable[[Kind], bool] = lambda record: False,
     losses: Losses[Kind] | None = None,
 ) -> Iterator[Kind]:
-    """Works through `items` (pairs of journal key and instance) and yields one record of `kind` each, in
-    order.
+    """Works through `items` (pairs of journal key and instance) and yields a record of each, in order.
 
     `open_work` gives the function from an instance to its record; it is entered only when the journal lacks
     something, so that no model server starts for nothing. Instances that took long before are begun first.
-    Records for which `is_lost` holds (infrastructure losses) are tried again after each of RETRY_SECONDS,
-    journalled, and taken up anew by a later run; those for which `is_paused` holds are not tried again before
-    that. An exception ends the run, after the instances in flight, whose records are journalled too.
-    With a `place` and $SWELAB_EXECUTOR "ray", instances are spread over a Ray cluster; `open_work` is then
-    not entered here. Raises ShardLost before the first record when more are lost than `losses` allows; once
-    nothing but losses comes, no further instance is begun.
+    Instances that `is_lost` (to infrastructure) are tried again after each of RETRY_SECONDS, and by a later
+    run; those that `is_paused` only by a later run. An exception ends the run, after the instances in flight
+    are journalled. With a `place` and $SWELAB_EXECUTOR "ray", instances are spread over a Ray cluster without
+    `open_work`. Raises ShardLost before the first record when more are lost than `losses` allows; once only
+    losses come, no further instance is begun.
     """
     progress = Progress(len(items), label)
-    kept = ((key, kind.of(journal.get(key))) for key, _ in items if key in journal)
+    kept = ((key, journal.record(key, kind)) for key, _ in items if key in journal)
     finished = {key: is_good(record) for key, record in kept if not (is_lost(record) or is_paused(record))}
     progress.skip(len(finished), sum(finished.values()))
     todo = [(key, item) for key, item in items if key not in finished]
@@ -134,7 +132,7 @@ def run_shard(
     progress.close()
     losses.check(len(items))
     for key, _ in items:
-        yield kind.of({name: value for name, value in journal.get(key).items() if name != "journalled"})
+        yield journal.record(key, kind)
 
 
 def now() -> float:

@@ -64,15 +64,14 @@ def roll_out(
         store = RepoStore(repos_dir, scratch / "repos")
         weights = weights_digest(policy)
         folders = (repos_dir.absolute(), progress.absolute().parent / "paid")
-        loop = loop_of(scaffold)
-        place = RolloutPlace(policy_name, policy, loop, subset, weights, images, *folders)
+        place = RolloutPlace(policy_name, policy, loop_of(scaffold), subset, weights, images, *folders)
         keyed = [(place.key(task, store), task) for task in mine]
         paid = place.paid(store)
 
         @contextmanager
         def open_work() -> Iterator[Callable[[Task], Trajectory]]:
             log = progress.with_suffix(".server.log")
-            with open_policy(policy, policy_name, loop, log, paid) as model_for:
+            with open_policy(policy, policy_name, place.scaffold, log, paid) as model_for:
                 yield place.work(model_for, store, backend, scratch)
 
         rows = run_shard(

@@ -76,8 +76,7 @@ def roll_out_batch(
             raise out_of_budget(batch.spent(), len(waiting), len(mine), policy_name, "finished")
         batch.check(mine, rollout_losses(policy, policy_name))
         for task in mine:
-            record = batch.kept(keys[task.instance_id])
-            yield Trajectory.of({name: value for name, value in record.items() if name != "journalled"})
+            yield batch.kept(keys[task.instance_id])
 
 
 def _attempt(
@@ -129,7 +128,7 @@ class _Batch:
 
     def kept(self, key: str) -> Trajectory:
         """The journalled trajectory of a key."""
-        return Trajectory.of(self.journal.get(key))
+        return self.journal.record(key, Trajectory)
 
     def _finished(self, key: str) -> bool:
         return key in self.journal and self.kept(key).outcome not in RETRIED_ROLLOUTS

@@ -58,11 +58,10 @@ def rate_tasks(
     if policy.kind not in _KINDS:
         wanted = f"one that answers: {' or '.join(_KINDS)}"
         raise InputError(f"policy {policy_name} is {policy.kind}", "rater recipe", wanted)
-    spool, weights = Spool(), weights_digest(policy)
-    others = ("shards", "job", *NO_RESULT)
+    spool, others = Spool(), ("shards", "job", *NO_RESULT)
     asked = {name: value for name, value in policy.plain().items() if name not in others}
     paid = PaidRun(progress.absolute().parent / "paid", lambda item: item["key"])
-    settings = digest([rater.plain(), asked, weights])
+    settings = digest([rater.plain(), asked, weights_digest(policy)])
     with Journal(progress) as journal:
         items = []
         for task in tasks:

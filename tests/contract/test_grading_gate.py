@@ -252,10 +252,10 @@ def test_kept_runs_are_judged_anew_without_running(task, bench, tmp_path, monkey
 
 def test_a_damaged_kept_run_counts_as_absent(task, bench):
     archive = bench.archive
-    archive.put("ab" * 32, {"ended": "ran", "x": 1})
+    archive.put("ab" * 32, RunEvidence.of({"ended": "ran", "x": 1}))
     assert archive.get("ab" * 32) == {"ended": "ran", "x": 1}
     path = next(archive.folder.rglob("*.z"))
     path.write_bytes(path.read_bytes()[:-3])
     assert archive.get("ab" * 32) is None
-    archive.put("cd" * 32, {"ended": "infra_error"})
+    archive.put("cd" * 32, RunEvidence.of({"ended": "infra_error"}))
     assert archive.get("cd" * 32) is None
