@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from swelab.records import SCHEMAS, InputError, read_json
-from swelab.records.attempt_records import Trajectory
+from swelab.records.attempt_records import Rollout
 from swelab.records.training_records import Called, RowMessage, Tool, ToolCall
 from swelab.sft.rows.lengths import is_trained
 from swelab.sft.rows.parse_compat_text import OWN_LINES
@@ -54,7 +54,7 @@ class Conversation:
     notes: Counter[str] = field(default_factory=Counter)
 
 
-def write_conversation(trajectory: Trajectory, style: Style) -> Conversation:
+def write_conversation(trajectory: Rollout, style: Style) -> Conversation:
     """The conversation of a trajectory in a style. Raises Unfit with the reason when there is none.
 
     A turn at fault makes it unfit, or is left out of the loss (`weight` 0), as `style.malformed_turns` says.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swelab.records import Record
-from swelab.records.attempt_records import Message, Trajectory
+from swelab.records.attempt_records import Message, Rollout
 from swelab.rollouts.trajectory_files import is_refusal
 from swelab.sft.rows.failed_turns import failed_turns
 from swelab.sft.rows.parse_compat_text import read_call, read_line
@@ -48,7 +48,7 @@ class Turn:
     failed: bool = False
 
 
-def turns_of(trajectory: Trajectory) -> list[Turn]:
+def turns_of(trajectory: Rollout) -> list[Turn]:
     """The turns of a trajectory up to the last of the policy, without its program's `exit` message."""
     read = READERS.get(trajectory.trajectory_format, _mini)
     messages = [message for message in trajectory.messages if message.role != "exit"]
