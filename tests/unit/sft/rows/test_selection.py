@@ -13,7 +13,7 @@ import pytest
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
 from swelab.records import InputError, check, read_json, write_json, write_jsonl
-from swelab.records.attempt_records import Message
+from swelab.records.attempt_records import Message, Trajectory
 from swelab.records.training_records import RowMessage, Tool
 from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.sft.rows.chat_template import ChatTemplate
@@ -81,7 +81,7 @@ def recorded(tmp_path, content, name="a"):
         path = write_mini(tmp_path, name, content) / f"{name}.traj.json"
     else:
         path = write_run(tmp_path, name, content) / f"{name}.traj"
-    return read_recording(path) | {"policy": "scripted", "subset": "s"}
+    return Trajectory.of(read_recording(path) | {"policy": "scripted", "subset": "s"})
 
 
 @pytest.mark.parametrize(
