@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from swelab.configs.kinds.policy import CheckpointPolicy, Policy
-from swelab.files.weights import Checkpoint
 from swelab.configs.kinds.scaffold import MiniLoop
+from swelab.files.weights import Checkpoint
 from swelab.lineage import weights_paths
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.chat.hosted import HostedModel
