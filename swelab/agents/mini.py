@@ -21,6 +21,7 @@ from swelab.models import BudgetSpent, ContextLimit, ModelLost  # noqa: E402
 from swelab.models.chat.text_model import Settings  # noqa: E402
 from swelab.models.chat.turn_form import Form, form_of  # noqa: E402
 from swelab.outcomes import TRAINABLE_ROLLOUTS, RolloutEnd  # noqa: E402
+from swelab.records import Record  # noqa: E402
 from swelab.records.attempt_records import Message, Rollout  # noqa: E402
 from swelab.records.task_records import Task  # noqa: E402
 from swelab.sandbox import ExecResult, Limits, Sandbox, SandboxError  # noqa: E402
@@ -52,7 +53,7 @@ class SandboxEnvironment:
         self.limits = Limits(**scaffold.limits.plain())
         self.config = Settings()
 
-    def execute(self, action: dict, cwd: str = "") -> dict:
+    def execute(self, action: Record, cwd: str = "") -> Record:
         """Runs one command: {"output", "returncode", "exception_info", "seconds"}.
 
         Raises Submitted, SandboxError.
@@ -92,10 +93,10 @@ class SandboxEnvironment:
             return ""
         return result.output.decode("utf-8", "surrogateescape")
 
-    def get_template_vars(self, **kwargs) -> dict:
+    def get_template_vars(self, **kwargs: Any) -> Record:
         return kwargs
 
-    def serialize(self) -> dict:
+    def serialize(self) -> Record:
         # Whichever backend made it: that is a setting, and no part of the result.
         return {"info": {"config": {"environment_type": "swelab.sandbox.Sandbox"}}}
 
@@ -118,7 +119,7 @@ class Mini:
 
 def run_rollout(
     task: Task,
-    model,
+    model: Any,
     sandbox: Sandbox,
     base: str,
     scaffold: MiniLoop,

@@ -110,7 +110,8 @@ def _passed_or_not(row: GateRun, task: Task | None) -> TestVerdicts | None:
     """The same of a run of the gate, which notes passed tests only."""
     if not task or row.status not in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, "ran"):
         return None
-    return logs.judge(task, {}, lambda group, test, found: test in row.passed)
+    passed = set(row.passed)
+    return logs.judge(task, {}, lambda group, test, found: test in passed)
 
 
 def _told(task: Task | None, run: RunEvidence | None) -> Callable[[str], str]:

@@ -54,6 +54,10 @@ def has_namespaces() -> bool:
         return False
 
 
+Command = Callable[[str], Sequence[str]]
+"""Makes the words of a command from the path of its private folder."""
+
+
 class Tethered:
     """A started command. Its output goes to `log`; it is stopped by `stop`, or with us.
 
@@ -63,7 +67,7 @@ class Tethered:
 
     def __init__(
         self,
-        command: Callable[[str], Sequence[str]],
+        command: Command,
         *,
         env: Mapping[str, str],
         log: IO[bytes],
@@ -74,7 +78,9 @@ class Tethered:
         start = self._start_in_namespace if has_namespaces() else self._start_in_group
         self.process = start(command, dict(env), log, files or {})
 
-    def _start_in_namespace(self, command, env, log, files) -> subprocess.Popen:
+    def _start_in_namespace(
+        self, command: Command, env: Mapping[str, str], log: IO[bytes], files: Mapping[str, bytes]
+    ) -> subprocess.Popen[bytes]:
         with ExitStack() as stack:
             facts = stack.enter_context(os.fdopen((ends := os.pipe())[0], "rb"))
             told = stack.enter_context(os.fdopen(ends[1], "wb"))
@@ -92,7 +98,9 @@ class Tethered:
         self._first = json.loads(text)["child-pid"] if text else 0
         return process
 
-    def _start_in_group(self, command, env, log, files) -> subprocess.Popen:
+    def _start_in_group(
+        self, command: Command, env: Mapping[str, str], log: IO[bytes], files: Mapping[str, bytes]
+    ) -> subprocess.Popen[bytes]:
         # The path of a UNIX socket below it must fit into 107 bytes.
         folder = "/tmp" if len(tempfile.gettempdir()) > 85 else None
         self._scratch = tempfile.mkdtemp(prefix="swelab-", dir=folder)
@@ -131,7 +139,7 @@ class Tethered:
 
 def _popen(
     argv: Sequence[str], env: Mapping[str, str], log: IO[bytes], passed: Sequence[int]
-) -> subprocess.Popen:
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         argv,
         env=env,

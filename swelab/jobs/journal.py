@@ -115,7 +115,8 @@ class Journal:
         """The newest line of `key`. Raises KeyError."""
         with open(self.path, "rb") as stream:
             stream.seek(self._offsets[key])
-            return json.loads(stream.readline())
+            record: Record = json.loads(stream.readline())
+        return record
 
     def record(self, key: str, kind: type[Kind]) -> Kind:
         """The newest record of `key`, without the time at which it was written. Raises KeyError."""

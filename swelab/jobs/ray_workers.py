@@ -194,7 +194,7 @@ class _Spread:
     def _take(self, reference: Any, seat: _Seat, key: str, item: Any) -> Done | None:
         """The result of an instance; None when its host was lost and it is to be done again."""
         try:
-            found = self.ray.get(reference)
+            found: Done | str = self.ray.get(reference)
         except self._lost as error:
             self._drop(seat)
             self.losses[key] = self.losses.get(key, 0) + 1

@@ -12,15 +12,23 @@ from collections.abc import Callable
 _PACKAGE = "swebench.harness"
 
 
-def registry() -> dict[str, Callable[..., dict[str, str]]]:
+Parsers = dict[str, Callable[..., dict[str, str]]]
+
+
+def registry() -> Parsers:
     """Parser by name, as swebench's registry holds them (pinned in `envs/`)."""
     if _PACKAGE in sys.modules:
-        return importlib.import_module(f"{_PACKAGE}.log_parsers").PARSER_REGISTRY
+        return _registry()
     spec = importlib.util.find_spec(_PACKAGE)
     assert spec is not None
     # A package that was never executed: its modules are found, and who needs the whole of it still gets it.
     sys.modules[_PACKAGE] = importlib.util.module_from_spec(spec)
     try:
-        return importlib.import_module(f"{_PACKAGE}.log_parsers").PARSER_REGISTRY
+        return _registry()
     finally:
         del sys.modules[_PACKAGE]
+
+
+def _registry() -> Parsers:
+    found: Parsers = importlib.import_module(f"{_PACKAGE}.log_parsers").PARSER_REGISTRY
+    return found

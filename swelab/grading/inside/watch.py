@@ -94,7 +94,7 @@ class Integrity:
     def __init__(self):
         self.held, self.seen = {}, set()  # type: dict[int, Held], set[int]
         self.functions, self.codes, self.labels = [], [], []
-        self.scopes = []  # type: list[tuple[str, dict]]
+        self.scopes = []  # type: list[tuple[str, dict[str, object]]]
         self.builtins = [
             ("builtins." + name, name, value)
             for name, value in vars(builtins).items()
