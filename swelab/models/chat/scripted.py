@@ -14,7 +14,7 @@ from swelab.configs.kinds.policy import ScriptedPolicy
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models.chat.sed_edit import substitution
 from swelab.models.chat.text_model import TextModel
-from swelab.records import InputError, digest
+from swelab.records import InputError, Record, digest
 from swelab.records.task_records import Task
 
 TEST = "python -m pytest -qq"
