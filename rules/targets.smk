@@ -22,7 +22,8 @@ def refuse_unknown_targets():
     """Ends with one line when the command names a target that no rule makes; Snakemake does not say which name."""
     if not workflow.is_main_process or os.path.basename(sys.argv[0]) != "snakemake":
         return
-    with contextlib.redirect_stderr(io.StringIO()):  # it would name the profile a second time
+    # Parsing again would name the profile a second time.
+    with contextlib.redirect_stderr(io.StringIO()):
         targets = parse_args(sys.argv[1:])[1].targets
     try:
         check_targets(targets, list(workflow.rules), OUTPUTS, find)
