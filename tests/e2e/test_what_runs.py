@@ -217,6 +217,12 @@ def test_the_documentation_tells_these_rows():
     assert TABLE.search(text) and with_table(text) == text, "run python -m tests.e2e.test_what_runs"
 
 
+@pytest.mark.parametrize("path", ["held.jsonl", "own-model/model.safetensors", "recordings/a/a.traj"])
+def test_a_local_input_that_is_written_again_with_the_same_bytes_runs_nothing(clone, plan, path):
+    with edited(clone / path, "", ""):
+        assert plan() == {}
+
+
 def test_a_check_that_runs_hides_no_other_change(clone, plan):
     with edited(clone / "configs/sft/tuned.yaml", "1.0e-3", "2.0e-3"):
         assert {"check_training", "train_sft"} <= plan("experiment=two").keys()
