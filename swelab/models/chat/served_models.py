@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import openai
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from swelab.configs.kinds.scaffold import MiniLoop
@@ -23,6 +22,9 @@ from swelab.models.chat.tool_calls import plain_calls
 from swelab.models.serving.server import Endpoint
 from swelab.records import InputError, Record, shorten
 from swelab.records.training_records import ToolCall
+
+if TYPE_CHECKING:
+    import openai  # a second of CPU to load: where it is used, as scripted policies never ask
 
 ATTEMPTS = 7
 LONGEST_WAIT_SECONDS = 30
@@ -107,8 +109,10 @@ class ChatModel(ServedModel):
 
 
 @cache
-def client(url: str, api_key: str) -> openai.OpenAI:
+def client(url: str, api_key: str) -> "openai.OpenAI":
     """A client for the service at `url`; one for all the models that speak to it."""
+    import openai
+
     base = url.rstrip("/")
     base = base if base.endswith("/v1") else f"{base}/v1"
     return openai.OpenAI(base_url=base, api_key=api_key or "none", timeout=ANSWER_SECONDS, max_retries=0)
@@ -138,6 +142,8 @@ def persist(ask: Callable[[], Given], alive: Callable[[], bool], address: str) -
     Raises ServingError (our server has ended), ModelLost (all attempts failed), ContextLimit,
     InputError (a refusal: the key, the model's name, the settings).
     """
+    import openai
+
     attempts = Retrying(
         retry=retry_if_exception(lambda error: is_passing(error) and alive()),
         stop=stop_after_attempt(ATTEMPTS),
@@ -165,6 +171,8 @@ def _reason(error: Exception) -> str:
 
 def is_passing(error: BaseException) -> bool:
     """Whether the same request may succeed later: no connection, a time-out, 408, 409, 429, 5xx, no JSON."""
+    import openai
+
     if isinstance(error, openai.APIConnectionError | json.JSONDecodeError):
         return True
     status = getattr(error, "status_code", None) or 0
