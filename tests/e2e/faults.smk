@@ -5,6 +5,7 @@ configfile: "configs/config.yaml"
 
 
 include: "rules/common.smk"
+include: "rules/lineage.smk"
 include: "rules/jobs.smk"
 
 
