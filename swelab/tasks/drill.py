@@ -37,6 +37,7 @@ from swelab.tasks.drill_text import (
     test_path,
 )
 from swelab.tasks.forge.archive import write_tar
+from swelab.tasks.forge.operators import chosen
 from swelab.tasks.split import bug_hash, side_of
 
 VERSION = 1
@@ -188,12 +189,15 @@ def make_tasks(
 
 
 def _queue(recipe: DrillSubset, name: str, modules: dict[str, list[Function]]) -> list[Bug]:
-    """Candidates on the subset's side, not too many of one function."""
+    """Candidates on the subset's side, by the operators asked for, not too many of one function."""
     found = []
     taken: Counter[str] = Counter()
-    for bug in candidates(modules, recipe.seed):
+    bugs = candidates(modules, recipe.seed)
+    operators = chosen(recipe.operators, (bug.mutation.op for bug in bugs))
+    for bug in bugs:
         function = bug.function.identity
-        if side_of(name, function, recipe.heldout_share) == recipe.side:
+        of_side = side_of(name, function, recipe.heldout_share) == recipe.side
+        if of_side and bug.mutation.op in operators:
             taken[function] += 1
             if taken[function] <= recipe.max_per_function:
                 found.append(bug)

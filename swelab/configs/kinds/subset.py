@@ -51,6 +51,7 @@ class DrillSubset(Recipe):
     limit: Limit
     seed: Seed = 0
     max_per_function: int = Field(1, ge=1, description="tasks of one function")
+    operators: Distinct[str] = Field([], description="mutation operators; all when empty")
     validation: Validation = Field(Validation(), alias="validate")
 
 

@@ -1,8 +1,10 @@
 """The mutation operators by name."""
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
+from swelab.configs.recipes import nearest
+from swelab.records import InputError
 from swelab.tasks.forge import expressions as e
 from swelab.tasks.forge import statements as s
 from swelab.tasks.forge.source import Source
@@ -32,3 +34,13 @@ OPERATORS: dict[str, Operator] = {
         s.loop_jump,
     )
 }
+
+
+def chosen(asked: Sequence[str], known: Iterable[str]) -> list[str]:
+    """The operators that a recipe asks for, all of `known` where it asks for none. Raises InputError."""
+    words = list(dict.fromkeys(known))
+    for name in asked:
+        if name not in words:
+            what = f"operators: no mutation operator is called {name!r}{nearest(name, words)}"
+            raise InputError(what, expected=", ".join(words))
+    return list(asked) or words

@@ -16,7 +16,7 @@ from swelab.sandbox import Backend
 from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.forge.candidates import Candidate, ordered, read_sources
 from swelab.tasks.forge.issue_text import issue_text
-from swelab.tasks.forge.operators import OPERATORS
+from swelab.tasks.forge.operators import OPERATORS, chosen
 from swelab.tasks.forge.validate import Repository, Statuses, Validator
 from swelab.tasks.split import side_of
 
@@ -88,7 +88,7 @@ def open_repository(name: str, archive: Path, scratch: Path, configs: Path) -> R
 
 
 def _queue(recipe: ForgeSubset, repo: Repository, drops: Counter[str]) -> list[Candidate]:
-    operators = recipe.operators or list(OPERATORS)
+    operators = chosen(recipe.operators, OPERATORS)
     found, ambiguous = ordered(repo.sources.values(), operators, recipe.seed)
     if ambiguous:
         drops["same_bug_in_two_functions"] += ambiguous

@@ -121,6 +121,13 @@ def test_a_larger_limit_keeps_the_first_rows(small, backend, tmp_path):
     assert more[:3] == few
 
 
+def test_only_the_operators_asked_for_make_bugs(small, backend, tmp_path):
+    rows, _ = make(small, backend, tmp_path / "a.jsonl", operators=["op_change", "slice_change"])
+    assert {row.op for row in rows} == {"op_change", "slice_change"}
+    with pytest.raises(InputError, match=r"'op_chnge' \(did you mean 'op_change'\?\)"):
+        make(small, backend, tmp_path / "b.jsonl", operators=["op_chnge"])
+
+
 def test_a_finished_journal_needs_no_sandbox(small, backend, tmp_path):
     journal = tmp_path / "journal.jsonl"
     first = make(small, backend, journal)

@@ -265,6 +265,11 @@ def test_a_bug_that_never_ends_is_a_timeout(forge, monkeypatch):
     assert forge(9, operators=["compare_change"]) == ([], {"timeout": 1})
 
 
+def test_an_operator_that_is_not_known_is_refused(forge):
+    with pytest.raises(InputError, match=r"'compare' .*compare_change"):
+        forge(9, operators=["compare"])
+
+
 def test_code_whose_tests_all_fail_is_refused(forge):
     forge.pack({"sums.py": "def f():\n    return 1\n", "tests/test_a.py": "import nothing\n"})
     with pytest.raises(InputError, match="no test passes on the clean code"):
