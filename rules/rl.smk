@@ -1,9 +1,11 @@
 """A policy learns from the results of its own attempts.
 
-in:  configs/rl/{rl}.yaml, its scaffold, the weights that it starts from, tasks, lock and images of its subset
+in:  configs/rl/{rl}.yaml, its scaffold, the weights that it starts from, tasks and images of its subsets
 out: results/rl/{rl}/checkpoint/      weights in Hugging Face layout
      results/rl/{rl}/checkpoint.json  what they are
      results/rl/{rl}/metrics.jsonl    a line for each step
+     results/rl/{rl}/validation.jsonl attempts at tasks that nothing is trained on
+     results/rl/{rl}/rollouts/        a folder for each rollout: its conversation, its patch, how it was sampled
 """
 
 
@@ -33,10 +35,11 @@ rule train_rl:
             --start {input.start:q} \
             --tasks {input.tasks:q} \
             --images {input.images:q} \
+            --held-out-tasks {input.held_out_tasks:q} \
+            --held-out-images {input.held_out_images:q} \
             --repos-dir results/repos \
             --recipe {input.recipe:q} \
             --progress results/progress/train_rl/{wildcards.rl} \
             --checkpoint {output.checkpoint:q} \
-            --manifest {output.manifest:q} \
-            --metrics {output.metrics:q}
+            --manifest {output.manifest:q}
         """

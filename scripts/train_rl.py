@@ -1,7 +1,6 @@
 """Trains a policy on the results of its own attempts at the tasks of a subset; resumable at any moment."""
 
 import argparse
-import shutil
 import sys
 from pathlib import Path
 
@@ -10,12 +9,11 @@ from swelab.configs.kinds import RL
 from swelab.console.terminal import run_script
 from swelab.files.weights import identity
 from swelab.jobs.provenance import Stage
-from swelab.records import InputError, read_json, sha256_file, write_bytes, write_json
-from swelab.rl.learner import STATE
+from swelab.records import InputError, read_json, sha256_file, write_json
 from swelab.rl.loop import tell
 from swelab.rl.token_template import TokenTemplate
-from swelab.rl.training_run import history_note, run_name, train_policy
-from swelab.sft.train.training import put_in_place
+from swelab.rl.training_run import FIGURES, Reads, hand_over, history_note, run_name, train_policy
+from swelab.tasks.task_images import task_images
 from swelab.tasks.task_rows import read_tasks
 
 
@@ -26,33 +24,33 @@ def main() -> None:
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
     parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")
+    parser.add_argument("--held-out-tasks", type=Path, nargs="?", help="subset JSON of the validation")
+    parser.add_argument("--held-out-images", type=Path, nargs="?", help="images JSON of the validation")
     parser.add_argument("--progress", type=Path, required=True, help="folder to work in, kept over a kill")
-    parser.add_argument("--checkpoint", type=Path, required=True, help="folder, Hugging Face layout")
+    parser.add_argument("--checkpoint", type=Path, required=True, help="folder; figures go next to it")
     parser.add_argument("--manifest", type=Path, required=True, help="what the checkpoint is")
-    parser.add_argument("--metrics", type=Path, required=True, help="one line a step, JSON Lines")
     args = parser.parse_args()
     recipe = recipes.load(RL, args.recipe)
-    used = recipe.plain()
-    inputs = {"tasks": args.tasks, "images": args.images}
-    stage = Stage("train_rl", {args.recipe: used}, start=args.start, **inputs)
+    roles = ("start", "tasks", "images", "held_out_tasks", "held_out_images")
+    inputs = {role: getattr(args, role) for role in roles}
+    stage = Stage("train_rl", {args.recipe: recipe.plain()}, **inputs)
     tasks = list(read_tasks(args.tasks))
     if not tasks:
         raise InputError("no task is kept", args.tasks, "tasks that passed validation")
-    start = args.start.with_suffix("")
+    start, digest = args.start.with_suffix(""), read_json(args.start)["digest"]
     if note := history_note(TokenTemplate.of(start)):
         print(f"note: {note}", file=sys.stderr)
-    work = args.progress / run_name(recipe, read_json(args.start)["digest"], tasks)
-    last = train_policy(recipe, start, tasks, work, args.repos_dir, args.images, tell)
-    staged = work / "checkpoint"
-    shutil.rmtree(staged, ignore_errors=True)
-    shutil.copytree(last, staged, ignore=shutil.ignore_patterns(STATE))
-    put_in_place(staged, args.checkpoint, work / "replaced")
-    write_bytes(args.metrics, (work / "metrics.jsonl").read_bytes())
+    work = args.progress / run_name(recipe, digest, tasks)
+    held_out = list(read_tasks(args.held_out_tasks)) if args.held_out_tasks else []
+    images = task_images(tasks, args.images) | task_images(held_out, args.held_out_images)
+    last = train_policy(recipe, start, Reads(tasks, args.repos_dir, held_out, images), work, tell)
+    hand_over(last, work, args.checkpoint)
     made = identity(args.checkpoint)
-    facts = {"start": {"name": recipe.start, "digest": read_json(args.start)["digest"]}, "recipe": used}
-    write_json(args.manifest, {**made, **facts, "metrics_sha256": sha256_file(args.metrics)})
+    facts = {"start": {"name": recipe.start, "digest": digest}, "recipe": recipe.plain()}
+    figures = [args.checkpoint.with_name(name) for name in FIGURES]
+    write_json(args.manifest, {**made, **facts, "metrics_sha256": sha256_file(figures[0])})
     files = {args.checkpoint / name: sha for name, sha in made["files"].items()}
-    stage.write({args.manifest: "", args.metrics: "", **files})
+    stage.write(dict.fromkeys([args.manifest, *figures], "") | files)
 
 
 if __name__ == "__main__":

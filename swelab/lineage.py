@@ -160,8 +160,9 @@ def _recipe(kind: str) -> str:
     return f"configs/{recipes.FOLDERS[kind]}/{{{kind}}}.yaml"
 
 
-def _images(at: Wildcards) -> list[str]:
-    return [at.path("images")] if at.recipe(kinds.SUBSET).source == "dataset" else []
+def _images(at: Wildcards, subset: str = "") -> list[str]:
+    there = at.recipe(kinds.SUBSET, subset).source == "dataset"
+    return [at.path("images", **{"subset": subset} if subset else {})] if there else []
 
 
 def _ratings(at: Wildcards) -> list[str]:
@@ -174,8 +175,9 @@ def _recordings(at: Wildcards) -> list[str]:
     return [at.path("recordings.manifest")] * (policy.kind == "recorded" and is_published(policy))
 
 
-def _of_rl(at: Wildcards) -> Wildcards:
-    return replace(at, names=at.recipe(kinds.RL).plain())
+def _validated_on(at: Wildcards) -> list[str]:
+    asked = at.recipe(kinds.RL).validation
+    return [asked.subset] if asked else []
 
 
 def _rater_policy(at: Wildcards) -> kinds.Policy:
@@ -275,13 +277,17 @@ KINDS = {
         manifest="checkpoint.json", loss="loss.jsonl"), TRAINING, undated=("disjoint",), paid=True).made_from(
         dataset="dataset", disjoint="training_check", **BASE, recipe=SFT),
     "rewarded": Kind("train_rl", _files("results/rl/{rl}/", checkpoint="checkpoint",
-        manifest="checkpoint.json", stage="checkpoint.manifest.json", metrics="metrics.jsonl"),
+        manifest="checkpoint.json", stage="checkpoint.manifest.json", metrics="metrics.jsonl",
+        validation="validation.jsonl", rollouts="rollouts"),
         {"recipe": lambda at: at.recipe(kinds.RL).plain(), "scaffold": lambda at: experiment.scaffold_slice(
             recipes.named(kinds.SCAFFOLD, at.recipe(kinds.RL).scaffold, at.configs))}, named="rl", paid=True
         ).made_from(recipe=RL, start=lambda at: local_files(
             at.recipe(kinds.RL).start) or [weights_paths(at.recipe(kinds.RL).start)[1]],
-        tasks=lambda at: [_of_rl(at).path("lock.kept")], images=lambda at: _images(_of_rl(at)),
-        scaffold=lambda at: [_of_rl(at).path(_recipe("scaffold"))]),
+        scaffold=lambda at: at.each(_recipe("scaffold"), [at.recipe(kinds.RL).scaffold]),
+        tasks=lambda at: at.each("lock.kept", [at.recipe(kinds.RL).subset]),
+        images=lambda at: _images(at, at.recipe(kinds.RL).subset),
+        held_out_tasks=lambda at: at.each("lock.kept", _validated_on(at)),
+        held_out_images=lambda at: [path for name in _validated_on(at) for path in _images(at, name)]),
     "score": Kind("score", _files("results/scores/{policy}/{subset}", score=".json")
         ).made_from(tasks="lock.kept", reports=lambda at: at.samples("report"),
         usage=lambda at: at.samples("predictions.usage")),

@@ -16,8 +16,10 @@ from pathlib import Path
 from swelab.jobs.journal import Journal
 from swelab.models.serving.engine import Weights
 from swelab.records import Record, read_json, write_json, write_jsonl
+from swelab.records.task_records import Task
 from swelab.rl import metrics
 from swelab.rl.advantages import OF_ROLLOUTS
+from swelab.rl.artifacts import validation_row
 from swelab.rl.failures import Attempt, Switches, Tally, Treated, treat
 from swelab.rl.learner import Learner, Trained
 from swelab.rl.prompts import Prompts
@@ -47,6 +49,19 @@ class Method:
 
 
 @dataclass(frozen=True)
+class Validation:
+    """Tasks that nothing is trained on, attempted once each by the start, every `every` steps and at the end.
+
+    name: of its folder; other tasks or another sampling have another name.
+    """
+
+    name: str
+    tasks: Sequence[Task]
+    every: int
+    place: Place
+
+
+@dataclass(frozen=True)
 class Group:
     """The rollouts of one prompt, and what the switches made of them."""
 
@@ -73,10 +88,12 @@ class Training:
         publish: Callable[[Weights], int],
         workers: int,
         told: Callable[[Record], None] = lambda line: None,
+        validation: Validation | None = None,
+        keep: Callable[[int, list[RolledOut], list[Attempt]], None] = lambda *_: None,
     ):
         self.folder, self.start, self.prompts, self.method = folder, start, prompts, method
         self.place, self.publish, self.workers, self._told = place, publish, workers, told
-        self._open_learner = learner
+        self._open_learner, self._validation, self._keep = learner, validation, keep
 
     def run(self) -> Path:
         """All steps that are left; the last checkpoint. Raises NotFinite, InputError, ServingError."""
@@ -87,8 +104,13 @@ class Training:
             learner.resume(found)
         for number in range(done, self.method.steps):
             self.publish(Weights(found, str(number)))
+            self._validate(number)
             found = self._step(number, learner)
+        if self._validation and not self._validated(self.method.steps).exists():
+            self.publish(Weights(found, str(self.method.steps)))
+        self._validate(self.method.steps)
         self._write_metrics(self.method.steps)
+        write_jsonl(self.folder / "validation.jsonl", self._validation_rows())
         return found
 
     def checkpoint(self, steps: int) -> Path:
@@ -105,6 +127,8 @@ class Training:
         with Journal(self.folder / f"rollouts-{number:05d}.jsonl") as journal:
             groups, last = self._groups(first, Kept(journal))
         rolled = time.monotonic()
+        for group in groups:
+            self._keep(number + 1, group.rollouts, group.attempts)
         found = learner.train(batch_of(groups, self.method))
         line = {
             "step": number + 1,
@@ -119,6 +143,28 @@ class Training:
         self._prune(number + 1)
         self._told(line)
         return self.checkpoint(number + 1)
+
+    def _validate(self, steps: int) -> None:
+        """Attempts the validation's tasks with the weights after so many steps, where it is time to."""
+        asked, facts = self._validation, self._validated(steps)
+        if not asked or facts.exists() or (steps % asked.every and steps < self.method.steps):
+            return
+        began = time.monotonic()
+        with Journal(facts.with_suffix(".jsonl")) as journal, ThreadPoolExecutor(self.workers) as pool:
+            kept = Kept(journal)
+            waiting = [
+                pool.submit(asked.place.roll_out, Asked(number, 0, task), kept)
+                for number, task in enumerate(asked.tasks)
+            ]
+            try:
+                done = [each.result() for each in waiting]
+            finally:
+                for each in waiting:
+                    each.cancel()
+        seconds = {"time/validation": round(time.monotonic() - began, 3)}
+        write_json(facts, metrics.of_validation(done) | seconds)
+        self._write_metrics(steps)
+        self._told({"step": steps, **read_json(facts)})
 
     def _groups(self, first: int, kept: Kept) -> tuple[list[Group], int]:
         """The groups of a step, and the number of the prompt that the next begins with."""
@@ -165,9 +211,28 @@ class Training:
     def _facts(self, steps: int) -> Path:
         return self.folder / f"step-{steps:05d}.json"
 
+    def _validation_rows(self) -> Iterator[Record]:
+        """All attempts of the validations; the conversations are those of the first and of the last one."""
+        done = [steps for steps in range(self.method.steps + 1) if self._validated(steps).exists()]
+        for steps in done:
+            with Journal(self._validated(steps).with_suffix(".jsonl")) as journal:
+                for number, task in enumerate(self._validation.tasks if self._validation else ()):
+                    if found := Kept(journal).result(Asked(number, 0, task)):
+                        yield validation_row(steps, found, steps in (done[0], done[-1]))
+
+    def _validated(self, steps: int) -> Path:
+        name = self._validation.name if self._validation else "none"
+        return self.folder / f"validation-{name}" / f"{steps:05d}.json"
+
     def _write_metrics(self, steps: int) -> None:
-        lines = (read_json(self._facts(number))["metrics"] for number in range(1, steps + 1))
-        write_jsonl(self.folder / "metrics.jsonl", lines)
+        """A line for each step; line 0 is there where the start was validated."""
+        lines = (
+            {"step": number}
+            | (read_json(self._facts(number))["metrics"] if number else {})
+            | (read_json(found) if (found := self._validated(number)).exists() else {})
+            for number in range(steps + 1)
+        )
+        write_jsonl(self.folder / "metrics.jsonl", (line for line in lines if len(line) > 1))
 
     def _prune(self, steps: int) -> None:
         """Removes checkpoints that are not among the newest; servers hold the newest but one."""
@@ -208,6 +273,9 @@ def batch_of(groups: Sequence[Group], method: Method) -> list[Trained]:
 
 def tell(line: Record) -> None:
     """One line of a step on standard error."""
-    names = ("step", "reward/mean", "rate/resolved", "train/entropy", "time/rollouts", "time/train")
+    names = (
+        "step", "validation/resolve_rate", "reward/mean", "rate/resolved", "train/entropy", "time/rollouts",
+        "time/train",
+    )  # fmt: skip
     shown = {name: line[name] for name in names if name in line}
     print(json.dumps(shown), file=sys.stderr, flush=True)

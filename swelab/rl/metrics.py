@@ -9,6 +9,7 @@ from statistics import fmean, pstdev
 from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records import Record
 from swelab.rl.failures import Attempt, Tally
+from swelab.rl.rewards import solved
 from swelab.rl.rollouts import RolledOut
 
 Reported = Mapping[str, float]
@@ -94,6 +95,19 @@ def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
             if count := sum(attempt.end == end for attempt in attempts):
                 found[f"end/{end}"] = count / len(attempts)
     return found | {f"groups_dropped/{reason}": count for reason, count in sorted(tally.dropped.items())}
+
+
+def of_validation(rollouts: Sequence[RolledOut]) -> dict[str, float]:
+    """Resolved tasks of a validation, and their share of those that infrastructure did not lose."""
+    attempts = [done.judged(solved) for done in rollouts]
+    played = sum(not attempt.lost for attempt in attempts)
+    resolved = sum(attempt.grade == GradeEnd.RESOLVED for attempt in attempts)
+    found: dict[str, float] = {
+        "validation/tasks": played,
+        "validation/resolved": resolved,
+        "validation/lost": len(attempts) - played,
+    }
+    return found | ({"validation/resolve_rate": resolved / played} if played else {})
 
 
 def of_turns(rollouts: Iterable[RolledOut], current: str) -> dict[str, float]:

@@ -1,7 +1,10 @@
 """A recipe's training run: its servers, sandboxes, grader and learner, opened together and ended together."""
 
-from collections.abc import Callable, Sequence
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -19,64 +22,91 @@ from swelab.models.chat.served_tokens import ServedTokens
 from swelab.models.serving.fleet import Fleet, open_fleet
 from swelab.models.serving.server import Endpoint
 from swelab.models.token_turn import TokenTurn
-from swelab.records import InputError, Record, digest
+from swelab.records import InputError, Record, digest, write_bytes
 from swelab.records.task_records import Task
+from swelab.rl.artifacts import Artifacts
 from swelab.rl.failures import Switches
-from swelab.rl.learner import Learner, Settings
-from swelab.rl.loop import Method, Training
+from swelab.rl.learner import STATE, Learner, Settings
+from swelab.rl.loop import Method, Training, Validation
 from swelab.rl.losses import Clip, Mismatch
 from swelab.rl.managed_model import ManagedModel
 from swelab.rl.prompts import Prompts
 from swelab.rl.rollouts import Place
 from swelab.rl.token_model import TokenModel
 from swelab.rl.token_template import TokenTemplate
-from swelab.sandbox import Backend, open_backend
+from swelab.sandbox import Backend, Image, open_backend
 from swelab.sandbox.deferred import Deferred
 from swelab.sft.train.device import device_of, dtype_of
+from swelab.sft.train.training import put_in_place
 from swelab.tasks.checkout import RepoStore, scratch_folder
-from swelab.tasks.task_images import task_images
+from swelab.tasks.disjoint import check_disjoint
 
 STARTUP_SECONDS = 1800
+ROLLOUTS = "rollouts"
+FIGURES = ("metrics.jsonl", "validation.jsonl")
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What a training reads: tasks to learn from, tasks to be validated on, their images and repositories."""
+
+    tasks: Sequence[Task]
+    repos_dir: Path
+    held_out: Sequence[Task] = ()
+    images: Mapping[str, Image] = field(default_factory=dict)
 
 
 def train_policy(
-    recipe: Rl,
-    start: Path,
-    tasks: Sequence[Task],
-    folder: Path,
-    repos_dir: Path,
-    images_path: Path | None = None,
-    told: Callable[[Record], None] = lambda line: None,
+    recipe: Rl, start: Path, reads: Reads, folder: Path, told: Callable[[Record], None] = lambda line: None
 ) -> Path:
-    """Trains from the checkpoint `start` on `tasks`, in `folder`; the last checkpoint.
+    """Trains from the checkpoint `start`, in `folder`; the last checkpoint.
 
     What an earlier run of the same recipe finished there stays. Raises InputError, ServingError, NotFinite.
     """
+    if reads.held_out:
+        check_disjoint(reads.tasks, reads.held_out)
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(recipe.train.threads)
     method, settings, device = method_of(recipe), settings_of(recipe), device_of(recipe.train)
     scaffold = loop_of(recipes.named(SCAFFOLD, recipe.scaffold))
-    images = task_images(list(tasks), images_path)
     with (
         open_servers(recipe, start, folder / "server.log") as (fleet, endpoint),
         scratch_folder() as scratch,
         Deferred(open_backend(), most=recipe.rollouts.at_once) as backend,
     ):
-        store = RepoStore(repos_dir, scratch / "repos")
-        bench = Bench(store, cast(Backend, backend), images, Archive(folder / "runs"))
-        maker = _model_maker(recipe, ServedTokens(endpoint), TokenTemplate.of(start), scaffold)
+        store = RepoStore(reads.repos_dir, scratch / "repos")
+        bench = Bench(store, cast(Backend, backend), dict(reads.images), Archive(folder / "runs"))
+        engine, template = ServedTokens(endpoint), TokenTemplate.of(start)
+
+        def place(temperature: float) -> Place:
+            return Place(
+                bench, scaffold, scratch, model_maker(recipe, engine, template, scaffold, temperature)
+            )
+
         training = Training(
             folder,
             start,
-            Prompts(tasks, recipe.train.seed, recipe.rollouts.shuffled),
+            Prompts(reads.tasks, recipe.train.seed, recipe.rollouts.shuffled),
             method,
-            Place(bench, scaffold, scratch, maker),
+            place(recipe.rollouts.temperature),
             lambda checkpoint: Learner(checkpoint, settings, device, start),
             fleet.publish,
             recipe.rollouts.at_once,
             told,
+            validation_of(recipe, reads.held_out, place),
+            Artifacts(folder / ROLLOUTS, recipe).write,
         )
         return training.run()
+
+
+def validation_of(recipe: Rl, held_out: Sequence[Task], place: Callable[[float], Place]) -> Validation | None:
+    """What progress is measured on; None where nothing is. place: for a temperature of sampling."""
+    asked = recipe.validation
+    if not asked or not held_out:
+        return None
+    tasks = held_out[: asked.limit or None]
+    name = digest([asked.temperature, list(tasks)])[:16]
+    return Validation(name, tasks, asked.every, place(asked.temperature))
 
 
 def open_servers(recipe: Rl, start: Path, log: Path) -> AbstractContextManager[tuple[Fleet, Endpoint]]:
@@ -95,10 +125,26 @@ def open_servers(recipe: Rl, start: Path, log: Path) -> AbstractContextManager[t
 
 
 def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
-    """Names the folder of a run by all that it depends on but its number of steps, which may grow."""
-    used = recipe.plain()
+    """Names the folder of a run by all that its weights depend on but its number of steps, which may grow."""
+    used = {key: value for key, value in recipe.plain().items() if key != "validation"}
     train = {key: value for key, value in used["train"].items() if key != "steps"}
     return digest([{**used, "train": train}, start, list(tasks)])[:16]
+
+
+def hand_over(last: Path, work: Path, checkpoint: Path) -> None:
+    """Puts what a training made where its rule declares it, each in place of an earlier one, whole.
+
+    `checkpoint` without the learner's state; next to it the figures, validations and rollouts.
+    """
+    staged = work / "staged"
+    shutil.rmtree(staged, ignore_errors=True)
+    shutil.copytree(last, staged / "checkpoint", ignore=shutil.ignore_patterns(STATE))
+    (work / ROLLOUTS).mkdir(exist_ok=True)
+    shutil.copytree(work / ROLLOUTS, staged / ROLLOUTS, copy_function=os.link)
+    for name in ("checkpoint", ROLLOUTS):
+        put_in_place(staged / name, checkpoint.with_name(name), work / "replaced")
+    for name in FIGURES:
+        write_bytes(checkpoint.with_name(name), (work / name).read_bytes())
 
 
 def history_note(template: TokenTemplate) -> str:
@@ -111,16 +157,12 @@ def history_note(template: TokenTemplate) -> str:
     return ""
 
 
-def _model_maker(
-    recipe: Rl, engine: ServedTokens, template: TokenTemplate, scaffold: MiniLoop
+def model_maker(
+    recipe: Rl, engine: ServedTokens, template: TokenTemplate, scaffold: MiniLoop, temperature: float
 ) -> Callable[[Callable[[TokenTurn], None], list[TokenTurn]], TokenModel]:
+    """Makes the models of rollouts: turns in ids, with the history that the recipe asks for."""
     asked = recipe.rollouts
-    sampling = {
-        "temperature": asked.temperature,
-        "top_p": asked.top_p,
-        "max_tokens": asked.max_tokens,
-    }
-    common = (engine, template, scaffold, sampling, "policy")
+    common = (engine, template, scaffold, {**asked.sampling, "temperature": temperature}, "policy")
     if asked.history == "whole":
         return lambda told, known: TokenModel(*common, told, known)
     budget = asked.context_length - asked.max_tokens

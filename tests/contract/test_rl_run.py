@@ -37,7 +37,13 @@ scaffold: demo
 rollouts: {prompts: 2, samples: 2, at_once: 4, max_tokens: 24, context_length: 512, max_total_tokens: 4096}
 method: {keep_constant: true, entropy: 0.01}
 train: {steps: 3, lr: 1.0e-3, threads: 1, batch_tokens: 2048}
+validation: {subset: held, every: 2}
 """
+
+
+def held_out_task():
+    told = {"instance_id": "swelab__calc.00000000.func_pm_op_change__eeee1234", "bug": "1" * 16}
+    return make_task() | told | {"function": "calc/core.py::last"}
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +53,7 @@ def place(tmp_path_factory):
     make_checkpoint(folder / "toy")
     write_json(folder / "toy.json", {"digest": "0" * 64})
     write_json(folder / "some.json", [make_task()])
+    write_json(folder / "held.json", [held_out_task()])
     make_repos(folder)
     (folder / "small.yaml").write_text(RECIPE)
     return folder
@@ -61,7 +68,7 @@ def command(place, recipe="small.yaml"):
         "progress": place / "work",
         "checkpoint": place / "out/checkpoint",
         "manifest": place / "out/checkpoint.json",
-        "metrics": place / "out/metrics.jsonl",
+        "held-out-tasks": place / "held.json",
     }
     return [
         sys.executable,
@@ -93,12 +100,14 @@ def test_killed_again_and_again_it_ends_well(place):
         run.wait()
     done = subprocess.run(command(place), cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = list(read_jsonl(place / "out/metrics.jsonl"))
+    first, *rows = read_jsonl(place / "out/metrics.jsonl")
+    assert first["step"] == 0 and "rollouts" not in first
     assert [row["step"] for row in rows] == [1, 2, 3]
+    assert [row["step"] for row in (first, *rows) if "validation/tasks" in row] == [0, 2, 3]
     assert all(row["rollouts"] == 4 and row["train/tokens"] > 0 for row in rows)
     assert all(row["train/logprob_mismatch_max"] < 1e-3 for row in rows)
     assert len(journals(place)) == 3
-    for path in journals(place):
+    for path in [*journals(place), *place.glob("work/*/validation-*/*.jsonl")]:
         keys = [json.loads(text)["key"] for text in path.read_text().splitlines()]
         assert len(keys) == len(set(keys)), "something was sampled twice"
 
@@ -124,14 +133,31 @@ def test_what_was_sampled_gives_the_same_weights_again(place, tmp_path):
         lambda checkpoint: Learner(checkpoint, settings),
         lambda weights: 1,
         workers=1,
-    )
+    )  # it validates nothing
     last = load_file(training.run() / "model.safetensors")
     kept = load_file(place / "out/checkpoint/model.safetensors")
     assert all(torch.equal(value, kept[name]) for name, value in last.items())
     start = load_file(place / "toy/model.safetensors")
     assert not all(torch.equal(value, start[name]) for name, value in last.items())
-    rows = [list(read_jsonl(folder / "metrics.jsonl")) for folder in (tmp_path, work)]
+    rows = [list(read_jsonl(folder / "metrics.jsonl"))[-3:] for folder in (tmp_path, work)]
     assert [row["train/loss"] for row in rows[0]] == [row["train/loss"] for row in rows[1]]
+
+
+def test_what_is_left_to_be_read(place):
+    rows = list(read_jsonl(place / "out/validation.jsonl"))
+    assert [(row["step"], "messages" in row) for row in rows] == [(0, True), (2, False), (3, True)]
+    folders = sorted((place / "out/rollouts").iterdir())
+    name = make_task().instance_id
+    assert {folder.name for folder in folders} == {
+        f"{name}__g{group}__i{index}" for group in range(6) for index in range(2)
+    }
+    for folder in folders:
+        told = json.loads((folder / "traj.json").read_text())
+        assert told["info"]["instance_id"] == name and told["info"]["reward"] in (0.0, 1.0)
+        assert told["messages"][2]["role"] == "assistant" and told["step_debug"] is not None
+        meta = json.loads((folder / "meta.json").read_text())
+        assert meta["sampling_params"] == {"temperature": 1.0, "top_p": 1.0, "max_tokens": 24}
+        assert (folder / "patch.diff").exists() and "a - b" not in (folder / "traj.json").read_text()
 
 
 def test_more_steps_go_on_from_the_last(place):
@@ -139,7 +165,7 @@ def test_more_steps_go_on_from_the_last(place):
     lines = started(place)
     done = subprocess.run(command(place, "longer.yaml"), cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [row["step"] for row in read_jsonl(place / "out/metrics.jsonl")] == [1, 2, 3, 4]
+    assert [row["step"] for row in read_jsonl(place / "out/metrics.jsonl")] == [0, 1, 2, 3, 4]
     assert len(journals(place)) == 4 and started(place) > lines
 
 
@@ -153,6 +179,7 @@ def test_more_steps_go_on_from_the_last(place):
         ("entropy: 0.01", "entropie: 0.01", "did you mean 'entropy'"),
         ("entropy: 0.01", "aggregation: seq-mean-token-sum-norm", "without method.horizon"),
         ("scaffold: demo", "scaffold: demos", "did you mean 'demo'"),
+        ("subset: held", "subset: held, every: 0", "every"),
         ("keep_constant: true", "failures: {mask: [late]}", "mask"),
     ],
 )

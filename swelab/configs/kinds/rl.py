@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from swelab.configs.recipe_model import Distinct, Recipe
+from swelab.configs.recipe_model import Distinct, OrAbsent, Recipe
 from swelab.outcomes import LISTS
 
 if TYPE_CHECKING:
@@ -37,9 +37,17 @@ class Rollouts(Recipe):
         description="what the policy is shown of a long conversation: all of it, or its first and last "
         "turns with a line for the others",
     )
+    keep: Literal["all", "first", "none"] = Field(
+        "all", description="rollouts that are written as folders: all, the first of each group, or none"
+    )
     head_share: float = Field(
         0.3, ge=0, le=1, description="managed: share of the room that the first turns get"
     )
+
+    @property
+    def sampling(self) -> dict[str, float]:
+        """How an engine samples a turn."""
+        return {"temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens}
 
 
 class Failures(Recipe):
@@ -137,6 +145,17 @@ class Train(Recipe):
     seed: int = Field(0, ge=0, description="of the order of tasks")
 
 
+class Validation(Recipe):
+    """Tasks that nothing is trained on, attempted in the course of training: its measure of progress."""
+
+    subset: str = Field(min_length=1, description="a subset that shares no task with the one trained on")
+    every: int = Field(
+        5, ge=1, description="steps between two validations; the start and the end have one too"
+    )
+    limit: int = Field(0, ge=0, description="how many tasks, the first ones of the subset; 0 is all")
+    temperature: float = Field(0.0, ge=0, description="of sampling; 0 takes the likeliest token")
+
+
 class Rl(Recipe):
     """How a policy is trained on the results of its own attempts."""
 
@@ -148,3 +167,4 @@ class Rl(Recipe):
     rollouts: Rollouts = Rollouts()
     method: Method = Method()
     train: Train
+    validation: OrAbsent[Validation] = Field(None, description="how progress is measured; none without")
