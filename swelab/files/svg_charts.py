@@ -166,18 +166,22 @@ def curve(points: Points, title: str, axes: tuple[str, str], series: int = 1) ->
 
 
 def curves(
-    lines: Mapping[str, Points], title: str, axes: tuple[str, str], series: int = 0, linear: bool = False
+    lines: Mapping[str, Points | Sequence[Bin]],
+    title: str,
+    axes: tuple[str, str],
+    series: int = 0,
+    linear: bool = False,
 ) -> str:
     """Curves over one axis, by name: means of equal bins, with the range inside each bin behind them.
+
+    A line of bins, such as a rate with its interval, is drawn as it is.
 
     axes: the names of the horizontal and the vertical axis. The vertical one is logarithmic, and says so,
     when the values span more than a factor of 30, unless `linear`. series: of the first curve; the others
     follow.
     Points that are not finite are left out; the caller says so. "" where there is no other point.
     """
-    thin = [
-        thinned([(step, value) for step, value in line if math.isfinite(value)]) for line in lines.values()
-    ]
+    thin = [_bins(line) for line in lines.values()]
     rows = [row for line in thin for row in line]
     if not rows:
         return ""
@@ -201,6 +205,11 @@ def curves(
     )
     scales = y_axis(ticks, low, high, logarithmic) + x_axis(nice_ticks(first, last), first, last)
     return svg(scales + inner + axis_names(names), title, CURVE_HEIGHT)
+
+
+def _bins(line: Points | Sequence[Bin]) -> Sequence[Bin]:
+    bins = [row for row in line if len(row) == 4]
+    return bins or thinned([(row[0], row[1]) for row in line if math.isfinite(row[1])])
 
 
 def _curve(rows: Sequence[Bin], at: Callable[[float, float], str], name: str, series: int) -> str:

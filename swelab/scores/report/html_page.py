@@ -16,7 +16,13 @@ from pathlib import Path
 from string import Template
 
 from swelab.records import Record
-from swelab.scores.report import infrastructure_losses, provenance_sections, results, running_time
+from swelab.scores.report import (
+    infrastructure_losses,
+    provenance_sections,
+    reinforcement,
+    results,
+    running_time,
+)
 from swelab.scores.report.attempts import COLUMNS
 from swelab.scores.report.markup import OUTCOME_WORDS, STATUS_WORDS, points
 from swelab.scores.report.pipeline import picture
@@ -71,6 +77,8 @@ def title_of(evidence: Evidence) -> list[str]:
 
 def content(evidence: Evidence) -> list[tuple[str, str, str, str]]:
     """Key, title, subtitle and HTML of every section, in reading order."""
+    learned = reinforcement.section(evidence.rewarded)
+    rewarded = ("rewarded", "Reinforcement learning", "From the tests of a policy's own attempts.", learned)
     return [
         ("result", "Result", "", results.headline(evidence)),
         ("pipeline", "How it was made", "Every box is a file or a folder under results/.", picture(evidence)),
@@ -79,6 +87,7 @@ def content(evidence: Evidence) -> list[tuple[str, str, str, str]]:
         ("breakdown", "Breakdown", "Small groups: read them as counts.", results.breakdown(evidence)),
         ("trajectories", "Attempts", "Failures first. Step by step, with the tests.", viewer(evidence)),
         ("training", "Training", "What each training step did.", provenance_sections.training(evidence)),
+        *([rewarded] if learned else []),
         ("lengths", "Lengths", "Turns and tokens.", provenance_sections.lengths(evidence)),
         ("stages", "Time and cost", "When each stage ran, where, how long.", running_time.stages(evidence)),
         (

@@ -27,6 +27,7 @@ from swelab.scores.report.attempts import (
     names_of,
     read_attempts,
 )
+from swelab.scores.report.learned import Learned, read_learned
 from swelab.scores.report.stage_times import Stage, jobs_of, names_behind
 from swelab.scores.report.training_files import read_lengths, read_steps
 from swelab.scores.report.trajectories import PATCH_CHARACTERS, cut, in_order, visible
@@ -82,6 +83,7 @@ class Evidence:
     runs: list[Run] = field(default_factory=list)
     gates: dict[str, Gate] = field(default_factory=dict)
     training: dict[str, list[Record]] = field(default_factory=dict)
+    rewarded: dict[str, Learned] = field(default_factory=dict)
     jobs: list[Stage] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     manifests: dict[str, Record] = field(default_factory=dict)
@@ -240,6 +242,10 @@ def gather_training(evidence: Evidence) -> None:
     for title, file in losses.items():
         if present(file, evidence):
             evidence.training[title] = read_steps(file)
+    for name in names_behind(evidence.at).get("rl", []):
+        if present(file := evidence.file("rewarded.metrics", rl=name), evidence):
+            validation = evidence.file("rewarded.validation", rl=name)
+            evidence.rewarded[name] = read_learned(file, validation)
     if present(lengths := evidence.file("dataset.lengths", sft=sft), evidence):
         evidence.lengths = read_lengths(lengths)
     files = [evidence.file("tasks.manifest", subset=subset) for subset in evidence.subsets]

@@ -1,0 +1,20 @@
+"""What a training by reinforcement learning wrote of itself."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from swelab.records import Record, read_jsonl
+
+
+@dataclass
+class Learned:
+    """A training by reinforcement learning: its lines of metrics.jsonl and validation.jsonl."""
+
+    steps: list[Record] = field(default_factory=list)
+    attempts: list[Record] = field(default_factory=list)
+
+
+def read_learned(metrics: Path, validation: Path) -> Learned:
+    """What a training wrote of itself; the attempts of its first and last validation. Raises InputError."""
+    attempts = [row for row in read_jsonl(validation) if "messages" in row] if validation.is_file() else []
+    return Learned(list(read_jsonl(metrics)), attempts)
