@@ -11,7 +11,7 @@ from swelab.jobs.provenance import Stage
 from swelab.jobs.shards import belongs_to, numbered
 from swelab.records import read_json, write_jsonl
 from swelab.rollouts.predictions import load_predictions, shard_predictions
-from swelab.service.verdicts import service_grades
+from swelab.service.verdicts import ServiceRun, service_grades
 from swelab.tasks.task_rows import read_tasks
 
 
@@ -41,7 +41,9 @@ def main() -> None:
     else:
         predictions = load_predictions(args.predictions, belongs_to(args.shard))
     if args.service:
-        rows = service_grades(tasks, predictions, read_json(args.service), args.policy, args.subset)
+        rows = service_grades(
+            tasks, predictions, ServiceRun.of(read_json(args.service)), args.policy, args.subset
+        )
     else:
         named = ("policy", "subset", "shard", "repos_dir", "progress", "workers")
         given = {"images_path": args.images, "runs_dir": args.runs}

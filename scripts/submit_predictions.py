@@ -45,8 +45,8 @@ def main() -> None:
         record = judge(rows, at, args.policy, args.progress, program, wait)
     write_json(args.output, record)
     stage.write([args.output])
-    resolved = sum(each["verdict"] == "resolved" for each in record["instances"].values())
-    print(f"run {record['run_id']} on {at.subset} {at.split}: {resolved}/{len(rows)} resolved")
+    resolved = sum(each.verdict == "resolved" for each in record.instances.values())
+    print(f"run {record.run_id} on {at.subset} {at.split}: {resolved}/{len(rows)} resolved")
 
 
 if __name__ == "__main__":

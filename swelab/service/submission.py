@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swelab.configs.kinds.subset import DatasetSubset, Subset
-from swelab.outcomes import LOST_ROLLOUTS, RolloutEnd
+from swelab.outcomes import LOST_ROLLOUTS
 from swelab.records import InputError, Record, digest, write_json
+from swelab.records.attempt_records import Prediction
 from swelab.service import Refused, ServiceError
 from swelab.service.sb_cli import STATUS, Benchmark, SbCli, told
-from swelab.service.verdicts import patch_digest, pending, verdicts
+from swelab.service.verdicts import Judged, ServiceRun, patch_digest, pending, verdicts
 
 SUBSETS = {
     "swe-bench_verified": "swe-bench_verified",
@@ -50,7 +51,7 @@ def benchmark_of(recipe: Subset, where: str | Path) -> Benchmark:
     return Benchmark(subset, published.split)
 
 
-def sendable(predictions: Mapping[str, Record], ids: Sequence[str], policy: str) -> list[Record]:
+def sendable(predictions: Mapping[str, Prediction], ids: Sequence[str], policy: str) -> list[Prediction]:
     """What is submitted: every prediction of `ids` whose rollout was not lost, sorted by id.
 
     Raises InputError on a prediction of no task, and when nothing is left.
@@ -60,49 +61,40 @@ def sendable(predictions: Mapping[str, Record], ids: Sequence[str], policy: str)
         raise InputError(f"{len(unknown)} predictions match no task, such as {unknown[0]}", policy)
     kept = [predictions[name] for name in sorted(set(ids) & set(predictions))]
     rows = [
-        {
-            "instance_id": row["instance_id"],
-            "model_name_or_path": policy,
-            "model_patch": row["model_patch"] or "",
-        }
+        Prediction(instance_id=row.instance_id, model_name_or_path=policy, model_patch=row.model_patch or "")
         for row in kept
-        if row.get("outcome", RolloutEnd.SUBMITTED) not in LOST_ROLLOUTS
+        if row.outcome not in LOST_ROLLOUTS
     ]
     if not rows:
         raise InputError(f"none of {len(kept)} predictions can be submitted", policy, "rollouts that ended")
     return rows
 
 
-def run_name(policy: str, at: Benchmark, rows: Sequence[Record]) -> str:
+def run_name(policy: str, at: Benchmark, rows: Sequence[Prediction]) -> str:
     """The id of a run: the policy's name and a hash of all that is submitted, and to what."""
     return f"{re.sub('[^A-Za-z0-9._-]', '-', policy)}-{digest([at.subset, at.split, rows])[:12]}"
 
 
 def judge(
-    rows: list[Record], at: Benchmark, policy: str, work: Path, program: SbCli, wait: Waiting
-) -> Record:
+    rows: list[Prediction], at: Benchmark, policy: str, work: Path, program: SbCli, wait: Waiting
+) -> ServiceRun:
     """Submits `rows` if that is not done, waits, and returns what the service says of each.
 
-    {"run_id", "subset", "split", "instances": {id: {"verdict", "patch_sha256", "empty"}}, "report"}. Raises
-    Refused (key, quota), ServiceError (faults, a report that cannot be), InputError.
+    Raises Refused (key, quota), ServiceError (faults, a report that cannot be), InputError.
     """
     run = run_name(policy, at, rows)
-    ids = [row["instance_id"] for row in rows]
+    ids = [row.instance_id for row in rows]
     state = Sent(work, run)
     if not state.begun and program.quota(at) == 0:
         raise Refused(f"no runs left on {at.subset} {at.split}: the service's quota is used up")
     _submit(rows, ids, at, program, state, wait)
-    empty = {row["instance_id"]: not row["model_patch"].strip() for row in rows}
+    empty = {row.instance_id: not (row.model_patch or "").strip() for row in rows}
     report, found = _await(lambda: program.report(at, run), empty, wait)
     instances = {
-        row["instance_id"]: {
-            "verdict": found[row["instance_id"]],
-            "patch_sha256": patch_digest(row),
-            "empty": empty[row["instance_id"]],
-        }
-        for row in rows
+        name: Judged(verdict=found[name], patch_sha256=patch_digest(row), empty=empty[name])
+        for name, row in zip(ids, rows)
     }
-    return {"run_id": run, "subset": at.subset, "split": at.split, "instances": instances, "report": report}
+    return ServiceRun(run_id=run, subset=at.subset, split=at.split, instances=instances, report=report)
 
 
 class Sent:
@@ -127,7 +119,7 @@ class Sent:
 
 
 def _submit(
-    rows: list[Record], ids: list[str], at: Benchmark, program: SbCli, state: Sent, wait: Waiting
+    rows: list[Prediction], ids: list[str], at: Benchmark, program: SbCli, state: Sent, wait: Waiting
 ) -> None:
     """Until the service has every prediction. Raises ServiceError after ATTEMPTS, Refused at once."""
     failed: dict[str, str] = {}

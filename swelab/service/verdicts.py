@@ -4,9 +4,11 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from swelab.outcomes import LOST_ROLLOUTS, GradeEnd, RolloutEnd
-from swelab.records import InputError, Record, check, shorten
+from swelab.outcomes import LOST_ROLLOUTS, GradeEnd
+from swelab.records import InputError, Record, as_record, shorten
+from swelab.records.attempt_records import Grade, Prediction
 from swelab.records.task_records import Task
+from swelab.records.typed import TypedRecord, field
 from swelab.service import ServiceError
 
 STATUS = {
@@ -26,9 +28,27 @@ REASON = {
 COUNTED = (*STATUS, "submitted", "completed", "pending")
 
 
-def patch_digest(prediction: Record) -> str:
+class Judged(TypedRecord):
+    """What the service says of one prediction."""
+
+    verdict: str = field("the service's word: a key of STATUS")
+    patch_sha256: str = field("hash of the patch that was sent")
+    empty: bool = field("whether that patch is empty")
+
+
+class ServiceRun(TypedRecord):
+    """A run at the service: what was sent, and the verdicts."""
+
+    run_id: str = field("the service's name of the run")
+    subset: str = field("the service's name of the benchmark")
+    split: str = field("dev or test")
+    instances: dict[str, Judged] = field("by instance id")
+    report: dict[str, Any] = field("the service's own report")
+
+
+def patch_digest(prediction: Prediction) -> str:
     """SHA-256 of a prediction's patch; of nothing where there is none."""
-    return hashlib.sha256((prediction["model_patch"] or "").encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256((prediction.model_patch or "").encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def pending(report: Record) -> int:
@@ -95,40 +115,35 @@ def _none(ids: Iterable[str], what: str) -> None:
 
 
 def service_grades(
-    tasks: Iterable[Task], predictions: Mapping[str, Record], record: Record, policy: str, subset: str
-) -> Iterator[Record]:
-    """Grade records of the predicted tasks from the record of a run at the service, in the tasks' order.
+    tasks: Iterable[Task], predictions: Mapping[str, Prediction], run: ServiceRun, policy: str, subset: str
+) -> Iterator[Grade]:
+    """Grades of the predicted tasks from a run at the service, in the tasks' order.
 
-    Raises InputError when the record is of other predictions.
+    Raises InputError when the run is of other predictions.
     """
     for task in tasks:
         name = task.instance_id
         if name not in predictions:
             continue
-        outcome = predictions[name].get("outcome", RolloutEnd.SUBMITTED)
-        grade: Record = {"instance_id": name, "outcome": outcome, "policy": policy, "subset": subset}
+        outcome = predictions[name].outcome
+        facts: Record = {"instance_id": name, "outcome": outcome, "policy": policy, "subset": subset}
         if outcome in LOST_ROLLOUTS:
-            grade |= {"status": GradeEnd.INFRA_ERROR, "reason": f"the rollout ended as {outcome}"}
+            facts |= {"status": GradeEnd.INFRA_ERROR, "reason": f"the rollout ended as {outcome}"}
         else:
-            sent = record["instances"].get(name)
-            if not sent or sent["patch_sha256"] != patch_digest(predictions[name]):
-                raise InputError(
-                    f"{name} was judged for another patch", record["run_id"], "these predictions"
-                )
-            grade |= _judged(sent, record["run_id"])
-        grade["resolved"] = grade["status"] == GradeEnd.RESOLVED
-        check(grade, "grade", f"grade of {name}")
-        yield grade
+            sent = run.instances.get(name)
+            if not sent or sent.patch_sha256 != patch_digest(predictions[name]):
+                raise InputError(f"{name} was judged for another patch", run.run_id, "these predictions")
+            facts |= _judged(sent, run.run_id)
+        facts |= {"resolved": facts.get("status") == GradeEnd.RESOLVED}
+        yield as_record(facts, Grade, f"grade of {name}")
 
 
-def _judged(sent: Record, run_id: str) -> Record:
-    word = sent["verdict"]
-    empty = sent["empty"] and word != "failed"
-    reason = REASON.get(word, "") if not empty else ""
+def _judged(sent: Judged, run_id: str) -> Record:
+    empty = sent.empty and sent.verdict != "failed"
     return {
-        "status": GradeEnd.EMPTY_PATCH if empty else STATUS[word],
-        "reason": reason,
-        "patch_sha256": sent["patch_sha256"],
+        "status": GradeEnd.EMPTY_PATCH if empty else STATUS[sent.verdict],
+        "reason": "" if empty else REASON.get(sent.verdict, ""),
+        "patch_sha256": sent.patch_sha256,
         "scorer": "sb-cli",
         "run_id": run_id,
     }

@@ -19,7 +19,7 @@ from swelab.grading.swebench_report import build_report, validation
 from swelab.grading.validation.validate_tasks import validate
 from swelab.jobs.journal import Journal
 from swelab.records import InputError, check, read_jsonl, write_json
-from swelab.records.attempt_records import Grade
+from swelab.records.attempt_records import Grade, Prediction
 from swelab.records.task_records import Task
 from swelab.scores.score import score as scored
 from swelab.service import Refused, ServiceError, submission
@@ -61,7 +61,8 @@ def attempt(tmp_path, monkeypatch):
             judged.log = io.StringIO()
             program = SbCli(PROGRAM, 60, judged.log)
             service.stalled = lambda: setattr(program, "seconds", 0.5)
-            rows = sendable(predictions, IDS, "p")
+            typed = {name: Prediction.of(row) for name, row in predictions.items()}
+            rows = sendable(typed, IDS, "p")
             return judge(rows, AT, "p", tmp_path, program, Waiting(0.05, total))
 
     return judged

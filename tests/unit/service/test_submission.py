@@ -4,11 +4,12 @@ import pytest
 
 from swelab.configs.kinds.subset import DatasetSubset
 from swelab.records import InputError
+from swelab.records.attempt_records import Prediction
 from swelab.records.task_records import Task
 from swelab.service import Refused, ServiceError
 from swelab.service.sb_cli import Benchmark, fault
 from swelab.service.submission import benchmark_of, run_name, sendable
-from swelab.service.verdicts import patch_digest, pending, service_grades, verdicts
+from swelab.service.verdicts import ServiceRun, patch_digest, pending, service_grades, verdicts
 
 IDS = ["a", "b", "c", "d"]
 SENT = {name: name == "d" for name in IDS}
@@ -67,7 +68,7 @@ def test_pending_is_a_count():
 def predictions(**changes):
     rows = {name: {"instance_id": name, "model_name_or_path": "x", "model_patch": name} for name in IDS}
     rows["d"]["model_patch"] = None
-    return {name: row | changes.get(name, {}) for name, row in rows.items()}
+    return {name: Prediction.of(row | changes.get(name, {})) for name, row in rows.items()}
 
 
 def test_lost_rollouts_are_not_submitted_and_empty_patches_are():
@@ -116,14 +117,14 @@ def test_grades_say_what_the_service_said():
         },
     }
     tasks = [Task.of({"instance_id": name}) for name in [*IDS, "e"]]
-    grades = {row["instance_id"]: row for row in service_grades(tasks, rows, run, "p", "s")}
+    grades = {row["instance_id"]: row for row in service_grades(tasks, rows, ServiceRun.of(run), "p", "s")}
     assert {name: row["status"] for name, row in grades.items()} == {
         "a": "resolved", "b": "infra_error", "c": "apply_failed", "d": "empty_patch",
     }  # fmt: skip
     assert [name for name, row in grades.items() if row["resolved"]] == ["a"]
     assert grades["a"]["patch_sha256"] == patch_digest(rows["a"]) and grades["a"]["run_id"] == "p-1"
     with pytest.raises(InputError, match="a was judged for another patch"):
-        list(service_grades(tasks, predictions(a={"model_patch": "new"}), run, "p", "s"))
+        list(service_grades(tasks, predictions(a={"model_patch": "new"}), ServiceRun.of(run), "p", "s"))
 
 
 def test_what_sb_cli_printed_becomes_a_fault():
