@@ -16,7 +16,6 @@ from swelab.records.attempt_records import Prediction
 from swelab.records.task_records import Task
 from swelab.tasks.checkout import RepoStore, gold_patch, scratch_folder
 from swelab.tasks.datasets_source import file_rows
-from swelab.tasks.patch_text import reversed_patch
 
 
 @dataclass(frozen=True)
@@ -50,11 +49,8 @@ def gold_predictions(tasks: Sequence[Task], repos: Path) -> dict[str, Prediction
     with scratch_folder() as scratch:
         store = RepoStore(repos, scratch)
         for task in tasks:
-            spec, name = read_spec(task), task.instance_id
-            if task.repo_recipe:
-                patch = gold_patch(store, task)
-            else:
-                patch = reversed_patch(spec.gold) if spec.gold_reversed else spec.gold
+            name = task.instance_id
+            patch = gold_patch(store, task) if task.repo_recipe else read_spec(task).gold_fix
             found[name] = Prediction(instance_id=name, model_name_or_path="gold", model_patch=patch)
     return found
 

@@ -10,7 +10,7 @@ from swelab.configs import recipes
 from swelab.configs.kinds import CONFIG
 from swelab.grading.evidence import RunEvidence
 from swelab.grading.grading_stage import Bench
-from swelab.grading.harness.grade import IN_IMAGES, fresh_sandbox, judged, run_patch
+from swelab.grading.harness.grade import fresh_sandbox, judged, limits_of, run_patch
 from swelab.grading.harness.patch_run import LOG_BYTES
 from swelab.grading.harness.spec import read_spec
 from swelab.records import Fault
@@ -51,9 +51,7 @@ def run_command(task: Task, patch: str, bench: Bench, command: str) -> ExecResul
     Raises Fault (the patch does not apply), SandboxError, OSError.
     """
     spec, image = read_spec(task), bench.images.get(task.instance_id)
-    limits = Limits()
-    if image:
-        limits = replace(limits, **{k: max(v, getattr(limits, k)) for k, v in IN_IMAGES.items()})
+    limits = limits_of(Limits(), image)
     bounds = replace(limits, wall_seconds=spec.seconds, cpu_seconds=2 * spec.seconds, output_bytes=LOG_BYTES)
     assert bench.backend is not None
     with fresh_sandbox(spec, task, bench.store, bench.backend, limits, image) as sandbox:

@@ -47,9 +47,16 @@ def _rows(path: str | Path, wanted: Wanted | None) -> Iterator[Any]:
         yield from _held(path)
         return
     for key, row in object_items(path, wanted):
-        if isinstance(row, dict) and row.get("instance_id", key) != key:
-            raise InputError(f"key {key} holds the prediction of {row['instance_id']}", path)
-        yield {"instance_id": key, **row} if isinstance(row, dict) else row
+        yield _keyed(key, row, path)
+
+
+def _keyed(key: str, row: Any, path: str | Path) -> Any:
+    """A prediction with the instance id that is its key. Raises InputError when it names another."""
+    if not isinstance(row, dict):
+        return row
+    if row.get("instance_id", key) != key:
+        raise InputError(f"key {key} holds the prediction of {row['instance_id']}", path)
+    return {"instance_id": key, **row}
 
 
 def _one_key_a_line(path: str | Path) -> bool:
@@ -72,10 +79,7 @@ def _held(path: str | Path) -> list[Any]:
     except (ValueError, RecursionError):
         content = list(read_jsonl(path))
     if isinstance(content, dict) and "instance_id" not in content:
-        for key, row in content.items():
-            if isinstance(row, dict) and row.get("instance_id", key) != key:
-                raise InputError(f"key {key} holds the prediction of {row['instance_id']}", path)
-        return [{"instance_id": key, **row} if isinstance(row, dict) else row for key, row in content.items()]
+        return [_keyed(key, row, path) for key, row in content.items()]
     return content if isinstance(content, list) else [content]
 
 

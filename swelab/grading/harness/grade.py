@@ -89,10 +89,7 @@ def run_patch(
         return run | {"ended": GradeEnd.EMPTY_PATCH}
     if reason := patches.refusal(patch):
         return run | {"ended": GradeEnd.TAMPERED, "reason": reason}
-    if image:
-        limits = replace(
-            limits, **{name: max(value, getattr(limits, name)) for name, value in IN_IMAGES.items()}
-        )
+    limits = limits_of(limits, image)
     try:
         with fresh_sandbox(spec, task, store, backend, limits, image) as sandbox:
             run = run | PatchRun(spec, patch, sandbox, limits, checks).evidence()
@@ -102,6 +99,12 @@ def run_patch(
     except (SandboxError, OSError, MemoryError) as error:
         run = run | {"ended": GradeEnd.INFRA_ERROR, "reason": f"{type(error).__name__}: {error}"}
     return run | {"seconds": round(time.monotonic() - start, 3)}
+
+
+def limits_of(limits: Limits, image: Image | None) -> Limits:
+    """The limits of commands, which are no lower than IN_IMAGES in an image."""
+    least = IN_IMAGES if image else {}
+    return replace(limits, **{name: max(value, getattr(limits, name)) for name, value in least.items()})
 
 
 @contextmanager

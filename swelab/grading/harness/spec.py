@@ -15,6 +15,7 @@ from swelab.grading.harness.protected import is_protected
 from swelab.records import InputError, Record
 from swelab.records.task_records import Task
 from swelab.tasks.install_steps import without_installs
+from swelab.tasks.patch_text import reversed_patch
 from swelab.tasks.published_rows import is_private
 
 DEFAULT_TIMEOUT = 600
@@ -99,6 +100,11 @@ class RunSpec:
     gold: str = ""
     gold_reversed: bool = False
     seconds: int = DEFAULT_TIMEOUT
+
+    @property
+    def gold_fix(self) -> str:
+        """The patch that repairs the bug."""
+        return reversed_patch(self.gold) if self.gold_reversed else self.gold
 
     @property
     def listed(self) -> list[str]:

@@ -186,8 +186,7 @@ def _told(status: str, reason: str, passed: list[str], seconds: float) -> GateRu
 def _gold(task: Task, bench: Bench) -> str:
     if task.instance_id not in bench.images:
         return gold_patch(bench.store, task)
-    spec = read_spec(task)
-    return reversed_patch(spec.gold) if spec.gold_reversed else spec.gold
+    return read_spec(task).gold_fix
 
 
 def _graded(task: Task, patch: str, bench: Bench) -> tuple[GateRun, RunEvidence]:
