@@ -1,6 +1,6 @@
 """A policy learns from the results of its own attempts.
 
-in:  configs/rl/{rl}.yaml, its scaffold, the weights that it starts from, tasks and images of its subsets
+in:  configs/rl/{rl}.yaml, its scaffold, the weights that it starts from, kept tasks and images of its subsets
 out: results/rl/{rl}/checkpoint/      weights in Hugging Face layout
      results/rl/{rl}/checkpoint.json  what they are
      results/rl/{rl}/metrics.jsonl    a line for each step
