@@ -68,7 +68,7 @@ class TokenModel(TextModel):
         self._on_turn, self._replayed = on_turn, list(replayed)
 
     def query(self, messages: list[dict], **_: object) -> dict:
-        """The next assistant message; see `ServedModel.query`.
+        """The next assistant message; see `ChatModel.query`.
 
         Raises FormatError (not one command), ContextLimit, ModelLost, ServingError, InputError.
         """

@@ -8,15 +8,15 @@ import json
 import re
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import ContextLimit, ModelLost, ServingError
 from swelab.models.billing.paid_turns import sent
+from swelab.models.billing.prices import TokenCounts
 from swelab.models.chat.text_model import TextModel
 from swelab.models.chat.tool_calls import plain_calls
 from swelab.models.serving.server import Endpoint
@@ -36,40 +36,29 @@ OVERFLOW = re.compile(
 Given = TypeVar("Given")
 
 
-@dataclass(frozen=True)
-class Answer:
-    """One assistant turn, its tokens, and its cost in dollars."""
+class Answer(NamedTuple):
+    """One assistant turn and its tokens."""
 
     content: str
     finish_reason: str
-    prompt_tokens: int
-    completion_tokens: int
-    cost: float = 0.0
-    tool_calls: list[ToolCall] = field(default_factory=list)
+    usage: TokenCounts
+    tool_calls: list[ToolCall]
 
 
-class ServedModel(TextModel):
-    """A text model behind a service. Subclasses say how to ask it once.
+class ChatModel(TextModel):
+    """A model behind an OpenAI-compatible endpoint.
 
     `sampling` holds temperature, top_p, max_tokens, seed and, if wanted, stop.
     """
 
-    def __init__(self, name: str, scaffold: MiniLoop, sampling: Record):
-        super().__init__(scaffold, name)
-        self.sampling = sampling
+    def __init__(self, endpoint: Endpoint, scaffold: MiniLoop, sampling: Record):
+        super().__init__(scaffold, endpoint.model)
+        self.endpoint, self.sampling = endpoint, sampling
 
-    def ask(self, messages: list[dict[str, str]]) -> Answer:
+    def ask(self, messages: list[Record]) -> Answer:
         """One request. Raises openai.OpenAIError."""
-        raise NotImplementedError
-
-    def alive(self) -> bool:
-        """Whether a server that we started still runs; True where others run it."""
-        return True
-
-    @property
-    def address(self) -> str:
-        """Where the service is, for the line of a refusal."""
-        return self.name
+        chat: Any = client(self.endpoint.url, self.endpoint.api_key).chat.completions
+        return read(chat.create(model=self.name, messages=messages, **self.sampling, **self.offered))
 
     def query(self, messages: list[Record], **_: object) -> Record:
         """The next assistant message; `extra` holds its command, tokens, finish reason, cost and seconds.
@@ -78,34 +67,15 @@ class ServedModel(TextModel):
         """
         history = [sent(message) for message in messages if message["role"] != "exit"]
         began = time.monotonic()
-        answer = asdict(persist(lambda: self.ask(history), self.alive, self.address))
-        answer["seconds"] = round(time.monotonic() - began, 3)
-        usage = {name: answer.pop(name) for name in ("prompt_tokens", "completion_tokens")}
-        return self.reply(answer.pop("content"), usage=usage, **answer)
+        answer = persist(lambda: self.ask(history), self.endpoint.alive, self.endpoint.url)
+        facts = {"usage": answer.usage, "finish_reason": answer.finish_reason}
+        seconds = round(time.monotonic() - began, 3)
+        return self.reply(answer.content, answer.tool_calls, **facts, seconds=seconds)
 
     def serialize(self) -> Record:
         """What is stored beside a trajectory: not the service's address or key, which change nothing."""
         config = {"model": self.name, "sampling": self.sampling, "model_type": type(self).__name__}
         return {"info": {"config": config}}
-
-
-class ChatModel(ServedModel):
-    """A model behind an OpenAI-compatible endpoint."""
-
-    def __init__(self, endpoint: Endpoint, scaffold: MiniLoop, sampling: Record):
-        super().__init__(endpoint.model, scaffold, sampling)
-        self.endpoint = endpoint
-
-    def alive(self) -> bool:
-        return self.endpoint.alive()
-
-    @property
-    def address(self) -> str:
-        return self.endpoint.url
-
-    def ask(self, messages: list[dict[str, str]]) -> Answer:
-        chat: Any = client(self.endpoint.url, self.endpoint.api_key).chat.completions
-        return read(chat.create(model=self.name, messages=messages, **self.sampling, **self.offered))
 
 
 @cache
@@ -118,7 +88,7 @@ def client(url: str, api_key: str) -> "openai.OpenAI":
     return openai.OpenAI(base_url=base, api_key=api_key or "none", timeout=ANSWER_SECONDS, max_retries=0)
 
 
-def read(response: Any, cost: float = 0.0) -> Answer:
+def read(response: Any) -> Answer:
     """The first choice of a chat completion. Raises ModelLost when there is none."""
     if not getattr(response, "choices", None):
         raise ModelLost(f"an answer without choices: {shorten(str(response))}")
@@ -127,9 +97,10 @@ def read(response: Any, cost: float = 0.0) -> Answer:
         return Answer(
             content=choice.message.content or "",
             finish_reason=str(choice.finish_reason),
-            prompt_tokens=usage.prompt_tokens if usage else 0,
-            completion_tokens=usage.completion_tokens if usage else 0,
-            cost=cost,
+            usage=TokenCounts(
+                prompt_tokens=usage.prompt_tokens if usage else 0,
+                completion_tokens=usage.completion_tokens if usage else 0,
+            ),
             tool_calls=plain_calls(choice.message.tool_calls),
         )
     except (AttributeError, LookupError, TypeError):

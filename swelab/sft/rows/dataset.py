@@ -57,8 +57,7 @@ class Dataset:
         """Training rows: {"messages", "instance_id", "policy", "resolved"}; some have "tools" or "part"."""
         for candidate in self.chosen:
             for offset, _ in candidate.rows:
-                self.spool.seek(offset)
-                yield SftRow.of(json.loads(self.spool.readline()))
+                yield spooled(self.spool, offset)
 
     def lengths(self) -> list[Length]:
         """Length of each row."""
@@ -164,6 +163,14 @@ def conversation(messages: list[Message]) -> list[RowMessage]:
     while turns and turns[-1].role != "assistant":
         turns.pop()
     return turns
+
+
+def spooled(spool: IO[bytes], offset: int) -> SftRow:
+    """The row that was written to the spool at an offset."""
+    spool.seek(offset)
+    row = SftRow.of(json.loads(spool.readline()))
+    spool.seek(0, 2)
+    return row
 
 
 @dataclass

@@ -5,7 +5,6 @@ could not be judged, is no evidence that the model did badly: it is never reject
 """
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from swelab.records import Record, read_jsonl
 from swelab.records.attempt_records import Trajectory
 from swelab.records.training_records import SftRow
 from swelab.sft.rows.chat_template import ChatTemplate
-from swelab.sft.rows.dataset import RowWriter, Verdicts, verdict
+from swelab.sft.rows.dataset import RowWriter, Verdicts, spooled, verdict
 from swelab.sft.rows.lengths import ChatTokenizer, Length, canonical
 from swelab.sft.rows.overlong import DROP
 from swelab.sft.rows.selection import Candidate, unwanted
@@ -55,7 +54,7 @@ class Pairs:
     def rows(self, spool: IO[bytes]) -> Iterator[Record]:
         """`sft_pair` records: {"chosen_conversations", "rejected_conversations", "instance_id", ...}."""
         for name, good, bad in self.chosen:
-            rows = [_spooled(spool, side.candidate) for side in (good, bad)]
+            rows = [spooled(spool, side.candidate.rows[0][0]) for side in (good, bad)]
             tools = {"tools": rows[0].tools} if rows[0].tools else {}
             yield {
                 **{side: row.messages for side, row in zip(SIDES, rows)},
@@ -120,17 +119,10 @@ def _side(trajectory: Trajectory, grades: Verdicts, writer: RowWriter) -> Side:
     candidate = writer.write(trajectory)
     if not candidate.rows:
         raise Unfit("too_long")
-    messages = _spooled(writer.spool, candidate).messages
+    messages = spooled(writer.spool, candidate.rows[0][0]).messages
     first = next(number for number, each in enumerate(messages) if each.role == "assistant")
     prompt = hashlib.sha256(canonical(messages[:first]).encode()).hexdigest()
     return Side(status, prompt, candidate)
-
-
-def _spooled(spool: IO[bytes], candidate: Candidate) -> SftRow:
-    spool.seek(candidate.rows[0][0])
-    row = SftRow.of(json.loads(spool.readline()))
-    spool.seek(0, 2)
-    return row
 
 
 def _pair_up(

@@ -75,16 +75,17 @@ def plan_batches(lengths: Sequence[int], train: Train, ranks: Ranks, cost: Cost 
     """
     mine = share(train, ranks)
     passes, batch = mine.gradient_accumulation_steps, mine.batch_size
-    if train.packed:
-        return _packed(lengths, train, ranks, passes * batch)
+    packs = pack(lengths, train.max_seq_len) if train.packed else []
+    count, what = (len(packs), "packs") if train.packed else (len(lengths), "rows")
     per_step = passes * batch * ranks.total
-    steps = len(lengths) // per_step
+    steps = count // per_step
     if not steps:
-        raise InputError(f"{len(lengths)} rows", expected=f"at least the {per_step} of one optimizer step")
-    epochs = []
-    for epoch in range(train.epochs):
-        order = permutation(len(lengths), epoch)
-        epochs.append([_plain(order, step, ranks.total, passes, batch) for step in range(steps)])
+        raise InputError(f"{count} {what}", expected=f"at least the {per_step} of one optimizer step")
+    orders = [permutation(count, epoch) for epoch in range(train.epochs)]
+    if train.packed:
+        ordered = [[packs[number] for number in order[: steps * per_step]] for order in orders]
+        return Plan("packed", ranks.total, passes * batch, ordered, train.max_seq_len, len(lengths))
+    epochs = [[_plain(order, step, ranks.total, passes, batch) for step in range(steps)] for order in orders]
     how = "plain"
     if train.group_by_length:
         how = "grouped"
@@ -116,19 +117,6 @@ def _grouped(
     dealt, passes = deal(steps, lengths, bound, ranks, cost)
     each = iter(dealt)
     return [[next(each) for _ in epoch] for epoch in epochs], passes
-
-
-def _packed(lengths: Sequence[int], train: Train, ranks: Ranks, passes: int) -> Plan:
-    packs = pack(lengths, train.max_seq_len)
-    size = passes * ranks.total
-    steps = len(packs) // size
-    if not steps:
-        raise InputError(f"{len(packs)} packs", expected=f"at least the {size} of one optimizer step")
-    epochs = []
-    for epoch in range(train.epochs):
-        order = permutation(len(packs), epoch)
-        epochs.append([packs[number] for number in order[: steps * size]])
-    return Plan("packed", ranks.total, passes, epochs, train.max_seq_len, len(lengths))
 
 
 def pack(lengths: Sequence[int], limit: int) -> list[Batch]:

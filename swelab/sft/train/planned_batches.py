@@ -51,7 +51,7 @@ class PlannedPasses(Dataset[list[Sample]]):
         return [self.rows[row] for row in self.passes[index]]
 
 
-class InOrder(Sampler[int]):
+class InOrder(Sampler[Any]):
     """A dataset's items one by one; tells the dataset which epoch it is."""
 
     def __init__(self, dataset: PlannedPasses):
@@ -64,7 +64,7 @@ class InOrder(Sampler[int]):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(range(len(self.dataset)))
 
 

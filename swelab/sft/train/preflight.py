@@ -3,9 +3,11 @@
 Reads headers, sizes and vocabularies, never tensors, and each row only where there are no length statistics.
 """
 
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from swelab.configs.kinds.sft import Sft
@@ -26,6 +28,9 @@ ROOM = 1.1
 """Of the disk room that is counted: what must be there."""
 
 
+Faults = Iterator[InputError]
+
+
 @dataclass(frozen=True)
 class Training:
     """What is to be trained: base model's folder, rows, their statistics, sft recipe, folder for its work."""
@@ -41,152 +46,123 @@ def faults(training: Training) -> list[str]:
     """One line for each fault; [] when all is well."""
     checks, found = list(CHECKS), []
     if not training.base.is_dir():
-        found.append(str(InputError("no such folder", training.base, "a checkpoint in Hugging Face layout")))
+        found.append(InputError("no such folder", training.base, "a checkpoint in Hugging Face layout"))
         checks = [check for check in CHECKS if check not in OF_THE_BASE]
-    return found + [fault for check in checks for fault in check(training)]
+    return [str(fault) for fault in (*found, *_found(*(partial(check, training) for check in checks)))]
 
 
-def _lines(*checks: Callable[[], object]) -> Iterator[str]:
-    """The faults of checks that raise."""
+def _found(*checks: Callable[[], object]) -> Faults:
+    """The faults that checks yield, and the fault that each raises: what follows it cannot be checked."""
     for check in checks:
         try:
-            check()
+            if isinstance(told := check(), Iterator):
+                yield from told
         except InputError as error:
-            yield str(error)
+            yield error
 
 
-def _settings(training: Training) -> Iterator[str]:
+def _settings(training: Training) -> Faults:
     recipe = training.recipe
     job, train = recipe.job, recipe.train
     settings = (lambda: recipe_of(recipe), lambda: share(train, ranks_of(recipe)))
-    yield from _lines(*settings, lambda: check_settings(recipe))
+    yield from _found(*settings, lambda: check_settings(recipe))
     if train.device == "cuda" and not job.gpus:
-        yield str(InputError("train.device is cuda, and job.gpus is 0", expected="job.gpus of at least 1"))
+        yield InputError("train.device is cuda, and job.gpus is 0", expected="job.gpus of at least 1")
 
 
-def _weights(training: Training) -> Iterator[str]:
+def _weights(training: Training) -> Faults:
     """Every shard that the index lists is there, whole, and holds the tensors that the index says."""
-    try:
-        paths, index = weight_paths(training.base)
-    except InputError as error:
-        yield str(error)
-        return
+    paths, index = weight_paths(training.base)
     found: set[tuple[str, str]] = set()
     for path in paths:
         try:
             found |= {(name, path.name) for name in header(path)}
         except InputError as error:
-            yield str(error)
+            yield error
     where = training.base / "model.safetensors.index.json"
     whole = all(path.is_file() for path in paths)
     wrong = [name for name, file in index.items() if (name, file) not in found] if whole else []
     if wrong:
-        yield str(
-            InputError(
-                f"{len(wrong)} tensors are not in the files that the index names, such as {wrong[0]}", where
-            )
+        yield InputError(
+            f"{len(wrong)} tensors are not in the files that the index names, such as {wrong[0]}", where
         )
 
 
-def _model(training: Training) -> Iterator[str]:
+def _model(training: Training) -> Faults:
     """config.json and weights describe the same model, and a trainer knows it."""
     path = training.base / "config.json"
-    try:
-        config = ModelConfig.of(read_json(path))
-        shapes = _shapes(training.base)
-    except InputError as error:
-        yield str(error)
-        return
-    try:
-        check_trainer(config, path, training.recipe.trainer)
-    except InputError as error:
-        yield str(error)
-        return
+    config = ModelConfig.of(read_json(path))
+    shapes = _shapes(training.base)
+    check_trainer(config, path, training.recipe.trainer)
     rows = shapes.get("model.embed_tokens.weight", [config.vocab_size])[0]
     if rows != config.vocab_size:
-        yield str(
-            InputError(f"vocab_size is {config['vocab_size']}", path, f"the {rows} rows of the embedding")
-        )
-    count = sum(_product(shape) for shape in shapes.values())
+        yield InputError(f"vocab_size is {config.vocab_size}", path, f"the {rows} rows of the embedding")
+    count = sum(math.prod(shape) for shape in shapes.values())
     if shapes and count != weights_of(config):
-        yield str(
-            InputError(f"describes {weights_of(config):,} weights", path, f"the {count:,} that are there")
-        )
+        yield InputError(f"describes {weights_of(config):,} weights", path, f"the {count:,} that are there")
 
 
-def _tokenizer(training: Training) -> Iterator[str]:
+def _tokenizer(training: Training) -> Faults:
     """The tokenizer is ChatML, of one vocabulary in its two forms, and no larger than the embedding."""
     base = training.base
-    try:
-        tokenizer, config = ChatTokenizer(base), read_json(base / "config.json")
-    except InputError as error:
-        yield str(error)
-        return
+    tokenizer, config = ChatTokenizer(base), read_json(base / "config.json")
     if open_trainer(training.recipe.trainer).own_tokenizer:
-        yield from _lines(lambda: same_vocabulary(base))
+        yield from _found(lambda: same_vocabulary(base))
     largest = max(read_json(base / "tokenizer.json")["model"]["vocab"].values(), default=0)
     largest = max(largest, *tokenizer.special_tokens.values())
     if largest >= config.get("vocab_size", 0):
         where = base / "tokenizer.json"
-        yield str(
-            InputError(f"token {largest}", where, f"less than the vocab_size {config.get('vocab_size')}")
-        )
+        yield InputError(f"token {largest}", where, f"less than the vocab_size {config.get('vocab_size')}")
     ends = config.get("eos_token_id")
     for token in ends if isinstance(ends, list) else [] if ends is None else [ends]:
         if token not in tokenizer.special_tokens.values():
-            yield str(InputError(f"eos_token_id {token}", base / "config.json", "a special token's id"))
+            yield InputError(f"eos_token_id {token}", base / "config.json", "a special token's id")
     example = [RowMessage(role="user", content="a"), RowMessage(role="assistant", content="b")]
-    yield from _lines(lambda: ChatTemplate(base).plain(example, []))
+    yield from _found(lambda: ChatTemplate(base).plain(example, []))
 
 
-def _dataset(training: Training) -> Iterator[str]:
+def _dataset(training: Training) -> Faults:
     """Rows are those of the statistics, enough for a step, and none is longer than the model's context."""
     train, limit = training.recipe.train, training.recipe.selection.max_tokens
-    try:
-        over, stats = check_stats(training.dataset, training.stats, limit)
-    except InputError as error:
-        yield str(error)
-        return
+    over, stats = check_stats(training.dataset, training.stats, limit)
     if stats.sha256 and stats.sha256 != sha256_file(training.dataset):
-        yield str(
-            InputError("was changed after it was measured", training.dataset, f"that of {training.stats}")
-        )
+        yield InputError("was changed after it was measured", training.dataset, f"that of {training.stats}")
     if over and stats.over_long != "keep_truncate":
         what = f"{over} rows over {limit} tokens"
-        yield str(InputError(what, training.dataset, f"none ({stats.over_long})"))
+        yield InputError(what, training.dataset, f"none ({stats.over_long})")
     rows = stats.num_samples
     need = train.batch_size * train.gradient_accumulation_steps
     if rows < need:
-        yield str(InputError(f"{rows} rows", training.dataset, f"at least the {need} of one optimizer step"))
+        yield InputError(f"{rows} rows", training.dataset, f"at least the {need} of one optimizer step")
     bounds = {"the model's context": _config(training.base).get("max_position_embeddings", 0)}
     bounds |= {"train.max_seq_len": train.max_seq_len} if train.packed else {}
     for name, bound in bounds.items():
         if stats.max > bound > 0:
             what = f"a row of {stats.max} tokens"
-            yield str(InputError(what, training.dataset, f"at most {name} of {bound}"))
+            yield InputError(what, training.dataset, f"at most {name} of {bound}")
 
 
-def _disk(training: Training) -> Iterator[str]:
+def _disk(training: Training) -> Faults:
     """Room for the last epoch, its copy, and two saved states: the last one stays until the next is whole."""
     need = disk_bytes(training)
     folder = next(each for each in [training.work, *training.work.absolute().parents] if each.is_dir())
     free = shutil.disk_usage(folder).free
     if free < ROOM * need:
         what = f"{free / GIB:.1f} GiB free"
-        yield str(InputError(what, folder, f"{ROOM * need / GIB:.1f} GiB for weights and saved states"))
+        yield InputError(what, folder, f"{ROOM * need / GIB:.1f} GiB for weights and saved states")
 
 
-def _memory(training: Training) -> Iterator[str]:
+def _memory(training: Training) -> Faults:
     """A rank fits into its GPU; without one, all ranks of a node into the job's memory."""
     needs, job = memory(training), training.recipe.job
     if needs is None:
         return
     if job.gpus and needs.total > job.gpu_gb * GIB:
         what = f"about {needs.text()}"
-        yield str(InputError(what, "memory", f"at most job.gpu_gb = {job.gpu_gb:g} GiB"))
+        yield InputError(what, "memory", f"at most job.gpu_gb = {job.gpu_gb:g} GiB")
     if not job.gpus and job.ranks * needs.total > job.mem_mb * (1 << 20):
         what = f"{job.ranks} × about {needs.text()}"
-        yield str(InputError(what, "memory", f"at most job.mem_mb = {job.mem_mb} MB"))
+        yield InputError(what, "memory", f"at most job.mem_mb = {job.mem_mb} MB")
 
 
 OF_THE_BASE = (_weights, _model, _tokenizer)
@@ -246,10 +222,3 @@ def _shapes(base: Path) -> dict[str, list[int]]:
         return {name: tensor["shape"] for path in paths for name, tensor in header(path).items()}
     except InputError:
         return {}
-
-
-def _product(shape: list[int]) -> int:
-    found = 1
-    for size in shape:
-        found *= size
-    return found

@@ -24,7 +24,7 @@ from trl import SFTConfig, SFTTrainer
 
 from swelab.configs.kinds.sft import Train
 from swelab.records import Record, read_json, write_json
-from swelab.sft.train.planned_batches import PlannedPasses, planned_passes, trl_batch
+from swelab.sft.train.planned_batches import InOrder, PlannedPasses, planned_passes, trl_batch
 from swelab.sft.train.schedule import trl_schedule
 from swelab.sft.train.step_log import StepLog
 from swelab.sft.train.trl_bridge import TrlRun
@@ -33,21 +33,11 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 RESUME, CHECKPOINTS = "resume.json", "checkpoints"
 
 
-class Numbers:
+class Numbers(InOrder):
     """A batch sampler: the passes one by one. On resume it gets the epoch, too."""
 
-    def __init__(self, passes: PlannedPasses):
-        self.passes = passes
-
-    def set_epoch(self, epoch: int) -> None:
-        """Goes to an epoch."""
-        self.passes.set_epoch(epoch)
-
-    def __len__(self) -> int:
-        return len(self.passes)
-
     def __iter__(self) -> Iterator[list[int]]:
-        return iter([[number] for number in range(len(self.passes))])
+        return iter([[number] for number in super().__iter__()])
 
 
 class Passes(DataLoader[Any]):
