@@ -26,7 +26,7 @@ STARTUP_SECONDS = 1800
 """For large weights on a slow disk; a server that ends while it starts is seen at once."""
 
 ADAPTER = "adapter"
-"""The name under which a policy's adapter is served beside its weights."""
+"""The name under which a policy's LoRA adapter is served."""
 
 ModelFor = Callable[[Task], TextModel]
 
@@ -53,8 +53,8 @@ def same_again(policy: Policy) -> str:
 def weights_digest(policy: Policy) -> str:
     """What stands for a policy's weights in the key of a rollout: '' for a policy without weights of ours.
 
-    An adapter and the files of a base model belong to it. Raises InputError when the weights, or the manifest
-    beside them, are not there.
+    An adapter and the files of a base model belong to it. Raises InputError when the weights, or their
+    manifest, are not there.
     """
     if policy.kind != "checkpoint":
         return ""

@@ -1,4 +1,4 @@
-"""Keys of a hosted model: which conversation uses which, how fast, and until when.
+"""Rotation of a hosted model's API keys: which conversation uses which key, how fast, and until when.
 
 A conversation keeps its key, so that the service's prompt cache stays warm. What a service says of a key
 (slow down, refused, out of quota) holds for all threads that use it.
@@ -43,13 +43,13 @@ class Key:
     strikes: int = 0
 
     def ready_at(self) -> float:
-        """When the next request may start, the window aside."""
+        """The earliest time of the next request; `window` may delay it further."""
         return max(self.resume_at, self.request_at, self.tokens_at)
 
 
 @dataclass
 class Pass:
-    """Leave to send one request with `key`, admitted at `start` for an estimate of its tokens."""
+    """Permission to send one request with `key`: given at `start`, for an estimate of its tokens."""
 
     key: Key
     start: float
@@ -57,7 +57,7 @@ class Pass:
 
 
 def read_keys(names: Sequence[str]) -> list[Key]:
-    """The keys that environment variables hold; one of none, for a service without, where no name is given.
+    """The keys in environment variables; without names one key with secret None, for services without keys.
 
     Raises InputError when a variable is not set.
     """
@@ -89,7 +89,7 @@ class KeyRing:
     _next: int = 0
 
     def choose(self, held: Key | None) -> Key:
-        """The key `held` while it is good, or else the next good one in turn.
+        """The key `held` unless it was set aside, else the next one in turn that was not.
 
         Raises InputError when none is left.
         """
@@ -105,7 +105,7 @@ class KeyRing:
         raise InputError(f"no key is left: {gone}", self.service, "a key with quota; finished work is kept")
 
     def enter(self, key: Key, tokens: int) -> Pass | None:
-        """Waits until a request of about so many tokens may be sent; None when the key went out of use."""
+        """Waits until a request of about so many tokens may be sent; None when the key was set aside."""
         with self._changed:
             while not key.aside:
                 now = time.monotonic()
@@ -122,7 +122,7 @@ class KeyRing:
         return 60 / self.rates[rate] if rate in self.rates else 0.0
 
     def leave(self, admitted: Pass, tokens: int | None = None) -> None:
-        """Ends a request; `tokens` are those that it really had, if it was answered."""
+        """Ends a request. tokens: what the service counted; None where it was not answered."""
         key = admitted.key
         with self._changed:
             key.under_way -= 1
@@ -134,10 +134,9 @@ class KeyRing:
             self._changed.notify_all()
 
     def slow(self, admitted: Pass, wanted: float | None) -> None:
-        """Pauses a key: for as long as the service wants (seconds), or longer each time. To be called before
-        `leave`.
+        """Pauses a key for `wanted` seconds, or for longer each time where the service names none (back-off).
 
-        Of requests that were under way together, only the first tells of a new strike.
+        To be called before `leave`. Requests that were under way together count as one strike.
         """
         key, now = admitted.key, time.monotonic()
         if wanted is not None and wanted > LONGEST_PAUSE_SECONDS:

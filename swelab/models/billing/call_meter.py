@@ -38,7 +38,7 @@ class Bill:
         self.amount, self.how = 0, REFUSED
 
     def pay(self, usage: Usage | None) -> Record:
-        """What stands in an answered message: "cost" in dollars, and "cost_is" where that is not exact."""
+        """Settles the call. Returns a message's "cost" in dollars, and "cost_is" where that is not exact."""
         if self.price is None:
             return {"cost": 0.0, "cost_is": "unknown"}
         if usage is None:

@@ -1,9 +1,9 @@
-"""What calls of one run cost, and a budget that they never exceed, over all processes that share a folder.
+"""The budget of one run: what its calls cost, over all processes that share a folder, never exceeds it.
 
 An append-only file: a call is entered with its worst case before it is sent, and again with its cost when
 it is over. It is read and written under a lock on the file itself, which a kill releases and which makes a
-network file system read anew. The lines of a process that ended in the middle stand with their worst case:
-nobody knows what the service charged.
+network file system read anew. Open calls of a process that ended count with their worst case: what the
+service charged for them is not known.
 """
 
 import dataclasses
@@ -69,7 +69,7 @@ class Account:
 
     @property
     def bound(self) -> int:
-        """Dollars spent if every call in flight costs its worst case."""
+        """Nanodollars spent if every call in flight costs its worst case."""
         return self.spent + sum(self.open.values())
 
 
@@ -97,7 +97,7 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[Account]:
-        """The account as it is now, which nobody else changes meanwhile."""
+        """The account as it is now; no other thread or process changes it inside the block."""
         with self._threads:
             fcntl.flock(self._file, fcntl.LOCK_EX)
             try:
@@ -171,7 +171,7 @@ class Ledger:
             self._write(Entry(call=call, how=how, nanodollars=amount, at=round(time.time(), 3)))
 
     def note_unpriced(self) -> None:
-        """Counts a call whose cost nobody knows."""
+        """Counts a call without a price."""
         with self._locked():
             self._count += 1
             self._write(Entry(call=f"{self._name}-{self._count}", how="unpriced"))

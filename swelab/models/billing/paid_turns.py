@@ -1,7 +1,7 @@
-"""Paid turns of a conversation that is not over: what a killed or paused rollout does not pay for again.
+"""Paid turns of unfinished conversations: a resumed rollout does not pay for them again.
 
-A rollout that is begun anew runs its commands again, but gets the answers that it paid for, and sees what it
-saw when they were given: a time in a test's output would otherwise make another conversation of it.
+The resumed rollout runs its commands again. It is given the answers that were paid for, and the observations
+that were seen then: a new observation (a time in a test's output) would make it another conversation.
 """
 
 from collections.abc import Callable
@@ -36,11 +36,11 @@ class PaidLine(TypedRecord):
 
 
 class PaidTurns:
-    """The turns at `path`, a journal. `replayed` counts those given again, `kept` what was then seen
-    otherwise than in the new run.
+    """The journal of turns at `path`. `replayed` counts the answers that were given again, `kept` the
+    observations that differed in the new run and were replaced by those of the first.
 
-    A line holds the answer to the conversation that its key stands for, or what was seen after one that ends
-    with an answer. Raises InputError when another process holds the conversation.
+    A line's key is the hash of the conversation so far; the line holds the answer to it, or the observations
+    that followed it. Raises InputError when another process holds the conversation.
     """
 
     def __init__(self, path: Path):
@@ -54,7 +54,7 @@ class PaidTurns:
         return line.answer if line else None
 
     def seen(self, before: list[Record], fresh: list[Record]) -> list[Record]:
-        """What was seen after `before`, up to an answer, when the next turn was paid; `fresh` without one."""
+        """The observations that followed `before` in the first run; `fresh` where there were none."""
         line = self._find(before)
         if line is None or [each["role"] for each in line.seen] != [each["role"] for each in fresh]:
             return fresh
@@ -79,7 +79,7 @@ class PaidTurns:
 
 
 def sent(message: Record) -> Record:
-    """A message as a service takes it."""
+    """A message with the fields that a service takes."""
     kept = ("role", "content", "tool_calls", "tool_call_id")
     return {name: message[name] for name in kept if message.get(name) is not None}
 
@@ -108,7 +108,7 @@ class PaidRun:
         return PaidTurns(self._path(self.key_of(task)))
 
     def discard(self, key: str) -> None:
-        """Forgets the turns of a rollout that is finished: its record holds them."""
+        """Deletes the turns of a finished rollout, whose trajectory holds them."""
         self._path(key).unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:

@@ -19,7 +19,7 @@ RECIPE_KEYS = {"input": INPUT, "output": OUTPUT, "cached_input": CACHED, "cache_
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of one call: all of the prompt, those of it read from and written to a cache, the answer's."""
+    """Tokens of one call: prompt, completion; of the prompt those read from and written to a cache."""
 
     prompt: int
     completion: int
@@ -43,7 +43,7 @@ class TokenCounts(TypedRecord):
 
 
 def read_usage(response: Any) -> Usage | None:
-    """The tokens that a LiteLLM response tells; None where it tells none, or what cannot be."""
+    """The token counts in a LiteLLM response; None where there are none, or no tokens of a prompt."""
     told = getattr(response, "usage", None)
     details = getattr(told, "prompt_tokens_details", None)
     prompt, completion = _count(told, "prompt_tokens"), _count(told, "completion_tokens")
@@ -97,16 +97,16 @@ class Price:
 
 
 def nano(dollars: float) -> int:
-    """Whole nanodollars, rounded up, but for what floating point adds."""
+    """Whole nanodollars, rounded up; a rounding error of floating point is not rounded up."""
     exact = dollars * NANO
     return -int(-exact // 1) if abs(exact - round(exact)) > 1e-3 else round(exact)
 
 
 def price_of(recipe: Record | None, listed: Mapping[str, Any]) -> Price | None:
-    """The price that a recipe gives, or else the one that is listed; None when neither tells one.
+    """The recipe's price, or else the listed one; None without either.
 
     recipe: dollars per million tokens: input, output, cached_input, cache_write. listed: the model's entry in
-    LiteLLM's table, where a price of nothing at all is an unknown one.
+    LiteLLM's table, where a price of 0 for prompt and answer means unknown.
     """
     if recipe:
         return Price({RECIPE_KEYS[name]: value / 1e6 for name, value in recipe.items()})

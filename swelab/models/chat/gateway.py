@@ -1,4 +1,4 @@
-"""A hosted model behind an address of this machine, for a program that asks a service by itself.
+"""A local OpenAI-compatible proxy of a hosted model, for programs that make their own requests (SWE-agent).
 
 The program gets a token of ours and an OpenAI-compatible address on the loopback; keys, rates, price, budget,
 cache marks and sampling are those of the policy, and each call is metered like any other (`Service`). Of
@@ -31,7 +31,7 @@ LAST_CALLS_SECONDS = 120
 """A spent budget ends the program when for so long no call went through: others may still have room."""
 OFFERED = ("tools", "tool_choice", "parallel_tool_calls")
 READ = ("model", "messages", "user", "metadata", *OFFERED)
-"""What a request may hold beside sampling: these are heeded, or name the request and change no answer."""
+"""Fields that a request may hold besides sampling: they are heeded, or change no answer."""
 SAYS_NOTHING = {
     "stream": False,
     "n": 1,
@@ -41,13 +41,13 @@ SAYS_NOTHING = {
     "frequency_penalty": 0,
     "response_format": {"type": "text"},
 }
-"""Settings that may be asked for with the one value that they have here."""
+"""Settings that a request may hold only with the value that they have here."""
 FULL = "This model's maximum context length is reached: "
 """Words by which LiteLLM knows a full context."""
 
 
 class NotDone(InputError):
-    """A request asks for something that is not done here: `name`."""
+    """A request holds a setting `name` that is not supported here."""
 
     def __init__(self, name: str, value: Any, expected: str):
         super().__init__(f"{name}: {shorten(json.dumps(value))} is not done here", expected=expected)
@@ -59,7 +59,7 @@ STATUS = {BudgetSpent: 403, ContextLimit: 400, NotDone: 400, InputError: 401}
 
 
 class Gateway:
-    """Answers a program's calls by a `Service`; from many threads at once."""
+    """Answers a program's calls by a `Service`; safe to call from many threads."""
 
     def __init__(self, service: Service, name: str):
         self.service, self.name = service, name
@@ -69,12 +69,12 @@ class Gateway:
         self._last = time.monotonic()
 
     def alive(self) -> bool:
-        """False once the budget is spent and nobody has found room in it for a while."""
+        """False once the budget is spent and no call has fitted into it for LAST_CALLS_SECONDS."""
         return not self.service.spent or time.monotonic() < self._last + LAST_CALLS_SECONDS
 
     def answer(self, body: Any) -> Record:
-        """OpenAI's answer to its request. Raises InputError (no request; NotDone names what it asks for in
-        vain), and what `Service.answer` does.
+        """A chat completion in OpenAI's form. Raises InputError (not a request), NotDone (a setting that is
+        not supported), and what `Service.answer` does.
         """
         history, offered = asked(body, self.service.sampling)
         found = self.service.answer(history, self._talk(history, offered), lambda _: None)

@@ -1,4 +1,4 @@
-"""Models that others host, through LiteLLM: paid calls, metered, within a budget, with keys in turn."""
+"""Hosted models through LiteLLM: metered calls within a budget, with retries and rotating keys."""
 
 import json
 import random
@@ -38,8 +38,10 @@ Keep = Callable[[HostedAnswer], None]
 
 @dataclass
 class Talk:
-    """What a service knows of one conversation: what each request holds beside messages (tools), its key, the
-    tokens that its first messages were, and the seconds for which it waited: for leave to send, or in vain.
+    """The state of one conversation with a service.
+
+    offered: what each request holds besides messages (tools). counted: how many first messages the service
+    has counted, as `tokens` tokens. waited: seconds spent waiting to send, and on calls that failed.
     """
 
     offered: Record = field(default_factory=dict)
@@ -55,11 +57,11 @@ class Talk:
         return self.tokens + tools + sum(MESSAGE_TOKENS + sum(map(size_of, each.values())) for each in fresh)
 
     def about(self, history: list[Record]) -> int:
-        """About so many tokens `history` has: four bytes a token."""
+        """An estimate of the tokens of `history`: four bytes a token."""
         return self.tokens + (self.most(history) - self.tokens) // 4
 
     def note(self, history: list[Record], answer: HostedAnswer) -> None:
-        """Takes down what the service counted."""
+        """Notes how many tokens the service counted."""
         if usage := answer.usage:
             self.counted, self.tokens = len(history), usage.prompt_tokens
 
@@ -125,7 +127,7 @@ class Service:
     def _call(
         self, history: list[Record], talk: Talk, admitted: Pass, keep: Keep
     ) -> HostedAnswer | CallFault:
-        """One request, from its bill to what its key learns."""
+        """One request, admitted and billed; limits that the service reports are noted for the key."""
         answer = None
         try:
             with self._admit(talk.most(history)) as bill:
@@ -171,7 +173,7 @@ class Service:
         return found | {"usage": usage.record() if usage else None}, usage
 
     def _learn(self, admitted: Pass, fault: CallFault) -> None:
-        """What a fault means for the key."""
+        """Slows the key down or sets it aside, as the fault asks."""
         if fault.kind == litellm_errors.KEY:
             self.keys.set_aside(admitted.key, f"was refused ({fault.text})")
         elif fault.kind == litellm_errors.QUOTA:
@@ -220,9 +222,9 @@ def marked(history: list[Record], last: int) -> list[Record]:
 
 
 class HostedModel(TextModel):
-    """One conversation with a hosted model; turns that were paid for before are given again.
+    """One conversation with a hosted model; turns that were paid for before a kill are replayed.
 
-    Raises BudgetSpent once another conversation found no room: a new one is not worth its sandbox.
+    Raises BudgetSpent once the budget has refused a call: a new conversation would only take up a sandbox.
     """
 
     def __init__(self, service: Service, scaffold: MiniLoop, turns: Callable[[], PaidTurns]):
@@ -253,12 +255,12 @@ class HostedModel(TextModel):
     def format_observation_messages(
         self, message: Record, outputs: list[Record], template_vars: Record | None = None
     ) -> list[Record]:
-        """As `TextModel`'s; of a turn that was paid for before, what was seen then."""
+        """As `TextModel`'s; for a replayed turn, the observations of the first run."""
         fresh = super().format_observation_messages(message, outputs, template_vars)
         return self.turns.seen(self._said, fresh)
 
     def serialize(self) -> Record:
-        """What is stored beside a trajectory: not the service's address or key, which change nothing."""
+        """What a trajectory says of the model: not the service's address or key, which change no answer."""
         config = {"model": self.name, "sampling": self.service.sent, "model_type": type(self).__name__}
         config |= {"not_sent": self.service.drops} if self.service.drops else {}
         resumed = {"paid_turns": self.turns.replayed, "kept_observations": self.turns.kept}

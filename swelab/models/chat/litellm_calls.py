@@ -14,7 +14,7 @@ from swelab.records import InputError, Record, shorten
 
 @cache
 def quiet_litellm() -> Any:
-    """LiteLLM, imported when a hosted model is asked, without its notices and price downloads."""
+    """The module litellm, imported when it is first needed, without its notices and price downloads."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm
 
@@ -22,7 +22,7 @@ def quiet_litellm() -> Any:
     litellm.telemetry = False
     litellm.client_session = _client()
     logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
-    # A service that counts tokens in words is our business, not the terminal's.
+    # `read_usage` copes with token counts that are no integers; a warning would only reach the terminal.
     warnings.filterwarnings("ignore", "Pydantic serializer warnings", UserWarning)
     return litellm
 
@@ -82,7 +82,7 @@ def dropped(model: str, sampling: Record) -> dict[str, str]:
 def complete(
     model: str, messages: list[Record], secret: str | None, base: str | None, sampling: Record
 ) -> Any:
-    """One request, sent once. Raises whatever LiteLLM does; `faults.read_fault` says what it was."""
+    """One request, sent once. Raises whatever LiteLLM does; `litellm_errors.read_fault` classifies it."""
     litellm = quiet_litellm()
     client = {"client": _handler()} if provider(model)[0] == "anthropic" else {}
     return litellm.completion(

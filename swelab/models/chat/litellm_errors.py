@@ -1,4 +1,4 @@
-"""What went wrong with a call through LiteLLM: read from the HTTP exchange itself, which its exceptions wrap.
+"""Classifies failed calls through LiteLLM, by the HTTP exchange itself, which its exceptions wrap.
 
 LiteLLM 1.103 tells some faults apart by words in their text, loses headers, and gives a broken answer the
 status of a broken service; the exchange lies in the chain of causes.
@@ -45,7 +45,7 @@ class CallFault:
 
 
 def read_fault(error: BaseException, secret: str | None) -> CallFault:
-    """What the exception of a call says; the key is blotted out of its text."""
+    """The fault behind the exception of a call; the key is blotted out of its text."""
     response = _response(error)
     if response is not None:
         kind, wait, text = _judge(*response), wanted_wait(response[1]), _said(response[2])
@@ -57,7 +57,7 @@ def read_fault(error: BaseException, secret: str | None) -> CallFault:
     else:
         # No HTTP fault at all is an answer of status 200 that LiteLLM cannot read.
         kind, wait, text, charged = UNSURE, None, _deepest(error) or str(error), True
-    # What a stranger says goes to a terminal.
+    # The service's text is printed to a terminal: control characters are taken out.
     text = "".join(each if each.isprintable() else " " for each in text or type(error).__name__)
     return CallFault(kind, shorten(text.replace(secret, "(the key)") if secret else text), charged, wait)
 

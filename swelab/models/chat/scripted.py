@@ -1,4 +1,4 @@
-"""The scripted policy: no model, but a script that is told the gold fix.
+"""The scripted policy: no model, but a script that knows the gold patch.
 
 It acts like a person in a hurry: looks at the function that the issue names, edits the line, runs
 the failing test, submits. On a seeded share of the tasks it fails honestly (a wrong edit, or giving
@@ -107,7 +107,7 @@ def edit_command(edit: Edit) -> str:
 
 
 def wrong_command(edit: Edit) -> str:
-    """An edit beside the point: another operator of the line changed, or a remark added."""
+    """A wrong edit: another operator of the line changed, or a comment added."""
     line = edit.before[0] if edit.before else ""
     for match in _TOKEN.finditer(line):
         changed = line[: match.start()] + WRONG[match[0]] + line[match.end() :]

@@ -1,7 +1,7 @@
 """Models that we or a site serve, behind mini-swe-agent's Model protocol (mini-swe-agent 2.4).
 
 `ChatModel` speaks to an OpenAI-compatible endpoint. A fault that may pass is tried again, then is ModelLost;
-an overflow is ContextLimit; a refusal is the user's to mend. `hosted` has the models that are paid for.
+an overflow is ContextLimit; a refusal is an InputError. Models that are paid for are in `hosted`.
 """
 
 import json
@@ -73,7 +73,7 @@ class ChatModel(TextModel):
         return self.reply(answer.content, answer.tool_calls, **facts, seconds=seconds)
 
     def serialize(self) -> Record:
-        """What is stored beside a trajectory: not the service's address or key, which change nothing."""
+        """What a trajectory says of the model: not the service's address or key, which change no answer."""
         config = {"model": self.name, "sampling": self.sampling, "model_type": type(self).__name__}
         return {"info": {"config": config}}
 

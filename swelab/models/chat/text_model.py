@@ -30,7 +30,7 @@ class TextModel:
 
     @property
     def offered(self) -> Record:
-        """What a request holds beside messages and sampling: the tools, where turns call them."""
+        """What a request holds besides messages and sampling: the tools, where turns call them."""
         return self.form.offered
 
     def reply(self, content: str, tool_calls: Sequence[Record] = (), **extra: Any) -> Record:
@@ -65,7 +65,7 @@ class TextModel:
         return kwargs
 
     on_wait: Callable[[float], None] = staticmethod(lambda seconds: None)
-    """Told of seconds that the model was waited for and nobody worked: they are not the policy's."""
+    """Called with seconds that were spent waiting for the service; they do not count as the policy's time."""
 
     def close(self) -> None:
         """Lets go of what the model holds; called when its rollout is over."""

@@ -19,7 +19,7 @@ class Form(Protocol):
     calls: bool
     """Whether actions are tool calls: a service then wants a message of the role tool for each."""
     offered: Record
-    """What a request holds beside messages and sampling: the tools."""
+    """What a request holds besides messages and sampling: the tools."""
 
     def parse(self, content: str, calls: list[Record], finish_reason: str) -> list[Record]:
         """The actions of a turn, of its text or of its tool calls. Raises FormatError (there are none)."""

@@ -1,7 +1,7 @@
-"""A checkpoint that lacks files beside its weights, completed from its base model.
+"""A checkpoint that lacks configuration or tokenizer files, completed from its base model.
 
-Trainers leave out configuration, tokenizer or chat template. What is missing is put beside the weights in a
-view, a folder of links that lives as long as it is served: the checkpoint itself is never written to.
+Trainers leave out configuration, tokenizer or chat template. What is missing is added in a view, a
+folder of links that exists as long as it is served: the checkpoint itself is never written to.
 """
 
 import json

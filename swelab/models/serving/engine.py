@@ -24,9 +24,9 @@ class Asked:
     """What a server is to serve, checked.
 
     `folder` is a complete checkpoint in Hugging Face layout and `config` its config.json. Lengths are in
-    tokens; `max_total_tokens` None: as the engine likes. `key` is the clients', `admin_key` alone may replace
-    weights. `adapters` are LoRA folders by name. `extra_args`
-    are options of this engine, `python` is the interpreter that has it.
+    tokens; `max_total_tokens` None: the engine's default. Clients need `key`; replacing weights needs
+    `admin_key`. `adapters` are LoRA folders by name. `extra_args` are options of this engine, `python` is the
+    interpreter that has it.
     """
 
     folder: Path
@@ -60,7 +60,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Weights:
-    """Which weights a running server serves: the folder, and the version that who loaded them gave them."""
+    """Which weights a running server serves: the folder, and the version that they were loaded under."""
 
     folder: Path
     version: str
@@ -90,9 +90,9 @@ class Engine(Protocol):
     listens: str
     """Path that answers 200, without a token, once the server listens."""
     generates: str
-    """Path that answers 200 while the server brings forth tokens."""
+    """Path that answers 200 while the server generates tokens."""
     refused_options: tuple[str, ...]
-    """Options that nobody may give it by hand: they are ours, or hold a secret."""
+    """Options that a user may not pass on: they are set here, or hold a secret."""
 
     def program(self, asked: Asked, port: int) -> Program:
         """How a server is started at a port. Raises InputError (an adapter), ServingError (not installed)."""

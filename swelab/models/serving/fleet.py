@@ -1,8 +1,8 @@
 """Model servers that are kept running: one, or several behind a router, on a node or on all of a SLURM job.
 
 Each server has a thread that starts it, asks it to generate now and then, and starts it again when it has
-ended or is mute. Meanwhile the others serve; what it took down with it is asked for again by the
-router or the client.
+ended or hangs. Meanwhile the others serve; requests that were lost with it are repeated by the router
+or the client.
 """
 
 import sys
@@ -74,7 +74,7 @@ class Server(threading.Thread):
                 self._ending.wait(2 ** (failures - 1))
 
     def _open(self, endpoint: Endpoint) -> None:
-        """Tells of a server once it serves the current weights, which may change meanwhile."""
+        """Publishes a server's endpoint once it serves the current weights, which may change meanwhile."""
         served = None
         while True:
             with self._changed:
@@ -130,7 +130,7 @@ def watch(endpoint: Endpoint, log: Path, ending: threading.Event) -> None:
 
 
 def generates(endpoint: Endpoint) -> bool:
-    """Whether a server brings forth tokens: one of its own if nobody asked for any."""
+    """Whether a server generates tokens; without requests of clients the check asks for one."""
     headers = {"Authorization": f"Bearer {endpoint.api_key}"}
     try:
         address = endpoint.url.removesuffix("/v1") + open_engine(endpoint.engine).generates
@@ -266,9 +266,9 @@ def serve_fleet(
 ) -> Iterator[Endpoint]:
     """Serves a checkpoint as `job` says ({"nodes", "servers", "gpus"}) while the block runs.
 
-    `settings` are those of `serve`; further servers log beside `log`. Raises InputError, ServingError
-    when a server does not come up; later faults are mended as long as that helps, and then reported by the
-    endpoint's `alive`.
+    `settings` are those of `serve`; further servers log to numbered files next to `log`. Raises InputError;
+    ServingError when a server does not come up. Later faults are mended by restarts; when these do not help,
+    the endpoint's `alive` turns false.
     """
     with open_fleet(weights, name=name, job=job, log=log, engine=engine, **settings) as (_, endpoint):
         yield endpoint

@@ -1,4 +1,4 @@
-"""LoRA adapters served beside a model, and the names under which models are served."""
+"""LoRA adapters that are served with a model, and the names under which models are served."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -43,7 +43,7 @@ POLL_SECONDS = 0.1
 class Router:
     """A running router for the servers at `urls`; `url` is its address. Its port stays over a restart.
 
-    `health`: path at which a server answers 200 while it brings forth tokens.
+    `health`: path at which a server answers 200 while it generates tokens.
     Must be made and restarted in a thread that outlives it. Raises ServingError.
     """
 

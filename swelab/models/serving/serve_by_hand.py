@@ -1,4 +1,4 @@
-"""A server that somebody starts by hand: its token in a file, watched until it is stopped or ends."""
+"""A server started from the command line: its token in a file, watched until it is stopped or ends."""
 
 import fcntl
 import ipaddress

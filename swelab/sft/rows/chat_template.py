@@ -1,7 +1,7 @@
-"""Conversations with tool calls as the model's own chat template spells them out.
+"""Conversations with tool calls, written as plain text by the model's own chat template.
 
-What the template makes is plain ChatML again: it can be measured and trained on like any other row, and it is
-what the server will make of the same messages.
+The result is plain ChatML: it is measured and trained on like any other row, and the server writes the same
+messages in the same way.
 """
 
 import json
@@ -62,7 +62,7 @@ class ChatTemplate:
 
 
 class PlainRows:
-    """Messages of rows as plain text; the chat template is read when the first row with tools comes."""
+    """Messages of rows as plain text; the chat template is read at the first row with tools."""
 
     def __init__(self, base: str | Path):
         self.base = base
@@ -77,7 +77,7 @@ class PlainRows:
 
 
 def says_more(dataset: Path) -> bool:
-    """Whether rows have what trainers do not read by themselves: turns of weight 0, or tools."""
+    """Whether a row has turns of weight 0 or tools, which trainers' own datasets ignore."""
 
     def weighted(row: Record) -> bool:
         return any(isinstance(message, dict) and "weight" in message for message in row.get("messages") or ())

@@ -109,7 +109,7 @@ def write_lines(lines: Iterator[Line], output: Path) -> tuple[int, Counter[str]]
 
 
 def style_of(recipe: Sft) -> Style | None:
-    """How an SFT recipe has its rows written; None for the text of the policy. Raises InputError."""
+    """The style of an SFT recipe's rows; None where they keep the policy's text. Raises InputError."""
     rows, malformed = recipe.rows, recipe.selection.malformed_turns
     if rows.style == "text":
         return None

@@ -1,7 +1,7 @@
-"""Several files of rows as one, at most so many of an instance, drawn and shuffled by a seed.
+"""Several files of rows as one: a bounded number of rows for each instance, drawn and shuffled by a seed.
 
 The draw is that of swesmith's combine_trajs: the same files, seed and bound give the same rows in the same
-order. That program asks which files it shall take; here they are given.
+order. That program asks for the files interactively; here they are arguments.
 """
 
 import json
@@ -15,7 +15,7 @@ from swelab.records import InputError, Record, atomic, parse_line
 
 
 class Place(NamedTuple):
-    """Where a row stands: number of the file, first byte."""
+    """Where a row is: number of its file, offset of its first byte."""
 
     file: int
     offset: int
@@ -24,9 +24,9 @@ class Place(NamedTuple):
 def combine(
     files: Sequence[Path], output: Path, per_instance: int, seed: int, resolved_only: bool = False
 ) -> Record:
-    """Writes the rows to `output`; returns what combine_trajs tells in its metadata, and what was left out.
+    """Writes the rows to `output`; returns the fields of combine_trajs' metadata, and what was left out.
 
-    Only places of rows are held. Raises InputError: a file that cannot be read, a row that is none.
+    Holds the places of rows, not the rows. Raises InputError: an unreadable file, a malformed row.
     """
     places, unresolved = _places(files, resolved_only)
     draw = random.Random(seed)
@@ -69,7 +69,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _places(files: Sequence[Path], resolved_only: bool) -> tuple[dict[str, list[Place]], int]:
-    """Places of the rows by instance, in the order in which they are met; how many were not resolved."""
+    """Places of the rows by instance, in file order; how many were left out as not resolved."""
     found: dict[str, list[Place]] = {}
     unresolved = 0
     for file, path in enumerate(files):

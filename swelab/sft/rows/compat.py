@@ -1,4 +1,4 @@
-"""Rows exactly as `collect_trajs` of swesmith 0.0.9 writes them, with all that it loses.
+"""Rows exactly as `collect_trajs` of swesmith 0.0.9 writes them, with its losses.
 
 Kept for comparison with datasets made by that program. The system prompt of its `xml` style comes from
 SWE-agent's inference configuration, which is given as a file. Only the part of a trajectory that the

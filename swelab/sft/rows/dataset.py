@@ -1,8 +1,8 @@
-"""Rejection sampling: resolved trajectories become training conversations, and every other one is counted.
+"""Rejection sampling: resolved trajectories become training rows, and the others are counted by reason.
 
 Two passes. The first reads the trajectories one by one, and spools the conversations that qualify;
 only their measures stay in memory. The second chooses among them and reads the chosen ones back in
-order of their instance. Equal inputs make equal bytes, in whatever order they come.
+order of their instance. The order of the input does not change the output.
 """
 
 import hashlib
@@ -68,7 +68,7 @@ class Dataset:
         return [(candidate.instance_id, candidate.length, fate) for candidate, fate in self.fates]
 
     def facts(self, limit: int) -> Record:
-        """Counts that add up: trajectories = kept + all that was dropped; and token lengths."""
+        """Counts (trajectories = kept + all that was dropped) and token lengths."""
         lengths = self.lengths()
         return {
             "trajectories": self.trajectories,
@@ -211,7 +211,7 @@ class RowWriter:
         return Candidate(*named, digest, length, tuple(rows), trajectory.sample)
 
     def _pieces(self, written: Conversation) -> tuple[Length, list[tuple[list[RowMessage], Length]]]:
-        """The conversation's length, and its rows with theirs: itself, or what becomes of one too long."""
+        """The conversation's length, and its rows with theirs; one that is too long is cut or split."""
         plain = self._plain(written.messages, written.tools)
         sizes = self.tokenizer.sizes(plain)
         length, limit = self.tokenizer.measure(plain, sizes), self.selection.max_tokens
@@ -239,7 +239,7 @@ class RowWriter:
 
 
 def is_unicode(messages: list[RowMessage]) -> bool:
-    """Whether texts are whole characters: tokenizers take no half of a surrogate pair."""
+    """Whether texts hold no lone surrogates, which tokenizers refuse."""
     try:
         json.dumps(messages, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -248,7 +248,7 @@ def is_unicode(messages: list[RowMessage]) -> bool:
 
 
 def unnumbered(message: RowMessage) -> Record:
-    """The message without the ids of its calls, which differ in two runs that say the same."""
+    """The message without the ids of its calls, which differ between runs with the same text."""
     rest = {name: value for name, value in message.items() if name not in ("tool_call_id", "tool_calls")}
     calls = [call.function for call in message.tool_calls]
     return rest | ({"tool_calls": calls} if calls else {})

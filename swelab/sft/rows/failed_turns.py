@@ -1,7 +1,7 @@
-"""Turns whose action was not carried out, by what answered them.
+"""Turns whose action was not carried out, recognised by the observation that followed.
 
-A test that fails is no such turn: its command ran. What counts is what shell and editor say when they do
-nothing, in the words of SWE-agent's tools and of bash, or in the codes that mini-swe-agent keeps.
+A failing test is no such turn: its command ran. Refusals of SWE-agent's tools and of bash count,
+and the exit codes that mini-swe-agent keeps.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from swelab.records.attempt_records import Message
 
 NOT_RUN = (126, 127, -1)
-"""Exit codes: cannot be executed, not found, ended by its environment."""
+"""Exit codes: not executable, not found, ended by the environment."""
 REFUSALS = (
     r"No replacement was performed",
     r"Invalid `\w+`",

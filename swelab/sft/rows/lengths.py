@@ -34,7 +34,7 @@ def is_trained(message: RowMessage) -> bool:
 
 
 def teaches(message: RowMessage) -> bool:
-    """Whether there is something to learn in a message: a turn in the loss that says or does something."""
+    """Whether a message has something to learn: it is in the loss, and has text or a call."""
     return is_trained(message) and bool(message.content.strip() or message.tool_calls)
 
 
@@ -139,7 +139,7 @@ def distribution(lengths: Sequence[int], limit: int | None = None) -> Record:
 
 
 def stats(file: str | Path, lengths: Sequence[Length], limit: int, over_long: str) -> Record:
-    """What a file of rows holds, in tokens: {"file", "num_samples", "gt_<limit>", quantiles, ...}.
+    """Statistics of a file of rows, in tokens: {"file", "num_samples", "gt_<limit>", quantiles, ...}.
 
     per_turn: tokens of the policy's turns, turns of a row. over_long: what became of longer conversations.
     """
@@ -170,8 +170,8 @@ class LengthStats(TypedRecord):
 def check_stats(data: Path, path: Path, limit: int) -> tuple[int, LengthStats]:
     """(rows over `limit`, statistics), after the statistics were found to be of the rows in `data`.
 
-    Raises InputError: a file is missing, it is of another file or another number of rows, or tells nothing
-    of the limit. Checks, their order and what they say are those of swesmith's local training scripts.
+    Raises InputError: a file is missing, it is of another file or another number of rows, or has no
+    count for the limit. Checks, their order and messages are those of swesmith's local training scripts.
     """
     if not data.is_file():
         raise InputError(f"Data file not found: {data}")
@@ -232,5 +232,5 @@ def same_vocabulary(folder: str | Path) -> None:
 
 
 def canonical(messages: Iterable[Record]) -> str:
-    """A conversation's canonical JSON: what makes two conversations the same."""
+    """A conversation's canonical JSON: two conversations are the same where it is equal."""
     return json.dumps(list(messages), sort_keys=True, separators=(",", ":"), ensure_ascii=True)

@@ -1,7 +1,7 @@
-"""What becomes of a conversation that is longer than the limit.
+"""Conversations that are longer than the limit: dropped, truncated or split.
 
 Its head (system prompt and task) stays in every row; what follows are exchanges, each a turn of the policy
-and what answered it.
+and the observations after it.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Actions that collect_trajs has written into text, read back as it wrote them.
+"""Parses actions out of text that collect_trajs wrote.
 
-The student's reader cuts newlines at the edges of an argument; that program does not protect them. What it
-wrote is undone here, so that the rows of published sets can be written anew, to survive.
+SWE-agent's parser cuts newlines at the edges of an argument, and that program does not protect them. So the
+rows of published sets are parsed here by that program's own rules, and written anew by `styles`.
 """
 
 import json

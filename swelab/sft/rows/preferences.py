@@ -1,7 +1,7 @@
 """Pairs of a resolved and an unresolved trajectory of one task, for preference learning.
 
-Both begin with the same messages, as the model is asked the same. A trajectory that was lost, or whose patch
-could not be judged, is no evidence that the model did badly: it is never rejected, and it is counted.
+Both begin with the same messages. A trajectory that was lost, or whose patch could not be judged, is no
+evidence against the model: it is never the rejected side, and it is counted.
 """
 
 import hashlib
@@ -65,7 +65,7 @@ class Pairs:
             }
 
     def facts(self) -> Record:
-        """Counts that add up: trajectories = those in pairs + all that were dropped."""
+        """Counts: trajectories = those in pairs + all that were dropped."""
         used = {(side.status, side.candidate.digest, name) for name, *sides in self.chosen for side in sides}
         return {
             "trajectories": self.trajectories,
@@ -88,7 +88,7 @@ def build_pairs(
 ) -> Pairs:
     """Pairs by the sft recipe's `selection` and `pairs`; `spool` is an empty file open for both ways.
 
-    A conversation longer than `selection.max_tokens` is dropped, never cut: its end is what is compared.
+    A conversation longer than `selection.max_tokens` is dropped, never cut: the pair is about how it ends.
     """
     uncut = recipe.selection.model_copy(update={"over_long": DROP})
     writer = RowWriter(uncut, tokenizer, spool, style, template)

@@ -100,7 +100,7 @@ def choose(candidates: Iterable[Candidate], selection: Selection) -> Iterator[tu
 
 
 def _rank(candidate: Candidate, selection: Selection) -> tuple[Any, ...]:
-    """Duplicates have one rank up to their policy, so that a draw does not depend on which of them is met."""
+    """Duplicates have one rank up to their policy: a draw does not depend on which duplicate came first."""
     if selection.choice == "shortest":
         return (candidate,)
     drawn = f"{selection.seed} {candidate.instance_id} {candidate.digest}"

@@ -1,4 +1,4 @@
-"""How a student's words are read back by the programs that run it: what a style must survive.
+"""The parsers by which SWE-agent reads a student's answers: every row must survive them.
 
 SWE-agent reads the first <function=...> of an answer (its parser `xml_function_calling`), or the last
 fenced block that is not inside another (`thought_action`).
@@ -19,7 +19,7 @@ FENCE = re.compile(r"^```(\S*)\s*\n|^```\s*$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Action:
-    """What was read: a function with its arguments as text, and the words around it."""
+    """A parsed answer: function, arguments as text, and the text around them."""
 
     name: str
     arguments: dict[str, str]
@@ -59,7 +59,7 @@ def argument_text(value: Any) -> str:
 
 
 def is_plain(name: str, value: Any) -> bool:
-    """Whether the reader of an argument has what the writer had: text, a number, a range of lines."""
+    """Whether an argument survives being written as text: a string, a number, a range of lines."""
     if name == "view_range" and isinstance(value, list):
         return all(isinstance(number, int) for number in value)
     return isinstance(value, str | int | float) and not isinstance(value, bool)

@@ -1,8 +1,8 @@
-"""Conversations in the form in which a student will be run, for recordings of any scaffold.
+"""Conversations in the format of the student's scaffold, from recordings of any scaffold.
 
 `text` keeps what the policy wrote. `xml`, `ticks` and `tool` write each action anew: as SWE-agent's function
-in XML, as a fenced shell command, as a tool call. Every action is read back by the student's own rules; a
-turn that does not survive is at fault like one that the recording program refused.
+in XML, as a fenced shell command, as a tool call. Every action is parsed back as the student's scaffold
+will; a turn that does not survive is malformed, like one that the recording program refused.
 """
 
 import json
@@ -47,7 +47,7 @@ class Style:
 
 @dataclass
 class Conversation:
-    """Messages of a row, the tools that they may call, and how often something was mended."""
+    """Messages of a row, the tools that they may call, and counts of what was changed in them."""
 
     messages: list[RowMessage]
     tools: list[Tool] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Conversation:
 def write_conversation(trajectory: Rollout, style: Style) -> Conversation:
     """The conversation of a trajectory in a style. Raises Unfit with the reason when there is none.
 
-    A turn at fault makes it unfit, or is left out of the loss (`weight` 0), as `style.malformed_turns` says.
+    A malformed turn makes it unfit, or is left out of the loss (`weight` 0), as `style.malformed_turns` says.
     """
     turns = turns_of(trajectory)
     if not turns:
@@ -85,7 +85,7 @@ def write_conversation(trajectory: Rollout, style: Style) -> Conversation:
 
 @cache
 def _own_tools(trajectory_format: str) -> list[Tool]:
-    """Definitions of the tools that the recording program gives by default."""
+    """Definitions of the recording program's default tools."""
     return definitions(TOOLS / DEFINED[trajectory_format])
 
 
@@ -102,7 +102,7 @@ def definitions(path: Path) -> list[Tool]:
 
 
 def _complete_ranges(turns: list[Turn], notes: Counter[str]) -> None:
-    """Replaces the ends of files that the student's reader does not take, where the answer tells them."""
+    """Replaces view_range [n, -1], which the student's parser refuses, by what the observation shows."""
     for turn, answer in zip(turns, turns[1:]):
         if turn.role == "assistant" and (calls := complete(turn.calls, answer.said)):
             turn.calls = calls
@@ -187,7 +187,7 @@ def _ticks(turn: Turn, number: int, tools: list[Tool]) -> tuple[RowMessage, str]
 
 
 def _command(calls: list[Call]) -> str:
-    """The shell line of a call whose recording does not tell it."""
+    """The shell line of a call where the recording has none."""
     found = (calls[0].arguments or {}).get("command") if calls and calls[0].name == "bash" else ""
     return found if isinstance(found, str) else ""
 
@@ -207,7 +207,7 @@ def _tool(turn: Turn, number: int, tools: list[Tool]) -> tuple[RowMessage, str]:
 
 
 def misuse(call: Call, tools: list[Tool]) -> str:
-    """Why a call is not one that the definitions allow, or ''."""
+    """Why the tool definitions do not allow a call, or ''."""
     found = next((tool.function for tool in tools if tool.function.name == call.name), None)
     if found is None:
         return "undefined_tool"

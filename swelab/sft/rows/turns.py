@@ -1,4 +1,4 @@
-"""A recorded conversation as turns: what was said, which tools were called, and how it failed.
+"""A recorded conversation as turns: text, tool calls, and faults.
 
 SWE-agent writes an action as a tool call or as text, and always as the line that its shell ran;
 mini-swe-agent as a tool call or as one fenced block. Styles are written from turns of any scaffold.
@@ -32,9 +32,9 @@ class Call:
 
 @dataclass
 class Turn:
-    """One message. `said` is without the action; `action` is the shell line that it came to, where known.
+    """One message. `said` is the text without the action; `action` is the shell line that ran, where known.
 
-    fault: '', or why the program that recorded it refused the turn. demonstration: not the policy's own.
+    fault: '', or why the turn is malformed. demonstration: part of the prompt, not the policy's own.
     failed: its action was not carried out.
     """
 
@@ -99,7 +99,7 @@ def _swe_agent(message: Message, refused: bool) -> Turn:
 
 
 def _from_text(content: Any, action: str) -> Call:
-    """The call that a shell line stands for: written as one, or else the line in the shell."""
+    """The call that a shell line stands for: the one written in the text, or else `bash` with the line."""
     written = parse_xml(content) if isinstance(content, str) else None
     if written:
         return Call(written.name, written.arguments)

@@ -1,7 +1,7 @@
-"""The end of a file as a number: SWE-agent's reader of functions in XML takes no -1 for it.
+"""view_range [n, -1] with its end as a number: SWE-agent's parser of functions in XML refuses -1.
 
-`view_range: [n, -1]` shows a file from line n to its end. What it showed tells the number of the last line,
-and with that number in place of -1 the editor shows the same.
+`[n, -1]` shows a file from line n to its end. The observation shows the number of the last line; with that
+number in place of -1 the editor shows the same.
 """
 
 import re

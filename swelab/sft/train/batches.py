@@ -46,7 +46,7 @@ class Plan:
 
     @property
     def largest(self) -> int:
-        """Rows of the forward pass that has most."""
+        """Rows of the largest forward pass."""
         return max(len(batch) for epoch in self.epochs for batch in epoch)
 
     def steps(self) -> Iterator[list[Batch]]:
@@ -56,7 +56,7 @@ class Plan:
             yield from (epoch[start : start + size] for start in range(0, len(epoch), size))
 
     def left_out(self) -> int:
-        """Rows that are in no step of an epoch, at most."""
+        """The largest number of rows that an epoch leaves out: they fill no step."""
         return max(self.rows - sum(map(len, epoch)) for epoch in self.epochs)
 
     def positions(self, batch: Batch, lengths: Sequence[int], fixed: bool) -> int:

@@ -1,4 +1,4 @@
-"""Settings of a training that cannot be together: known from the recipe alone, without torch."""
+"""Settings of a training that exclude one another: found from the recipe alone, without torch."""
 
 import os
 from collections.abc import Mapping
@@ -9,10 +9,10 @@ from swelab.sft.train.trainer import TRAINERS, open_trainer
 
 
 def check_settings(recipe: Sft) -> None:
-    """Raises InputError for settings that cannot be together, whatever the rows.
+    """Raises InputError for settings that exclude one another.
 
-    Packs with batches by length, either of them for pairs (DPO), what a trainer is not asked to do here,
-    weights that are not sharded where only sharding is known, Weights & Biases without its package or a key.
+    Packs with batches by length, either of them for pairs (DPO), settings that
+    the trainer does not support, Weights & Biases without its package or a key.
     """
     train = recipe.train
     check_wandb(recipe.wandb, os.environ)

@@ -1,4 +1,4 @@
-"""What a training run did, step by step: loss, speed, how much of it was of use, memory.
+"""Metrics of a training run, step by step: loss, speed, MFU, padding, memory.
 
 Tokens, their share with loss, padding and FLOPs are known from the plan before a step runs; the trainer adds
 loss, time and memory. FLOPs are those of the model on real tokens, forward and backward (three times the
@@ -53,7 +53,7 @@ class PlannedStep(TypedRecord):
 
 
 class PlannedRun(TypedRecord):
-    """What the processes of a training are told of its plan: the file planned.json."""
+    """The file planned.json: what the processes of a training know of its plan."""
 
     steps: list[PlannedStep] = field("all of the run; none where the trainer deals the rows itself")
     device: str = field("cpu or cuda")
@@ -62,7 +62,7 @@ class PlannedRun(TypedRecord):
 
 
 def weights_multiplied(config: ModelConfig) -> int:
-    """P of the formula, of a Qwen2's config.json (Llama and Mistral have the same parts)."""
+    """P of the formula for a model of Qwen2's kind (Llama and Mistral have the same parts)."""
     return config.num_hidden_layers * config.layer_matrices + config.hidden_size * config.vocab_size
 
 
@@ -73,7 +73,7 @@ def row_flops(config: ModelConfig, tokens: Any) -> Any:
 
 
 def pass_cost(config: ModelConfig, device: str) -> Cost:
-    """What a forward and backward pass of so many rows takes, padded to so many tokens, in FLOPs."""
+    """The cost in FLOPs of a forward and backward pass over (rows, tokens of each with padding)."""
     fixed = LAYER_FLOPS[device] * config.num_hidden_layers
     return lambda rows, tokens: fixed + rows * row_flops(config, tokens)
 
@@ -104,7 +104,7 @@ def planned_steps(
 
 
 def metrics_row(planned: PlannedStep, told: Mapping[str, float], peak: float | None) -> Record:
-    """COLUMNS of a step. told: what the trainer says (loss, lr, grad_norm, seconds, peak_memory_mib).
+    """COLUMNS of a step. told: what the trainer measured (loss, lr, grad_norm, seconds, peak_memory_mib).
 
     peak: FLOP/s of all devices together; None where it is not known.
     """
@@ -136,7 +136,7 @@ def peak_flops(device: str) -> float | None:
 
 
 def read_metrics(path: Path) -> list[Record]:
-    """Rows that a step log wrote, by step; one that was run again after a kill is there as it was last."""
+    """The rows of a step log in order; of a step that ran again after a kill only the last one."""
     rows = {}
     for text in path.read_text(encoding="utf-8").splitlines():
         try:
@@ -148,7 +148,7 @@ def read_metrics(path: Path) -> list[Record]:
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Rows as tab-separated values with a header; what is not known is empty."""
+    """Rows as tab-separated values with a header; an unknown value is empty."""
 
     def cell(value: Any) -> str:
         return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -96,8 +96,8 @@ def train_on_modal(
 ) -> None:
     """The rule train_sft at Modal: `output` gets checkpoint/, checkpoint.json and loss.jsonl.
 
-    `base` is the manifest beside the base model's folder. Raises InputError (several nodes, a missing file),
-    ModalError, also when the weights that came back are not those of their manifest.
+    `base` is the base model's manifest, next to its folder. Raises InputError (several nodes, a missing
+    file), ModalError, also when the weights that came back are not those of their manifest.
     """
     if recipe.job.nodes > 1:
         raise InputError(f"job.nodes is {recipe.job.nodes}", recipe_file, "1: a run there has one machine")

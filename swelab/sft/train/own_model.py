@@ -1,4 +1,4 @@
-"""A model's folder of one's own as the base of a training."""
+"""A user's own model folder as the base of a training."""
 
 import shutil
 from pathlib import Path

@@ -88,7 +88,7 @@ def recipe_of(recipe: Sft) -> str:
 
 
 def _check_optimizer_in_bwd(kind: str, train: Train) -> None:
-    """Raises InputError for what torchtune cannot do beside an optimizer that steps in the backward pass."""
+    """Raises InputError for what torchtune cannot do when the optimizer steps in the backward pass."""
     if kind != "full_finetune":
         raise InputError(f"train.optimizer_in_bwd with recipe {kind}_...", expected="full_finetune_...")
     if train.clip_grad_norm is not None:

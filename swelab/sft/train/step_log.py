@@ -58,7 +58,7 @@ class StepLog:
         self.log_dict({name: data}, step)
 
     def log_dict(self, payload: Mapping[str, Any], step: int) -> None:
-        """A step: loss, lr, and what else the trainer tells; seconds, or torchtune's tokens per second."""
+        """Logs a step. payload: loss, lr, ...; and seconds, or torchtune's tokens per second."""
         told = {name: float(value) for name, value in payload.items()}
         planned = self.steps.get(step)
         if planned and "seconds" in told:
@@ -85,7 +85,7 @@ class StepLog:
             self.wandb.log(values, step=step)
 
     def close(self) -> None:
-        """Ends all of them."""
+        """Closes files, TensorBoard and Weights & Biases."""
         self.text.close()
         self.rows.close()
         if self.board:
@@ -128,7 +128,7 @@ def _run_id(folder: Path) -> str:
 def step_rows(path: Path) -> list[LossRow]:
     """The lines of steps.txt, with "lr", "tokens_per_second" and "grad_norm" too.
 
-    DPO's have rewards and log-probabilities too. Tokens are those with a loss, for DPO all.
+    Rows of DPO also have rewards and log-probabilities. Tokens are those with a loss; for DPO all.
     A step that was run again after a kill appears once, as it was last.
     """
     rows: dict[int, LossRow] = {}

@@ -28,7 +28,7 @@ class StepStates:
         self.folder, self.every, self.rank, self.saved = folder, every, 0, 0
 
     def attach(self, recipe: Any) -> None:
-        """Takes a recipe up that was set up, at the last saved step, and saves its steps from there on."""
+        """Resumes a recipe that was set up at the last saved step, and saves its steps from there on."""
         self.rank = distributed.get_rank() if distributed.is_initialized() else 0
         self.recipe, self.steps = recipe, recipe._steps_per_epoch
         generators = self._restore()
@@ -149,7 +149,7 @@ class AfterStep:
 
 
 def last_step(folder: Path) -> int:
-    """The step whose state was saved whole last; 0 for none."""
+    """The last step whose state was saved completely; 0 for none."""
     steps = [int(name) for path in folder.glob("step_*") if (name := path.name[5:]).isdigit()]
     return max(steps, default=0)
 

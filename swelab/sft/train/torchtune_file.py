@@ -1,4 +1,4 @@
-"""A torchtune configuration that somebody wrote: checked before anything starts, then run as it is.
+"""A torchtune configuration written by a user: checked before anything starts, then run as it is.
 
 What is looked at is what SWE-smith's launcher looks at (tokenizer, checkpoint, every shard, data) and a
 little more: placeholders that were never filled in, shards that are cut off.

@@ -1,6 +1,6 @@
 """The seam of trainers: the library that trains a model on rows, in processes of its own, over our plan.
 
-`training.py` checks, plans, runs and stages; which library does the steps is told by a recipe's `trainer:`.
+`training.py` checks, plans, runs and stages; a recipe's `trainer:` names the library that runs the steps.
 A further trainer is a file with a class like `trl_bridge.Trl` (and what its processes run, like
 `trl_worker`), an entry in TRAINERS, and its name in `trainer` of configs/kinds/sft.py.
 """
@@ -33,7 +33,7 @@ class Trainer(Protocol):
     architectures: tuple[str, ...]
     """Architectures, as config.json names them, that it trains."""
     lacks: tuple[str, ...]
-    """Settings under `train` that it is not asked for here."""
+    """Settings under `train` that are not supported with it."""
     own_tokenizer: bool
     """Whether it reads vocab.json and merges.txt itself: they must say what tokenizer.json says."""
     fills_packs: bool
@@ -46,7 +46,7 @@ class Trainer(Protocol):
         ...
 
     def kept(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:
-        """What of its configuration is kept beside the checkpoint, as config.yaml."""
+        """The part of its configuration that the checkpoint's config.yaml keeps."""
         ...
 
 

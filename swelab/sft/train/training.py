@@ -77,7 +77,7 @@ def fine_tune(
 
 
 def put_in_place(staged: Path, checkpoint: Path, aside: Path) -> None:
-    """Moves a whole checkpoint to where an earlier one may be, which goes when the new one is there."""
+    """Replaces an earlier checkpoint, which is removed only when the new one is in place."""
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(aside, ignore_errors=True)
     if checkpoint.exists():
@@ -87,7 +87,7 @@ def put_in_place(staged: Path, checkpoint: Path, aside: Path) -> None:
 
 
 def check_inputs(base: Path, dataset: Path, train: Train, trainer: str = "torchtune") -> list[Length]:
-    """The lengths of a dataset's conversations, two of each pair, all found fit, as the base was.
+    """Checks base model and dataset; returns the lengths of its conversations, two for each pair.
 
     Raises InputError before anything starts: unreadable or cut-off weights, an architecture that the trainer
     does not know, a vocabulary that differs between its two forms, a malformed row, a conversation longer
@@ -133,7 +133,7 @@ def facts(lengths: Sequence[Length], train: Train) -> Record:
 def stage(epoch: Path, folder: Path) -> Path:
     """torchtune's epoch folder copied as a clean checkpoint: one file of weights is model.safetensors.
 
-    An adapter, which torchtune merged into the weights, is kept beside them in `adapter/`.
+    A LoRA adapter, which torchtune merged into the weights, is also kept by itself in `adapter/`.
     """
     if folder.exists():
         shutil.rmtree(folder)

@@ -14,7 +14,7 @@ PROCESS = "swelab.sft.train.trl_worker"
 
 
 class TrlRun(TypedRecord):
-    """What the processes of TRL's trainer are told: the file config.json."""
+    """The file config.json: the settings of TRL's processes."""
 
     output: str = field("folder that the run writes to")
     base: str = field("folder of the base model")
