@@ -105,7 +105,9 @@ def open_policy(
         with open_endpoint(policy, name, log) as endpoint:
             yield lambda task: ChatModel(endpoint, scaffold, policy.sampling.plain())
     else:
-        raise InputError(f"policy {name} is {policy.kind}", expected="one that acts")
+        raise InputError(
+            f"policy {name} is {policy.kind}", expected="a scripted, hosted or checkpoint policy"
+        )
 
 
 @contextmanager

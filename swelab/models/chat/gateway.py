@@ -124,7 +124,7 @@ def text_of(content: Any) -> str:
         return content or ""
     parts = content if isinstance(content, list) else [content]
     if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
-        raise InputError("a message that is no text", expected="text")
+        raise InputError("a message with content that is not text", expected="text")
     return "".join(part["text"] for part in parts)
 
 

@@ -235,12 +235,16 @@ def starts(weights: Path, job: Job, log: Path, settings: Record) -> list[tuple[S
     Raises InputError when the GPUs cannot be dealt out evenly, or there is no SLURM job for several nodes.
     """
     if job.gpus % job.servers:
-        raise InputError(f"{job.gpus} GPUs for {job.servers} servers of a node", expected="a multiple")
+        raise InputError(
+            f"{job.gpus} GPUs for {job.servers} servers of a node", expected="a multiple of the servers"
+        )
     each = job.gpus // job.servers
     nodes = slurm.job_nodes() if job.nodes > 1 else [slurm.Node("", "127.0.0.1")]
     bypass(*(node.address for node in nodes))
     if len(nodes) < job.nodes:
-        raise InputError(f"job.nodes is {job.nodes}, this SLURM job has {len(nodes)}")
+        raise InputError(
+            f"job.nodes is {job.nodes}, this SLURM job has {len(nodes)}", expected="as many nodes"
+        )
     engine = open_engine(settings.get("engine", DEFAULT_ENGINE))
     found: list[tuple[Start, Path]] = []
     for number in range(len(nodes) * job.servers):

@@ -90,7 +90,7 @@ def compare_tokens(
         messages = [parsed(message) for message in row.messages]
         served = template.apply_chat_template(messages, tools=bare(row.tools) or None, return_dict=False)
         if template.decode(tokens + newline) != template.decode(served):
-            raise ParityError(f"{name}: the chat template says something else than was trained on")
+            raise ParityError(f"{name}: the chat template's text is not the text that was trained on")
         split += tokens + newline != served
     return {
         "conversations": len(rows),

@@ -100,7 +100,7 @@ def train_on_modal(
     file), ModalError, also when the weights that came back are not those of their manifest.
     """
     if recipe.job.nodes > 1:
-        raise InputError(f"job.nodes is {recipe.job.nodes}", recipe_file, "1: a run there has one machine")
+        raise InputError(f"job.nodes is {recipe.job.nodes}", recipe_file, "1: a run at Modal has one machine")
     files = [(dataset, "dataset.jsonl"), (base, "base.json"), (recipe_file, "recipe.yaml")]
     modal.put([(path, f"/{name}/{there}") for path, there in [*files, (base.with_suffix(""), "base")]])
     modal.call("run", f"{APP}::train", "--name", name)

@@ -112,7 +112,7 @@ def _tokenizer(training: Training) -> Faults:
     largest = max(largest, *tokenizer.special_tokens.values())
     if largest >= config.get("vocab_size", 0):
         where = base / "tokenizer.json"
-        yield InputError(f"token {largest}", where, f"less than the vocab_size {config.get('vocab_size')}")
+        yield InputError(f"token id {largest}", where, f"less than the vocab_size {config.get('vocab_size')}")
     ends = config.get("eos_token_id")
     for token in ends if isinstance(ends, list) else [] if ends is None else [ends]:
         if token not in tokenizer.special_tokens.values():
@@ -126,7 +126,9 @@ def _dataset(training: Training) -> Faults:
     train, limit = training.recipe.train, training.recipe.selection.max_tokens
     over, stats = check_stats(training.dataset, training.stats, limit)
     if stats.sha256 and stats.sha256 != sha256_file(training.dataset):
-        yield InputError("was changed after it was measured", training.dataset, f"that of {training.stats}")
+        yield InputError(
+            "was changed after it was measured", training.dataset, f"the file that {training.stats} is of"
+        )
     if over and stats.over_long != "keep_truncate":
         what = f"{over} rows over {limit} tokens"
         yield InputError(what, training.dataset, f"none ({stats.over_long})")

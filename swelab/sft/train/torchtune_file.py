@@ -115,7 +115,9 @@ def data_file(config: Record) -> Path:
     """The configuration's file of rows. Raises InputError when it names several."""
     paths = _paths(config, "dataset", "data_files")
     if len(paths) != 1:
-        raise InputError(f"{len(paths)} data_files", "dataset.data_files", "one, to hold statistics against")
+        raise InputError(
+            f"{len(paths)} data_files", "dataset.data_files", "one file, to compare with the statistics"
+        )
     return Path(paths[0])
 
 
