@@ -71,9 +71,7 @@ def missing(folder: Path, base: Path | None) -> dict[str, bytes]:
     for name in ("config.json", TOKENIZER):
         if name not in taken and not (folder / name).is_file():
             also = f", nor in {base}" if base else ""
-            raise InputError(
-                f"no such file{also}", folder / name, "the file there, or a base model that has it"
-            )
+            raise InputError(f"no such file{also}", folder / name, "it, or a base model that has it")
     if not _template(folder):
         template = _template(base) if base else ""
         if not template:

@@ -112,7 +112,7 @@ def _tokenizer(training: Training) -> Faults:
     largest = max(largest, *tokenizer.special_tokens.values())
     if largest >= config.get("vocab_size", 0):
         where = base / "tokenizer.json"
-        yield InputError(f"token id {largest}", where, f"less than the vocab_size {config.get('vocab_size')}")
+        yield InputError(f"token {largest}", where, f"less than the vocab_size {config.get('vocab_size')}")
     ends = config.get("eos_token_id")
     for token in ends if isinstance(ends, list) else [] if ends is None else [ends]:
         if token not in tokenizer.special_tokens.values():
