@@ -97,7 +97,7 @@ class SandboxEnvironment:
         return kwargs
 
     def serialize(self) -> Record:
-        # Whichever backend made it: that is a setting, and no part of the result.
+        # The backend is a setting, and no part of the result.
         return {"info": {"config": {"environment_type": "swelab.sandbox.Sandbox"}}}
 
 

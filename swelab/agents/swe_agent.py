@@ -88,7 +88,7 @@ def _asked(sampling: Sampling, scaffold: SweAgentScaffold) -> Record:
 
 
 def prices(endpoint: Endpoint) -> Record:
-    """A registry for LiteLLM by which weights of ours cost nothing, were they named as a vendor's model."""
+    """A price registry for LiteLLM in which our weights cost nothing, whatever model they are named as."""
     free = {"litellm_provider": "openai", "mode": "chat", "supports_function_calling": True}
     free |= {"input_cost_per_token": 0, "output_cost_per_token": 0}
     return dict.fromkeys((endpoint.model, f"openai/{endpoint.model}"), free)
@@ -165,7 +165,7 @@ def _packed(files: Mapping[str, bytes]) -> bytes:
 def write_run(
     folder: Path, section: Record, scaffold: SweAgentScaffold, instances: list[Record], workers: int
 ) -> Path:
-    """Writes the files of one `sweagent run-batch` beside its `folder`; the path of its configuration.
+    """Writes the files of one `sweagent run-batch` next to its `folder`; returns its configuration's path.
 
     section: `agent`, with its model.
     """

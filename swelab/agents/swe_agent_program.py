@@ -59,7 +59,7 @@ def find_program() -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without settings that would change the run from outside."""
+    """Our environment without variables that would change the run."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("SWE_AGENT_") or k in _OURS}
     return kept | {"COLUMNS": "400", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONUNBUFFERED": "1"}
 
@@ -148,7 +148,7 @@ def _complaint(log: Path, start: int) -> str:
 
 
 def hopeless(text: str) -> str:
-    """Why no further try can end otherwise than with `text`, an instance's last word; or ''."""
+    """Why a further try would end with the same last message `text`; '' where it might not."""
     if lacks := _LACKS.search(text):
         return f"SWE-agent's environment is not whole: {lacks[0]}; expected envs/swe-agent.txt"
     if "Error calculating cost" in text:

@@ -14,11 +14,11 @@ from swelab.records.attempt_records import Grade, TestVerdicts
 from swelab.records.task_records import Task
 
 MOST_LINES = 60
-"""Lines of a log's end that are shown beside everything else."""
+"""How many of a log's last lines are shown."""
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 MOST_TESTS = 20
-"""Passed tests that are named."""
+"""How many passed tests are named."""
 
 
 def listing(name: str, attempts: Sequence[Attempt]) -> str:
@@ -32,7 +32,7 @@ def listing(name: str, attempts: Sequence[Attempt]) -> str:
 def shown(
     attempt: Attempt, task: Task | None, patch: str | None, run: RunEvidence | None, place: str, bold: bool
 ) -> str:
-    """All about one attempt. run: what is kept of it, in the file `place`; bold: headings for a terminal."""
+    """Everything about one attempt. run: its kept evidence, of the file `place`; bold: mark headings."""
     found = ((title, plain(text)) for title, text in _parts(attempt, task, patch, run, place))
     return "\n".join(
         f"{_bold(title) if bold else title}\n{textwrap.indent(text.rstrip(), '    ', lambda line: True)}\n"
@@ -91,7 +91,7 @@ def _task(task: Task) -> str:
 
 
 def _tests(row: Grade | GateRun, task: Task | None, run: RunEvidence | None) -> Iterator[str]:
-    """A line a test, those that do not pass first, with what the log and the observer say of it."""
+    """One line a test, failing tests first, with the log's and the observer's word on each."""
     groups = row.tests_status if isinstance(row, Grade) else _passed_or_not(row, task)
     if not groups:
         yield "no verdict on single tests"
@@ -107,7 +107,7 @@ def _tests(row: Grade | GateRun, task: Task | None, run: RunEvidence | None) -> 
 
 
 def _passed_or_not(row: GateRun, task: Task | None) -> TestVerdicts | None:
-    """The same of a run of the gate, which notes passed tests only."""
+    """Per-test verdicts of a run of the gate, which notes only the tests that passed."""
     if not task or row.status not in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, "ran"):
         return None
     passed = set(row.passed)

@@ -56,7 +56,7 @@ def gold_predictions(tasks: Sequence[Task], repos: Path) -> dict[str, Prediction
 
 
 def forget(folder: Path) -> None:
-    """Removes what a run of before holds, so that everything is run again."""
+    """Removes the results of an earlier run, so that everything is run again."""
     (folder / "journal.jsonl").unlink(missing_ok=True)
     shutil.rmtree(folder / "runs", ignore_errors=True)
 

@@ -25,7 +25,7 @@ from swelab.tasks.task_images import task_images
 
 @dataclass
 class Bench:
-    """Where patches are run: repositories, images, sandboxes, and the runs that are kept."""
+    """What runs of patches need: repositories, images, sandboxes, and the archive of kept runs."""
 
     store: RepoStore
     backend: Backend | None

@@ -18,7 +18,7 @@ from swelab.tasks.task_rows import read_tasks
 
 PROGRAM = ".venv/bin/python -m scripts.show"
 GATE = "validation"
-"""What stands for a policy where the gate ran a patch."""
+"""Stands in place of a policy's name for runs of the validation gate."""
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def show(options: argparse.Namespace) -> int:
 
 
 def _attempts(options: argparse.Namespace, name: str) -> list[Attempt]:
-    """Those that the options leave: one, or several to choose from. Raises InputError when none is left."""
+    """The attempts that match the options. Raises InputError when none does."""
     results = options.results
     if options.validation:
         found = [

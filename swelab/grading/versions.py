@@ -1,10 +1,10 @@
-"""Numbers that keys hold: raised by hand when equal inputs could lead to something else."""
+"""Versions that enter keys. Raise one by hand when equal inputs could give another result."""
 
 RUN = 6
-"""The same patch could leave other evidence."""
+"""Raise it when the same patch could leave other evidence."""
 
 GRADER = 7
-"""The same evidence could get another verdict."""
+"""Raise it when the same evidence could get another verdict."""
 
 GATE = 4
-"""The same verdicts could say something else about a task."""
+"""Raise it when the same verdicts could decide otherwise about a task."""

@@ -20,7 +20,7 @@ def _name(item: Any) -> str:
 
 
 class Timings:
-    """The table beside a journal, and those of other policies on the same subset."""
+    """The table of a journal, read together with those of other policies on the same subset."""
 
     def __init__(self, journal: Path):
         self.path = journal.with_suffix(SUFFIX)
@@ -51,8 +51,7 @@ class Timings:
         return sorted(todo, key=lambda pair: -known.get(_name(pair[1]), middle))
 
     def known(self, names: set[str]) -> dict[str, float]:
-        """What each of some instances took, the mean over policies: journals lie in
-        <stage>/<policy>/<subset>/."""
+        """Mean seconds by instance over all policies, whose journals lie in <stage>/<policy>/<subset>/."""
         found: dict[str, list[float]] = {}
         stage, subset = self.path.parent.parent.parent, self.path.parent.name
         for path in sorted({self.path, *stage.glob(f"*/{subset}/*{SUFFIX}")}):

@@ -1,4 +1,4 @@
-"""What a shard loses to infrastructure: so much may stay lost, more fails the shard."""
+"""Losses of a shard to infrastructure: how many may stay lost before the shard fails."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Generic
 from swelab.records import Fault, Kind
 
 STREAK = 4
-"""So many losses in a row, and no fewer than one a worker: further instances would be lost too."""
+"""After this many losses in a row, and at least one a worker, further instances would be lost too."""
 
 
 class ShardLost(Fault):
@@ -19,8 +19,8 @@ class ShardLost(Fault):
 class Losses(Generic[Kind]):
     """The losses of one shard, of which `most` may be.
 
-    told: why an instance was lost, from its record; policy: whose recipe sets `most`; kept: what finished
-    instances are, in words.
+    told: says why an instance was lost, from its record; policy: the policy whose recipe sets `most`; kept:
+    what finished instances are called.
     """
 
     most: float = math.inf

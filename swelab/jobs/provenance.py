@@ -1,7 +1,7 @@
 """Manifests: what an output was made by, from and with.
 
-Every stage writes one beside what it makes: the hash of each file that it read, of each recipe as it used it,
-and of each file that it wrote. So a score can be followed to its leaves, file by file.
+Every stage writes one next to its first output: the hash of each file that it read, of each recipe as it used
+it, and of each file that it wrote. So a score can be followed to its leaves, file by file.
 """
 
 import os
@@ -127,7 +127,7 @@ class Stage:
         }
 
     def write(self, outputs: Outputs, manifest: Path | None = None, **facts: object) -> None:
-        """Writes the manifest, by default beside the first of the outputs."""
+        """Writes the manifest, by default next to the first output."""
         outputs = outputs if isinstance(outputs, Mapping) else list(outputs)
         write_json(manifest or manifest_path(next(iter(outputs))), self.record(outputs, **facts))
 

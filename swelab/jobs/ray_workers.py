@@ -208,7 +208,7 @@ class _Spread:
         return found
 
     def _drop(self, seat: _Seat) -> None:
-        """Takes a lost host out, once, and sits down on what the cluster has by then."""
+        """Removes a lost host, and starts an actor on each new one."""
         if seat in self.seats:
             self.seats.remove(seat)
             self.ray.kill(seat.actor)

@@ -55,7 +55,7 @@ def sample_of(shard: str) -> int:
 
 
 def sample_suffix(sample: int) -> str:
-    """What files of a sample have before their ending: nothing for sample 0, as there may be no other."""
+    """The suffix before the ending of a sample's files; empty for sample 0."""
     return f".s{sample}" if sample else ""
 
 

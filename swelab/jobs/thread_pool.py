@@ -43,9 +43,9 @@ def attempt(key: str, item: Any, work: Work, is_lost: Callable[[Any], bool]) -> 
 
 
 LINGER_SECONDS = 0.005
-"""How long finished instances wait for others when they come faster than a disk can write each alone."""
+"""How long a finished instance waits for others, so that the disk writes several at once."""
 AHEAD = 8
-"""Finished instances that may wait beside those in flight."""
+"""How many finished instances may wait to be written, besides one for each worker."""
 
 
 @dataclass

@@ -55,7 +55,7 @@ def forget_places() -> None:
 def ask_manifests(told: Callable[[str], str]) -> None:
     """Has Snakemake ask manifests of jobs that it remembers nothing of, as where `.snakemake` was removed.
 
-    told: what speaks against the file of a path, such as another recipe than it was made by; "" for nothing.
+    told: says why the file at a path is out of date, such as a changed recipe; "" where it is not.
     """
     remembers, changed = PersistenceBase.has_metadata, PersistenceBase.params_changed
     against = cache(lambda job: told(str(job.output[0])) if job.output else "")

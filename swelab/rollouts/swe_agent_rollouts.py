@@ -47,7 +47,7 @@ def roll_out_batch(
 ) -> Iterator[Trajectory]:
     """Trajectories of the tasks in `shard`, in their order, by SWE-agent.
 
-    SWE-agent's files lie beside the journal `progress`, in `<shard>.swe-agent/`. Raises InputError (a policy
+    SWE-agent's files lie in `<shard>.swe-agent/`, next to the journal `progress`. Raises InputError (a policy
     that is no model, tasks without an image, no program or another version, a refusal by the service),
     BackendMissing (no engine), ImageMissing, ServingError, AgentFailed (nothing finished), BudgetSpent after
     what still had room in it, ShardLost (more was lost than the policy's `max_lost`).

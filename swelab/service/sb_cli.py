@@ -68,7 +68,7 @@ class SbCli:
     def submit(
         self, predictions: Path, at: Benchmark, run_id: str, ids: Sequence[str], whole: bool
     ) -> dict[str, str]:
-        """Sends those of a file's predictions that `ids` names; why, by id, for those that were not taken.
+        """Sends the predictions of `ids` from a file; returns the reason by id of each that was not accepted.
 
         `whole` says that these are all. Raises ServiceError when the program fails, or does not say what
         became of each; Refused.
@@ -129,7 +129,7 @@ def fault(command: str, said: str) -> ServiceError:
 
 
 def told(status: str, message: str) -> ServiceError | None:
-    """The fault of an answer that will stay the same; None for one that may pass."""
+    """The error of a refusal that will stay; None for a fault that may pass."""
     if status in KEY_REFUSED:
         return Refused(f"the service refused the key in ${KEY} ({status}): {shorten(message)}")
     if status in QUOTA:

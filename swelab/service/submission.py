@@ -1,8 +1,8 @@
 """Predictions to the service and its verdicts back: submitted once, waited for, held against what was sent.
 
-The id of a run is made from what is in it, for the service never judges an id's instance again: changed
-predictions are another run. `state.json` in the working folder lists sent predictions, so that a killed
-run goes on where it was; one that the service has whole is never sent again.
+The id of a run is a hash of its predictions, because the service never judges an instance of an id again:
+changed predictions are another run. `state.json` in the working folder lists sent predictions, so that a
+killed run goes on where it was; one that the service has whole is never sent again.
 """
 
 import json
@@ -121,7 +121,7 @@ class Sent:
 def _submit(
     rows: list[Prediction], ids: list[str], at: Benchmark, program: SbCli, state: Sent, wait: Waiting
 ) -> None:
-    """Until the service has every prediction. Raises ServiceError after ATTEMPTS, Refused at once."""
+    """Submits until the service has every prediction. Raises ServiceError after ATTEMPTS, Refused at once."""
     failed: dict[str, str] = {}
     for attempt in range(ATTEMPTS):
         left = [name for name in ids if name not in state.ids]
@@ -153,7 +153,7 @@ def _refusal(failed: Mapping[str, str]) -> None:
 def _await(
     ask: Callable[[], Record], empty: Mapping[str, bool], wait: Waiting
 ) -> tuple[Record, dict[str, str]]:
-    """The finished report and its verdicts. A fault is asked about again, SETTLING times in a row at most."""
+    """The finished report and its verdicts. After a fault it asks again, at most SETTLING times in a row."""
     deadline, faulty, left, last = time.monotonic() + wait.total, 0, len(empty), ""
     while True:
         try:

@@ -18,7 +18,7 @@ STATUS = {
     "failed": GradeEnd.INFRA_ERROR,
     "empty_patch": GradeEnd.EMPTY_PATCH,
 }
-"""Ours by the name of the service's list. `error` is a patch that the harness could not apply or run;
+"""Our verdict by the name of the service's list. `error` is a patch that the harness could not apply or run;
 `failed` is an evaluation that the service lost."""
 
 REASON = {

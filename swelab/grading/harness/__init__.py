@@ -1,1 +1,1 @@
-"""One patch in one sandbox: what is run, under which guard, and the verdict on what it left."""
+"""One patch in one sandbox: what is run, under which guard, and the verdict on the evidence."""

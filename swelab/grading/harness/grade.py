@@ -28,11 +28,11 @@ from swelab.sandbox import Backend, Image, Limits, Sandbox, SandboxError
 from swelab.tasks.checkout import RepoStore, encode_patch, git
 
 CHECKS = frozenset({"audit", "guard", "echo"})
-"""What may be left out to see what the rest is worth: the audit of the patch's code, the guarded run, the
-second run with spoiled tests."""
+"""Checks that an ablation can leave out: the audit of the patch's code, the guarded run, the second run with
+spoiled tests."""
 
 IN_IMAGES = {"memory_bytes": 8 << 30, "processes": 512, "disk_bytes": 20 << 30, "file_bytes": 2 << 30}
-"""At least what a command in a published image may use."""
+"""Limits of a command in a published image are no lower than these."""
 
 
 def grade_key(task: Task, patch: str, outcome: str, place: str) -> str:
@@ -141,14 +141,14 @@ def fresh_sandbox(
 
 
 def wants_echo(spec: RunSpec, run: RunEvidence, checks: frozenset[str]) -> bool:
-    """Whether a patch that won is looked at again: its code could hide what it does."""
+    """Whether a resolved patch gets a second run with spoiled tests: its code could hide what it does."""
     wanted = "echo" in checks and run.dynamic and run.observed
     return bool(wanted) and verdict(spec, run)[0] == GradeEnd.RESOLVED
 
 
 def echo(again: PatchRun) -> Record:
-    """{"echo": what the run with spoiled tests says against a patch, or ""}, or how that run ended where
-    the guard failed in it. Raises SandboxError, OSError."""
+    """{"echo": the complaint of the run with spoiled tests, or ""}; or how that run ended, where the guard
+    failed in it. Raises SandboxError, OSError."""
     run = again.evidence()
     if not again.wanted:
         return {"echo": ""}

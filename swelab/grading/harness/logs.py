@@ -62,7 +62,7 @@ def statuses(log: str, parser: str = DEFAULT_PARSER) -> dict[str, str]:
 
 
 def _by_lines(log: str, pattern: re.Pattern[str]) -> dict[str, str]:
-    """Of tests with one id, as Go has them in several packages, one that failed speaks for all."""
+    """Status by test id. Tests of several Go packages may share an id: if one failed, the id failed."""
     found: dict[str, str] = {}
     for match in filter(None, (pattern.match(line.strip()) for line in log.split("\n"))):
         test, word = match["test"] or match["named"], match["status"] or match["worse"]

@@ -1,4 +1,4 @@
-"""The second look at a patch that won: the same tests, changed so that honest code must fail them.
+"""The second run of a resolved patch: the same tests, changed so that honest code must fail them.
 
 After each assertion of the tests that the patch repairs stands one that cannot hold, most often by an
 expected value that is another one of its kind; a test in which none held ends in a failure. A patch that
@@ -21,7 +21,7 @@ _UNITTEST = frozenset(
     {"assertEqual", "assertEquals", "assertListEqual", "assertDictEqual", "assertTupleEqual"}
 )
 _MATCHER = re.compile(r"\bANY\b|\bapprox\b|\b[A-Z]\w*\(")
-"""On the right-hand side: objects that may be made to equal much."""
+"""Types on the right-hand side of a comparison whose objects may be made to equal anything."""
 
 Test = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)

@@ -22,10 +22,10 @@ from swelab.sandbox import WORKDIR, Limits, PathRefused, Sandbox
 from swelab.tasks.checkout import encode_patch
 
 LOG_BYTES = 8 << 20
-"""Kept of a test command's output: head and tail halves."""
+"""Bytes of a test command's output that are kept, one half from its start and one from its end."""
 
 MOST_WATCHED = 40
-"""A look at the runner takes some milliseconds."""
+"""Most tests around which the runner is inspected: an inspection takes some milliseconds."""
 
 PREPARE_SECONDS = 300
 _EXCUSES = {
@@ -36,7 +36,8 @@ _EXCUSES = {
     "subprocess.Popen": "subprocess",
     "reads_tests": "(open|inspect|linecache|traceback|tokenize|getsource|read_text|read_bytes)",
 }
-"""What a file must have named before the patch, where it is another word than the event's."""
+"""Pattern by event: if the unpatched file or the gold patch matches it, the event is excused. Of any other
+event the name itself is looked for."""
 
 TASK_FAULTS = {
     90: "the checkout cannot be set up",
@@ -247,7 +248,7 @@ class PatchRun:
         return random.Random(self.guard.seed).sample(tests, min(len(tests), MOST_WATCHED))
 
     def _unclaimed(self) -> bool:
-        """Whether no test runner has started at all: the first thing it does is to take its plan."""
+        """True if no test runner has started: a started one removes its plan first of all."""
         try:
             return bool(self.sandbox.get(f"{self.guard.folder}/plan.json", RECORD_BYTES))
         except (FileNotFoundError, PathRefused):

@@ -1,4 +1,4 @@
-"""What it takes to judge a patch on a task, whatever the format of its row.
+"""What the grader needs of a task, read from any format of task rows.
 
 Rows are told apart by what they hold: a test command of ours, an eval script (SWE-bench's newer rows,
 SWE-Gym), a test patch with repository and version (SWE-bench's older rows), or neither (SWE-smith).
@@ -56,7 +56,7 @@ COMMANDS = {
     "pandas-dev/pandas": ("pytest -rA --tb=long", DEFAULT_PARSER),
     "facebookresearch/hydra": ("pytest -rA --tb=long", DEFAULT_PARSER),
 }
-"""How the repositories of SWE-bench's older rows and of SWE-Gym's are tested, in lower case: command
+"""Test commands of the repositories (in lower case) of SWE-bench's older rows and of SWE-Gym's: command
 without files, name of the log's parser."""
 
 _NOT_TESTS = (
@@ -244,7 +244,7 @@ def _of_smith(task: Task) -> RunSpec:
 
 
 def _branch(task: Task) -> tuple[str, ...]:
-    """To the task's branch; where its last commit takes the tests away, to the one before."""
+    """Shell lines that check out the task's branch, before its last commit if that removes the tests."""
     name = shlex.quote(task.instance_id)
     hidden = "git diff --name-only --diff-filter=D HEAD~1 HEAD"
     return (
@@ -254,7 +254,7 @@ def _branch(task: Task) -> tuple[str, ...]:
 
 
 def _tests(task: Task, name: str) -> list[str]:
-    """A list of test ids, which some files hold as a JSON string."""
+    """The test ids of a field, which some data sets hold as a JSON string. Raises InputError."""
     value = task.get(name)
     try:
         value = json.loads(value) if isinstance(value, str) else value

@@ -35,7 +35,7 @@ BY_FILE = frozenset(
 """Repositories too large for a whole run: the files of the listed tests are run."""
 
 _OUTSIDE = "../dev/"
-"""What a log of pytest's shows before a path when its configuration is /dev/null."""
+"""What pytest puts before a path in its log when its configuration file is /dev/null."""
 _OF_MODULE = re.compile(r" \(([a-z_][\w.]*?)(?:\.[A-Z]\w*)+(?:\.\w+)?\)$")
 
 
@@ -48,12 +48,12 @@ def repository(task: Task) -> str:
 
 
 def listed_tests(task: Task) -> Record:
-    """The listed tests by group, named as the command names them: mido's stand as if below /dev."""
+    """The listed tests by group, as the command's log names them: mido's rows put `../dev/` before each."""
     return {group: [test.removeprefix(_OUTSIDE) for test in task[group]] for group in GROUPS}
 
 
 def test_files(task: Task) -> tuple[str, ...]:
-    """Files of listed tests whose ids name none as pytest's do: `name (module.Class)`, and mypy's cases."""
+    """Test files of ids that name no file as pytest's do: `name (module.Class)`, and mypy's cases."""
     files = {}
     for test in (test for group in GROUPS for test in task[group]):
         if named := _OF_MODULE.search(test):

@@ -18,7 +18,7 @@ Verdict = tuple[str, str, TestVerdicts | None]
 """(status, reason, per-test verdicts or None)."""
 
 ENDED: dict[str, str] = {"not_applied": GradeEnd.APPLY_FAILED}
-"""The grade of a run that ended before its tests, where the evidence has another word for it."""
+"""The grade of each way to end before the tests that is not itself a GradeEnd."""
 
 _WORDS = {
     "passed": "PASSED",
@@ -28,7 +28,7 @@ _WORDS = {
     "failed": "FAILED",
 }
 _ENDS_ITSELF = (0, 1, 5)
-"""Exit codes with which pytest ends after a session; with another one no record is expected."""
+"""Exit codes of pytest after a whole session; with any other code no record is expected."""
 
 
 def verdict(spec: RunSpec, run: RunEvidence) -> Verdict:
@@ -52,7 +52,7 @@ def verdict(spec: RunSpec, run: RunEvidence) -> Verdict:
 
 
 def _by_log(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict:
-    """The verdict where log and exit code are all there is."""
+    """The verdict of a run without guard, from log and exit code alone."""
     fail_only = spec.eval_type == "fail_only"
     if not status and not (fail_only and logs.SUITE_RAN.search(run.log)):
         return GradeEnd.UNRESOLVED, "the log tells of no test", None
@@ -96,16 +96,14 @@ def _end(run: RunEvidence) -> str:
 
 
 def _broken_canaries(run: RunEvidence, seen: Observed) -> Iterator[str]:
-    """Canaries that must pass and do not: with failing tests beside them a sign of broken code, alone of
-    a cheat."""
+    """Canaries that must pass and did not: a cheat, unless listed tests fail too, as with broken code."""
     for test in run.canaries["passed"]:
         if seen.outcomes.get(test) != "passed":
             yield f"the canary that must be passed is {seen.outcomes.get(test)}"
 
 
 def faults(run: RunEvidence, seen: Observed, status: dict[str, str]) -> Iterator[str]:
-    """What in the observer's record `seen` shows that the run was tampered with, whatever the listed
-    tests say."""
+    """Signs of tampering in the observer's record `seen`, independent of the listed tests."""
     if seen.changed:
         yield f"the test runner was changed while it ran: {', '.join(seen.changed[:3])}"
     if seen.powers:
@@ -163,7 +161,7 @@ def _contradictions(
 
 
 def _junit(text: str | None) -> dict[tuple[str, str], str]:
-    """Status by (class name, name) of a JUnit file; an error counts as a failure's kind of its own."""
+    """Status by (class name, name) of a JUnit file."""
     if not text:
         return {}
     try:

@@ -36,7 +36,7 @@ from swelab.tasks.patch_text import reversed_patch
 from swelab.tasks.published_rows import is_private
 
 BLOCK = 2000
-"""Tasks that are held at once."""
+"""How many tasks are held in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,11 @@ def validate(
     workers: int,
     refused: Mapping[str, str] = MappingProxyType({}),
 ) -> Lock:
-    """The lock of `tasks` (schema `lock`); in it are unjudged those with which the guard itself fails.
+    """The lock of `tasks` (schema `lock`). Tasks on which the guard itself fails are unjudged in it.
     settings: the recipe's `validate`; finished runs are journalled.
 
-    Tasks are taken BLOCK at a time: of the others only the verdicts are held, and runs are shared inside a
-    block. refused: why tasks are not even tried, by instance id; they are broken. Those whose answers are
-    private are kept as they are.
+    Tasks are held BLOCK at a time, then only their verdicts; tasks of one block share runs. refused: why
+    tasks are not tried, by instance id; they are broken. Tasks whose answers are private are kept untried.
 
     Raises InputError (unusable tasks, none kept), Fault when runs were lost to infrastructure again and
     again.
@@ -161,7 +160,7 @@ def key_of(job: Job, bench: Bench) -> str:
 
 
 def _work(job: Job, bench: Bench) -> GateRun:
-    """A job's run, whose evidence goes to the archive."""
+    """Runs a job; its evidence goes to the archive."""
     batch = job.batch
     run: RunEvidence | None
     try:
