@@ -1,7 +1,7 @@
 """The graph of everything under results/: each kind of artifact, where it lies, what makes it, and from what.
 
-KINDS is its one table. The rules take their inputs, outputs and parameters from it; the trail of a score,
-`scripts.verify`, the page and results/README.md follow it. A new kind of artifact is one entry and its rule.
+KINDS is its one table, in the order of the data. Rules take their inputs, outputs and parameters from it;
+the trail of a score, `scripts.verify`, the page and results/README.md follow it. A new kind is one entry.
 """
 
 import re
@@ -13,6 +13,7 @@ from typing import Any
 
 from swelab.configs import experiment, kinds, recipes
 from swelab.configs.experiment import is_published, local_files
+from swelab.configs.recipes import recipe_file
 from swelab.configs.trained_on import files_of_model, trained, training_runs, training_subsets
 from swelab.jobs.shards import SHAPES, sample_of, sample_suffix, shard_names
 from swelab.records import InputError
@@ -156,10 +157,6 @@ def _files(start: str, manifest: str = ".manifest.json", **ends: str) -> dict[st
     return {role: start + end for role, end in {**ends, "manifest": manifest}.items()}
 
 
-def _recipe(kind: str) -> str:
-    return f"configs/{recipes.FOLDERS[kind]}/{{{kind}}}.yaml"
-
-
 def _images(at: Wildcards, subset: str = "") -> list[str]:
     there = at.recipe(kinds.SUBSET, subset).source == "dataset"
     return [at.path("images", **{"subset": subset} if subset else {})] if there else []
@@ -201,11 +198,11 @@ def _setting(at: Wildcards, kind: kinds.RecipeKind[Any], name: str) -> Any:
 
 REPOS: Mapping[str, Need] = {"repos": lambda at: at.each("repo", _setting(at, kinds.SUBSET, "repos") or [])}
 BASE: Mapping[str, Need] = {"base": lambda at: [base_manifest(at.recipe(kinds.SFT))]}
-SUBSET, POLICY, SFT, RL = map(_recipe, ("subset", "policy", "sft", "rl"))
+SUBSET, POLICY, SFT, RL = map(recipe_file, ("subset", "policy", "sft", "rl"))
 TRAINING: Params = {"training": lambda at: experiment.training_slice(at.recipe(kinds.SFT))}
 KINDS = {
     "repo": Kind("build_repo", _files("results/repos/{repo}", archive=".tar", manifest=".json"),
-        {"settings": lambda at: at.recipe(kinds.REPO).plain()}).made_from(recipe=_recipe("repo")),
+        {"settings": lambda at: at.recipe(kinds.REPO).plain()}).made_from(recipe=recipe_file("repo")),
     "tasks": Kind("make_tasks fetch_tasks", _files("results/tasks/{subset}", tasks=".json"),
         {"settings": lambda at: experiment.tasks_slice(at.recipe(kinds.SUBSET))}).made_from(
         recipe=SUBSET, **REPOS, rows=lambda at: local_files(_setting(at, kinds.SUBSET, "path")),
@@ -228,7 +225,7 @@ KINDS = {
     "difficulty": Kind("rate_difficulty rate_difficulty_hosted",
         _files("results/difficulty/{rater}/{subset}", ratings=".jsonl"),
         {"rater": lambda at: at.recipe(kinds.RATER).plain(), "policy": lambda at: _rater_policy(at).plain()},
-        paid=True).made_from(weights=lambda at: policy_files(_rater_policy(at)), rater=_recipe("rater"),
+        paid=True).made_from(weights=lambda at: policy_files(_rater_policy(at)), rater=recipe_file("rater"),
         policy=lambda at: at.each(POLICY, [at.recipe(kinds.RATER).policy]), tasks="tasks"),
     "recordings": Kind("unpack_trajectories", _files("results/recordings/{policy}", folder="",
         manifest=".json", stage=".manifest.json"), {"policy": lambda at: at.recipe(kinds.POLICY).plain()}
@@ -238,7 +235,7 @@ KINDS = {
         {"policy": lambda at: experiment.rollout_slice(at.recipe(kinds.POLICY)),
          "scaffold": lambda at: experiment.scaffold_of(at.recipe(kinds.POLICY), at.configs)}, paid=True
         ).made_from(tasks="lock.kept", images=_images, policy=POLICY, recordings=_recordings,
-        scaffold=lambda at: at.each(_recipe("scaffold"), [_setting(at, kinds.POLICY, "scaffold")]),
+        scaffold=lambda at: at.each(recipe_file("scaffold"), [_setting(at, kinds.POLICY, "scaffold")]),
         sources=lambda at: policy_files(at.recipe(kinds.POLICY))),
     "predictions": Kind("collect_predictions", _files("results/rollouts/{policy}/{subset}/",
         predictions="preds{sample}.json", usage="usage{sample}.json", manifest="preds{sample}.manifest.json")
@@ -256,7 +253,7 @@ KINDS = {
     "cheats": Kind("check_cheats", {"verdicts": "results/cheats/{subset}.json"}).made_from(tasks="lock.kept"),
     "model": Kind("make_base_model fetch_model take_model", _files("results/models/{model}", folder="",
         manifest=".json", stage=".manifest.json", loss=".loss.jsonl"), named="model",
-        params={"settings": lambda at: at.recipe(kinds.MODEL).plain()}).made_from(recipe=_recipe("model"),
+        params={"settings": lambda at: at.recipe(kinds.MODEL).plain()}).made_from(recipe=recipe_file("model"),
         files=lambda at: files_of_model(at.recipe(kinds.MODEL)),
         repo=lambda at: at.each("repo", [_setting(at, kinds.MODEL, "repo")])),
     "dataset": Kind("build_sft_dataset build_sft_pairs",
@@ -283,7 +280,7 @@ KINDS = {
             recipes.named(kinds.SCAFFOLD, at.recipe(kinds.RL).scaffold, at.configs))}, named="rl", paid=True
         ).made_from(recipe=RL, start=lambda at: local_files(
             at.recipe(kinds.RL).start) or [weights_paths(at.recipe(kinds.RL).start)[1]],
-        scaffold=lambda at: at.each(_recipe("scaffold"), [at.recipe(kinds.RL).scaffold]),
+        scaffold=lambda at: at.each(recipe_file("scaffold"), [at.recipe(kinds.RL).scaffold]),
         tasks=lambda at: at.each("lock.kept", [at.recipe(kinds.RL).subset]),
         images=lambda at: _images(at, at.recipe(kinds.RL).subset),
         held_out_tasks=lambda at: at.each("lock.kept", _validated_on(at)),
@@ -301,4 +298,3 @@ KINDS = {
     "published": Kind("publish", {"published": "results/verified_score.json"}),
     "published_page": Kind("publish_page", {"published": "results/report.html"}),
 }  # fmt: skip
-"""Every kind of artifact, in the order of the data."""

@@ -177,6 +177,11 @@ def names_with(kind: str, key: str, values: Collection[str], configs: Path = CON
     return found
 
 
+def recipe_file(kind: str) -> str:
+    """Path of a recipe of `kind` from the root of a clone, with the kind as wildcard in its name's place."""
+    return f"configs/{FOLDERS[kind]}/{{{kind}}}.yaml"
+
+
 def path_of(kind: str, name: str, configs: Path = CONFIGS) -> Path:
     """Path of the recipe `name`. Raises InputError when there is none."""
     path = configs / FOLDERS[kind] / f"{name}.yaml"
