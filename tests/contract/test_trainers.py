@@ -22,6 +22,7 @@ from swelab.sft.train.step_log import METRICS
 from swelab.sft.train.token_rows import TokenRows
 from swelab.sft.train.trainer import open_trainer
 from swelab.sft.train.training import check_inputs
+from swelab.sft.train.trl_bridge import TrlRun
 from tests.toy_checkpoint import conversations, make_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +75,7 @@ def run(made, trainer, how):
     if trainer == "trl":
         from swelab.sft.train.trl_worker import train
 
-        train(read_json(work / "config.json"))
+        train(TrlRun.of(read_json(work / "config.json")))
     else:
         from swelab.sft.train.step_states import StepStates
         from swelab.sft.train.torchtune_worker import train
