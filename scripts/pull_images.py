@@ -13,8 +13,8 @@ from swelab.images.registry import Registry
 from swelab.images.registry_http import Transport
 from swelab.jobs.journal import Journal
 from swelab.jobs.provenance import Stage
-from swelab.records import Record, check, write_json
-from swelab.records.task_records import Task
+from swelab.records import check, write_json
+from swelab.records.task_records import Images, Task
 from swelab.rollouts.predictions import load_predictions
 from swelab.sandbox import open_backend
 from swelab.tasks.datasets_source import file_rows
@@ -38,14 +38,14 @@ def main() -> None:
     predicted = load_predictions(args.predictions) if args.predictions else None
     rows = file_rows(args.tasks)
     tasks = images_of(row for row in rows if predicted is None or row.instance_id in predicted)
-    record = pull(args, tasks) if tasks else {"images": {}, "failed": {}, "counts": {"named": 0}}
+    record = pull(args, tasks) if tasks else Images(images={}, failed={}, counts={"named": 0})
     check(record, "images", args.output)
     tell_failed(record, args.may_fail)
     write_json(args.output, record)
     stage.write([args.output])
 
 
-def pull(args: argparse.Namespace, tasks: Mapping[str, Sequence[Task]]) -> Record:
+def pull(args: argparse.Namespace, tasks: Mapping[str, Sequence[Task]]) -> Images:
     backend, say = open_backend(), lambda line: print(line, file=sys.stderr, flush=True)
     puller = open_puller(backend.name, args.store, Registry(Transport(say=say)), args.architecture)
     look = lambda image: check_image(backend, image, tasks[image.name])  # noqa: E731

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, TextIO
 
 from swelab.console.job_runs import note_run
 from swelab.records import Fault, share_with_group
@@ -31,7 +31,7 @@ class Tee:
         self.log.flush()
         self.stream.flush()
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 
 

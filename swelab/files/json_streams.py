@@ -227,7 +227,7 @@ class Spool:
         with self._lock:
             self._stream.seek(self._offsets[number])
             text = self._stream.readline()
-        return json.loads(text)
+        return dict(json.loads(text))
 
 
 class Picked(Sequence[Kind]):
@@ -265,7 +265,7 @@ class Outline:
         """Equal to `records.digest` of the list of all rows."""
         whole = self._hash.copy()
         whole.update(b"]")
-        return whole.hexdigest()
+        return str(whole.hexdigest())
 
     @classmethod
     def of(cls, rows: Iterable[Record]) -> "Outline":

@@ -9,23 +9,20 @@ from pathlib import Path
 from swelab.images.errors import EngineFailed, ImageUnknown, ProgramMissing
 from swelab.images.image_names import Name
 from swelab.images.registry import Registry
-from swelab.records import Record, sha256_file, shorten
+from swelab.records import sha256_file, shorten
+from swelab.records.task_records import HeldImage
 from swelab.sandbox.protocol import WORKDIR
 
 
-def file_record(name: str) -> Record:
+def file_record(name: str) -> HeldImage:
     """The record of a `.sif` file that a task names. Raises ImageUnknown."""
     path = Path(name)
     if not path.is_file():
         raise ImageUnknown(
             f"image {name}: no such file; make it with: apptainer pull {name} docker://<image>"
         )
-    return {
-        "digest": f"sha256:{sha256_file(path)}",
-        "bytes": path.stat().st_size,
-        "folder": str(path.absolute()),
-        "workdir": WORKDIR,
-    }
+    digest, size = f"sha256:{sha256_file(path)}", path.stat().st_size
+    return HeldImage(digest=digest, bytes=size, folder=str(path.absolute()), workdir=WORKDIR)
 
 
 def pull_command(source: Name, digest: str, path: Path, architecture: str) -> list[str]:
@@ -40,7 +37,7 @@ class Sifs:
         self.folder, self.registry, self.architecture = folder, registry, architecture
         (folder / "sif").mkdir(parents=True, exist_ok=True)
 
-    def pull(self, name: Name, source: Name, told: Callable[[int], None] = lambda count: None) -> Record:
+    def pull(self, name: Name, source: Name, told: Callable[[int], None] = lambda count: None) -> HeldImage:
         """Bring the image `name` here from `source`: its record. Raises ImageError."""
         digest, _ = self.registry.resolve(source, self.architecture)
         relative = Path("sif") / f"{digest.removeprefix('sha256:')}.sif"
@@ -58,4 +55,4 @@ class Sifs:
                 )
             part.rename(path)
         size = path.stat().st_size
-        return {"digest": digest, "bytes": size, "folder": str(relative), "workdir": WORKDIR}
+        return HeldImage(digest=digest, bytes=size, folder=str(relative), workdir=WORKDIR)

@@ -11,10 +11,11 @@ from requests.exceptions import RequestException
 
 from swelab.images.errors import EngineFailed, ImageError, ImageUnknown, NoRoom, RateLimited
 from swelab.images.image_names import DEFAULT, Name
-from swelab.images.registry import Registry
+from swelab.images.registry import Registry, compressed_bytes
 from swelab.images.registry_http import Again
-from swelab.records import Record, shorten
-from swelab.sandbox.protocol import WORKDIR
+from swelab.records import shorten
+from swelab.records.task_records import HeldImage
+from swelab.sandbox.pulled_images import working_directory
 
 _SPARE_BYTES = 1 << 30
 _RATIO = 4  # bytes on disk, with the compressed layer beside them while it is unpacked, for a compressed one
@@ -54,21 +55,17 @@ class Engine:
         except (APIError, RequestException) as error:
             raise EngineFailed(f"image {digest}: {shorten(str(error))}") from None
 
-    def pull(self, name: Name, source: Name, told: Callable[[int], None] = lambda count: None) -> Record:
-        """Bring the image `name` into the engine from `source` (the same, or a mirror's): its record.
-
-        {"digest", "bytes" (on disk), "folder": "", "workdir"}. Raises ImageError.
-        """
+    def pull(self, name: Name, source: Name, told: Callable[[int], None] = lambda count: None) -> HeldImage:
+        """Bring the image `name` into the engine from `source`, itself or a mirror's. Raises ImageError."""
         digest, manifest = self.registry.resolve(source, self.architecture)
         by_digest = f"{source.base}@{digest}"
         if not self.holds(name, digest):
-            self._check_room(name, sum(int(layer["size"]) for layer in manifest["layers"]))
+            self._check_room(name, compressed_bytes(manifest))
             self.registry.transport.patiently(source, lambda: self._pull_once(name, source, digest, told))
             self._tag(name, by_digest)
         known = self.client.api.inspect_image(by_digest if name.digest else _familiar(name))
-        configured = (known.get("Config") or {}).get("WorkingDir") or WORKDIR
-        workdir = configured if configured != "/" else WORKDIR
-        return {"digest": digest, "bytes": known["Size"], "folder": "", "workdir": workdir}
+        workdir = working_directory(known.get("Config"))
+        return HeldImage(digest=digest, bytes=known["Size"], folder="", workdir=workdir)
 
     def _pull_once(self, name: Name, source: Name, digest: str, told: Callable[[int], None]) -> None:
         seen: dict[str, int] = {}

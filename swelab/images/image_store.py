@@ -23,7 +23,8 @@ from swelab.images.errors import NoRoom
 from swelab.images.image_names import Name
 from swelab.images.layers import Notes, unpack
 from swelab.images.registry import Descriptor, Registry
-from swelab.records import Record, write_json
+from swelab.records import write_json
+from swelab.records.task_records import HeldImage
 from swelab.sandbox.protocol import WORKDIR
 from swelab.sandbox.pulled_images import inside
 from swelab.sandbox.scratch import ScratchFolder, prune, remove_tree
@@ -53,11 +54,8 @@ class Store:
         """Whether the image is here, whole."""
         return self.root(digest).is_dir() and _notes_path(self.root(digest)).is_file()
 
-    def pull(self, name: Name, source: Name, told: Callable[[int], None] = lambda count: None) -> Record:
-        """Bring the image `name` here from `source` (the same, or a mirror's): its record.
-
-        {"digest", "bytes" (of its files), "folder" (relative), "workdir"}. Raises ImageError, OSError.
-        """
+    def pull(self, name: Name, source: Name, told: Callable[[int], None] = lambda count: None) -> HeldImage:
+        """Bring the image `name` here from `source`, itself or a mirror's. Raises ImageError, OSError."""
         digest, manifest = self.registry.resolve(source, self.architecture)
         try:
             if not self.holds(digest):
@@ -70,18 +68,18 @@ class Store:
             raise
         return self.record(digest)
 
-    def record(self, digest: str) -> Record:
+    def record(self, digest: str) -> HeldImage:
         """The record of an image that is here."""
         root = self.root(digest)
         about = json.loads(_notes_path(root).read_text(encoding="utf-8"))
         testbed = inside(root, WORKDIR)
         configured = (about.get("config") or {}).get("WorkingDir") or WORKDIR
-        return {
-            "digest": digest,
-            "bytes": about["bytes"],
-            "folder": str(root.relative_to(self.folder)),
-            "workdir": WORKDIR if testbed and testbed.is_dir() else configured,
-        }
+        return HeldImage(
+            digest=digest,
+            bytes=about["bytes"],
+            folder=str(root.relative_to(self.folder)),
+            workdir=WORKDIR if testbed and testbed.is_dir() else configured,
+        )
 
     def _compose(
         self, name: Name, digest: str, layers: list[tuple[Path, Notes]], config: dict[str, Any]

@@ -18,6 +18,7 @@ from swelab.images.engine_images import Engine
 from swelab.images.errors import INSTALL_FAILED, EngineFailed
 from swelab.images.image_store import Store
 from swelab.records import Record, read_json, shorten, write_json
+from swelab.records.task_records import HeldImage
 from swelab.sandbox.container_owner import labels
 from swelab.sandbox.image_root import DEFAULT_PATH, declared_environment
 from swelab.sandbox.requirements import tool
@@ -29,23 +30,23 @@ _PIP = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST")
 _AS_ROOT = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_SETGID", "CAP_SETUID")
 
 
-def installed(puller: object, record: Record, script: str) -> Record:
-    """The record of an image with `script` run in it; its key `install` says why that failed, or "".
+def installed(puller: object, image: HeldImage, script: str) -> HeldImage:
+    """The image with `script` run in it; its field `install` says why that failed, or "".
 
     A step that fails ends the script with a line INSTALL_FAILED, exit code, step; such an image stays as
     it was pulled. Raises EngineFailed, OSError (disk full).
     """
-    digest = "sha256:" + hashlib.sha256(f"{record['digest']}\0{script}".encode()).hexdigest()
+    digest = "sha256:" + hashlib.sha256(f"{image.digest}\0{script}".encode()).hexdigest()
     if isinstance(puller, Store):
-        code, output = _in_root(puller, record, script, digest)
-        made = puller.record(digest) if code == 0 else {}
+        code, output = _in_root(puller, image, script, digest)
+        made: Record = puller.record(digest) if code == 0 else {}
     elif isinstance(puller, Engine):
-        code, output, made = _in_engine(puller, record, script, digest)
+        code, output, made = _in_engine(puller, image, script, digest)
     else:
-        return record | {"install": "the backends apptainer and remote run no install steps"}
+        return image | {"install": "the backends apptainer and remote run no install steps"}
     if code == 0:
-        return record | made | {"install": ""}
-    return record | {"install": _why(code, output)}
+        return image | made | {"install": ""}
+    return image | {"install": _why(code, output)}
 
 
 def _why(code: int, output: str) -> str:
@@ -69,9 +70,9 @@ def _environment() -> dict[str, str]:
     return {"HOME": "/root", "PIP_DISABLE_PIP_VERSION_CHECK": "1", **git, **ours}
 
 
-def _in_root(store: Store, record: Record, script: str, digest: str) -> tuple[int, str]:
+def _in_root(store: Store, image: HeldImage, script: str, digest: str) -> tuple[int, str]:
     """Runs the steps on a copy of an unpacked root; what they left as it was is a link in the end."""
-    before, after = store.folder / record["folder"], store.root(digest)
+    before, after = store.folder / image.folder, store.root(digest)
     with store.alone(digest), store.fresh("roots") as scratch:
         if store.holds(digest):
             return 0, ""
@@ -132,7 +133,7 @@ def _same(facts: os.stat_result) -> tuple[int, ...]:
     return facts.st_mode, facts.st_size, facts.st_mtime_ns, facts.st_uid, facts.st_gid
 
 
-def _in_engine(engine: Engine, record: Record, script: str, digest: str) -> tuple[int, str, Record]:
+def _in_engine(engine: Engine, image: HeldImage, script: str, digest: str) -> tuple[int, str, Record]:
     """Runs the steps in a container of the image and keeps what they leave as an image."""
     api: Any = engine.client.api
     name = f"swelab-installed:{digest[7:39]}"
@@ -140,13 +141,13 @@ def _in_engine(engine: Engine, record: Record, script: str, digest: str) -> tupl
         try:
             known = api.inspect_image(name)
         except ImageNotFound:
-            original = _by_digest(api, record["digest"])
+            original = _by_digest(api, image.digest)
             code, output = _contained(api, original["Id"], script, name)
             if code:
                 return code, output, {}
             known = api.inspect_image(name)
     except (APIError, DockerException, RequestException) as error:
-        raise EngineFailed(f"install steps of image {record['digest']}: {shorten(str(error))}") from None
+        raise EngineFailed(f"install steps of image {image.digest}: {shorten(str(error))}") from None
     return 0, "", {"digest": known["Id"], "bytes": known["Size"]}
 
 

@@ -73,7 +73,7 @@ def _opened(raw: IO[bytes]) -> IO[bytes]:
         reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(
             raw, read_across_frames=True
         )
-        return io.BufferedReader(reader, _CHUNK)  # type: ignore[type-var]
+        return io.BufferedReader(reader, _CHUNK)
     return raw
 
 

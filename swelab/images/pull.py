@@ -17,19 +17,21 @@ from swelab.images.errors import ImageError, RegistryUnreachable
 from swelab.images.image_names import Name, behind, is_file, parse
 from swelab.images.image_store import Store
 from swelab.images.install_layer import installed
-from swelab.images.registry import Registry
+from swelab.images.registry import Registry, compressed_bytes
 from swelab.jobs.journal import Journal
-from swelab.records import Fault, Record, digest
-from swelab.sandbox.protocol import WORKDIR, Image
+from swelab.records import Fault, digest
+from swelab.records.task_records import FailedImage, HeldImage, Images, Leak, PulledImage
+from swelab.sandbox.protocol import Image
+from swelab.sandbox.pulled_images import working_directory
 
-Check = Callable[[Image], tuple[int, list[Record]]]
-"""How many tasks of an image were looked at, and what tells their answers (`leaks` in the schema)."""
+Check = Callable[[Image], tuple[int, list[Leak]]]
+"""How many tasks of an image were looked at, and what in it tells their answers."""
 
 
 class Puller(Protocol):
     """A way to have images: a folder of unpacked ones, an engine, a folder of apptainer files."""
 
-    def pull(self, name: Name, source: Name, told: Callable[[int], None]) -> Record: ...
+    def pull(self, name: Name, source: Name, told: Callable[[int], None]) -> HeldImage: ...
 
 
 class Elsewhere:
@@ -38,17 +40,11 @@ class Elsewhere:
     def __init__(self, registry: Registry, architecture: str):
         self.registry, self.architecture = registry, architecture
 
-    def pull(self, name: Name, source: Name, told: Callable[[int], None] = lambda count: None) -> Record:
-        """The record of the image: its digest, bytes to fetch, working directory. Raises ImageError."""
+    def pull(self, name: Name, source: Name, told: Callable[[int], None] = lambda count: None) -> HeldImage:
+        """The image's digest, bytes to fetch and working directory. Raises ImageError."""
         found, manifest = self.registry.resolve(source, self.architecture)
-        workdir = (self.registry.config(source, manifest).get("config") or {}).get("WorkingDir") or WORKDIR
-        size = sum(int(layer["size"]) for layer in manifest["layers"])
-        return {
-            "digest": found,
-            "bytes": size,
-            "folder": "",
-            "workdir": workdir if workdir != "/" else WORKDIR,
-        }
+        workdir = working_directory(self.registry.config(source, manifest).get("config"))
+        return HeldImage(digest=found, bytes=compressed_bytes(manifest), folder="", workdir=workdir)
 
 
 def open_puller(backend: str, folder: Path, registry: Registry, architecture: str) -> Puller:
@@ -101,11 +97,11 @@ class Pulling:
         self.fetched = Fetched()
         self._written = threading.Lock()
 
-    def one(self, text: str) -> Record:
+    def one(self, text: str) -> PulledImage:
         """The record of one image. Raises ImageError and other Faults."""
         steps = self.steps.get(text, "")
         key = digest([text, self.prefix, self.key, *([steps] if steps else [])])
-        if key in self.journal and self._there(text, found := dict(self.journal.get(key)["image"])):
+        if key in self.journal and self._there(text, found := PulledImage.of(self.journal.get(key)["image"])):
             self.kept += 1
             return found
         name = parse(text) if not is_file(text) else None
@@ -114,31 +110,31 @@ class Pulling:
         )
         if steps:
             pulled = installed(self.puller, pulled, steps)
-        folder = (self.folder / pulled["folder"]).absolute() if pulled["folder"] else None
-        checked, leaks = self.check(Image(text, pulled["digest"], folder, pulled["workdir"]))
+        folder = (self.folder / pulled.folder).absolute() if pulled.folder else None
+        checked, leaks = self.check(Image(text, pulled.digest, folder, pulled.workdir))
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        record = {**pulled, "pulled": now, "checked": checked, "leaks": leaks}
+        record = PulledImage.of({**pulled, "pulled": now, "checked": checked, "leaks": leaks})
         with self._written:
             self.journal.append({"key": key, "name": text, "image": record})
         return record
 
-    def _there(self, text: str, found: Record) -> bool:
-        if found["folder"]:
-            return (self.folder / found["folder"]).exists()
+    def _there(self, text: str, found: PulledImage) -> bool:
+        if found.folder:
+            return (self.folder / found.folder).exists()
         if not isinstance(self.puller, Engine):
             return False
-        if "install" in found and not found["install"]:
-            return self.puller.has_made(found["digest"])
-        return self.puller.holds(parse(text), found["digest"])
+        if "install" in found and not found.install:
+            return self.puller.has_made(found.digest)
+        return self.puller.holds(parse(text), found.digest)
 
 
-def pull_images(names: list[str], pulling: Pulling, workers: int) -> Record:
-    """The record of all images (schema `images`): pulled, failed with reasons, counts.
+def pull_images(names: list[str], pulling: Pulling, workers: int) -> Images:
+    """The record of all images: those that were pulled, why the others failed, and counts.
 
     Raises RegistryUnreachable at the first image of a registry that has answered no request at all.
     """
-    images: dict[str, Record] = {}
-    failed: dict[str, Record] = {}
+    images = dict[str, PulledImage]()
+    failed = dict[str, FailedImage]()
     progress = Progress(len(names), "pull images")
     for name, found in _in_parallel(names, pulling.one, workers):
         if isinstance(found, RegistryUnreachable):
@@ -146,42 +142,41 @@ def pull_images(names: list[str], pulling: Pulling, workers: int) -> Record:
             raise RegistryUnreachable(f"{found}; none of its images can be pulled (network? image_prefix?)")
         if isinstance(found, Fault):
             reason = found.reason if isinstance(found, ImageError) else "failed"
-            failed[name] = {"reason": reason, "error": str(found)}
+            failed[name] = FailedImage(reason=reason, error=str(found))
         else:
             images[name] = found
         progress.done(name in images)
     progress.close()
-    counts = Counter(f"failed_{failure['reason']}" for failure in failed.values())
+    counts = Counter(f"failed_{failure.reason}" for failure in failed.values())
     counts["named"], counts["pulled"], counts["kept"] = len(names), len(images) - pulling.kept, pulling.kept
     if any("install" in image for image in images.values()):
-        counts["install_failed"] = sum(bool(image.get("install")) for image in images.values())
-    counts["leaking"] = sum(1 for image in images.values() if image["leaks"])
+        counts["install_failed"] = sum(bool(image.install) for image in images.values())
+    counts["leaking"] = sum(bool(image.leaks) for image in images.values())
     ordered = {name: images[name] for name in names if name in images}
-    return {"images": ordered, "failed": dict(sorted(failed.items())), "counts": dict(sorted(counts.items()))}
+    return Images(images=ordered, failed=dict(sorted(failed.items())), counts=dict(sorted(counts.items())))
 
 
-def tell_failed(record: Record, most: int) -> None:
+def tell_failed(record: Images, most: int) -> None:
     """A line on stderr for each image that could not be had or made ready.
 
     Raises Fault where more than `most` could not be had.
     """
-    failed = record["failed"]
-    for name, failure in failed.items():
-        print(f"not pulled: {name}: {failure['error']}", file=sys.stderr)
-    for name, image in record["images"].items():
-        if image.get("install"):
-            print(f"{name}: {image['install']}", file=sys.stderr)
-    if len(failed) > most:
-        first, named = next(iter(failed.values()))["error"], record["counts"]["named"]
-        raise Fault(f"{len(failed)} of {named} images could not be pulled; the first: {first}")
+    for name, failure in record.failed.items():
+        print(f"not pulled: {name}: {failure.error}", file=sys.stderr)
+    for name, image in record.images.items():
+        if image.install:
+            print(f"{name}: {image.install}", file=sys.stderr)
+    if (count := len(record.failed)) > most:
+        first, named = next(iter(record.failed.values())).error, len(record.images) + count
+        raise Fault(f"{count} of {named} images could not be pulled; the first: {first}")
 
 
 def _in_parallel(
-    names: list[str], work: Callable[[str], Record], workers: int
-) -> Iterator[tuple[str, Record | Fault]]:
+    names: list[str], work: Callable[[str], PulledImage], workers: int
+) -> Iterator[tuple[str, PulledImage | Fault]]:
     """Each name with what came of it, as they come."""
 
-    def attempt(name: str) -> Record | Fault:
+    def attempt(name: str) -> PulledImage | Fault:
         try:
             return work(name)
         except Fault as fault:

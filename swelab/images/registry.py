@@ -31,6 +31,11 @@ Descriptor = dict[str, Any]
 """What a manifest says of a layer or a config: mediaType, digest, size (bytes)."""
 
 
+def compressed_bytes(manifest: dict[str, Any]) -> int:
+    """The size of an image's layers as a registry holds them."""
+    return sum(int(layer["size"]) for layer in manifest["layers"])
+
+
 class Registry:
     """Reads images from any registry through a Transport. Thread-safe; faults are ImageError."""
 
@@ -121,7 +126,7 @@ def _for_platform(index: dict[str, Any], architecture: str, name: Name) -> str:
         raise ImageBroken(f"image {name}: its index is not that of a container image") from None
     for digest, platform in offered.items():
         if platform == f"linux/{architecture}":
-            return digest
+            return str(digest)
     known = ", ".join(sorted(set(offered.values()) - {"unknown/unknown"})) or "nothing"
     raise ImageUnknown(f"image {name}: there is none for linux/{architecture}; there is one for {known}")
 

@@ -17,8 +17,8 @@ def account_for(name: Name) -> str:
     try:
         known = json.loads((folder / "config.json").read_text(encoding="utf-8"))["auths"]
         for host in ("https://index.docker.io/v1/", DEFAULT) if name.registry == DEFAULT else (name.host,):
-            if isinstance(known.get(host, {}).get("auth"), str):
-                return known[host]["auth"]
+            if isinstance(account := known.get(host, {}).get("auth"), str):
+                return account
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         pass
     return ""

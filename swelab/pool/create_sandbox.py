@@ -42,7 +42,7 @@ async def _made(pool: "Pool", lease: Lease, node: Node) -> Record:
     names = ("image", "digest", "cwd", "tree", "limits")
     asked = {name: lease.asked[name] for name in names if name in lease.asked}
     asked |= {"request_id": lease.attempt_id(), "owner": pool.id, "ttl_seconds": pool.limits.ttl_seconds}
-    asked["name"] = str(lease.asked.get("instance_id", ""))
+    asked |= {"name": lease.asked.instance_id}
     ends = time.monotonic() + _MAKE_SECONDS
     while True:
         try:

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from swelab.pool import request_schemas
 from swelab.pool.host_sandboxes import Held, Host
 from swelab.pool.prometheus import Figures
+from swelab.pool.request_schemas import Asked
 from swelab.pool.server_http import (
     Guard,
     answering,
@@ -28,7 +29,7 @@ from swelab.pool.server_http import (
     spool,
 )
 from swelab.records import Record
-from swelab.sandbox.protocol import DEFAULT_LIMITS, EngineDown, ExecResult, Limits
+from swelab.sandbox.protocol import DEFAULT_LIMITS, WORKDIR, EngineDown, ExecResult, Limits
 from swelab.sandbox.remote_protocol import BYTES, Refused
 
 TREE_BYTES = 8 << 30
@@ -132,7 +133,7 @@ class _Node:
     async def renew(self, request: Request) -> Response:
         asked = await read_json(request, request_schemas.RENEW)
         healthy = await self.host.engine_answers()
-        told = self.host.renew(asked["owner"], asked["containers"])
+        told = self.host.renew(asked.owner, asked.containers)
         return json_answer(healthy=healthy, **told, **self._place())
 
     # -- sandboxes
@@ -140,7 +141,7 @@ class _Node:
     async def create(self, request: Request) -> Response:
         asked = await read_json(request, request_schemas.CREATE)
         asked.pop("timeout", None)
-        limits = request_schemas.limits_of({"limits": asked.get("limits", {})}, DEFAULT_LIMITS)
+        limits = request_schemas.limits_of(asked, DEFAULT_LIMITS)
         began = time.monotonic()
         held = await self.host.create(asked, limits, fingerprint(asked))
         self.figures.waited.observe(time.monotonic() - began)
@@ -148,18 +149,18 @@ class _Node:
 
     async def destroy(self, request: Request) -> Response:
         asked = await read_json(request, _ACTS["destroy"])
-        return json_answer(found=await self.host.destroy(asked["container_id"]))
+        return json_answer(found=await self.host.destroy(asked.container_id))
 
     async def exec(self, request: Request) -> Response:
         asked = await read_json(request, _ACTS["exec"])
-        command, start = asked["command"], self.host.find(asked["container_id"]).limits
+        command, start = asked.command, self.host.find(asked.container_id).limits
         limits = request_schemas.limits_of(asked, start)
-        if asked.get("cwd", "/testbed") != "/testbed":
-            command = f"cd -- {shlex.quote(asked['cwd'])} || exit 1\n{command}"
+        if asked.cwd != WORKDIR:
+            command = f"cd -- {shlex.quote(asked.cwd)} || exit 1\n{command}"
         result = await self.host.use(
             asked,
             fingerprint(asked),
-            lambda held: self.host.exec(held, command, asked.get("env", {}), limits),
+            lambda held: self.host.exec(held, command, asked.env, limits),
             limits.wall_seconds,
         )
         told = {name: value for name, value in vars(result).items() if name != "output"}
@@ -169,11 +170,11 @@ class _Node:
 
     async def session_start(self, request: Request) -> Response:
         asked = await read_json(request, _ACTS["session_start"])
-        limits = request_schemas.limits_of(asked, self.host.find(asked["container_id"]).limits)
+        limits = request_schemas.limits_of(asked, self.host.find(asked.container_id).limits)
         name = await self.host.use(
             asked,
             fingerprint(asked),
-            lambda held: self.host.open_session(held, asked["command"], asked.get("env", {}), limits),
+            lambda held: self.host.open_session(held, asked.command, asked.env, limits),
             limits.wall_seconds,
         )
         return json_answer(session=name)
@@ -181,19 +182,19 @@ class _Node:
     async def session_say(self, request: Request) -> Response:
         asked = await read_json(request, _ACTS["session_say"])
         told: Record = {name: asked[name] for name in ("timeout", "quiet") if name in asked}
-        told["until"] = asked.get("until", "").encode("utf-8", "surrogateescape")
+        told["until"] = asked.until.encode("utf-8", "surrogateescape")
         answer = await self.host.use(
             asked,
             fingerprint(asked),
-            lambda held: self.host.say(held, asked["session"], asked.get("line"), told),
-            asked["timeout"],
+            lambda held: self.host.say(held, asked.session, asked.line, told),
+            asked.timeout,
         )
         return bytes_answer(answer.output, {k: v for k, v in vars(answer).items() if k != "output"})
 
     async def session_end(self, request: Request) -> Response:
         asked = await read_json(request, _ACTS["session_end"])
         found = await self.host.use(
-            asked, fingerprint(asked), lambda held: self.host.end_session(held, asked["session"])
+            asked, fingerprint(asked), lambda held: self.host.end_session(held, asked.session)
         )
         return json_answer(found=found)
 
@@ -204,7 +205,7 @@ class _Node:
         await self.host.use(
             asked,
             fingerprint(asked, digest),
-            lambda held: self.host.thread(held.box.put, asked["path"], data),
+            lambda held: self.host.thread(held.box.put, asked.path, data),
         )
         return json_answer()
 
@@ -217,10 +218,8 @@ class _Node:
     async def get(self, request: Request) -> Response:
         asked = await read_json(request, _ACTS["get"])
         asked.pop("request_id", None)  # reading may be done again, and big answers are not to be kept
-        most = int(asked.get("max_bytes", 64 << 20))
-        data = await self.host.use(
-            asked, "", lambda held: self.host.thread(held.box.get, asked["path"], most)
-        )
+        most = asked.max_bytes
+        data = await self.host.use(asked, "", lambda held: self.host.thread(held.box.get, asked.path, most))
         return bytes_answer(data)
 
     async def diff(self, request: Request) -> Response:
@@ -233,9 +232,9 @@ class _Node:
 
     async def evaluate(self, request: Request) -> Response:
         asked = await read_json(request, _ACTS["evaluate"])
-        if not _STRICT.search(asked["eval_script"]):
+        if not _STRICT.search(asked.eval_script):
             raise Refused("the exit code of an eval_script without `set -e` says nothing")
-        limits = Limits(wall_seconds=asked.get("timeout", 3600), cpu_seconds=28800)
+        limits = Limits(wall_seconds=asked.timeout, cpu_seconds=28800)
         self.host.limits.check(limits)
 
         async def work(held: Held) -> Record:
@@ -244,7 +243,7 @@ class _Node:
         told = await self.host.use(asked, fingerprint(asked), work, limits.wall_seconds + 120)
         return json_answer(**told)
 
-    async def _run(self, asked: Record, command: str, limits: Limits) -> ExecResult:
+    async def _run(self, asked: Asked, command: str, limits: Limits) -> ExecResult:
         return await self.host.use(
             asked,
             fingerprint(asked),
@@ -253,19 +252,19 @@ class _Node:
         )
 
 
-def _in(asked: Record) -> str:
-    return f"cd -- {shlex.quote(asked.get('cwd', '/testbed'))} && "
+def _in(asked: Asked) -> str:
+    return f"cd -- {shlex.quote(asked.cwd)} && "
 
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _evaluate(held: Held, asked: Record, limits: Limits) -> Record:
+def _evaluate(held: Held, asked: Asked, limits: Limits) -> Record:
     """Apply a patch to the last commit and run a script: resolved when both end with 0."""
-    name = f"/tmp/.swelab-{hashlib.sha256(asked['eval_script'].encode()).hexdigest()[:16]}"
-    held.box.put(f"{name}.diff", asked.get("patch", "").encode("utf-8", "surrogateescape"))
-    held.box.put(f"{name}.sh", asked["eval_script"].encode("utf-8", "surrogateescape"))
+    name = f"/tmp/.swelab-{hashlib.sha256(asked.eval_script.encode()).hexdigest()[:16]}"
+    held.box.put(f"{name}.diff", asked.patch.encode("utf-8", "surrogateescape"))
+    held.box.put(f"{name}.sh", asked.eval_script.encode("utf-8", "surrogateescape"))
     apply = f"{_in(asked)} git reset -q --hard HEAD && {{ test ! -s {name}.diff || git apply {name}.diff; }}"
     applied = held.box.exec(apply, limits=Limits(wall_seconds=120))
     if applied.returncode:

@@ -8,10 +8,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from swelab.pool.idempotency import Once
 from swelab.pool.image_allowlist import AllowedImages
+from swelab.pool.request_schemas import Asked
 from swelab.records import Record
 from swelab.sandbox.docker_backend import DockerBackend, DockerSandbox
 from swelab.sandbox.live_session import LiveSession
@@ -24,6 +25,7 @@ _TICK_SECONDS = 0.25
 _PING_SECONDS = 3.0
 _AGAIN_SECONDS = 5.0
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -98,30 +100,28 @@ class Host:
         )
         self._ping: asyncio.Future[bool] | None = None
 
-    async def thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
+    async def thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """Blocking work, beside the loop."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     # -- life
 
-    async def create(self, asked: Record, limits: Limits, fingerprint: str) -> Held:
-        """A sandbox as asked (shapes.CREATE). Raises NoPlace, Refused, ImageMissing, SandboxLost, OSError."""
+    async def create(self, asked: Asked, limits: Limits, fingerprint: str) -> Held:
+        """A sandbox as it is asked for. Raises NoPlace, Refused, ImageMissing, SandboxLost, OSError."""
         self.limits.check(limits)
-        return await self._creating.run(
-            asked.get("request_id"), fingerprint, lambda: self._create(asked, limits)
-        )
+        return await self._creating.run(asked.request_id, fingerprint, lambda: self._create(asked, limits))
 
-    async def _create(self, asked: Record, limits: Limits) -> Held:
+    async def _create(self, asked: Asked, limits: Limits) -> Held:
         with self._place(limits.memory_bytes):
             box, image = await self.thread(self._start, asked, limits)
-            ttl = asked.get("ttl_seconds", self.limits.ttl_seconds)
+            ttl = asked.ttl_seconds or self.limits.ttl_seconds
             held = Held(
                 id=box.containers()[0],
-                name=asked.get("name") or f"swe-{secrets.token_hex(6)}",
+                name=asked.name or f"swe-{secrets.token_hex(6)}",
                 box=box,
                 image=image,
-                owner=asked.get("owner", ""),
-                request_id=asked.get("request_id", ""),
+                owner=asked.owner,
+                request_id=asked.request_id,
                 limits=limits,
                 memory=limits.memory_bytes,
                 beats="ttl_seconds" in asked,
@@ -147,16 +147,15 @@ class Host:
         """Bytes that sandboxes may use by their limits."""
         return sum(each.memory for each in self.held.values()) + sum(self.making)
 
-    def _start(self, asked: Record, limits: Limits) -> tuple[DockerSandbox, str]:
+    def _start(self, asked: Asked, limits: Limits) -> tuple[DockerSandbox, str]:
         image: Image | None = None
-        if "image" in asked:
-            workdir = asked.get("cwd", "/testbed")
-            image = self.allowed.found(self.backend.engine, asked["image"], asked.get("digest"), workdir)
-        elif not asked.get("tree"):
+        if asked.image:
+            image = self.allowed.found(self.backend.engine, asked.image, asked.digest, asked.cwd)
+        elif not asked.tree:
             raise ValueError("a sandbox needs a tree or an image")
-        if asked.get("tree"):
-            return self.backend.start_empty(image=image, limits=limits), asked.get("image", "")
-        return self.backend.start(None, image=image, limits=limits), asked["image"]
+        if asked.tree:
+            return self.backend.start_empty(image=image, limits=limits), asked.image
+        return self.backend.start(None, image=image, limits=limits), asked.image
 
     def find(self, container: str) -> Held:
         """The sandbox with that id. Raises SandboxLost."""
@@ -232,17 +231,17 @@ class Host:
     # -- use
 
     async def use(
-        self, asked: Record, fingerprint: str, work: Callable[[Held], Awaitable[Any]], seconds: float = 0.0
-    ) -> Any:
+        self, asked: Asked, fingerprint: str, work: Callable[[Held], Awaitable[T]], seconds: float = 0.0
+    ) -> T:
         """What the work with the sandbox answers, done once for its request id. Raises SandboxLost, Refused.
 
         `seconds`: how long it may take; who renews nothing keeps the sandbox so long and its time to live.
         """
-        held = self.find(asked["container_id"])
+        held = self.find(asked.container_id)
         if not held.beats:
             held.ends = max(held.ends, time.monotonic() + seconds + held.ttl)
 
-        async def counted() -> Any:
+        async def counted() -> T:
             if held.running >= _COMMANDS:
                 raise Refused(f"{_COMMANDS} requests at once are the most in one sandbox")
             held.running += 1
@@ -251,7 +250,7 @@ class Host:
             finally:
                 held.running -= 1
 
-        return await held.once.run(asked.get("request_id"), fingerprint, counted)
+        return await held.once.run(asked.request_id, fingerprint, counted)
 
     async def exec(self, held: Held, command: str, env: dict[str, str], limits: Limits) -> ExecResult:
         """See protocol.Sandbox.exec. Raises Refused."""

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from swelab.pool.server_http import Conflict
 from swelab.sandbox.protocol import SandboxLost
 
 _KEPT_BYTES = 16 << 20
 _MOST = 100_000
+T = TypeVar("T")
 
 
 class Once:
@@ -25,9 +26,12 @@ class Once:
         self._tasks: dict[str, tuple[str, asyncio.Task[Any]]] = {}
         self._gone: dict[str, None] = {}
 
-    async def run(self, key: str | None, fingerprint: str, work: Callable[[], Awaitable[Any]]) -> Any:
-        """What the work answers or raises. Raises Conflict (the id is another's), SandboxLost (too late)."""
-        if key is None:
+    async def run(self, key: str, fingerprint: str, work: Callable[[], Awaitable[T]]) -> T:
+        """What the work answers or raises; without a key it is done each time.
+
+        Raises Conflict (the id is another's), SandboxLost (too late).
+        """
+        if not key:
             return await asyncio.shield(asyncio.ensure_future(work()))
         if key in self._gone:
             raise SandboxLost("the answer to that request is not kept any more")

@@ -27,9 +27,9 @@ class AllowedImages:
         lines = (line.partition("#")[0].strip() for line in read_text(self._path).splitlines())
         return [line for line in lines if line]
 
-    def found(self, engine: Engine, name: str, digest: str | None, workdir: str) -> Image:
+    def found(self, engine: Engine, name: str, digest: str, workdir: str) -> Image:
         """The image that a caller names, if it is allowed. Raises ImageMissing, SandboxLost."""
-        if digest is None:
+        if not digest:
             with engine.asked(f"looking for image {name}"):
                 digest = str(engine.api.inspect_image(name)["Id"])
         image = Image(name, digest, workdir=workdir)

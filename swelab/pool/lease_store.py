@@ -6,6 +6,7 @@ import secrets
 import sqlite3
 from pathlib import Path
 
+from swelab.pool.request_schemas import Asked
 from swelab.records import InputError, Record
 
 _TABLES = """
@@ -86,7 +87,7 @@ class Store:
         """All leases, also ended ones; oldest first."""
         columns = ("id", "request_id", "asked", "state", "node", "attempt", "container", "reason")
         rows = self._base.execute(f"SELECT {', '.join(columns)} FROM leases ORDER BY number")
-        return [{**dict(zip(columns, row)), "asked": json.loads(row[2])} for row in rows]
+        return [{**dict(zip(columns, row)), "asked": Asked.of(json.loads(row[2]))} for row in rows]
 
     def close(self) -> None:
         """Give the file back."""

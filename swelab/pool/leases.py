@@ -6,9 +6,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from swelab.pool.request_schemas import limits_of
+from swelab.pool.request_schemas import Asked, limits_of
 from swelab.records import Record
 from swelab.sandbox.protocol import DEFAULT_LIMITS, Limits
+from swelab.sandbox.remote_protocol import Granted
 
 WAITING, MAKING, ACTIVE, ENDING, ENDED = "waiting", "making", "active", "ending", "ended"
 PLACED = (MAKING, ACTIVE, ENDING)
@@ -17,10 +18,10 @@ PLACED = (MAKING, ACTIVE, ENDING)
 
 @dataclass
 class Lease:
-    """`asked` is the request (shapes.ALLOCATE); `ends` is of time.monotonic(), for active ones."""
+    """`asked` is the request (request_schemas.ALLOCATE); `ends` is of time.monotonic(), for active ones."""
 
     request_id: str
-    asked: Record
+    asked: Asked
     id: str = field(default_factory=lambda: f"swe-lease-{secrets.token_hex(16)}")
     state: str = WAITING
     node: str = ""
@@ -37,7 +38,7 @@ class Lease:
     @property
     def limits(self) -> Limits:
         """Of its sandbox."""
-        return limits_of({"limits": self.asked.get("limits", {})}, DEFAULT_LIMITS)
+        return limits_of(self.asked, DEFAULT_LIMITS)
 
     @property
     def memory(self) -> int:
@@ -47,17 +48,17 @@ class Lease:
     @property
     def image(self) -> str:
         """The key of its image: digest (or name) and working folder."""
-        return f"{self.asked.get('digest') or self.asked.get('image', '')} {self.asked.get('cwd', '')}"
+        return f"{self.asked.digest or self.asked.image} {self.asked.get('cwd', '')}"
 
     @property
     def run(self) -> str:
         """The run that asked for it: places are shared out evenly among runs."""
-        return str(self.asked.get("run", ""))
+        return self.asked.run
 
     @property
     def beats(self) -> bool:
         """Whether its caller renews it also while a command runs."""
-        return bool(self.asked.get("heartbeats"))
+        return self.asked.heartbeats
 
     def attempt_id(self) -> str:
         """The request id under which the node knows this attempt to make the sandbox."""
@@ -68,11 +69,6 @@ class Lease:
         names = ("id", "request_id", "asked", "state", "node", "attempt", "container", "reason")
         return {name: getattr(self, name) for name in names}
 
-    def answer(self, ttl: float) -> Record:
-        """The fields that the caller gets."""
-        return {
-            "lease_id": self.id,
-            "container_id": self.container,
-            "node_url": self.node,
-            "ttl_seconds": ttl,
-        }
+    def answer(self, ttl: float) -> Granted:
+        """What the caller gets."""
+        return Granted(lease_id=self.id, container_id=self.container, node_url=self.node, ttl_seconds=ttl)

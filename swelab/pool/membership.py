@@ -5,6 +5,7 @@ import time
 from typing import TYPE_CHECKING
 
 from swelab.pool.leases import ACTIVE
+from swelab.pool.node_health import renew
 from swelab.pool.server_http import Conflict
 from swelab.sandbox.remote_protocol import NotReached, Refused
 
@@ -19,12 +20,12 @@ async def join(pool: "Pool", url: str) -> None:
     """Take a node in, or back after a drain. Raises NotReached, Conflict, and what the node tells."""
     link = pool.open_link(url)
     try:
-        told = await link.ask("/container/renew", {"owner": pool.id, "containers": {}}, 10.0)
+        told = await renew(link, pool.id, {}, 10.0)
     except TimeoutError as error:
         raise NotReached(str(error)) from None
     finally:
         await link.close()
-    if any(each.boot == told["boot"] and other != url for other, each in pool.nodes.items()):
+    if any(each.boot == told.boot and other != url for other, each in pool.nodes.items()):
         raise Conflict("that host is in the pool under another address")
     pool.store.set_node(url, False)
     node = pool.nodes.get(url) or pool.add(url, False)

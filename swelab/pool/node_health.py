@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from swelab.pool.leases import ACTIVE, MAKING
 from swelab.pool.node_client import Link
 from swelab.pool.placement import Room
-from swelab.records import Record
+from swelab.pool.request_schemas import HostState
 
 if TYPE_CHECKING:
     from swelab.pool.pool import Pool
@@ -17,6 +17,12 @@ _STRIKES = 3
 _ANSWER_SECONDS = 5.0
 _MOST_PAUSE = 5.0
 _log = logging.getLogger(__name__)
+
+
+async def renew(link: Link, owner: str, seconds: dict[str, float], patience: float) -> HostState:
+    """Lets a pool's sandboxes on a host live so long from now; how the host is. Raises TimeoutError."""
+    asked = {"owner": owner, "containers": seconds}
+    return HostState.of(await link.ask("/container/renew", asked, patience))
 
 
 class Node:
@@ -54,15 +60,15 @@ class Node:
         here = [lease for lease in pool.leases.values() if lease.node == self.room.url]
         live = {lease.container: lease for lease in here if lease.state == ACTIVE and lease.ends > now}
         left = {container: max(0.1, lease.ends - now) for container, lease in live.items()}
-        told = await self.link.ask("/container/renew", {"owner": pool.id, "containers": left}, seconds)
+        told = await renew(self.link, pool.id, left, seconds)
         self.seen, self.strikes = time.monotonic(), 0
-        self.boot = str(told["boot"])
-        for container in told["unknown"]:
+        self.boot = told.boot
+        for container in told.unknown:
             if live[container].state == ACTIVE:
                 pool.over(
                     live[container], "its host has it no more: it was ended there, or the host started again"
                 )
-        for container, request_id in told["extra"].items():
+        for container, request_id in told.extra.items():
             if not self._known(pool, container, request_id):
                 _log.warning("node %s has sandbox %s of no lease", self.room.url, container[:12])
                 await self.link.ask("/container/destroy", {"container_id": container}, 40.0)
@@ -75,15 +81,15 @@ class Node:
             return False
         return lease.state == MAKING or lease.container == container
 
-    def _measure(self, pool: "Pool", told: Record) -> None:
+    def _measure(self, pool: "Pool", told: HostState) -> None:
         room = self.room
         here = pool.placed(room.url)
-        room.most_places, room.most_memory = int(told["max_containers"]), int(told["max_memory_bytes"])
-        room.foreign_places = max(0, int(told["active_containers"]) - len(here))
-        room.foreign_memory = max(0, int(told["memory_bytes"]) - sum(each.memory for each in here))
-        if bool(told["healthy"]) != room.healthy:
-            _log.warning("node %s is %s", room.url, "healthy" if told["healthy"] else "without its engine")
-        room.healthy = bool(told["healthy"])
+        room.most_places, room.most_memory = told.max_containers, told.max_memory_bytes
+        room.foreign_places = max(0, told.active_containers - len(here))
+        room.foreign_memory = max(0, told.memory_bytes - sum(each.memory for each in here))
+        if told.healthy != room.healthy:
+            _log.warning("node %s is %s", room.url, "healthy" if told.healthy else "without its engine")
+        room.healthy = told.healthy
         pool.pump()
 
     def _lose(self, pool: "Pool") -> None:

@@ -18,8 +18,8 @@ from swelab.pool.leases import ACTIVE, ENDED, ENDING, MAKING, PLACED, WAITING, L
 from swelab.pool.node_client import Link
 from swelab.pool.node_health import Node
 from swelab.pool.placement import plan
+from swelab.pool.request_schemas import Asked
 from swelab.pool.server_http import Conflict, fingerprint
-from swelab.records import Record
 from swelab.sandbox.protocol import EngineDown, SandboxLost
 from swelab.sandbox.remote_protocol import CREATE_SECONDS, NoPlace
 
@@ -77,7 +77,7 @@ class Pool:
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:
         """Do something beside what asked for it."""
-        task = asyncio.ensure_future(work)
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -93,12 +93,12 @@ class Pool:
 
     # -- leases
 
-    async def allocate(self, asked: Record, seconds: float, gone: asyncio.Future[Any]) -> Lease:
-        """A lease as asked (shapes.ALLOCATE), for a request id always the same; `gone` ends with the caller.
+    async def allocate(self, asked: Asked, seconds: float, gone: asyncio.Future[Any]) -> Lease:
+        """The lease that is asked for, of one request id always the same; `gone` ends with the caller.
 
         Raises NoPlace (not in these seconds), ImageMissing, Refused, Conflict, SandboxLost, OSError.
         """
-        lease = self.requests.get(asked["request_id"]) or self._queue(asked)
+        lease = self.requests.get(asked.request_id) or self._queue(asked)
         if fingerprint(lease.asked) != fingerprint(asked):
             raise Conflict("request_id was used by another request")
         lease.unwanted = False
@@ -119,10 +119,10 @@ class Pool:
             raise NoPlace(f"no host had room in {seconds:g} s")
         return await asyncio.shield(made)
 
-    def _queue(self, asked: Record) -> Lease:
+    def _queue(self, asked: Asked) -> Lease:
         if sum(each.state == WAITING for each in self.leases.values()) >= self.limits.waiting:
             raise NoPlace(f"{self.limits.waiting} requests are waiting already")
-        lease = Lease(asked["request_id"], asked)
+        lease = Lease(asked.request_id, asked)
         self._enter(lease)
         self.pump()
         return lease

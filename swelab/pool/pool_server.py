@@ -18,6 +18,7 @@ from swelab.pool.leases import WAITING, Lease
 from swelab.pool.membership import drain, join, leave
 from swelab.pool.pool import Pool
 from swelab.pool.prometheus import Figures
+from swelab.pool.request_schemas import Asked
 from swelab.pool.server_http import Guard, answering, described, guarded, json_answer, read_json
 from swelab.pool.status_page import page
 from swelab.records import Record
@@ -27,7 +28,6 @@ from swelab.sandbox.remote_protocol import LATE_SECONDS, Refused
 _ACTS = request_schemas.acts("lease_id")
 _BODIES = {"put": FILE_BYTES, "fill": TREE_BYTES}
 _FILE_SECONDS = 620.0
-_WAIT_SECONDS = 3600.0
 _GRACE_SECONDS = 2.0
 
 
@@ -120,8 +120,8 @@ class _Server:
             {
                 "lease": lease.id[-8:],
                 "run": lease.run,
-                "instance": lease.asked.get("instance_id", ""),
-                "image": lease.asked.get("image", ""),
+                "instance": lease.asked.instance_id,
+                "image": lease.asked.image,
                 "state": lease.state,
                 "node": lease.node,
                 "age_seconds": round(now - lease.since),
@@ -137,12 +137,12 @@ class _Server:
         asked = await read_json(request, request_schemas.ALLOCATE)
         asked.pop("timeout", None)
         asked.setdefault("request_id", secrets.token_hex(16))
-        if not asked.get("image") and not asked.get("tree"):
+        if not (asked.image or asked.tree):
             raise ValueError("a sandbox needs a tree or an image")
         gone = asyncio.ensure_future(_gone(request))
         began = time.monotonic()
         try:
-            lease = await self.pool.allocate(asked, asked.get("deadline_seconds", _WAIT_SECONDS), gone)
+            lease = await self.pool.allocate(asked, asked.deadline_seconds, gone)
         finally:
             gone.cancel()
         self.figures.waited.observe(time.monotonic() - began)
@@ -150,14 +150,14 @@ class _Server:
 
     async def cancel(self, request: Request) -> Response:
         asked = await read_json(request, request_schemas.CANCEL)
-        return json_answer(found=self.pool.cancel(asked["request_id"]))
+        return json_answer(found=self.pool.cancel(asked.request_id))
 
     async def heartbeat(self, request: Request) -> Response:
         asked = await read_json(request, request_schemas.HEARTBEAT)
-        if "lease_id" in asked:
-            self.pool.renew(self.pool.find(asked["lease_id"]))
+        if asked.lease_id:
+            self.pool.renew(self.pool.find(asked.lease_id))
         lost = {}
-        for lease_id in asked.get("lease_ids", ()):
+        for lease_id in asked.lease_ids:
             try:
                 self.pool.renew(self.pool.find(lease_id))
             except Exception as error:
@@ -166,7 +166,7 @@ class _Server:
 
     async def close(self, request: Request) -> Response:
         asked = await read_json(request, _ACTS["destroy"])
-        return json_answer(found=await self.pool.close(asked["lease_id"]))
+        return json_answer(found=await self.pool.close(asked.lease_id))
 
     def act(self, verb: str) -> Callable[[Request], Awaitable[Response]]:
         """The endpoint that passes `verb` on to the sandbox's node."""
@@ -191,25 +191,25 @@ class _Server:
 
     async def join(self, request: Request) -> Response:
         asked = await read_json(request, request_schemas.NODE)
-        await join(self.pool, asked["url"])
+        await join(self.pool, asked.url)
         return json_answer()
 
     async def drain(self, request: Request) -> Response:
         asked = await read_json(request, request_schemas.NODE)
-        return json_answer(leases=drain(self.pool, asked["url"]))
+        return json_answer(leases=drain(self.pool, asked.url))
 
     async def leave(self, request: Request) -> Response:
         asked = await read_json(request, request_schemas.LEAVE)
-        await leave(self.pool, asked["url"], asked.get("force", False))
+        await leave(self.pool, asked.url, asked.force)
         return json_answer()
 
 
-def _seconds(verb: str, lease: Lease, asked: Record) -> float:
+def _seconds(verb: str, lease: Lease, asked: Asked) -> float:
     if verb == "exec":
-        return float(request_schemas.limits_of(asked, lease.limits).wall_seconds)
+        return request_schemas.limits_of(asked, lease.limits).wall_seconds
     if verb == "session_say":
-        return float(asked["timeout"])
-    return float(asked.get("timeout", 3600)) + 120 if verb == "evaluate" else _FILE_SECONDS
+        return asked.timeout
+    return asked.timeout + 120 if verb == "evaluate" else _FILE_SECONDS
 
 
 async def _unless_over(lease: Lease, sent: Coroutine[Any, Any, Response]) -> Response:

@@ -18,7 +18,7 @@ class Figures:
     """
 
     def __init__(self, server: str, gauges: Callable[[], Mapping[str, float]]) -> None:
-        without_created()
+        without_created()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         self._gauges, self._prefix = gauges, f"swelab_{server}"
         self._requests = Counter(
@@ -30,7 +30,7 @@ class Figures:
             buckets=_WAITS,
             registry=self._registry,
         )
-        self._registry.register(self)  # type: ignore[arg-type]
+        self._registry.register(self)
 
     def seen(self, path: str, status: int) -> None:
         """Count an answer."""

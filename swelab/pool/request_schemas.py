@@ -1,120 +1,129 @@
-"""Shapes (JSON Schema) of what may be asked of the exec server and of the pool server."""
+"""What may be asked of the exec server and of the pool server: fields, and by path the shape of a request."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from swelab.records import Record
+from swelab.records.typed import Bounds, TypedRecord, field, schema
 from swelab.sandbox.live_session import LINE_BYTES, PROMPT_BYTES
-from swelab.sandbox.protocol import Limits
+from swelab.sandbox.protocol import WORKDIR, Limits
 
-_NAME = {"type": "string", "pattern": r"^([A-Za-z0-9][A-Za-z0-9_.:@/+=-]*)?\Z", "maxLength": 300}
-_ID = {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}\Z"}
-_REQUEST = {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9_.:-]{7,63}\Z"}
-_IMAGE = {"type": "string", "pattern": r"^[a-z0-9][A-Za-z0-9_.:@/-]*\Z", "minLength": 1, "maxLength": 300}
-_DIGEST = {"type": "string", "pattern": r"^sha256:[0-9a-f]{64}\Z"}
-_FOLDER = {"type": "string", "pattern": r"^/[^\u0000-\u001f]*\Z", "maxLength": 1000}
+Name = Annotated[str, Bounds(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.:@/+=-]*)?\Z", maxLength=300)]
+Id = Annotated[str, Bounds(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}\Z")]
+RequestId = Annotated[str, Bounds(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{7,63}\Z")]
+ImageName = Annotated[str, Bounds(pattern=r"^[a-z0-9][A-Za-z0-9_.:@/-]*\Z", minLength=1, maxLength=300)]
+Digest = Annotated[str, Bounds(pattern=r"^sha256:[0-9a-f]{64}\Z")]
+Folder = Annotated[str, Bounds(pattern=r"^/[^\u0000-\u001f]*\Z", maxLength=1000)]
+Url = Annotated[str, Bounds(pattern=r"^https?://[A-Za-z0-9.\[\]:-]+\Z", maxLength=200)]
+Seconds = Annotated[float, Bounds(exclusiveMinimum=0, maximum=86400)]
 _SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": 86400}
 _COUNT = {"type": "integer", "minimum": 1, "maximum": 1 << 50}
-_PATH = {"type": "string", "minLength": 1, "maxLength": 4096}
-_ENV = {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 1000}
-_LIMITS = {
-    "type": "object",
-    "properties": {name: _SECONDS if name == "wall_seconds" else _COUNT for name in vars(Limits())},
-    "additionalProperties": False,
-}
+_LIMITS = {name: _SECONDS if name == "wall_seconds" else _COUNT for name in vars(Limits())}
 
 
-def _shape(required: str = "", **fields: Any) -> Record:
+class Asked(TypedRecord):
+    """A request. Which of the fields it may have, and which it must have, is the shape of its path."""
+
+    request_id: RequestId = field("the same where the same request is sent again", default="")
+    container_id: Id = field("a sandbox of a host", default="")
+    lease_id: Id = field("a lease of a pool", default="")
+    lease_ids: list[Id] = field("leases of a pool", default=(), maxItems=10_000)
+    image: ImageName = field("the image's name", default="")
+    digest: Digest = field("of the image", default="")
+    cwd: Folder = field("where the repository lies, or where a command starts", default=WORKDIR)
+    tree: bool = field("whether a tree follows that takes the repository's place", default=False)
+    limits: Record = field(
+        "of the sandbox or of a command", default={}, properties=_LIMITS, additionalProperties=False
+    )
+    owner: Id = field("the pool that a host's sandbox is for", default="")
+    ttl_seconds: Seconds = field("how long a sandbox lives unless it is renewed", default=0.0)
+    name: Name = field("what the host calls the sandbox", default="")
+    instance_id: Name = field("the task", default="")
+    run: Name = field("the run; places are shared out evenly among runs", default="")
+    heartbeats: bool = field("whether the caller renews its lease also while a command runs", default=False)
+    deadline_seconds: float = field("how long to wait for a place", default=3600.0, minimum=0, maximum=86400)
+    containers: dict[Id, Seconds] = field(
+        "seconds to live by sandbox",
+        default={},
+        propertyNames={"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}\Z"},
+    )
+    url: Url = field("a host", default="")
+    force: bool = field("whether to end first what runs there", default=False)
+    command: str = field("a line of bash", default="")
+    env: dict[str, str] = field("variables", default={}, maxProperties=1000)
+    timeout: Seconds = field("seconds; an allocation takes it and does not need it", default=3600.0)
+    path: str = field("a file", default="", minLength=1, maxLength=4096)
+    max_bytes: int = field("of the file", default=64 << 20, minimum=0, maximum=256 << 20)
+    patch: str = field("a diff to apply first", default="")
+    eval_script: str = field("bash that decides by its exit code", default="", minLength=1)
+    session: Id = field("a session in the sandbox", default="")
+    line: str | None = field(
+        "what to say; where it is absent, only wait", default=None, type="string", maxLength=LINE_BYTES
+    )
+    until: str = field("the prompt to wait for", default="", maxLength=PROMPT_BYTES)
+    quiet: Seconds = field("seconds of silence that end an answer", default=0.0)
+
+
+class HostState(TypedRecord):
+    """How a host is, in its answer to the pool that renews its sandboxes there."""
+
+    boot: str = field("the host's process, which forgets its sandboxes when it ends")
+    healthy: bool = field("whether its engine answers")
+    unknown: list[str] = field("sandboxes of the pool that are not there")
+    extra: dict[str, str] = field("request id by sandbox of those of the pool that it did not renew")
+    active_containers: int = field("sandboxes, of every pool")
+    max_containers: int = field("so many it may have")
+    memory_bytes: int = field("memory promised to sandboxes")
+    max_memory_bytes: int = field("so much it may promise")
+
+
+_FIELDS: Record = schema(Asked)["properties"]
+
+
+def _shape(fields: str, required: str = "") -> Record:
     return {
         "type": "object",
-        "properties": fields,
+        "properties": {name: _FIELDS[name] for name in fields.split()},
         "required": required.split(),
         "additionalProperties": False,
     }
 
 
-SANDBOX: dict[str, Any] = {
-    "image": _IMAGE,
-    "digest": _DIGEST,
-    "cwd": _FOLDER,  # where the image has its repository
-    "tree": {"type": "boolean"},  # whether a tree follows that takes the repository's place
-    "limits": _LIMITS,
-    "timeout": _SECONDS,  # accepted, not needed
+_SANDBOX = "image digest cwd tree limits timeout request_id"
+CREATE = _shape(f"{_SANDBOX} owner ttl_seconds name")
+ALLOCATE = _shape(f"{_SANDBOX} instance_id run heartbeats deadline_seconds")
+CANCEL = _shape("request_id", "request_id")
+HEARTBEAT = {**_shape("lease_id lease_ids"), "minProperties": 1}
+RENEW = _shape("owner containers", "owner containers")
+NODE = _shape("url", "url")
+LEAVE = _shape("url force", "url")
+_ACTS = {
+    "exec": ("command cwd env timeout limits", "command"),
+    "put": ("path", "path"),
+    "fill": ("", ""),
+    "get": ("path max_bytes", "path"),
+    "diff": ("cwd", ""),
+    "evaluate": ("patch eval_script cwd timeout", "eval_script"),
+    "session_start": ("command env limits", "command"),
+    "session_say": ("session line until timeout quiet", "session timeout"),
+    "session_end": ("session", "session"),
+    "destroy": ("", ""),
 }
-CREATE = _shape(**SANDBOX, request_id=_REQUEST, owner=_ID, ttl_seconds=_SECONDS, name=_NAME)
-ALLOCATE = _shape(
-    **SANDBOX,
-    request_id=_REQUEST,
-    instance_id=_NAME,
-    run=_NAME,
-    heartbeats={"type": "boolean"},
-    deadline_seconds={"type": "number", "minimum": 0, "maximum": 86400},
-)
-CANCEL = _shape("request_id", request_id=_REQUEST)
-HEARTBEAT = {
-    **_shape(lease_id=_ID, lease_ids={"type": "array", "items": _ID, "maxItems": 10_000}),
-    "minProperties": 1,
-}
-RENEW = _shape(
-    "owner containers",
-    owner=_ID,
-    containers={"type": "object", "propertyNames": _ID, "additionalProperties": _SECONDS},
-)
-NODE = _shape("url", url={"type": "string", "pattern": r"^https?://[A-Za-z0-9.\[\]:-]+\Z", "maxLength": 200})
-LEAVE = _shape("url", url=NODE["properties"]["url"], force={"type": "boolean"})
-
-
-def act(which: str, required: str = "", **fields: Any) -> Record:
-    """The shape of a request about one sandbox, which the field `which` names."""
-    return _shape(f"{which} {required}", **{which: _ID}, request_id=_REQUEST, **fields)
+"""By verb, the fields of a request about one sandbox besides those that name it; and the required ones."""
 
 
 def acts(which: str) -> dict[str, Record]:
     """Shapes of what is done with one sandbox, by verb; `which` is container_id or lease_id."""
     return {
-        "exec": act(
-            which,
-            "command",
-            command={"type": "string"},
-            cwd=_FOLDER,
-            env=_ENV,
-            timeout=_SECONDS,
-            limits=_LIMITS,
-        ),
-        "put": act(which, "path", path=_PATH),
-        "fill": act(which),
-        "get": act(
-            which, "path", path=_PATH, max_bytes={"type": "integer", "minimum": 0, "maximum": 256 << 20}
-        ),
-        "diff": act(which, cwd=_FOLDER),
-        "evaluate": act(
-            which,
-            "eval_script",
-            patch={"type": "string"},
-            eval_script={"type": "string", "minLength": 1},
-            cwd=_FOLDER,
-            timeout=_SECONDS,
-        ),
-        "session_start": act(which, "command", command={"type": "string"}, env=_ENV, limits=_LIMITS),
-        "session_say": act(
-            which,
-            "session timeout",
-            session=_ID,
-            line={"type": "string", "maxLength": LINE_BYTES},  # none: wait
-            until={"type": "string", "maxLength": PROMPT_BYTES},
-            timeout=_SECONDS,
-            quiet=_SECONDS,
-        ),
-        "session_end": act(which, "session", session=_ID),
-        "destroy": act(which),
+        verb: _shape(f"{which} request_id {fields}", f"{which} {required}")
+        for verb, (fields, required) in _ACTS.items()
     }
 
 
-def limits_of(record: Record, start: Limits) -> Limits:
+def limits_of(asked: Asked, start: Limits) -> Limits:
     """The limits that a request names, the others as in `start`."""
-    named = {
-        name: value if name == "wall_seconds" else int(value)
-        for name, value in record.get("limits", {}).items()
+    named: dict[str, Any] = {
+        name: value if name == "wall_seconds" else int(value) for name, value in asked.limits.items()
     }
-    if "timeout" in record and "wall_seconds" not in named:
-        named["wall_seconds"] = record["timeout"]
+    if "timeout" in asked:
+        named.setdefault("wall_seconds", asked.timeout)
     return Limits(**{**vars(start), **named})

@@ -7,7 +7,7 @@ import json
 import logging
 import tempfile
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import IO, Any
 
 from starlette.applications import Starlette
@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
+from swelab.pool.request_schemas import Asked
 from swelab.records import Fault, InputError, Record, check
 from swelab.sandbox.remote_protocol import BYTES, REQUEST, RESULT, Refused, error_record, header
 
@@ -147,7 +148,7 @@ def guarded(
     return Guard(app, tokens, lambda path, status: seen(path if path in known else "?", status))
 
 
-async def read_json(request: Request, schema: Record, most: int = JSON_BYTES) -> Record:
+async def read_json(request: Request, schema: Record, most: int = JSON_BYTES) -> Asked:
     """The body, a JSON object of that shape. Raises Refused, TooBig."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refused("the body is not declared as application/json")
@@ -161,7 +162,7 @@ async def _whole(request: Request, most: int) -> bytes:
     return bytes(data)
 
 
-def described(request: Request, schema: Record) -> Record:
+def described(request: Request, schema: Record) -> Asked:
     """The fields in the header of a request whose body is bytes. Raises Refused."""
     if request.headers.get("content-type") != BYTES:
         raise Refused(f"the body is not declared as {BYTES}")
@@ -173,7 +174,7 @@ def described(request: Request, schema: Record) -> Record:
 
 async def spool(request: Request, most: int) -> tuple[IO[bytes], str]:
     """(the body as a file at its start, its SHA-256). Raises TooBig, Refused, OSError (disk full)."""
-    file: IO[bytes] = tempfile.SpooledTemporaryFile(8 << 20)  # type: ignore[assignment]
+    file: IO[bytes] = tempfile.SpooledTemporaryFile(8 << 20)
     seen = hashlib.sha256()
     try:
         async for piece in pieces(request, most):
@@ -186,7 +187,7 @@ async def spool(request: Request, most: int) -> tuple[IO[bytes], str]:
     return file, seen.hexdigest()
 
 
-async def pieces(request: Request, most: int):
+async def pieces(request: Request, most: int) -> AsyncIterator[bytes]:
     """The body piece by piece. Raises TooBig; Refused when it dries up."""
     try:
         told = int(request.headers.get("content-length") or 0)
@@ -209,7 +210,7 @@ async def pieces(request: Request, most: int):
         yield piece
 
 
-def _parsed(data: bytes, schema: Record, where: str) -> Record:
+def _parsed(data: bytes, schema: Record, where: str) -> Asked:
     try:
         found = json.loads(data, object_pairs_hook=_once, parse_constant=_no_number)
     except (ValueError, RecursionError):
@@ -218,7 +219,7 @@ def _parsed(data: bytes, schema: Record, where: str) -> Record:
         check(found, "request", where, schema)
     except (RecursionError, OverflowError):
         raise Refused("the request is nested too deeply, or a number is too big") from None
-    return found
+    return Asked.of(found)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> Record:

@@ -133,8 +133,8 @@ class Leak(TypedRecord):
     what: str = field("what tells it")
 
 
-class PulledImage(TypedRecord):
-    """An image as it was pulled."""
+class HeldImage(TypedRecord):
+    """An image that sandboxes can start from."""
 
     is_open = False
     digest: str = field(
@@ -146,11 +146,16 @@ class PulledImage(TypedRecord):
         'unpacked root or apptainer file, relative to this record; "" when an engine holds it'
     )
     workdir: str = field("where its repository lies", pattern="^/")
-    pulled: str = field("time of the pull, UTC")
     install: str = field(
         'why an install step of its tasks\' eval scripts failed; "" when all ran; absent: there are none',
         default="",
     )
+
+
+class PulledImage(HeldImage):
+    """An image as it was pulled."""
+
+    pulled: str = field("time of the pull, UTC")
     checked: Count = field("how many tasks were looked at in it for history and copies that tell the answer")
     leaks: list[Leak] = field("what tells an answer; a task with a leak is refused")
 

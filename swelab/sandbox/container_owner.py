@@ -5,28 +5,46 @@ import os
 import socket
 from pathlib import Path
 
+from swelab.records.typed import TypedRecord, field
+
 OWNER, RUN = "swelab.owner", "swelab.run"
 
 
 def labels() -> dict[str, str]:
     """Labels for what this process starts: its run ($SWELAB_RUN, else the process) and itself."""
-    owner = this_process()
-    run = os.environ.get("SWELAB_RUN") or f"{owner['host']}-{owner['pid']}-{owner['start']}"
-    return {OWNER: json.dumps(owner, sort_keys=True), RUN: run}
+    return {OWNER: json.dumps(this_process(), sort_keys=True), RUN: this_run()}
 
 
-def this_process() -> dict[str, str | int]:
-    """Host (name and machine id), boot, pid namespace, pid, start time in ticks since boot, and user."""
+def this_run() -> str:
+    """The name of the run that this process belongs to: $SWELAB_RUN, else the process itself."""
+    me = this_process()
+    return os.environ.get("SWELAB_RUN") or f"{me.host}-{me.pid}-{me.start}"
+
+
+class Owner(TypedRecord):
+    """A process, told apart from every other one on every machine."""
+
+    host: str = field("name of its machine")
+    machine: str = field("id of its machine")
+    boot: str = field("id of the machine's boot")
+    space: str = field("pid namespace")
+    pid: int = field("in that namespace")
+    start: int = field("time of its start, in ticks since boot")
+    user: int = field("whose it is")
+
+
+def this_process() -> Owner:
+    """The process that runs this."""
     pid = os.getpid()
-    return {
-        "host": socket.gethostname(),
-        "machine": _text("/etc/machine-id"),
-        "boot": _text("/proc/sys/kernel/random/boot_id"),
-        "space": os.readlink("/proc/self/ns/pid"),
-        "pid": pid,
-        "start": _start_time(pid),
-        "user": os.getuid(),
-    }
+    return Owner(
+        host=socket.gethostname(),
+        machine=_text("/etc/machine-id"),
+        boot=_text("/proc/sys/kernel/random/boot_id"),
+        space=os.readlink("/proc/self/ns/pid"),
+        pid=pid,
+        start=_start_time(pid),
+        user=os.getuid(),
+    )
 
 
 def is_gone(label: str) -> bool:
@@ -35,13 +53,13 @@ def is_gone(label: str) -> bool:
     Ours to judge are owners of our user on this machine, and of our pid namespace if it has not booted since.
     """
     try:
-        owner, here = json.loads(label), this_process()
-        if owner["user"] != here["user"]:
+        owner, here = Owner.of(json.loads(label)), this_process()
+        if owner.user != here.user:
             return False
-        if owner["boot"] != here["boot"]:
-            same = (owner["host"], owner["machine"]) == (here["host"], here["machine"])
-            return same and bool(here["machine"])
-        return owner["space"] == here["space"] and _start_time(int(owner["pid"])) != owner["start"]
+        if owner.boot != here.boot:
+            same = (owner.host, owner.machine) == (here.host, here.machine)
+            return same and bool(here.machine)
+        return owner.space == here.space and _start_time(owner.pid) != owner.start
     except (ValueError, KeyError, TypeError):
         return False
 

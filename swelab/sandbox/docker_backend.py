@@ -33,6 +33,7 @@ from swelab.sandbox.protocol import (
     Image,
     ImageMissing,
     Limits,
+    PathRefused,
     SandboxLost,
 )
 from swelab.sandbox.rootfs import ENVIRONMENT, HOME
@@ -135,7 +136,7 @@ class DockerSandbox(Closing):
         answer, data = self._run(docker_files.get_words(path, max_bytes), kept=max_bytes + _SAID_BYTES)
         docker_files.check_ending(path, answer.code or bool(answer.limit), data)
         if len(data) > max_bytes:
-            raise docker_files.PathRefused(f"{path!r} has more than {max_bytes} bytes")
+            raise PathRefused(f"{path!r} has more than {max_bytes} bytes")
         return data
 
     def _run(

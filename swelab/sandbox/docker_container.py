@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from swelab.sandbox.bounded_output import BoundedOutput
 from swelab.sandbox.container_owner import labels
@@ -122,7 +123,7 @@ def _memory(limits: Limits) -> int:
     return limits.memory_bytes + limits.disk_bytes + limits.shm_bytes
 
 
-def _settings(start: str) -> dict:
+def _settings(start: str) -> dict[str, Any]:
     return {
         "Entrypoint": ["/bin/bash", "--norc", "--noprofile", "-c", _SCRIPT],
         "Cmd": [],
@@ -140,7 +141,7 @@ def _settings(start: str) -> dict:
     }
 
 
-def _host(limits: Limits, profile: str) -> dict:
+def _host(limits: Limits, profile: str) -> dict[str, Any]:
     return {
         "AutoRemove": True,
         "NetworkMode": "none",
@@ -158,7 +159,7 @@ def _host(limits: Limits, profile: str) -> dict:
     }
 
 
-def _mounts(limits: Limits, volumes: dict[str, str], marks: dict[str, str]) -> list[dict]:
+def _mounts(limits: Limits, volumes: dict[str, str], marks: dict[str, str]) -> list[dict[str, Any]]:
     """Private folders, in memory; a little bigger than the limit, so that passing it can be seen."""
     size = limits.disk_bytes + limits.disk_bytes // 16 + (1 << 20)
     options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size},mode=755,uid={UID},gid={UID}"}

@@ -2,32 +2,32 @@
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from swelab.records import check, read_json
+from swelab.records import read_record
+from swelab.records.task_records import Images
 from swelab.sandbox.protocol import WORKDIR, Image
 
 _MOST_LINKS = 40
 
 
 def load_images(path: str | Path) -> dict[str, Image]:
-    """Image by name, from a record of pulled images (schema `images`); those that failed are not in it.
-
-    Folders are found relative to the record. Raises InputError.
-    """
-    record = read_json(path)
-    check(record, "images", path)
+    """The images that were pulled, by name, from their record. Raises InputError."""
     base = Path(path).absolute().parent
     return {
         name: Image(
-            name,
-            found["digest"],
-            base / found["folder"] if found["folder"] else None,
-            found.get("workdir", WORKDIR),
-            found.get("install", ""),
+            name, each.digest, base / each.folder if each.folder else None, each.workdir, each.install
         )
-        for name, found in record["images"].items()
+        for name, each in read_record(path, Images).images.items()
     }
+
+
+def working_directory(configured: Mapping[str, Any] | None) -> str:
+    """Where the repository lies in an image, by the settings that its config document or an engine shows."""
+    found = str((configured or {}).get("WorkingDir") or WORKDIR)
+    return WORKDIR if found == "/" else found
 
 
 def inside(root: Path, path: str) -> Path | None:

@@ -19,7 +19,7 @@ import httpx
 
 from swelab.records import InputError
 from swelab.sandbox.bwrap_process import refusal, refused
-from swelab.sandbox.container_owner import this_process
+from swelab.sandbox.container_owner import this_run
 from swelab.sandbox.live_session import line_bytes
 from swelab.sandbox.protocol import (
     DEFAULT_LIMITS,
@@ -34,7 +34,7 @@ from swelab.sandbox.protocol import (
     SandboxLost,
 )
 from swelab.sandbox.remote_client import Line
-from swelab.sandbox.remote_protocol import CREATE_SECONDS, LATE_SECONDS, RESULT, find_token
+from swelab.sandbox.remote_protocol import CREATE_SECONDS, LATE_SECONDS, RESULT, Granted, find_token
 from swelab.sandbox.tree_tar import archive, check_folder
 
 _FILE_SECONDS = 660.0
@@ -47,10 +47,10 @@ _log = logging.getLogger(__name__)
 class RemoteSandbox(Closing):
     """See `protocol.Sandbox`."""
 
-    def __init__(self, backend: "RemoteBackend", lease: dict[str, Any], limits: Limits) -> None:
+    def __init__(self, backend: "RemoteBackend", lease: Granted, limits: Limits) -> None:
         self._backend, self._limits = backend, limits
-        self.lease_id, self.container_id = str(lease["lease_id"]), str(lease["container_id"])
-        self._patience = float(lease["ttl_seconds"])
+        self.lease_id, self.container_id = lease.lease_id, lease.container_id
+        self._patience = lease.ttl_seconds
         self.closed = False
 
     def exec(
@@ -166,9 +166,7 @@ class RemoteBackend:
             raise BackendMissing("backend remote: $SWELAB_POOL is not the address of a pool server")
         self._token = find_token()
         self._wait = _seconds(os.environ.get("SWELAB_POOL_WAIT") or "3600")
-        me = this_process()
-        run = os.environ.get("SWELAB_RUN") or f"{me['host']}-{me['pid']}-{me['start']}"
-        self._run = "run-" + re.sub(r"[^A-Za-z0-9_.:@/+=-]", "-", run)[:100]
+        self._run = "run-" + re.sub(r"[^A-Za-z0-9_.:@/+=-]", "-", this_run())[:100]
         self._lock = threading.Lock()
         self._process = 0
         try:
@@ -209,8 +207,9 @@ class RemoteBackend:
             raise
         return box
 
-    def _allocate(self, body: dict[str, Any]) -> dict[str, Any]:
-        named = {**body, "run": self._run, "request_id": secrets.token_hex(16)}
+    def _allocate(self, body: dict[str, Any]) -> Granted:
+        request_id = secrets.token_hex(16)
+        named = {**body, "run": self._run, "request_id": request_id}
         try:
             answer = self.line.ask(
                 "/allocate",
@@ -218,10 +217,10 @@ class RemoteBackend:
                 seconds=self._wait + CREATE_SECONDS + LATE_SECONDS,
                 patience=min(self._wait, _RESTART_SECONDS),
             )
-            return answer.json()
+            return Granted.of(answer.json())
         except BaseException as error:
             if not isinstance(error, SandboxError) or isinstance(error, EngineDown):
-                self._cancel(named["request_id"])
+                self._cancel(request_id)
             raise
 
     def _cancel(self, request_id: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from swelab.records import InputError, shorten
+from swelab.records.typed import TypedRecord, field
 from swelab.sandbox.protocol import (
     BackendMissing,
     EngineDown,
@@ -36,6 +37,15 @@ KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 )
+
+
+class Granted(TypedRecord):
+    """The answer of a pool that lends a sandbox."""
+
+    lease_id: str = field("what the caller names it by")
+    container_id: str = field("what its host names it by")
+    node_url: str = field("its host")
+    ttl_seconds: float = field("how long it lives unless its lease is renewed")
 
 
 class NoPlace(SandboxLost):

@@ -9,6 +9,7 @@ Numbers: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/uni
 import errno
 import platform
 import struct
+from typing import Any
 
 _LOAD, _JUMP_EQ, _JUMP_GE, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
@@ -121,13 +122,13 @@ def filter_program(machine: str | None = None) -> bytes:
     return b"".join(steps)
 
 
-def engine_profile() -> dict:
+def engine_profile() -> dict[str, Any]:
     """The same rules as a profile in the format of container engines (OCI runtime specification)."""
 
-    def rule(names: list[str], error: int, **more: object) -> dict:
+    def rule(names: list[str], error: int, **more: object) -> dict[str, Any]:
         return {"names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": error, **more}
 
-    def argument(value: int, operation: str, **more: int) -> list[dict]:
+    def argument(value: int, operation: str, **more: int) -> list[dict[str, Any]]:
         return [{"index": 0, "value": value, "op": operation, **more}]
 
     bits = [1 << bit for bit in range(32) if _NEW_NAMESPACES >> bit & 1]

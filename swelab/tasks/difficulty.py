@@ -129,7 +129,8 @@ def prompt(task: Task, rater: Rater) -> list[dict[str, str]]:
 
 @cache
 def _template(text: str) -> Template:
-    return Template(text, undefined=StrictUndefined)
+    made: Template = Template(text, undefined=StrictUndefined)
+    return made
 
 
 def rate(messages: list[dict[str, str]], model: Any, rater: Rater) -> Record:

@@ -6,6 +6,7 @@ constant, swap operands, drop a return.
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 VERBS = tuple(
@@ -90,7 +91,9 @@ def test_path(path: str) -> str:
     return "tests/test_" + path.replace("/", "_")
 
 
-def _cases(args: tuple[str, ...], name: str, expression: str, points: list[tuple]) -> tuple[str, ...]:
+def _cases(
+    args: tuple[str, ...], name: str, expression: str, points: Sequence[tuple[object, ...]]
+) -> tuple[str, ...]:
     """Assert lines `name(point) == value`, the value computed from the expression itself."""
     found = []
     for point in points:

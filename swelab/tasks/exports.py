@@ -9,7 +9,7 @@ from typing import Any
 from swelab.configs.kinds.subset import Subset
 from swelab.images.image_names import image_name, is_file, parse
 from swelab.records import InputError, Record, atomic, line, read_json
-from swelab.records.task_records import Task
+from swelab.records.task_records import Images, Task
 from swelab.tasks.patch_text import reversed_patch
 from swelab.tasks.published_rows import is_private
 
@@ -116,5 +116,5 @@ def miles_row(task: Task, name: str, split: str) -> Record:
 
 
 def _digests(images: Path | None) -> dict[str, str]:
-    record = read_json(images) if images else {"images": {}}
-    return {name: image["digest"] for name, image in record["images"].items()}
+    pulled = Images.of(read_json(images)).images if images else {}
+    return {name: image.digest for name, image in pulled.items()}

@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from swelab.records import Record, shorten
-from swelab.records.task_records import Task
+from swelab.records import shorten
+from swelab.records.task_records import Leak, Task
 from swelab.sandbox import WORKDIR, Backend, Image, Limits, PathRefused, Sandbox, SandboxLost
 from swelab.tasks.checkout import encode_patch, git
 from swelab.tasks.image_history import HistoryRefused, patched_files, prepare
@@ -21,23 +21,18 @@ _STORE = re.compile(r"(.*/objects)/(?:pack/pack-[0-9a-f]+\.pack|[0-9a-f]{2}/[0-9
 _BIGGEST_COPY = 4 << 20
 
 
-def check_image(backend: Backend, image: Image, tasks: Sequence[Task]) -> tuple[int, list[Record]]:
-    """(tasks looked at, leaks) of an image, in a sandbox of its own.
-
-    A leak is {"instance_id": "" for all tasks of the image, "what": one line}. Raises SandboxError.
-    """
-    found: list[Record] = []
+def check_image(backend: Backend, image: Image, tasks: Sequence[Task]) -> tuple[int, list[Leak]]:
+    """(tasks looked at, leaks) of an image, in a sandbox of its own. Raises SandboxError."""
+    found = list[Leak]()
     with backend.start(None, image=image, limits=_LIMITS) as sandbox:
         files = _files(sandbox)
         for task in tasks:
-            found += [
-                {"instance_id": task.instance_id, "what": what} for what in _solved(sandbox, task, files)
-            ]
-        found += [{"instance_id": "", "what": what} for what in _histories(sandbox, tasks[0], files)]
+            found += [Leak(instance_id=task.instance_id, what=what) for what in _solved(sandbox, task, files)]
+        found += [Leak(instance_id="", what=what) for what in _histories(sandbox, tasks[0], files)]
         try:
             prepare(sandbox, tasks[0])
         except HistoryRefused as fault:
-            found.append({"instance_id": "", "what": str(fault)})
+            found.append(Leak(instance_id="", what=str(fault)))
     return len(tasks), found
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from swelab.images.image_names import image_name
-from swelab.records import InputError, read_json, shorten
-from swelab.records.task_records import Task
+from swelab.records import InputError, read_record, shorten
+from swelab.records.task_records import Images, Task
 from swelab.sandbox import Image
 from swelab.sandbox.pulled_images import load_images
 
@@ -20,12 +20,12 @@ def task_images(tasks: Sequence[Task], path: Path | None, refuse_leaks: bool = T
     if not wanted:
         return {}
     if path is None:
-        name = f"{wanted[0]['instance_id']} ({image_name(wanted[0])})"
+        name = f"{wanted[0].instance_id} ({image_name(wanted[0])})"
         raise InputError("this task runs in an image", name, "--images with the record of pulled images")
     known = load_images(path)
     if missing := [task for task in wanted if image_name(task) not in known]:
         raise InputError(
-            f"the image of {missing[0]['instance_id']} was not pulled ({len(missing)} such tasks)",
+            f"the image of {missing[0].instance_id} was not pulled ({len(missing)} such tasks)",
             path,
             f"{image_name(missing[0])} in it",
         )
@@ -46,21 +46,21 @@ def refused(tasks: Sequence[Task], path: Path | None) -> dict[str, str]:
     if not wanted or path is None:
         task_images(wanted, path)
         return {}
-    load_images(path)
-    failed = read_json(path)["failed"]
+    failed = read_record(path, Images).failed
     lost = [task for task in wanted if image_name(task) in failed]
     names = {task.instance_id for task in lost}
     task_images([task for task in wanted if task.instance_id not in names], path, refuse_leaks=False)
-    found = {task.instance_id: f"no image: {failed[image_name(task)]['error']}" for task in lost}
+    found = {task.instance_id: f"no image: {failed[image_name(task)].error}" for task in lost}
     return found | {name: f"its image tells its answer: {what}" for name, what in leaks(wanted, path).items()}
 
 
 def leaks(tasks: Sequence[Task], path: Path) -> dict[str, str]:
     """How images reveal the answers of their tasks, by instance id, from the record of pulled images."""
-    images = read_json(path)["images"]
+    images = read_record(path, Images).images
     found: dict[str, str] = {}
     for task in tasks:
-        for leak in images.get(image_name(task), {}).get("leaks", []):
-            if leak["instance_id"] in ("", task.instance_id):
-                found.setdefault(task.instance_id, leak["what"])
+        image = images.get(image_name(task))
+        for leak in image.leaks if image else ():
+            if leak.instance_id in ("", task.instance_id):
+                found.setdefault(task.instance_id, leak.what)
     return found

@@ -51,7 +51,7 @@ class Attempts:
     @property
     def shares(self) -> np.ndarray:
         """Per task, the share of its attempts that resolved it."""
-        return self._pairs[:, 0] / self._pairs[:, 1]
+        return np.asarray(self._pairs[:, 0] / self._pairs[:, 1])
 
     @property
     def within(self) -> float | None:

@@ -131,7 +131,7 @@ def detectable_difference(pairs: Pairs, confidence: float = CONFIDENCE, power: f
     alpha, beta = norm.ppf((1 + confidence) / 2), norm.ppf(power)
 
     def excess(difference: float) -> float:
-        spread = alpha * sqrt(share) + beta * sqrt(max(0.0, share - difference**2))
+        spread: float = alpha * sqrt(share) + beta * sqrt(max(0.0, share - difference**2))
         return difference * sqrt(pairs.total) - spread
 
     if not share or excess(share) < 0:

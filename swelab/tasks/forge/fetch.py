@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from swelab.configs.kinds.repo import PypiRepo
 from swelab.records import InputError, shorten, write_bytes
@@ -59,7 +60,7 @@ def _download(recipe: PypiRepo) -> bytes:
             raise InputError(f"download failed: {shorten(str(error))}", recipe.file) from None
 
 
-def _read(session, url: str, name: str) -> bytes:
+def _read(session: Any, url: str, name: str) -> bytes:
     answer = session.get(url, stream=True, headers={"Accept-Encoding": "identity"})
     answer.raise_for_status()
     data = bytearray()

@@ -64,8 +64,8 @@ def loop_jump(source: Source, node: ast.AST) -> Changes:
         yield (Edit(*source.span(node), "continue" if isinstance(node, ast.Break) else "break"),)
 
 
-def _last_line(node: ast.AST) -> int:
-    return node.end_lineno  # type: ignore[attr-defined]
+def _last_line(node: ast.stmt | ast.expr) -> int:
+    return node.end_lineno or node.lineno
 
 
 def _strings(node: ast.AST) -> list[ast.expr]:

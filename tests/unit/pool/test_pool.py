@@ -8,6 +8,7 @@ import pytest
 from swelab.pool.idempotency import Once
 from swelab.pool.lease_store import Store
 from swelab.pool.pool import Pool, PoolLimits
+from swelab.pool.request_schemas import Asked
 from swelab.pool.server_http import Conflict
 from swelab.records import InputError
 from swelab.sandbox import (
@@ -67,7 +68,7 @@ def test_failures_are_kept_or_not():
 
 def lease(number, state="active"):
     names = {"node": "http://n", "attempt": 1, "container": "c", "reason": ""}
-    asked = {"tree": True, "limits": vars(Limits())}
+    asked = Asked(tree=True, limits=vars(Limits()))
     return {"id": f"l{number}", "request_id": f"r{number}", "asked": asked, "state": state, **names}
 
 
@@ -166,7 +167,7 @@ def test_a_full_disk_stops_the_lending_and_nothing_else(tmp_path):
 
         async def lend(name):
             here = asyncio.get_running_loop().create_future()
-            return await pool.allocate({"request_id": name, "tree": True}, 5, here)
+            return await pool.allocate(Asked(request_id=name, tree=True), 5, here)
 
         first = await lend("first")
         store._base.execute("PRAGMA query_only = 1")
