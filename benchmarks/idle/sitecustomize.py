@@ -103,11 +103,10 @@ def run_patch(task, patch, *_, **__):
 def pulled(_, text):
     """The record of an image without files."""
     facts = {"bytes": 0, "folder": "", "workdir": "/testbed", "checked": 1, "leaks": []}
-    return {
-        "digest": "sha256:" + text[-4:].encode().hex().zfill(64),
-        "pulled": "1970-01-01T00:00:00Z",
-        **facts,
-    }
+    from swelab.records.task_records import PulledImage
+
+    digest = "sha256:" + text[-4:].encode().hex().zfill(64)
+    return PulledImage(digest=digest, pulled="1970-01-01T00:00:00Z", **facts)
 
 
 @replaces("swelab.files.weights", "identity")
