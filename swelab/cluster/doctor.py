@@ -15,6 +15,7 @@ from shlex import quote
 
 from swelab.cluster import slurm
 from swelab.cluster.checkup import Finding
+from swelab.cluster.node_probe import NodeFacts
 from swelab.cluster.site import environment, on_nodes, options, sandboxes_mb
 from swelab.configs import recipes
 from swelab.configs.experiment import load_experiment
@@ -23,7 +24,7 @@ from swelab.configs.kinds.config import Config, Site
 from swelab.configs.kinds.experiment import Experiment
 from swelab.configs.kinds.policy import Job, policy_job
 from swelab.jobs.journal import lock
-from swelab.records import Fault, Record, shorten
+from swelab.records import Fault, shorten
 
 CLOCK_SECONDS = 5
 """Clocks further apart than this make files look older than what they were made from."""
@@ -201,43 +202,49 @@ def check_node(role: str, need: Job, settings: Config, site: Site, wait_seconds:
         if not line:
             yield Finding(False, f"a node of {partition} did not run {sys.executable}: {said[-200:]}")
             return
-        facts = json.loads(line.removeprefix("probe "))
-        facts["environments"] = {name: found_out(said, name) for name in tried}
-        facts["apart"] = max(began - facts["time"], facts["time"] - time.time(), 0)
-        back = bool(facts["written"]) and wait_for(lambda: (folder / facts["written"]).exists())
-    faults = node_faults(facts, need, site, token, back)
+        facts = NodeFacts.of(json.loads(line.removeprefix("probe ")))
+        apart = max(began - facts.time, facts.time - time.time(), 0)
+        back = bool(facts.written) and wait_for(lambda: (folder / facts.written).exists())
+    environments = {name: found_out(said, name) for name in tried}
+    faults = [
+        *node_faults(facts, need, site, token, back, apart),
+        *environment_faults(environments, need),
+    ]
     for fault in faults:
-        yield Finding(False, f"node {facts['node']}: {fault}")
+        yield Finding(False, f"node {facts.node}: {fault}")
     if not faults:
-        yield Finding(
-            True, f"node {facts['node']} ({role}): repository, locks, Python and sandbox work there"
-        )
+        yield Finding(True, f"node {facts.node} ({role}): repository, locks, Python and sandbox work there")
 
 
-def node_faults(facts: Record, need: Job, site: Site, token: str, back: bool) -> list[str]:
-    """What has to be fixed on a node, by its facts."""
+def node_faults(facts: NodeFacts, need: Job, site: Site, token: str, back: bool, apart: float) -> list[str]:
+    """What has to be fixed on a node. back: what it wrote is seen here; apart: seconds between the clocks."""
     here = Path.cwd()
     looked_at = [
-        (facts["token"] != token, f"it does not see {here}; put the clone on a shared file system"),
+        (facts.token != token, f"it does not see {here}; put the clone on a shared file system"),
         (not back, f"what it writes under {here}/results is not seen here within a minute"),
-        (not facts["lock_held"], f"it does not see locks held here (flock on {here}); mount it with locks"),
+        (not facts.lock_held, f"it does not see locks held here (flock on {here}); mount it with locks"),
         (
-            facts["apart"] > CLOCK_SECONDS,
-            f"its clock is {facts['apart']:.0f} s from this one; files' times decide what re-runs",
+            apart > CLOCK_SECONDS,
+            f"its clock is {apart:.0f} s from this one; files' times decide what re-runs",
         ),
         (
-            facts["gpus"] < need.gpus,
-            f"{facts['gpus']} GPUs were given, not {need.gpus}; check GRES names",
+            facts.gpus < need.gpus,
+            f"{facts.gpus} GPUs were given, not {need.gpus}; check GRES names",
         ),
         (
-            facts["commands"],
-            f"SLURM's commands need SLURM_CONF there, which job steps lose: {facts['commands']}",
+            facts.commands,
+            f"SLURM's commands need SLURM_CONF there, which job steps lose: {facts.commands}",
         ),
-        (facts["sandbox"], f"sandboxes do not work there: {facts['sandbox']}"),
-        (site.network and not facts["route"], "site.network is true, and it has no default route"),
+        (facts.sandbox, f"sandboxes do not work there: {facts.sandbox}"),
+        (site.network and not facts.route, "site.network is true, and it has no default route"),
     ]
-    faults = [text for wrong, text in looked_at if wrong]
-    for name, said in facts["environments"].items():
+    return [text for wrong, text in looked_at if wrong]
+
+
+def environment_faults(environments: dict[str, str], need: Job) -> list[str]:
+    """What has to be fixed in environments, by what their trials printed."""
+    faults = []
+    for name, said in environments.items():
         where = f"site.environments.{name}"
         if said not in ("cuda", "cpu"):
             faults.append(f"{where}: its Python cannot {name}: {said}")

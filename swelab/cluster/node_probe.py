@@ -15,25 +15,37 @@ import tempfile
 import time
 from pathlib import Path
 
-from swelab.records import Fault, Record, shorten
+from swelab.records import Fault, shorten
+from swelab.records.typed import TypedRecord, field
 
 
-def look(folder: Path) -> Record:
-    """Facts of this node: {"node", "token", "lock_held", "written", "time", "cpus", "gpus", "sandbox", ...}.
+class NodeFacts(TypedRecord):
+    """What a node has and sees. Of a program that may not work: why it does not, or ""."""
 
-    A fact that is a fault is its one-line text; "" where all is well.
-    """
-    return {
-        "node": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
-        "token": _read(folder / "token"),
-        "lock_held": _is_held(folder / "held"),
-        "written": _write(folder),
-        "time": time.time(),
-        "gpus": len(list(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")))),
-        "commands": _commands(),
-        "sandbox": sandbox_fault(),
-        "route": _has_route(),
-    }
+    node: str = field("its name")
+    token: str = field("what it reads in the file `token`")
+    lock_held: bool = field("whether it sees that `held` is locked")
+    written: str = field("the file that it wrote in the folder; empty where it cannot write there")
+    time: float = field("its clock, in seconds since 1970")
+    gpus: int = field("how many the job was given")
+    commands: str = field("SLURM's commands without the job's variables")
+    sandbox: str = field("a command in a sandbox")
+    route: bool = field("whether it has a default route")
+
+
+def look(folder: Path) -> NodeFacts:
+    """The facts of this node."""
+    return NodeFacts(
+        node=os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+        token=_read(folder / "token"),
+        lock_held=_is_held(folder / "held"),
+        written=_write(folder),
+        time=time.time(),
+        gpus=len(list(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")))),
+        commands=_commands(),
+        sandbox=sandbox_fault(),
+        route=_has_route(),
+    )
 
 
 def _read(path: Path) -> str:

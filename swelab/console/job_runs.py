@@ -14,25 +14,35 @@ from functools import cache
 from pathlib import Path
 
 from swelab.records import Record
+from swelab.records.typed import TypedRecord, field
 
 SUFFIX = ".runs.jsonl"
 STARTED = time.time()
 
 
-def note_run(log: str, code: int) -> None:
-    """Appends this process's run to the file next to `log`: start (UTC), seconds, exit code, machine.
+class JobRun(TypedRecord):
+    """One run of a job."""
 
-    cpu_seconds are those of this process and of the children it has waited for. A file that cannot be
-    written is no fault of the job: nothing is raised.
+    started: str = field("when, UTC")
+    seconds: float = field("how long")
+    cpu_seconds: float = field("of its process and of the children that it waited for", default=0.0)
+    code: int = field("exit code")
+    machine: Record = field("where; see `machine`")
+
+
+def note_run(log: str, code: int) -> None:
+    """Appends this process's run to the file next to `log`.
+
+    A file that cannot be written is no fault of the job: nothing is raised.
     """
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    row = {
-        "started": datetime.fromtimestamp(STARTED, UTC).isoformat(timespec="seconds"),
-        "seconds": round(time.time() - STARTED, 2),
-        "cpu_seconds": round(sum(each.ru_utime + each.ru_stime for each in used), 3),
-        "code": code,
-        "machine": machine(),
-    }
+    row = JobRun(
+        started=datetime.fromtimestamp(STARTED, UTC).isoformat(timespec="seconds"),
+        seconds=round(time.time() - STARTED, 2),
+        cpu_seconds=round(sum(each.ru_utime + each.ru_stime for each in used), 3),
+        code=code,
+        machine=machine(),
+    )
     try:
         with open(log.removesuffix(".log") + SUFFIX, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
@@ -71,7 +81,7 @@ def _values(path: str, key: str) -> Iterator[str]:
             yield value.strip()
 
 
-def read_runs(logs: Path) -> Iterator[tuple[str, list[str], Record]]:
+def read_runs(logs: Path) -> Iterator[tuple[str, list[str], JobRun]]:
     """(rule, names, run) of every run noted under a folder of logs; names are the log's path below its rule.
 
     A line that is no such record (half written when the disk was full) is passed over.
@@ -80,9 +90,9 @@ def read_runs(logs: Path) -> Iterator[tuple[str, list[str], Record]]:
         rule, *folders = path.relative_to(logs).parts[:-1]
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
-                row = json.loads(line)
-                datetime.fromisoformat(row["started"])
-                known = row["seconds"] >= 0 and isinstance(row["code"], int) and dict(row["machine"])
+                row = JobRun.of(json.loads(line))
+                datetime.fromisoformat(row.started)
+                known = row.seconds >= 0 and isinstance(row.code, int) and dict(row.machine)
             except (ValueError, TypeError, KeyError, RecursionError):
                 continue
             if known:

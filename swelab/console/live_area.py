@@ -91,12 +91,13 @@ def _table(rows: Rows, height: int) -> Any:
     for job in jobs[:room]:
         told = job.progress()
         bar = ProgressBar(
-            total=max(1, told["total"]) if told else None,
-            completed=told["done"] if told else 0,
+            total=max(1, told.total) if told else None,
+            completed=told.done if told else 0,
             pulse=not told,
             animation_time=time.monotonic(),
         )
-        table.add_row(job.name, bar, f"{counted(told)}  {clock(job.seconds)}{ends(told.get('left'))}".strip())
+        left = ends(told.left if told else None)
+        table.add_row(job.name, bar, f"{counted(told)}  {clock(job.seconds)}{left}".strip())
     more = f", {len(jobs) - room} more running" if len(jobs) > room else ""
     # Not padded to the full width: what the terminal itself writes there (^C) then moves no line.
     return Group(table, Text(whole + more, no_wrap=True, overflow="ellipsis"))

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from swelab.console.job_runs import read_runs
-from swelab.console.terminal import SUFFIX, clock
-from swelab.records import Fault, Record, read_json, shorten
+from swelab.console.terminal import SUFFIX, JobProgress, clock
+from swelab.records import Fault, read_json, shorten
+from swelab.records.score_records import VerifiedScore
 
 SCORE, REPORT = "verified_score.json", "report.html"
 _REASON = re.compile(r"([A-Z][^:;]*)(?:: ([^;]*))?")
@@ -48,13 +49,14 @@ class Job:
         """The file in which it tells how far it is."""
         return Path(self.log.removesuffix(".log") + SUFFIX) if self.log else None
 
-    def progress(self) -> Record:
-        """Its own report of its progress (see `console.Progress`); {} while it tells nothing."""
+    def progress(self) -> JobProgress:
+        """Its own report of its progress, empty while it tells nothing."""
         try:
             told = json.loads(self.shared.read_text(encoding="utf-8")) if self.shared else {}
-            return told if isinstance(told, dict) and {"done", "total", "good", "left"} <= told.keys() else {}
+            known = isinstance(told, dict) and {"done", "total", "good", "left"} <= told.keys()
+            return JobProgress.of(told if known else {})
         except (OSError, ValueError):
-            return {}
+            return JobProgress.of({})
 
     def forget(self) -> None:
         """Removes the progress that an earlier or a finished run of it reported."""
@@ -71,7 +73,7 @@ class Job:
     def line(self) -> str:
         """How far it is, in words."""
         told = self.progress()
-        left = f", {clock(told['left'])} left" if told.get("left") else ""
+        left = f", {clock(told.left)} left" if told and told.left else ""
         return f"{self.name} {counted(told)} {clock(self.seconds)}{left}".replace("  ", " ")
 
     def planned(self) -> str:
@@ -87,8 +89,8 @@ class Forecast:
         self.remaining: Counter[str] = Counter()
         self.worked = 0.0
         for rule, _, run in read_runs(logs):
-            if run["code"] == 0:
-                self.taken.setdefault(rule, []).append(run["seconds"])
+            if run.code == 0:
+                self.taken.setdefault(rule, []).append(run.seconds)
 
     def finished(self, job: Job) -> None:
         """One job less is left."""
@@ -108,12 +110,12 @@ class Forecast:
         return max(work, 0) / max(at_once, 1)
 
 
-def counted(told: Record) -> str:
+def counted(told: JobProgress) -> str:
     """Instances and successes as words; "" where nothing is counted."""
     if not told:
         return ""
-    good = "" if told["good"] is None else f", {told['good']} ok"
-    return f"{told['done']}/{told['total']}{good}"
+    good = "" if told.good is None else f", {told.good} ok"
+    return f"{told.done}/{told.total}{good}"
 
 
 def reasons(text: str) -> str:
@@ -155,14 +157,14 @@ def result_lines(targets: set[str], results: Path) -> Iterator[str]:
 
 def _result(score: Path, page: Path) -> Iterator[str]:
     try:
-        record = read_json(score)
+        record = VerifiedScore.of(read_json(score))
         yield ""
         if experiment := record.get("manifest", {}).get("experiment"):
             yield f"experiment {experiment}"
-        for name, row in record["policies"].items():
-            low, high = row["interval"]
-            rate = f"{row['resolved']} of {row['total']} resolved, {row['resolve_rate']:.1%}"
-            lost = f"; {row['infra_errors']} lost to infrastructure" if row["infra_errors"] else ""
+        for name, row in record.policies.items():
+            low, high = row.interval
+            rate = f"{row.resolved} of {row.total} resolved, {row.resolve_rate:.1%}"
+            lost = f"; {row.infra_errors} lost to infrastructure" if row.infra_errors else ""
             yield f"{name:<24}  {rate} (95 % interval {low:.1%} to {high:.1%}){lost}"
     except (Fault, KeyError, TypeError, ValueError, AttributeError):
         return

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from swelab.console.job_runs import note_run
 from swelab.records import Fault, share_with_group
+from swelab.records.typed import TypedRecord, field
 
 SUFFIX = ".progress.json"
 """Ending of the file next to a job's log that says how far the job is, in place of the log's `.log`."""
@@ -94,6 +95,16 @@ def fail(message: str, code: int = 2) -> None:
     sys.exit(code)
 
 
+class JobProgress(TypedRecord):
+    """How far a job is, as it tells in a file next to its log."""
+
+    label: str = field("what it does", default="")
+    done: int = field("instances that are done")
+    total: int = field("instances in all")
+    good: int | None = field("how many succeeded; null where that is not counted")
+    left: float | None = field("seconds left; null while that is not known")
+
+
 class Progress:
     """Instances done / total, how many succeeded, the rate and the time left.
 
@@ -152,10 +163,12 @@ class Progress:
         """Writes what the workflow's display looks at; a full disk is not this job's fault."""
         if not self.shared:
             return
-        told = {"label": self.label, "done": self.finished, "total": self.total, "good": self.good}
+        told = JobProgress(
+            label=self.label, done=self.finished, total=self.total, good=self.good, left=self._rate(now)[1]
+        )
         try:
             with open(self.shared, "w", encoding="utf-8") as stream:
-                stream.write(json.dumps(told | {"left": self._rate(now)[1]}))
+                stream.write(json.dumps(told))
         except OSError:
             self.shared = ""
 

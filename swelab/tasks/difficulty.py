@@ -101,8 +101,7 @@ def rating_losses(policy: Policy, name: str) -> Losses[Difficulty]:
 
 def _rated(item: Record, spool: Spool, model_for: ModelFor, rater: Rater) -> Difficulty:
     with closing(model_for(Task.of(item))) as model:
-        found = rate(spool.get(item["number"])["messages"], model, rater)
-    return Difficulty.of({"instance_id": item["instance_id"], **found})
+        return rate(item["instance_id"], spool.get(item["number"])["messages"], model, rater)
 
 
 def _fresh(journal: Journal, key: str) -> str:
@@ -133,33 +132,42 @@ def _template(text: str) -> Template:
     return made
 
 
-def rate(messages: list[dict[str, str]], model: Any, rater: Rater) -> Record:
-    """What a model answers: the outcome, the word, its rating; asked again while it is none of the words."""
-    found: Record = {"outcome": "unreadable", "difficulty": None, "rating": None, "answer": ""}
+def rate(instance_id: str, messages: list[dict[str, str]], model: Any, rater: Rater) -> Difficulty:
+    """How hard a model says a task is; it is asked again while its answer is none of the words."""
+    outcome, word, said = "unreadable", "", ""
     usage: Counter[str] = Counter()
     words = ", ".join(rater.ratings)
     cost, attempts = 0.0, 0
-    while found["outcome"] == "unreadable" and attempts < rater.attempts:
+    while outcome == "unreadable" and attempts < rater.attempts:
         attempts += 1
         try:
             answer = model.query(messages)
         except (ContextLimit, ModelLost) as fault:
             full = isinstance(fault, ContextLimit)
-            end = RolloutEnd.CONTEXT_LIMIT if full else RolloutEnd.MODEL_LOST
-            found |= {"outcome": end, "answer": shorten(str(fault))}
+            outcome = RolloutEnd.CONTEXT_LIMIT if full else RolloutEnd.MODEL_LOST
+            said = shorten(str(fault))
             break
         content, told = answer["content"], answer["extra"]
         usage.update(told.get("usage") or {})
         cost += told["cost"]
-        found["answer"] = shorten(content)
+        said = shorten(content)
         if word := read_word(content, rater.ratings):
-            found |= {"outcome": "rated", "difficulty": word, "rating": rater.ratings[word]}
+            outcome = "rated"
         messages = [
             *messages,
             {"role": "assistant", "content": content},
             {"role": "user", "content": f"Answer with nothing but one of these words: {words}."},
         ]
-    return {**found, "attempts": attempts, "usage": dict(usage), "cost": cost}
+    return Difficulty(
+        instance_id=instance_id,
+        outcome=outcome,
+        difficulty=word or None,
+        rating=rater.ratings[word] if word else None,
+        answer=said,
+        attempts=attempts,
+        usage=dict(usage),
+        cost=cost,
+    )
 
 
 def read_word(answer: str, words: Iterable[str]) -> str:
@@ -179,15 +187,15 @@ class Ratings:
         self.sum = self.asked_again = 0
         self.cost = 0.0
 
-    def count(self, records: Iterable[Record]) -> Iterator[Record]:
+    def count(self, records: Iterable[Difficulty]) -> Iterator[Difficulty]:
         """The same records, counted. Raises Fault after the last one when none is rated."""
         for record in records:
-            self.outcomes[record["outcome"]] += 1
-            self.asked_again += record["attempts"] > 1
-            self.cost += record.get("cost", 0.0)
-            if record["outcome"] == "rated":
-                self.words[record["difficulty"]] += 1
-                self.sum += record["rating"]
+            self.outcomes[record.outcome] += 1
+            self.asked_again += record.attempts > 1
+            self.cost += record.cost
+            if record.difficulty is not None and record.rating is not None:
+                self.words[record.difficulty] += 1
+                self.sum += record.rating
             yield record
         if self.outcomes and not self.outcomes["rated"]:
             raise Fault(f"no task was rated: {dict(self.outcomes)}; expected one of the words as the answer")

@@ -18,7 +18,8 @@ def check_disjoint(train: Iterable[Task], heldout: Iterable[Task], same_commit: 
     InputError that lists what is on both sides.
     """
     sides = {"train": _identities(train), "heldout": _identities(heldout)}
-    shared = {kind: sorted(sides["train"][kind] & sides["heldout"][kind]) for kind in sides["train"]}
+    ours, theirs = sides.values()
+    shared = {kind: sorted(found & theirs[kind]) for kind, found in ours.items()}
     told = {"same_commit": shared.pop("repo_commit")} if same_commit == "report" else {}
     overlaps = {kind: found for kind, found in shared.items() if found}
     if overlaps:
@@ -32,12 +33,10 @@ def check_disjoint(train: Iterable[Task], heldout: Iterable[Task], same_commit: 
 def _identities(tasks: Iterable[Task]) -> dict[str, set[str]]:
     kinds: dict[str, set[str]] = {"instance_id": set(), "function": set(), "bug": set(), "repo_commit": set()}
     for task in tasks:
-        kinds["instance_id"].add(task.instance_id)
-        kinds["bug"].add(change(task))
-        kinds["repo_commit"].add(repo_commit(task))
-        if task.function:
-            kinds["function"].add(f"{task.repo_recipe or task.repo}:{task.function}")
-    kinds["repo_commit"].discard("")
+        function = f"{task.repo_recipe or task.repo}:{task.function}" if task.function else ""
+        found = (task.instance_id, function, change(task), repo_commit(task))
+        for known, value in zip(kinds.values(), found):
+            known.update([value] if value else [])
     return kinds
 
 

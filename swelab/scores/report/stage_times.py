@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from swelab.console.job_runs import read_runs
+from swelab.console.job_runs import JobRun, read_runs
 from swelab.jobs.shards import parse_shard
 from swelab.lineage import Wildcards, behind, find
 from swelab.records import InputError, Record, read_json
@@ -36,17 +36,17 @@ class Stage:
     machines: list[str] = field(default_factory=list)
     usage: Record = field(default_factory=dict)
 
-    def add(self, job: str, run: Record) -> None:
+    def add(self, job: str, run: JobRun) -> None:
         """Counts one run of a job."""
-        began = datetime.fromisoformat(run["started"])
+        began = datetime.fromisoformat(run.started)
         self.began = min(self.began, began)
-        self.ended = max(self.ended, began + timedelta(seconds=run["seconds"]))
+        self.ended = max(self.ended, began + timedelta(seconds=run.seconds))
         self.jobs.add(job)
         self.runs += 1
-        self.failed += run["code"] != 0
-        self.seconds += run["seconds"]
-        self.cpu_seconds += run.get("cpu_seconds", 0)
-        if (name := machine_name(run["machine"])) not in self.machines:
+        self.failed += run.code != 0
+        self.seconds += run.seconds
+        self.cpu_seconds += run.cpu_seconds
+        if (name := machine_name(run.machine)) not in self.machines:
             self.machines.append(name)
 
 
@@ -59,7 +59,7 @@ def jobs_of(at: Wildcards) -> list[Stage]:
         parts = tuple(_SAMPLE.sub("", name) for name in names if not is_shard(name))
         if rule in NOT_STAGES or not known.issuperset(parts):
             continue
-        began = datetime.fromisoformat(run["started"])
+        began = datetime.fromisoformat(run.started)
         found.setdefault((rule, *parts), Stage(rule, parts, began, began)).add(job, run)
     for stage in found.values():
         if stage.rule == "rollout" and len(stage.names) == 2:
