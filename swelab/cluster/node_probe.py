@@ -20,7 +20,7 @@ from swelab.records.typed import TypedRecord, field
 
 
 class NodeFacts(TypedRecord):
-    """What a node has and sees. Of a program that may not work: why it does not, or ""."""
+    """What a node has and sees. A fact about a program that may fail is why it fails, or ""."""
 
     node: str = field("its name")
     token: str = field("what it reads in the file `token`")

@@ -53,7 +53,7 @@ def training_slice(sft: Sft) -> Record:
 
 
 def without(recipe: Recipe, *names: str) -> Record:
-    """The dump of a recipe without these of its keys."""
+    """The dump of a recipe without some of its keys."""
     return {key: value for key, value in recipe.plain().items() if key not in names}
 
 
@@ -64,7 +64,7 @@ def key_variables(policy: Policy) -> list[str]:
 
 
 def check_keys(name: str, policy: Policy) -> None:
-    """Raises InputError when a variable that a policy's key is to be in is not set."""
+    """Raises InputError when a variable for a policy's key is not set."""
     for variable in key_variables(policy):
         if not os.environ.get(variable, "").strip(" :"):
             what = f"api_key_env: the environment variable {variable} is not set"

@@ -13,7 +13,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class _Generator(GenerateJsonSchema):
-    """Pydantic's, without a title for every field, and with a part's default as what it sets itself."""
+    """Pydantic's generator, but fields have no title, and a part's default shows only what it sets itself."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -46,7 +46,7 @@ def schema_of(kind: RecipeKind[Any]) -> Record:
 
 
 def _inlined(part: Any, shared: Record) -> Any:
-    """A part of a schema with what it refers to in its place, null among its types, and no needless words."""
+    """A part of a schema with its references resolved and null among its types."""
     if isinstance(part, list):
         return [_inlined(each, shared) for each in part]
     if not isinstance(part, dict):

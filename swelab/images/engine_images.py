@@ -18,7 +18,7 @@ from swelab.records.task_records import HeldImage
 from swelab.sandbox.pulled_images import working_directory
 
 _SPARE_BYTES = 1 << 30
-_RATIO = 4  # bytes on disk, with the compressed layer beside them while it is unpacked, for a compressed one
+_RATIO = 4  # bytes on disk for a compressed byte, the compressed layer included while it is unpacked
 _PULL_SECONDS = 3600
 
 
@@ -94,7 +94,7 @@ class Engine:
             raise EngineFailed(f"image {name}: could not be tagged: {shorten(str(error))}") from None
 
     def _check_room(self, name: Name, layers: int) -> None:
-        """Only where the engine's folder is a folder of this machine. Raises NoRoom."""
+        """Raises NoRoom; looks only where the engine's folder is on this machine."""
         if not self.folder.is_dir():
             return
         need, free = _RATIO * layers, shutil.disk_usage(self.folder).free - _SPARE_BYTES
@@ -106,7 +106,7 @@ class Engine:
 
 
 def _typed(name: Name, said: str, progressed: bool) -> ImageError | Again:
-    """The exception for an error of the engine: its words are all it gives."""
+    """The exception for an error of the engine, which has no code: only its words tell the kind."""
     text, line = said.lower(), f"image {name}: {shorten(said)}"
     if "toomanyrequests" in text or "too many requests" in text or "rate limit" in text:
         return Again(RateLimited(line))

@@ -35,7 +35,7 @@ _SPARE_BYTES = 256 << 20
 
 
 class Store:
-    """Pulls images into `folder`. Thread-safe, and safe beside another process on one folder."""
+    """Pulls images into `folder`. Safe among threads, and among processes that share the folder."""
 
     def __init__(self, folder: Path, registry: Registry, architecture: str = "amd64"):
         self.folder, self.registry, self.architecture = folder, registry, architecture
@@ -113,14 +113,14 @@ class Store:
 
     @contextmanager
     def alone(self, digest: str) -> Iterator[None]:
-        """Nobody else works on what has that digest meanwhile."""
+        """A lock on that digest: one thread of one process works on it at a time."""
         with open(self.folder / "locks" / _hex(digest), "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     @contextmanager
     def fresh(self, kind: str) -> Iterator[Path]:
-        """An empty folder that goes, with what is in it, unless it was renamed."""
+        """An empty folder. It is removed with its content at the end, unless it was renamed."""
         scratch = ScratchFolder(self.folder / kind)
         try:
             scratch.path.chmod(0o755)

@@ -71,7 +71,7 @@ def _environment() -> dict[str, str]:
 
 
 def _in_root(store: Store, image: HeldImage, script: str, digest: str) -> tuple[int, str]:
-    """Runs the steps on a copy of an unpacked root; what they left as it was is a link in the end."""
+    """Runs the steps on a copy of an unpacked root; unchanged files become hard links to it."""
     before, after = store.folder / image.folder, store.root(digest)
     with store.alone(digest), store.fresh("roots") as scratch:
         if store.holds(digest):
@@ -115,7 +115,7 @@ def _bwrap(root: Path, script: str, declared: dict[str, str]) -> tuple[int, str]
 
 
 def _link_same(before: Path, after: Path) -> None:
-    """Puts links to `before` in place of the files of `after` that are still copies of its."""
+    """Replaces the files of `after` that did not change by hard links to those of `before`."""
     for folder, _, names in os.walk(after):
         for name in names:
             new = Path(folder, name)

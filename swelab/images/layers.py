@@ -2,7 +2,7 @@
 
 Layers are hostile input: nothing is written through a symlink, no name leads out, devices and
 setuid bits are left out. What only the layers below can resolve (whiteouts, hard links to lower files,
-parents that the layer does not list) is written beside the folder as its `Notes`, for `roots`.
+parents that the layer does not list) is written next to the folder as its `Notes`, for `compose_root`.
 """
 
 import errno
@@ -30,7 +30,7 @@ _MOST_ENTRIES, _MOST_BYTES = 20_000_000, 1 << 40
 
 @dataclass
 class Notes:
-    """What a layer says beyond its files. Paths are relative, without a leading slash."""
+    """What a layer says about the layers below it. Paths are relative, without a leading slash."""
 
     whiteouts: list[str] = field(default_factory=list)  # lower paths that this layer removes
     opaque: list[str] = field(default_factory=list)  # folders of which nothing lower is seen
@@ -48,7 +48,7 @@ class Notes:
 def unpack(archive: Path, folder: Path, label: str) -> Notes:
     """Unpack a layer (tar; plain, gzip or zstd) into the existing empty `folder`.
 
-    `label` stands at the head of what goes wrong. Raises ImageBroken, OSError (disk full).
+    `label` begins every error message. Raises ImageBroken, OSError (disk full).
     """
     try:
         with open(archive, "rb") as raw, _opened(raw) as stream:

@@ -35,7 +35,7 @@ class Puller(Protocol):
 
 
 class Elsewhere:
-    """Finds out what images are called by their digests; other machines have them (docs/pool.md)."""
+    """Finds the digests of images that other machines hold (docs/pool.md)."""
 
     def __init__(self, registry: Registry, architecture: str):
         self.registry, self.architecture = registry, architecture
@@ -75,10 +75,9 @@ class Fetched:
 
 
 class Pulling:
-    """Pulls by names, of which finished ones are in the journal: an image that was pulled costs no request.
+    """Pulls images by name. Finished ones are in the journal and cost no request.
 
-    `held(record)` says whether an image of the journal is still there; `key` what else a pull depends on;
-    steps: bash to run in images with a network before they are used, by name.
+    key: what else a pull depends on. steps: bash to run in an image, with a network, before its first use.
     """
 
     def __init__(
@@ -174,7 +173,7 @@ def tell_failed(record: Images, most: int) -> None:
 def _in_parallel(
     names: list[str], work: Callable[[str], PulledImage], workers: int
 ) -> Iterator[tuple[str, PulledImage | Fault]]:
-    """Each name with what came of it, as they come."""
+    """Each name with its image or its fault, as they come."""
 
     def attempt(name: str) -> PulledImage | Fault:
         try:

@@ -134,7 +134,7 @@ def _for_platform(index: dict[str, Any], architecture: str, name: Name) -> str:
 def _append(
     response: httpx.Response, name: Name, path: Path, have: int, size: int, told: Callable[[int], None]
 ) -> None:
-    """Write the answer behind the `have` bytes that are there, or anew when it is the whole layer."""
+    """Append the answer to the `have` bytes that are there, or begin anew when it is the whole layer."""
     partial = response.status_code == 206
     room = size - have if partial else size
     with open(path, "ab" if partial else "wb") as file:

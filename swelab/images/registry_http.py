@@ -30,7 +30,7 @@ _LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?")
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 _TIMEOUT = httpx.Timeout(60, connect=20)
 _LONGEST_PAUSE = 60.0
-_NEVER_ANSWERED = 15.0  # patience for a host that nobody has heard of yet
+_NEVER_ANSWERED = 15.0  # patience for a host that has never answered
 _LONGEST_WISH = 3600.0
 
 
@@ -163,7 +163,7 @@ class Transport:
 
 
 def _scheme(host: str) -> str:
-    """Registries speak TLS; one on this very machine may do without, as it may for Docker."""
+    """Registries speak TLS; one on this machine may speak plain HTTP, as Docker allows."""
     return "http" if _LOOPBACK.fullmatch(host) else "https"
 
 

@@ -19,7 +19,7 @@ _MAKE_SECONDS = 2000.0  # an image is prepared the first time
 
 
 async def make(pool: "Pool", lease: Lease) -> None:
-    """Make its sandbox, or let it wait for another place, or tell the waiting request why there is none."""
+    """Make a lease's sandbox, or let the lease wait for another place, or tell its caller why it failed."""
     node = pool.nodes.get(lease.node)
     try:
         if node is None:
@@ -53,7 +53,7 @@ async def _made(pool: "Pool", lease: Lease, node: Node) -> Record:
 
 
 def _not_made(pool: "Pool", lease: Lease, node: Node | None, error: Exception) -> None:
-    """Let it wait on, for another place, unless the fault is its own."""
+    """Let the lease wait for another place, unless its request is at fault."""
     now = time.monotonic()
     again = isinstance(error, NotReached | NoPlace | EngineDown | ImageMissing | OSError)
     if node is not None and isinstance(error, ImageMissing):

@@ -101,7 +101,7 @@ class Host:
         self._ping: asyncio.Future[bool] | None = None
 
     async def thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Blocking work, beside the loop."""
+        """Blocking work, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     # -- life
@@ -198,14 +198,14 @@ class Host:
         return {"unknown": unknown, "extra": {key: value for key, value in own.items() if key not in seconds}}
 
     async def tend(self) -> None:
-        """End what has run out, and what the engine could not remove before; for ever."""
+        """End sandboxes that expired and those that the engine could not remove before; until cancelled."""
         clearing = asyncio.ensure_future(self.thread(self.backend.clear))
         while True:
             now = time.monotonic()
             for each in list(self.held.values()):
                 if each.ends < now and not each.closing:
                     self.expired += 1
-                    each.ends = now + _AGAIN_SECONDS  # beside the others: one may take long
+                    each.ends = now + _AGAIN_SECONDS  # a task of its own: it may take long
                     _log.warning("sandbox %s expired", each.id[:12])
                     asyncio.ensure_future(self.destroy(each.id)).add_done_callback(_noted)
             if clearing.done():
@@ -235,7 +235,7 @@ class Host:
     ) -> T:
         """What the work with the sandbox answers, done once for its request id. Raises SandboxLost, Refused.
 
-        `seconds`: how long it may take; who renews nothing keeps the sandbox so long and its time to live.
+        `seconds`: how long it may take. A sandbox without heartbeats lives so long and its time to live.
         """
         held = self.find(asked.container_id)
         if not held.beats:
@@ -258,7 +258,7 @@ class Host:
         return await self.thread(lambda: held.box.exec(command, env=env, limits=limits))
 
     def _make_room(self, held: Held, limits: Limits) -> None:
-        """More memory than the sandbox has needs room here. Raises Refused."""
+        """Reserve what a command may use beyond its sandbox's memory. Raises Refused."""
         self.limits.check(limits)
         more = limits.memory_bytes - held.memory
         if more > 0:

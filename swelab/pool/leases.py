@@ -37,7 +37,7 @@ class Lease:
 
     @property
     def limits(self) -> Limits:
-        """Of its sandbox."""
+        """The limits of its sandbox."""
         return limits_of(self.asked, DEFAULT_LIMITS)
 
     @property

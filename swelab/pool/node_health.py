@@ -1,4 +1,4 @@
-"""One exec server as the pool sees it: asked again and again how it is, and told which sandboxes live on."""
+"""One exec server as the pool sees it: asked every few seconds how it is and told what to keep."""
 
 import asyncio
 import logging
@@ -40,7 +40,7 @@ class Node:
         return time.monotonic() - self.seen
 
     async def watch(self, pool: "Pool") -> None:
-        """Renew, count, and find what is lost or left over; for ever."""
+        """Renew, count, and find what is lost or left over, until cancelled."""
         ttl = pool.limits.ttl_seconds
         while True:
             try:
@@ -75,7 +75,7 @@ class Node:
         self._measure(pool, told)
 
     def _known(self, pool: "Pool", container: str, request_id: str) -> bool:
-        """Whether a sandbox that was not renewed is one that a lease has, or gets at this moment."""
+        """Whether a sandbox that was not renewed belongs to a lease, or is being made for one."""
         lease = pool.leases.get(request_id.partition(".")[0])
         if lease is None or lease.attempt_id() != request_id:
             return False
@@ -93,7 +93,7 @@ class Node:
         pool.pump()
 
     def _lose(self, pool: "Pool") -> None:
-        """Nobody has renewed its sandboxes for a whole time to live: it has ended them itself."""
+        """End its leases: it was silent for a whole time to live, and has ended its sandboxes itself."""
         for lease in list(pool.leases.values()):
             if lease.node == self.room.url and lease.state == ACTIVE:
                 pool.over(lease, f"its host did not answer for {self.silent_seconds():.0f} s")

@@ -1,4 +1,4 @@
-"""Which of the waiting gets a sandbox next, and where: no state, no input or output."""
+"""Which waiting lease gets a place next, and where: no state, no input or output."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ class Room:
     warm: set[str] = field(default_factory=set)
 
     def lacks(self, image: str, now: float) -> bool:
-        """Whether it said not long ago that it does not have the image."""
+        """Whether the node said recently that it does not have the image."""
         return self.absent.get(image, (0.0, ""))[0] > now
 
 
@@ -54,7 +54,7 @@ def uses(leases: Iterable[Lease]) -> dict[str, Use]:
 
 
 def fair(waiting: Sequence[Lease], held: Mapping[str, int]) -> list[Lease]:
-    """The waiting as they are to be served: the run with the fewest leases first, then who came first."""
+    """Waiting leases in the order of serving: the run with the fewest leases first, then the oldest lease."""
     before: Counter[str] = Counter(held)
     ranked = []
     for number, lease in enumerate(waiting):
@@ -64,7 +64,7 @@ def fair(waiting: Sequence[Lease], held: Mapping[str, int]) -> list[Lease]:
 
 
 def choose(lease: Lease, rooms: Iterable[Room], used: Mapping[str, Use], now: float) -> Room | None:
-    """The emptiest node where it fits, rather one that knows its image; None when it fits nowhere."""
+    """The emptiest node with room, first among those that have its image; None when none has room."""
     best: tuple[float, int, str] | None = None
     found = None
     for room in rooms:
@@ -83,9 +83,9 @@ def choose(lease: Lease, rooms: Iterable[Room], used: Mapping[str, Use], now: fl
 def plan(
     waiting: Sequence[Lease], rooms: Sequence[Room], leases: Iterable[Lease], most: int, now: float
 ) -> tuple[list[tuple[Lease, Room]], dict[str, SandboxError]]:
-    """(who goes where now, lease id -> why it can never be placed).
+    """(leases with their nodes, lease id -> why it can never be placed).
 
-    Who does not fit anywhere keeps the nodes that could have it from being filled by those behind it.
+    A lease for which no node has room now keeps later leases off the nodes that could take it.
     """
     used, placed = uses(leases), [lease for lease in leases if lease.state in PLACED]
     free = most - len(placed)

@@ -1,6 +1,6 @@
-"""Lends places on container hosts: leases that end when nobody renews them, a fair queue.
+"""Lends places on container hosts: leases that end when they are not renewed, and a fair queue.
 
-All of it runs in one event loop. What a lease is worth is written down before it is told to anybody, and
+All of it runs in one event loop. A change of a lease is written to disk before it is told to anybody, and
 every request to a node can be sent again, so a server that is killed goes on where it was.
 """
 
@@ -76,7 +76,7 @@ class Pool:
         self.spawn(self._tend())
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:
-        """Do something beside what asked for it."""
+        """Start a task that its caller does not wait for."""
         task: asyncio.Task[Any] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -137,12 +137,12 @@ class Pool:
         return lease.made
 
     def _forget(self, lease: Lease) -> None:
-        """As if it had never been asked for: it has no place."""
+        """Forget a lease that has no place, as if it had never been asked for."""
         self.leases.pop(lease.id, None)
         self.requests.pop(lease.request_id, None)
 
     def cancel(self, request_id: str) -> bool:
-        """End a request: what waits is forgotten, what has a place gives it back. False: none such."""
+        """End a request: what waits is forgotten, what has a place gives it back. False: there is none."""
         lease = self.requests.get(request_id)
         if lease is None:
             return False
@@ -164,11 +164,11 @@ class Pool:
         return lease
 
     def renew(self, lease: Lease, more: float = 0.0) -> None:
-        """Let an active lease live on for its time and `more`."""
+        """Let an active lease live for its time to live and `more` seconds from now."""
         lease.ends = max(lease.ends, time.monotonic() + self.limits.ttl_seconds + more)
 
     async def close(self, lease_id: str) -> bool:
-        """End a lease; returns when its sandbox is gone (or its node silent). False: none such."""
+        """End a lease; returns when its sandbox is gone (or its node silent). False: there is none."""
         lease = self.leases.get(lease_id)
         if lease is None:
             return lease_id in self.ended
@@ -190,7 +190,7 @@ class Pool:
     async def _end(self, lease: Lease) -> None:
         while lease.state == ENDING:
             node = self.nodes.get(lease.node)
-            # Where nobody renews, the node itself has ended the sandbox by then.
+            # A sandbox that is not renewed was ended by its node by then.
             if node is None or node.silent_seconds() > self.limits.ttl_seconds:
                 break
             try:
@@ -202,7 +202,7 @@ class Pool:
         self.over(lease)
 
     def over(self, lease: Lease, reason: str = "") -> None:
-        """Its sandbox is gone."""
+        """End a lease whose sandbox is gone."""
         if lease.state == ENDED:
             return
         if reason:
@@ -222,7 +222,7 @@ class Pool:
             self.drop(oldest)
 
     def write(self, lease: Lease) -> bool:
-        """Keep what the next server has to know. A full disk stops nothing but the lending of more."""
+        """Write a lease for the next server. A full disk stops only the lending of more."""
         try:
             self.store.set_lease(lease.kept())
         except sqlite3.Error as error:
@@ -232,7 +232,7 @@ class Pool:
         return True
 
     def drop(self, lease: Lease) -> None:
-        """The next server has nothing to know of it."""
+        """Delete a lease from what the next server reads."""
         try:
             self.store.drop_lease(lease.id)
         except sqlite3.Error as error:
@@ -242,7 +242,7 @@ class Pool:
     # -- placing
 
     def pump(self) -> None:
-        """Place who waits, soon."""
+        """Give places to waiting leases, soon."""
         if not self._pumping:
             self._pumping = True
             asyncio.get_running_loop().call_soon(self._pump)
@@ -270,12 +270,12 @@ class Pool:
         made = self.future(lease)
         if not made.done():
             made.set_exception(error)
-            made.exception()  # perhaps nobody waits any more
+            made.exception()  # perhaps its caller is gone
 
     # -- nodes
 
     def add(self, url: str, draining: bool) -> Node:
-        """Know a node from now on."""
+        """Take a node in."""
         node = self.nodes[url] = Node(url, self.open_link(url), draining)
         node.watching = self.spawn(node.watch(self))
         return node

@@ -32,7 +32,7 @@ _GRACE_SECONDS = 2.0
 
 
 def pool_app(pool: Pool, token: str, node_token: str) -> Guard:
-    """The server of a pool. Callers show `token`; who changes its nodes, the nodes' own."""
+    """The server of a pool. Callers show `token`; changes of its nodes take `node_token`."""
     server = _Server(pool)
     figures = server.figures = Figures("pool", server.gauges)
     posts: dict[str, Callable[[Request], Awaitable[Response]]] = {
@@ -213,7 +213,7 @@ def _seconds(verb: str, lease: Lease, asked: Asked) -> float:
 
 
 async def _unless_over(lease: Lease, sent: Coroutine[Any, Any, Response]) -> Response:
-    """The answer; a host that is silent for too long is not waited for. Raises SandboxLost."""
+    """The answer of a host, unless the lease ends before it comes. Raises SandboxLost."""
     sending, over = asyncio.ensure_future(sent), asyncio.ensure_future(lease.over.wait())
     try:
         await asyncio.wait({sending, over}, return_when=asyncio.FIRST_COMPLETED)

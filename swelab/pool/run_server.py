@@ -20,7 +20,7 @@ _CONNECTIONS = 4096
 
 
 class Prompt(H11Protocol):
-    """A connection on which no whole head of a request comes in time is closed."""
+    """Closes a connection on which the head of a request does not come in time."""
 
     _late: asyncio.TimerHandle | None = None
 

@@ -38,7 +38,7 @@ _STATUS: dict[type[Exception], int] = {TooBig: 413, Conflict: 409}
 
 
 class Guard:
-    """Lets only those through who show a token, before anything of the body is read.
+    """Refuses requests without a token before anything of the body is read.
 
     `tokens`: role -> token. The roles shown are in the scope as `roles`. Plain HTTP alone, no query strings.
     """
@@ -98,7 +98,7 @@ class Guard:
 
 
 def _answer(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
-    # A body that nobody will read follows perhaps: the connection is of no more use.
+    # Perhaps a body follows that is not read: the connection cannot be used again.
     record = {"ok": False, "error": text, "error_type": "Refused", "retryable": False}
     return JSONResponse(record, status, headers={"Connection": "close", **(headers or {})})
 
@@ -130,7 +130,7 @@ def answering(endpoint: Endpoint) -> Endpoint:
 
 
 async def refuse(request: Request, error: Exception) -> Response:
-    """Paths and methods that are not there, as a JSON object."""
+    """The answer to an unknown path or method, a JSON object."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     return _answer(status, {404: "no such path", 405: "no such method here"}.get(status, "not understood"))
 
@@ -141,7 +141,7 @@ def guarded(
     tokens: Mapping[str, str],
     seen: Callable[[str, int], None],
 ) -> Guard:
-    """A server of these paths for who shows a token. `seen` counts answers; a path that is none is "?"."""
+    """A server of these paths that asks for a token. `seen` counts answers; unknown paths count as "?"."""
     app = Starlette(routes=routes, lifespan=life, exception_handlers={404: refuse, 405: refuse})
     app.router.redirect_slashes = False
     known = {route.path for route in routes}
@@ -240,12 +240,12 @@ def fingerprint(record: Record, *more: str) -> str:
 
 
 def bytes_answer(data: bytes, told: Record | None = None) -> Response:
-    """Bytes, and what is to be said about them."""
+    """An answer of bytes, with JSON about them in a header."""
     return Response(data, media_type=BYTES, headers={RESULT: header(told)} if told is not None else None)
 
 
 def json_answer(**told: Any) -> JSONResponse:
-    """{"ok": true, ...}; text that is not UTF-8 as escaped lone surrogates."""
+    """The answer {"ok": true, ...}; bytes that are not UTF-8 are escaped lone surrogates."""
     return _Ascii({"ok": True, **told})
 
 

@@ -41,7 +41,7 @@ class ReportedInstance(TypedRecord):
 
 
 class Report(TypedRecord):
-    """A policy's grades on a subset, in SWE-bench's report schema 2, with ours beside it."""
+    """A policy's grades on a subset, in SWE-bench's report schema 2, with further fields of ours."""
 
     total_instances: Count = field("count")
     submitted_instances: Count = field("count")

@@ -24,8 +24,8 @@ class UsedRecipe(TypedRecord):
 
 
 class Manifest(TypedRecord):
-    """What a stage wrote about itself: what its outputs were made by, from and with; facts of its own beside
-    these."""
+    """What a stage wrote about itself: what its outputs were made by, from and with; then facts
+    of its own."""
 
     rule: str = field("the rule that made the outputs")
     code: Code = field("which code ran")

@@ -9,7 +9,7 @@ TestName = Annotated[str, Bounds(minLength=1)]
 
 
 class Task(TypedRecord):
-    """One row of a subset: a bug in a repository, in SWE-smith's schema with ours beside it."""
+    """One row of a subset: a bug in a repository, in SWE-smith's schema with further fields of ours."""
 
     also = {
         "if": {"not": {"required": ["answers"]}},

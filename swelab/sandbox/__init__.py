@@ -58,7 +58,7 @@ _DEFAULT_TOOLBOX = Path(__file__).resolve().parents[2] / ".venv-sandbox"
 def open_backend(name: str | None = None, *, toolbox: Path | None = None) -> Backend:
     """The backend of that name (default $SWELAB_BACKEND, else bubblewrap), checked to work on this machine.
 
-    `toolbox` is the venv seen at /opt/toolbox; default $SWELAB_TOOLBOX, else .venv-sandbox beside the
+    `toolbox` is the venv seen at /opt/toolbox; default $SWELAB_TOOLBOX, else .venv-sandbox next to the
     package. Raises BackendMissing.
     """
     name = name or os.environ.get("SWELAB_BACKEND") or "bubblewrap"

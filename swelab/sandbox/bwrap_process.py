@@ -181,7 +181,7 @@ class Launch:
         return descriptor
 
     def go(self) -> None:
-        """Open the gate: the command starts. Raises SandboxLost when nobody waits there any more."""
+        """Open the gate: the command starts. Raises SandboxLost when the process at the gate is gone."""
         try:
             self.gate.send(b"g")
         except OSError as error:

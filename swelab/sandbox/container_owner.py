@@ -50,7 +50,7 @@ def this_process() -> Owner:
 def is_gone(label: str) -> bool:
     """Whether the process that a label names has certainly ended: False for whatever we cannot judge.
 
-    Ours to judge are owners of our user on this machine, and of our pid namespace if it has not booted since.
+    We can judge owners of our user on this machine: those of our pid namespace, and those from before a boot.
     """
     try:
         owner, here = Owner.of(json.loads(label)), this_process()

@@ -1,4 +1,4 @@
-"""Sandboxes that are removed beside the work instead of in its way: an engine takes a while for it."""
+"""Sandboxes that a thread removes while the work goes on: an engine takes a while for it."""
 
 import logging
 import threading
@@ -56,7 +56,7 @@ class Deferred:
 
 
 class DeferredSandbox(Closing):
-    """A sandbox that is of no use once it is closed, and gone soon after."""
+    """A sandbox that takes no more commands once it is closed; it is removed soon after."""
 
     def __init__(self, sandbox: Sandbox, remove: Callable[[Callable[[], None]], None]) -> None:
         self._sandbox, self._remove, self._closed = sandbox, remove, False

@@ -19,7 +19,7 @@ from swelab.sandbox.rootfs import HOME
 FOLDERS = (WORKDIR, "/tmp", HOME)
 _SCRIPT = Path(__file__).with_name("docker_init.sh").read_text()
 _LANE = "swelab.lane"
-_OWN_PROCESSES = 4  # of docker_init.sh, beside the command's
+_OWN_PROCESSES = 4  # of docker_init.sh, besides the command's
 _OF_A_SESSION = 2  # more of them, which pass on what is said
 _LATE_SECONDS = 15.0
 

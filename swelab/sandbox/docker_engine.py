@@ -93,7 +93,7 @@ class Engine:
             return Wire(self.api.attach_socket(container, params=streams))
 
     def remove(self, container: str) -> bool:
-        """Kill and remove, with its own volumes; whether it was there still and not going already."""
+        """Kill and remove, with its own volumes; whether it was still there and not being removed already."""
         with self.asked("removing a container"):
             ends, alone = time.monotonic() + _END_SECONDS, True
             while True:

@@ -88,7 +88,7 @@ def _install(root: Path) -> None:
     recommends = '--aptopt=APT::Install-Recommends "false"'
     options = [*paths, recommends, "--variant=essential", f"--include={','.join(PACKAGES)}"]
     # It mounts the machine's /dev into the new root. In a mount namespace of its own such mounts end with it,
-    # however it ends: nobody who deletes the folder later deletes through them.
+    # however it ends: a later deletion of the folder must not reach through them.
     alone = ["unshare", "--mount", "--propagation=private", "--"]
     _run(
         [*alone, mmdebstrap, "--mode=root", "--quiet", *options, SUITE, str(root)],

@@ -52,7 +52,7 @@ def open_image(image: Image, base: Path) -> ImageRoot:
 
 
 def declared_environment(folder: Path) -> dict[str, str]:
-    """Variables of the OCI configuration beside an unpacked image; none when there is no such file."""
+    """Variables of the OCI configuration next to an unpacked image; none when there is no such file."""
     path = folder.with_name(folder.name + ".json")
     try:
         config = json.loads(path.read_text())

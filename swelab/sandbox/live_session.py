@@ -20,7 +20,7 @@ LONGEST_SECONDS = 86400.0
 
 
 class Heard(BoundedOutput):
-    """What a process wrote and nobody has taken yet: head and tail of at most `limit` bytes."""
+    """The output of a process that was not read yet: head and tail of at most `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(limit)
@@ -166,7 +166,7 @@ def line_bytes(line: str | None, until: bytes, timeout: float, quiet: float) -> 
 
 
 def _send(wire: socket.socket, data: bytes, deadline: float) -> bytes:
-    """What could not be sent in time; nothing where nobody reads any more."""
+    """What could not be sent in time; nothing where the reader is gone."""
     rest, poll = memoryview(data), select.poll()
     try:
         poll.register(wire, select.POLLOUT)

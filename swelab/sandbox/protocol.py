@@ -72,7 +72,7 @@ _MET = {
 class Image:
     """An OCI image that was pulled beforehand: what a task runs in.
 
-    Beside an unpacked `folder` may lie `<folder>.json`, the image's own OCI configuration
+    Next to an unpacked `folder` may lie `<folder>.json`, the image's own OCI configuration
     (`{"config": {"Env": ["NAME=value", ...]}}`), whose variables hold in the sandbox.
     """
 

@@ -1,6 +1,6 @@
 """The numbers of a score made again from the rows that they were made from.
 
-Rows are streamed; of an instance no more than its verdict and a hash is held.
+Rows are streamed; of an instance only its verdict and a hash stay in memory.
 """
 
 import os
@@ -73,7 +73,7 @@ def check_numbers(trail: Trail, hashes: Hashes) -> Iterator[Finding]:
 
 
 def _guarded(path: str, found: Iterator[Finding]) -> Iterator[Finding]:
-    """The findings about a file; one more when what it is made from cannot be used."""
+    """The findings about a file, and one more when its inputs cannot be read."""
     try:
         yield from found
     except InputError as error:
@@ -81,7 +81,7 @@ def _guarded(path: str, found: Iterator[Finding]) -> Iterator[Finding]:
 
 
 def verify(score: Path) -> tuple[list[Finding], str]:
-    """What does not hold of a verified score, and a short table of what was looked at.
+    """The findings against a verified score, and a short table of what was checked.
 
     Works from the root of the clone that the score lies in. Raises InputError on what is no verified score.
     """
@@ -169,7 +169,7 @@ def _grades(made: Made, hashes: Hashes) -> Iterator[Finding]:
 
 
 def _unlike_journal(path: str, journal: str | None) -> Iterator[Finding]:
-    """Rows that are not what the stage's journal holds, by name."""
+    """Findings for the rows that differ from the stage's journal."""
     if not journal or not Path(journal).is_file():
         return
     known = {row["key"]: digest(_plain(row)) for row in read_journal(journal)}
@@ -183,7 +183,7 @@ def _plain(row: Record) -> Record:
 
 
 def _unlike_runs(made: Made, told: Mapping[str, str]) -> Iterator[Finding]:
-    """Grades that are not what the kept run of their patch gives when it is judged again."""
+    """Findings for grades that differ when the kept run of their patch is judged again."""
     from swelab.grading.grading_stage import Bench
     from swelab.grading.regrade import regrade
     from swelab.grading.run_cache import Archive  # what judges takes seconds to load

@@ -103,7 +103,7 @@ def score(
 
 
 def of_several_runs(verdicts: Verdicts) -> Record:
-    """Rate of each run, how far runs lie apart, pass@k and pass^k; see `runs.Attempts`."""
+    """Rate of each run, how far runs lie apart, pass@k and pass^k; see `multi_run.Attempts`."""
     each = [Counter(statuses) for statuses in zip(*verdicts.values(), strict=True)]
     size, attempts = len(verdicts), Attempts([counted(row) for row in verdicts.values()])
     rates = [run[GradeEnd.RESOLVED] / size for run in each]
@@ -136,7 +136,7 @@ def passed(attempts: Attempts, k: int, every: bool) -> Record:
 
 
 def detectable(verdicts: Verdicts) -> Detectable:
-    """What true differences from this policy runs of these tasks would find; see `runs.planned`."""
+    """Smallest true differences from this policy that such runs would find; see `multi_run.planned`."""
     attempts = Attempts([counted(row) for row in verdicts.values()])
     low, high = attempts.interval()
     own = max(map(len, verdicts.values()))
@@ -158,7 +158,7 @@ def by_repo(verdicts: Verdicts, repos: dict[str, str]) -> Record:
 def spent(usage: Sequence[Record], resolved: int) -> Record:
     """Tokens and dollars of all attempts, and of each resolved one; null where some are not known.
 
-    A task that was not recorded is no attempt: nobody knows what it took, or whether it was made.
+    A task that was not recorded is no attempt: what it took is not known, nor whether it was made.
     """
     rows = [row for run in usage for row in run.values() if row.calls or row.cost is not None]
     found: Record = {"attempts": len(rows)}

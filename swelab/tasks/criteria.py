@@ -22,7 +22,7 @@ MEASURES: dict[str, Callable[[Task], int]] = {
 }
 """What `min_...` and `max_...` bound: tests, characters of the issue, lines added and removed, files."""
 OF_ANSWERS = ("fail_to_pass", "patch_lines", "patch_files")
-"""What nobody knows of a task whose answers are private: no bound is held against it."""
+"""What is not known of a task whose answers are private: no bound on these is applied to it."""
 
 
 class Criteria:

@@ -14,7 +14,7 @@ from swelab.records.task_records import Task
 from swelab.tasks.criteria import Criteria
 from swelab.tasks.identity import Identities
 from swelab.tasks.published_rows import lacks, read_row
-from swelab.tasks.sampling import drawn
+from swelab.tasks.sampling import ordered_ids
 
 DOWNLOADS = Path("results/downloads/datasets")
 AT_ONCE = 256
@@ -59,7 +59,7 @@ def make_tasks(
             raise InputError(f"duplicate instance_id {name}", f"{where}, row {number}", "unique ids")
     if not kept:
         raise InputError(f"no row meets the criteria ({dict(drops)})", where)
-    order = [kept[name] for name in drawn(repos, recipe)]
+    order = [kept[name] for name in ordered_ids(repos, recipe)]
     limit = recipe.limit or len(order)
     if len(order) > limit:
         drops["over_limit"] = len(order) - limit

@@ -112,7 +112,7 @@ def _fresh(journal: Journal, key: str) -> str:
 
 
 def prompt(task: Task, rater: Rater) -> list[dict[str, str]]:
-    """The messages that ask for a task's difficulty. Raises InputError for a template that is none."""
+    """The messages that ask for a task's difficulty. Raises InputError for a broken template."""
     try:
         return [
             {
@@ -171,7 +171,7 @@ def rate(instance_id: str, messages: list[dict[str, str]], model: Any, rater: Ra
 
 
 def read_word(answer: str, words: Iterable[str]) -> str:
-    """The word that an answer is, or "": a sentence that holds it may say its opposite."""
+    """The word that an answer consists of, or "": a sentence with the word in it may mean the opposite."""
     text = _THOUGHT.sub("", answer).strip(MARKS)
     stripped = _LABEL.fullmatch(text)
     bare = (stripped[1] if stripped else text).strip(MARKS).lower()

@@ -25,7 +25,7 @@ def export(tasks: Iterable[Task], folder: Path, *, name: str, recipe: Subset, im
     """Writes the files LISTS and ROWS into `folder`; returns their lines, and what was left out.
 
     name and recipe: of the subset. images: record of pulled images, whose digests are written. Rows are read
-    one at a time. Raises InputError: no task, a name of an image that is none.
+    one at a time. Raises InputError: no task, text that is no image's name.
     """
     digests = _digests(images)
     counts, left_out, seen = Counter[str](), Counter[str](), set[str]()
@@ -66,7 +66,7 @@ def export(tasks: Iterable[Task], folder: Path, *, name: str, recipe: Subset, im
 def docker_image(task: Task, digests: Mapping[str, str]) -> str:
     """The name of a task's image as `docker pull` takes it, with its digest if that is known; or "".
 
-    Tasks that we make run in no image of theirs. Raises InputError for a name that is none.
+    Tasks that we make have no image of their own. Raises InputError for text that is no image's name.
     """
     if task.repo_recipe:
         return ""
@@ -105,7 +105,7 @@ def slime_row(task: Task, data_source: str) -> Record:
 
 
 def miles_row(task: Task, name: str, split: str) -> Record:
-    """Miles' prompt row: {prompt, metadata: {columns, subset, split}}; its own names where it has them."""
+    """Miles' prompt row: {prompt, metadata: {columns, subset, split}}; fields of the row keep their names."""
     instance: dict[str, Any] = evaluation_row(task)
     image = image_name(task) if "image_name" in task or "image" in task else ""
     known = (word for start, word in SUBSETS.items() if image.removeprefix("docker.io/").startswith(start))

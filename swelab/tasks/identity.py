@@ -28,7 +28,7 @@ def repo_commit(task: Task) -> str:
 
 
 def change(task: Task) -> str:
-    """What stands for the bug of a task: the hash in a row of ours, else that of what repairs it; or ""."""
+    """The hash of a task's bug: the one in a row of ours, else that of the change that repairs it; or ""."""
     if task.repo_recipe and task.bug:
         return task.bug
     return change_hash(task.patch, backwards=task.is_bug) if task.patch else ""
@@ -37,7 +37,7 @@ def change(task: Task) -> str:
 def change_hash(patch: str, backwards: bool = False) -> str:
     """Hash (16 hex digits) of a patch's files, changed and context lines, not of its line numbers.
 
-    `backwards` is the hash of what takes the patch back: so a mirrored pull request, whose row holds the
+    `backwards` gives the hash of the reversed patch: so a mirrored pull request, whose row holds the
     bug, is told from the same pull request in a set whose rows hold the fix.
     """
     removed, added = ("+", "-") if backwards else ("-", "+")
@@ -66,7 +66,7 @@ class Identities:
 
     @classmethod
     def of(cls, tasks: Iterable[Task]) -> "Identities":
-        """Those of tasks, which are read one at a time."""
+        """The identities of tasks, which are read one at a time."""
         found = cls()
         for task in tasks:
             found.instance.add(task.instance_id)
@@ -77,7 +77,7 @@ class Identities:
         return found
 
     def shares(self, task: Task) -> str:
-        """In what a task is one of these: excluded_instance, excluded_repo_commit, excluded_patch, or ""."""
+        """Why a task is one of these: excluded_instance, excluded_repo_commit, excluded_patch, or ""."""
         if task.instance_id in self.instance:
             return "excluded_instance"
         if self.repo_commit and repo_commit(task) in self.repo_commit:

@@ -1,4 +1,4 @@
-"""The start of a task in an image: its repository with the history of the base commit and nothing later.
+"""The start of a task in an image: its repository with the history up to the base commit and nothing later.
 
 All of it happens inside the sandbox, so that nothing that a repository configures runs on this machine.
 """
@@ -25,7 +25,7 @@ _PATH = re.compile(r"^(?:---|\+\+\+) (?:[ab]/)(.+?)(?:\t.*)?$", re.M)
 
 
 class HistoryRefused(Fault):
-    """A repository from which what came later cannot be taken, or whose start is not the task's."""
+    """A repository whose later history cannot be removed, or whose start is not the task's."""
 
 
 def patched_files(task: Task) -> list[str]:

@@ -1,4 +1,4 @@
-"""Other leaks of a task's answer in its image: solved copies of patched files, copies of the history."""
+"""Leaks of a task's answer in its image besides the history: solved copies of files, other histories."""
 
 import re
 import secrets

@@ -68,7 +68,7 @@ def _kept(line: str) -> str:
 
 
 def _prepared(line: str) -> list[str]:
-    """A line of the preparation: options that end or trace the shell are not for it."""
+    """A line of the preparation, without options that end or trace the shell."""
     if re.match(r"\s*(?:#|set\s|git\s|$)", line):
         return []
     steps = _steps(line)

@@ -81,7 +81,7 @@ def patch_size(patch: str) -> tuple[int, int]:
 
 
 def language(task: Task) -> str:
-    """The row's own `language`, or that of most lines that its patch changes; "" when neither tells."""
+    """The row's own `language`, or that of most lines that its patch changes; "" if unknown."""
     named = task.get("language") or task.get("repo_language")
     if isinstance(named, str) and named:
         return _ALIASES.get(named.lower(), named.lower())

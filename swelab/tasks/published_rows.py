@@ -54,7 +54,7 @@ def image_name(instance: str, images: str = "swe-bench") -> str:
 
 
 def _unwrapped(raw: Record, images: str) -> tuple[Record, str]:
-    """The instance that a prompt row holds, and the convention that it tells; other rows as they are.
+    """The instance in a prompt row, and the image convention that it names; other rows stay as they are.
 
     slime's rows are {text, metadata: {instance, data_source}}, Miles' {prompt, metadata: {..., subset}}.
     """

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from swelab.configs.kinds.subset import DatasetSubset
 
 
-def drawn(repos: Mapping[str, str], recipe: DatasetSubset) -> list[str]:
+def ordered_ids(repos: Mapping[str, str], recipe: DatasetSubset) -> list[str]:
     """Instance ids in the order that a recipe wants; `repos` is the repository by id, as published.
 
     `order` seeded: by a hash of seed and id, so that rows elsewhere in the set change nothing. `stratify`

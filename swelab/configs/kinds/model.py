@@ -85,7 +85,7 @@ class HubModel(Recipe):
         description="shell patterns of the files to fetch",
     )
     sha256: dict[str, Sha256] = Field(
-        {}, description="hashes that files must have, beside those that the hub lists"
+        {}, description="hashes that files must have, besides those that the hub lists"
     )
 
 

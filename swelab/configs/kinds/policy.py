@@ -96,7 +96,7 @@ class HostedPolicy(Recipe):
         None,
         ge=0,
         le=3,
-        description="how many last messages, beside the first, are marked for Anthropic's prompt cache; "
+        description="how many last messages, besides the first, are marked for Anthropic's prompt cache; "
         "other services cache by themselves",
     )
     sampling: Sampling = Sampling()
@@ -183,7 +183,7 @@ class RecordedPolicy(Recipe):
         [], description="shell patterns of the set's files; data/<split>-*.parquet when empty"
     )
     sha256: dict[str, Sha256] = Field(
-        {}, description="hashes that files must have, beside those that the hub lists"
+        {}, description="hashes that files must have, besides those that the hub lists"
     )
     resolved_only: bool = Field(
         False,

@@ -80,7 +80,7 @@ class PairChoice(Recipe):
 
 
 class Job(Recipe):
-    """What a job on a cluster asks for, beside train.threads CPUs a process.
+    """What a job on a cluster asks for, besides train.threads CPUs a process.
 
     It changes a result by rounding at most.
     """

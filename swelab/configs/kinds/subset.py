@@ -183,7 +183,7 @@ class DatasetSubset(Recipe):
         " when empty",
     )
     sha256: dict[str, Sha256] = Field(
-        {}, description="hashes that files must have, beside those that the hub lists"
+        {}, description="hashes that files must have, besides those that the hub lists"
     )
     criteria: Criteria = Criteria()
     images: Literal["swe-bench", "swe-gym"] = Field(

@@ -1,4 +1,4 @@
-"""The attempts of a run as the page lists them: a row each, and of some all that there is to see.
+"""The attempts of a run as the page lists them: a row for each, and some of them in full.
 
 Rollouts and grades are streamed, shard by shard. Rows and packed attempts are bounded in number, packed
 attempts also in bytes, so that 50,000 instances need no more memory than 5,000 do.
@@ -69,11 +69,11 @@ class Packs:
         self._lines: list[tuple[int, str]] = []
 
     def wants(self, place: int) -> bool:
-        """False for a place for which there is no room."""
+        """Whether there is room for a place."""
         return place < self.end
 
     def add(self, place: int, line: str) -> None:
-        """Takes a wanted place in; the last places leave where it does not fit, and are wanted no more."""
+        """Takes a wanted place in. Where it does not fit, the last places are dropped for good."""
         heappush(self._lines, (-place, line))
         self._taken += len(line) + 1
         while self._taken > self.quota:
@@ -135,7 +135,7 @@ def wanted_grades(shards: list[str], wanted: Wanted) -> dict[str, Record]:
 
 
 def listed_row(row: Record, grade: Record, task: Mapping[str, str], taken: int, place: str) -> list[object]:
-    """The values of COLUMNS; not packed, as far as is known here."""
+    """The values of COLUMNS for an attempt that is not packed yet."""
     what = " ".join(filter(None, (task.get("op", ""), task.get("function", ""))))
     reason = visible(grade.get("reason", "")[:REASON_CHARACTERS])
     facts = (row["instance_id"], row.get("sample", 0), grade["status"], row["outcome"])

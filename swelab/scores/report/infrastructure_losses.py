@@ -1,4 +1,4 @@
-"""What the report says of tasks that were lost to infrastructure: always apart, and with both rates."""
+"""What the report says of tasks lost to infrastructure: they are counted apart, and both rates are given."""
 
 from html import escape
 
@@ -55,7 +55,7 @@ def lost_note(side: BenchmarkResult, evidence: Evidence) -> str:
 
 
 def both_rates(evidence: Evidence) -> str:
-    """Both rates of every run of which tasks were lost to infrastructure; '' when there is none."""
+    """Both rates of every run that lost tasks to infrastructure; '' when there is none."""
     rows = []
     for run in evidence.runs:
         if lost := lost_of(run):

@@ -154,7 +154,7 @@ def limit(found: Differences | None) -> str:
 
 
 def costs(evidence: Evidence) -> str:
-    """Tokens and dollars of every policy on every benchmark; '' where nothing was read of them."""
+    """Tokens and dollars of every policy on every benchmark; '' where no usage was recorded."""
     rows = []
     for name, policy in scored(evidence):
         if used := policy.usage:

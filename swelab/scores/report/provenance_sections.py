@@ -134,7 +134,7 @@ def quantile(counts: Mapping[int, int], share: float) -> int:
 
 
 def gates(evidence: Evidence) -> str:
-    """What went into every stage, what came out, and for what reasons the rest did not."""
+    """For every stage, how many went in and came out, and why the rest were dropped."""
     total = sum(run.total for run in evidence.runs)
     shown = sum(len(run.attempts.packed) for run in evidence.runs)
     rest = {"beyond the size of the page": total - shown}

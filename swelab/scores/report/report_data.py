@@ -119,7 +119,7 @@ class Evidence:
         return [run for run in self.runs if not run.scored]
 
     def manifest(self, file: str, **names: str) -> Record:
-        """What a stage told about itself in a file of the graph, or {}."""
+        """The manifest of a stage from a file of the graph, or {}."""
         return self.manifests.get(self.at.path(file, **names), {})
 
 
@@ -234,7 +234,7 @@ def counts_of(reports: list[Report]) -> Report:
 
 
 def gather_training(evidence: Evidence) -> None:
-    """Losses, lengths and manifests, as far as they are there; what is not goes into `missing`."""
+    """Losses, lengths and manifests, as far as they are there; absent files go into `missing`."""
     sft, models = evidence.experiment.sft, evidence.models
     made = [model for model in models if evidence.at.recipe(kinds.MODEL, model).source == "drill"]
     losses = {f"Pretraining of {model}": evidence.file("model.loss", model=model) for model in made}

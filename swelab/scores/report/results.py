@@ -35,7 +35,7 @@ SIGNS = {"gained": "+", "lost": "\u2212", "both": "\u2713", "neither": ""}
 
 
 def headline(evidence: Evidence) -> str:
-    """What was run, in a few sentences; of every benchmark both rates, and each task as a square."""
+    """What was run, in a few sentences; for every benchmark, both rates and each task as a square."""
     parts = infrastructure_losses.first_line(evidence) + f'<p class="lede">{lede(evidence)}</p>'
     for side in sides(evidence):
         test = side.comparison

@@ -74,9 +74,9 @@ def content_text(content: object) -> str:
 
 
 def steps(messages: list[Record]) -> list[Record]:
-    """One {"say", "commands", "observations"} a turn of the policy; messages before it are not among them.
+    """One {"say", "commands", "observations"} a turn of the policy; messages before the first are left out.
 
-    Further fields are there where they say something: "refused" (the agent took no command from the turn),
+    Further fields are there where they apply: "refused" (the agent took no command from the turn),
     "not_run" (numbers of commands that were not run), "tokens" [sent, written], "cost" in dollars,
     "model_seconds" and "command_seconds".
     """

@@ -30,7 +30,7 @@ class Lane:
         self.kept: Counter[str] = Counter()
 
     def ahead(self, count: int) -> list[Candidate]:
-        """The `count` candidates that would be asked for next, as far as one can tell now."""
+        """The `count` candidates that are asked for next, as far as is known now."""
         rest = itertools.islice(self.queue, self.next, None)
         return list(itertools.islice((c for c in rest if self.kept[c.function] < self.per_function), count))
 

@@ -86,7 +86,7 @@ class Validator:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends what runs; verdicts that nobody asked for are journalled too, a later run may."""
+        """Ends what runs. Verdicts that were not asked for yet are journalled too: a later run may ask."""
         self._pool.shutdown(cancel_futures=True)
         for key, future in self._pending.items():
             if not future.cancelled() and not future.exception():
