@@ -35,8 +35,8 @@ class Benchmark(TypedRecord):
     size: int = field("number of tasks", minimum=1)
 
 
-class RateWithoutLosses(TypedRecord):
-    """The rate with lost attempts left out."""
+class CountedRate(TypedRecord):
+    """A rate with its counts; without attempts there is none."""
 
     is_open = False
     resolve_rate: Rate | None = field("resolved / total")
@@ -142,7 +142,7 @@ class PolicyScore(TypedRecord):
     resolved: Count = field("attempts resolved: one attempt a task and run")
     total: int = field("attempts: tasks of the benchmark times runs", minimum=1)
     infra_errors: Count = field("attempts without a verdict because the infrastructure failed")
-    without_infra_errors: RateWithoutLosses = field(
+    without_infra_errors: CountedRate = field(
         "the same rate with lost attempts left out of both counts; null when every one was lost"
     )
     statuses: StatusCounts = field("attempts by verdict")

@@ -10,7 +10,7 @@ from swelab.outcomes import LOST_GRADES, GradeEnd
 from swelab.records import InputError, Record, as_record, check, shorten
 from swelab.records.attempt_records import Usage
 from swelab.records.report_records import Report
-from swelab.records.score_records import Detectable, Run, Score
+from swelab.records.score_records import CountedRate, Detectable, Run, Score
 from swelab.records.task_records import Task
 from swelab.scores.statistics.multi_run import Attempts, planned, runs_differ
 from swelab.scores.statistics.rates import CONFIDENCE, POWER, rounded, wilson
@@ -33,21 +33,21 @@ Verdicts = dict[str, list[str]]
 """Statuses by instance id, one a run."""
 
 
-def rate(resolved: int, total: int) -> Record:
-    """{"resolve_rate", "interval", "resolved", "total"}; rate and interval are null over no tasks."""
-    if total == 0:
-        return {"resolve_rate": None, "interval": None, "resolved": 0, "total": 0}
-    interval = list(wilson(resolved, total))
-    return {"resolve_rate": resolved / total, "interval": interval, "resolved": resolved, "total": total}
+def rate(resolved: int, total: int) -> CountedRate:
+    """The rate of resolved attempts and its interval, both null without attempts."""
+    share, interval = (resolved / total, list(wilson(resolved, total))) if total else (None, None)
+    return CountedRate(resolve_rate=share, interval=interval, resolved=resolved, total=total)
 
 
-def rate_of_runs(counts: Iterable[tuple[int, int]]) -> Record:
+def rate_of_runs(counts: Iterable[tuple[int, int]]) -> CountedRate:
     """As `rate`, from the (resolved, attempted) of each task."""
     attempts = Attempts([pair for pair in counts if pair[1]])
     if not attempts.counts:
         return rate(0, 0)
-    found = {"resolve_rate": attempts.rate, "interval": list(attempts.interval())}
-    return {**found, "resolved": attempts.resolved, "total": attempts.total}
+    interval = list(attempts.interval())
+    return CountedRate(
+        resolve_rate=attempts.rate, interval=interval, resolved=attempts.resolved, total=attempts.total
+    )
 
 
 def counted(statuses: Sequence[str], lost: bool = True) -> tuple[int, int]:

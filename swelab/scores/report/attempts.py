@@ -14,6 +14,7 @@ from swelab.grading.run_cache import Archive
 from swelab.jobs.shards import attempt_name
 from swelab.lineage import Wildcards
 from swelab.records import InputError, Record, read_jsonl
+from swelab.records.attempt_records import Grade, Trajectory
 from swelab.scores.report.trajectories import pack, tests, tokens, turns, view, visible
 
 COLUMNS = (
@@ -101,7 +102,7 @@ def read_attempts(
     logs = Archive(run.results / "progress" / "runs")
     found, rows, packs = Attempts(), dict[int, list[object]](), Packs(wanted.packs, wanted.quota)
     for path in map(Path, run.shards("trajectories")):
-        for line, row in enumerate(read_jsonl(path), 1):
+        for line, row in enumerate(map(Trajectory.of, read_jsonl(path)), 1):
             found.turns[taken := turns(row)] += 1
             if used := tokens(row):
                 found.tokens[used] += 1
@@ -110,11 +111,11 @@ def read_attempts(
                 continue
             if name not in grades:
                 raise InputError(f"a rollout without a grade: {name}", path)
-            grade, place = grades.pop(name), wanted.listed[name]
-            told = {**tasks[row["instance_id"]], **shown.get(row["instance_id"], {})}
+            (grade, graded), place = grades.pop(name), wanted.listed[name]
+            told = {**tasks[row.instance_id], **shown.get(row.instance_id, {})}
             rows[place] = listed_row(row, grade, told, taken, f"{path.name}, line {line}")
             if packs.wants(place):
-                shown_row = view(row, grade, test_output(logs, grade))
+                shown_row = view(row, grade, graded, test_output(logs, grade))
                 packs.add(place, pack(shown_row | {"bug": told.get("bug", "")}))
     for number, (place, text) in enumerate(packs.lines().items()):
         rows[place][-1] = number
@@ -123,31 +124,32 @@ def read_attempts(
     return found
 
 
-def wanted_grades(shards: list[str], wanted: Wanted) -> dict[str, Record]:
-    """The grades of the listed attempts by name, with those of their tests ("tests") that the page shows."""
+def wanted_grades(shards: list[str], wanted: Wanted) -> dict[str, tuple[Grade, list[Record]]]:
+    """The grades of the listed attempts by name, with those of their tests that the page shows."""
     found = {}
-    for grade in (row for shard in shards for row in read_jsonl(shard)):
+    for grade in (Grade.of(row) for shard in shards for row in read_jsonl(shard)):
         name = attempt_name(grade)
         if name in wanted.listed:
             shown = tests(grade) if wanted.is_packed(name) else []
-            found[name] = {**grade, "tests_status": {}, "tests": shown}
+            found[name] = grade | {"tests_status": None}, shown
     return found
 
 
-def listed_row(row: Record, grade: Record, task: Mapping[str, str], taken: int, place: str) -> list[object]:
+def listed_row(
+    row: Trajectory, grade: Grade, task: Mapping[str, str], taken: int, place: str
+) -> list[object]:
     """The values of COLUMNS for an attempt that is not packed yet."""
     what = " ".join(filter(None, (task.get("op", ""), task.get("function", ""))))
-    reason = visible(grade.get("reason", "")[:REASON_CHARACTERS])
-    facts = (row["instance_id"], row.get("sample", 0), grade["status"], row["outcome"])
+    reason = visible(grade.reason[:REASON_CHARACTERS])
+    facts = (row.instance_id, row.sample, grade.status, row.outcome)
     return [*facts, task["repo"], what, taken, grade.get("seconds"), reason, place, -1]
 
 
-def test_output(logs: Archive, grade: Record) -> str:
+def test_output(logs: Archive, grade: Grade) -> str:
     """The kept output of the tests of an attempt that was not resolved, or ''."""
-    key = grade.get("run", "")
-    if not key or grade["status"] == "resolved":
+    if not grade.run or grade.resolved:
         return ""
-    kept = logs.look(key)
+    kept = logs.look(grade.run)
     return kept.log if kept else ""
 
 

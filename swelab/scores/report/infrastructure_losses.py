@@ -59,7 +59,7 @@ def both_rates(evidence: Evidence) -> str:
     rows = []
     for run in evidence.runs:
         if lost := lost_of(run):
-            rates = (rate(run.resolved, size)["resolve_rate"] for size in (run.total, run.total - lost))
+            rates = (rate(run.resolved, size).resolve_rate for size in (run.total, run.total - lost))
             rows.append([run_name(evidence, run), f"{lost:,}", *map(points, rates)])
     caption = "Resolve rates with and without tasks lost to infrastructure"
     return table(["Run", "Lost", "Of all", "Without the lost"], rows, caption) if rows else ""

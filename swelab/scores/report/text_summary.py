@@ -17,11 +17,11 @@ def described(result: Judged) -> str:
     """A result's rate, interval and size, and how much was lost to infrastructure."""
     verdicts = statuses_of(result)
     rate = rate_of_runs(map(counted, verdicts.values()))
-    low, high = rate["interval"]
-    lost = rate["total"] - sum(counted(row, lost=False)[1] for row in verdicts.values())
+    low, high = rate.interval or (0, 1)
+    lost = rate.total - sum(counted(row, lost=False)[1] for row in verdicts.values())
     told = f"; {lost} attempts lost to infrastructure, counted as not resolved" if lost else ""
     return (
-        f"{result.policy}: {rate['resolve_rate']:.1%} [{low:.1%}, {high:.1%}] of {len(verdicts)} tasks, "
+        f"{result.policy}: {rate.resolve_rate or 0:.1%} [{low:.1%}, {high:.1%}] of {len(verdicts)} tasks, "
         f"{runs(runs_of(verdicts))}{told}"
     )
 

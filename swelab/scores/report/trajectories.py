@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 
 from swelab.records import Record
+from swelab.records.attempt_records import Grade, Message, Trajectory
 from swelab.rollouts.trajectory_files import is_refusal
 
 STEPS = 160
@@ -73,7 +74,7 @@ def content_text(content: object) -> str:
     return "" if content is None else str(content)
 
 
-def steps(messages: list[Record]) -> list[Record]:
+def steps(messages: list[Message]) -> list[Record]:
     """One {"say", "commands", "observations"} a turn of the policy; messages before the first are left out.
 
     Further fields are there where they apply: "refused" (the agent took no command from the turn),
@@ -81,14 +82,14 @@ def steps(messages: list[Record]) -> list[Record]:
     "model_seconds" and "command_seconds".
     """
     found: list[Record] = []
-    before: Record = {}
+    before = Message.of({})
     for number, message in enumerate(messages):
-        if message["role"] == "assistant":
-            answer = messages[number + 1] if number + 1 < len(messages) else {}
+        if message.role == "assistant":
+            answer: Record = messages[number + 1] if number + 1 < len(messages) else {}
             found.append(spoken(message, is_refusal(answer)) | times(before, message))
         elif is_refusal(message) and before.get("role") != "assistant":
             found.append({"say": "", "commands": [], "observations": [], "refused": True})
-        if message["role"] in ("user", "tool") and found:
+        if message.role in ("user", "tool") and found:
             observe(found[-1], message, before)
         before = message
     if len(found) > STEPS:
@@ -98,13 +99,13 @@ def steps(messages: list[Record]) -> list[Record]:
     return found
 
 
-def spoken(message: Record, refused: bool) -> Record:
+def spoken(message: Message, refused: bool) -> Record:
     """A turn of the policy as a step, without what answered it.
 
     Commands are those that the agent noted as its actions. Where the format notes none, a turn with one
     fenced block was run; one with none or several was not.
     """
-    text, extra = content_text(message.get("content")), message.get("extra") or {}
+    text, extra = content_text(message.content), message.get("extra") or {}
     commands = [str(action.get("command", "")) for action in extra.get("actions") or []]
     if not commands and not refused:
         blocks = _BLOCK.findall(text)
@@ -123,83 +124,80 @@ def spoken(message: Record, refused: bool) -> Record:
     return step | ({"cost": extra["cost"]} if extra.get("cost") else {})
 
 
-def observe(step: Record, message: Record, before: Record) -> None:
+def observe(step: Record, message: Message, before: Message) -> None:
     """Adds a message that answers a step, and what it says of the step's commands."""
     extra = message.get("extra") or {}
     if extra.get("exception_info") == NOT_RUN:
         step.setdefault("not_run", []).append(len(step["observations"]))
-    step["observations"].append(cut(content_text(message.get("content"))))
+    step["observations"].append(cut(content_text(message.content)))
     seconds = extra.get("seconds", between(before, message))
     if seconds is not None and not step.get("refused"):
         step["command_seconds"] = round(step.get("command_seconds", 0) + seconds, 3)
 
 
-def times(before: Record, message: Record) -> Record:
+def times(before: Message, message: Message) -> Record:
     """How long the model took to answer, as far as it was recorded."""
     seconds = (message.get("extra") or {}).get("seconds", between(before, message))
     return {} if seconds is None else {"model_seconds": seconds}
 
 
-def between(first: Record, second: Record) -> float | None:
+def between(first: Message, second: Message) -> float | None:
     """Seconds between two messages that carry time stamps, else None."""
     stamps = [(message.get("extra") or {}).get("timestamp") for message in (first, second)]
     known = [stamp for stamp in stamps if isinstance(stamp, int | float)]
     return round(max(0.0, known[1] - known[0]), 3) if len(known) == 2 else None
 
 
-def own(messages: list[Record]) -> list[Record]:
+def own(messages: list[Message]) -> list[Message]:
     """The conversation without demonstrations that the policy was shown."""
     return [message for message in messages if not (message.get("extra") or {}).get("demonstration")]
 
 
-def given(messages: list[Record]) -> tuple[str, str]:
+def given(messages: list[Message]) -> tuple[str, str]:
     """The system prompt, and the last message before the policy's first turn."""
     system = prompt = ""
     for message in messages:
-        if message["role"] == "assistant":
+        if message.role == "assistant":
             break
-        if message["role"] == "system":
-            system = content_text(message.get("content"))
+        if message.role == "system":
+            system = content_text(message.content)
         else:
-            prompt = content_text(message.get("content"))
+            prompt = content_text(message.content)
     return cut(system, 4 * TEXT_CHARACTERS), cut(prompt, 4 * TEXT_CHARACTERS)
 
 
-def turns(trajectory: Record) -> int:
+def turns(trajectory: Trajectory) -> int:
     """How many times the policy spoke."""
-    return sum(message["role"] == "assistant" for message in own(trajectory["messages"]))
+    return sum(message.role == "assistant" for message in own(trajectory.messages))
 
 
-def tokens(trajectory: Record) -> int:
+def tokens(trajectory: Trajectory) -> int:
     """Tokens of the conversation when the policy last spoke, its answer included; 0 where not counted."""
-    used = [(message.get("extra") or {}).get("usage") or {} for message in trajectory["messages"]]
+    used = [(message.get("extra") or {}).get("usage") or {} for message in trajectory.messages]
     return max((each.get("prompt_tokens", 0) + each.get("completion_tokens", 0) for each in used), default=0)
 
 
-def tests(grade: Record) -> list[Record]:
+def tests(grade: Grade) -> list[Record]:
     """Per group of tests: its name, how many passed of how many, and some of the tests with their verdict."""
     shown = []
-    for group, verdicts in grade.get("tests_status", {}).items():
-        failed, passed = verdicts["failure"], verdicts["success"]
+    for group, verdicts in (grade.tests_status or {}).items():
+        failed, passed = verdicts.failure, verdicts.success
         named = [[visible(name), False] for name in failed] + [[visible(name), True] for name in passed]
         shown.append({"group": group, "passed": len(passed), "total": len(named), "named": named[:TESTS]})
     return shown
 
 
-def view(trajectory: Record, grade: Record, log: str) -> Record:
-    """An attempt as the page's viewer draws it.
-
-    grade: with "tests" as `tests` has them; log: the output of its tests, or ''.
-    """
-    messages = own(trajectory["messages"])
+def view(trajectory: Trajectory, grade: Grade, shown: list[Record], log: str) -> Record:
+    """An attempt as the page's viewer draws it. shown: its `tests`; log: their output, or ''."""
+    messages = own(trajectory.messages)
     system, prompt = given(messages)
     return {
         "system": system,
         "prompt": prompt,
         "steps": steps(messages),
-        "patch": cut(trajectory["model_patch"], PATCH_CHARACTERS),
-        "reason": cut(grade.get("reason", "")),
-        "tests": grade["tests"],
+        "patch": cut(trajectory.model_patch, PATCH_CHARACTERS),
+        "reason": cut(grade.reason),
+        "tests": shown,
         "log": tail(log),
     }
 

@@ -10,14 +10,14 @@ from swelab.configs.kinds import REPO
 from swelab.configs.kinds.subset import ForgeSubset
 from swelab.console.terminal import Progress
 from swelab.jobs.journal import Journal
-from swelab.records import InputError, Record, sha256_file
+from swelab.records import InputError, sha256_file
 from swelab.records.task_records import Task
 from swelab.sandbox import Backend
 from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.forge.candidates import Candidate, ordered, read_sources
 from swelab.tasks.forge.issue_text import issue_text
 from swelab.tasks.forge.operators import OPERATORS, chosen
-from swelab.tasks.forge.validate import Repository, Statuses, Validator
+from swelab.tasks.forge.validate import Repository, Statuses, Validator, Verdict
 from swelab.tasks.split import side_of
 
 
@@ -131,16 +131,16 @@ def _next_row(
             for repo, other in upcoming[: workers - 1]:
                 validator.expect(repo, other, most)
         verdict = validator.verdict(lane.repo, candidate, most)
-        if not verdict["reason"]:
+        if not verdict.reason:
             lane.kept[candidate.function] += 1
             return task_row(lane.repo, candidate, verdict)
-        drops[verdict["reason"]] += 1
+        drops[verdict.reason] += 1
     return None
 
 
-def task_row(repo: Repository, bug: Candidate, verdict: Record) -> Task:
+def task_row(repo: Repository, bug: Candidate, verdict: Verdict) -> Task:
     """A row in SWE-smith's schema, with fields of ours added."""
-    settings, broken = repo.recipe, verdict["broken"]
+    settings, broken = repo.recipe, verdict.broken
     failing = set(broken)
     if settings.source == "pypi":
         package, content = settings.package, settings.sha256
@@ -151,9 +151,7 @@ def task_row(repo: Repository, bug: Candidate, verdict: Record) -> Task:
         instance_id=f"{mirror}.func_pm_{bug.op}__{bug.bug[:8]}",
         repo=f"swelab/{mirror}",
         patch=bug.patch,
-        problem_statement=issue_text(
-            bug.function, broken, verdict["message"], bug.before + bug.after, bug.bug
-        ),
+        problem_statement=issue_text(bug.function, broken, verdict.message, bug.before + bug.after, bug.bug),
         FAIL_TO_PASS=broken,
         PASS_TO_PASS=[test for test in repo.passed if test not in failing],
         image_name=f"swelab/{repo.name}",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from swelab.configs.kinds.repo import GitRepo, PypiRepo
 from swelab.jobs.journal import Journal
-from swelab.records import InputError, Record, digest, shorten
+from swelab.records import InputError, Record, digest, shorten, typed
 from swelab.sandbox import Backend, Limits, Sandbox, SandboxLost
 from swelab.tasks.forge.candidates import Candidate, rejects
 from swelab.tasks.forge.source import Source
@@ -74,6 +74,14 @@ class Run:
     log: str
 
 
+class Verdict(typed.TypedRecord):
+    """Whether a candidate is a usable bug."""
+
+    reason: str = typed.field("why it is not; empty where it is")
+    broken: list[str] = typed.field("ids of the tests that it breaks")
+    message: str = typed.field("pytest's reason for the first of them")
+
+
 class Validator:
     """Verdicts on candidates from `workers` sandboxes at once; only the caller's thread journals them."""
 
@@ -126,8 +134,8 @@ class Validator:
         if key not in self.journal and key not in self._pending:
             self._pending[key] = self._pool.submit(self._judge, repo, candidate, most)
 
-    def verdict(self, repo: Repository, candidate: Candidate, most: int) -> Record:
-        """{"reason": "" when kept, "broken": [ids], "message": str}; `most` tests may break.
+    def verdict(self, repo: Repository, candidate: Candidate, most: int) -> Verdict:
+        """The verdict on a candidate that may break `most` tests.
 
         Raises SandboxLost when the sandbox fails again and again.
         """
@@ -135,29 +143,29 @@ class Validator:
         key = self._key(repo, candidate, most)
         if key in self._pending:
             self.journal.append({"key": key, **self._pending.pop(key).result()})
-        return self.journal.get(key)
+        return Verdict.of(self.journal.get(key))
 
     def _key(self, repo: Repository, candidate: Candidate, most: int) -> str:
         return repo.key("bug", candidate.patch, most)
 
     def _judge(self, repo: Repository, candidate: Candidate, most: int) -> Record:
         where = {"repo": repo.name, "function": candidate.function, "op": candidate.op, "bug": candidate.bug}
-        return where | self._try(repo, candidate, most)
+        return {**where, **self._try(repo, candidate, most)}
 
-    def _try(self, repo: Repository, candidate: Candidate, most: int) -> Record:
+    def _try(self, repo: Repository, candidate: Candidate, most: int) -> Verdict:
         source = repo.sources[candidate.path]
         if reason := rejects(source, candidate):
-            return _verdict(reason)
+            return Verdict(reason=reason, broken=[], message="")
         content = source.apply(candidate.edits)
         seconds = SLOWER * repo.seconds + SPARE_SECONDS
         first = self._run(repo, (candidate.path, content), seconds)
         if reason := _unusable(first, repo.passed, most):
-            return _verdict(reason)
+            return Verdict(reason=reason, broken=[], message="")
         second = self._run(repo, (candidate.path, content), seconds, WIDE)
         broken = _broken(first, repo.passed)
         if second.ended or any(first.status.get(t) != second.status.get(t) for t in repo.passed):
-            return _verdict("flaky")
-        return _verdict("", broken, _reason_of(broken[0], second.log))
+            return Verdict(reason="flaky", broken=[], message="")
+        return Verdict(reason="", broken=broken, message=_reason_of(broken[0], second.log))
 
     def _run(
         self,
@@ -234,10 +242,6 @@ def _unusable(run: Run, passed: list[str], most: int) -> str:
     if not broken:
         return "survived"
     return "breaks_too_many" if broken > most else ""
-
-
-def _verdict(reason: str, broken: list[str] | None = None, message: str = "") -> Record:
-    return {"reason": reason, "broken": broken or [], "message": message}
 
 
 def _reason_of(test: str, log: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from swelab.lineage import Wildcards
 from swelab.records import InputError, read_json, write_json
+from swelab.records.attempt_records import Grade, Message, Trajectory
 from swelab.records.score_records import Comparison
 from swelab.scores.report.attempts import Packs
 from swelab.scores.report.html_page import embedded, render, source_hash
@@ -219,6 +220,10 @@ def test_text_is_cut_and_says_so():
     )
 
 
+def steps_of(messages):
+    return steps([Message.of(each) for each in messages])
+
+
 def test_steps_of_other_scaffolds():
     messages = [
         {"role": "system", "content": "s"},
@@ -229,14 +234,14 @@ def test_steps_of_other_scaffolds():
         {"role": "assistant", "content": "THOUGHT: look\n\n```bash\ncat x\n```\n"},
         {"role": "exit", "content": "", "extra": {}},
     ]
-    assert steps(messages) == [
+    assert steps_of(messages) == [
         {"say": "", "commands": ["ls", "pwd"], "observations": ["a", "b"]},
         {"say": "THOUGHT: look", "commands": ["cat x"], "observations": []},
     ]
 
 
 def test_long_trajectories_lose_their_middle_steps():
-    found = steps([{"role": "assistant", "content": str(number)} for number in range(STEPS + 7)])
+    found = steps_of([{"role": "assistant", "content": str(number)} for number in range(STEPS + 7)])
     assert len(found) == STEPS + 1 and found[STEPS // 2]["left_out"] == 7
     assert found[0]["say"] == "0" and found[-1]["say"] == str(STEPS + 6)
 
@@ -305,25 +310,25 @@ def test_what_the_agent_took_as_commands_is_what_was_run():
     odd = {"role": "assistant", "content": block}
     answer = {"role": "user", "content": "a.py"}
     plain = {"say": "look", "commands": ["ls"], "observations": ["a.py"]}
-    assert steps([ran, answer]) == [plain] == steps([odd, answer])
+    assert steps_of([ran, answer]) == [plain] == steps_of([odd, answer])
     refused = {"say": block, "commands": [], "observations": ["one block!"], "refused": True}
-    assert steps([odd, REFUSED]) == [refused]
+    assert steps_of([odd, REFUSED]) == [refused]
     twice = {"role": "assistant", "content": f"{block}\n{block}"}
-    assert steps([twice, answer])[0]["refused"] and steps([twice, answer])[0]["commands"] == []
-    told = steps([ran, answer, REFUSED])
+    assert steps_of([twice, answer])[0]["refused"] and steps_of([twice, answer])[0]["commands"] == []
+    told = steps_of([ran, answer, REFUSED])
     assert told == [plain, {"say": "", "commands": [], "observations": ["one block!"], "refused": True}]
     late = {"role": "tool", "content": "no", "extra": {"exception_info": "action was not executed"}}
     two = {**ran, "extra": {"actions": [{"command": "submit"}, {"command": "ls"}]}}
-    assert steps([two, {"role": "tool", "content": "ok"}, late])[0]["not_run"] == [1]
+    assert steps_of([two, {"role": "tool", "content": "ok"}, late])[0]["not_run"] == [1]
     shown = {**ran, "extra": {"actions": [{"command": "demo"}], "demonstration": True}}
-    record = {"messages": [shown, answer, ran, answer], "model_patch": ""}
-    assert view(record, {"tests": []}, "")["steps"] == [plain] and turns(record) == 1
+    record = Trajectory.of({"messages": [shown, answer, ran, answer], "model_patch": ""})
+    assert view(record, Grade.of({}), [], "")["steps"] == [plain] and turns(record) == 1
 
 
 def test_steps_tell_tokens_and_times():
     used = {"usage": {"prompt_tokens": 70, "completion_tokens": 5}, "seconds": 1.5, "cost": 0.01}
     ran = {"role": "assistant", "content": "", "extra": {"actions": [{"command": "ls"}], **used}}
-    (step,) = steps([ran, {"role": "user", "content": "", "extra": {"seconds": 0.25}}])
+    (step,) = steps_of([ran, {"role": "user", "content": "", "extra": {"seconds": 0.25}}])
     assert step["tokens"] == [70, 5] and step["cost"] == 0.01
     assert (step["model_seconds"], step["command_seconds"]) == (1.5, 0.25)
     stamped = [
@@ -331,7 +336,7 @@ def test_steps_tell_tokens_and_times():
         {"role": "assistant", "content": "```bash\nls\n```", "extra": {"timestamp": 12.5}},
         {"role": "user", "content": "", "extra": {"timestamp": 13.0}},
     ]
-    (step,) = steps(stamped)
+    (step,) = steps_of(stamped)
     assert (step["model_seconds"], step["command_seconds"]) == (2.5, 0.5) and "tokens" not in step
 
 
