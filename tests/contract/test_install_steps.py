@@ -19,7 +19,7 @@ from swelab.images.install_layer import installed
 from swelab.images.registry import Registry
 from swelab.jobs.journal import Journal
 from swelab.records import InputError, write_json
-from swelab.records.task_records import Task
+from swelab.records.task_records import HeldImage, Task
 from swelab.sandbox import Image, open_backend
 from swelab.tasks.checkout import RepoStore
 from swelab.tasks.install_steps import preparation
@@ -99,7 +99,7 @@ def pulled(request, image, backend, tmp_path):
     engine = request.getfixturevalue("engine")
     packed = subprocess.run(["tar", "-c", "-C", root, "."], capture_output=True, check=True).stdout
     digest = engine.docker("import", "--change=ENV PATH=/opt/toolbox/bin:/usr/bin:/bin", "-", input=packed)
-    return open_backend("docker"), Engine(Registry()), record | {"digest": digest, "folder": ""}
+    return open_backend("docker"), Engine(Registry()), HeldImage(**record, digest=digest, folder="")
 
 
 def row(index, package):
