@@ -157,14 +157,6 @@ def verdict(trajectory: Trajectory, grades: Verdicts) -> str:
     return ""
 
 
-def conversation(messages: list[Message]) -> list[RowMessage]:
-    """Roles and contents up to the last assistant turn; mini-swe-agent's `exit` message is left out."""
-    turns = [RowMessage(role=m.role, content=m.content) for m in messages if m.role != "exit"]
-    while turns and turns[-1].role != "assistant":
-        turns.pop()
-    return turns
-
-
 def spooled(spool: IO[bytes], offset: int) -> SftRow:
     """The row that was written to the spool at an offset."""
     spool.seek(offset)
@@ -257,7 +249,9 @@ def unnumbered(message: RowMessage) -> Record:
 def kept_text(messages: list[Message], selection: Selection) -> Conversation:
     """The conversation as the policy wrote it, in plain text. Raises Unfit with the reason."""
     malformed = selection.malformed_turns
-    turns = conversation(messages)
+    turns = [RowMessage(role=m.role, content=m.content) for m in messages if m.role != "exit"]
+    while turns and turns[-1].role != "assistant":
+        turns.pop()
     if not turns:
         raise Unfit("no_assistant_turn")
     if any(turn.role not in ROLES or not isinstance(turn.content, str) for turn in turns):
