@@ -78,25 +78,25 @@ def open_service(*_):
 @replaces("swelab.grading.validation.validate_tasks", "run_patch")
 def run_patch(task, patch, *_, **__):
     """Evidence of tests that passed; of failed ones for an empty patch, of none for the bug itself."""
-    ended = "not_applied" if patch == task["patch"] else "ran"
+    from swelab.grading.evidence import RunEvidence
+
     word = "PASSED" if patch else "FAILED"
     tests = [*task["FAIL_TO_PASS"], *task["PASS_TO_PASS"]]
-    return {
-        "ended": ended,
-        "reason": "",
-        "findings": [],
-        "dynamic": [],
-        "echo": "",
-        "guarded": False,
-        "log": "".join(f"{test} {word}\n" for test in tests),
-        "code": 0 if patch else 1,
-        "limit": "",
-        "timed_out": False,
-        "sealed": "",
-        "observed": None,
-        "canaries": {},
-        "seconds": 0.0,
-    }
+    return RunEvidence(
+        ended="not_applied" if patch == task["patch"] else "ran",
+        reason="",
+        findings=[],
+        dynamic=[],
+        echo="",
+        guarded=False,
+        log="".join(f"{test} {word}\n" for test in tests),
+        code=0 if patch else 1,
+        timed_out=False,
+        sealed="",
+        observed=None,
+        canaries={},
+        seconds=0.0,
+    )
 
 
 @replaces("swelab.images.pull", "Pulling.one")
@@ -112,7 +112,9 @@ def pulled(_, text):
 @replaces("swelab.files.weights", "identity")
 def identity(_):
     """What stands for a checkpoint without weights."""
-    return {"digest": "0" * 64, "files": {}}
+    from swelab.files.weights import Checkpoint
+
+    return Checkpoint(digest="0" * 64, files={})
 
 
 @replaces("swelab.sft.train.preflight", "faults")
