@@ -19,6 +19,7 @@ from swelab.records import Record, read_json, write_json, write_jsonl
 from swelab.records.task_records import Task
 from swelab.rl import metrics
 from swelab.rl.advantages import OF_ROLLOUTS
+from swelab.rl.ahead import Ahead
 from swelab.rl.artifacts import validation_row
 from swelab.rl.failures import Attempt, Switches, Tally, Treated, treat
 from swelab.rl.learner import Learner, Trained
@@ -45,6 +46,7 @@ class Method:
     switches: Switches = Switches()
     keep_constant: bool = False
     refill: int = 0
+    ahead: int = 0
     keep_checkpoints: int = 2
 
 
@@ -102,10 +104,16 @@ class Training:
         learner = self._open_learner(found)
         if done:
             learner.resume(found)
-        for number in range(done, self.method.steps):
-            self.publish(Weights(found, str(number)))
-            self._validate(number)
-            found = self._step(number, learner)
+        first = read_json(self._facts(done))["next_prompt"] if done else 0
+        with Ahead(
+            self.folder, self.prompts, self.method.samples, self.place.roll_out, self.workers, first,
+            self.method.prompts,
+        ) as ahead:  # fmt: skip
+            for number in range(done, self.method.steps):
+                self.publish(Weights(found, str(number)))
+                self._validate(number)
+                first = self._step(number, learner, ahead, first)
+                found = self.checkpoint(number + 1)
         if self._validation and not self._validated(self.method.steps).exists():
             self.publish(Weights(found, str(self.method.steps)))
         self._validate(self.method.steps)
@@ -121,11 +129,11 @@ class Training:
         names = [path.name for path in self.folder.glob("checkpoint-[0-9][0-9][0-9][0-9][0-9]")]
         return max((int(name.removeprefix("checkpoint-")) for name in names), default=0)
 
-    def _step(self, number: int, learner: Learner) -> Path:
+    def _step(self, number: int, learner: Learner, ahead: Ahead, first: int) -> int:
+        """Trains on the groups from the prompt `first` on; the prompt that the next step begins with."""
         began = time.monotonic()
-        first = read_json(self._facts(number))["next_prompt"] if number else 0
-        with Journal(self.folder / f"rollouts-{number:05d}.jsonl") as journal:
-            groups, last = self._groups(first, Kept(journal))
+        groups, last = self._groups(first, ahead, min(self.method.ahead, self.method.steps - number - 1))
+        ahead.done_before(last)
         rolled = time.monotonic()
         for group in groups:
             self._keep(number + 1, group.rollouts, group.attempts)
@@ -142,7 +150,7 @@ class Training:
         self._write_metrics(number + 1)
         self._prune(number + 1)
         self._told(line)
-        return self.checkpoint(number + 1)
+        return last
 
     def _validate(self, steps: int) -> None:
         """Attempts the validation's tasks with the weights after so many steps, where it is time to."""
@@ -166,35 +174,26 @@ class Training:
         self._write_metrics(steps)
         self._told({"step": steps, **read_json(facts)})
 
-    def _groups(self, first: int, kept: Kept) -> tuple[list[Group], int]:
-        """The groups of a step, and the number of the prompt that the next begins with."""
+    def _groups(self, first: int, ahead: Ahead, later: int) -> tuple[list[Group], int]:
+        """The groups of a step, and the prompt that the next step begins with.
+
+        Meanwhile those of `later` further steps may run, with the weights of this one.
+        """
         found: list[Group] = []
         number, wanted = first, self.method.prompts
         most = first + self.method.prompts + self.method.refill
-        with ThreadPoolExecutor(self.workers) as pool:
-            while wanted and number < most:
-                numbers = range(number, min(number + wanted, most))
-                made = list(self._make(numbers, pool, kept))
-                found += made
-                number = numbers.stop
-                wanted = sum(bool(group.treated.dropped) for group in made)
+        while wanted and number < most:
+            numbers = range(number, min(number + wanted, most))
+            ahead.allow(numbers.stop + later * self.method.prompts)
+            made = [self._group(ahead.take(each)) for each in numbers]
+            found += made
+            number = numbers.stop
+            wanted = sum(bool(group.treated.dropped) for group in made)
         return found, number
 
-    def _make(self, numbers: range, pool: ThreadPoolExecutor, kept: Kept) -> Iterator[Group]:
-        asked = [
-            [Asked(number, sample, self.prompts.task(number)) for sample in range(self.method.samples)]
-            for number in numbers
-        ]
-        waiting = [[pool.submit(self.place.roll_out, each, kept) for each in group] for group in asked]
-        try:
-            for group in waiting:
-                rollouts = [each.result() for each in group]
-                attempts = [each.judged(REWARDS[self.method.reward]) for each in rollouts]
-                treated = treat(attempts, self.method.switches, self.method.keep_constant)
-                yield Group(rollouts, attempts, treated)
-        finally:
-            for each in (each for group in waiting for each in group):
-                each.cancel()
+    def _group(self, rollouts: list[RolledOut]) -> Group:
+        attempts = [each.judged(REWARDS[self.method.reward]) for each in rollouts]
+        return Group(rollouts, attempts, treat(attempts, self.method.switches, self.method.keep_constant))
 
     def _measures(self, groups: Sequence[Group], version: str) -> dict[str, float]:
         tally = Tally()

@@ -193,6 +193,7 @@ def method_of(recipe: Rl) -> Method:
         ),
         keep_constant=method.keep_constant,
         refill=method.refill,
+        ahead=asked.ahead,
         keep_checkpoints=recipe.train.keep_checkpoints,
     )
 

@@ -20,6 +20,12 @@ class Rollouts(Recipe):
     prompts: int = Field(8, ge=1, description="tasks of a step; the rollouts of one task are a group")
     samples: int = Field(8, ge=2, description="rollouts of each task")
     at_once: int = Field(16, ge=1, description="rollouts that run at the same time")
+    ahead: int = Field(
+        0,
+        ge=0,
+        description="steps whose rollouts may begin before the weights of the step before them are there; 0 "
+        "waits for the newest weights",
+    )
     temperature: float = Field(1.0, gt=0, description="of sampling; the trainer divides by it too")
     top_p: float = Field(
         1.0, gt=0, le=1, description="nucleus; kept log-probabilities are those before it is applied"

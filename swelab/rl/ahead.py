@@ -1,0 +1,77 @@
+"""Rollouts that are begun before a step asks for them, never further ahead than a step allows.
+
+Groups are trained in the order of their prompts, so the step that trains a group is known when the group
+begins, and with it how old its weights will be. What would be too old is not begun yet; nothing that was
+sampled is thrown away.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from swelab.jobs.journal import Journal
+from swelab.rl.prompts import Prompts
+from swelab.rl.rollouts import Asked, Kept, RolledOut
+
+
+class Ahead:
+    """Groups of `samples` rollouts from the prompt `first` on, at most `workers` rollouts at once.
+
+    folder: of the journals, one for every `per_file` prompts. roll_out: makes a rollout, or reads it back.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        prompts: Prompts,
+        samples: int,
+        roll_out: Callable[[Asked, Kept], RolledOut],
+        workers: int,
+        first: int = 0,
+        per_file: int = 1,
+    ):
+        self._folder, self._prompts, self._samples, self._roll_out = folder, prompts, samples, roll_out
+        self._next, self._per_file = first, per_file
+        self._waiting: dict[int, list[Future[RolledOut]]] = {}
+        self._kept: dict[int, tuple[Kept, ExitStack]] = {}
+        self._pool = ThreadPoolExecutor(workers)
+
+    def __enter__(self) -> "Ahead":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
+        """Begins nothing more; waits for what runs, so that its turns are in the journals."""
+        self._pool.shutdown(cancel_futures=True)
+        self._close(self._next // self._per_file + 1)
+
+    def allow(self, limit: int) -> None:
+        """Groups of prompts below `limit` may begin, in their order."""
+        for number in range(self._next, limit):
+            kept, task = self._journal(number), self._prompts.task(number)
+            self._waiting[number] = [
+                self._pool.submit(self._roll_out, Asked(number, sample, task), kept)
+                for sample in range(self._samples)
+            ]
+        self._next = max(self._next, limit)
+
+    def take(self, number: int) -> list[RolledOut]:
+        """The rollouts of a group that was allowed, when all are over. Raises what one of them raised."""
+        return [each.result() for each in self._waiting.pop(number)]
+
+    def done_before(self, number: int) -> None:
+        """No group below `number` is asked for any more."""
+        self._close(number // self._per_file)
+
+    def _journal(self, number: int) -> Kept:
+        place = number // self._per_file
+        if place not in self._kept:
+            opened = ExitStack()
+            journal = opened.enter_context(Journal(self._folder / f"rollouts-{place:05d}.jsonl"))
+            self._kept[place] = (Kept(journal), opened)
+        return self._kept[place][0]
+
+    def _close(self, before: int) -> None:
+        for place in [place for place in self._kept if place < before]:
+            self._kept.pop(place)[1].close()
