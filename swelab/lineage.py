@@ -157,9 +157,9 @@ def _files(start: str, manifest: str = ".manifest.json", **ends: str) -> dict[st
     return {role: start + end for role, end in {**ends, "manifest": manifest}.items()}
 
 
-def _images(at: Wildcards, subset: str = "") -> list[str]:
-    there = at.recipe(kinds.SUBSET, subset).source == "dataset"
-    return [at.path("images", **{"subset": subset} if subset else {})] if there else []
+def _images(at: Wildcards, subsets: Iterable[str] | None = None) -> list[str]:
+    names = [at.names["subset"]] if subsets is None else subsets
+    return at.each("images", [each for each in names if at.recipe(kinds.SUBSET, each).source == "dataset"])
 
 
 def _ratings(at: Wildcards) -> list[str]:
@@ -172,9 +172,9 @@ def _recordings(at: Wildcards) -> list[str]:
     return [at.path("recordings.manifest")] * (policy.kind == "recorded" and is_published(policy))
 
 
-def _validated_on(at: Wildcards) -> list[str]:
-    asked = at.recipe(kinds.RL).validation
-    return [asked.subset] if asked else []
+def _named_in(at: Wildcards, part: str, name: str) -> list[str]:
+    asked = getattr(at.recipe(kinds.RL), part)
+    return [getattr(asked, name)] if asked else []
 
 
 def _rater_policy(at: Wildcards) -> kinds.Policy:
@@ -275,16 +275,16 @@ KINDS = {
         dataset="dataset", disjoint="training_check", **BASE, recipe=SFT),
     "rewarded": Kind("train_rl", _files("results/rl/{rl}/", checkpoint="checkpoint",
         manifest="checkpoint.json", stage="checkpoint.manifest.json", metrics="metrics.jsonl",
-        validation="validation.jsonl", rollouts="rollouts"),
-        {"recipe": lambda at: at.recipe(kinds.RL).plain(), "scaffold": lambda at: experiment.scaffold_slice(
-            recipes.named(kinds.SCAFFOLD, at.recipe(kinds.RL).scaffold, at.configs))}, named="rl", paid=True
-        ).made_from(recipe=RL, start=lambda at: local_files(
-            at.recipe(kinds.RL).start) or [weights_paths(at.recipe(kinds.RL).start)[1]],
-        scaffold=lambda at: at.each(recipe_file("scaffold"), [at.recipe(kinds.RL).scaffold]),
+        validation="validation.jsonl", rollouts="rollouts"), named="rl", paid=True,
+        params={"training": lambda at: experiment.rl_slice(at.recipe(kinds.RL), at.configs)}).made_from(
+        start=lambda at: local_files(named := at.recipe(kinds.RL).start) or [weights_paths(named)[1]],
+        recipe=RL, scaffold=lambda at: at.each(recipe_file("scaffold"), [at.recipe(kinds.RL).scaffold]),
         tasks=lambda at: at.each("lock.kept", [at.recipe(kinds.RL).subset]),
-        images=lambda at: _images(at, at.recipe(kinds.RL).subset),
-        held_out_tasks=lambda at: at.each("lock.kept", _validated_on(at)),
-        held_out_images=lambda at: [path for name in _validated_on(at) for path in _images(at, name)]),
+        images=lambda at: _images(at, [at.recipe(kinds.RL).subset]),
+        judge=lambda at: [path for name in _named_in(at, "judge", "policy")
+            for path in (*at.each(POLICY, [name]), *policy_files(at.recipe(kinds.POLICY, name)))],
+        held_out_tasks=lambda at: at.each("lock.kept", _named_in(at, "validation", "subset")),
+        held_out_images=lambda at: _images(at, _named_in(at, "validation", "subset"))),
     "score": Kind("score", _files("results/scores/{policy}/{subset}", score=".json")
         ).made_from(tasks="lock.kept", reports=lambda at: at.samples("report"),
         usage=lambda at: at.samples("predictions.usage")),

@@ -7,6 +7,7 @@ from swelab.configs import recipes
 from swelab.configs.kinds import EXPERIMENT, POLICY, RATER, REPO, SCAFFOLD, SUBSET
 from swelab.configs.kinds.experiment import Experiment
 from swelab.configs.kinds.policy import Policy, RecordedPolicy, weights_of
+from swelab.configs.kinds.rl import Rl
 from swelab.configs.kinds.scaffold import Scaffold
 from swelab.configs.kinds.sft import Sft
 from swelab.configs.kinds.subset import Subset, repos_of
@@ -154,6 +155,16 @@ def scaffold_slice(scaffold: Scaffold) -> Record:
     """A scaffold's recipe with what stands in the configuration that it names. Raises InputError."""
     used = scaffold.plain()
     return used | {"config": recipes.read_yaml(scaffold.config)} if scaffold.agent == "swe-agent" else used
+
+
+def rl_slice(rl: Rl, configs: Path = recipes.CONFIGS) -> Record:
+    """What reinforcement learning depends on in recipes: its own, its scaffold's and its judge's."""
+    judge = recipes.named(POLICY, rl.judge.policy, configs) if rl.judge else None
+    return {
+        "recipe": rl.plain(),
+        "scaffold": scaffold_slice(recipes.named(SCAFFOLD, rl.scaffold, configs)),
+        **({"judge": rollout_slice(judge)} if judge else {}),
+    }
 
 
 def local_files(path: str | None) -> list[str]:

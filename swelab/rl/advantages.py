@@ -97,6 +97,8 @@ def _less(rewards: Rewards, baseline: float, scale: float) -> list[float]:
     return [0.0 if reward is None else (reward - baseline) / scale for reward in rewards]
 
 
+STEP_WISE = "step-wise"
+"""The estimator that gives one advantage a step, by its name in a recipe."""
 OF_ROLLOUTS: dict[str, Callable[[Rewards, Sequence[int]], list[float]]] = {
     "grpo": lambda rewards, lengths: group_relative(rewards),
     "grpo-unscaled": lambda rewards, lengths: group_relative(rewards, scaled=False),

@@ -18,7 +18,7 @@ from swelab.models.serving.engine import Weights
 from swelab.records import Record, read_json, write_json, write_jsonl
 from swelab.records.task_records import Task
 from swelab.rl import metrics
-from swelab.rl.advantages import OF_ROLLOUTS
+from swelab.rl.advantages import OF_ROLLOUTS, STEP_WISE, step_wise
 from swelab.rl.ahead import Ahead
 from swelab.rl.artifacts import validation_row
 from swelab.rl.failures import Attempt, Switches, Tally, Treated, treat
@@ -47,6 +47,7 @@ class Method:
     keep_constant: bool = False
     refill: int = 0
     ahead: int = 0
+    coefficient: float = 0.0
     keep_checkpoints: int = 2
 
 
@@ -192,7 +193,8 @@ class Training:
         return found, number
 
     def _group(self, rollouts: list[RolledOut]) -> Group:
-        attempts = [each.judged(REWARDS[self.method.reward]) for each in rollouts]
+        reward = REWARDS[self.method.reward]
+        attempts = [each.attempted(reward, self.method.coefficient) for each in rollouts]
         return Group(rollouts, attempts, treat(attempts, self.method.switches, self.method.keep_constant))
 
     def _measures(self, groups: Sequence[Group], version: str) -> dict[str, float]:
@@ -205,6 +207,7 @@ class Training:
             **metrics.of_rewards(attempts, tally),
             **metrics.of_turns(rollouts, version),
             **metrics.of_agents(map(metrics.of_rollout, rollouts)),
+            **metrics.of_judge(rollouts, self.place.judge.spent() if self.place.judge else {}),
         }
 
     def _facts(self, steps: int) -> Path:
@@ -241,18 +244,13 @@ class Training:
 
 def batch_of(groups: Sequence[Group], method: Method) -> list[Trained]:
     """The batch of a step: each sampled token of each trained rollout once, with its advantage and weight."""
-    rows: list[tuple[RolledOut, float, int]] = []
-    for number, group in enumerate(groups):
-        lengths = [attempt.trained_tokens for attempt in group.attempts]
-        advantages = OF_ROLLOUTS[method.advantage](group.treated.rewards, lengths)
-        for rollout, advantage, trained in zip(
-            group.rollouts, advantages, group.treated.trained, strict=True
-        ):
-            if trained:
-                rows.append((rollout, advantage, number))
     made = [
-        (sample, advantage, rollout.asked.name, index)
-        for rollout, advantage, _ in rows
+        (sample, advantages, rollout.asked.name, index)
+        for group in groups
+        for rollout, advantages, trained in zip(
+            group.rollouts, advantages_of(group, method), group.treated.trained, strict=True
+        )
+        if trained
         for index, sample in enumerate(samples(rollout.turns, method.per_step))
     ]
     sequences = [name if method.weigh == "rollout" else (name, index) for _, _, name, index in made]
@@ -262,12 +260,26 @@ def batch_of(groups: Sequence[Group], method: Method) -> list[Trained]:
     return [
         Trained(
             sample,
-            [advantage * trained for trained in sample.mask],
+            [advantages[step] if step >= 0 else 0.0 for step in sample.steps],
             [weight * trained for trained in sample.mask],
             name,
         )
-        for (sample, advantage, name, _), weight in zip(made, weights, strict=True)
+        for (sample, advantages, name, _), weight in zip(made, weights, strict=True)
     ]
+
+
+def advantages_of(group: Group, method: Method) -> list[list[float]]:
+    """The advantage of each turn of each rollout of a group."""
+    if method.advantage == STEP_WISE:
+        reward, scores = REWARDS[method.reward], [rollout.scores for rollout in group.rollouts]
+        outcomes = [
+            None if known is None else reward(rollout.grade)
+            for rollout, known in zip(group.rollouts, group.treated.rewards, strict=True)
+        ]
+        return step_wise(outcomes, scores, method.coefficient)
+    lengths = [attempt.trained_tokens for attempt in group.attempts]
+    found = OF_ROLLOUTS[method.advantage](group.treated.rewards, lengths)
+    return [[each] * len(rollout.turns) for each, rollout in zip(found, group.rollouts, strict=True)]
 
 
 def tell(line: Record) -> None:

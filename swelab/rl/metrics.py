@@ -97,9 +97,20 @@ def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
     return found | {f"groups_dropped/{reason}": count for reason, count in sorted(tally.dropped.items())}
 
 
+def of_judge(rollouts: Iterable[RolledOut], spent: Mapping[str, float]) -> dict[str, float]:
+    """The mean score of a step, the share of steps without one, and what the judge used in this process."""
+    scores = [score for done in rollouts if done.votes for score in done.scores]
+    if not scores:
+        return {}
+    known = [score for score in scores if score is not None]
+    found = {"judge/unjudged": 1 - len(known) / len(scores)}
+    found |= {f"judge/{name}": float(value) for name, value in sorted(spent.items())}
+    return found | ({"judge/score_mean": fmean(known)} if known else {})
+
+
 def of_validation(rollouts: Sequence[RolledOut]) -> dict[str, float]:
     """Resolved tasks of a validation, and their share of those that infrastructure did not lose."""
-    attempts = [done.judged(solved) for done in rollouts]
+    attempts = [done.attempted(solved) for done in rollouts]
     played = sum(not attempt.lost for attempt in attempts)
     resolved = sum(attempt.grade == GradeEnd.RESOLVED for attempt in attempts)
     found: dict[str, float] = {

@@ -6,12 +6,12 @@ that fails is no verdict: the score is None and the advantage is that of an aver
 """
 
 import re
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from swelab.models.chat.turn_form import cut
+from swelab.records import digest
 
 HISTORY_STEPS = 8
 ISSUE_CHARS, RESULT_CHARS, OLD_RESULT_CHARS = 8000, 4000, 1000
@@ -62,9 +62,14 @@ class Step:
 def judge_messages(issue: str, steps: Sequence[Step], number: int) -> list[dict[str, str]]:
     """The conversation that asks for the score of `steps[number]`, counted from 0.
 
-    Texts are cut in their middle. A random mark stands around each, so that no text can end its own frame.
+    Texts are cut in their middle. A mark stands around each that depends on all of them, so that no text can
+    end its own frame; the same step is asked about in the same words.
     """
-    mark = f"--- {secrets.token_hex(8)} ---"
+    texts = [
+        issue,
+        *(part for step in steps[: number + 1] for part in (step.answer, step.command, step.output)),
+    ]
+    mark = f"--- {digest(texts)[:16]} ---"
     first = max(0, number - HISTORY_STEPS)
     history = [
         f"Step {i + 1}:\n{mark}\n$ {step.command}\n{_result(step, OLD_RESULT_CHARS)}\n{mark}"

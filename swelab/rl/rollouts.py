@@ -7,7 +7,7 @@ were under way get their turns again and go on from there.
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from swelab.configs.kinds.scaffold import MiniLoop
@@ -19,6 +19,8 @@ from swelab.records import Record
 from swelab.records.attempt_records import Prediction
 from swelab.records.task_records import Task
 from swelab.rl.failures import Attempt
+from swelab.rl.judging import Judge, Judged, Votes
+from swelab.rl.process_reward import step_score, trajectory_reward
 from swelab.rl.token_model import TokenModel
 from swelab.rollouts.rollout_stage import attempt
 
@@ -45,20 +47,35 @@ class Asked:
 
 @dataclass(frozen=True)
 class RolledOut:
-    """A rollout that is over. `seconds`: of the attempt (`run`) and of the grading (`grade`)."""
+    """A rollout that is over. `seconds`: of the attempt (`run`) and of the grading (`grade`).
+
+    votes: of a judge, for each step; empty without one.
+    """
 
     asked: Asked
     trajectory: Record
     grade: Record
     turns: tuple[TokenTurn, ...]
     seconds: Record
+    votes: Votes = ()
 
-    def judged(self, reward: Callable[[Record], float]) -> Attempt:
-        """What its group is told of it; `reward` is from a grade to a number."""
+    @property
+    def scores(self) -> list[float | None]:
+        """The judge's score of each turn of the policy, None where there is none."""
+        told = [step_score(votes) for votes in self.votes]
+        return [*told, *[None] * len(self.turns)][: len(self.turns)]
+
+    def attempted(self, reward: Callable[[Record], float], coefficient: float = 0.0) -> Attempt:
+        """What its group is told of it.
+
+        reward: from a grade to a number. coefficient: of the mean score of the judge, which is added.
+        """
         end = next(each for each in RolloutEnd if each == self.trajectory["outcome"])
         graded = next(each for each in GradeEnd if each == self.grade["status"])
         status = None if end in LOST_ROLLOUTS else graded
-        given = None if status in (None, GradeEnd.INFRA_ERROR) else reward(self.grade)
+        given = None
+        if status not in (None, GradeEnd.INFRA_ERROR):
+            given = trajectory_reward(reward(self.grade), self.scores, coefficient)
         return Attempt(end, status, given, sum(len(turn.sampled) for turn in self.turns))
 
 
@@ -75,7 +92,8 @@ class Kept:
                 return None
             line = self._journal.get(asked.name)
         turns = tuple(map(read_turn, line["turns"]))
-        return RolledOut(asked, line["trajectory"], line["grade"], turns, line["seconds"])
+        votes = tuple(map(tuple, line.get("votes", ())))
+        return RolledOut(asked, line["trajectory"], line["grade"], turns, line["seconds"], votes)
 
     def turns(self, asked: Asked) -> list[TokenTurn]:
         """The turns of a rollout that was under way."""
@@ -98,6 +116,7 @@ class Kept:
                 "grade": done.grade,
                 "turns": [write_turn(turn) for turn in done.turns],
                 "seconds": done.seconds,
+                "votes": [list(step) for step in done.votes],
             }
         )
 
@@ -114,28 +133,37 @@ class Place:
     scaffold: MiniLoop
     scratch: Path
     make_model: MakeModel
+    judge: Judge | None = None
 
     def roll_out(self, asked: Asked, kept: Kept) -> RolledOut:
         """One rollout and its grade, made or read back. Raises InputError, ServingError."""
         if done := kept.result(asked):
             return done
+        watched = Judged(self.judge, asked.name, asked.task.problem_statement) if self.judge else None
         for _ in range(TRIES):
-            done = self._attempt(asked, kept)
+            done = self._attempt(asked, kept, watched)
             if done.trajectory["outcome"] not in LOST_ROLLOUTS:
                 break
         assert done
+        if watched:
+            done = replace(done, votes=watched.votes(done.trajectory["messages"]))
         kept.add_result(done)
+        if watched:
+            watched.forget()
         return done
 
-    def _attempt(self, asked: Asked, kept: Kept) -> RolledOut:
+    def _attempt(self, asked: Asked, kept: Kept, watched: Judged | None) -> RolledOut:
         began = time.monotonic()
         known = kept.turns(asked)
         made: list[TokenModel] = []
         fresh = iter(range(len(known), 1 << 30))
 
         def model_for(task: Task) -> TokenModel:
-            made.append(self.make_model(lambda turn: kept.add_turn(asked, next(fresh), turn), known))
-            return made[-1]
+            model = self.make_model(lambda turn: kept.add_turn(asked, next(fresh), turn), known)
+            if watched:
+                model.watch = watched.begin().seen
+            made.append(model)
+            return model
 
         assert self.bench.backend
         trajectory = attempt(

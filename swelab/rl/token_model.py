@@ -44,6 +44,8 @@ class Step:
 class TokenModel(TextModel):
     """A model that is asked in ids. `turns` are its calls so far, exactly as the engine saw them.
 
+    `watch` is given the conversation before each turn.
+
     `sampling` holds temperature, top_p, max_tokens and, if wanted, stop. `replayed` are turns that an
     interrupted rollout has sampled already: they are given again in place of asking.
     """
@@ -66,12 +68,14 @@ class TokenModel(TextModel):
         self._steps: list[Step] = []
         self._read_messages = 0
         self._on_turn, self._replayed = on_turn, list(replayed)
+        self.watch: Callable[[Sequence[Record]], None] = lambda messages: None
 
     def query(self, messages: list[dict], **_: object) -> dict:
         """The next assistant message; see `ChatModel.query`.
 
         Raises FormatError (not one command), ContextLimit, ModelLost, ServingError, InputError.
         """
+        self.watch(messages)
         self._read(messages)
         prompt = self._prompt()
         began = time.monotonic()

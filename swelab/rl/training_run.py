@@ -3,8 +3,8 @@
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -12,20 +12,24 @@ import torch
 
 from swelab.agents.agent import loop_of
 from swelab.configs import recipes
-from swelab.configs.kinds import SCAFFOLD
+from swelab.configs.experiment import rollout_slice
+from swelab.configs.kinds import POLICY, SCAFFOLD
 from swelab.configs.kinds.policy import Job
 from swelab.configs.kinds.rl import Rl
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.grading.grading_stage import Bench
 from swelab.grading.run_cache import Archive
 from swelab.models.chat.served_tokens import ServedTokens
+from swelab.models.policy_models import weights_digest
 from swelab.models.serving.fleet import Fleet, open_fleet
 from swelab.models.serving.server import Endpoint
 from swelab.models.token_turn import TokenTurn
 from swelab.records import InputError, Record, digest, write_bytes
 from swelab.records.task_records import Task
+from swelab.rl.advantages import STEP_WISE
 from swelab.rl.artifacts import Artifacts
 from swelab.rl.failures import Switches
+from swelab.rl.judging import Judge, open_judge
 from swelab.rl.learner import STATE, Learner, Settings
 from swelab.rl.loop import Method, Training, Validation
 from swelab.rl.losses import Clip, Mismatch
@@ -73,22 +77,22 @@ def train_policy(
         open_servers(recipe, start, folder / "server.log") as (fleet, endpoint),
         scratch_folder() as scratch,
         Deferred(open_backend(), most=recipe.rollouts.at_once) as backend,
+        judge_of(recipe, folder) as judge,
     ):
         store = RepoStore(reads.repos_dir, scratch / "repos")
         bench = Bench(store, cast(Backend, backend), dict(reads.images), Archive(folder / "runs"))
         engine, template = ServedTokens(endpoint), TokenTemplate.of(start)
 
         def place(temperature: float) -> Place:
-            return Place(
-                bench, scaffold, scratch, model_maker(recipe, engine, template, scaffold, temperature)
-            )
+            maker = model_maker(recipe, engine, template, scaffold, temperature)
+            return Place(bench, scaffold, scratch, maker)
 
         training = Training(
             folder,
             start,
             Prompts(reads.tasks, recipe.train.seed, recipe.rollouts.shuffled),
             method,
-            place(recipe.rollouts.temperature),
+            replace(place(recipe.rollouts.temperature), judge=judge),
             lambda checkpoint: Learner(checkpoint, settings, device, start),
             fleet.publish,
             recipe.rollouts.at_once,
@@ -107,6 +111,14 @@ def validation_of(recipe: Rl, held_out: Sequence[Task], place: Callable[[float],
     tasks = held_out[: asked.limit or None]
     name = digest([asked.temperature, list(tasks)])[:16]
     return Validation(name, tasks, asked.every, place(asked.temperature))
+
+
+def judge_of(recipe: Rl, folder: Path) -> AbstractContextManager[Judge | None]:
+    """The judge of single steps, where the recipe has one."""
+    if not (asked := recipe.judge):
+        return nullcontext()
+    policy = recipes.named(POLICY, asked.policy)
+    return open_judge(policy, asked.policy, asked.votes, asked.at_once, folder)
 
 
 def open_servers(recipe: Rl, start: Path, log: Path) -> AbstractContextManager[tuple[Fleet, Endpoint]]:
@@ -128,7 +140,9 @@ def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
     """Names the folder of a run by all that its weights depend on but its number of steps, which may grow."""
     used = {key: value for key, value in recipe.plain().items() if key != "validation"}
     train = {key: value for key, value in used["train"].items() if key != "steps"}
-    return digest([{**used, "train": train}, start, list(tasks)])[:16]
+    judge = recipes.named(POLICY, recipe.judge.policy) if recipe.judge else None
+    judged = [rollout_slice(judge), weights_digest(judge)] if judge else []
+    return digest([{**used, "train": train}, start, list(tasks), *judged])[:16]
 
 
 def hand_over(last: Path, work: Path, checkpoint: Path) -> None:
@@ -177,6 +191,8 @@ def method_of(recipe: Rl) -> Method:
     if asked.max_tokens >= asked.context_length:
         what = f"rollouts.max_tokens {asked.max_tokens}"
         raise InputError(what, expected=f"less than context_length {asked.context_length}")
+    if method.advantage == STEP_WISE and not recipe.judge:
+        raise InputError("method.advantage step-wise without a judge", expected="judge: {policy: ...}")
     failures = method.failures
     return Method(
         steps=recipe.train.steps,
@@ -194,6 +210,7 @@ def method_of(recipe: Rl) -> Method:
         keep_constant=method.keep_constant,
         refill=method.refill,
         ahead=asked.ahead,
+        coefficient=recipe.judge.coefficient if recipe.judge else 0.0,
         keep_checkpoints=recipe.train.keep_checkpoints,
     )
 

@@ -91,10 +91,10 @@ class Method(Recipe):
         "solved",
         description="1 or 0 for a resolved task; 1 or -1; the share of its tests that are as they must be",
     )
-    advantage: Literal["grpo", "grpo-unscaled", "leave-one-out", "length-weighted"] = Field(
+    advantage: Literal["grpo", "grpo-unscaled", "leave-one-out", "length-weighted", "step-wise"] = Field(
         "grpo-unscaled",
         description="reward less the group's mean, divided by its deviation or not; less the mean of the "
-        "others; less the mean reward of a token",
+        "others; less the mean reward of a token; or for each step, from the outcome and the judge's score",
     )
     loss: Literal["clipped", "gspo", "cispo"] = Field("clipped", description="of a token")
     clip_low: float = Field(0.2, ge=0, lt=1, description="the ratio of probabilities is at least 1 - this")
@@ -162,6 +162,17 @@ class Validation(Recipe):
     temperature: float = Field(0.0, ge=0, description="of sampling; 0 takes the likeliest token")
 
 
+class Judge(Recipe):
+    """Who scores the single steps of rollouts."""
+
+    policy: str = Field(min_length=1, description="the policy that judges, served or hosted")
+    votes: int = Field(3, ge=1, description="answers for each step; its score is their mean")
+    coefficient: float = Field(
+        1.0, description="of the mean score of a rollout's steps, or of each step's, beside the outcome"
+    )
+    at_once: int = Field(8, ge=1, description="questions that are asked at the same time")
+
+
 class Rl(Recipe):
     """How a policy is trained on the results of its own attempts."""
 
@@ -173,4 +184,5 @@ class Rl(Recipe):
     rollouts: Rollouts = Rollouts()
     method: Method = Method()
     train: Train
+    judge: OrAbsent[Judge] = Field(None, description="scores of single steps; none without")
     validation: OrAbsent[Validation] = Field(None, description="how progress is measured; none without")

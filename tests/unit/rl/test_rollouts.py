@@ -36,8 +36,8 @@ def test_turns_and_results_are_read_back_as_they_were(tmp_path):
 
 
 def test_what_a_group_is_told():
-    attempt = done().judged(solved)
+    attempt = done().attempted(solved)
     assert (attempt.end, attempt.grade, attempt.reward) == (RolloutEnd.SUBMITTED, GradeEnd.RESOLVED, 1.0)
     assert attempt.trained_tokens == 6 and not attempt.lost
     for lost in (done("sandbox_lost", "infra_error", False), done("submitted", "infra_error", False)):
-        assert lost.judged(solved).lost and lost.judged(solved).reward is None
+        assert lost.attempted(solved).lost and lost.attempted(solved).reward is None

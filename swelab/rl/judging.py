@@ -1,0 +1,131 @@
+"""Votes of a judge on the steps of rollouts, asked for while the rollouts go on.
+
+A vote that the judge's service loses, or that says neither +1 nor -1, is no vote: it is counted, and the
+step's score is the mean of the others. What was paid for is kept until the rollout is, so that nothing is
+paid for twice.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Any, cast
+
+from swelab.configs.kinds.policy import Policy
+from swelab.configs.kinds.scaffold import MiniLoop
+from swelab.models import ContextLimit, ModelLost
+from swelab.models.billing.paid_turns import PaidRun
+from swelab.models.policy_models import ModelFor, open_policy
+from swelab.records import Record, digest
+from swelab.records.task_records import Task
+from swelab.rl.process_reward import Step, judge_messages, read_vote
+
+Votes = tuple[tuple[int | None, ...], ...]
+"""For each step of a rollout what each vote said: +1, -1 or None."""
+WHOLE = MiniLoop(
+    system_template="",
+    instance_template="",
+    observation_template="",
+    format_error_template="",
+    action_regex=r"\A(.*)\Z",
+)
+"""In place of a scaffold: every answer is one whole, not one command."""
+
+
+class Judge:
+    """Gives `votes` votes on each step, with at most `workers` requests at once."""
+
+    def __init__(self, model_for: ModelFor, paid: PaidRun, votes: int, workers: int):
+        self.votes, self.pool = votes, ThreadPoolExecutor(workers)
+        self._model_for, self._paid, self._one, self._used = model_for, paid, Lock(), Counter[str]()
+
+    def vote(self, key: str, messages: list[dict[str, str]]) -> int | None:
+        """One vote. `key` names it, the same after a kill. Raises ServingError, InputError, BudgetSpent."""
+        try:
+            with closing(cast(Any, self._model_for(Task.of({"instance_id": key})))) as model:
+                told = model.query(messages)
+        except (ContextLimit, ModelLost):
+            self._count(calls=1, lost=1)
+            return None
+        found, extra = read_vote(str(told["content"])), told["extra"]
+        tokens = {name: n for name, n in (extra.get("usage") or {}).items() if isinstance(n, int)}
+        dollars = float(extra.get("cost") or 0.0)
+        self._count(calls=1, unreadable=int(found is None), nanodollars=round(dollars * 1e9), **tokens)
+        return found
+
+    def _count(self, **counts: int) -> None:
+        with self._one:
+            self._used.update(counts)
+
+    def spent(self) -> dict[str, float]:
+        """What was used since this was asked last: calls, lost and unreadable ones, tokens, dollars."""
+        with self._one:
+            used, self._used = self._used, Counter()
+        dollars = used.pop("nanodollars", 0) / 1e9
+        return {**used, "dollars": dollars} if used else {}
+
+    def forget(self, keys: Sequence[str]) -> None:
+        """Keeps the answers of these votes no longer: the rollout holds them."""
+        for key in keys:
+            self._paid.discard(key)
+
+
+class Judged:
+    """The votes on one rollout. `name`: the rollout's."""
+
+    def __init__(self, judge: Judge, name: str, issue: str):
+        self.judge, self.name, self.issue = judge, name, issue
+        self._keys: list[str] = []
+        self._asked: list[list[Future[int | None]]] = []
+
+    def begin(self) -> "Judged":
+        """The rollout begins, or begins again after its infrastructure was lost."""
+        self._asked.clear()
+        return self
+
+    def seen(self, messages: Sequence[Record]) -> None:
+        """Asks for votes on the steps that have a result by now. messages: of the rollout so far."""
+        steps = steps_of(messages)
+        for number in range(len(self._asked), len(steps)):
+            question = judge_messages(self.issue, steps, number)
+            keys = [digest([self.name, number, vote, question]) for vote in range(self.judge.votes)]
+            self._keys += keys
+            self._asked.append([self.judge.pool.submit(self.judge.vote, key, question) for key in keys])
+
+    def votes(self, messages: Sequence[Record]) -> Votes:
+        """All votes, when they are there. Raises what asking for one raised."""
+        self.seen(messages)
+        return tuple(tuple(each.result() for each in step) for step in self._asked)
+
+    def forget(self) -> None:
+        """The rollout is kept, and its votes with it."""
+        self.judge.forget(self._keys)
+
+
+def steps_of(messages: Sequence[Record]) -> list[Step]:
+    """The steps of a conversation that are followed by something: one for each answer of the policy."""
+    found = list[Step]()
+    for message, after in zip(messages, messages[1:], strict=False):
+        if message["role"] != "assistant":
+            continue
+        actions, extra = message.get("extra", {}).get("actions", []), after.get("extra", {})
+        command = actions[0]["command"] if actions else ""
+        found.append(Step(str(message["content"]), command, extra.get("returncode"), str(after["content"])))
+    return found
+
+
+@contextmanager
+def open_judge(policy: Policy, name: str, votes: int, workers: int, folder: Path) -> Iterator[Judge]:
+    """A judge that is served, or asked at its service, while the block lasts.
+
+    folder: of its server's log and of what is paid. Raises InputError, ServingError, BudgetSpent.
+    """
+    paid = PaidRun(folder / "judge", lambda task: task.instance_id)
+    with open_policy(policy, name, WHOLE, folder / "judge.log", paid) as model_for:
+        judge = Judge(model_for, paid, votes, workers)
+        try:
+            yield judge
+        finally:
+            judge.pool.shutdown(cancel_futures=True)
