@@ -10,11 +10,11 @@ include: "rules/jobs.smk"
 
 
 def small_job(wildcards):
-    return {"cpus": 1, "gpus": 0, "mem_mb": 900, "minutes": 1}
+    return Job(cpus=1, mem_mb=900, minutes=1)
 
 
 def gpu_job(wildcards):
-    return {"cpus": 1, "gpus": 1, "mem_mb": 900, "minutes": 10}
+    return Job(cpus=1, gpus=1, mem_mb=900, minutes=10)
 
 
 NOTE = "echo $SLURM_JOB_ID $SLURMD_NODENAME {resources.mem_mb} {resources.runtime} >> accidents/{rule}.tries; "
