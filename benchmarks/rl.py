@@ -1,0 +1,254 @@
+"""Reinforcement learning: our learner and TRL's, and rollouts in step with the weights and ahead of them.
+
+    python -m benchmarks.rl [--samples 64] [--repeats 5] [--threads 2] [--device cpu] [--shape small]
+    python -m benchmarks.rl --metrics results/rl/demo/metrics.jsonl
+
+Learner: one optimizer step of GRPO on the same sequences and rewards, with the same random weights, loss
+(clipped, without a reference) and float32: ours, whose passes are dealt by length, and TRL's GRPOTrainer with
+a `rollout_func` that returns those sequences, in passes of 8 and in one of all, whichever is faster. Prints
+trained tokens a second and ratio_vs_trl=... .
+
+Pacing: 512 rollouts in 8 steps whose seconds have a long tail, and a learner of a fixed time, run by the
+classes that train: as the real ones wait, these sleep (a hundredth of their time). Prints the makespans and
+async_ratio=... .
+
+With --metrics the figures of a finished run: rollouts a second and where its time went.
+"""
+
+import argparse
+import os
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.sft_train import make_model
+from swelab.console.terminal import run_script
+from swelab.records import Record, read_jsonl
+from swelab.records.task_records import Task
+from swelab.rl.advantages import group_relative
+from swelab.rl.ahead import Ahead
+from swelab.rl.learner import Learner, Settings, Trained
+from swelab.rl.prompts import Prompts
+from swelab.rl.samples import Sample
+from swelab.rl.token_weights import token_weights
+
+GROUP = 8
+STEPS, PER_STEP, SPEED = 8, 8, 100.0
+"""Of the pacing: steps, groups of a step, and how much faster than real it runs."""
+LEARNER_SECONDS, MEDIAN_SECONDS, TAIL = 60.0, 60.0, 1.0
+"""Of the pacing: a step's training, and the log-normal of a rollout's seconds."""
+
+
+def made_samples(count: int, vocabulary: int) -> list[Sample]:
+    """Conversations: a prompt, then turns that are sampled and read by turns; lengths have a long tail."""
+    chance = random.Random(0)
+    found = []
+    for _ in range(count):
+        sample, left = Sample(), min(1500, int(chance.lognormvariate(0, 0.6) * 350))
+        sample.observe([chance.randrange(3, vocabulary) for _ in range(60)])
+        while left > 0:
+            said, seen = chance.randint(10, 40), chance.randint(15, 80)
+            start = len(sample.ids)
+            sample.ids += [chance.randrange(3, vocabulary) for _ in range(said)]
+            sample.mask += [1] * said
+            sample.logprobs += [0.0] * said
+            sample.steps += [start] * said
+            sample.observe([chance.randrange(3, vocabulary) for _ in range(seen)])
+            left -= said + seen
+        found.append(sample)
+    return found
+
+
+def ours(
+    model: Path, samples: Sequence[Sample], repeats: int, device: str
+) -> tuple[float, list[list[float]]]:
+    """Seconds of the fastest step, and the log-probabilities at the start."""
+    settings = Settings(lr=1e-6, batch_tokens=8192, dtype="float32" if device == "cpu" else "bfloat16")
+    learner = Learner(model, settings, device)
+    logprobs = learner.logprobs(samples)
+    rewards = rewards_of(len(samples))
+    advantages = [
+        each
+        for start in range(0, len(rewards), GROUP)
+        for each in group_relative(rewards[start : start + GROUP])
+    ]
+    weights = token_weights([each.trained for each in samples], list(range(len(samples))), "token-mean", 0)
+    batch = [
+        Trained(
+            Sample(sample.ids, sample.mask, known, sample.steps),
+            [advantage * trained for trained in sample.mask],
+            [weight * trained for trained in sample.mask],
+        )
+        for sample, known, advantage, weight in zip(samples, logprobs, advantages, weights, strict=True)
+    ]
+    return fastest(lambda: learner.train(batch), repeats, device), logprobs
+
+
+def rewards_of(count: int) -> list[float]:
+    """0 or 1, both in each group."""
+    chance = random.Random(1)
+    return [
+        float((number % GROUP == 0) or (number % GROUP != 1 and chance.random() < 0.5))
+        for number in range(count)
+    ]
+
+
+def theirs(model: Path, samples: Sequence[Sample], rows: int, repeats: int, device: str) -> float:
+    """Seconds of the fastest step of TRL's trainer, `rows` sequences in a pass."""
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+    from datasets import Dataset
+    from transformers import AutoTokenizer, TrainerCallback
+    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    firsts = [sample.mask.index(1) for sample in samples]
+    given = {
+        "prompt_ids": [sample.ids[:first] for sample, first in zip(samples, firsts, strict=True)],
+        "completion_ids": [sample.ids[first:] for sample, first in zip(samples, firsts, strict=True)],
+        "logprobs": [sample.logprobs[first:] for sample, first in zip(samples, firsts, strict=True)],
+        "env_mask": [sample.mask[first:] for sample, first in zip(samples, firsts, strict=True)],
+    }
+    seconds: list[float] = []
+
+    class Clock(TrainerCallback):
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            self.began = time.perf_counter()
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            seconds.append(time.perf_counter() - self.began)
+
+    with tempfile.TemporaryDirectory() as output:
+        config = GRPOConfig(
+            output_dir=output, use_cpu=device == "cpu", bf16=device != "cpu", learning_rate=1e-6, beta=0.0,
+            per_device_train_batch_size=rows, gradient_accumulation_steps=len(samples) // rows,
+            num_generations=GROUP, max_completion_length=4096, max_steps=repeats + 1, report_to="none",
+            save_strategy="no", logging_strategy="no", disable_tqdm=True, gradient_checkpointing=False,
+            temperature=1.0, loss_type="dapo", shuffle_dataset=False,
+        )  # fmt: skip
+        rewards = iter(lambda: rewards_of(len(samples)), None)
+        trainer = GRPOTrainer(
+            model=str(model),
+            args=config,
+            train_dataset=Dataset.from_dict({"prompt": ["x"] * (len(samples) // GROUP)}),
+            processing_class=AutoTokenizer.from_pretrained(model),
+            reward_funcs=lambda completions, **_: next(rewards)[: len(completions)],
+            rollout_func=lambda prompts, _: {name: values[: len(prompts)] for name, values in given.items()},
+            callbacks=[Clock()],
+        )
+        trainer.train()
+    return min(seconds[1:])
+
+
+def fastest(step: Any, repeats: int, device: str) -> float:
+    """Seconds of the fastest of `repeats` calls after a first one."""
+    found = []
+    for _ in range(repeats + 1):
+        began = time.perf_counter()
+        step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        found.append(time.perf_counter() - began)
+    return min(found[1:])
+
+
+def makespan(ahead: int, workers: int, folder: Path) -> float:
+    """Seconds, as if real, until all steps are trained with rollouts `ahead` steps ahead of the weights."""
+    chance = random.Random(2)
+    took = [
+        [chance.lognormvariate(0, TAIL) * MEDIAN_SECONDS for _ in range(GROUP)]
+        for _ in range(STEPS * PER_STEP)
+    ]
+
+    def roll_out(asked: Any, kept: Any) -> Any:
+        time.sleep(took[asked.prompt][asked.sample] / SPEED)
+
+    began = time.perf_counter()
+    prompts = Prompts([Task.of({"instance_id": "x"})], seed=0)
+    with Ahead(folder, prompts, GROUP, roll_out, workers, per_file=PER_STEP) as groups:
+        for step in range(STEPS):
+            later = min(ahead, STEPS - step - 1)
+            groups.allow((step + 1 + later) * PER_STEP)
+            for number in range(step * PER_STEP, (step + 1) * PER_STEP):
+                groups.take(number)
+            time.sleep(LEARNER_SECONDS / SPEED)
+    return (time.perf_counter() - began) * SPEED
+
+
+def show_learner(args: argparse.Namespace) -> None:
+    """Tokens with loss a second, ours and TRL's."""
+    torch.set_num_threads(args.threads)
+    with tempfile.TemporaryDirectory() as work:
+        model = make_model(Path(work) / "model", args.shape, 4096, args.device)
+        samples = made_samples(args.samples, 300)
+        mine, logprobs = ours(model, samples, args.repeats, args.device)
+        trained = sum(sample.trained for sample in samples)
+        known = [Sample(s.ids, s.mask, at, s.steps) for s, at in zip(samples, logprobs, strict=True)]
+        other = {
+            rows: theirs(model, known, rows, args.repeats, args.device) for rows in (GROUP, args.samples)
+        }
+    total = sum(len(sample.ids) for sample in samples)
+    print(f"{len(samples)} sequences, {total:,} tokens, {trained:,} of them trained")
+    print(f"ours               {trained / mine:>10,.0f} trained tokens a second, {mine:.2f} s a step")
+    for rows, seconds in other.items():
+        print(
+            f"TRL, {rows:>2} in a pass  {trained / seconds:>10,.0f} trained tokens a second, {seconds:.2f} s"
+        )
+    print(f"ratio_vs_trl={min(other.values()) / mine:.2f}")
+
+
+def show_pacing() -> None:
+    """Makespans of 512 rollouts by how far they may be ahead."""
+    rollouts = STEPS * PER_STEP * GROUP
+    for workers in (PER_STEP * GROUP, 4 * PER_STEP * GROUP):
+        found = {}
+        for ahead in (0, 1, 3):
+            with tempfile.TemporaryDirectory() as folder:
+                found[ahead] = makespan(ahead, workers, Path(folder))
+            said = f"{found[ahead]:,.0f} s, {rollouts / found[ahead] * 3600:,.0f} rollouts an hour"
+            print(f"{rollouts} rollouts, {workers} at once, {ahead} steps ahead: {said}")
+        print(f"async_ratio={found[0] / found[1]:.2f} async_ratio_3={found[0] / found[3]:.2f}")
+
+
+def show_run(path: Path) -> None:
+    """Rollouts a second of a finished run, and shares of its time."""
+    steps = [row for row in read_jsonl(path) if "rollouts" in row]
+    seconds = {name: sum(row.get(f"time/{name}", 0.0) for row in steps) for name in ("rollouts", "train")}
+    total, count = sum(seconds.values()), sum(row["rollouts"] for row in steps)
+    print(f"{count:,.0f} rollouts in {total:,.0f} s: {count / total:.2f} rollouts a second")
+    print(f"trainer works {seconds['train'] / total:.0%} of the time")
+
+    def mean(name: str) -> float:
+        told = [row[name] for row in steps if name in row]
+        return sum(told) / max(1, len(told))
+
+    shares: Record = {part: mean(f"agent/{part}_ratio") for part in ("model_time", "env_time", "eval_time")}
+    print("of a rollout's time: " + ", ".join(f"{name} {share:.0%}" for name, share in shares.items()))
+    worst = max(row["train/logprob_mismatch_max"] for row in steps if "train/logprob_mismatch_max" in row)
+    print(f"logprob_mismatch_mean={mean('train/logprob_mismatch'):.1e} logprob_mismatch_max={worst:.1e}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--samples", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--shape", default="small")
+    parser.add_argument("--metrics", type=Path)
+    args = parser.parse_args()
+    if args.metrics:
+        show_run(args.metrics)
+        return
+    show_learner(args)
+    show_pacing()
+
+
+if __name__ == "__main__":
+    run_script(main)
