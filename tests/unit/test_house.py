@@ -30,7 +30,7 @@ MAY_USE = {
     "service": FOUNDATION | {"service"},
     "scores": FOUNDATION | {"grading", "rollouts", "scores", "tasks"},
 }
-TORCH_ROOMS = ("swelab/sft/", "swelab/rl/", "swelab/models/serving/shims/")
+TORCH_ROOMS = ("swelab/sft/", "swelab/rl/", "swelab/models/serving/shims/", "benchmarks/rl.py")
 BY_HAND = (
     "serve",
     "reap",
