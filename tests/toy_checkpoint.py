@@ -7,6 +7,7 @@ import numpy
 from safetensors.numpy import load_file, save_file
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.records.training_records import SftRow
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -22,6 +23,17 @@ TEXT = (
     "system user assistant Fix the bug. Answer with one bash block. echo sed -i python -m pytest exit 0 def"
 )
 VOCAB, DIM, HEADS, KV_HEADS, LAYERS, FEED_FORWARD, CONTEXT = 320, 64, 4, 2, 2, 128, 512
+SCAFFOLD = MiniLoop(
+    system_template="",
+    instance_template="",
+    action_regex=r"(?s)(.+)",
+    format_error_template="again",
+    observation_template="{{output.output}}",
+    max_observation_chars=1000,
+)
+"""A whole answer is one command."""
+SIZES = {"context_length": CONTEXT, "max_total_tokens": 8 * CONTEXT, "max_running_requests": 8}
+"""What its server may hold."""
 
 
 def make_checkpoint(folder: Path, seed: int = 0) -> Path:

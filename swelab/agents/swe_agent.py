@@ -88,7 +88,7 @@ def _asked(sampling: Sampling, scaffold: SweAgentScaffold) -> Record:
 
 
 def prices(endpoint: Endpoint) -> Record:
-    """A price registry for LiteLLM in which our weights cost nothing, whatever model they are named as."""
+    """Prices for LiteLLM: calls to our own server cost nothing, under each name that SWE-agent may use."""
     free = {"litellm_provider": "openai", "mode": "chat", "supports_function_calling": True}
     free |= {"input_cost_per_token": 0, "output_cost_per_token": 0}
     return dict.fromkeys((endpoint.model, f"openai/{endpoint.model}"), free)

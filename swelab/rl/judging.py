@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any, cast
 
 from swelab.configs.kinds.policy import Policy
-from swelab.configs.kinds.scaffold import MiniLoop
+from swelab.configs.kinds.scaffold import WHOLE
 from swelab.models import ContextLimit, ModelLost
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.policy_models import ModelFor, open_policy
@@ -24,14 +24,6 @@ from swelab.rl.process_reward import Step, judge_messages, read_vote
 
 Votes = tuple[tuple[int | None, ...], ...]
 """For each step of a rollout what each vote said: +1, -1 or None."""
-WHOLE = MiniLoop(
-    system_template="",
-    instance_template="",
-    observation_template="",
-    format_error_template="",
-    action_regex=r"\A(.*)\Z",
-)
-"""In place of a scaffold: every answer is one whole, not one command."""
 
 
 class Judge:

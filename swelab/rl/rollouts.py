@@ -66,7 +66,7 @@ class RolledOut:
         return [*told, *[None] * len(self.turns)][: len(self.turns)]
 
     def attempted(self, reward: Callable[[Record], float], coefficient: float = 0.0) -> Attempt:
-        """What its group is told of it.
+        """The rollout as its group counts it: how it ended and what it was worth.
 
         reward: from a grade to a number. coefficient: of the mean score of the judge, which is added.
         """

@@ -13,7 +13,7 @@ from jinja2 import StrictUndefined, Template, TemplateError
 from swelab.configs.experiment import NO_RESULT, service_of
 from swelab.configs.kinds.policy import Policy
 from swelab.configs.kinds.rater import Rater
-from swelab.configs.kinds.scaffold import MiniLoop
+from swelab.configs.kinds.scaffold import WHOLE
 from swelab.files.json_streams import Spool
 from swelab.jobs.journal import Journal
 from swelab.jobs.lost_instances import Losses
@@ -30,14 +30,6 @@ _LABEL = re.compile(r"(?:(?:the )?(?:rating|difficulty|answer)(?: is)?:?\s*)?(.*
 MARKS = " \t\r\n*_`'\"#.!:"
 """What may stand around a word: white space, marks of text formats, the end of a sentence."""
 _KINDS = ("hosted", "checkpoint")
-WHOLE = MiniLoop(
-    system_template="",
-    instance_template="",
-    observation_template="",
-    format_error_template="",
-    action_regex=r"\A(.*)\Z",
-)
-"""In place of a scaffold: every answer is one whole, not one command."""
 
 
 def rate_tasks(

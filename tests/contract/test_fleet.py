@@ -17,25 +17,15 @@ from swelab.agents.agent import loop_of
 from swelab.configs import kinds, recipes
 from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.policy import Job
-from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models.chat.served_models import ChatModel
 from swelab.models.serving import fleet as fleets
 from swelab.models.serving.fleet import serve_fleet
 from swelab.rollouts import rollout_stage
 from tests.contract.attacks import until
-from tests.toy_checkpoint import CONTEXT, make_checkpoint
+from tests.toy_checkpoint import SCAFFOLD, SIZES, make_checkpoint
 
 pytestmark = pytest.mark.real
-SCAFFOLD = MiniLoop(
-    system_template="",
-    instance_template="",
-    action_regex=r"(?s)(.+)",
-    format_error_template="again",
-    observation_template="{{output.output}}",
-    max_observation_chars=1000,
-)
 JOB = Job(servers=2)
-SIZES = {"context_length": CONTEXT, "max_total_tokens": 8 * CONTEXT, "max_running_requests": 8}
 
 
 class Served:

@@ -38,7 +38,7 @@ def judged(service, folder, **settings):
 
 
 def test_votes_are_read_and_their_cost_is_the_services(service, tmp_path):
-    here = service(speak=lambda turn, history: r"It checks what matters. \boxed{+1}")
+    here = service(speak=lambda turn, history: "It checks what matters.\nSo:\n\n\\boxed{+1}\n")
     with judged(here, tmp_path) as judge:
         assert Judged(judge, "a", "add is wrong").votes(THREE) == ((1, 1, 1),) * 3
         spent = judge.spent()

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from swelab.configs.kinds.policy import Job
-from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import ContextLimit, ServingError
 from swelab.models.chat.served_tokens import ServedTokens
 from swelab.models.serving.engine import Weights
@@ -17,19 +16,10 @@ from swelab.rl.samples import samples
 from swelab.rl.token_model import TokenModel
 from swelab.rl.token_template import TokenTemplate
 from tests.contract.attacks import until, writers
-from tests.toy_checkpoint import CONTEXT, make_checkpoint
+from tests.toy_checkpoint import CONTEXT, SCAFFOLD, SIZES, make_checkpoint
 
 pytestmark = pytest.mark.real
 SAMPLING = {"temperature": 0.7, "top_p": 0.9, "max_tokens": 24}
-SCAFFOLD = MiniLoop(
-    system_template="",
-    instance_template="",
-    action_regex=r"(?s)(.+)",
-    format_error_template="again",
-    observation_template="{{output.output}}",
-    max_observation_chars=1000,
-)
-SIZES = {"context_length": CONTEXT, "max_total_tokens": 8 * CONTEXT, "max_running_requests": 8}
 ASKED = [{"role": "system", "content": "Fix the bug."}, {"role": "user", "content": "it fails"}]
 
 

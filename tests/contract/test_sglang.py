@@ -19,7 +19,6 @@ from swelab.configs import recipes
 from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.policy import Job
 from swelab.configs.kinds.rater import Rater
-from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import ContextLimit, ServingError
 from swelab.models.chat.served_models import ChatModel
 from swelab.models.serving.engine import open_engine
@@ -29,18 +28,9 @@ from swelab.records import InputError
 from swelab.records.task_records import Task
 from swelab.tasks.difficulty import MARKS, rate_tasks
 from tests.contract.attacks import writers
-from tests.toy_checkpoint import CONTEXT, make_adapter, make_checkpoint, merge_adapter
+from tests.toy_checkpoint import CONTEXT, SCAFFOLD, SIZES, make_adapter, make_checkpoint, merge_adapter
 
 ROOT = Path(__file__).resolve().parents[2]
-SCAFFOLD = MiniLoop(
-    system_template="",
-    instance_template="",
-    action_regex=r"(?s)(.+)",
-    format_error_template="again",
-    observation_template="{{output.output}}",
-    max_observation_chars=1000,
-)
-SIZES = {"context_length": CONTEXT, "max_total_tokens": 8 * CONTEXT, "max_running_requests": 8}
 PARENT = """
 import sys, time
 from pathlib import Path

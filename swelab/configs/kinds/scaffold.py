@@ -148,3 +148,12 @@ Scaffold = Annotated[
     | Annotated[SweAgentScaffold, Tag("swe-agent")],
     Discriminator(_agent),
 ]
+
+WHOLE = MiniLoop(
+    system_template="",
+    instance_template="",
+    observation_template="",
+    format_error_template="",
+    action_regex=r"\A(.*)\Z",
+)
+"""In place of a scaffold: every answer is one whole, not one command."""

@@ -82,7 +82,7 @@ def dropped(model: str, sampling: Record) -> dict[str, str]:
 def complete(
     model: str, messages: list[Record], secret: str | None, base: str | None, sampling: Record
 ) -> Any:
-    """One request, sent once. Raises whatever LiteLLM does; `litellm_errors.read_fault` classifies it."""
+    """One request, sent once. Raises LiteLLM's exceptions, which `litellm_errors.read_fault` classifies."""
     litellm = quiet_litellm()
     client = {"client": _handler()} if provider(model)[0] == "anthropic" else {}
     return litellm.completion(

@@ -1,4 +1,4 @@
-"""Manifests: what a stage says that it was made from, whatever happens to its files while it runs."""
+"""A manifest names what a stage read, even when its files are edited while the stage runs."""
 
 from pathlib import Path
 

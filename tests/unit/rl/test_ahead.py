@@ -12,7 +12,7 @@ from tests.conftest import make_task
 
 
 class Rollouts:
-    """Makes rollouts that end when they are told to; `begun` are their (prompt, sample)."""
+    """Makes rollouts that end once `free` is set; `begun` lists the prompt and sample of each."""
 
     def __init__(self):
         self.begun, self.free = [], threading.Event()
