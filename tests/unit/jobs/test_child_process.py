@@ -17,9 +17,9 @@ TREE = """
 import ctypes, multiprocessing, sys, time
 def child():
     ctypes.CDLL(None).prctl(1, 9)  # as sglang's children do
+    open(sys.argv[1], "w").write("up")  # only now does a kill of its parent reach it
     time.sleep(600)
 multiprocessing.get_context("fork").Process(target=child).start()
-open(sys.argv[1], "w").write("up")
 time.sleep(600)
 """
 PARENT = """
