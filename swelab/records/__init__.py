@@ -172,6 +172,11 @@ def read_json(path: str | Path) -> Any:
 
 def read_jsonl(path: str | Path) -> Iterator[Record]:
     """The objects of a JSON Lines file, one at a time. Raises InputError with the line of a fault."""
+    return (row for _, row in numbered_jsonl(path))
+
+
+def numbered_jsonl(path: str | Path) -> Iterator[tuple[int, Record]]:
+    """The objects of a JSON Lines file with the numbers of their lines, from 1. Raises InputError."""
     try:
         stream = open(path, encoding="utf-8-sig")
     except OSError as error:
@@ -186,7 +191,7 @@ def read_jsonl(path: str | Path) -> Iterator[Record]:
             except UnicodeDecodeError as error:
                 raise not_text(path, error) from None
             if line.strip():
-                yield parse_line(line, f"{path}, line {number}")
+                yield number, parse_line(line, f"{path}, line {number}")
 
 
 def as_record(row: Any, kind: type[Kind], where: str | Path) -> Kind:

@@ -9,7 +9,7 @@ from typing import Any
 from swelab.configs.kinds.subset import DatasetSubset
 from swelab.files.dataset_files import published_files, read_rows
 from swelab.files.json_streams import Picked, Spool
-from swelab.records import InputError
+from swelab.records import InputError, numbered_jsonl
 from swelab.records.task_records import Task
 from swelab.tasks.criteria import Criteria
 from swelab.tasks.identity import Identities
@@ -36,14 +36,13 @@ def make_tasks(
     sets. excluded: tasks whose instance, repository at a commit, or change no row may share. ratings:
     difficulty by instance. Raises InputError naming the file, the row and the field; HubError.
     """
-    where = recipe.path or f"{recipe.dataset}, split {recipe.split}"
     criteria, others = Criteria(recipe.criteria, ratings), Identities.of(excluded)
     drops: Counter[str] = Counter()
     kept: dict[str, int] = {}
     repos: dict[str, str] = {}
     spool = Spool()
-    for number, raw in enumerate(_rows(recipe, downloads)):
-        row = read_row(raw, f"{where}, row {number}", recipe.images)
+    for where, raw in _rows(recipe, downloads):
+        row = read_row(raw, where, recipe.images)
         name = row["instance_id"]
         missing = lacks(row)
         if missing and "private" in (recipe.answers, row.get("answers")):
@@ -56,8 +55,9 @@ def make_tasks(
         elif spool.get(kept[name]) == row:
             drops["repeated_row"] += 1
         else:
-            raise InputError(f"duplicate instance_id {name}", f"{where}, row {number}", "unique ids")
+            raise InputError(f"duplicate instance_id {name}", where, "unique ids")
     if not kept:
+        where = recipe.path or f"{recipe.dataset}, split {recipe.split}"
         raise InputError(f"no row meets the criteria ({dict(drops)})", where)
     order = [kept[name] for name in ordered_ids(repos, recipe)]
     limit = recipe.limit or len(order)
@@ -77,9 +77,10 @@ def file_rows(path: Path) -> Sequence[Task]:
     return rows
 
 
-def _rows(recipe: DatasetSubset, downloads: Path) -> Iterator[Any]:
+def _rows(recipe: DatasetSubset, downloads: Path) -> Iterator[tuple[str, Any]]:
+    """(where it stands, row): file and line of JSON Lines, else file and number, from 0."""
     if path := recipe.path:
-        yield from read_rows(Path(path), AT_ONCE)
+        yield from _placed(Path(path))
     elif not recipe.dataset:
         raise InputError("neither path nor dataset", "subset recipe", "where the rows come from")
     elif not recipe.revision:
@@ -88,4 +89,10 @@ def _rows(recipe: DatasetSubset, downloads: Path) -> Iterator[Any]:
     else:
         given = (recipe.dataset, recipe.revision, recipe.split, recipe.files, recipe.sha256)
         for file in published_files(*given, downloads):
-            yield from read_rows(file, AT_ONCE)
+            yield from _placed(file)
+
+
+def _placed(path: Path) -> Iterator[tuple[str, Any]]:
+    if path.suffix == ".jsonl":
+        return ((f"{path}, line {number}", row) for number, row in numbered_jsonl(path))
+    return ((f"{path}, row {number}", row) for number, row in enumerate(read_rows(path, AT_ONCE)))

@@ -1,6 +1,7 @@
 """A row of a published set as a task row: SWE-smith's, SWE-bench's, SWE-Gym's, or a prompt row of these."""
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from swelab.records import InputError, Record
@@ -9,6 +10,10 @@ from swelab.records.task_records import Task
 LISTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 NAMES = ("instance_id", "repo")
 REQUIRED = (*NAMES, "patch", *LISTS)
+PROMPTS = ("prompt", "text")
+"""What a prompt row may call the prompt."""
+ROUTING = ("subset", "split", "agent_name")
+"""What Miles adds to the columns of an instance."""
 _SEPARATORS = {"swe-bench": ("swebench", "_1776_"), "swe-gym": ("xingyaoww", "_s_")}
 
 
@@ -16,23 +21,27 @@ def read_row(raw: Any, where: str, images: str = "swe-bench") -> Task:
     """A task row; all keys are kept, lists written as JSON strings become lists.
 
     `images` names the convention for rows that name no image: see `image_name`. Raises InputError naming
-    the row and the field.
+    the row and the field; also for a prompt row that does not say how its tests are run.
     """
     if not isinstance(raw, dict):
         raise InputError(f"a {type(raw).__name__}", where, "a JSON object")
-    row, images = _unwrapped(raw, images)
+    prompt = _unwrapped(raw, where)
+    row, at = prompt.row, prompt.at
     for name in REQUIRED:
         if name not in row or (name in NAMES and not row[name]):
-            raise InputError(f"field {name} is missing", where, "a row in SWE-smith's schema")
+            raise InputError(f"field {at}{name} is missing", where, "a row in SWE-smith's schema")
     where = f"{where} ({row['instance_id']})"
+    if at:
+        _check_runnable(row, where, at)
     for name in LISTS:
-        row[name] = _tests(row[name] or [], where, name)
+        row[name] = _tests(row[name] or [], where, at + name)
     row["patch"] = row["patch"] or ""
-    row["problem_statement"] = row.get("problem_statement") or ""
+    row["problem_statement"] = row.get("problem_statement") or prompt.text
     for name in (*NAMES, "patch", "problem_statement", "image_name", "image", "base_commit"):
         if row.get(name) is not None and not isinstance(row[name], str):
-            raise InputError(f"field {name} is a {type(row[name]).__name__}", where, "a string")
-    row["image_name"] = row.get("image_name") or row.get("image") or image_name(row["instance_id"], images)
+            raise InputError(f"field {at}{name} is a {type(row[name]).__name__}", where, "a string")
+    image = image_name(row["instance_id"], prompt.images or images)
+    row["image_name"] = row.get("image_name") or row.get("image") or image
     row.setdefault("source", "dataset")
     return Task.of(row)
 
@@ -53,21 +62,75 @@ def image_name(instance: str, images: str = "swe-bench") -> str:
     return f"{owner}/sweb.eval.x86_64.{instance.replace('__', separator).lower()}:latest"
 
 
-def _unwrapped(raw: Record, images: str) -> tuple[Record, str]:
-    """The instance in a prompt row, and the image convention that it names; other rows stay as they are.
+@dataclass(frozen=True)
+class _Prompt:
+    """What a row holds: the instance, where in the row, the convention of its images or "", the prompt."""
 
-    slime's rows are {text, metadata: {instance, data_source}}, Miles' {prompt, metadata: {..., subset}}.
+    row: Record
+    at: str = ""
+    images: str = ""
+    text: str = ""
+
+
+def _unwrapped(raw: Record, where: str) -> _Prompt:
+    """The instance in a prompt row; another row is its own instance. Raises InputError.
+
+    slime's rows are {text, metadata: {instance, data_source}} or {prompt, instance} or, of its coding agent,
+    {prompt, label, metadata: {remote_env_info}}; Miles' are {prompt, metadata: {columns, subset, split}}.
     """
-    metadata = raw.get("metadata")
-    if "instance_id" in raw or not isinstance(metadata, dict):
-        return dict(raw), images
-    if isinstance(metadata.get("instance"), dict):
-        gym = "swe-gym" in str(metadata.get("data_source")).lower()
-        return dict(metadata["instance"]), "swe-gym" if gym else images
-    if "prompt" in raw:
-        row = {name: value for name, value in metadata.items() if name not in ("subset", "split")}
-        return row, "swe-gym" if metadata.get("subset") == "gym" else images
-    return dict(raw), images
+    prompt = next((name for name in PROMPTS if name in raw), "")
+    if "instance_id" in raw or not prompt:
+        return _Prompt(dict(raw))
+    text = _text(raw[prompt])
+    if "instance" in raw:
+        return _Prompt(_object(raw, "instance", where), "instance.", "", text)
+    metadata = _object(raw, "metadata", where)
+    source = str(metadata.get("data_source")).lower()
+    of_slime = next((name for name in _SEPARATORS if name in source), "")
+    if "instance" in metadata:
+        return _Prompt(
+            _object(metadata, "instance", where, "metadata."), "metadata.instance.", of_slime, text
+        )
+    if isinstance(inner := metadata.get("remote_env_info"), dict) and "instance_id" in inner:
+        return _Prompt(dict(inner), "metadata.remote_env_info.", of_slime, text)
+    of_miles = {"gym": "swe-gym", "verified": "swe-bench"}.get(str(metadata.get("subset")), "")
+    row = {name: value for name, value in metadata.items() if name not in ROUTING}
+    return _Prompt(row, "metadata.", of_miles, text)
+
+
+def _object(row: Record, name: str, where: str, at: str = "") -> Record:
+    """A copy of the object that a prompt row has under a name. Raises InputError."""
+    if name not in row:
+        raise InputError(f"field {at}{name} is missing", where, "the instance of the prompt in it")
+    if not isinstance(row[name], dict):
+        what = f"field {at}{name} is a {type(row[name]).__name__}"
+        raise InputError(what, where, "an object with the instance")
+    return dict(row[name])
+
+
+def _text(prompt: Any) -> str:
+    """The issue in a prompt: itself, or what the user says in it."""
+    if isinstance(prompt, str):
+        return prompt
+    turns = [each for each in prompt if isinstance(each, dict)] if isinstance(prompt, list) else []
+    said = next((turn.get("content") for turn in turns if turn.get("role") == "user"), "")
+    return said if isinstance(said, str) else ""
+
+
+def _check_runnable(row: Record, where: str, at: str) -> None:
+    """Raises InputError for the instance of a prompt row without a script, where nothing else runs its tests.
+
+    Its trainers run the script alone: an empty one ends well, and every patch that applies is rewarded.
+    """
+    if row.get("test_cmd"):
+        return
+    script = row.get("eval_script")
+    if script is not None and not isinstance(script, str):
+        raise InputError(f"field {at}eval_script is a {type(script).__name__}", where, "a string")
+    known = row.get("test_patch") or "swesmith" in str(row.get("repo"))
+    if not (script or "").strip() and ("eval_script" in row or not known):
+        what = f"field {at}eval_script is {'empty' if 'eval_script' in row else 'missing'}"
+        raise InputError(what, where, "bash that runs its tests: with none, every patch would count as right")
 
 
 def _tests(value: Any, where: str, field: str) -> list[str]:
