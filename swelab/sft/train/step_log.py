@@ -6,19 +6,18 @@ torchtune takes it in place of its own logger; TRL's callback calls it. Only the
 import json
 import re
 import resource
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from tensorboardX import SummaryWriter
 
 from swelab.records import Record, read_json
 from swelab.records.training_records import LossRow
+from swelab.sft.train.boards import Boards
 from swelab.sft.train.metrics import PlannedRun, metrics_row, peak_flops
 
-STEPS, METRICS, BOARD = "steps.txt", "metrics.jsonl", "tensorboard"
+STEPS, METRICS = "steps.txt", "metrics.jsonl"
 SPEED = "tokens_per_second_per_gpu"
 """torchtune's name for tokens with loss, over a step's seconds and the number of processes."""
 STEP = re.compile(r"^Step (\d+) \| (.*)$")
@@ -47,8 +46,7 @@ class StepLog:
         self.peak = one * self.ranks if one else None
         self.text = open(self.folder / STEPS, "a", encoding="utf-8")
         self.rows = open(self.folder / METRICS, "a", encoding="utf-8")
-        self.board: SummaryWriter | None = None
-        self.wandb = start_wandb(run.wandb, self.folder.parent) if run.wandb else None
+        self.boards = Boards(self.folder, run.wandb, self.folder.parent, "train/")
 
     def log_config(self, config: Any) -> None:
         """torchtune's whole configuration; it is a file already."""
@@ -74,24 +72,14 @@ class StepLog:
     def _tell(self, step: int, row: Record) -> None:
         self.rows.write(json.dumps(row) + "\n")
         self.rows.flush()
-        if self.board is None:
-            # Steps that are run again after a kill replace those of before.
-            where = {"logdir": str(self.folder / BOARD), "filename_suffix": f".{step}"}
-            self.board = SummaryWriter(**where, purge_step=step, flush_secs=10)
         values = {name: value for name, value in row.items() if name != "step" and value is not None}
-        for name, value in values.items():
-            self.board.add_scalar(f"train/{name}", value, step)
-        if self.wandb:
-            self.wandb.log(values, step=step)
+        self.boards.add(step, values)
 
     def close(self) -> None:
         """Closes files, TensorBoard and Weights & Biases."""
         self.text.close()
         self.rows.close()
-        if self.board:
-            self.board.close()
-        if self.wandb:
-            self.wandb.finish()
+        self.boards.close()
 
 
 def peak_memory(device: str) -> float:
@@ -99,30 +87,6 @@ def peak_memory(device: str) -> float:
     if device == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-
-
-def start_wandb(project: str, folder: Path) -> Any:
-    """A run at Weights & Biases, its files in `folder`/wandb.
-
-    None, with a line in the log, where it does not start: training goes on.
-    """
-    try:
-        import wandb
-
-        return wandb.init(project=project, dir=str(folder), resume="allow", id=_run_id(folder))
-    except Exception as error:  # the service's faults are of many types
-        print(f"wandb: not told of this run: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        return None
-
-
-def _run_id(folder: Path) -> str:
-    """The run's name there, kept over a kill."""
-    path = folder / "wandb.id"
-    if not path.is_file():
-        import secrets
-
-        path.write_text(secrets.token_hex(8))
-    return path.read_text()
 
 
 def step_rows(path: Path) -> list[LossRow]:

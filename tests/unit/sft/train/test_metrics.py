@@ -3,17 +3,15 @@
 import csv
 import json
 import math
-import struct
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from tensorboardX.proto.event_pb2 import Event
 
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
 from swelab.files.model_config import ModelConfig
 from swelab.records import InputError, write_json, write_jsonl
-from swelab.sft.train import step_log
+from swelab.sft.train import boards
 from swelab.sft.train.check_settings import check_settings, check_wandb
 from swelab.sft.train.metrics import COLUMNS, read_metrics, row_flops, weights_multiplied
 from swelab.sft.train.plots import plot
@@ -21,6 +19,7 @@ from swelab.sft.train.run_log import keep_log, publish_log
 from swelab.sft.train.run_plan import plan_run
 from swelab.sft.train.step_log import StepLog
 from swelab.sft.train.training import check_inputs
+from tests.tensorboard_events import scalars
 from tests.toy_checkpoint import conversations, make_checkpoint
 
 QWEN_7B = ModelConfig.of(
@@ -62,19 +61,6 @@ def run(tmp_path):
         again.log_dict({"loss": 4.0 / step, **told, "seconds": 0.5}, step)
     again.close()
     return tmp_path
-
-
-def scalars(folder):
-    """(step, tag, value) in TensorBoard's files: records of length, check sum, event, check sum."""
-    found = []
-    for path in sorted(folder.glob("events.*")):
-        data, at = path.read_bytes(), 0
-        while at < len(data):
-            (size,) = struct.unpack_from("<Q", data, at)
-            event = Event.FromString(data[at + 12 : at + 12 + size])
-            found += [(event.step, value.tag, value.simple_value) for value in event.summary.value]
-            at += size + 16
-    return found
 
 
 def test_a_log_becomes_a_table_a_plot_and_tensorboards_files(run):
@@ -133,7 +119,7 @@ def test_weights_and_biases_is_asked_before_training(monkeypatch):
 
 def test_a_failing_service_does_not_end_a_training(monkeypatch, tmp_path, capfd):
     monkeypatch.setitem(__import__("sys").modules, "wandb", json)  # it has no `init`
-    assert step_log.start_wandb("p", tmp_path) is None
+    assert boards.start_wandb("p", tmp_path) is None
     assert "wandb: not told of this run: AttributeError" in capfd.readouterr().err
 
 

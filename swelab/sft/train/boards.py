@@ -1,0 +1,63 @@
+"""Where people watch a training: TensorBoard's files, and Weights & Biases."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tensorboardX import SummaryWriter
+
+BOARD = "tensorboard"
+
+
+class Boards:
+    """Curves of a run in `folder`/tensorboard and, with a project, at Weights & Biases.
+
+    wandb_folder: of its files and of the run's name there, which is kept over a kill.
+    """
+
+    def __init__(self, folder: Path, project: str, wandb_folder: Path, prefix: str = ""):
+        self._folder, self._prefix = folder, prefix
+        self._board: SummaryWriter | None = None
+        self._wandb = start_wandb(project, wandb_folder) if project else None
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """The values of a step. A step that is told again replaces it and all after it."""
+        if self._board is None:
+            where = {"logdir": str(self._folder / BOARD), "filename_suffix": f".{step}"}
+            self._board = SummaryWriter(**where, purge_step=step, flush_secs=10)
+        for name, value in values.items():
+            self._board.add_scalar(self._prefix + name, value, step)
+        if self._wandb:
+            self._wandb.log(dict(values), step=step)
+
+    def close(self) -> None:
+        """Writes what is not written yet."""
+        if self._board:
+            self._board.close()
+        if self._wandb:
+            self._wandb.finish()
+
+
+def start_wandb(project: str, folder: Path) -> Any:
+    """A run at Weights & Biases, its files in `folder`/wandb.
+
+    None, with a line in the log, where it does not start: training goes on.
+    """
+    try:
+        import wandb
+
+        return wandb.init(project=project, dir=str(folder), resume="allow", id=_run_id(folder))
+    except Exception as error:  # the service's faults are of many types
+        print(f"wandb: not told of this run: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return None
+
+
+def _run_id(folder: Path) -> str:
+    """The run's name there, kept over a kill."""
+    path = folder / "wandb.id"
+    if not path.is_file():
+        import secrets
+
+        path.write_text(secrets.token_hex(8))
+    return path.read_text()
