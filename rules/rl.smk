@@ -6,6 +6,7 @@ out: results/rl/{rl}/checkpoint/      weights in Hugging Face layout
      results/rl/{rl}/metrics.jsonl    a line for each step
      results/rl/{rl}/validation.jsonl attempts at tasks that nothing is trained on
      results/rl/{rl}/rollouts/        a folder for each rollout: its conversation, its patch, how it was sampled
+     results/rl/{rl}/tensorboard/     the figures of the steps as curves
 """
 
 

@@ -10,11 +10,13 @@ from swelab.console.terminal import run_script
 from swelab.files.weights import identity
 from swelab.jobs.provenance import Stage
 from swelab.records import InputError, read_json, sha256_file, write_json
-from swelab.rl.loop import tell
+from swelab.rl.step_reports import StepReports
 from swelab.rl.token_template import TokenTemplate
 from swelab.rl.training_run import FIGURES, Reads, hand_over, history_note, run_name, train_policy
 from swelab.tasks.task_images import task_images
 from swelab.tasks.task_rows import read_tasks
+
+ROLES = ("start", "tasks", "images", "held_out_tasks", "held_out_images")
 
 
 def main() -> None:
@@ -31,8 +33,7 @@ def main() -> None:
     parser.add_argument("--manifest", type=Path, required=True, help="what the checkpoint is")
     args = parser.parse_args()
     recipe = recipes.load(RL, args.recipe)
-    roles = ("start", "tasks", "images", "held_out_tasks", "held_out_images")
-    inputs = {role: getattr(args, role) for role in roles}
+    inputs = {role: getattr(args, role) for role in ROLES}
     stage = Stage("train_rl", {args.recipe: recipe.plain()}, **inputs)
     tasks = list(read_tasks(args.tasks))
     if not tasks:
@@ -43,7 +44,8 @@ def main() -> None:
     work = args.progress / run_name(recipe, digest, tasks)
     held_out = list(read_tasks(args.held_out_tasks)) if args.held_out_tasks else []
     images = task_images(tasks, args.images) | task_images(held_out, args.held_out_images)
-    last = train_policy(recipe, start, Reads(tasks, args.repos_dir, held_out, images), work, tell)
+    reads, reports = Reads(tasks, args.repos_dir, held_out, images), StepReports(work, recipe.wandb)
+    last = train_policy(recipe, start, reads, work, reports)
     hand_over(last, work, args.checkpoint)
     made = identity(args.checkpoint)
     facts = {"start": {"name": recipe.start, "digest": digest}, "recipe": recipe.plain()}

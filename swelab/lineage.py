@@ -275,7 +275,7 @@ KINDS = {
         dataset="dataset", disjoint="training_check", **BASE, recipe=SFT),
     "rewarded": Kind("train_rl", _files("results/rl/{rl}/", checkpoint="checkpoint",
         manifest="checkpoint.json", stage="checkpoint.manifest.json", metrics="metrics.jsonl",
-        validation="validation.jsonl", rollouts="rollouts"), named="rl", paid=True,
+        validation="validation.jsonl", rollouts="rollouts", tensorboard="tensorboard"), named="rl", paid=True,
         params={"training": lambda at: experiment.rl_slice(at.recipe(kinds.RL), at.configs)}).made_from(
         start=lambda at: local_files(named := at.recipe(kinds.RL).start) or [weights_paths(named)[1]],
         recipe=RL, scaffold=lambda at: at.each(recipe_file("scaffold"), [at.recipe(kinds.RL).scaffold]),

@@ -4,30 +4,29 @@ A step is finished when its checkpoint has its name; all before that is made aga
 step, without asking the engine for what it sampled already.
 """
 
-import json
 import shutil
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from swelab.jobs.journal import Journal
 from swelab.models.serving.engine import Weights
-from swelab.records import Record, read_json, write_json, write_jsonl
-from swelab.records.task_records import Task
+from swelab.records import read_json, write_json, write_jsonl
 from swelab.rl import metrics
 from swelab.rl.advantages import OF_ROLLOUTS, STEP_WISE, step_wise
 from swelab.rl.ahead import Ahead
-from swelab.rl.artifacts import validation_row
+from swelab.rl.busy import Busy, StepClock
 from swelab.rl.failures import Attempt, Switches, Tally, Treated, treat
 from swelab.rl.learner import Learner, Trained
 from swelab.rl.prompts import Prompts
 from swelab.rl.rewards import REWARDS
 from swelab.rl.rollouts import Asked, Kept, Place, RolledOut
 from swelab.rl.samples import samples
+from swelab.rl.step_reports import Reports
 from swelab.rl.token_weights import token_weights
+from swelab.rl.validating import Validation, Validations
+from swelab.sft.train.step_log import peak_memory
 
 
 @dataclass(frozen=True)
@@ -52,19 +51,6 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Validation:
-    """Tasks that nothing is trained on, attempted once each by the start, every `every` steps and at the end.
-
-    name: of its folder; other tasks or another sampling have another name.
-    """
-
-    name: str
-    tasks: Sequence[Task]
-    every: int
-    place: Place
-
-
-@dataclass(frozen=True)
 class Group:
     """The rollouts of one prompt, and what the switches made of them."""
 
@@ -77,7 +63,7 @@ class Training:
     """A training run in a folder of its own.
 
     learner: opens the learner on a checkpoint. publish: has all servers serve other weights. place: where
-    rollouts are made. workers: rollouts at once.
+    rollouts are made. workers: rollouts at once. engine: measures when the policy is asked.
     """
 
     def __init__(
@@ -90,13 +76,18 @@ class Training:
         learner: Callable[[Path], Learner],
         publish: Callable[[Weights], int],
         workers: int,
-        told: Callable[[Record], None] = lambda line: None,
+        reports: Reports | None = None,
         validation: Validation | None = None,
         keep: Callable[[int, list[RolledOut], list[Attempt]], None] = lambda *_: None,
+        engine: Busy | None = None,
     ):
         self.folder, self.start, self.prompts, self.method = folder, start, prompts, method
-        self.place, self.publish, self.workers, self._told = place, publish, workers, told
-        self._open_learner, self._validation, self._keep = learner, validation, keep
+        self.place, self.publish, self.workers, self._keep = place, publish, workers, keep
+        self._open_learner, self._reports = learner, reports or Reports()
+        self._places, self._engine = Busy(), engine or Busy()
+        self._validated = len(validation.tasks) if validation else 0
+        seen = self._reports.rolled_out
+        self._validations = Validations(folder, validation, method.steps, workers, seen)
 
     def run(self) -> Path:
         """All steps that are left; the last checkpoint. Raises NotFinite, InputError, ServingError."""
@@ -106,21 +97,48 @@ class Training:
         if done:
             learner.resume(found)
         first = read_json(self._facts(done))["next_prompt"] if done else 0
-        with Ahead(
-            self.folder, self.prompts, self.method.samples, self.place.roll_out, self.workers, first,
-            self.method.prompts,
-        ) as ahead:  # fmt: skip
+        self._begin(done)
+        with (
+            closing(self._reports),
+            Ahead(
+                self.folder, self.prompts, self.method.samples, self._roll_out, self.workers, first,
+                self.method.prompts,
+            ) as ahead,
+        ):  # fmt: skip
             for number in range(done, self.method.steps):
-                self.publish(Weights(found, str(number)))
+                seconds = self._publish(found, number)
                 self._validate(number)
-                first = self._step(number, learner, ahead, first)
+                first = self._step(number, learner, ahead, first, seconds)
                 found = self.checkpoint(number + 1)
-        if self._validation and not self._validated(self.method.steps).exists():
-            self.publish(Weights(found, str(self.method.steps)))
-        self._validate(self.method.steps)
+            if self._validations.due(self.method.steps):
+                self._publish(found, self.method.steps)
+                self._validate(self.method.steps)
         self._write_metrics(self.method.steps)
-        write_jsonl(self.folder / "validation.jsonl", self._validation_rows())
+        write_jsonl(self.folder / "validation.jsonl", self._validations.rows())
         return found
+
+    def _begin(self, done: int) -> None:
+        moments, each = self._validations.moments(), self.method.prompts * self.method.samples
+        seen = sum(bool(self._validations.figures(moment)) for moment in moments)
+        rollouts = self.method.steps * each + len(moments) * self._validated
+        self._reports.begin(self.method.steps, done, rollouts, done * each + seen * self._validated)
+
+    def _publish(self, found: Path, number: int) -> float:
+        """Has the servers serve the weights after so many steps; how many seconds that took."""
+        began = time.monotonic()
+        self.publish(Weights(found, str(number)))
+        return time.monotonic() - began
+
+    def _roll_out(self, asked: Asked, kept: Kept) -> RolledOut:
+        with self._places.one():
+            done = self.place.roll_out(asked, kept)
+        self._reports.rolled_out(done)
+        return done
+
+    def _validate(self, steps: int) -> None:
+        if self._validations.due(steps):
+            self._reports.validated(steps, self._validations.run(steps))
+            self._write_metrics(steps)
 
     def checkpoint(self, steps: int) -> Path:
         """The checkpoint after so many steps."""
@@ -130,50 +148,35 @@ class Training:
         names = [path.name for path in self.folder.glob("checkpoint-[0-9][0-9][0-9][0-9][0-9]")]
         return max((int(name.removeprefix("checkpoint-")) for name in names), default=0)
 
-    def _step(self, number: int, learner: Learner, ahead: Ahead, first: int) -> int:
-        """Trains on the groups from the prompt `first` on; the prompt that the next step begins with."""
-        began = time.monotonic()
+    def _step(self, number: int, learner: Learner, ahead: Ahead, first: int, published: float) -> int:
+        """Trains on the groups from the prompt `first` on; the prompt that the next step begins with.
+
+        published: seconds that the servers took to get the weights of this step.
+        """
+        clock = StepClock(self._places, self._engine, self.workers)
         groups, last = self._groups(first, ahead, min(self.method.ahead, self.method.steps - number - 1))
         ahead.done_before(last)
-        rolled = time.monotonic()
+        rolled = clock.seconds()
         for group in groups:
             self._keep(number + 1, group.rollouts, group.attempts)
         found = learner.train(batch_of(groups, self.method))
+        trained = clock.seconds() - rolled
         line = {
             "step": number + 1,
             **self._measures(groups, str(number)),
             **{f"train/{name}": value for name, value in found.items()},
-            "time/rollouts": round(rolled - began, 3),
-            "time/train": round(time.monotonic() - rolled, 3),
+            "time/rollouts": round(rolled, 3),
+            "time/train": round(trained, 3),
+            "time/publish": round(published, 3),
+            **clock.idle(trained, published),
+            "memory/learner_mib": round(peak_memory(str(learner.device)), 1),
         }
         write_json(self._facts(number + 1), {"next_prompt": last, "metrics": line})
         learner.save(self.checkpoint(number + 1))
         self._write_metrics(number + 1)
         self._prune(number + 1)
-        self._told(line)
+        self._reports.step(line)
         return last
-
-    def _validate(self, steps: int) -> None:
-        """Attempts the validation's tasks with the weights after so many steps, where it is time to."""
-        asked, facts = self._validation, self._validated(steps)
-        if not asked or facts.exists() or (steps % asked.every and steps < self.method.steps):
-            return
-        began = time.monotonic()
-        with Journal(facts.with_suffix(".jsonl")) as journal, ThreadPoolExecutor(self.workers) as pool:
-            kept = Kept(journal)
-            waiting = [
-                pool.submit(asked.place.roll_out, Asked(number, 0, task), kept)
-                for number, task in enumerate(asked.tasks)
-            ]
-            try:
-                done = [each.result() for each in waiting]
-            finally:
-                for each in waiting:
-                    each.cancel()
-        seconds = {"time/validation": round(time.monotonic() - began, 3)}
-        write_json(facts, metrics.of_validation(done) | seconds)
-        self._write_metrics(steps)
-        self._told({"step": steps, **read_json(facts)})
 
     def _groups(self, first: int, ahead: Ahead, later: int) -> tuple[list[Group], int]:
         """The groups of a step, and the prompt that the next step begins with.
@@ -213,25 +216,12 @@ class Training:
     def _facts(self, steps: int) -> Path:
         return self.folder / f"step-{steps:05d}.json"
 
-    def _validation_rows(self) -> Iterator[Record]:
-        """All attempts of the validations; the conversations are those of the first and of the last one."""
-        done = [steps for steps in range(self.method.steps + 1) if self._validated(steps).exists()]
-        for steps in done:
-            with Journal(self._validated(steps).with_suffix(".jsonl")) as journal:
-                for number, task in enumerate(self._validation.tasks if self._validation else ()):
-                    if found := Kept(journal).result(Asked(number, 0, task)):
-                        yield validation_row(steps, found, steps in (done[0], done[-1]))
-
-    def _validated(self, steps: int) -> Path:
-        name = self._validation.name if self._validation else "none"
-        return self.folder / f"validation-{name}" / f"{steps:05d}.json"
-
     def _write_metrics(self, steps: int) -> None:
         """A line for each step; line 0 is there where the start was validated."""
         lines = (
             {"step": number}
             | (read_json(self._facts(number))["metrics"] if number else {})
-            | (read_json(found) if (found := self._validated(number)).exists() else {})
+            | self._validations.figures(number)
             for number in range(steps + 1)
         )
         write_jsonl(self.folder / "metrics.jsonl", (line for line in lines if len(line) > 1))
@@ -280,13 +270,3 @@ def advantages_of(group: Group, method: Method) -> list[list[float]]:
     lengths = [attempt.trained_tokens for attempt in group.attempts]
     found = OF_ROLLOUTS[method.advantage](group.treated.rewards, lengths)
     return [[each] * len(rollout.turns) for each, rollout in zip(found, group.rollouts, strict=True)]
-
-
-def tell(line: Record) -> None:
-    """One line of a step on standard error."""
-    names = (
-        "step", "validation/resolve_rate", "reward/mean", "rate/resolved", "train/entropy", "time/rollouts",
-        "time/train",
-    )  # fmt: skip
-    shown = {name: line[name] for name in names if name in line}
-    print(json.dumps(shown), file=sys.stderr, flush=True)

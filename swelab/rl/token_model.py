@@ -16,6 +16,7 @@ from swelab.models import ContextLimit
 from swelab.models.chat.text_model import TextModel
 from swelab.models.token_turn import TokenTurn
 from swelab.records import Record
+from swelab.rl.busy import Busy
 from swelab.rl.token_template import TokenTemplate
 
 _CALL = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|$)", re.DOTALL)
@@ -27,6 +28,19 @@ class TokenEngine(Protocol):
     def generate(self, prompt: Sequence[int], sampling: Record) -> TokenTurn:
         """One turn. Raises ContextLimit, ModelLost, ServingError, InputError."""
         ...
+
+
+@dataclass(frozen=True)
+class Watched:
+    """An engine, and a meter of when it is asked."""
+
+    engine: TokenEngine
+    asked: Busy
+
+    def generate(self, prompt: Sequence[int], sampling: Record) -> TokenTurn:
+        """See `TokenEngine.generate`."""
+        with self.asked.one():
+            return self.engine.generate(prompt, sampling)
 
 
 @dataclass

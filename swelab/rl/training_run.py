@@ -12,7 +12,7 @@ import torch
 
 from swelab.agents.agent import loop_of
 from swelab.configs import recipes
-from swelab.configs.experiment import rollout_slice
+from swelab.configs.experiment import rollout_slice, without
 from swelab.configs.kinds import POLICY, SCAFFOLD
 from swelab.configs.kinds.policy import Job
 from swelab.configs.kinds.rl import Rl
@@ -24,22 +24,26 @@ from swelab.models.policy_models import weights_digest
 from swelab.models.serving.fleet import Fleet, open_fleet
 from swelab.models.serving.server import Endpoint
 from swelab.models.token_turn import TokenTurn
-from swelab.records import InputError, Record, digest, write_bytes
+from swelab.records import InputError, digest, write_bytes
 from swelab.records.task_records import Task
 from swelab.rl.advantages import STEP_WISE
 from swelab.rl.artifacts import Artifacts
+from swelab.rl.busy import Busy
 from swelab.rl.failures import Switches
 from swelab.rl.judging import Judge, open_judge
 from swelab.rl.learner import STATE, Learner, Settings
-from swelab.rl.loop import Method, Training, Validation
+from swelab.rl.loop import Method, Training
 from swelab.rl.losses import Clip, Mismatch
 from swelab.rl.managed_model import ManagedModel
 from swelab.rl.prompts import Prompts
 from swelab.rl.rollouts import Place
-from swelab.rl.token_model import TokenModel
+from swelab.rl.step_reports import Reports
+from swelab.rl.token_model import TokenEngine, TokenModel, Watched
 from swelab.rl.token_template import TokenTemplate
+from swelab.rl.validating import Validation
 from swelab.sandbox import Backend, Image, open_backend
 from swelab.sandbox.deferred import Deferred
+from swelab.sft.train.boards import BOARD
 from swelab.sft.train.device import device_of, dtype_of
 from swelab.sft.train.training import put_in_place
 from swelab.tasks.checkout import RepoStore, scratch_folder
@@ -48,6 +52,7 @@ from swelab.tasks.disjoint import check_disjoint
 STARTUP_SECONDS = 1800
 ROLLOUTS = "rollouts"
 FIGURES = ("metrics.jsonl", "validation.jsonl")
+FOLDERS = (ROLLOUTS, BOARD)
 
 
 @dataclass(frozen=True)
@@ -60,9 +65,7 @@ class Reads:
     images: Mapping[str, Image] = field(default_factory=dict)
 
 
-def train_policy(
-    recipe: Rl, start: Path, reads: Reads, folder: Path, told: Callable[[Record], None] = lambda line: None
-) -> Path:
+def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: Reports | None = None) -> Path:
     """Trains from the checkpoint `start`, in `folder`; the last checkpoint.
 
     What an earlier run of the same recipe finished there stays. Raises InputError, ServingError, NotFinite.
@@ -81,7 +84,8 @@ def train_policy(
     ):
         store = RepoStore(reads.repos_dir, scratch / "repos")
         bench = Bench(store, cast(Backend, backend), dict(reads.images), Archive(folder / "runs"))
-        engine, template = ServedTokens(endpoint), TokenTemplate.of(start)
+        asked = Busy()
+        engine, template = Watched(ServedTokens(endpoint), asked), TokenTemplate.of(start)
 
         def place(temperature: float) -> Place:
             maker = model_maker(recipe, engine, template, scaffold, temperature)
@@ -96,9 +100,10 @@ def train_policy(
             lambda checkpoint: Learner(checkpoint, settings, device, start),
             fleet.publish,
             recipe.rollouts.at_once,
-            told,
+            reports,
             validation_of(recipe, reads.held_out, place),
             Artifacts(folder / ROLLOUTS, recipe).write,
+            asked,
         )
         return training.run()
 
@@ -138,7 +143,7 @@ def open_servers(recipe: Rl, start: Path, log: Path) -> AbstractContextManager[t
 
 def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
     """Names the folder of a run by all that its weights depend on but its number of steps, which may grow."""
-    used = {key: value for key, value in recipe.plain().items() if key != "validation"}
+    used = without(recipe, "validation", "wandb")
     train = {key: value for key, value in used["train"].items() if key != "steps"}
     judge = recipes.named(POLICY, recipe.judge.policy) if recipe.judge else None
     judged = [rollout_slice(judge), weights_digest(judge)] if judge else []
@@ -153,9 +158,10 @@ def hand_over(last: Path, work: Path, checkpoint: Path) -> None:
     staged = work / "staged"
     shutil.rmtree(staged, ignore_errors=True)
     shutil.copytree(last, staged / "checkpoint", ignore=shutil.ignore_patterns(STATE))
-    (work / ROLLOUTS).mkdir(exist_ok=True)
-    shutil.copytree(work / ROLLOUTS, staged / ROLLOUTS, copy_function=os.link)
-    for name in ("checkpoint", ROLLOUTS):
+    for name in FOLDERS:
+        (work / name).mkdir(exist_ok=True)
+        shutil.copytree(work / name, staged / name, copy_function=os.link)
+    for name in ("checkpoint", *FOLDERS):
         put_in_place(staged / name, checkpoint.with_name(name), work / "replaced")
     for name in FIGURES:
         write_bytes(checkpoint.with_name(name), (work / name).read_bytes())
@@ -172,7 +178,7 @@ def history_note(template: TokenTemplate) -> str:
 
 
 def model_maker(
-    recipe: Rl, engine: ServedTokens, template: TokenTemplate, scaffold: MiniLoop, temperature: float
+    recipe: Rl, engine: TokenEngine, template: TokenTemplate, scaffold: MiniLoop, temperature: float
 ) -> Callable[[Callable[[TokenTurn], None], list[TokenTurn]], TokenModel]:
     """Makes the models of rollouts: turns in ids, with the history that the recipe asks for."""
     asked = recipe.rollouts

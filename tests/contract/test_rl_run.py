@@ -26,6 +26,7 @@ from swelab.rl.rollouts import Place
 from swelab.rl.training_run import method_of, settings_of
 from swelab.tasks.checkout import RepoStore
 from tests.conftest import make_repos, make_task
+from tests.tensorboard_events import scalars
 from tests.toy_checkpoint import make_checkpoint
 
 pytestmark = pytest.mark.real
@@ -109,6 +110,10 @@ def test_killed_again_and_again_it_ends_well(place):
     assert [row["step"] for row in (first, *rows) if "validation/tasks" in row] == [0, 2, 3]
     assert all(row["rollouts"] == 4 and row["train/tokens"] > 0 for row in rows)
     assert all(row["train/logprob_mismatch_max"] < 1e-3 for row in rows)
+    assert "step 3 of 3: 4 rollouts, " in done.stderr and "validation after 3 steps: " in done.stderr
+    assert {step for step, *_ in scalars(place / "out/tensorboard")} == {0, 1, 2, 3}
+    shares = [row[name] for row in rows for name in ("idle/trainer", "idle/engine", "idle/places")]
+    assert all(0 <= share <= 1 for share in shares) and all(row["memory/learner_mib"] > 50 for row in rows)
     assert len(journals(place)) == 3
     for path in [*journals(place), *place.glob("work/*/validation-*/*.jsonl")]:
         keys = [json.loads(text)["key"] for text in path.read_text().splitlines()]

@@ -26,7 +26,7 @@ MAY_USE = {
     "grading": FOUNDATION | {"grading", "images", "sandbox", "tasks"},
     "rollouts": FOUNDATION | {"agents", "images", "models", "rollouts", "sandbox", "tasks"},
     "sft": FOUNDATION | {"cluster", "models", "rollouts", "sft", "tasks"},
-    "rl": FOUNDATION | {"agents", "grading", "models", "rl", "rollouts", "sandbox", "sft", "tasks"},
+    "rl": FOUNDATION | {"agents", "grading", "models", "rl", "rollouts", "sandbox", "scores", "sft", "tasks"},
     "service": FOUNDATION | {"service"},
     "scores": FOUNDATION | {"grading", "rollouts", "scores", "tasks"},
 }

@@ -186,3 +186,4 @@ class Rl(Recipe):
     train: Train
     judge: OrAbsent[Judge] = Field(None, description="scores of single steps; none without")
     validation: OrAbsent[Validation] = Field(None, description="how progress is measured; none without")
+    wandb: str = Field("", description="project at Weights & Biases that is told each step; empty is none")

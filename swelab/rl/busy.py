@@ -1,0 +1,68 @@
+"""How long something had work, from several threads: for the shares of a step in which it had none."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Busy:
+    """A meter of what is done at once. Safe from many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now, self._since = 0, time.monotonic()
+        self._any = self._sum = 0.0
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """One thing is being done within it."""
+        self._change(1)
+        try:
+            yield
+        finally:
+            self._change(-1)
+
+    def read(self) -> tuple[float, float]:
+        """Since the meter was made: seconds in which anything was done, and the sum over all that was."""
+        with self._lock:
+            self._count()
+            return self._any, self._sum
+
+    def _change(self, by: int) -> None:
+        with self._lock:
+            self._count()
+            self._now += by
+
+    def _count(self) -> None:
+        now = time.monotonic()
+        passed, self._since = now - self._since, now
+        self._any += passed * bool(self._now)
+        self._sum += passed * self._now
+
+
+class StepClock:
+    """The time of one step, and who was idle in it. workers: places for rollouts."""
+
+    def __init__(self, places: Busy, engine: Busy, workers: int):
+        self._places, self._engine, self._workers = places, engine, workers
+        self._before = (*places.read(), *engine.read())
+        self._began = time.monotonic()
+
+    def seconds(self) -> float:
+        """Since the step began."""
+        return time.monotonic() - self._began
+
+    def idle(self, trained: float, published: float) -> dict[str, float]:
+        """Shares of the step: the learner did not train, the engine was not asked, places were empty.
+
+        trained, published: seconds that the learner worked, and that servers took new weights before.
+        """
+        whole = max(self.seconds() + published, 1e-9)
+        now = (*self._places.read(), *self._engine.read())
+        _, occupied, asked, _ = (end - begin for begin, end in zip(self._before, now, strict=True))
+        return {
+            "idle/trainer": round(max(0.0, 1 - trained / whole), 4),
+            "idle/engine": round(max(0.0, 1 - asked / whole), 4),
+            "idle/places": round(max(0.0, 1 - occupied / (whole * self._workers)), 4),
+        }

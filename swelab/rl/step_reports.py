@@ -1,0 +1,106 @@
+"""What a training tells while it runs: a line a step, how far it is, and curves to watch."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TextIO
+
+from swelab.console.terminal import Progress, clock
+from swelab.records import Record
+from swelab.rl.rollouts import RolledOut
+from swelab.scores.statistics.rates import wilson
+from swelab.sft.train.boards import Boards
+from swelab.sft.train.check_settings import check_wandb
+
+
+class Reports:
+    """Is told what a training does, and says nothing."""
+
+    def begin(self, steps: int, done: int, rollouts: int, seen: int) -> None:
+        """A run of `steps` steps begins, `done` of them are there; of its `rollouts`, `seen` are over."""
+
+    def rolled_out(self, done: RolledOut) -> None:
+        """A rollout is over. Called from many threads."""
+
+    def step(self, line: Record) -> None:
+        """A step is finished. line: its line in metrics.jsonl."""
+
+    def validated(self, steps: int, figures: Record) -> None:
+        """The policy was validated after so many steps."""
+
+    def close(self) -> None:
+        """The run is over, or ends."""
+
+
+class StepReports(Reports):
+    """Lines and progress on standard error; curves in `folder`/tensorboard.
+
+    wandb: a project at Weights & Biases that gets them too. Raises InputError where it cannot.
+    """
+
+    def __init__(self, folder: Path, wandb: str = "", stream: TextIO | None = None):
+        check_wandb(wandb, os.environ)
+        self._boards, self._stream = Boards(folder, wandb, folder), stream or sys.stderr
+        self._steps, self._progress = 0, Progress(0, "", self._stream)
+
+    def begin(self, steps: int, done: int, rollouts: int, seen: int) -> None:
+        self._steps = steps
+        self._progress = Progress(rollouts, f"step {done + 1} of {steps}", self._stream)
+        self._progress.skip(seen)
+
+    def rolled_out(self, done: RolledOut) -> None:
+        self._progress.done(bool(done.grade.get("resolved")))
+
+    def step(self, line: Record) -> None:
+        self._boards.add(line["step"], numbers(line))
+        self._progress.label = f"step {min(line['step'] + 1, self._steps)} of {self._steps}"
+        self._say(step_line(line, self._steps))
+
+    def validated(self, steps: int, figures: Record) -> None:
+        self._boards.add(steps, numbers(figures))
+        self._say(validation_line(steps, figures))
+
+    def close(self) -> None:
+        self._progress.close()
+        self._boards.close()
+
+    def _say(self, text: str) -> None:
+        start = "\r\x1b[K" if self._stream.isatty() else ""
+        print(start + text, file=self._stream, flush=True)
+
+
+def numbers(line: Record) -> dict[str, float]:
+    """The figures of a line, without the number of its step."""
+    return {name: value for name, value in line.items() if name != "step" and isinstance(value, (int, float))}
+
+
+def step_line(line: Mapping[str, float], steps: int) -> str:
+    """A step in words; what it did not measure is left out."""
+    dropped = sum(value for name, value in line.items() if name.startswith("groups_dropped/"))
+    said = [
+        f"{line['rollouts']:.0f} rollouts",
+        _part(line, "rate/resolved", "{:.0%} resolved"),
+        _part(line, "reward/mean", "reward {:.2f}"),
+        _part(line, "rate/lost", "{:.0%} lost to infrastructure") if line.get("rate/lost") else "",
+        f"{dropped:.0f} of {line['groups']:.0f} groups not trained" if dropped else "",
+        _part(line, "train/entropy", "entropy {:.2f}"),
+        f"{clock(line['time/rollouts'])} of rollouts",
+        f"{clock(line['time/train'])} of training",
+    ]
+    return f"step {line['step']:.0f} of {steps}: {', '.join(part for part in said if part)}"
+
+
+def validation_line(steps: int, figures: Mapping[str, float]) -> str:
+    """A validation in words, with the 95 % interval of its resolve rate (Wilson)."""
+    tasks, resolved = int(figures["validation/tasks"]), int(figures["validation/resolved"])
+    text = f"validation after {steps} steps: {resolved} of {tasks} tasks resolved"
+    if tasks:
+        low, high = wilson(resolved, tasks)
+        text += f" ({resolved / tasks:.0%}, between {low:.0%} and {high:.0%})"
+    lost = int(figures["validation/lost"])
+    return text + (f", {lost} more lost to infrastructure" if lost else "")
+
+
+def _part(line: Mapping[str, float], name: str, words: str) -> str:
+    return words.format(line[name]) if name in line else ""

@@ -1,0 +1,66 @@
+"""What a person reads of a training while it runs."""
+
+import io
+
+from swelab.models.token_turn import TokenTurn
+from swelab.records.task_records import Task
+from swelab.rl.rollouts import Asked, RolledOut
+from swelab.rl.step_reports import StepReports, step_line, validation_line
+from tests.tensorboard_events import scalars
+
+LINE = {
+    "step": 3,
+    "rollouts": 64,
+    "groups": 8,
+    "rate/resolved": 0.515625,
+    "reward/mean": 0.5,
+    "rate/lost": 0.0,
+    "groups_dropped/constant": 2,
+    "groups_dropped/failure": 1,
+    "train/entropy": 0.314,
+    "time/rollouts": 61.2,
+    "time/train": 9.0,
+}
+
+
+def test_a_step_is_one_line():
+    said = "step 3 of 12: 64 rollouts, 52% resolved, reward 0.50, 3 of 8 groups not trained, entropy 0.31"
+    assert step_line(LINE, 12) == f"{said}, 1:01 of rollouts, 0:09 of training"
+
+
+def test_what_a_step_did_not_measure_is_left_out():
+    lost = {"step": 1, "rollouts": 2, "groups": 1, "rate/lost": 1.0, "time/rollouts": 3, "time/train": 0}
+    said = "step 1 of 1: 2 rollouts, 100% lost to infrastructure, 0:03 of rollouts, 0:00 of training"
+    assert step_line(lost, 1) == said
+
+
+def test_a_validation_has_its_interval():
+    figures = {"validation/tasks": 40, "validation/resolved": 27, "validation/lost": 2}
+    said = "validation after 5 steps: 27 of 40 tasks resolved (68%, between 52% and 80%)"
+    assert validation_line(5, figures) == f"{said}, 2 more lost to infrastructure"
+    nothing = {"validation/tasks": 0, "validation/resolved": 0, "validation/lost": 1}
+    assert validation_line(0, nothing).startswith("validation after 0 steps: 0 of 0 tasks resolved, 1 more")
+
+
+def rollout(resolved):
+    task = Task.of({"instance_id": "x"})
+    turn = TokenTurn((1,), (2,), (-0.1,), "stop", ((0, "0"),))
+    grade = {"status": "resolved", "resolved": resolved}
+    return RolledOut(Asked(0, 0, task), {"outcome": "submitted", "messages": []}, grade, (turn,), {})
+
+
+def test_a_run_tells_how_far_it_is_and_keeps_its_curves(tmp_path):
+    stream = io.StringIO()
+    reports = StepReports(tmp_path, stream=stream)
+    reports.begin(steps=12, done=2, rollouts=808, seen=168)
+    reports.validated(2, {"validation/tasks": 1, "validation/resolved": 1, "validation/lost": 0})
+    reports.rolled_out(rollout(True))
+    reports.rolled_out(rollout(False))
+    reports.step(LINE)
+    reports.close()
+    lines = stream.getvalue().splitlines()
+    assert lines[0].startswith("validation after 2 steps: 1 of 1") and lines[1].startswith("step 3 of 12: ")
+    assert lines[2].startswith("step 4 of 12: 170/808, 1 ok")
+    found = scalars(tmp_path / "tensorboard")
+    assert (3, "rate/resolved", 0.515625) in found and (2, "validation/resolved", 1.0) in found
+    assert "step" not in {name for _, name, _ in found}
