@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -98,7 +99,7 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
             method,
             replace(place(recipe.rollouts.temperature), judge=judge),
             lambda checkpoint: Learner(checkpoint, settings, device, start),
-            fleet.publish,
+            partial(fleet.publish, in_turns=recipe.rollouts.update == "in_turns"),
             recipe.rollouts.at_once,
             reports,
             validation_of(recipe, reads.held_out, place),

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -20,6 +22,11 @@ from tests.toy_checkpoint import CONTEXT, SCAFFOLD, SIZES, make_checkpoint
 
 pytestmark = pytest.mark.real
 SAMPLING = {"temperature": 0.7, "top_p": 0.9, "max_tokens": 24}
+ASKED_OF_ADMINS = {
+    "/update_weights_from_disk": lambda folder: {"model_path": str(folder / "2")},
+    "/pause_generation": lambda _: {"mode": "retract"},
+    "/continue_generation": lambda _: {},
+}
 ASKED = [{"role": "system", "content": "Fix the bug."}, {"role": "user", "content": "it fails"}]
 
 
@@ -95,14 +102,35 @@ def test_weights_change_in_every_server_and_turns_say_which(served, template, fo
         assert_is_of(folder / "1", turn)
 
 
+def test_a_turn_goes_on_with_weights_that_came_while_it_ran(served, template, folder):
+    """Its tokens are those of two versions, and say so; each has the log-probability of its own."""
+    fleet, endpoint = served
+    engine = ServedTokens(endpoint)
+    fleet.publish(Weights(folder / "1", "old"))
+    long = {"temperature": 1.0, "max_tokens": CONTEXT // 2, "ignore_eos": True}
+    with ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(engine.generate, template.opening(ASKED), long) for _ in range(4)]
+        time.sleep(0.5)
+        fleet.publish(Weights(folder / "2", "new"), in_turns=True)
+        turns = [each.result() for each in running]
+    (parted, *_) = [turn for turn in turns if len(turn.versions) == 2]
+    (_, first), (at, second) = parted.versions
+    assert (first, second) == ("old", "new") and 0 < at < len(parted.sampled)
+    given = torch.tensor(parted.logprobs)
+    assert (scores(folder / "1", parted, 1.0)[:at] - given[:at]).abs().max() <= 1e-3
+    assert (scores(folder / "2", parted, 1.0)[at:] - given[at:]).abs().max() <= 1e-3
+    assert engine.generate(template.opening(ASKED), SAMPLING).versions == ((0, "new"),)
+
+
 def test_clients_cannot_change_weights(served, folder):
     fleet, endpoint = served
     for server in fleet.servers:
-        url = server.endpoint.url.removesuffix("/v1") + "/update_weights_from_disk"
+        url = server.endpoint.url.removesuffix("/v1")
         for key in (endpoint.api_key, "", "wrong"):
             headers = {"Authorization": f"Bearer {key}"} if key else {}
-            answer = httpx.post(url, json={"model_path": str(folder / "2")}, headers=headers)
-            assert answer.status_code == 401, answer.text
+            for path, asked in ASKED_OF_ADMINS.items():
+                answer = httpx.post(url + path, json=asked(folder), headers=headers)
+                assert answer.status_code == 401, (path, answer.text)
     assert endpoint.admin_key == "" and endpoint.api_key != fleet.servers[0].endpoint.admin_key
 
 

@@ -26,6 +26,11 @@ class Rollouts(Recipe):
         description="steps whose rollouts may begin before the weights of the step before them are there; 0 "
         "waits for the newest weights",
     )
+    update: Literal["between_turns", "in_turns"] = Field(
+        "between_turns",
+        description="when servers take new weights: after the turns that run, or at once, and these turns "
+        "go on with them; each token knows its weights",
+    )
     temperature: float = Field(1.0, gt=0, description="of sampling; the trainer divides by it too")
     top_p: float = Field(
         1.0, gt=0, le=1, description="nucleus; kept log-probabilities are those before it is applied"

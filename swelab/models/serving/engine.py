@@ -118,8 +118,11 @@ class Engine(Protocol):
         """The turn in the answer to such a request. Raises ModelLost (an answer in another form)."""
         ...
 
-    def replace_weights(self, url: str, admin_key: str, weights: Weights) -> None:
-        """Has the server at that address (without /v1) serve other weights. Raises ServingError."""
+    def replace_weights(self, url: str, admin_key: str, weights: Weights, in_turns: bool = False) -> None:
+        """Has the server at that address (without /v1) serve other weights. Raises ServingError.
+
+        in_turns: turns that run go on with the new weights; else they end with the old ones first.
+        """
         ...
 
     def router(self, urls: Sequence[str], key: str, log: Path, drain_seconds: float) -> Keeper:

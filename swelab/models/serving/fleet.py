@@ -108,10 +108,10 @@ class Server(threading.Thread):
         self._ending.set()
 
 
-def replace(endpoint: Endpoint, weights: Weights) -> None:
-    """Has one server of ours serve other weights. Raises ServingError."""
+def replace(endpoint: Endpoint, weights: Weights, in_turns: bool = False) -> None:
+    """Has one server of ours serve other weights; see `Engine.replace_weights`. Raises ServingError."""
     open_engine(endpoint.engine).replace_weights(
-        endpoint.url.removesuffix("/v1"), endpoint.admin_key, weights
+        endpoint.url.removesuffix("/v1"), endpoint.admin_key, weights, in_turns
     )
 
 
@@ -170,9 +170,10 @@ class Fleet:
             )
             return not self._ended.is_set() and any(s.up() for s in self.servers)
 
-    def publish(self, weights: Weights) -> int:
+    def publish(self, weights: Weights, in_turns: bool = False) -> int:
         """Has every server that is up serve other weights, and those that come up later; how many do now.
 
+        in_turns: turns that run go on with the new weights; else a server ends them first.
         A server that ends meanwhile comes up again with them. Raises ServingError when one that runs refuses.
         """
         with self.changed:
@@ -182,7 +183,7 @@ class Fleet:
         count = 0
         for endpoint in up:
             try:
-                replace(endpoint, weights)
+                replace(endpoint, weights, in_turns)
                 count += 1
             except ServingError:
                 if endpoint.alive():

@@ -94,14 +94,22 @@ class Sglang:
             text = f"{type(error).__name__} {error} in {shorten(str(answer))}"
             raise ModelLost(f"an answer in another form: {text}") from None
 
-    def replace_weights(self, url: str, admin_key: str, weights: Weights) -> None:
+    def replace_weights(self, url: str, admin_key: str, weights: Weights, in_turns: bool = False) -> None:
         """See `Engine.replace_weights`."""
         asked = {"model_path": str(weights.folder.absolute()), "weight_version": weights.version}
         headers = {"Authorization": f"Bearer {admin_key}"}
+
+        def post(path: str, body: Record) -> httpx.Response:
+            return httpx.post(url + path, headers=headers, json=body, timeout=_REPLACE_SECONDS)
+
         try:
-            answer = httpx.post(
-                f"{url}/update_weights_from_disk", headers=headers, json=asked, timeout=_REPLACE_SECONDS
-            )
+            if in_turns:  # running turns wait, without their cache, and are read again by the new weights
+                post("/pause_generation", {"mode": "retract"}).raise_for_status()
+            try:
+                answer = post("/update_weights_from_disk", asked)
+            finally:
+                if in_turns:
+                    post("/continue_generation", {}).raise_for_status()
             said = answer.json() if answer.is_success else {}
             if not said.get("success"):
                 raise ServingError(f"{url} does not take weights: {shorten(answer.text)}")
