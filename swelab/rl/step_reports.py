@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from swelab.console.terminal import Progress, clock
-from swelab.records import Record
+from swelab.records import Record, read_jsonl
 from swelab.rl.rollouts import RolledOut
 from swelab.scores.statistics.rates import wilson
 from swelab.sft.train.boards import Boards
@@ -42,10 +42,13 @@ class StepReports(Reports):
     def __init__(self, folder: Path, wandb: str = "", stream: TextIO | None = None):
         check_wandb(wandb, os.environ)
         self._boards, self._stream = Boards(folder, wandb, folder), stream or sys.stderr
+        self._told = folder / "metrics.jsonl"
         self._steps, self._progress = 0, Progress(0, "", self._stream)
 
     def begin(self, steps: int, done: int, rollouts: int, seen: int) -> None:
         self._steps = steps
+        lines = read_jsonl(self._told) if self._told.exists() else ()
+        self._boards.restart((line["step"], numbers(line)) for line in lines)
         self._progress = Progress(rollouts, f"step {done + 1} of {steps}", self._stream)
         self._progress.skip(seen)
 

@@ -110,9 +110,8 @@ class Server(threading.Thread):
 
 def replace(endpoint: Endpoint, weights: Weights, in_turns: bool = False) -> None:
     """Has one server of ours serve other weights; see `Engine.replace_weights`. Raises ServingError."""
-    open_engine(endpoint.engine).replace_weights(
-        endpoint.url.removesuffix("/v1"), endpoint.admin_key, weights, in_turns
-    )
+    address = endpoint.url.removesuffix("/v1")
+    open_engine(endpoint.engine).replace_weights(address, endpoint.admin_key, weights, in_turns)
 
 
 def watch(endpoint: Endpoint, log: Path, ending: threading.Event) -> None:

@@ -1,7 +1,8 @@
 """Where people watch a training: TensorBoard's files, and Weights & Biases."""
 
+import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,24 @@ class Boards:
         self._board: SummaryWriter | None = None
         self._wandb = start_wandb(project, wandb_folder) if project else None
 
+    def restart(self, told: Iterable[tuple[int, Mapping[str, float]]]) -> None:
+        """Draws curves anew from what earlier runs told; a kill may have taken what was not written yet."""
+        shutil.rmtree(self._folder / BOARD, ignore_errors=True)
+        for step, values in told:
+            self._draw(step, values)
+
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """The values of a step. A step that is told again replaces it and all after it."""
+        self._draw(step, values)
+        if self._wandb:
+            self._wandb.log(dict(values), step=step)
+
+    def _draw(self, step: int, values: Mapping[str, float]) -> None:
         if self._board is None:
             where = {"logdir": str(self._folder / BOARD), "filename_suffix": f".{step}"}
             self._board = SummaryWriter(**where, purge_step=step, flush_secs=10)
         for name, value in values.items():
             self._board.add_scalar(self._prefix + name, value, step)
-        if self._wandb:
-            self._wandb.log(dict(values), step=step)
 
     def close(self) -> None:
         """Writes what is not written yet."""

@@ -64,3 +64,16 @@ def test_a_run_tells_how_far_it_is_and_keeps_its_curves(tmp_path):
     found = scalars(tmp_path / "tensorboard")
     assert (3, "rate/resolved", 0.515625) in found and (2, "validation/resolved", 1.0) in found
     assert "step" not in {name for _, name, _ in found}
+
+
+def test_curves_are_whole_after_a_kill(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(
+        '{"step": 0, "validation/resolved": 1}\n{"step": 1, "groups": 8}\n'
+    )
+    (tmp_path / "tensorboard").mkdir()
+    (tmp_path / "tensorboard/events.out.tfevents.1.cut").write_bytes(b"half")
+    reports = StepReports(tmp_path, stream=io.StringIO())
+    reports.begin(steps=4, done=1, rollouts=4, seen=1)
+    reports.step({**LINE, "step": 2})
+    reports.close()
+    assert {step for step, *_ in scalars(tmp_path / "tensorboard")} == {0, 1, 2}
