@@ -63,7 +63,10 @@ def sft_job(wildcards):
 
 def rl_job(wildcards):
     """What a job of reinforcement learning asks a cluster for."""
-    return Job(cpus=rl_settings(wildcards).train.threads, **SANDBOXES)
+    settings = rl_settings(wildcards)
+    if "job" in settings.model_fields_set:
+        return settings.job
+    return Job(cpus=settings.train.threads, **SANDBOXES)
 
 
 def rl_sandbox_image(wildcards):

@@ -161,7 +161,7 @@ def rl_slice(rl: Rl, configs: Path = recipes.CONFIGS) -> Record:
     """What reinforcement learning depends on in recipes: its own, its scaffold's and its judge's."""
     judge = recipes.named(POLICY, rl.judge.policy, configs) if rl.judge else None
     return {
-        "recipe": without(rl, "wandb"),
+        "recipe": without(rl, "wandb", "job"),
         "scaffold": scaffold_slice(recipes.named(SCAFFOLD, rl.scaffold, configs)),
         **({"judge": rollout_slice(judge)} if judge else {}),
     }

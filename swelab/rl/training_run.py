@@ -15,7 +15,6 @@ from swelab.agents.agent import loop_of
 from swelab.configs import recipes
 from swelab.configs.experiment import rollout_slice, without
 from swelab.configs.kinds import POLICY, SCAFFOLD
-from swelab.configs.kinds.policy import Job
 from swelab.configs.kinds.rl import Rl
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.grading.grading_stage import Bench
@@ -133,7 +132,7 @@ def open_servers(recipe: Rl, start: Path, log: Path) -> AbstractContextManager[t
     return open_fleet(
         start,
         name="policy",
-        job=Job(),
+        job=recipe.job,
         log=log,
         startup_seconds=STARTUP_SECONDS,
         context_length=asked.context_length,
@@ -144,7 +143,7 @@ def open_servers(recipe: Rl, start: Path, log: Path) -> AbstractContextManager[t
 
 def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
     """Names the folder of a run by all that its weights depend on but its number of steps, which may grow."""
-    used = without(recipe, "validation", "wandb")
+    used = without(recipe, "validation", "wandb", "job")
     train = {key: value for key, value in used["train"].items() if key != "steps"}
     judge = recipes.named(POLICY, recipe.judge.policy) if recipe.judge else None
     judged = [rollout_slice(judge), weights_digest(judge)] if judge else []

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from swelab.configs.kinds.policy import Job
 from swelab.configs.recipe_model import Distinct, OrAbsent, Recipe
 from swelab.outcomes import LISTS
 
@@ -192,3 +193,4 @@ class Rl(Recipe):
     judge: OrAbsent[Judge] = Field(None, description="scores of single steps; none without")
     validation: OrAbsent[Validation] = Field(None, description="how progress is measured; none without")
     wandb: str = Field("", description="project at Weights & Biases that is told each step; empty is none")
+    job: Job = Field(Job(), description="what it asks a cluster for, and how many servers answer the policy")
