@@ -12,10 +12,20 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 # Settings for other programs of the user, which would change what runs here.
 unexport PYTHONHOME PYTHONPATH PYTHONSAFEPATH PYTHONOPTIMIZE PYTHONWARNINGS SNAKEMAKE_PROFILE
 
-.PHONY: all help setup test check peer sb-cli modal swe-agent clean
+.PHONY: all rl rl-seeds help setup test check peer sb-cli modal swe-agent clean
 
 all: setup
 	$(RUN)
+
+# A model learns from the results of its own attempts; with three seeds, as a table.
+rl: setup
+	$(RUN) --config experiment=demo-rl
+
+rl-seeds: setup
+	$(RUN) --config experiment=demo-rl-seeds
+	.venv/bin/python -m scripts.compare results/scores/start/drill-heldout-rl.json \
+	    results/scores/rl/drill-heldout-rl.json results/scores/rl-seed1/drill-heldout-rl.json \
+	    results/scores/rl-seed2/drill-heldout-rl.json
 
 help:
 	@./envs/help.sh

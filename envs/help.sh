@@ -2,6 +2,8 @@
 # Usage: help.sh   What `make` builds and which variables it takes.
 cat <<'TEXT'
 make              set-up, then the demo experiment: results/verified_score.json and results/report.html
+make rl           set-up, then the demo of reinforcement learning (docs/rl.md)
+make rl-seeds     the same with three seeds, and a table of them
 make setup        only the set-up: .venv and .venv-sandbox; again it does only what is missing
 make test         set-up, then all tests (as root: their Debian packages too)
 make check        linters, type checker, format of the rules
