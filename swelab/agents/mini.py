@@ -94,9 +94,11 @@ class SandboxEnvironment:
         return result.output.decode("utf-8", "surrogateescape")
 
     def get_template_vars(self, **kwargs: Any) -> Record:
+        """The variables of prompt templates: those given, nothing of the sandbox."""
         return kwargs
 
     def serialize(self) -> Record:
+        """What a trajectory says of its environment: the protocol's name, in mini-swe-agent's layout."""
         # The backend is a setting, and no part of the result.
         return {"info": {"config": {"environment_type": "swelab.sandbox.Sandbox"}}}
 

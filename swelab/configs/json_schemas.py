@@ -16,9 +16,11 @@ class _Generator(GenerateJsonSchema):
     """Pydantic's generator, but fields have no title, and a part's default shows only what it sets itself."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
+        """Never: the key's name says it."""
         return False
 
     def encode_default(self, dft: Any) -> Any:
+        """The default as JSON; of a recipe only the keys that it sets."""
         return dft.model_dump(exclude_unset=True) if isinstance(dft, Recipe) else super().encode_default(dft)
 
 

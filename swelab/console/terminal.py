@@ -25,10 +25,15 @@ class Tee:
         self.stream, self.log = stream, log
 
     def write(self, text: str) -> int:
+        """Writes to stream and log; what redraws a line of a terminal begins a new one in the log.
+
+        Returns the number of characters, as the stream counts them.
+        """
         self.log.write(text.replace("\r\x1b[K", "\n"))
         return self.stream.write(text)
 
     def flush(self) -> None:
+        """Flushes the log first: it is to hold what the terminal showed."""
         self.log.flush()
         self.stream.flush()
 

@@ -31,7 +31,8 @@ Check = Callable[[Image], tuple[int, list[Leak]]]
 class Puller(Protocol):
     """A way to have images: a folder of unpacked ones, an engine, a folder of apptainer files."""
 
-    def pull(self, name: Name, source: Name, told: Callable[[int], None]) -> HeldImage: ...
+    def pull(self, name: Name, source: Name, told: Callable[[int], None]) -> HeldImage:
+        """Has the image `name`, fetched as `source`; tells the bytes of each part. Raises ImageError."""
 
 
 class Elsewhere:

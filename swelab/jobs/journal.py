@@ -133,6 +133,7 @@ class Journal:
         self._offsets |= offsets
 
     def close(self) -> None:
+        """Closes the file. What was appended is on disk already."""
         self._stream.close()
 
     def __enter__(self) -> "Journal":

@@ -25,14 +25,17 @@ def keep_paid_outputs() -> None:
     write = FilePersistence._write_record
 
     def begin(self: Any, path: Path) -> None:
+        """In place of copying an output aside, and of removing the copy: does neither."""
         kept.discard(path.as_posix())
 
     def keep(self: Any, path: Path) -> bool:
+        """In place of restoring the copy: whether the output still lies where it was."""
         if path.exists():
             kept.add(path.as_posix())
         return path.exists()
 
     def remember(self: Any, key: str, record: Any) -> None:
+        """Writes a record, but for outputs that a failed job left in place."""
         if key not in kept:
             write(self, key, record)
 
@@ -47,6 +50,7 @@ def forget_places() -> None:
 
     @lru_cache
     def without(self: Any, job: Any) -> list[str]:
+        """The inputs that are remembered of a job."""
         return [path for path in inputs(self, job) if path not in PLACES]
 
     PersistenceBase._input = without
@@ -61,9 +65,11 @@ def ask_manifests(told: Callable[[str], str]) -> None:
     against = cache(lambda job: told(str(job.output[0])) if job.output else "")
 
     def has_metadata(self: Any, job: Any) -> bool:
+        """Also true where there is no record but the manifest says that the output is out of date."""
         return remembers(self, job) or bool(against(job))
 
     def params_changed(self: Any, job: Any, file: Any = None) -> Any:
+        """Where there is no record, what the manifest says has changed."""
         if remembers(self, job) or not against(job):
             return changed(self, job, file)
         return ParamsChange(only_new={against(job)}, files=set(map(str, job.output)))
@@ -81,6 +87,7 @@ def look_behind_ancient_files() -> None:
     walk = DAG.bfs
 
     def bfs(self: Any, direction: Any, *jobs: Any, **stop: Any) -> Iterator[Any]:
+        """Walks from jobs to those that depend on them by a file that is not `ancient`."""
         if direction is not self.depending or self.omitrules or self.omitfiles:
             yield from walk(self, direction, *jobs, **stop)
             return

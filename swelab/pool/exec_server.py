@@ -29,7 +29,7 @@ from swelab.pool.server_http import (
     spool,
 )
 from swelab.records import Record
-from swelab.sandbox.protocol import DEFAULT_LIMITS, WORKDIR, EngineDown, ExecResult, Limits
+from swelab.sandbox.protocol import DEFAULT_LIMITS, WORKDIR, EngineDown, Limits
 from swelab.sandbox.remote_protocol import BYTES, Refused
 
 TREE_BYTES = 8 << 30
@@ -77,12 +77,14 @@ class _Node:
 
     @asynccontextmanager
     async def living(self, app: Starlette) -> AsyncIterator[None]:
+        """Tends the sandboxes while the server runs, and ends all of them with it."""
         tending = asyncio.ensure_future(self.host.tend())
         yield
         tending.cancel()
         await asyncio.to_thread(self.host.close)
 
     def gauges(self) -> dict[str, float]:
+        """Values for /metrics: sandboxes, commands that run, bytes of memory."""
         host = self.host
         return {
             "sandboxes": len(host.held),
@@ -97,6 +99,7 @@ class _Node:
     # -- the host
 
     async def healthz(self, request: Request) -> Response:
+        """Places and memory of the host, taken and in all. Raises EngineDown."""
         if not await self.host.engine_answers():
             raise EngineDown(f"the engine at {self.host.backend.engine.address} does not answer")
         return json_answer(running_containers=str(len(self.host.held)), **self._place())
@@ -112,6 +115,7 @@ class _Node:
         }
 
     async def status(self, request: Request) -> Response:
+        """Each sandbox with its image and the seconds until it ends."""
         now = time.monotonic()
         containers = {
             each.id: {
@@ -126,11 +130,13 @@ class _Node:
         return json_answer(**{**self._place(), "active_containers": len(containers)}, containers=containers)
 
     async def images(self, request: Request) -> Response:
+        """Names of the engine's images that the allow-list lets in."""
         host = self.host
         names = await host.thread(lambda: host.allowed.listed(host.backend.engine))
         return json_answer(images=names, count=len(names))
 
     async def renew(self, request: Request) -> Response:
+        """Sets seconds to live of a pool's sandboxes; which are `unknown` here, which `extra`."""
         asked = await read_json(request, request_schemas.RENEW)
         healthy = await self.host.engine_answers()
         told = self.host.renew(asked.owner, asked.containers)
@@ -139,6 +145,7 @@ class _Node:
     # -- sandboxes
 
     async def create(self, request: Request) -> Response:
+        """Makes a sandbox; one `request_id` makes one. Raises NoPlace, Refused, ImageMissing."""
         asked = await read_json(request, request_schemas.CREATE)
         asked.pop("timeout", None)
         limits = request_schemas.limits_of(asked, DEFAULT_LIMITS)
@@ -148,10 +155,12 @@ class _Node:
         return json_answer(container_id=held.id, name=held.name, boot=self.host.boot)
 
     async def destroy(self, request: Request) -> Response:
+        """Ends a sandbox; `found` is false where there was none."""
         asked = await read_json(request, _ACTS["destroy"])
         return json_answer(found=await self.host.destroy(asked.container_id))
 
     async def exec(self, request: Request) -> Response:
+        """Runs a line of bash; its output as bytes where the caller accepts them."""
         asked = await read_json(request, _ACTS["exec"])
         command, start = asked.command, self.host.find(asked.container_id).limits
         limits = request_schemas.limits_of(asked, start)
@@ -169,6 +178,7 @@ class _Node:
         return json_answer(output=_text(result.output), **told)
 
     async def session_start(self, request: Request) -> Response:
+        """Starts a program that stays and is spoken to; its name."""
         asked = await read_json(request, _ACTS["session_start"])
         limits = request_schemas.limits_of(asked, self.host.find(asked.container_id).limits)
         name = await self.host.use(
@@ -180,6 +190,7 @@ class _Node:
         return json_answer(session=name)
 
     async def session_say(self, request: Request) -> Response:
+        """Says a line to a session and answers with what it wrote, as bytes, until prompt or silence."""
         asked = await read_json(request, _ACTS["session_say"])
         told: Record = {name: asked[name] for name in ("timeout", "quiet") if name in asked}
         told["until"] = asked.until.encode("utf-8", "surrogateescape")
@@ -192,6 +203,7 @@ class _Node:
         return bytes_answer(answer.output, {k: v for k, v in vars(answer).items() if k != "output"})
 
     async def session_end(self, request: Request) -> Response:
+        """Kills a session's processes; `found` is false where there was none."""
         asked = await read_json(request, _ACTS["session_end"])
         found = await self.host.use(
             asked, fingerprint(asked), lambda held: self.host.end_session(held, asked.session)
@@ -199,6 +211,7 @@ class _Node:
         return json_answer(found=found)
 
     async def put(self, request: Request) -> Response:
+        """Writes the body, at most FILE_BYTES, to a file of the sandbox."""
         asked = described(request, _ACTS["put"])
         file, digest = await spool(request, FILE_BYTES)
         data = await self.host.thread(file.read)
@@ -210,12 +223,14 @@ class _Node:
         return json_answer()
 
     async def fill(self, request: Request) -> Response:
+        """Unpacks the body, a tar of at most TREE_BYTES, as the sandbox's repository."""
         asked = described(request, _ACTS["fill"])
         file, digest = await spool(request, TREE_BYTES)
         await self.host.use(asked, fingerprint(asked, digest), lambda held: self.host.fill(held, file))
         return json_answer()
 
     async def get(self, request: Request) -> Response:
+        """The bytes of a file. Raises PathRefused, FileNotFoundError."""
         asked = await read_json(request, _ACTS["get"])
         asked.pop("request_id", None)  # reading may be done again, and big answers are not to be kept
         most = asked.max_bytes
@@ -223,14 +238,22 @@ class _Node:
         return bytes_answer(data)
 
     async def diff(self, request: Request) -> Response:
+        """What changed since the last commit, new files included. Raises Refused where git fails."""
         asked = await read_json(request, _ACTS["diff"])
         limits = Limits(wall_seconds=120, output_bytes=64 << 20)
-        result = await self._run(asked, _in(asked) + _DIFF, limits)
+        command = _in(asked) + _DIFF
+        result = await self.host.use(
+            asked,
+            fingerprint(asked),
+            lambda held: self.host.exec(held, command, {}, limits),
+            limits.wall_seconds,
+        )
         if result.returncode or result.limit:
             raise Refused(f"git could not tell the changes: exit {result.returncode} {result.limit}".rstrip())
         return json_answer(patch=_text(result.output), returncode=0, error="")
 
     async def evaluate(self, request: Request) -> Response:
+        """Applies a patch and runs a script that must use `set -e`: resolved if both end with 0."""
         asked = await read_json(request, _ACTS["evaluate"])
         if not _STRICT.search(asked.eval_script):
             raise Refused("the exit code of an eval_script without `set -e` says nothing")
@@ -242,14 +265,6 @@ class _Node:
 
         told = await self.host.use(asked, fingerprint(asked), work, limits.wall_seconds + 120)
         return json_answer(**told)
-
-    async def _run(self, asked: Asked, command: str, limits: Limits) -> ExecResult:
-        return await self.host.use(
-            asked,
-            fingerprint(asked),
-            lambda held: self.host.exec(held, command, {}, limits),
-            limits.wall_seconds,
-        )
 
 
 def _in(asked: Asked) -> str:
@@ -268,18 +283,11 @@ def _evaluate(held: Held, asked: Asked, limits: Limits) -> Record:
     apply = f"{_in(asked)} git reset -q --hard HEAD && {{ test ! -s {name}.diff || git apply {name}.diff; }}"
     applied = held.box.exec(apply, limits=Limits(wall_seconds=120))
     if applied.returncode:
-        return {
-            "resolved": False,
-            "error": "the patch does not apply",
-            "output": _text(applied.output)[-_SHOWN:],
-        }
+        shown = _text(applied.output)[-_SHOWN:]
+        return {"resolved": False, "error": "the patch does not apply", "output": shown}
     result = held.box.exec(f"{_in(asked)} exec bash {name}.sh", limits=limits)
     if result.limit not in ("", "output"):
-        return {
-            "resolved": False,
-            "error": f"limit: {result.limit}",
-            "returncode": result.returncode,
-            "output": "",
-        }
+        error = f"limit: {result.limit}"
+        return {"resolved": False, "error": error, "returncode": result.returncode, "output": ""}
     shown = _text(result.output)[-_SHOWN:]
     return {"resolved": result.returncode == 0, "returncode": result.returncode, "output": shown}

@@ -74,11 +74,13 @@ class _Server:
 
     @asynccontextmanager
     async def living(self, app: Starlette) -> AsyncIterator[None]:
+        """Runs the pool's own tasks while the server runs."""
         self.pool.start()
         yield
         await self.pool.stop()
 
     def gauges(self) -> dict[str, float]:
+        """Values for /metrics: leases by state, events, places of each node."""
         pool = self.pool
         states = [lease.state for lease in pool.leases.values()]
         found: dict[str, float] = {f"leases/state={state}": states.count(state) for state in set(states)}
@@ -92,10 +94,12 @@ class _Server:
     # -- what is told
 
     async def healthz(self, request: Request) -> Response:
+        """How many nodes there are, and how many answer."""
         healthy = sum(node.room.healthy for node in self.pool.nodes.values())
         return json_answer(nodes=len(self.pool.nodes), healthy_nodes=healthy)
 
     async def status(self, request: Request) -> Response:
+        """Leases, requests that wait, and each node's places."""
         return json_answer(pool=self._status())
 
     def _status(self) -> Record:
@@ -115,6 +119,7 @@ class _Server:
         return {"total_leases": len(pool.leases) - waiting, "waiting": waiting, "nodes": nodes, **pool.counts}
 
     async def page(self, request: Request) -> Response:
+        """The status page: nodes, queue and leases, as HTML without scripts."""
         now = time.monotonic()
         leases = [
             {
@@ -134,6 +139,7 @@ class _Server:
     # -- leases
 
     async def allocate(self, request: Request) -> Response:
+        """Waits at most `deadline_seconds` for a place and lends it. Raises NoPlace, Refused."""
         asked = await read_json(request, request_schemas.ALLOCATE)
         asked.pop("timeout", None)
         asked.setdefault("request_id", secrets.token_hex(16))
@@ -149,10 +155,12 @@ class _Server:
         return json_answer(**lease.answer(self.pool.limits.ttl_seconds))
 
     async def cancel(self, request: Request) -> Response:
+        """Takes back a request for a place, or ends the lease that it got."""
         asked = await read_json(request, request_schemas.CANCEL)
         return json_answer(found=self.pool.cancel(asked.request_id))
 
     async def heartbeat(self, request: Request) -> Response:
+        """Renews leases; `lost` says of each that is over why it ended."""
         asked = await read_json(request, request_schemas.HEARTBEAT)
         if asked.lease_id:
             self.pool.renew(self.pool.find(asked.lease_id))
@@ -165,6 +173,7 @@ class _Server:
         return json_answer(lost=lost)
 
     async def close(self, request: Request) -> Response:
+        """Ends a lease and its sandbox; `found` is false where there was none."""
         asked = await read_json(request, _ACTS["destroy"])
         return json_answer(found=await self.pool.close(asked.lease_id))
 
@@ -190,15 +199,18 @@ class _Server:
     # -- nodes
 
     async def join(self, request: Request) -> Response:
+        """Adds a node, once it answers with the pool's token for nodes."""
         asked = await read_json(request, request_schemas.NODE)
         await join(self.pool, asked.url)
         return json_answer()
 
     async def drain(self, request: Request) -> Response:
+        """Lends nothing more on a node; how many leases are left there."""
         asked = await read_json(request, request_schemas.NODE)
         return json_answer(leases=drain(self.pool, asked.url))
 
     async def leave(self, request: Request) -> Response:
+        """Removes a node without leases; with `force`, ends its leases first."""
         asked = await read_json(request, request_schemas.LEAVE)
         await leave(self.pool, asked.url, asked.force)
         return json_answer()

@@ -58,6 +58,7 @@ class Made:
 
     @property
     def outputs(self) -> list[str]:
+        """Paths of the files that the stage wrote, from its manifest."""
         return list(self.stage.outputs)
 
     def tasks(self) -> Iterator[Task]:

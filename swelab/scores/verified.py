@@ -60,10 +60,12 @@ class Judged(Protocol):
     """A policy's verdicts by instance id: a score, or what another harness reports."""
 
     @property
-    def policy(self) -> str: ...
+    def policy(self) -> str:
+        """Name of the policy."""
 
     @property
-    def instances(self) -> Mapping[str, str | list[str]]: ...
+    def instances(self) -> Mapping[str, str | list[str]]:
+        """Status by instance id; a list of them, one a run, where there were several runs."""
 
 
 def compare(first: Judged, second: Judged) -> Comparison:

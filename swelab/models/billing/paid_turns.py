@@ -75,6 +75,7 @@ class PaidTurns:
         return PaidLine.of(self._journal.get(key)) if key in self._journal else None
 
     def close(self) -> None:
+        """Closes the journal of paid turns; it stays on disk until its rollout is finished."""
         self._journal.close()
 
 

@@ -24,6 +24,7 @@ class _Stream(httpx.SyncByteStream):
             yield part
 
     def close(self) -> None:
+        """Closes the connection's stream."""
         self._stream.close()
 
 

@@ -267,4 +267,5 @@ class HostedModel(TextModel):
         return {"info": {"config": config} | ({"resumed": resumed} if self.turns.replayed else {})}
 
     def close(self) -> None:
+        """Closes the journal of paid turns; the connection belongs to the service and stays open."""
         self.turns.close()

@@ -53,6 +53,7 @@ class TextModel:
         return message | {"tool_calls": calls} if self.form.calls else message
 
     def format_message(self, **message: Any) -> Record:
+        """A message from its fields (`role`, `content`); mini-swe-agent's loop calls it."""
         return message
 
     def format_observation_messages(
@@ -62,6 +63,7 @@ class TextModel:
         return self.form.show(message, outputs, template_vars or {}, self.timed)
 
     def get_template_vars(self, **kwargs: Any) -> Record:
+        """The variables of prompt templates: those given, nothing of the model."""
         return kwargs
 
     on_wait: Callable[[float], None] = staticmethod(lambda seconds: None)
@@ -71,4 +73,5 @@ class TextModel:
         """Lets go of what the model holds; called when its rollout is over."""
 
     def serialize(self) -> Record:
+        """What a trajectory says of the model, in mini-swe-agent's layout: its name and class."""
         return {"info": {"config": {"model": self.name, "model_type": type(self).__name__}}}

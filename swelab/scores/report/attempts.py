@@ -58,6 +58,7 @@ class Wanted:
     quota: int
 
     def is_packed(self, name: str) -> bool:
+        """Whether an attempt is among the first `packs` of the list and so is packed whole."""
         return self.listed.get(name, self.packs) < self.packs
 
 

@@ -53,10 +53,12 @@ class Run:
 
     @property
     def total(self) -> int:
+        """Attempts, lost ones too."""
         return self.report.total_instances
 
     @property
     def resolved(self) -> int:
+        """Attempts that were resolved."""
         return self.report.resolved_instances
 
 
@@ -91,6 +93,7 @@ class Evidence:
 
     @property
     def expert(self) -> str:
+        """The policy whose trajectories are trained on."""
         return self.experiment.expert.policy
 
     @property
@@ -102,6 +105,7 @@ class Evidence:
 
     @property
     def subsets(self) -> list[str]:
+        """Every subset of a run, once: the benchmarks, then the expert's."""
         return list(dict.fromkeys(subset for _, subset, _ in self.planned))
 
     def file(self, file: str, **names: str) -> Path:
@@ -109,13 +113,16 @@ class Evidence:
         return Path(self.at.path(file, **names))
 
     def label(self, policy: str) -> str:
+        """A policy's name for readers; its recipe's name where it has no label."""
         return self.labels.get(policy, policy)
 
     def scored(self, subset: str) -> list[Run]:
+        """The runs that are scored on one benchmark, in the order of the experiment's policies."""
         return [run for run in self.runs if run.subset == subset and run.scored]
 
     @property
     def expert_runs(self) -> list[Run]:
+        """The runs that make training data and are not scored."""
         return [run for run in self.runs if not run.scored]
 
     def manifest(self, file: str, **names: str) -> Record:

@@ -33,14 +33,17 @@ class Attempts:
 
     @property
     def tasks(self) -> int:
+        """Tasks with at least one attempt. Raises InputError where there are none."""
         return len(self._pairs)
 
     @property
     def resolved(self) -> int:
+        """Resolved attempts over all tasks."""
         return int(self._pairs[:, 0].sum())
 
     @property
     def total(self) -> int:
+        """Attempts over all tasks."""
         return int(self._pairs[:, 1].sum())
 
     @property

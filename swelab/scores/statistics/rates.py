@@ -48,6 +48,7 @@ class Pairs:
 
     @property
     def total(self) -> int:
+        """Tasks that both policies have a verdict on."""
         return self.both + self.gained + self.lost + self.neither
 
     @property

@@ -41,6 +41,7 @@ class Dropped:
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, gate: str, reason: str) -> None:
+        """Counts one more that a gate left out, for a reason in its words."""
         self._counts[gate, reason] += 1
 
     def reasons(self) -> dict[str, int]:

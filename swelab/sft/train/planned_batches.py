@@ -132,6 +132,7 @@ def over_plan(kind: type) -> type:
 
     class OverPlan(base):
         def setup(self, cfg: Any) -> None:
+            """As torchtune's; a loss over trained tokens then takes over the output layer."""
             super().setup(cfg)
             if isinstance(self._loss_fn, TrainedTokensLoss):
                 self._loss_fn.take_over(self._model)

@@ -39,6 +39,7 @@ class Candidate:
 
     @property
     def qualified_name(self) -> str:
+        """`Qual.name` of the function, without its path: "Stack.push"."""
         return self.function.partition("::")[2]
 
 

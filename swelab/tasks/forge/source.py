@@ -64,6 +64,7 @@ class Source:
         return first, self.offset(node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
 
     def text(self, start: int, end: int) -> str:
+        """The text of the bytes [start, end). Raises UnicodeDecodeError within a character."""
         return self.data[start:end].decode("utf-8")
 
     def segment(self, node: ast.AST) -> str:

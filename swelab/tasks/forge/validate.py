@@ -59,6 +59,7 @@ class Repository:
     compiled: bytes = b""
 
     def key(self, *parts: object) -> str:
+        """Key of a journal's line: changes with `parts`, the checkout, the tests' command or parser."""
         tests = [self.recipe.test_cmd, self.recipe.log_parser]
         return digest([VERSION, self.digest, tests, *parts])
 

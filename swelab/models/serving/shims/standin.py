@@ -45,11 +45,13 @@ class Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: object = None, target: object = None
     ) -> importlib.machinery.ModuleSpec | None:
+        """The spec of a module below the root, a package each; None for all others. See importlib."""
         if fullname.startswith(self.prefix):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         return None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        """An empty module that has an `Absent` under every name."""
         module = ModuleType(spec.name)
         module.__dict__["__getattr__"] = names_of(spec.name)
         return module
