@@ -58,14 +58,8 @@ def measure(count: int, rounds: int, folder: Path) -> dict[str, float]:
     fail, keep = tests[: count // 20], tests[count // 20 :]
     log = log_of(tests)
     (folder / "log").write_text(MARKS[0] + log + MARKS[1])
-    seen = {
-        "exit": 0,
-        "stopped": False,
-        "outcomes": dict.fromkeys(tests, "passed"),
-        "raised": {},
-        "marked": [],
-    }
-    seen |= {"changed": [], "powers": [], "junit": junit_of(tests)}
+    seen = {"exit": 0, "stopped": False, "outcomes": dict.fromkeys(tests, "passed"), "raised": {}}
+    seen |= {"marked": [], "changed": [], "powers": [], "junit": junit_of(tests)}
     plain = {"ended": "ran", "findings": [], "timed_out": False, "code": 0, "guarded": False, "canaries": {}}
     plain |= {"canaries": {"passed": [], "failed": []}}
     spec = RunSpec("i", tuple(fail), tuple(keep), test_cmd="pytest")

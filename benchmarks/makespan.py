@@ -64,10 +64,19 @@ def simulate(name: str, count: int, earlier: int, target_seconds: float, folder:
     path = folder / "mine" / name / "000of001.jsonl"
     path.parent.mkdir(parents=True)
     for policy in range(earlier):
-        table = folder / f"earlier{policy}" / name / "000of001.seconds.tsv"
-        table.parent.mkdir(parents=True)
-        hints = (f"{key}\t{value * draw.lognormvariate(0, SPREAD):.3f}\n" for key, value in seconds.items())
-        table.write_text("".join(hints))
+        write_hints(folder / f"earlier{policy}" / name / "000of001.seconds.tsv", seconds, draw)
+    return run(path, name, seconds, target_seconds)
+
+
+def write_hints(table: Path, seconds: dict[str, float], draw: random.Random) -> None:
+    """The table of how long each instance took an earlier policy."""
+    table.parent.mkdir(parents=True)
+    hints = (f"{key}\t{value * draw.lognormvariate(0, SPREAD):.3f}\n" for key, value in seconds.items())
+    table.write_text("".join(hints))
+
+
+def run(path: Path, name: str, seconds: dict[str, float], target_seconds: float) -> Makespan:
+    """Times a shard of instances that sleep for their seconds; `path` is its journal."""
     straggler = max(seconds, key=seconds.__getitem__)
     seen: list[int] = []
 
@@ -93,7 +102,7 @@ def simulate(name: str, count: int, earlier: int, target_seconds: float, folder:
         first = next(rows)
         took = time.monotonic() - start
         assert [first["instance_id"], *(row["instance_id"] for row in rows)] == list(seconds)
-    return Makespan(name, count, took, target_seconds, seen[0])
+    return Makespan(name, len(seconds), took, target_seconds, seen[0])
 
 
 def measure(seconds: float) -> list[Makespan]:

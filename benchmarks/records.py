@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
 from swelab.console.terminal import run_script
-from swelab.records import check, line, read_jsonl, write_jsonl
+from swelab.records import Record, check, line, read_jsonl, write_jsonl
 from swelab.records.attempt_records import Grade, Trajectory
 from swelab.records.task_records import Task
 from swelab.records.typed import TypedRecord
@@ -30,6 +30,9 @@ from swelab.records.typed import TypedRecord
 KINDS: dict[str, type[TypedRecord]] = {"grade": Grade, "task": Task, "trajectory": Trajectory}
 LIMIT = 1.2
 ODD = {"further": {"b": 1, "a": 2**70}, "model_patch": "caf\udce9", "null": None}
+TESTS = [f"tests/test_depot_quota.py::test_{word}_bridge" for word in "abcdefgh"]
+PATCH = "--- a/quota.py\n+++ b/quota.py\n@@ -7,1 +7,1 @@\n-    return left + 1\n+    return left\n"
+BASE = {"policy": "scripted", "subset": "drill-train"}
 Reader = Callable[[dict[str, Any]], Any]
 
 
@@ -96,45 +99,32 @@ def measured(way: Way, folder: Path) -> tuple[float, float, bool]:
 def write_rows(folder: Path, count: int) -> None:
     """`count` grades and tasks, and a trajectory of 2 MB for each 2,500 of them, as results hold them."""
     names = [f"swelab__drill.3b30a5a0.func_pm_const_change__{number:08x}" for number in range(count)]
-    tests = [f"tests/test_depot_quota.py::test_{word}_bridge" for word in "abcdefgh"]
-    status = {"success": tests, "failure": []}
-    base = {"policy": "scripted", "subset": "drill-train"}
-    write_jsonl(
-        folder / "grade.jsonl",
-        (
-            {"instance_id": name, "status": "resolved", "resolved": True, "reason": ""}
-            | {"patch_sha256": f"{at:064x}", "seconds": at / 1000}
-            | {"tests_status": {"FAIL_TO_PASS": status, "PASS_TO_PASS": status}, "run": f"{at:064x}"}
-            | {"outcome": "submitted", **base, "key": f"{at:064x}"}
-            for at, name in enumerate(names)
-        ),
-    )
-    patch = "--- a/quota.py\n+++ b/quota.py\n@@ -7,1 +7,1 @@\n-    return left + 1\n+    return left\n"
-    write_jsonl(
-        folder / "task.jsonl",
-        (
-            {"instance_id": name, "repo": "swelab/drill", "patch": f"{patch}{at}\n"}
-            | {"problem_statement": f"`quota` returns one too few for {at}.\n", "FAIL_TO_PASS": tests[:1]}
-            | {"PASS_TO_PASS": tests[1:], "image_name": "drill", "base_commit": f"{at:040x}"}
-            | {"repo_recipe": "drill", "test_cmd": "python -m pytest -rA", "log_parser": "parse_log_pytest"}
-            | {
-                "test_files": ["tests/test_depot_quota.py"],
-                "test_timeout": 60,
-                "hint": "the sum",
-                "bug": name,
-            }
-            for at, name in enumerate(names)
-        ),
-    )
+    write_jsonl(folder / "grade.jsonl", (_grade(at, name) for at, name in enumerate(names)))
+    write_jsonl(folder / "task.jsonl", (_task(at, name) for at, name in enumerate(names)))
     turns = [{"role": "user", "content": "x" * 40_000, "extra": {"number": at}} for at in range(50)]
-    rest = {
-        "outcome": "submitted",
-        "model_patch": patch,
-        "messages": turns,
-        "info": {"exit_status": "Submitted"},
-    }
-    shape = base | rest | {"trajectory_format": "mini-swe-agent-1.1"}
+    shape = {**BASE, "outcome": "submitted", "model_patch": PATCH, "messages": turns}
+    shape |= {"info": {"exit_status": "Submitted"}, "trajectory_format": "mini-swe-agent-1.1"}
     write_jsonl(folder / "trajectory.jsonl", ({"instance_id": name} | shape for name in names[::2_500]))
+
+
+def _grade(at: int, name: str) -> Record:
+    status = {"success": TESTS, "failure": []}
+    return (
+        {"instance_id": name, "status": "resolved", "resolved": True, "reason": ""}
+        | {"patch_sha256": f"{at:064x}", "seconds": at / 1000}
+        | {"tests_status": {"FAIL_TO_PASS": status, "PASS_TO_PASS": status}, "run": f"{at:064x}"}
+        | {"outcome": "submitted", **BASE, "key": f"{at:064x}"}
+    )
+
+
+def _task(at: int, name: str) -> Record:
+    return (
+        {"instance_id": name, "repo": "swelab/drill", "patch": f"{PATCH}{at}\n"}
+        | {"problem_statement": f"`quota` returns one too few for {at}.\n", "FAIL_TO_PASS": TESTS[:1]}
+        | {"PASS_TO_PASS": TESTS[1:], "image_name": "drill", "base_commit": f"{at:040x}"}
+        | {"repo_recipe": "drill", "test_cmd": "python -m pytest -rA", "log_parser": "parse_log_pytest"}
+        | {"test_files": ["tests/test_depot_quota.py"], "test_timeout": 60, "hint": "the sum", "bug": name}
+    )
 
 
 def plain(kind: Any) -> Any:

@@ -156,35 +156,17 @@ def _trajectory(text: Callable[[int], str]) -> Record:
         thought, command, call = text(300), text(350), f"call_{number}"
         function = {"name": "submit" if last else "bash"}
         function["arguments"] = "{}" if last else json.dumps({"command": command})
-        spoken = {
-            "role": "assistant",
-            "content": thought,
-            "thought": thought,
-            "action": command,
-            "agent": "main",
-        }
-        spoken |= {
-            "tool_calls": [{"function": function, "id": call, "type": "function"}],
-            "message_type": "action",
-        }
-        step = {"action": command, "observation": text(1300), "response": thought, "thought": thought}
-        step |= {
-            "execution_time": 0.5,
-            "state": {"open_file": "n/a"},
-            "query": list(history),
-            "extra_info": {},
-        }
+        said = {"action": command, "thought": thought}
+        spoken = {"role": "assistant", "content": thought, **said, "agent": "main", "message_type": "action"}
+        spoken |= {"tool_calls": [{"function": function, "id": call, "type": "function"}]}
+        step = {**said, "observation": text(1300), "response": thought, "query": list(history)}
+        step |= {"execution_time": 0.5, "state": {"open_file": "n/a"}, "extra_info": {}}
         steps.append(step)
         history += [spoken, heard("tool", 1300, tool_call_ids=[call])]
     info = {"exit_status": "submitted", "submission": text(800), "model_stats": {"api_calls": TURNS}}
     replay = json.dumps({"agent": {"model": {"name": "expert"}}})
-    return {
-        "trajectory": steps,
-        "history": history,
-        "info": info,
-        "replay_config": replay,
-        "environment": "main",
-    }
+    whole = {"trajectory": steps, "history": history, "info": info, "replay_config": replay}
+    return {**whole, "environment": "main"}
 
 
 def main() -> int:

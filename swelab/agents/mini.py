@@ -72,12 +72,8 @@ class SandboxEnvironment:
             raise Submitted({"role": "exit", "content": "", "extra": extra})
         stopped = result.limit not in ("", "output")
         bound = f"the command was stopped at its {result.limit} limit" if stopped else ""
-        return {
-            "output": output,
-            "returncode": result.returncode,
-            "exception_info": bound,
-            "seconds": seconds,
-        }
+        told = {"output": output, "returncode": result.returncode}
+        return told | {"exception_info": bound, "seconds": seconds}
 
     @staticmethod
     def printed(result: ExecResult) -> str:

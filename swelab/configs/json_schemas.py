@@ -47,6 +47,14 @@ def schema_of(kind: RecipeKind[Any]) -> Record:
     return head | needed | {"properties": chosen, "oneOf": branches}
 
 
+def _choice(part: Record) -> Record:
+    """A key that takes one of some words; pydantic writes `const` where there is one."""
+    words = part.get("enum") or [part["const"]]
+    said = {k: v for k, v in part.items() if k in ("default", "description") and v is not None}
+    comment = {"$comment": part["$comment"]} if "$comment" in part else {}
+    return comment | {"enum": words} | said
+
+
 def _inlined(part: Any, shared: Record) -> Any:
     """A part of a schema with its references resolved and null among its types."""
     if isinstance(part, list):
@@ -54,10 +62,7 @@ def _inlined(part: Any, shared: Record) -> Any:
     if not isinstance(part, dict):
         return part
     if "const" in part or "enum" in part:
-        words = part.get("enum") or [part["const"]]
-        said = {k: v for k, v in part.items() if k in ("default", "description") and v is not None}
-        comment = {"$comment": part["$comment"]} if "$comment" in part else {}
-        return comment | {"enum": words} | said
+        return _choice(part)
     if "$ref" in part:
         part = shared[part["$ref"].rpartition("/")[2]] | {k: v for k, v in part.items() if k != "$ref"}
     if part.get("anyOf", [])[1:] == [{"type": "null"}]:

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,23 +49,7 @@ def show(options: argparse.Namespace) -> int:
 
 def _attempts(options: argparse.Namespace, name: str) -> list[Attempt]:
     """The attempts that match the options. Raises InputError when none does."""
-    results = options.results
-    if options.validation:
-        found = [
-            each
-            for each in kept_runs.validated(results, name, options.subset)
-            if (each.run_kind, each.number) == (options.validation, options.number)
-        ]
-    elif options.logs:
-        found = list(kept_runs.by_hand(options.logs, name))
-    else:
-        found = [
-            each
-            for each in kept_runs.graded(results, name, options.policy, options.subset)
-            if options.sample in (None, each.sample)
-        ]
-        if options.policy == "*":
-            found += kept_runs.validated(results, name, options.subset)
+    found = list(_matching(options, name))
     if not found:
         raise InputError("no graded or validated attempt matches", name, "a finished job before")
     given = (("results", Path("results")), ("logs", None), ("tasks", None), ("images", None))
@@ -72,6 +57,21 @@ def _attempts(options: argparse.Namespace, name: str) -> list[Attempt]:
         (f"--{flag}", str(getattr(options, flag))) for flag, usual in given if getattr(options, flag) != usual
     ]
     return [replace(each, more=sum(more, ())) for each in found]
+
+
+def _matching(options: argparse.Namespace, name: str) -> Iterator[Attempt]:
+    results = options.results
+    if options.validation:
+        wanted = (options.validation, options.number)
+        runs = kept_runs.validated(results, name, options.subset)
+        yield from (each for each in runs if (each.run_kind, each.number) == wanted)
+    elif options.logs:
+        yield from kept_runs.by_hand(options.logs, name)
+    else:
+        grades = kept_runs.graded(results, name, options.policy, options.subset)
+        yield from (each for each in grades if options.sample in (None, each.sample))
+        if options.policy == "*":
+            yield from kept_runs.validated(results, name, options.subset)
 
 
 def _again(options: argparse.Namespace, attempt: Attempt, task: Task | None, patch: str | None) -> int:

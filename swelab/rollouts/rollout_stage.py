@@ -66,17 +66,9 @@ def roll_out(
         folders = (repos_dir.absolute(), progress.absolute().parent / "paid")
         place = RolloutPlace(policy_name, policy, loop_of(scaffold), subset, weights, images, *folders)
         keyed = [(place.key(task, store), task) for task in mine]
-        paid = place.paid(store)
-
-        @contextmanager
-        def open_work() -> Iterator[Callable[[Task], Trajectory]]:
-            log = progress.with_suffix(".server.log")
-            with open_policy(policy, policy_name, place.scaffold, log, paid) as model_for:
-                yield place.work(model_for, store, backend, scratch)
-
         rows = run_shard(
             keyed,
-            open_work,
+            lambda: place.at_work(store, backend, scratch, progress.with_suffix(".server.log")),
             journal,
             workers=workers,
             label=f"rollout {policy_name} {subset}",
@@ -87,7 +79,7 @@ def roll_out(
             is_paused=place.is_paused,
             losses=rollout_losses(policy, policy_name),
         )
-        yield from final(keyed, rows, place, paid)
+        yield from final(keyed, rows, place, place.paid(store))
 
 
 def final(
@@ -154,12 +146,15 @@ class RolloutPlace:
         """The kept payments for the policy."""
         return PaidRun(self.paid_folder, lambda task: self.key(task, store))
 
-    def work(
-        self, model_for: ModelFor, store: RepoStore, backend: Backend, scratch: Path
-    ) -> Callable[[Task], Trajectory]:
-        """The function from a task to its trajectory."""
+    @contextmanager
+    def at_work(
+        self, store: RepoStore, backend: Backend, scratch: Path, log: Path
+    ) -> Iterator[Callable[[Task], Trajectory]]:
+        """The function from a task to its trajectory; log: of the model server that it needs."""
+        named = (self.policy, self.policy_name, self.scaffold, log, self.paid(store))
         loop = (self.scaffold, scratch, self.images)
-        return lambda task: self.marked(attempt(task, model_for, store, backend, *loop))
+        with open_policy(*named) as model_for:
+            yield lambda task: self.marked(attempt(task, model_for, store, backend, *loop))
 
     def marked(self, rollout: Rollout) -> Trajectory:
         """A rollout of this policy on this subset."""
@@ -173,9 +168,8 @@ class RolloutPlace:
             raise InputError("each host would serve it anew", where, "an endpoint that all hosts reach")
         with scratch_folder() as scratch:
             store = RepoStore(self.repos_dir, scratch / "repos")
-            named = (self.policy, self.policy_name, self.scaffold, scratch / "server.log")
-            with open_policy(*named, self.paid(store)) as model_for:
-                yield self.work(model_for, store, open_backend(), scratch)
+            with self.at_work(store, open_backend(), scratch, scratch / "server.log") as work:
+                yield work
 
     def is_lost(self, record: Trajectory) -> bool:
         """Whether a rollout was lost to its infrastructure."""

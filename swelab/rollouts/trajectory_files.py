@@ -87,14 +87,19 @@ def read_parts(path: Path) -> Record:
         data = stream.read()
     try:
         return _decoded(data)
-    except (msgspec.MsgspecError, json.JSONDecodeError):  # Python's json takes NaN and lone surrogates
-        try:
-            whole = json.loads(data.decode("utf-8"))
-        except json.JSONDecodeError as error:
-            raise Broken(f"not JSON: {error.msg} in line {error.lineno}") from None
-        if not isinstance(whole, dict):
-            raise Broken(f"a {type(whole).__name__}, not an object") from None
-        return {name: whole[name] for name in _Recording.__struct_fields__ if name in whole}
+    except (msgspec.MsgspecError, json.JSONDecodeError):
+        return _decoded_by_python(data)
+
+
+def _decoded_by_python(data: bytes) -> Record:
+    """As `_decoded`, but NaN and lone surrogates are taken. Raises Broken, ValueError."""
+    try:
+        whole = json.loads(data.decode("utf-8"))
+    except json.JSONDecodeError as error:
+        raise Broken(f"not JSON: {error.msg} in line {error.lineno}") from None
+    if not isinstance(whole, dict):
+        raise Broken(f"a {type(whole).__name__}, not an object")
+    return {name: whole[name] for name in _Recording.__struct_fields__ if name in whole}
 
 
 def _decoded(data: bytes) -> Record:

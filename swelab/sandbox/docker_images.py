@@ -20,13 +20,19 @@ from swelab.sandbox.rootfs import gitconfig
 UID = 61000  # between the uids of people and those that systemd hands out
 _SCRIPT = Path(__file__).with_name("docker_prepare.sh").read_text()
 _PREPARE_SECONDS = 1800
+_CONFINED = {
+    "NetworkMode": "none",
+    "CapDrop": ["ALL"],
+    "CapAdd": ["CHOWN", "DAC_OVERRIDE", "FOWNER"],
+    "SecurityOpt": ["no-new-privileges"],
+}
 # These act on a shell before it runs its first line.
 NEUTRAL = ("BASH_ENV=", "ENV=", "LD_PRELOAD=", "LD_LIBRARY_PATH=")
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prepared image: its id, the variables that the original declares, whether it has a repository."""
+    """A prepared image: its id, the variables that the original declares."""
 
     id: str
     environment: dict[str, str]
@@ -95,13 +101,7 @@ def _prepare(engine: Engine, original: str, image: Image) -> str:
         "Env": list(NEUTRAL),
         "Labels": labels(),
     }
-    host = {
-        "NetworkMode": "none",
-        "CapDrop": ["ALL"],
-        "CapAdd": ["CHOWN", "DAC_OVERRIDE", "FOWNER"],
-        "SecurityOpt": ["no-new-privileges"],
-    }
-    container = engine.create(original, settings, host)
+    container = engine.create(original, settings, _CONFINED)
     try:
         engine.start(container)
         with engine.asked(f"preparing image {image.name}"):

@@ -41,37 +41,19 @@ def build(folder: Path, toolbox: Path) -> dict[str, Any]:
     if os.geteuid() != 0:
         raise BuildFailed("the sandbox image is made as root: its files belong to root")
     folder.mkdir(parents=True, exist_ok=True)
-    root, layer = folder / "root", folder / "layer.tar"
-    for old in (root, folder / "root.new"):
+    root, new = folder / "root", folder / "root.new"
+    for old in (root, new):
         if old.exists():
             _run(["rm", "-rf", "--one-file-system", "--", str(old)])
-    new = folder / "root.new"
     _install(new)
     _slim(new)
     _add_toolbox(new, toolbox)
-    _run(
-        [
-            "tar",
-            "-cf",
-            str(layer),
-            "--sort=name",
-            "--numeric-owner",
-            f"--mtime=@{_EPOCH}",
-            "-C",
-            str(new),
-            ".",
-        ]
-    )
-    config = _configuration(_sha256(layer))
-    digest = "sha256:" + hashlib.sha256(config).hexdigest()
-    _write_archive(folder / "root.tar", config, layer)
-    layer.unlink()
-    (folder / "root.json").write_bytes(config)
+    config = _pack(new, folder)
     new.rename(root)
     listed = _run(["dpkg-query", f"--admindir={root}/var/lib/dpkg", "-W"])
     record = {
         "name": NAME,
-        "digest": digest,
+        "digest": "sha256:" + hashlib.sha256(config).hexdigest(),
         "folder": "root",
         "bytes": (folder / "root.tar").stat().st_size,
         "packages": dict(line.split("\t") for line in listed.splitlines()),
@@ -130,6 +112,18 @@ def _add_toolbox(root: Path, toolbox: Path) -> None:
     (root / "testbed").mkdir()
     check = ["chroot", str(root), f"{TOOLBOX}/bin/python", "-m", "pytest", "--version"]
     _run(check, PYTHONDONTWRITEBYTECODE="1")
+
+
+def _pack(root: Path, folder: Path) -> bytes:
+    """Writes root.tar and root.json of the image of `root`; returns its configuration."""
+    layer = folder / "layer.tar"
+    same = ["--sort=name", "--numeric-owner", f"--mtime=@{_EPOCH}"]
+    _run(["tar", "-cf", str(layer), *same, "-C", str(root), "."])
+    config = _configuration(_sha256(layer))
+    _write_archive(folder / "root.tar", config, layer)
+    layer.unlink()
+    (folder / "root.json").write_bytes(config)
+    return config
 
 
 def _configuration(layer: str) -> bytes:

@@ -112,9 +112,7 @@ def of_several_runs(verdicts: Verdicts) -> Record:
     ]
     return {
         "runs": [
-            Run(
-                resolved=run[GradeEnd.RESOLVED], resolve_rate=share, infra_errors=run[GradeEnd.INFRA_ERROR]
-            )
+            Run(resolved=run[GradeEnd.RESOLVED], resolve_rate=share, infra_errors=run[GradeEnd.INFRA_ERROR])
             for run, share in zip(each, rates, strict=True)
         ],
         "spread": {

@@ -78,27 +78,15 @@ class PatchRun:
         remove = protected.to_remove(files["fresh"], files["protected"], files["tops"], self.spec.test_paths)
         before, gone = _texts(files["before.tar"]), set(remove)
         named = set(patches.touched_paths(self.patch))
-        changed = [
-            path
-            for path in protected.fresh_python(files["fresh"])
-            if path not in gone and not self.spec.protects(path)
-        ]
+        fresh = protected.fresh_python(files["fresh"])
+        changed = [path for path in fresh if path not in gone and not self.spec.protects(path)]
         if unnamed := [path for path in changed if path not in named]:
             return ended(GradeEnd.TAMPERED, f"the patch changes {unnamed[0]} without naming it")
         after = _texts(files["after.tar"])
-        found = {
-            "dynamic": [
-                f"{path}: {word}"
-                for path in changed
-                for word in audit.dynamic(after.get(path, ""), before.get(path, ""))
-            ]
-        }
+        texts = [(path, after.get(path, ""), before.get(path, "")) for path in changed]
+        found = {"dynamic": [f"{path}: {word}" for path, *both in texts for word in audit.dynamic(*both)]}
         if "audit" in self.checks:
-            findings = [
-                each
-                for path in changed
-                for each in audit.findings(path, after.get(path, ""), before.get(path, ""), self.spec.gold)
-            ]
+            findings = [each for text in texts for each in audit.findings(*text, self.spec.gold)]
             if findings:
                 return RunEvidence.of(found | {"findings": findings})
         self.guard.new = protected.new_modules(changed, files["tops"])
@@ -218,18 +206,16 @@ class PatchRun:
         if code is None and result.returncode == 92:
             return ended(GradeEnd.TAMPERED, "the patch bars the restoration of protected files")
         sealed, observed = self._record() if guarded and code is not None else ("absent", None)
-        run = RunEvidence.of(
-            {
-                "guarded": guarded,
-                "code_is_runners": spec.code_is_runners,
-                "timed_out": result.timed_out,
-                "limit": result.limit,
-                "log": log,
-                "code": code,
-                "canaries": guard.canaries()[1],
-                "sealed": sealed,
-                "observed": observed,
-            }
+        run = RunEvidence(
+            guarded=guarded,
+            code_is_runners=spec.code_is_runners,
+            timed_out=result.timed_out,
+            limit=result.limit,
+            log=log,
+            code=code,
+            canaries=guard.canaries()[1],
+            sealed=sealed,
+            observed=observed,
         )
         return run | guard_fault(run)
 

@@ -1,9 +1,11 @@
 """The picture of the experiment: what was made from what, and how many of each."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
 from swelab.outcomes import RolloutEnd
+from swelab.records.score_records import BenchmarkResult
 from swelab.scores.report.report_data import Evidence
 
 HEIGHT = 72
@@ -20,6 +22,12 @@ class Way:
     margin: int = 0
 
 
+EDGES = [
+    *(("tasks", "rollouts"), ("rollouts", "graded"), ("graded", "rows"), ("rows", "checkpoint")),
+    *(("base", "checkpoint"), ("checkpoint", "second"), ("base", "first")),
+    *(("bench", "first"), ("bench", "second")),
+]
+"""Which artifact is made from which, by the nodes' keys."""
 WIDE, TALL = Way("wide", 168, 24, 24), Way("tall", 170, 14, 26, margin=14)
 
 
@@ -36,8 +44,8 @@ class Node:
     kind: str = ""
 
 
-def nodes_and_edges(evidence: Evidence) -> tuple[list[Node], list[tuple[str, str]]]:
-    """The artifacts of the experiment with their counts, and which is made from which."""
+def nodes_of(evidence: Evidence) -> list[Node]:
+    """The artifacts of the experiment with their counts."""
     verified, sft = evidence.verified, evidence.experiment.sft
     first, second = verified.comparison.from_policy, verified.comparison.to_policy
     runs = evidence.expert_runs
@@ -50,33 +58,25 @@ def nodes_and_edges(evidence: Evidence) -> tuple[list[Node], list[tuple[str, str
     sides = [verified, *verified.others]
     names = ", ".join(side.benchmark.name for side in sides)
     size = sum(side.benchmark.size for side in sides)
-
-    def rate(policy: str) -> str:
-        rates = ", ".join(f"{side.policies[policy]['resolve_rate']:.1%}" for side in sides)
-        return rates + " resolved" * (len(sides) == 1)
-
-    nodes = [
+    before, after = (resolve_rates(policy, sides) for policy in (first, second))
+    by = f"by {evidence.label(evidence.expert)}"
+    return [
         Node("tasks", "Train tasks", f"{tasks:,}", "tasks/", (0, 0), (0, 0)),
-        Node(
-            "rollouts",
-            "Trajectories",
-            f"{submitted:,} submitted",
-            f"by {evidence.label(evidence.expert)}",
-            (1, 0),
-            (0, 1),
-        ),
+        Node("rollouts", "Trajectories", f"{submitted:,} submitted", by, (1, 0), (0, 1)),
         Node("graded", "Graded", f"{resolved:,} resolved", f"of {total:,}", (2, 0), (0, 2)),
         Node("rows", "SFT rows", rows, f"sft/{sft}/dataset.jsonl", (3, 0), (0, 3)),
         Node("base", "Base model", scale or "pretrained", "models/", (3, 1), (1, 3)),
         Node("checkpoint", "Fine-tuned model", "checkpoint", f"sft/{sft}/checkpoint/", (4, 0), (0, 4)),
         Node("bench", "Held-out benchmarks", f"{size:,} tasks", names, (4, 2), (1, 4)),
-        Node("second", f"Score of {evidence.label(second)}", rate(second), "scores/", (5, 0), (0, 5), "end"),
-        Node("first", f"Score of {evidence.label(first)}", rate(first), "scores/", (5, 1), (1, 5), "end"),
+        Node("second", f"Score of {evidence.label(second)}", after, "scores/", (5, 0), (0, 5), "end"),
+        Node("first", f"Score of {evidence.label(first)}", before, "scores/", (5, 1), (1, 5), "end"),
     ]
-    edges = [("tasks", "rollouts"), ("rollouts", "graded"), ("graded", "rows"), ("rows", "checkpoint"),
-             ("base", "checkpoint"), ("checkpoint", "second"), ("base", "first"),
-             ("bench", "first"), ("bench", "second")]  # fmt: skip
-    return nodes, edges
+
+
+def resolve_rates(policy: str, sides: Sequence[BenchmarkResult]) -> str:
+    """The policy's resolve rate on each benchmark, in words where there is one."""
+    told = ", ".join(f"{side.policies[policy]['resolve_rate']:.1%}" for side in sides)
+    return told + " resolved" * (len(sides) == 1)
 
 
 def parameters(evidence: Evidence) -> str:
@@ -90,9 +90,9 @@ def parameters(evidence: Evidence) -> str:
 
 def picture(evidence: Evidence) -> str:
     """Two drawings of the same graph; the style sheet shows the one that fits the width."""
-    nodes, edges = nodes_and_edges(evidence)
+    nodes = nodes_of(evidence)
     told = "; ".join(f"{node.title}: {node.count}" for node in nodes)
-    return drawing(WIDE, nodes, edges, told) + drawing(TALL, nodes, edges, told)
+    return drawing(WIDE, nodes, told) + drawing(TALL, nodes, told)
 
 
 def edge_path(way: Way, source: tuple[int, int], target: tuple[int, int], sideways: bool) -> str:
@@ -106,27 +106,30 @@ def edge_path(way: Way, source: tuple[int, int], target: tuple[int, int], sidewa
     return f"M{x + way.width / 2} {y + HEIGHT}V{to_y - way.down / 2}H{to_x + way.width / 2}V{to_y - 5}"
 
 
-def drawing(way: Way, nodes: list[Node], edges: list[tuple[str, str]], told: str) -> str:
+def box(way: Way, node: Node, x: int, y: int) -> str:
+    """A node of the drawing, its upper left corner at (x, y) in pixels."""
+    return (
+        f'<g transform="translate({x} {y})">'
+        f'<rect class="node {node.kind}" width="{way.width}" height="{HEIGHT}" rx="3"/>'
+        f'<text class="node-title" x="12" y="22">{clipped(node.title, 21)}</text>'
+        f'<text class="node-count" x="12" y="42">{clipped(node.count, 20)}</text>'
+        f'<text class="node-path" x="12" y="61">{clipped(node.path, 22)}</text></g>'
+    )
+
+
+def drawing(way: Way, nodes: list[Node], told: str) -> str:
     """Boxes over lines, as one SVG that scales with its width."""
     cells = {node.key: getattr(node, way.name) for node in nodes}
     place = {
         key: (column * (way.width + way.across), row * (HEIGHT + way.down))
         for key, (column, row) in cells.items()
     }
-    lines = boxes = ""
-    for source, target in edges:
+    lines = ""
+    for source, target in EDGES:
         sideways = way.name == "tall" and (source, target) == ("base", "first")
         path = edge_path(way, place[source], place[target], sideways)
         lines += f'<path class="edge" d="{path}" marker-end="url(#arrow-{way.name})"/>'
-    for node in nodes:
-        x, y = place[node.key]
-        boxes += (
-            f'<g transform="translate({x} {y})">'
-            f'<rect class="node {node.kind}" width="{way.width}" height="{HEIGHT}" rx="3"/>'
-            f'<text class="node-title" x="12" y="22">{clipped(node.title, 21)}</text>'
-            f'<text class="node-count" x="12" y="42">{clipped(node.count, 20)}</text>'
-            f'<text class="node-path" x="12" y="61">{clipped(node.path, 22)}</text></g>'
-        )
+    boxes = "".join(box(way, node, *place[node.key]) for node in nodes)
     arrow = (
         f'<defs><marker id="arrow-{way.name}" viewBox="0 0 8 8" refX="3" refY="4" markerWidth="8" '
         f'markerHeight="8" markerUnits="userSpaceOnUse" orient="auto"><path class="tip" d="M0 0 8 4 0 8Z"/>'

@@ -149,17 +149,7 @@ def gates(evidence: Evidence) -> str:
 
 def training_gates(evidence: Evidence) -> Iterator[list[str]]:
     """Rows from the making of the tasks to the training rows."""
-    for subset in evidence.subsets:
-        told = evidence.manifest("tasks.manifest", subset=subset)
-        if "kept" in told:
-            reasons = drops(told)
-            entered = told["kept"] + sum(reasons.values())
-            yield gate(f"Making {escape(subset)}", entered, told["kept"], reasons)
-        if subset in evidence.gates:
-            told = evidence.gates[subset].figures
-            reasons = {f"{kind}: {meaning}": told.get(kind, 0) for kind, meaning in validation.KINDS.items()}
-            entered = told["gold_tasks"] + told.get("private", 0)
-            yield gate(f"Validating {escape(subset)}", entered, told["kept"], reasons)
+    yield from task_gates(evidence)
     for run in evidence.expert_runs:
         name, ends = run_name(evidence, run), run.report.get("outcomes", {})
         others = {outcome_words(name): count for name, count in ends.items() if name != RolloutEnd.SUBMITTED}
@@ -172,6 +162,21 @@ def training_gates(evidence: Evidence) -> Iterator[list[str]]:
         entered = told.get("trajectories", kept + sum(reasons.values()))
         yield gate("Selecting training rows", entered, kept, reasons)
         yield from selection_gates(told)
+
+
+def task_gates(evidence: Evidence) -> Iterator[list[str]]:
+    """Two rows a subset: what was dropped when its tasks were made, and when they were validated."""
+    for subset in evidence.subsets:
+        told = evidence.manifest("tasks.manifest", subset=subset)
+        if "kept" in told:
+            reasons = drops(told)
+            entered = told["kept"] + sum(reasons.values())
+            yield gate(f"Making {escape(subset)}", entered, told["kept"], reasons)
+        if subset in evidence.gates:
+            told = evidence.gates[subset].figures
+            reasons = {f"{kind}: {meaning}": told.get(kind, 0) for kind, meaning in validation.KINDS.items()}
+            entered = told["gold_tasks"] + told.get("private", 0)
+            yield gate(f"Validating {escape(subset)}", entered, told["kept"], reasons)
 
 
 def selection_gates(told: Record) -> Iterator[list[str]]:
@@ -204,11 +209,14 @@ def gate(stage: str, entered: int, left: int, reasons: Mapping[str, int]) -> lis
     return [stage, f"{entered:,}", f"{left:,}", f'<ul class="reasons">{told or "<li>nothing</li>"}</ul>']
 
 
+CODE_STATES = {True: "with uncommitted changes", False: "clean", None: "not known"}
+
+
 def provenance(evidence: Evidence) -> str:
     """Code, packages, files with hashes, and the stages' own manifests."""
     manifest = evidence.verified.manifest
     revision = manifest.code
-    state = {True: "with uncommitted changes", False: "clean", None: "not known"}[revision.dirty]
+    state = CODE_STATES[revision.dirty]
     packages = ", ".join(f"{name} {version}" for name, version in manifest.packages.items())
     facts = [
         ["Code", f"{code(revision.commit or 'git does not say')} ({state})"],

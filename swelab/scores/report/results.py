@@ -31,6 +31,10 @@ SQUARES = 400
 """Squares of the paired picture; beyond that a square stands for several tasks."""
 GROUPS_SHOWN = 60
 """Groups in a table of resolve rates, at most: those with the most tasks."""
+PAIR_COLUMNS = [
+    *("Benchmark", "Pairs", "Gained", "Lost", "Both", "Neither"),
+    *("Difference, points", "p", "Detectable"),
+]
 SIGNS = {"gained": "+", "lost": "\u2212", "both": "\u2713", "neither": ""}
 
 
@@ -113,17 +117,8 @@ def squares(evidence: Evidence, side: BenchmarkResult) -> str:
     test = side.comparison
     if not test.pairs:
         return ""
-    before, after = (escape(evidence.label(test[side])) for side in ("from", "to"))
     counts = {**test.discordant, "both": test.both, "neither": test.neither}
-    named = {
-        "gained": f"resolved by {after} alone",
-        "lost": f"resolved by {before} alone",
-        "both": "resolved by both",
-        "neither": "resolved by neither",
-    }
-    if "runs" in test:
-        named |= {"gained": f"resolved more often by {after}", "lost": f"resolved more often by {before}"}
-        named |= {"both": "resolved as often by both"}
+    named = pair_words(evidence, test)
     each = max(1, -(-test.pairs // SQUARES))
     cells = "".join(
         f'<i class="{kind}">{sign}</i>' * round(counts[kind] / each) for kind, sign in SIGNS.items()
@@ -140,6 +135,19 @@ def squares(evidence: Evidence, side: BenchmarkResult) -> str:
         f"<figcaption>{unit} of {escape(side.benchmark.name)}, attempted by both.{left}"
         f'<ul class="keys">{keys}</ul></figcaption></figure>'
     )
+
+
+def pair_words(evidence: Evidence, test: Comparison) -> dict[str, str]:
+    """What each kind of pair means, as HTML; with several runs a task counts by its resolved share."""
+    before, after = (escape(evidence.label(test[side])) for side in ("from", "to"))
+    several = "runs" in test
+    how, also = ("more often by", "") if several else ("by", " alone")
+    return {
+        "gained": f"resolved {how} {after}{also}",
+        "lost": f"resolved {how} {before}{also}",
+        "both": "resolved as often by both" if several else "resolved by both",
+        "neither": "resolved by neither",
+    }
 
 
 def scores(evidence: Evidence) -> str:
@@ -187,10 +195,8 @@ def comparison_table(evidence: Evidence) -> str:
     """The paired tests of all benchmarks."""
     rows = []
     for side in sides(evidence):
-        test = side.comparison
-        difference = test.difference
-        smallest = test.minimum_detectable_difference
-        moved = test.discordant
+        test, moved = side.comparison, side.comparison.discordant
+        difference, smallest = test.difference, test.minimum_detectable_difference
         counts = (test.pairs, moved.gained, moved.lost, test.both, test.neither)
         rows.append([
             escape(side.benchmark.name),
@@ -200,21 +206,8 @@ def comparison_table(evidence: Evidence) -> str:
             "n/a" if smallest is None else f"{100 * smallest:.1f}",
         ])  # fmt: skip
     test = evidence.verified.comparison
-    head = [
-        "Benchmark",
-        "Pairs",
-        "Gained",
-        "Lost",
-        "Both",
-        "Neither",
-        "Difference, points",
-        "p",
-        "Detectable",
-    ]
-    caption = (
-        f"From {evidence.label(test.from_policy)} to {evidence.label(test.to_policy)}, on the same tasks"
-    )
-    return table(head, rows, caption) + note(
+    first, second = evidence.label(test.from_policy), evidence.label(test.to_policy)
+    return table(PAIR_COLUMNS, rows, f"From {first} to {second}, on the same tasks") + note(
         f"p: {escape(test.methods.test)}. Interval: {escape(test.methods.interval)}. "
         f"Detectable: a true difference of that many points is found in {test.power:.0%} of such "
         "experiments, if as many tasks change sides as here."

@@ -32,6 +32,13 @@ VERBS = {
 }
 
 
+MEANING = (
+    "Time is the sum over a stage's jobs; jobs may have run at the same time. A job that was started "
+    "again counts each time. Cost is what the model's service charged; a model served here costs "
+    "nothing but time. A dash means that nothing was recorded."
+)
+
+
 def stages(evidence: Evidence) -> str:
     """Every stage of which runs were noted, and the machines they ran on."""
     if not evidence.jobs:
@@ -49,15 +56,7 @@ def stages(evidence: Evidence) -> str:
         f"Machine: {named}."
     )
     text = (0, 1, 2, len(head) - 1) if len(machines) > 1 else (0, 1, 2)
-    return (
-        told
-        + table(head, rows, "Stages, in the order in which they began", text)
-        + note(
-            "Time is the sum over a stage's jobs; jobs may have run at the same time. A job that was started "
-            "again counts each time. Cost is what the model's service charged; a model served here costs "
-            "nothing but time. A dash means that nothing was recorded."
-        )
-    )
+    return told + table(head, rows, "Stages, in the order in which they began", text) + note(MEANING)
 
 
 def row_of(stage: Stage, machines: list[str], evidence: Evidence) -> list[str]:
