@@ -32,10 +32,9 @@ from swelab.console.terminal import run_script
 from swelab.records import Record, read_jsonl, write_jsonl
 from swelab.sft.rows.lengths import ChatTokenizer
 from swelab.sft.train.metrics import read_metrics
-from swelab.sft.train.run_plan import plan_run
 from swelab.sft.train.step_log import METRICS
 from swelab.sft.train.trainer_process import run_trainer
-from swelab.sft.train.training import check_inputs
+from swelab.sft.train.training import check_inputs, plan_run
 from tests.toy_checkpoint import make_checkpoint
 
 SHAPES = {

@@ -13,10 +13,9 @@ from swelab.configs import recipes
 from swelab.configs.kinds import SFT
 from swelab.records import read_json, write_jsonl
 from swelab.sft.train.ranks import ranks_of, recipe_of
-from swelab.sft.train.run_plan import plan_run
 from swelab.sft.train.step_log import STEPS, step_rows
 from swelab.sft.train.torchtune_bridge import configuration, write_config
-from swelab.sft.train.training import check_inputs, stage
+from swelab.sft.train.training import check_inputs, plan_run, stage
 from tests.toy_checkpoint import conversations, make_checkpoint
 
 TRAIN = {

@@ -17,11 +17,10 @@ from swelab.records import read_json, read_jsonl, write_jsonl
 from swelab.sft.train.metrics import read_metrics
 from swelab.sft.train.planned_batches import torchtune_batch, trl_batch
 from swelab.sft.train.plots import plot
-from swelab.sft.train.run_plan import plan_run
 from swelab.sft.train.step_log import METRICS
 from swelab.sft.train.token_rows import TokenRows
 from swelab.sft.train.trainer import open_trainer
-from swelab.sft.train.training import check_inputs
+from swelab.sft.train.training import check_inputs, plan_run
 from swelab.sft.train.trl_bridge import TrlRun
 from tests.toy_checkpoint import conversations, make_checkpoint
 

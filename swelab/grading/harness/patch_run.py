@@ -206,17 +206,9 @@ class PatchRun:
         if code is None and result.returncode == 92:
             return ended(GradeEnd.TAMPERED, "the patch bars the restoration of protected files")
         sealed, observed = self._record() if guarded and code is not None else ("absent", None)
-        run = RunEvidence(
-            guarded=guarded,
-            code_is_runners=spec.code_is_runners,
-            timed_out=result.timed_out,
-            limit=result.limit,
-            log=log,
-            code=code,
-            canaries=guard.canaries()[1],
-            sealed=sealed,
-            observed=observed,
-        )
+        told = {"guarded": guarded, "code_is_runners": spec.code_is_runners, "timed_out": result.timed_out}
+        told |= {"limit": result.limit, "log": log, "code": code, "canaries": guard.canaries()[1]}
+        run = RunEvidence.of({**told, "sealed": sealed, "observed": observed})
         return run | guard_fault(run)
 
     def _record(self) -> tuple[str, Observed | None]:

@@ -6,19 +6,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from swelab.configs.kinds.sft import Sft, Train
+from swelab.files.model_config import ModelConfig
 from swelab.files.weights import check_weights, identity
 from swelab.jobs.provenance import packages
-from swelab.records import InputError, Record, check, read_jsonl, sha256_file
+from swelab.records import InputError, Record, check, read_json, read_jsonl, sha256_file
 from swelab.records.training_records import LossRow
 from swelab.sft.rows.chat_template import PlainRows
 from swelab.sft.rows.lengths import ChatTokenizer, Length, same_vocabulary
 from swelab.sft.rows.preferences import sides_of
+from swelab.sft.train.batches import plan_batches
+from swelab.sft.train.check_settings import check_settings
 from swelab.sft.train.device import device_of, dtype_of
 from swelab.sft.train.families import check_trainer
+from swelab.sft.train.metrics import pass_cost, planned_steps
 from swelab.sft.train.peft_export import write_adapter
 from swelab.sft.train.ranks import ranks_of, recipe_of, share
 from swelab.sft.train.run_log import keep_log
-from swelab.sft.train.run_plan import plan_run
+from swelab.sft.train.run_plan import RunPlan
 from swelab.sft.train.step_log import STEPS, step_rows
 from swelab.sft.train.torchtune_bridge import base_model, tokenizer, write_config
 from swelab.sft.train.trainer import open_trainer, trainers_of
@@ -115,6 +119,23 @@ def check_inputs(base: Path, dataset: Path, train: Train, trainer: str = "torcht
     if rows < need:
         raise InputError(f"{rows} rows", dataset, f"at least the {need} of one optimizer step")
     return lengths
+
+
+def plan_run(base: Path, recipe: Sft, lengths: Sequence[Length]) -> RunPlan:
+    """The plan of an sft recipe's run on conversations of these lengths (`check_inputs`), two of each pair.
+
+    Raises InputError for what cannot be planned (`plan_batches`, `check_settings`).
+    """
+    train, ranks = recipe.train, ranks_of(recipe)
+    check_settings(recipe)
+    if train.dpo:
+        pairs = len(lengths) // 2
+        return RunPlan(None, [], pairs // (train.batch_size * train.gradient_accumulation_steps))
+    config = ModelConfig.of(read_json(base / "config.json"))
+    cost = pass_cost(config, device_of(train))
+    plan = plan_batches([length.tokens for length in lengths], train, ranks, cost)
+    steps = planned_steps(plan, lengths, config, fixed=open_trainer(recipe.trainer).fills_packs)
+    return RunPlan(plan, steps, plan.steps_per_epoch)
 
 
 def facts(lengths: Sequence[Length], train: Train) -> Record:

@@ -16,9 +16,8 @@ from swelab.sft.train.check_settings import check_settings, check_wandb
 from swelab.sft.train.metrics import COLUMNS, read_metrics, row_flops, weights_multiplied
 from swelab.sft.train.plots import plot
 from swelab.sft.train.run_log import keep_log, publish_log
-from swelab.sft.train.run_plan import plan_run
 from swelab.sft.train.step_log import StepLog
-from swelab.sft.train.training import check_inputs
+from swelab.sft.train.training import check_inputs, plan_run
 from tests.tensorboard_events import scalars
 from tests.toy_checkpoint import conversations, make_checkpoint
 
