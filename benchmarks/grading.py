@@ -26,7 +26,7 @@ from swelab.console.terminal import run_script
 from swelab.grading.grading_stage import grade_shard
 from swelab.records import Record, read_json, write_json
 from swelab.sandbox import open_backend
-from swelab.sandbox.docker_engine import Engine
+from swelab.sandbox.docker_engine import DockerEngine
 from swelab.sandbox.pulled_images import load_images
 
 ROW = "{:<26} {:>7} {:>9} {:>8} {:>14} {:>9}"
@@ -158,7 +158,7 @@ def main() -> int:
     os.environ["SWELAB_BACKEND"] = "docker"
     args.swesmith_python = str(Path(args.swesmith_python).absolute())
     with tempfile.TemporaryDirectory() as folder:
-        scratch, engine = Path(folder), Engine()
+        scratch, engine = Path(folder), DockerEngine()
         start = time.perf_counter()
         tasks = read_json(args.tasks)[: args.limit]
         workload = reference_images.build(tasks, args.repos, scratch, engine)

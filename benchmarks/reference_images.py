@@ -16,7 +16,7 @@ from typing import Any
 
 from swelab.records import Record, write_json
 from swelab.sandbox import sandbox_image
-from swelab.sandbox.docker_engine import Engine
+from swelab.sandbox.docker_engine import DockerEngine
 from swelab.tasks.checkout import GIT_ENVIRONMENT, RepoStore, encode_patch
 
 ACTIVATE = b'conda() { true; }\npytest() { python -m pytest "$@"; }\n'
@@ -57,7 +57,7 @@ def git(tree: Path, *words: str, data: bytes | None = None) -> str:
     return done.stdout.decode("utf-8", "surrogateescape")
 
 
-def build(tasks: list[Record], repos: Path, scratch: Path, engine: Engine) -> Workload:
+def build(tasks: list[Record], repos: Path, scratch: Path, engine: DockerEngine) -> Workload:
     """Makes every image, and the rows and predictions. Raises InputError, SandboxError, ImageMissing."""
     store, workload = RepoStore(repos, scratch / "trees"), Workload()
     base = sandbox_image.loaded(engine).digest
@@ -109,7 +109,9 @@ def commit(tree: Path, text: str) -> None:
     git(tree, "commit", "-q", "-m", text)
 
 
-def add(workload: Workload, row: Record, smith_image: str, patches: dict[str, str], engine: Engine) -> None:
+def add(
+    workload: Workload, row: Record, smith_image: str, patches: dict[str, str], engine: DockerEngine
+) -> None:
     """The row in both forms, its image, and its prediction."""
     name = row["instance_id"]
     words = row["test_cmd"].partition("no:cacheprovider")[2].strip()
@@ -138,7 +140,7 @@ def add(workload: Workload, row: Record, smith_image: str, patches: dict[str, st
 
 
 @contextmanager
-def container(engine: Engine, image: str, command: str = "true") -> Iterator[str]:
+def container(engine: DockerEngine, image: str, command: str = "true") -> Iterator[str]:
     """A container that is not started, as root; removed at the end."""
     settings = {"Cmd": ["bash", "-c", command], "User": "0:0", "WorkingDir": "/"}
     made = engine.create(image, settings, {"NetworkMode": "none"})
@@ -148,7 +150,7 @@ def container(engine: Engine, image: str, command: str = "true") -> Iterator[str
         engine.remove(made)
 
 
-def record(engine: Engine, names: Iterable[str], path: Path) -> Path:
+def record(engine: DockerEngine, names: Iterable[str], path: Path) -> Path:
     """Writes what pull_images would have written of images that are there."""
     images: dict[str, Any] = {}
     for name in names:

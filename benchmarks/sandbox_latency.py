@@ -111,7 +111,7 @@ def kinds(names: list[str]) -> Iterator[Kind]:
     """The backends asked for, opened; `folder` is bubblewrap on the unpacked sandbox image."""
     for name in names:
         if name == "folder":
-            yield Kind("bubblewrap on an image", open_backend("bubblewrap"), sandbox_image.told())
+            yield Kind("bubblewrap on an image", open_backend("bubblewrap"), sandbox_image.recorded_image())
         else:
             yield Kind(name, open_backend(name))
 

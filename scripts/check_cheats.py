@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from swelab.console.terminal import run_script
-from swelab.grading.cheats.suite import check_cheats, one_a_repo, verify
+from swelab.grading.cheats.suite import check_cheats, check_summary, one_a_repo
 from swelab.records import write_json
 from swelab.sandbox import open_backend
 from swelab.tasks.checkout import RepoStore, scratch_folder
@@ -24,7 +24,7 @@ def main() -> None:
         store = RepoStore(args.repos_dir, scratch)
         summary = check_cheats(tasks, store, open_backend(), args.workers, plain=args.plain)
     write_json(args.output, summary)
-    verify(summary)
+    check_summary(summary)
     print(
         f"{summary['cheats']} cheats, {summary['runs']} runs: {summary['resolved']} resolved; "
         f"gold patches: {summary['golds_resolved']} of {summary['golds']} resolved"

@@ -9,7 +9,7 @@ from swelab.configs import recipes
 from swelab.configs.kinds import MODEL
 from swelab.configs.kinds.model import HubModel
 from swelab.console.terminal import run_script
-from swelab.files.hf_hub import Repository
+from swelab.files.hf_hub import HubRepository
 from swelab.files.weights import check_weights, weight_digest
 from swelab.jobs.provenance import Stage
 from swelab.records import write_json
@@ -27,7 +27,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     recipe = recipes.load_as(HubModel, MODEL, args.recipe)
-    repository = Repository(recipe.repository, recipe.revision)
+    repository = HubRepository(recipe.repository, recipe.revision)
     stage = Stage("fetch_model", {args.recipe: recipe.plain()})
     folder = args.progress / recipe.revision
     facts = repository.fetch(folder, recipe.files, recipe.sha256)

@@ -6,7 +6,7 @@ import ssl
 from pathlib import Path
 
 from swelab.console.terminal import run_script
-from swelab.pool.lease_store import Store
+from swelab.pool.lease_store import LeaseStore
 from swelab.pool.node_client import Link
 from swelab.pool.pool import Pool, PoolLimits
 from swelab.pool.pool_server import pool_app
@@ -38,7 +38,7 @@ def main() -> None:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     token, node_token = find_token(args.token), find_token(args.node_token)
     trust = ssl.create_default_context(cafile=args.node_ca) if args.node_ca else True
-    store = Store(args.state)
+    store = LeaseStore(args.state)
     for url in args.node if store.new else ():
         store.set_node(url.rstrip("/"), False)
     limits = PoolLimits(args.ttl, args.max_leases, args.max_waiting)

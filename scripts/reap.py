@@ -3,7 +3,7 @@
 import argparse
 
 from swelab.console.terminal import run_script
-from swelab.sandbox.docker_engine import Engine
+from swelab.sandbox.docker_engine import DockerEngine
 from swelab.sandbox.reap import reap, remove_prepared
 
 
@@ -11,7 +11,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", action="store_true", help="also remove prepared images that none uses")
     args = parser.parse_args()
-    engine = Engine()
+    engine = DockerEngine()
     print(f"removed {len(reap(engine))} containers")
     if args.images:
         print(f"removed {len(remove_prepared(engine))} prepared images")

@@ -12,7 +12,7 @@ from swelab.jobs.provenance import Stage
 from swelab.records import Record, write_json
 from swelab.rollouts.predictions import load_predictions
 from swelab.service.sb_cli import SbCli
-from swelab.service.submission import Waiting, benchmark_of, judge, sendable
+from swelab.service.submission import Waiting, benchmark_of, judge_by_service, sendable
 from swelab.tasks.task_rows import read_tasks
 
 
@@ -42,7 +42,7 @@ def main() -> None:
     ):
         program = SbCli(args.sb_cli, args.call_seconds, log)
         wait = Waiting(args.poll_seconds, args.wait_minutes * 60)
-        record = judge(rows, at, args.policy, args.progress, program, wait)
+        record = judge_by_service(rows, at, args.policy, args.progress, program, wait)
     write_json(args.output, record)
     stage.write([args.output])
     resolved = sum(each.verdict == "resolved" for each in record.instances.values())

@@ -13,7 +13,7 @@ from swelab.configs.kinds.policy import RecordedPolicy
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.records import InputError, write_json
-from swelab.rollouts.published_trajectories import unpack
+from swelab.rollouts.published_trajectories import unpack_trajectories
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix=f".{args.output.name}.", dir=args.output.parent) as name:
         folder = Path(name) / "recordings"
         folder.mkdir()
-        facts = unpack(policy, args.downloads, folder)
+        facts = unpack_trajectories(policy, args.downloads, folder)
         shutil.rmtree(args.output, ignore_errors=True)
         os.replace(folder, args.output)
     write_json(args.manifest, facts)

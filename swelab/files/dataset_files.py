@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from swelab.files.hf_hub import Repository
+from swelab.files.hf_hub import HubRepository
 from swelab.files.json_streams import list_items
 from swelab.records import InputError, read_jsonl
 
@@ -19,7 +19,7 @@ def published_files(
     files: shell patterns of their names; those of the split when empty. sha256: hashes that files must have.
     Raises InputError, HubError.
     """
-    repository = Repository(dataset, revision, "dataset")
+    repository = HubRepository(dataset, revision, "dataset")
     folder = downloads / dataset.replace("/", "--") / revision
     patterns = files or [f"data/{split}-*.parquet"]
     return [folder / name for name in repository.fetch(folder, patterns, sha256)]

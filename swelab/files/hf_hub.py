@@ -55,7 +55,7 @@ class Entry:
     sha256: str
 
 
-class Repository:
+class HubRepository:
     """A repository at a commit; `kind` is model or dataset. Raises InputError for a branch or tag."""
 
     def __init__(self, name: str, revision: str, kind: str = "model", patience: float = PATIENCE_SECONDS):

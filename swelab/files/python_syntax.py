@@ -6,7 +6,7 @@ import threading
 _LOCK = threading.Lock()
 
 
-def parse(source: str | bytes, name: str = "<unknown>") -> ast.Module:
+def parse_python(source: str | bytes, name: str = "<unknown>") -> ast.Module:
     """The tree of `source`. Raises SyntaxError, ValueError, RecursionError, MemoryError.
 
     CPython 3.11 counts the depth of trees that are being made for all threads together, and raises

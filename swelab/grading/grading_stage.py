@@ -145,7 +145,7 @@ class GradePlace:
     def lost(self, item: Task, reason: str) -> Grade:
         """The grade of a prediction whose hosts were lost."""
         mark = {"policy": self.policy, "subset": self.subset}
-        return lost(item, self.predictions[item.instance_id].outcome, reason) | mark
+        return lost_grade(item, self.predictions[item.instance_id].outcome, reason) | mark
 
 
 def prediction_key(task: Task, predictions: Mapping[str, Prediction], bench: Bench) -> str:
@@ -158,7 +158,7 @@ def prediction_key(task: Task, predictions: Mapping[str, Prediction], bench: Ben
 def grade_prediction(task: Task, prediction: Prediction, bench: Bench) -> Grade:
     """The grade of one prediction, with the outcome of the rollout that made it."""
     if prediction.outcome in LOST_ROLLOUTS:
-        record = lost(task, prediction.outcome)
+        record = lost_grade(task, prediction.outcome)
     else:
         patch = prediction.model_patch or ""
         record = judged(read_spec(task), patch, bench.run(task, patch))
@@ -168,7 +168,7 @@ def grade_prediction(task: Task, prediction: Prediction, bench: Bench) -> Grade:
     return record
 
 
-def lost(task: Task, outcome: str, reason: str = "") -> Grade:
+def lost_grade(task: Task, outcome: str, reason: str = "") -> Grade:
     """The grade of a patch on which there is no verdict: its rollout or its grading was lost."""
     return Grade(
         instance_id=task.instance_id,

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from swelab.files.json_streams import Picked, Spool
-from swelab.grading.grading_stage import Bench, lost
+from swelab.grading.grading_stage import Bench, lost_grade
 from swelab.grading.harness.grade import judged
 from swelab.grading.harness.spec import read_spec
 from swelab.outcomes import LOST_ROLLOUTS
@@ -47,7 +47,7 @@ def regrade(
 
 def _judged(task: Task, prediction: Prediction, bench: Bench) -> Grade | None:
     if prediction.outcome in LOST_ROLLOUTS:
-        return lost(task, prediction.outcome)
+        return lost_grade(task, prediction.outcome)
     patch = prediction.model_patch or ""
     run = bench.archive.get(bench.key(task, patch))
     return judged(read_spec(task), patch, run) | {"outcome": prediction.outcome} if run else None

@@ -22,7 +22,7 @@ _RATIO = 4  # bytes on disk for a compressed byte, the compressed layer included
 _PULL_SECONDS = 3600
 
 
-class Engine:
+class EnginePuller:
     """Pulls into the engine that $DOCKER_HOST names, else the local one. Thread-safe.
 
     The engine fetches with its own resume and its own mirrors. Raises EngineFailed when it does not answer.

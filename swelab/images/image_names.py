@@ -44,7 +44,7 @@ class Name:
         return f"{self.base}@{self.digest}" if self.digest else f"{self.base}:{self.tag}"
 
 
-def parse(text: str) -> Name:
+def parse_image_name(text: str) -> Name:
     """The name that `text` means; the tag is "latest" when there is none. Raises InputError."""
     name, at, digest = text.partition("@")
     name = name.removeprefix("docker://")
@@ -79,7 +79,7 @@ def behind(name: Name, prefix: str) -> Name:
     host = prefix.strip("/").partition("/")[0]
     if not ("." in host or ":" in host or host == "localhost"):
         raise InputError(f"{prefix!r} does not begin with a registry", expected="host[:port][/folder]/")
-    return parse(f"{prefix.strip('/')}/{inner}{reference}")
+    return parse_image_name(f"{prefix.strip('/')}/{inner}{reference}")
 
 
 def is_file(text: str) -> bool:

@@ -21,7 +21,7 @@ from typing import Any
 from swelab.images.compose_root import compose
 from swelab.images.errors import NoRoom
 from swelab.images.image_names import Name
-from swelab.images.layers import Notes, unpack
+from swelab.images.layers import Notes, unpack_layer
 from swelab.images.registry import Descriptor, Registry
 from swelab.records import write_json
 from swelab.records.task_records import HeldImage
@@ -34,7 +34,7 @@ UNPACKED_RATIO = 4
 _SPARE_BYTES = 256 << 20
 
 
-class Store:
+class ImageStore:
     """Pulls images into `folder`. Safe among threads, and among processes that share the folder."""
 
     def __init__(self, folder: Path, registry: Registry, architecture: str = "amd64"):
@@ -103,7 +103,7 @@ class Store:
                 blob = self.folder / "blobs" / _hex(digest)
                 self.registry.fetch(source, layer, blob, told)
                 with self.fresh("layers") as scratch:
-                    notes = unpack(blob, scratch, f"image {source}, layer {digest}")
+                    notes = unpack_layer(blob, scratch, f"image {source}, layer {digest}")
                     if folder.exists():
                         remove_tree(folder)
                     scratch.rename(folder)

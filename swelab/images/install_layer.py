@@ -14,9 +14,9 @@ from typing import Any
 from docker.errors import APIError, DockerException, ImageNotFound
 from requests.exceptions import RequestException
 
-from swelab.images.engine_images import Engine
+from swelab.images.engine_images import EnginePuller
 from swelab.images.errors import INSTALL_FAILED, EngineFailed
-from swelab.images.image_store import Store
+from swelab.images.image_store import ImageStore
 from swelab.records import Record, read_json, shorten, write_json
 from swelab.records.task_records import HeldImage
 from swelab.sandbox.container_owner import labels
@@ -37,10 +37,10 @@ def installed(puller: object, image: HeldImage, script: str) -> HeldImage:
     it was pulled. Raises EngineFailed, OSError (disk full).
     """
     digest = "sha256:" + hashlib.sha256(f"{image.digest}\0{script}".encode()).hexdigest()
-    if isinstance(puller, Store):
+    if isinstance(puller, ImageStore):
         code, output = _in_root(puller, image, script, digest)
         made: Record = puller.record(digest) if code == 0 else {}
-    elif isinstance(puller, Engine):
+    elif isinstance(puller, EnginePuller):
         code, output, made = _in_engine(puller, image, script, digest)
     else:
         return image | {"install": "the backends apptainer and remote run no install steps"}
@@ -70,7 +70,7 @@ def _environment() -> dict[str, str]:
     return {"HOME": "/root", "PIP_DISABLE_PIP_VERSION_CHECK": "1", **git, **ours}
 
 
-def _in_root(store: Store, image: HeldImage, script: str, digest: str) -> tuple[int, str]:
+def _in_root(store: ImageStore, image: HeldImage, script: str, digest: str) -> tuple[int, str]:
     """Runs the steps on a copy of an unpacked root; unchanged files become hard links to it."""
     before, after = store.folder / image.folder, store.root(digest)
     with store.alone(digest), store.fresh("roots") as scratch:
@@ -133,7 +133,7 @@ def _same(facts: os.stat_result) -> tuple[int, ...]:
     return facts.st_mode, facts.st_size, facts.st_mtime_ns, facts.st_uid, facts.st_gid
 
 
-def _in_engine(engine: Engine, image: HeldImage, script: str, digest: str) -> tuple[int, str, Record]:
+def _in_engine(engine: EnginePuller, image: HeldImage, script: str, digest: str) -> tuple[int, str, Record]:
     """Runs the steps in a container of the image and keeps what they leave as an image."""
     api: Any = engine.client.api
     name = f"swelab-installed:{digest[7:39]}"

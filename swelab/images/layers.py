@@ -45,7 +45,7 @@ class Notes:
         return asdict(self)
 
 
-def unpack(archive: Path, folder: Path, label: str) -> Notes:
+def unpack_layer(archive: Path, folder: Path, label: str) -> Notes:
     """Unpack a layer (tar; plain, gzip or zstd) into the existing empty `folder`.
 
     `label` begins every error message. Raises ImageBroken, OSError (disk full).

@@ -12,10 +12,10 @@ from typing import Protocol
 
 from swelab.console.terminal import Progress
 from swelab.images.apptainer_images import Sifs, file_record
-from swelab.images.engine_images import Engine
+from swelab.images.engine_images import EnginePuller
 from swelab.images.errors import ImageError, RegistryUnreachable
-from swelab.images.image_names import Name, behind, is_file, parse
-from swelab.images.image_store import Store
+from swelab.images.image_names import Name, behind, is_file, parse_image_name
+from swelab.images.image_store import ImageStore
 from swelab.images.install_layer import installed
 from swelab.images.registry import Registry, compressed_bytes
 from swelab.jobs.journal import Journal
@@ -51,10 +51,10 @@ class Elsewhere:
 def open_puller(backend: str, folder: Path, registry: Registry, architecture: str) -> Puller:
     """The way that the sandboxes of `backend` need. Raises EngineFailed."""
     if backend == "docker":
-        return Engine(registry, architecture)
+        return EnginePuller(registry, architecture)
     if backend == "remote":
         return Elsewhere(registry, architecture)
-    return (Sifs if backend == "apptainer" else Store)(folder, registry, architecture)
+    return (Sifs if backend == "apptainer" else ImageStore)(folder, registry, architecture)
 
 
 class Fetched:
@@ -104,7 +104,7 @@ class Pulling:
         if key in self.journal and self._there(text, found := PulledImage.of(self.journal.get(key)["image"])):
             self.kept += 1
             return found
-        name = parse(text) if not is_file(text) else None
+        name = parse_image_name(text) if not is_file(text) else None
         pulled = (
             self.puller.pull(name, behind(name, self.prefix), self.fetched) if name else file_record(text)
         )
@@ -121,11 +121,11 @@ class Pulling:
     def _there(self, text: str, found: PulledImage) -> bool:
         if found.folder:
             return (self.folder / found.folder).exists()
-        if not isinstance(self.puller, Engine):
+        if not isinstance(self.puller, EnginePuller):
             return False
         if "install" in found and not found.install:
             return self.puller.has_made(found.digest)
-        return self.puller.holds(parse(text), found.digest)
+        return self.puller.holds(parse_image_name(text), found.digest)
 
 
 def pull_images(names: list[str], pulling: Pulling, workers: int) -> Images:

@@ -111,7 +111,7 @@ class Transport:
             sent = {"Authorization": self._tokens[key]} if key in self._tokens else {}
             with self._answer(name, url, {**headers, **sent}) as response:
                 if response.status_code != 401 or last:
-                    judge(response, name, path)
+                    check_response(response, name, path)
                     return read(response)
                 challenge = response.headers.get("WWW-Authenticate", "")
             self._tokens[key] = self._authorize(name, challenge)
@@ -154,7 +154,7 @@ class Transport:
         safe = realm.startswith("https://") or _LOOPBACK.fullmatch(httpx.URL(realm).netloc.decode())
         headers = {"Authorization": f"Basic {account}"} if account and safe else {}
         with self._answer(name, str(httpx.URL(realm, params=asked)), headers) as response:
-            judge(response, name, "token for it")
+            check_response(response, name, "token for it")
             found = json_object(response.read()) or {}
         token = found.get("token") or found.get("access_token")
         if not isinstance(token, str):
@@ -167,7 +167,7 @@ def _scheme(host: str) -> str:
     return "http" if _LOOPBACK.fullmatch(host) else "https"
 
 
-def judge(response: httpx.Response, name: Name, what: str) -> None:
+def check_response(response: httpx.Response, name: Name, what: str) -> None:
     """Nothing for an answer that holds the content. Raises ImageError, or Again when waiting may help."""
     code, host = response.status_code, name.host
     if code in (200, 206):

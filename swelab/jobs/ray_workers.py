@@ -54,7 +54,7 @@ class Place(Protocol):
         ...
 
 
-class Host:
+class RayHost:
     """Lives in a process on a host of the cluster."""
 
     def __init__(self, folder: str, environment: dict[str, str], place: bytes, count: int):
@@ -90,9 +90,9 @@ def _boot(root: str) -> Any:
     class Booted:
         def __init__(self, *arguments: Any):
             sys.path.insert(0, root)
-            from swelab.jobs.ray_workers import Host
+            from swelab.jobs.ray_workers import RayHost
 
-            self.host = Host(*arguments)
+            self.host = RayHost(*arguments)
 
         def call(self, name: str, *arguments: Any) -> Any:
             return getattr(self.host, name)(*arguments)

@@ -5,7 +5,7 @@ import hashlib
 import re
 import shlex
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
@@ -16,9 +16,10 @@ from starlette.routing import Route
 from swelab.pool import request_schemas
 from swelab.pool.host_sandboxes import Held, Host
 from swelab.pool.prometheus import Figures
-from swelab.pool.request_schemas import Asked
+from swelab.pool.request_schemas import PoolRequest
 from swelab.pool.server_http import (
-    Guard,
+    Handler,
+    TokenGuard,
     answering,
     bytes_answer,
     described,
@@ -40,11 +41,11 @@ _STRICT = re.compile(r"^\s*set\s+-[a-z]*e", re.MULTILINE)
 _SHOWN = 2000  # characters of the output of `evaluate`
 
 
-def node_app(host: Host, token: str) -> Guard:
+def node_app(host: Host, token: str) -> TokenGuard:
     """The server of a host. `token` is what callers must show."""
     node = _Node(host)
     figures = node.figures = Figures("exec", node.gauges)
-    posts: dict[str, Callable[[Request], Awaitable[Response]]] = {
+    posts: dict[str, Handler] = {
         "/container/create": node.create,
         "/container/exec": node.exec,
         "/container/session_start": node.session_start,
@@ -267,7 +268,7 @@ class _Node:
         return json_answer(**told)
 
 
-def _in(asked: Asked) -> str:
+def _in(asked: PoolRequest) -> str:
     return f"cd -- {shlex.quote(asked.cwd)} && "
 
 
@@ -275,7 +276,7 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _evaluate(held: Held, asked: Asked, limits: Limits) -> Record:
+def _evaluate(held: Held, asked: PoolRequest, limits: Limits) -> Record:
     """Apply a patch to the last commit and run a script: resolved when both end with 0."""
     name = f"/tmp/.swelab-{hashlib.sha256(asked.eval_script.encode()).hexdigest()[:16]}"
     held.box.put(f"{name}.diff", asked.patch.encode("utf-8", "surrogateescape"))

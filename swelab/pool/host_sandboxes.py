@@ -12,11 +12,11 @@ from typing import IO, Any, TypeVar
 
 from swelab.pool.idempotency import Once
 from swelab.pool.image_allowlist import AllowedImages
-from swelab.pool.request_schemas import Asked
+from swelab.pool.request_schemas import PoolRequest
 from swelab.records import Record
 from swelab.sandbox.docker_backend import DockerBackend, DockerSandbox
 from swelab.sandbox.live_session import LiveSession
-from swelab.sandbox.protocol import Answer, ExecResult, Image, Limits, SandboxLost
+from swelab.sandbox.protocol import ExecResult, Image, Limits, SandboxLost, SessionAnswer
 from swelab.sandbox.remote_protocol import NoPlace, Refused
 
 _COMMANDS = 8  # at once in one sandbox
@@ -82,7 +82,7 @@ def _noted(ended: asyncio.Future[Any]) -> None:
 
 
 def _answer_bytes(answer: Any) -> int:
-    return len(answer.output) if isinstance(answer, ExecResult | Answer) else 0
+    return len(answer.output) if isinstance(answer, ExecResult | SessionAnswer) else 0
 
 
 class Host:
@@ -106,12 +106,12 @@ class Host:
 
     # -- life
 
-    async def create(self, asked: Asked, limits: Limits, fingerprint: str) -> Held:
+    async def create(self, asked: PoolRequest, limits: Limits, fingerprint: str) -> Held:
         """A sandbox as it is asked for. Raises NoPlace, Refused, ImageMissing, SandboxLost, OSError."""
         self.limits.check(limits)
         return await self._creating.run(asked.request_id, fingerprint, lambda: self._create(asked, limits))
 
-    async def _create(self, asked: Asked, limits: Limits) -> Held:
+    async def _create(self, asked: PoolRequest, limits: Limits) -> Held:
         with self._place(limits.memory_bytes):
             box, image = await self.thread(self._start, asked, limits)
             ttl = asked.ttl_seconds or self.limits.ttl_seconds
@@ -147,7 +147,7 @@ class Host:
         """Bytes that sandboxes may use by their limits."""
         return sum(each.memory for each in self.held.values()) + sum(self.making)
 
-    def _start(self, asked: Asked, limits: Limits) -> tuple[DockerSandbox, str]:
+    def _start(self, asked: PoolRequest, limits: Limits) -> tuple[DockerSandbox, str]:
         image: Image | None = None
         if asked.image:
             image = self.allowed.found(self.backend.engine, asked.image, asked.digest, asked.cwd)
@@ -231,7 +231,7 @@ class Host:
     # -- use
 
     async def use(
-        self, asked: Asked, fingerprint: str, work: Callable[[Held], Awaitable[T]], seconds: float = 0.0
+        self, asked: PoolRequest, fingerprint: str, work: Callable[[Held], Awaitable[T]], seconds: float = 0.0
     ) -> T:
         """What the work with the sandbox answers, done once for its request id. Raises SandboxLost, Refused.
 
@@ -276,7 +276,7 @@ class Host:
         held.sessions[name] = session
         return name
 
-    async def say(self, held: Held, name: str, line: str | None, told: Record) -> Answer:
+    async def say(self, held: Held, name: str, line: str | None, told: Record) -> SessionAnswer:
         """See protocol.Session.say. Raises Refused (no such session)."""
         if name not in held.sessions:
             raise Refused(f"this sandbox has no session {name}: it was ended")

@@ -4,8 +4,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from swelab.records import read_text
-from swelab.sandbox.docker_engine import Engine
-from swelab.sandbox.docker_images import find
+from swelab.sandbox.docker_engine import DockerEngine
+from swelab.sandbox.docker_images import find_image
 from swelab.sandbox.protocol import Image, ImageMissing
 
 
@@ -27,13 +27,13 @@ class AllowedImages:
         lines = (line.partition("#")[0].strip() for line in read_text(self._path).splitlines())
         return [line for line in lines if line]
 
-    def found(self, engine: Engine, name: str, digest: str, workdir: str) -> Image:
+    def found(self, engine: DockerEngine, name: str, digest: str, workdir: str) -> Image:
         """The image that a caller names, if it is allowed. Raises ImageMissing, SandboxLost."""
         if not digest:
             with engine.asked(f"looking for image {name}"):
                 digest = str(engine.api.inspect_image(name)["Id"])
         image = Image(name, digest, workdir=workdir)
-        record = find(engine, image)
+        record = find_image(engine, image)
         known = {record["Id"], *(record.get("RepoTags") or ())}
         for full in record.get("RepoDigests") or ():
             known |= {full, full.rpartition("@")[2], full.rpartition("@")[0]}
@@ -42,7 +42,7 @@ class AllowedImages:
             raise ImageMissing(f"image {name} is not on this host's list of allowed images")
         return image
 
-    def listed(self, engine: Engine) -> list[str]:
+    def listed(self, engine: DockerEngine) -> list[str]:
         """Names of the engine's images that are allowed."""
         with engine.asked("listing images"):
             images = engine.api.images()

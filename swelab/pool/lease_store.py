@@ -6,7 +6,7 @@ import secrets
 import sqlite3
 from pathlib import Path
 
-from swelab.pool.request_schemas import Asked
+from swelab.pool.request_schemas import PoolRequest
 from swelab.records import InputError, Record
 
 _TABLES = """
@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS leases (
 _VERSION = 1
 
 
-class Store:
+class LeaseStore:
     """One pool's file; held by one server at a time. Raises InputError."""
 
     def __init__(self, path: Path) -> None:
@@ -87,7 +87,7 @@ class Store:
         """All leases, also ended ones; oldest first."""
         columns = ("id", "request_id", "asked", "state", "node", "attempt", "container", "reason")
         rows = self._base.execute(f"SELECT {', '.join(columns)} FROM leases ORDER BY number")
-        return [{**dict(zip(columns, row)), "asked": Asked.of(json.loads(row[2]))} for row in rows]
+        return [{**dict(zip(columns, row)), "asked": PoolRequest.of(json.loads(row[2]))} for row in rows]
 
     def close(self) -> None:
         """Give the file back."""

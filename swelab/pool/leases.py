@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from swelab.pool.request_schemas import Asked, limits_of
+from swelab.pool.request_schemas import PoolRequest, limits_of
 from swelab.records import Record
 from swelab.sandbox.protocol import DEFAULT_LIMITS, Limits
 from swelab.sandbox.remote_protocol import Granted
@@ -21,7 +21,7 @@ class Lease:
     """`asked` is the request (request_schemas.ALLOCATE); `ends` is of time.monotonic(), for active ones."""
 
     request_id: str
-    asked: Asked
+    asked: PoolRequest
     id: str = field(default_factory=lambda: f"swe-lease-{secrets.token_hex(16)}")
     state: str = WAITING
     node: str = ""

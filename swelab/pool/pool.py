@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from swelab.pool.create_sandbox import make
-from swelab.pool.lease_store import Store
+from swelab.pool.lease_store import LeaseStore
 from swelab.pool.leases import ACTIVE, ENDED, ENDING, MAKING, PLACED, WAITING, Lease
 from swelab.pool.node_client import Link
 from swelab.pool.node_health import Node
 from swelab.pool.placement import plan
-from swelab.pool.request_schemas import Asked
+from swelab.pool.request_schemas import PoolRequest
 from swelab.pool.server_http import Conflict, fingerprint
 from swelab.sandbox.protocol import EngineDown, SandboxLost
 from swelab.sandbox.remote_protocol import CREATE_SECONDS, NoPlace
@@ -42,7 +42,7 @@ class PoolLimits:
 class Pool:
     """See the module. `open_link` connects to the node with that URL."""
 
-    def __init__(self, store: Store, limits: PoolLimits, open_link: Callable[[str], Link]) -> None:
+    def __init__(self, store: LeaseStore, limits: PoolLimits, open_link: Callable[[str], Link]) -> None:
         self.store, self.limits, self.open_link = store, limits, open_link
         self.id = store.pool_id()
         self.leases: dict[str, Lease] = {}
@@ -93,7 +93,7 @@ class Pool:
 
     # -- leases
 
-    async def allocate(self, asked: Asked, seconds: float, gone: asyncio.Future[Any]) -> Lease:
+    async def allocate(self, asked: PoolRequest, seconds: float, gone: asyncio.Future[Any]) -> Lease:
         """The lease that is asked for, of one request id always the same; `gone` ends with the caller.
 
         Raises NoPlace (not in these seconds), ImageMissing, Refused, Conflict, SandboxLost, OSError.
@@ -119,7 +119,7 @@ class Pool:
             raise NoPlace(f"no host had room in {seconds:g} s")
         return await asyncio.shield(made)
 
-    def _queue(self, asked: Asked) -> Lease:
+    def _queue(self, asked: PoolRequest) -> Lease:
         if sum(each.state == WAITING for each in self.leases.values()) >= self.limits.waiting:
             raise NoPlace(f"{self.limits.waiting} requests are waiting already")
         lease = Lease(asked.request_id, asked)

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,8 +18,8 @@ from swelab.pool.leases import WAITING, Lease
 from swelab.pool.membership import drain, join, leave
 from swelab.pool.pool import Pool
 from swelab.pool.prometheus import Figures
-from swelab.pool.request_schemas import Asked
-from swelab.pool.server_http import Guard, answering, described, guarded, json_answer, read_json
+from swelab.pool.request_schemas import PoolRequest
+from swelab.pool.server_http import Handler, TokenGuard, answering, described, guarded, json_answer, read_json
 from swelab.pool.status_page import page
 from swelab.records import Record
 from swelab.sandbox.protocol import SandboxLost
@@ -31,11 +31,11 @@ _FILE_SECONDS = 620.0
 _GRACE_SECONDS = 2.0
 
 
-def pool_app(pool: Pool, token: str, node_token: str) -> Guard:
+def pool_app(pool: Pool, token: str, node_token: str) -> TokenGuard:
     """The server of a pool. Callers show `token`; changes of its nodes take `node_token`."""
     server = _Server(pool)
     figures = server.figures = Figures("pool", server.gauges)
-    posts: dict[str, Callable[[Request], Awaitable[Response]]] = {
+    posts: dict[str, Handler] = {
         "/allocate": server.allocate,
         "/cancel": server.cancel,
         "/heartbeat": server.heartbeat,
@@ -53,9 +53,7 @@ def pool_app(pool: Pool, token: str, node_token: str) -> Guard:
     return guarded(routes, server.living, {"caller": token, "keeper": node_token}, figures.seen)
 
 
-def _for(
-    path: str, endpoint: Callable[[Request], Awaitable[Response]]
-) -> Callable[[Request], Awaitable[Response]]:
+def _for(path: str, endpoint: Handler) -> Handler:
     role = "keeper" if path.startswith("/nodes/") else "caller"
 
     async def checked(request: Request) -> Response:
@@ -177,7 +175,7 @@ class _Server:
         asked = await read_json(request, _ACTS["destroy"])
         return json_answer(found=await self.pool.close(asked.lease_id))
 
-    def act(self, verb: str) -> Callable[[Request], Awaitable[Response]]:
+    def act(self, verb: str) -> Handler:
         """The endpoint that passes `verb` on to the sandbox's node."""
 
         async def forwarded(request: Request) -> Response:
@@ -216,7 +214,7 @@ class _Server:
         return json_answer()
 
 
-def _seconds(verb: str, lease: Lease, asked: Asked) -> float:
+def _seconds(verb: str, lease: Lease, asked: PoolRequest) -> float:
     if verb == "exec":
         return request_schemas.limits_of(asked, lease.limits).wall_seconds
     if verb == "session_say":

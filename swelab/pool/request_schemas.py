@@ -20,7 +20,7 @@ _COUNT = {"type": "integer", "minimum": 1, "maximum": 1 << 50}
 _LIMITS = {name: _SECONDS if name == "wall_seconds" else _COUNT for name in vars(Limits())}
 
 
-class Asked(TypedRecord):
+class PoolRequest(TypedRecord):
     """A request. Which of the fields it may have, and which it must have, is the shape of its path."""
 
     request_id: RequestId = field("the same where the same request is sent again", default="")
@@ -76,7 +76,7 @@ class HostState(TypedRecord):
     max_memory_bytes: int = field("so much it may promise")
 
 
-_FIELDS: Record = schema(Asked)["properties"]
+_FIELDS: Record = schema(PoolRequest)["properties"]
 
 
 def _shape(fields: str, required: str = "") -> Record:
@@ -119,7 +119,7 @@ def acts(which: str) -> dict[str, Record]:
     }
 
 
-def limits_of(asked: Asked, start: Limits) -> Limits:
+def limits_of(asked: PoolRequest, start: Limits) -> Limits:
     """The limits that a request names, the others as in `start`."""
     named: dict[str, Any] = {
         name: value if name == "wall_seconds" else int(value) for name, value in asked.limits.items()

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
-from swelab.pool.request_schemas import Asked
+from swelab.pool.request_schemas import PoolRequest
 from swelab.records import Fault, InputError, Record, check
 from swelab.sandbox.remote_protocol import BYTES, REQUEST, RESULT, Refused, error_record, header
 
@@ -37,7 +37,7 @@ class Conflict(Refused):
 _STATUS: dict[type[Exception], int] = {TooBig: 413, Conflict: 409}
 
 
-class Guard:
+class TokenGuard:
     """Refuses requests without a token before anything of the body is read.
 
     `tokens`: role -> token. The roles shown are in the scope as `roles`. Plain HTTP alone, no query strings.
@@ -103,10 +103,10 @@ def _answer(status: int, text: str, headers: Mapping[str, str] | None = None) ->
     return JSONResponse(record, status, headers={"Connection": "close", **(headers or {})})
 
 
-Endpoint = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request], Awaitable[Response]]
 
 
-def answering(endpoint: Endpoint) -> Endpoint:
+def answering(endpoint: Handler) -> Handler:
     """The endpoint; it answers an error with a JSON object of one line."""
 
     async def answer(request: Request) -> Response:
@@ -140,15 +140,15 @@ def guarded(
     life: Lifespan[Starlette],
     tokens: Mapping[str, str],
     seen: Callable[[str, int], None],
-) -> Guard:
+) -> TokenGuard:
     """A server of these paths that asks for a token. `seen` counts answers; unknown paths count as "?"."""
     app = Starlette(routes=routes, lifespan=life, exception_handlers={404: refuse, 405: refuse})
     app.router.redirect_slashes = False
     known = {route.path for route in routes}
-    return Guard(app, tokens, lambda path, status: seen(path if path in known else "?", status))
+    return TokenGuard(app, tokens, lambda path, status: seen(path if path in known else "?", status))
 
 
-async def read_json(request: Request, schema: Record, most: int = JSON_BYTES) -> Asked:
+async def read_json(request: Request, schema: Record, most: int = JSON_BYTES) -> PoolRequest:
     """The body, a JSON object of that shape. Raises Refused, TooBig."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refused("the body is not declared as application/json")
@@ -162,7 +162,7 @@ async def _whole(request: Request, most: int) -> bytes:
     return bytes(data)
 
 
-def described(request: Request, schema: Record) -> Asked:
+def described(request: Request, schema: Record) -> PoolRequest:
     """The fields in the header of a request whose body is bytes. Raises Refused."""
     if request.headers.get("content-type") != BYTES:
         raise Refused(f"the body is not declared as {BYTES}")
@@ -210,7 +210,7 @@ async def pieces(request: Request, most: int) -> AsyncIterator[bytes]:
         yield piece
 
 
-def _parsed(data: bytes, schema: Record, where: str) -> Asked:
+def _parsed(data: bytes, schema: Record, where: str) -> PoolRequest:
     try:
         found = json.loads(data, object_pairs_hook=_once, parse_constant=_no_number)
     except (ValueError, RecursionError):
@@ -219,7 +219,7 @@ def _parsed(data: bytes, schema: Record, where: str) -> Asked:
         check(found, "request", where, schema)
     except (RecursionError, OverflowError):
         raise Refused("the request is nested too deeply, or a number is too big") from None
-    return Asked.of(found)
+    return PoolRequest.of(found)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> Record:

@@ -22,7 +22,7 @@ from swelab.rl.failures import Attempt
 from swelab.rl.judging import Judge, Judged, Votes
 from swelab.rl.process_reward import step_score, trajectory_reward
 from swelab.rl.token_model import TokenModel
-from swelab.rollouts.rollout_stage import attempt
+from swelab.rollouts.rollout_stage import attempt_task
 
 TRIES = 3
 """How often a rollout is begun that its infrastructure loses."""
@@ -166,7 +166,7 @@ class Place:
             return model
 
         assert self.bench.backend
-        trajectory = attempt(
+        trajectory = attempt_task(
             asked.task, model_for, self.bench.store, self.bench.backend, self.scaffold, self.scratch,
             self.bench.images,
         )  # fmt: skip

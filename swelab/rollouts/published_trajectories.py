@@ -22,7 +22,7 @@ AT_ONCE = 32
 """Rows held of a file: they are of hundreds of kilobytes."""
 
 
-def unpack(policy: RecordedPolicy, downloads: Path, output: Path) -> Record:
+def unpack_trajectories(policy: RecordedPolicy, downloads: Path, output: Path) -> Record:
     """Writes `<n>/<id>/<id>.row.json` of the n-th row of each instance to the folder `output`.
 
     At most `samples` of an instance, as the file orders them. Returns the counts. Raises InputError (no

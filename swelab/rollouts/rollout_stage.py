@@ -154,7 +154,7 @@ class RolloutPlace:
         named = (self.policy, self.policy_name, self.scaffold, log, self.paid(store))
         loop = (self.scaffold, scratch, self.images)
         with open_policy(*named) as model_for:
-            yield lambda task: self.marked(attempt(task, model_for, store, backend, *loop))
+            yield lambda task: self.marked(attempt_task(task, model_for, store, backend, *loop))
 
     def marked(self, rollout: Rollout) -> Trajectory:
         """A rollout of this policy on this subset."""
@@ -181,7 +181,7 @@ class RolloutPlace:
 
     def lost(self, item: Task, reason: str) -> Trajectory:
         """The record of a rollout whose hosts were lost."""
-        return self.marked(lost(item, reason))
+        return self.marked(lost_rollout(item, reason))
 
 
 def recorded(
@@ -212,7 +212,7 @@ def recorded(
     print(f"{folder}: of {len(mine)} tasks {told}{rest}", file=sys.stderr)
 
 
-def attempt(
+def attempt_task(
     task: Task,
     model_for: ModelFor,
     store: RepoStore,
@@ -225,7 +225,7 @@ def attempt(
     try:
         model = model_for(task)
     except BudgetSpent as error:
-        return lost(task, str(error), RolloutEnd.BUDGET_SPENT)
+        return lost_rollout(task, str(error), RolloutEnd.BUDGET_SPENT)
     agent, limits = open_agent(scaffold.agent), Limits(**scaffold.limits.plain())
     with closing(model), ExitStack() as stack:
         try:
@@ -240,9 +240,9 @@ def attempt(
             model.form = agent.form(scaffold)
             return agent.attempt(task, model, sandbox, base, scaffold)
         except (SandboxError, HistoryRefused) as error:
-            return lost(task, str(error))
+            return lost_rollout(task, str(error))
 
 
-def lost(task: Task, reason: str, end: RolloutEnd = RolloutEnd.SANDBOX_LOST) -> Rollout:
+def lost_rollout(task: Task, reason: str, end: RolloutEnd = RolloutEnd.SANDBOX_LOST) -> Rollout:
     """The record of a rollout that never began: its sandbox did not come up, or its budget was spent."""
     return no_rollout(task.instance_id, end, EXIT_STATUS[end], reason)

@@ -24,7 +24,7 @@ from swelab.records import InputError, read_json, shorten, write_json
 from swelab.records.attempt_records import Rollout, Trajectory
 from swelab.records.task_records import Task
 from swelab.rollouts.recorded_trajectories import read_recording
-from swelab.rollouts.rollout_stage import lost, out_of_budget, rollout_key, rollout_losses
+from swelab.rollouts.rollout_stage import lost_rollout, out_of_budget, rollout_key, rollout_losses
 from swelab.rollouts.swe_agent_runner import Runner
 from swelab.rollouts.trajectory_files import Broken
 from swelab.tasks.task_images import task_images
@@ -189,7 +189,9 @@ class _Batch:
                 record.info.setdefault("reason", self.reasons.get(name) or why)
             except (Broken, OSError):
                 reason = self.reasons.get(name) or _uncaught(self.folder, name) or why
-                record = lost(task, f"SWE-agent left no finished trajectory: {reason or 'no reason given'}")
+                record = lost_rollout(
+                    task, f"SWE-agent left no finished trajectory: {reason or 'no reason given'}"
+                )
             self._write(record)
 
     def check(self, tasks: list[Task], losses: Losses[Trajectory]) -> None:

@@ -21,8 +21,8 @@ from swelab.records import Record, write_json
 from swelab.records.task_records import Task
 from swelab.sandbox import Image
 from swelab.sandbox.container_owner import labels
-from swelab.sandbox.docker_engine import Engine
-from swelab.sandbox.docker_images import find
+from swelab.sandbox.docker_engine import DockerEngine
+from swelab.sandbox.docker_images import find_image
 from swelab.sandbox.reap import reap
 from swelab.tasks.image_history import start_command, start_files
 
@@ -49,7 +49,7 @@ class Runner:
 
         A checkpoint is served, a hosted model stands behind a gateway, for as long as the block lasts.
         """
-        program, engine = find_program(), Engine()
+        program, engine = find_program(), DockerEngine()
         reap(engine)
         folder = self.progress.with_suffix(".swe-agent").absolute()
         folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ class Runner:
     def _run(
         self,
         program: str,
-        engine: Engine,
+        engine: DockerEngine,
         folder: Path,
         section: Record,
         served: Endpoint,
@@ -97,7 +97,7 @@ class Runner:
         for task in tasks:
             image = self.images[task.instance_id]
             start = (start_command(task, "{folder}"), start_files(task))
-            found = find(engine, image)["Id"]
+            found = find_image(engine, image)["Id"]
             instances.append(swe_agent.instance(task, found, image.workdir, start, self.scaffold, marks))
         config = swe_agent.write_run(folder, section, self.scaffold, instances, self.workers)
         try:
@@ -116,7 +116,7 @@ class Runner:
             _clear(engine, marks[BATCH])
 
 
-def _clear(engine: Engine, batch: str) -> None:
+def _clear(engine: DockerEngine, batch: str) -> None:
     """Removes the containers that a batch has left."""
     with engine.asked("listing containers"):
         found = engine.api.containers(all=True, filters={"label": f"{BATCH}={batch}"})

@@ -6,7 +6,6 @@ from pathlib import Path
 from swelab.sandbox.bubblewrap import BubblewrapBackend
 from swelab.sandbox.protocol import (
     WORKDIR,
-    Answer,
     Backend,
     BackendMissing,
     CpuExceeded,
@@ -23,13 +22,14 @@ from swelab.sandbox.protocol import (
     SandboxFull,
     SandboxLost,
     Session,
+    SessionAnswer,
     Timeout,
 )
 
 __all__ = [
     "BACKENDS",
     "WORKDIR",
-    "Answer",
+    "SessionAnswer",
     "Backend",
     "BackendMissing",
     "CpuExceeded",

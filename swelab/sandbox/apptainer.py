@@ -92,7 +92,7 @@ class ApptainerSandbox(BubblewrapSandbox):
     def __init__(
         self, backend: "ApptainerBackend", tree: Path | None, image: Image | None, limits: Limits
     ) -> None:
-        self._image = image or sandbox_image.told()
+        self._image = image or sandbox_image.recorded_image()
         self._path = image_path(self._image)
         super().__init__(backend, tree, image, limits)
 

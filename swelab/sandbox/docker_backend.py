@@ -20,9 +20,9 @@ from swelab.sandbox import docker_files, reap, sandbox_image
 from swelab.sandbox.bounded_output import BoundedOutput
 from swelab.sandbox.bwrap_process import become_words, process_limits, refusal, refused
 from swelab.sandbox.docker_container import Lane, pieces
-from swelab.sandbox.docker_engine import Engine
+from swelab.sandbox.docker_engine import DockerEngine
 from swelab.sandbox.docker_images import EngineImages, Prepared
-from swelab.sandbox.docker_protocol import Answer
+from swelab.sandbox.docker_protocol import RequestEnd
 from swelab.sandbox.image_root import DEFAULT_PATH
 from swelab.sandbox.live_session import LiveSession
 from swelab.sandbox.protocol import (
@@ -141,7 +141,7 @@ class DockerSandbox(Closing):
 
     def _run(
         self, words: Sequence[bytes], given: Iterator[bytes] | None = None, kept: int = _SAID_BYTES
-    ) -> tuple[Answer, bytes]:
+    ) -> tuple[RequestEnd, bytes]:
         output = BoundedOutput(kept)
         limits = Limits(**{**vars(self._limits), **_OWN_LIMITS})
         with self._lane() as lane:
@@ -198,7 +198,7 @@ class DockerSandbox(Closing):
             self._lanes.clear()
 
 
-def _result(answer: Answer, kept: BoundedOutput, started: float) -> ExecResult:
+def _result(answer: RequestEnd, kept: BoundedOutput, started: float) -> ExecResult:
     code, limit = answer.code, answer.limit
     if limit:
         code = _CODES[limit]
@@ -208,7 +208,7 @@ def _result(answer: Answer, kept: BoundedOutput, started: float) -> ExecResult:
     return ExecResult(kept.value(), code, limit == "wall", kept.dropped, limit, seconds)
 
 
-def _check_filled(answer: Answer, output: bytes) -> None:
+def _check_filled(answer: RequestEnd, output: bytes) -> None:
     if not (answer.code or answer.limit):
         return
     said = output.decode(errors="replace").strip()
@@ -228,7 +228,7 @@ class DockerBackend:
     name = "docker"
 
     def __init__(self) -> None:
-        self._engine = Engine()
+        self._engine = DockerEngine()
         self._process = os.getpid()
         self._images = EngineImages()
         self._left: list[Lane] = []
@@ -237,11 +237,11 @@ class DockerBackend:
         reap.reap(self._engine)
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> DockerEngine:
         """The connection; a forked process gets its own."""
         with self._lock:
             if self._process != os.getpid():
-                self._engine, self._process, self._left = Engine(), os.getpid(), []
+                self._engine, self._process, self._left = DockerEngine(), os.getpid(), []
             return self._engine
 
     def start(

@@ -9,9 +9,9 @@ from typing import Any
 
 from swelab.sandbox.bounded_output import BoundedOutput
 from swelab.sandbox.container_owner import labels
-from swelab.sandbox.docker_engine import Engine
+from swelab.sandbox.docker_engine import DockerEngine
 from swelab.sandbox.docker_images import NEUTRAL, UID, Prepared
-from swelab.sandbox.docker_protocol import Answer, Disconnected, Overdue, Talk
+from swelab.sandbox.docker_protocol import Disconnected, Overdue, RequestEnd, Talk
 from swelab.sandbox.live_session import LiveSession
 from swelab.sandbox.protocol import WORKDIR, EngineDown, Limits, SandboxLost
 from swelab.sandbox.rootfs import HOME
@@ -29,7 +29,7 @@ class Lane:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: DockerEngine,
         image: Prepared,
         profile: str,
         limits: Limits,
@@ -61,7 +61,7 @@ class Lane:
         limits: Limits,
         kept: BoundedOutput,
         given: Iterable[bytes] | None = None,
-    ) -> Answer:
+    ) -> RequestEnd:
         """Run the inner shell with `words`; when it returns, every process it started has ended.
 
         An answer that does not come in time ends the container: the limit is "wall" and the lane is dead.
@@ -69,7 +69,7 @@ class Lane:
         """
         return self._answer(limits, lambda due: self._talk.ask(words, limits, kept, due, given))
 
-    def live(self, words: Sequence[bytes], limits: Limits, session: LiveSession) -> Answer:
+    def live(self, words: Sequence[bytes], limits: Limits, session: LiveSession) -> RequestEnd:
         """Run the inner shell with `words` for a session: the lane's last command. Raises as `ask`."""
         most = replace(limits, processes=limits.processes + _OF_A_SESSION)
 
@@ -78,13 +78,13 @@ class Lane:
 
         return self._answer(most, lambda due: self._talk.live(words, limits, session.heard, due, opened))
 
-    def _answer(self, limits: Limits, ask: Callable[[float], Answer]) -> Answer:
+    def _answer(self, limits: Limits, ask: Callable[[float], RequestEnd]) -> RequestEnd:
         self._allow(limits)
         try:
             return ask(time.monotonic() + limits.wall_seconds + _LATE_SECONDS)
         except Overdue:
             self.engine.remove(self.id)
-            return Answer(0, "wall")
+            return RequestEnd(0, "wall")
         except Disconnected as error:
             raise self._lost(str(error)) from None
 

@@ -20,7 +20,7 @@ _END_SECONDS = 30.0
 _CONNECTIONS = 64
 
 
-class Engine:
+class DockerEngine:
     """One engine, $DOCKER_HOST or the machine's own. Raises BackendMissing when there is none."""
 
     def __init__(self) -> None:

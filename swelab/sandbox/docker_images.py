@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from swelab.sandbox.container_owner import labels
-from swelab.sandbox.docker_engine import Engine
+from swelab.sandbox.docker_engine import DockerEngine
 from swelab.sandbox.protocol import Image, ImageMissing, SandboxLost
 from swelab.sandbox.reap import PREPARED
 from swelab.sandbox.rootfs import gitconfig
@@ -45,12 +45,12 @@ class EngineImages:
         self._known: dict[tuple[str, str], Prepared] = {}
         self._lock = threading.Lock()
 
-    def prepared(self, engine: Engine, image: Image) -> Prepared:
+    def prepared(self, engine: DockerEngine, image: Image) -> Prepared:
         """What to start a sandbox of `image` from. Raises ImageMissing, SandboxLost, OSError (disk full)."""
         key = (image.digest, image.workdir)
         with self._lock:
             if key not in self._known:
-                original = find(engine, image)
+                original = find_image(engine, image)
                 declared = (original.get("Config") or {}).get("Env") or []
                 environment = dict(pair.split("=", 1) for pair in declared)
                 self._known[key] = Prepared(_prepare(engine, original["Id"], image), environment)
@@ -62,7 +62,7 @@ class EngineImages:
             self._known.pop((image.digest, image.workdir), None)
 
 
-def find(engine: Engine, image: Image) -> dict[str, Any]:
+def find_image(engine: DockerEngine, image: Image) -> dict[str, Any]:
     """The engine's description of the image with that digest (manifest's or own id), never by a mere tag.
 
     Raises ImageMissing.
@@ -84,7 +84,7 @@ def find(engine: Engine, image: Image) -> dict[str, Any]:
     raise ImageMissing(f"the engine at {engine.address} has no image {image.name} ({image.digest})")
 
 
-def _prepare(engine: Engine, original: str, image: Image) -> str:
+def _prepare(engine: DockerEngine, original: str, image: Image) -> str:
     """Id of the image prepared from the one with id `original`."""
     recipe = "\0".join((original, image.workdir, _SCRIPT, gitconfig(), str(UID)))
     tag = hashlib.sha256(recipe.encode()).hexdigest()[:32]

@@ -30,7 +30,7 @@ class Overdue(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
+class RequestEnd:
     """How a request ended: exit code of the inner shell; name of the limit that ended it, "" for none."""
 
     code: int
@@ -56,7 +56,7 @@ class Talk:
         kept: BoundedOutput,
         due: float,
         given: Iterable[bytes] | None = None,
-    ) -> Answer:
+    ) -> RequestEnd:
         """Run the inner shell with `words`; its output goes to `kept`, chunks of `given` to its stdin.
 
         `due` (time.monotonic) is when an answer must be there at the latest. Raises Disconnected, Overdue.
@@ -75,7 +75,7 @@ class Talk:
         kept: BoundedOutput,
         due: float,
         opened: Callable[[], None],
-    ) -> Answer:
+    ) -> RequestEnd:
         """As `ask`; what is sent over the wire after `opened` is called is the shell's stdin.
 
         It is the last request. Raises Disconnected, Overdue.
@@ -126,7 +126,7 @@ class Talk:
         self._buffer += piece
         return bool(piece)
 
-    def _answer(self, nonce: bytes, kept: BoundedOutput, due: float) -> Answer:
+    def _answer(self, nonce: bytes, kept: BoundedOutput, due: float) -> RequestEnd:
         held = bytearray()
         while True:
             held += self._read(due)
@@ -139,7 +139,7 @@ class Talk:
             elif held.endswith(b"\n"):
                 kept.add(bytes(held[:at]))
                 code, limit = held[at + len(nonce) :].split()
-                return Answer(int(code), "" if limit == b"-" else limit.decode())
+                return RequestEnd(int(code), "" if limit == b"-" else limit.decode())
 
     def _read(self, due: float) -> bytes:
         """The next piece of the container's stdout."""

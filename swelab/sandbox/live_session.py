@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from swelab.sandbox.bounded_output import BoundedOutput
 from swelab.sandbox.bwrap_process import as_bytes
-from swelab.sandbox.protocol import Answer, Closing, ExecResult, SandboxError, SandboxLost
+from swelab.sandbox.protocol import Closing, ExecResult, SandboxError, SandboxLost, SessionAnswer
 
 LINE_BYTES = 1 << 20
 PROMPT_BYTES = 256
@@ -96,7 +96,7 @@ class LiveSession(Closing):
 
     def say(
         self, line: str | None, *, until: bytes = b"", timeout: float = 10.0, quiet: float = 0.5
-    ) -> Answer:
+    ) -> SessionAnswer:
         """See `protocol.Session.say`."""
         data = line_bytes(line, until, timeout, quiet)
         began = time.monotonic()
@@ -111,9 +111,9 @@ class LiveSession(Closing):
             output, dropped = self.heard.take()
         seconds = time.monotonic() - began
         if end != "exit" or self._result is None:
-            return Answer(output, end, dropped, seconds)
+            return SessionAnswer(output, end, dropped, seconds)
         limit = "" if self._result.limit == "output" else self._result.limit
-        return Answer(output, end, dropped, seconds, self._result.returncode, limit)
+        return SessionAnswer(output, end, dropped, seconds, self._result.returncode, limit)
 
     def _send(self, data: bytes, deadline: float) -> None:
         if len(self._unsent) + len(data) > LINE_BYTES:
@@ -123,7 +123,7 @@ class LiveSession(Closing):
             self._unsent = _send(wire, self._unsent, deadline)
 
     def _await(self, until: bytes, quiet: float, mark: int, deadline: float) -> str:
-        """`Answer.end` of the answer to what was said after `mark` bytes were heard; waits for it."""
+        """`SessionAnswer.end` of the answer to what was said after `mark` bytes were heard; waits for it."""
         heard = self.heard
         with self._changed:
             while not self._over:

@@ -127,7 +127,7 @@ class ExecResult:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SessionAnswer:
     """What the process of a session wrote since it was last asked.
 
     `end` says why this is all: "prompt" (it ends with the prompt that was waited for), "quiet" (nothing came
@@ -154,7 +154,7 @@ class Session(Protocol):
 
     def say(
         self, line: str | None, *, until: bytes = b"", timeout: float = 10.0, quiet: float = 0.5
-    ) -> Answer:
+    ) -> SessionAnswer:
         """Write a line (None: nothing) to the process's stdin, and wait for the end of its answer.
 
         The answer ends when the output ends with the prompt `until`, in bytes that came after the line was

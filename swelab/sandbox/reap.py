@@ -3,13 +3,13 @@
 import logging
 
 from swelab.sandbox import container_owner
-from swelab.sandbox.docker_engine import Engine
+from swelab.sandbox.docker_engine import DockerEngine
 
 PREPARED = "swelab.prepared"
 _log = logging.getLogger(__name__)
 
 
-def reap(engine: Engine) -> list[str]:
+def reap(engine: DockerEngine) -> list[str]:
     """Remove containers, and volumes without one, whose owner has ended; ids of the containers.
 
     Raises EngineDown, SandboxLost.
@@ -29,7 +29,7 @@ def reap(engine: Engine) -> list[str]:
     return gone
 
 
-def remove_prepared(engine: Engine) -> list[str]:
+def remove_prepared(engine: DockerEngine) -> list[str]:
     """Remove prepared images that no container uses; their ids. They are made again when needed."""
     removed = []
     with engine.asked("listing images"):

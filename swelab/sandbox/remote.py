@@ -23,7 +23,6 @@ from swelab.sandbox.container_owner import this_run
 from swelab.sandbox.live_session import line_bytes
 from swelab.sandbox.protocol import (
     DEFAULT_LIMITS,
-    Answer,
     BackendMissing,
     Closing,
     EngineDown,
@@ -32,6 +31,7 @@ from swelab.sandbox.protocol import (
     Limits,
     SandboxError,
     SandboxLost,
+    SessionAnswer,
 )
 from swelab.sandbox.remote_client import Line
 from swelab.sandbox.remote_protocol import CREATE_SECONDS, LATE_SECONDS, RESULT, Granted, find_token
@@ -124,7 +124,7 @@ class RemoteSession(Closing):
 
     def say(
         self, line: str | None, *, until: bytes = b"", timeout: float = 10.0, quiet: float = 0.5
-    ) -> Answer:
+    ) -> SessionAnswer:
         """Write a line and wait for the end of its answer; see the protocol."""
         line_bytes(line, until, timeout, quiet)
         if self._closed:
@@ -133,7 +133,7 @@ class RemoteSession(Closing):
         told |= {} if line is None else {"line": line}
         body = {**told, "timeout": timeout, "quiet": quiet}
         answer = self._sandbox.ask("/session_say", body, seconds=timeout + _HOPS * LATE_SECONDS)
-        return Answer(output=answer.content, **json.loads(answer.headers[RESULT]))
+        return SessionAnswer(output=answer.content, **json.loads(answer.headers[RESULT]))
 
     def close(self) -> None:
         """Kill the process and all it started; see the protocol."""

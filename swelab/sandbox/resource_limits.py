@@ -16,7 +16,7 @@ _INODE_BYTES = 1024  # what an empty file is counted as
 
 
 @dataclass(frozen=True)
-class Usage:
+class ResourceUsage:
     """Sums over a process tree."""
 
     processes: int
@@ -45,7 +45,7 @@ def process_tree(root: int) -> list[int]:
     return found
 
 
-def usage(root: int) -> Usage:
+def usage(root: int) -> ResourceUsage:
     """Resident memory (pages shared by several processes count in each) and CPU time with waited children."""
     processes, memory, ticks = 0, 0, 0
     for pid in process_tree(root):
@@ -56,7 +56,7 @@ def usage(root: int) -> Usage:
         processes += 1
         memory += int(fields[21]) * _PAGE
         ticks += sum(map(int, fields[11:15]))
-    return Usage(processes, memory, ticks / _TICKS)
+    return ResourceUsage(processes, memory, ticks / _TICKS)
 
 
 def proportional_memory(root: int) -> int | None:

@@ -8,14 +8,14 @@ import os
 from pathlib import Path
 
 from swelab.records import InputError, read_json
-from swelab.sandbox.docker_engine import Engine
-from swelab.sandbox.docker_images import find
+from swelab.sandbox.docker_engine import DockerEngine
+from swelab.sandbox.docker_images import find_image
 from swelab.sandbox.protocol import Image, ImageMissing
 
 DEFAULT_RECORD = "results/images/sandbox/image.json"
 
 
-def told() -> Image:
+def recorded_image() -> Image:
     """The image of the record at $SWELAB_SANDBOX_IMAGE, else of the rule's output. Raises ImageMissing."""
     path = Path(os.environ.get("SWELAB_SANDBOX_IMAGE") or DEFAULT_RECORD).absolute()
     try:
@@ -27,11 +27,11 @@ def told() -> Image:
         ) from None
 
 
-def loaded(engine: Engine) -> Image:
+def loaded(engine: DockerEngine) -> Image:
     """The image, made known to the engine. Raises ImageMissing, SandboxLost."""
-    image = told()
+    image = recorded_image()
     try:
-        find(engine, image)
+        find_image(engine, image)
         return image
     except ImageMissing:
         pass
@@ -47,5 +47,5 @@ def loaded(engine: Engine) -> Image:
         raise OSError(
             errno.ENOSPC if full else errno.EIO, f"the engine could not load {archive}: {errors[0]}"
         )
-    find(engine, image)
+    find_image(engine, image)
     return image

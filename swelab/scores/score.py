@@ -122,12 +122,12 @@ def of_several_runs(verdicts: Verdicts) -> Record:
             "highest": max(rates),
             "p_value": runs_differ(whole) if whole else None,
         },
-        **{name: {str(k): passed(attempts, k, every) for k in range(1, len(each) + 1)}
+        **{name: {str(k): pass_at_k(attempts, k, every) for k in range(1, len(each) + 1)}
            for name, every in (("pass_at", False), ("pass_all", True))},
     }  # fmt: skip
 
 
-def passed(attempts: Attempts, k: int, every: bool) -> Record:
+def pass_at_k(attempts: Attempts, k: int, every: bool) -> Record:
     """{"rate", "interval"} of pass@k, or with `every` of pass^k."""
     share, interval = attempts.pass_at(k, every)
     return {"rate": share, "interval": list(interval)}

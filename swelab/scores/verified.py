@@ -14,8 +14,8 @@ from swelab.scores.statistics.permutation_test import (
     difference_interval,
     found_difference,
     holm,
+    share_differences,
     sign_flip,
-    steps,
 )
 from swelab.scores.statistics.rates import (
     CONFIDENCE,
@@ -126,7 +126,7 @@ def compare_runs(first: Judged, second: Judged) -> Comparison:
     lost = len(counts[0]) - len(names)
     if not names:
         return Comparison.of({**told, **NO_PAIRS, "excluded_infra_errors": lost, **settings})
-    moved = steps(before, after)
+    moved = share_differences(before, after)
     found = {
         **told,
         "p_value": sign_flip(moved),

@@ -7,5 +7,5 @@ class ServiceError(Fault):
     """The service did not do what was asked, or answered what cannot be."""
 
 
-class Refused(ServiceError):
+class SubmissionRefused(ServiceError):
     """The service will not do it, however often it is asked: the key, or the quota."""

@@ -19,7 +19,7 @@ from typing import IO
 
 from swelab.jobs.child_process import Tethered
 from swelab.records import InputError, Record, read_json, shorten
-from swelab.service import Refused, ServiceError
+from swelab.service import ServiceError, SubmissionRefused
 
 VERSION = "0.1.5"
 KEY = "SWEBENCH_API_KEY"
@@ -58,7 +58,7 @@ class SbCli:
             raise InputError(f"sb-cli {found or '?'}", program, f"{VERSION}, which `make sb-cli` installs")
 
     def quota(self, at: Benchmark) -> int | None:
-        """Runs left on a benchmark; None where the service does not say. Raises ServiceError, Refused."""
+        """Runs left on a benchmark; None where it does not say. Raises ServiceError, SubmissionRefused."""
         for line in self._call("get-quotas").splitlines():
             cells = [cell.strip() for cell in re.split("[│|┃]", line) if cell.strip()]
             if cells[:2] == [at.subset, at.split] and cells[2].isdigit():
@@ -71,7 +71,7 @@ class SbCli:
         """Sends the predictions of `ids` from a file; returns the reason by id of each that was not accepted.
 
         `whole` says that these are all. Raises ServiceError when the program fails, or does not say what
-        became of each; Refused.
+        became of each; SubmissionRefused.
         """
         options = ["--predictions_path", str(predictions), "--run_id", run_id]
         options += [] if whole else ["--instance_ids", ",".join(ids)]
@@ -84,7 +84,7 @@ class SbCli:
         return failed
 
     def report(self, at: Benchmark, run_id: str) -> Record:
-        """The report of a run as it is now. Raises ServiceError, Refused."""
+        """The report of a run as it is now. Raises ServiceError, SubmissionRefused."""
         with tempfile.TemporaryDirectory(prefix="swelab-sb-cli-") as folder:
             self._call("get-report", at.subset, at.split, run_id, "--overwrite", "1", "-o", folder)
             path = Path(folder, f"{at.subset}__{at.split}__{run_id}.json")
@@ -96,7 +96,7 @@ class SbCli:
         return record
 
     def _call(self, *arguments: str) -> str:
-        """What a command printed, without the key. Raises ServiceError, Refused."""
+        """What a command printed, without the key. Raises ServiceError, SubmissionRefused."""
         environment = {**os.environ, "COLUMNS": "100000", "NO_COLOR": "1", "TERM": "dumb"}
         environment |= {"TYPER_STANDARD_TRACEBACK": "1", "_TYPER_STANDARD_TRACEBACK": "1"}
         with tempfile.TemporaryFile() as output:
@@ -124,14 +124,14 @@ def fault(command: str, said: str) -> ServiceError:
     """What made a command fail, from its output."""
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it printed nothing"]
     if found := STATUS.search(said):
-        return told(found[1], found[2]) or ServiceError(f"sb-cli {command}: {found[0]}")
+        return lasting_refusal(found[1], found[2]) or ServiceError(f"sb-cli {command}: {found[0]}")
     return ServiceError(f"sb-cli {command}: {shorten(lines[-1])}")
 
 
-def told(status: str, message: str) -> ServiceError | None:
+def lasting_refusal(status: str, message: str) -> ServiceError | None:
     """The error of a refusal that will stay; None for a fault that may pass."""
     if status in KEY_REFUSED:
-        return Refused(f"the service refused the key in ${KEY} ({status}): {shorten(message)}")
+        return SubmissionRefused(f"the service refused the key in ${KEY} ({status}): {shorten(message)}")
     if status in QUOTA:
-        return Refused(f"the service's quota is used up ({status}): {shorten(message)}")
+        return SubmissionRefused(f"the service's quota is used up ({status}): {shorten(message)}")
     return None

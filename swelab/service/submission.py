@@ -17,8 +17,8 @@ from swelab.configs.kinds.subset import DatasetSubset, Subset
 from swelab.outcomes import LOST_ROLLOUTS
 from swelab.records import InputError, Record, digest, write_json
 from swelab.records.attempt_records import Prediction
-from swelab.service import Refused, ServiceError
-from swelab.service.sb_cli import STATUS, Benchmark, SbCli, told
+from swelab.service import ServiceError, SubmissionRefused
+from swelab.service.sb_cli import STATUS, Benchmark, SbCli, lasting_refusal
 from swelab.service.verdicts import Judged, ServiceRun, patch_digest, pending, verdicts
 
 SUBSETS = {
@@ -75,18 +75,18 @@ def run_name(policy: str, at: Benchmark, rows: Sequence[Prediction]) -> str:
     return f"{re.sub('[^A-Za-z0-9._-]', '-', policy)}-{digest([at.subset, at.split, rows])[:12]}"
 
 
-def judge(
+def judge_by_service(
     rows: list[Prediction], at: Benchmark, policy: str, work: Path, program: SbCli, wait: Waiting
 ) -> ServiceRun:
     """Submits `rows` if that is not done, waits, and returns what the service says of each.
 
-    Raises Refused (key, quota), ServiceError (faults, a report that cannot be), InputError.
+    Raises SubmissionRefused (key, quota), ServiceError (faults, a report that cannot be), InputError.
     """
     run = run_name(policy, at, rows)
     ids = [row.instance_id for row in rows]
     state = Sent(work, run)
     if not state.begun and program.quota(at) == 0:
-        raise Refused(f"no runs left on {at.subset} {at.split}: the service's quota is used up")
+        raise SubmissionRefused(f"no runs left on {at.subset} {at.split}: the service's quota is used up")
     _submit(rows, ids, at, program, state, wait)
     empty = {row.instance_id: not (row.model_patch or "").strip() for row in rows}
     report, found = _await(lambda: program.report(at, run), empty, wait)
@@ -121,7 +121,7 @@ class Sent:
 def _submit(
     rows: list[Prediction], ids: list[str], at: Benchmark, program: SbCli, state: Sent, wait: Waiting
 ) -> None:
-    """Submits until the service has every prediction. Raises ServiceError after ATTEMPTS, Refused at once."""
+    """Submits until all are there. Raises ServiceError after ATTEMPTS, SubmissionRefused at once."""
     failed: dict[str, str] = {}
     for attempt in range(ATTEMPTS):
         left = [name for name in ids if name not in state.ids]
@@ -133,7 +133,7 @@ def _submit(
         state.note()
         try:
             failed = program.submit(state.predictions, at, state.run, left, whole=left == ids)
-        except Refused:
+        except SubmissionRefused:
             raise
         except ServiceError as error:
             failed = dict.fromkeys(left, str(error))
@@ -146,7 +146,7 @@ def _submit(
 
 def _refusal(failed: Mapping[str, str]) -> None:
     for why in failed.values():
-        if (status := STATUS.search(why)) and (refused := told(*status.groups())):
+        if (status := STATUS.search(why)) and (refused := lasting_refusal(*status.groups())):
             raise refused
 
 
@@ -164,7 +164,7 @@ def _await(
             if not left:
                 return report, verdicts(report, empty)
             faulty, last = 0, ""
-        except Refused:
+        except SubmissionRefused:
             raise
         except ServiceError as error:
             last, faulty = str(error), faulty + 1

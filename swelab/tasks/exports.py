@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from swelab.configs.kinds.subset import Subset
-from swelab.images.image_names import image_name, is_file, parse
+from swelab.images.image_names import image_name, is_file, parse_image_name
 from swelab.records import InputError, Record, atomic, line, read_json
 from swelab.records.task_records import Images, Task
 from swelab.tasks.patch_text import reversed_patch
@@ -73,7 +73,7 @@ def docker_image(task: Task, digests: Mapping[str, str]) -> str:
     written = image_name(task)
     if is_file(written):
         return written
-    name = parse(written)
+    name = parse_image_name(written)
     if name.digest or written not in digests:
         return written.removeprefix("docker://")
     return f"{name.base}:{name.tag}@{digests[written]}"

@@ -12,7 +12,7 @@ from swelab.configs.kinds import SCAFFOLD
 from swelab.models.chat.text_model import TextModel
 from swelab.models.chat.turn_form import CalledForm
 from swelab.records import InputError
-from swelab.rollouts.rollout_stage import attempt
+from swelab.rollouts.rollout_stage import attempt_task
 from swelab.tasks.checkout import RepoStore
 from tests.conftest import ROOT
 
@@ -79,7 +79,7 @@ def run(task, repos_dir, tmp_path, backend):
         store = RepoStore(repos_dir, tmp_path / "store")
         scratch = tmp_path / "scratch"
         scratch.mkdir()
-        return attempt(task, lambda task: Canned(scaffold, turns), store, backend, scaffold, scratch)
+        return attempt_task(task, lambda task: Canned(scaffold, turns), store, backend, scaffold, scratch)
 
     return attempted
 

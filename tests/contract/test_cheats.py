@@ -9,7 +9,7 @@ import pytest
 from swelab.configs import recipes
 from swelab.configs.kinds import REPO
 from swelab.configs.kinds.subset import DrillSubset
-from swelab.grading.cheats.suite import check_cheats, plain_grade, verify
+from swelab.grading.cheats.suite import check_cheats, check_summary, plain_grade
 from swelab.grading.harness.grade import CHECKS, grade
 from swelab.records import InputError
 from swelab.sandbox import Limits
@@ -47,7 +47,7 @@ def test_no_cheat_is_resolved(drilled, judge):
     task, store = drilled
     summary = check_cheats([task], store, judge)
     assert summary["cheats"] >= 40 and summary["golds"] == 1
-    verify(summary)
+    check_summary(summary)
 
 
 def test_a_plain_grader_is_fooled_by_most(task, repos_dir, tmp_path, backend):
@@ -188,6 +188,6 @@ def test_an_installed_modules_name_cannot_be_taken(task, repos_dir, tmp_path, ba
 def test_what_slips_through_is_reported():
     rows = [{"cheat": "x", "instance_id": "a", "status": "resolved"}]
     with pytest.raises(InputError, match="x on a is resolved"):
-        verify({"rows": rows})
+        check_summary({"rows": rows})
     with pytest.raises(InputError, match="gold on a is unresolved"):
-        verify({"rows": [{"cheat": "gold", "instance_id": "a", "status": "unresolved"}]})
+        check_summary({"rows": [{"cheat": "gold", "instance_id": "a", "status": "unresolved"}]})

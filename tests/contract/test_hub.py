@@ -14,7 +14,7 @@ import yaml
 from swelab.configs import recipes
 from swelab.configs.kinds import SUBSET
 from swelab.files import hf_hub as client
-from swelab.files.hf_hub import HubError, Repository
+from swelab.files.hf_hub import HubError, HubRepository
 from swelab.files.weights import identity
 from swelab.records import InputError, sha256_file
 from swelab.records.task_records import Task
@@ -47,7 +47,7 @@ def hub(toy, monkeypatch):
 
 
 def fetch(folder, patience=20, name="o/toy", revision=REVISION, patterns=("*.json", WEIGHTS), sha256=None):
-    return Repository(name, revision, patience=patience).fetch(folder, patterns, sha256 or {})
+    return HubRepository(name, revision, patience=patience).fetch(folder, patterns, sha256 or {})
 
 
 def test_only_what_is_wanted_comes_and_once(hub, toy, tmp_path):

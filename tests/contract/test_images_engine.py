@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from swelab.images.engine_images import Engine
+from swelab.images.engine_images import EnginePuller
 from swelab.images.errors import EngineFailed, ImageUnknown, NoRoom, RateLimited
-from swelab.images.image_names import behind, parse
+from swelab.images.image_names import behind, parse_image_name
 from swelab.images.registry import Registry
 from swelab.images.registry_http import Transport
 from tests.contract.engine import engine_end, start_engine
@@ -31,7 +31,7 @@ def dockerd():
 def engine(dockerd, monkeypatch):
     """Our puller into it."""
     monkeypatch.setenv("DOCKER_HOST", dockerd.address)
-    return Engine(Registry(Transport(patience=20, rate_patience=20)))
+    return EnginePuller(Registry(Transport(patience=20, rate_patience=20)))
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def hub(tmp_path_factory):
 
 
 def test_an_image_is_pulled_by_digest_and_found_by_its_name(engine, hub, dockerd):
-    name = parse(f"{hub.host}/lab/calc")
+    name = parse_image_name(f"{hub.host}/lab/calc")
     assert not engine.holds(name, hub.digest)
     record = engine.pull(name, name)
     assert record == {"digest": hub.digest, "bytes": record["bytes"], "folder": "", "workdir": "/testbed"}
@@ -55,7 +55,7 @@ def test_an_image_is_pulled_by_digest_and_found_by_its_name(engine, hub, dockerd
 
 def test_a_mirrors_image_gets_its_own_name_back(engine, hub, dockerd):
     digest = hub.image("mirror/swebench/calc", [files(testbed__a="mirrored\n")], tag="v1")
-    name = parse("swebench/calc:v1")
+    name = parse_image_name("swebench/calc:v1")
     record = engine.pull(name, behind(name, f"{hub.host}/mirror/"))
     assert record["digest"] == digest and engine.holds(name, digest)
     assert "swebench/calc:v1" in dockerd.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split()
@@ -63,10 +63,10 @@ def test_a_mirrors_image_gets_its_own_name_back(engine, hub, dockerd):
 
 def test_what_the_engine_has_costs_one_request(engine, hub):
     hub.image("lab/again", [files(testbed__a="again\n")])
-    name = parse(f"{hub.host}/lab/again")
+    name = parse_image_name(f"{hub.host}/lab/again")
     engine.pull(name, name)
     with faulty_proxy(hub.host, lambda answer: False) as proxy:
-        engine.pull(name, parse(f"{proxy.host}/lab/again"))
+        engine.pull(name, parse_image_name(f"{proxy.host}/lab/again"))
         assert len(proxy.requests) == 1
 
 
@@ -83,22 +83,22 @@ def test_a_quota_that_the_engine_meets_is_waited_for(engine, hub):
         return False
 
     with faulty_proxy(hub.host, limit) as proxy:
-        name = parse(f"{proxy.host}/lab/limited")
+        name = parse_image_name(f"{proxy.host}/lab/limited")
         engine.pull(name, name)
     assert next(count) >= 2
 
 
 def test_faults_are_typed(engine, hub, monkeypatch):
     with pytest.raises(ImageUnknown):
-        engine.pull(parse(f"{hub.host}/lab/absent"), parse(f"{hub.host}/lab/absent"))
+        engine.pull(parse_image_name(f"{hub.host}/lab/absent"), parse_image_name(f"{hub.host}/lab/absent"))
     hub.image("lab/big", [files(testbed__a="big\n")])
     real = shutil.disk_usage(engine.folder)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: real._replace(free=1 << 30))
     with pytest.raises(NoRoom, match="are free"):
-        engine.pull(parse(f"{hub.host}/lab/big"), parse(f"{hub.host}/lab/big"))
+        engine.pull(parse_image_name(f"{hub.host}/lab/big"), parse_image_name(f"{hub.host}/lab/big"))
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")
     with pytest.raises(EngineFailed, match="does not answer"):
-        Engine(Registry())
+        EnginePuller(Registry())
 
 
 def test_a_quota_without_end_is_typed(engine, hub):
@@ -112,6 +112,6 @@ def test_a_quota_without_end_is_typed(engine, hub):
         return False
 
     with faulty_proxy(hub.host, limit) as proxy, pytest.raises((RateLimited, EngineFailed)):
-        name = parse(f"{proxy.host}/lab/endless")
+        name = parse_image_name(f"{proxy.host}/lab/endless")
         engine.registry.transport.patience = 2
         engine.pull(name, name)

@@ -14,7 +14,7 @@ import pytest
 
 from swelab.images.apptainer_images import Sifs, file_record
 from swelab.images.errors import EngineFailed, ImageUnknown, ProgramMissing
-from swelab.images.image_names import parse
+from swelab.images.image_names import parse_image_name
 from swelab.images.registry import Registry
 from swelab.records import write_json
 from tests.conftest import ROOT
@@ -90,7 +90,7 @@ def stand_in(folder, body):
 
 def test_an_apptainer_file_is_made_by_its_program(hub, tmp_path, monkeypatch):
     digest = hub.image("lab/small", [files(a="1")])
-    name = parse(f"{hub.host}/lab/small")
+    name = parse_image_name(f"{hub.host}/lab/small")
     sifs = Sifs(tmp_path, Registry())
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     with pytest.raises(ProgramMissing, match=f"apptainer pull --arch amd64 .*docker://{name.base}@{digest}"):

@@ -22,8 +22,8 @@ from swelab.images.errors import (
     RegistryDown,
     RegistryUnreachable,
 )
-from swelab.images.image_names import behind, parse
-from swelab.images.image_store import Store
+from swelab.images.image_names import behind, parse_image_name
+from swelab.images.image_store import ImageStore
 from swelab.images.registry import Registry
 from swelab.images.registry_http import Transport
 from tests.contract.registry import INDEX, entry, faulty_proxy, files, has_registry, layer, running_registry
@@ -47,11 +47,11 @@ def hub(tmp_path_factory):
 
 
 def store(tmp_path, patience=10.0, rate_patience=10.0):
-    return Store(tmp_path / "images", Registry(Transport(patience, rate_patience)))
+    return ImageStore(tmp_path / "images", Registry(Transport(patience, rate_patience)))
 
 
 def pull(where, host, repository="lab/calc", tag="latest"):
-    name = parse(f"{host}/{repository}:{tag}")
+    name = parse_image_name(f"{host}/{repository}:{tag}")
     return where.pull(name, name)
 
 
@@ -129,7 +129,7 @@ def test_wrong_bytes_are_fetched_anew_and_refused_in_the_end(hub, tmp_path):
 def test_a_manifest_with_another_digest_is_refused(hub, tmp_path):
     flip = once(lambda answer: answer.relay(flip=True), "/manifests/")
     with faulty_proxy(hub.host, flip) as proxy, pytest.raises(ImageBroken, match="another digest"):
-        name = parse(f"{proxy.host}/lab/calc@{hub.digest}")
+        name = parse_image_name(f"{proxy.host}/lab/calc@{hub.digest}")
         store(tmp_path).pull(name, name)
 
 
@@ -227,7 +227,7 @@ def test_what_does_not_fit_is_refused_before_a_byte_is_fetched(hub, tmp_path, mo
 
 def test_a_mirror_stands_before_the_name(hub, tmp_path):
     hub.image("mirror/lab/calc", [files(testbed__a="mirrored\n")])
-    name = parse("lab/calc")
+    name = parse_image_name("lab/calc")
     source = behind(name, f"{hub.host}/mirror/")
     assert str(name) == "docker.io/lab/calc:latest" and str(source) == f"{hub.host}/mirror/lab/calc:latest"
     where = store(tmp_path)

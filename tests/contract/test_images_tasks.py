@@ -15,8 +15,8 @@ from minisweagent.models.test_models import DeterministicModel, make_output
 from swelab.agents.agent import loop_of
 from swelab.configs import recipes
 from swelab.configs.kinds import POLICY, SCAFFOLD
-from swelab.images.image_names import parse
-from swelab.images.image_store import Store
+from swelab.images.image_names import parse_image_name
+from swelab.images.image_store import ImageStore
 from swelab.images.registry import Registry
 from swelab.records import InputError, write_json
 from swelab.records.task_records import Task
@@ -123,7 +123,9 @@ def attempt(tmp_path, task):
     )
     model = Planned(outputs=[make_output("", [{"command": command}]) for command in commands])
     images = task_images([task], tmp_path / "images/s.json")
-    return rollout_stage.attempt(task, lambda task: model, None, open_backend(), scaffold, tmp_path, images)
+    return rollout_stage.attempt_task(
+        task, lambda task: model, None, open_backend(), scaffold, tmp_path, images
+    )
 
 
 def test_images_that_cannot_be_had_are_counted_and_named(smith, tmp_path, hub):
@@ -204,8 +206,8 @@ def checked(hub, backend, tmp_path, smith):
     def act(*extra):
         tag = f"t{abs(hash(extra))}"
         hub.image("lab/leaky", [*smith[1], *extra], tag=tag)
-        store = Store(tmp_path / "images", Registry())
-        name = parse(f"{hub.host}/lab/leaky:{tag}")
+        store = ImageStore(tmp_path / "images", Registry())
+        name = parse_image_name(f"{hub.host}/lab/leaky:{tag}")
         record = store.pull(name, name)
         image = Image(str(name), record["digest"], store.folder / record["folder"])
         count, leaks = check_image(backend, image, [row("x"), row("x", "second")])
@@ -246,8 +248,8 @@ def test_an_unrelated_repository_is_no_leak(checked, tmp_path):
 
 
 def test_a_clone_of_the_repository_elsewhere_is_found(checked, smith, tmp_path, backend, hub):
-    store = Store(tmp_path / "first", Registry())
-    record = store.pull(parse(smith[0]), parse(smith[0]))
+    store = ImageStore(tmp_path / "first", Registry())
+    record = store.pull(parse_image_name(smith[0]), parse_image_name(smith[0]))
     tree = store.folder / record["folder"] / "testbed"
     git(tmp_path, "-c", "safe.directory=*", "clone", "-q", "--bare", str(tree), str(tmp_path / "clone"))
     assert checked(folder_layer(tmp_path / "clone", "opt/mirror.git")) == [
@@ -282,8 +284,8 @@ def test_a_leaking_image_is_refused_in_one_line(smith, tmp_path, hub):
 
 def test_an_image_without_a_repository_is_a_leak_of_its_own(hub, backend, tmp_path):
     hub.image("lab/empty", [programs_layer(), one("testbed/a", "x")])
-    store = Store(tmp_path / "images", Registry())
-    name = parse(f"{hub.host}/lab/empty")
+    store = ImageStore(tmp_path / "images", Registry())
+    name = parse_image_name(f"{hub.host}/lab/empty")
     image = Image("e", store.pull(name, name)["digest"], store.root(store.pull(name, name)["digest"]))
     assert check_image(backend, image, [row("x")])[1] == [
         {"instance_id": "", "what": f"{NAME}: there is no git repository at /testbed"}

@@ -13,8 +13,8 @@ import pytest
 from swelab.configs.kinds.subset import Validation
 from swelab.grading.grading_stage import Bench
 from swelab.grading.validation.validate_tasks import validate
-from swelab.images.engine_images import Engine
-from swelab.images.image_store import Store
+from swelab.images.engine_images import EnginePuller
+from swelab.images.image_store import ImageStore
 from swelab.images.install_layer import installed
 from swelab.images.registry import Registry
 from swelab.jobs.journal import Journal
@@ -90,7 +90,7 @@ def pulled(request, image, backend, tmp_path):
     commit(tree, "bug")
     record = {"workdir": "/testbed", "bytes": 1}
     if request.param == "bubblewrap":
-        store = Store(tmp_path / "images", Registry())
+        store = ImageStore(tmp_path / "images", Registry())
         digest = f"sha256:{7:064}"
         root.rename(store.root(digest))
         about = {"config": {"Env": ["PATH=/opt/toolbox/bin:/usr/bin:/bin"]}, "digest": digest, "bytes": 1}
@@ -99,7 +99,7 @@ def pulled(request, image, backend, tmp_path):
     engine = request.getfixturevalue("engine")
     packed = subprocess.run(["tar", "-c", "-C", root, "."], capture_output=True, check=True).stdout
     digest = engine.docker("import", "--change=ENV PATH=/opt/toolbox/bin:/usr/bin:/bin", "-", input=packed)
-    return open_backend("docker"), Engine(Registry()), HeldImage(**record, digest=digest, folder="")
+    return open_backend("docker"), EnginePuller(Registry()), HeldImage(**record, digest=digest, folder="")
 
 
 def row(index, package):

@@ -11,7 +11,7 @@ from swelab.models.chat.served_models import ChatModel
 from swelab.models.chat.tool_calls import parse_calls
 from swelab.models.serving.server import Endpoint
 from swelab.records import InputError, check
-from swelab.rollouts.rollout_stage import attempt
+from swelab.rollouts.rollout_stage import attempt_task
 from swelab.tasks.checkout import RepoStore, gold_patch
 from tests.contract.planned_model import KEY, as_block, as_calls, planned_model
 
@@ -42,7 +42,7 @@ def rollout(task, repos_dir, backend, tmp_path, commands, form="text", tool="bas
     with planned_model(plan, written) as service:
         model = ChatModel(Endpoint(service.url, KEY, "planned"), scaffold, SAMPLING)
         store = RepoStore(repos_dir, tmp_path / "trees")
-        record = attempt(task, lambda task: model, store, backend, scaffold, tmp_path)
+        record = attempt_task(task, lambda task: model, store, backend, scaffold, tmp_path)
     check(record | {"policy": "p", "subset": "s"}, "trajectory", "row")
     return record, service.requests
 

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from swelab.images.image_names import parse
+from swelab.images.image_names import parse_image_name
 from swelab.images.pull import open_puller
 from swelab.images.registry import Registry
 from swelab.images.registry_http import Transport
@@ -70,7 +70,7 @@ def test_an_image_from_a_mirror_has_its_own_name(engine, hub, tmp_path):
 
 
 def test_where_sandboxes_are_elsewhere_an_image_is_only_named(hub, tmp_path):
-    name = parse(f"{hub.host}/lab/calc")
+    name = parse_image_name(f"{hub.host}/lab/calc")
     with closing(Transport(patience=5)) as transport:
         puller = open_puller("remote", tmp_path, Registry(transport), "amd64")
         record = puller.pull(name, name, lambda count: None)

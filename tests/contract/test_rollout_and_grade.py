@@ -16,7 +16,7 @@ from swelab.models.chat.scripted import ScriptedModel, edit_command, gold_edit
 from swelab.records import InputError, check, read_json, read_jsonl, write_json
 from swelab.records.attempt_records import Grade
 from swelab.rollouts.recorded_trajectories import read_recording
-from swelab.rollouts.rollout_stage import attempt, roll_out
+from swelab.rollouts.rollout_stage import attempt_task, roll_out
 from swelab.sandbox import Limits, SandboxLost
 from swelab.tasks.checkout import RepoStore, git, gold_patch
 
@@ -46,7 +46,7 @@ def store(repos_dir, tmp_path):
 
 
 def attempt_with(task, store, backend, tmp_path, model_for, **scaffold):
-    return attempt(task, model_for, store, backend, SCAFFOLD.model_copy(update=scaffold), tmp_path)
+    return attempt_task(task, model_for, store, backend, SCAFFOLD.model_copy(update=scaffold), tmp_path)
 
 
 class Speaker(ScriptedModel):

@@ -24,7 +24,7 @@ from swelab.sandbox import (
     reap,
     sandbox_image,
 )
-from swelab.sandbox.docker_engine import Engine
+from swelab.sandbox.docker_engine import DockerEngine
 from tests.conftest import ROOT, run_python
 from tests.contract import engine as engines
 from tests.contract.attacks import SHORT, processes_with, program, text, token, until
@@ -191,11 +191,11 @@ def test_the_reaper_takes_what_has_lost_its_owner_and_nothing_else(engine, docke
     ]
     with docker.start(tree, limits=SHORT) as ours:
         kept = {foreign, *labelled, ours._lanes[0].id}
-        assert reap.reap(Engine()) == [] and set(engine.containers()) == kept | {orphan}
+        assert reap.reap(DockerEngine()) == [] and set(engine.containers()) == kept | {orphan}
         caller.kill()
         caller.communicate()
         assert set(engine.containers()) == kept | {orphan}
-        assert reap.reap(Engine()) == [orphan]
+        assert reap.reap(DockerEngine()) == [orphan]
         assert set(engine.containers()) == kept
         assert text(ours.exec("cat a.txt")) == "hello\n"
     for container in (foreign, *labelled):

@@ -22,9 +22,9 @@ from swelab.records import InputError, check, read_jsonl, write_json
 from swelab.records.attempt_records import Grade, Prediction
 from swelab.records.task_records import Task
 from swelab.scores.score import score as scored
-from swelab.service import Refused, ServiceError, submission
+from swelab.service import ServiceError, SubmissionRefused, submission
 from swelab.service.sb_cli import Benchmark, SbCli
-from swelab.service.submission import Waiting, judge, sendable
+from swelab.service.submission import Waiting, judge_by_service, sendable
 from swelab.tasks.checkout import RepoStore
 from swelab.tasks.datasets_source import make_tasks
 from swelab.tasks.task_rows import read_tasks
@@ -63,7 +63,7 @@ def attempt(tmp_path, monkeypatch):
             service.stalled = lambda: setattr(program, "seconds", 0.5)
             typed = {name: Prediction.of(row) for name, row in predictions.items()}
             rows = sendable(typed, IDS, "p")
-            return judge(rows, AT, "p", tmp_path, program, Waiting(0.05, total))
+            return judge_by_service(rows, AT, "p", tmp_path, program, Waiting(0.05, total))
 
     return judged
 
@@ -98,9 +98,13 @@ def test_what_was_not_taken_is_sent_again_and_nothing_else(attempt):
 @pytest.mark.parametrize(
     ("service", "fault", "words"),
     [
-        ({"statuses": {"/get-quotas": [(401, {"message": "Invalid API key"})]}}, Refused, "refused the key"),
-        ({"quota": 0}, Refused, "no runs left on swe-bench_verified test"),
-        ({"refuse": {name: [(402, "quota")] * 9 for name in IDS}}, Refused, "quota is used up"),
+        (
+            {"statuses": {"/get-quotas": [(401, {"message": "Invalid API key"})]}},
+            SubmissionRefused,
+            "refused the key",
+        ),
+        ({"quota": 0}, SubmissionRefused, "no runs left on swe-bench_verified test"),
+        ({"refuse": {name: [(402, "quota")] * 9 for name in IDS}}, SubmissionRefused, "quota is used up"),
         ({"refuse": {IDS[2]: [(429, "slow down")] * 9}}, ServiceError, "1 of 4 predictions were not taken"),
         ({"statuses": {"/submit": [(500, "<html>")]}}, ServiceError, "4 of 4 predictions were not taken"),
         ({"statuses": {"/get-report": [(500, {"message": "boom"})]}}, ServiceError, "status code 500: boom"),

@@ -24,7 +24,7 @@ from swelab.records.task_records import Task
 from swelab.rollouts.predictions import collect, shard_predictions
 from swelab.rollouts.rollout_stage import recorded, rollout_key
 from swelab.rollouts.token_usage import usage_of
-from swelab.sft.rows.dataset import load_verdicts, verdict
+from swelab.sft.rows.dataset import load_verdicts, why_unresolved
 from tests.unit.recorded_runs import PATCH, trajectory, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,8 +146,13 @@ def test_training_rows_are_joined_to_the_grade_of_their_own_sample(tmp_path):
     rows = [graded("a", 0, "unresolved"), graded("a", 1), graded("a", 2, "timeout")]
     write_jsonl(tmp_path / "g.jsonl", rows)
     grades = load_verdicts([tmp_path / "g.jsonl"])
-    assert [verdict(rolled("a", k), grades) for k in range(4)] == ["unresolved", "", "timeout", "not_graded"]
-    assert verdict(rolled("a", 1, model_patch="other"), grades) == "grade_of_another_patch"
+    assert [why_unresolved(rolled("a", k), grades) for k in range(4)] == [
+        "unresolved",
+        "",
+        "timeout",
+        "not_graded",
+    ]
+    assert why_unresolved(rolled("a", 1, model_patch="other"), grades) == "grade_of_another_patch"
     write_jsonl(tmp_path / "g.jsonl", [*rows, graded("a", 1)])
     with pytest.raises(InputError, match="a#1 is graded twice"):
         load_verdicts([tmp_path / "g.jsonl"])

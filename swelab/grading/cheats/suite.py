@@ -139,7 +139,7 @@ def _summary(rows: list[CheatRun], backend: str) -> Record:
     }
 
 
-def verify(summary: Record) -> None:
+def check_summary(summary: Record) -> None:
     """Raises InputError when a cheat was resolved, a gold patch was not, or something could not be judged."""
     wrong = [
         f"{row.cheat} on {row.instance_id} is {row.status} ({row.reason})"

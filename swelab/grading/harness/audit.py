@@ -74,7 +74,7 @@ def dynamic(new: str, old: str) -> list[str]:
     parsed counts as dynamic.
     """
     try:
-        before, after = (_dynamic_words(python_syntax.parse(text)) for text in (old, new))
+        before, after = (_dynamic_words(python_syntax.parse_python(text)) for text in (old, new))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ["a file that cannot be parsed"]
     return sorted(word.partition(":")[0] for word, count in after.items() if count > before[word])
@@ -105,7 +105,7 @@ def _dynamic_words(tree: ast.Module) -> Counter[str]:
 def _constructs(text: str, own: frozenset[str]) -> Iterator[tuple[int, str, str]]:
     """(line, word by which a patch would name it, description). own: names of the file's own package."""
     try:
-        tree = python_syntax.parse(text)
+        tree = python_syntax.parse_python(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     documentation = _documentation(tree)

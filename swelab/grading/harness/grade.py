@@ -19,7 +19,7 @@ from swelab.grading.harness import patches
 from swelab.grading.harness.mutated_rerun import complaint
 from swelab.grading.harness.patch_run import PatchRun
 from swelab.grading.harness.spec import RunSpec, read_spec
-from swelab.grading.harness.verdict import faults, verdict
+from swelab.grading.harness.verdict import signs_of_tampering, verdict
 from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record, digest
 from swelab.records.attempt_records import Grade
@@ -156,5 +156,5 @@ def echo(again: PatchRun) -> Record:
         return {name: run[name] for name in ("ended", "reason", "guard_fault", "log")}
     if run.get("ended", "ran") != "ran" or not run.observed:
         return {"echo": "the run with spoiled tests left no record"}
-    fault = next(faults(run, run.observed, {}), "")
+    fault = next(signs_of_tampering(run, run.observed, {}), "")
     return {"echo": fault or complaint(again.wanted, run.observed.outcomes)}

@@ -168,7 +168,7 @@ def wrap(test_command: str, nonce: str) -> str:
     )
 
 
-def pack(files: dict[str, bytes]) -> bytes:
+def pack_tar(files: dict[str, bytes]) -> bytes:
     """An uncompressed tar of files by relative path."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:

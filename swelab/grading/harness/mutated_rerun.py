@@ -78,7 +78,7 @@ def spoiled(source: str, names: list[tuple[str, ...]], seed: int) -> tuple[str, 
     may call, are taken too.
     """
     try:
-        tree = python_syntax.parse(source)
+        tree = python_syntax.parse_python(source)
     except (SyntaxError, ValueError):
         return source, []
     chance = random.Random(seed)

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from swelab.grading.evidence import Observed, RunEvidence, ended
 from swelab.grading.harness import audit, patches, protected
-from swelab.grading.harness.guard import RECORD_BYTES, Guard, pack
+from swelab.grading.harness.guard import RECORD_BYTES, Guard, pack_tar
 from swelab.grading.harness.logs import between
 from swelab.grading.harness.mutated_rerun import spoiled
 from swelab.grading.harness.spec import RunSpec
@@ -157,7 +157,7 @@ class PatchRun:
         )
         if gold:
             files["gold.diff"] = encode_patch(gold)
-        self.sandbox.put(f"{folder}/in.tar", pack(files))
+        self.sandbox.put(f"{folder}/in.tar", pack_tar(files))
         result = self.sandbox.exec(
             f"tar -xf {folder}/in.tar -C {folder} && . {folder}/prepare.sh 2>{folder}/log",
             limits=self._bounds(PREPARE_SECONDS, RECORD_BYTES),
@@ -193,7 +193,7 @@ class PatchRun:
             only = tests if self.spoil else None
             files |= guard.files(changed, self._watched(), spec.listed, spec.test_paths, only)
         try:
-            self.sandbox.put(f"{guard.folder}/run.tar", pack(files))
+            self.sandbox.put(f"{guard.folder}/run.tar", pack_tar(files))
         except OSError as error:
             if error.errno != errno.ENOSPC or not self._fills():
                 raise
@@ -206,7 +206,11 @@ class PatchRun:
         if code is None and result.returncode == 92:
             return ended(GradeEnd.TAMPERED, "the patch bars the restoration of protected files")
         sealed, observed = self._record() if guarded and code is not None else ("absent", None)
-        told = {"guarded": guarded, "code_is_runners": spec.code_is_runners, "timed_out": result.timed_out}
+        told: Record = {
+            "guarded": guarded,
+            "code_is_runners": spec.code_is_runners,
+            "timed_out": result.timed_out,
+        }
         told |= {"limit": result.limit, "log": log, "code": code, "canaries": guard.canaries()[1]}
         run = RunEvidence.of({**told, "sealed": sealed, "observed": observed})
         return run | guard_fault(run)

@@ -76,7 +76,7 @@ def _guarded(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict
             return GradeEnd.UNRESOLVED, f"the test runner broke off with {_end(run)}", tests
         reason = f"the observer's record is {run.sealed} though the runner ended by itself"
         return GradeEnd.TAMPERED, reason, None
-    fault = next(faults(run, seen, status), "")
+    fault = next(signs_of_tampering(run, seen, status), "")
     outcomes = _outcomes(seen)
     tests = _judged(spec, seen, status, outcomes)
     if fault := fault or next(_contradictions(spec, seen, status, outcomes), ""):
@@ -102,7 +102,7 @@ def _broken_canaries(run: RunEvidence, seen: Observed) -> Iterator[str]:
             yield f"the canary that must be passed is {seen.outcomes.get(test)}"
 
 
-def faults(run: RunEvidence, seen: Observed, status: dict[str, str]) -> Iterator[str]:
+def signs_of_tampering(run: RunEvidence, seen: Observed, status: dict[str, str]) -> Iterator[str]:
     """Signs of tampering in the observer's record `seen`, independent of the listed tests."""
     if seen.changed:
         yield f"the test runner was changed while it ran: {', '.join(seen.changed[:3])}"

@@ -40,7 +40,7 @@ BLOCK = 2000
 
 
 @dataclass(frozen=True)
-class Job:
+class GateJob:
     """A run of the gate. kind: gold, base or reversed; number: which of the gold runs."""
 
     kind: str
@@ -139,19 +139,19 @@ def _seen(
     return seen
 
 
-def _jobs(tasks: list[Task], settings: Validation, bench: Bench) -> Iterator[Job]:
+def _jobs(tasks: list[Task], settings: Validation, bench: Bench) -> Iterator[GateJob]:
     """What is run."""
     together = settings.together
     for batch in gold_batches(tasks, bench, together):
         for number in range(settings.gold_runs):
-            yield Job("gold", batch, number)
+            yield GateJob("gold", batch, number)
     for batch in rounds(tasks, bench, together):
-        yield Job("base", batch)
+        yield GateJob("base", batch)
     for task in tasks:
-        yield Job("reversed", Batch.of(task))
+        yield GateJob("reversed", Batch.of(task))
 
 
-def key_of(job: Job, bench: Bench) -> str:
+def key_of(job: GateJob, bench: Bench) -> str:
     """What a run of the gate is journalled and kept under."""
     batch = job.batch
     places = [bench.place(task) for task in batch.tasks]
@@ -159,7 +159,7 @@ def key_of(job: Job, bench: Bench) -> str:
     return digest(["validate", grader, job.kind, job.number, batch.row, batch.tasks, places])
 
 
-def _work(job: Job, bench: Bench) -> GateRun:
+def _work(job: GateJob, bench: Bench) -> GateRun:
     """Runs a job; its evidence goes to the archive."""
     batch = job.batch
     run: RunEvidence | None

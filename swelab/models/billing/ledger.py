@@ -191,7 +191,7 @@ class Ledger:
             return
         raise BudgetSpent(
             f"the budget of {dollars(self.budget)} {self.where} has no room for a call of up to"
-            f" {dollars(worst)}: {told(account)}"
+            f" {dollars(worst)}: {sums_in_words(account)}"
         )
 
     def close(self) -> None:
@@ -203,7 +203,7 @@ class Ledger:
         os.close(self._file)
 
 
-def told(account: Account) -> str:
+def sums_in_words(account: Account) -> str:
     """A ledger's sums for a person."""
     text = f"{account.calls} calls cost {dollars(account.spent)}"
     if account.unsure_calls:

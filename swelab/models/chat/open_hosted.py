@@ -10,7 +10,7 @@ from swelab.configs.kinds.policy import HostedPolicy
 from swelab.configs.kinds.scaffold import MiniLoop, SweAgentScaffold
 from swelab.models.billing.api_keys import KeyRing, read_keys
 from swelab.models.billing.call_meter import Meter
-from swelab.models.billing.ledger import Ledger, told
+from swelab.models.billing.ledger import Ledger, sums_in_words
 from swelab.models.billing.prices import price_of
 from swelab.models.chat.hosted import Service
 from swelab.models.chat.litellm_calls import listed_price
@@ -44,6 +44,6 @@ def open_service(
         try:
             yield service
         finally:
-            print(f"{name}: {told(ledger.account())}", file=sys.stderr, flush=True)
+            print(f"{name}: {sums_in_words(ledger.account())}", file=sys.stderr, flush=True)
     finally:
         ledger.close()

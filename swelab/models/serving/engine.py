@@ -20,7 +20,7 @@ ENGINES = {"sglang": "swelab.models.serving.sglang_engine:Sglang"}
 
 
 @dataclass(frozen=True)
-class Asked:
+class ServerSettings:
     """What a server is to serve, checked.
 
     `folder` is a complete checkpoint in Hugging Face layout and `config` its config.json. Lengths are in
@@ -94,7 +94,7 @@ class Engine(Protocol):
     refused_options: tuple[str, ...]
     """Options that a user may not pass on: they are set here, or hold a secret."""
 
-    def program(self, asked: Asked, port: int) -> Program:
+    def program(self, asked: ServerSettings, port: int) -> Program:
         """How a server is started at a port. Raises InputError (an adapter), ServingError (not installed)."""
         ...
 

@@ -28,7 +28,7 @@ from swelab.jobs.child_process import Tethered, fault_line, tail
 from swelab.jobs.proxies import bypass
 from swelab.models import ServingError
 from swelab.models.serving.complete_checkpoint import completed
-from swelab.models.serving.engine import DEFAULT_ENGINE, Asked, Engine, open_engine
+from swelab.models.serving.engine import DEFAULT_ENGINE, Engine, ServerSettings, open_engine
 from swelab.models.serving.lora import check_name
 from swelab.records import InputError
 
@@ -93,7 +93,7 @@ def serve(
     with completed(weights, base) as folder:
         config = _check_sizes(folder, context_length, max_total_tokens)
         on_cpu = (find_device(python) if device == "auto" else device) == "cpu"
-        asked = Asked(
+        asked = ServerSettings(
             folder, config, name, api_key or new_key(), admin_key or new_key(), host,
             context_length, max_total_tokens, max_running_requests,
             on_cpu, dtype, adapters or {}, extra_args, python,
@@ -129,7 +129,7 @@ def find_device(python: str) -> str:
 
 def _start(
     engine: Engine,
-    asked: Asked,
+    asked: ServerSettings,
     port: int | None,
     log: Path,
     startup_seconds: float,
@@ -169,7 +169,7 @@ def _wait_until_ready(
     server: Tethered,
     engine: Engine,
     url: str,
-    asked: Asked,
+    asked: ServerSettings,
     log: Path,
     startup_seconds: float,
     ending: Callable[[], bool],
@@ -194,7 +194,7 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _generates(url: str, asked: Asked) -> bool:
+def _generates(url: str, asked: ServerSettings) -> bool:
     body = {"model": asked.name, "prompt": "a", "max_tokens": 1, "temperature": 0}
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {asked.key}"}
     request = urllib.request.Request(f"{url}/v1/completions", json.dumps(body).encode(), headers)

@@ -16,7 +16,7 @@ import httpx
 
 from swelab.files.model_config import ModelConfig
 from swelab.models import ModelLost, ServingError
-from swelab.models.serving.engine import Asked, Program, Weights
+from swelab.models.serving.engine import Program, ServerSettings, Weights
 from swelab.models.serving.lora import check_adapters
 from swelab.models.serving.router import Router
 from swelab.models.token_turn import TokenTurn
@@ -41,7 +41,7 @@ class Sglang:
     generates = "/health_generate"
     refused_options = ("--api-key", "--admin-api-key", "--config")
 
-    def program(self, asked: Asked, port: int) -> Program:
+    def program(self, asked: ServerSettings, port: int) -> Program:
         """How a server is started at a port; see `Engine.program`."""
         flags = [*device_flags(asked.on_cpu, asked.dtype), *adapter_flags(asked), *asked.extra_args]
         module = [asked.python, "-m", "sglang.launch_server", "--config"]
@@ -121,7 +121,7 @@ class Sglang:
         return Router(urls, key, log, drain_seconds, self.generates)
 
 
-def _settings(asked: Asked) -> Record:
+def _settings(asked: ServerSettings) -> Record:
     sizes = {"context-length": asked.context_length, "max-running-requests": asked.max_running_requests}
     on_cpu = max(CPU_CACHE, asked.context_length) if asked.on_cpu else None
     bound = asked.max_total_tokens or on_cpu
@@ -137,7 +137,7 @@ def device_flags(on_cpu: bool, dtype: str) -> list[str]:
     return ["--dtype", dtype]
 
 
-def adapter_flags(asked: Asked) -> list[str]:
+def adapter_flags(asked: ServerSettings) -> list[str]:
     """Options for LoRA adapters. Raises InputError on one that is not whole."""
     if not asked.adapters:
         return []

@@ -15,7 +15,7 @@ from swelab.jobs.shards import attempt_name
 from swelab.lineage import Wildcards
 from swelab.records import InputError, Record, read_jsonl
 from swelab.records.attempt_records import Grade, Trajectory
-from swelab.scores.report.trajectories import pack, tests, tokens, turns, view, visible
+from swelab.scores.report.trajectories import packed_record, tests, tokens, turns, view, visible
 
 COLUMNS = (
     "id",
@@ -117,7 +117,7 @@ def read_attempts(
             rows[place] = listed_row(row, grade, told, taken, f"{path.name}, line {line}")
             if packs.wants(place):
                 shown_row = view(row, grade, graded, test_output(logs, grade))
-                packs.add(place, pack(shown_row | {"bug": told.get("bug", "")}))
+                packs.add(place, packed_record(shown_row | {"bug": told.get("bug", "")}))
     for number, (place, text) in enumerate(packs.lines().items()):
         rows[place][-1] = number
         found.packed.append(text)

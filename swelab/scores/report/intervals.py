@@ -80,7 +80,7 @@ def pass_table(several: list[tuple[str, PolicyScore]]) -> str:
     counts = sorted({int(k) for _, policy in several for k in policy.pass_at})
     shown = [k for k in counts if k in SHOWN or k == counts[-1]]
     rows = [
-        [f"{name}, {what}", *(passed(policy[field].get(str(k))) for k in shown)]
+        [f"{name}, {what}", *(pass_cell(policy[field].get(str(k))) for k in shown)]
         for name, policy in several
         for field, what in (("pass_at", "any"), ("pass_all", "all"))
     ]
@@ -91,7 +91,7 @@ def pass_table(several: list[tuple[str, PolicyScore]]) -> str:
     return table(["Policy", *(f"k = {k}" for k in shown)], rows, "Several attempts at a task") + told
 
 
-def passed(found: Estimate | None) -> str:
+def pass_cell(found: Estimate | None) -> str:
     """A cell of `pass_table`."""
     if found is None:
         return muted("\u2013")

@@ -32,7 +32,7 @@ WIDE, TALL = Way("wide", 168, 24, 24), Way("tall", 170, 14, 26, margin=14)
 
 
 @dataclass(frozen=True)
-class Node:
+class Box:
     """One artifact: a key, what it is, its count, and a path; column and row in both layouts."""
 
     key: str
@@ -44,7 +44,7 @@ class Node:
     kind: str = ""
 
 
-def nodes_of(evidence: Evidence) -> list[Node]:
+def nodes_of(evidence: Evidence) -> list[Box]:
     """The artifacts of the experiment with their counts."""
     verified, sft = evidence.verified, evidence.experiment.sft
     first, second = verified.comparison.from_policy, verified.comparison.to_policy
@@ -61,15 +61,15 @@ def nodes_of(evidence: Evidence) -> list[Node]:
     before, after = (resolve_rates(policy, sides) for policy in (first, second))
     by = f"by {evidence.label(evidence.expert)}"
     return [
-        Node("tasks", "Train tasks", f"{tasks:,}", "tasks/", (0, 0), (0, 0)),
-        Node("rollouts", "Trajectories", f"{submitted:,} submitted", by, (1, 0), (0, 1)),
-        Node("graded", "Graded", f"{resolved:,} resolved", f"of {total:,}", (2, 0), (0, 2)),
-        Node("rows", "SFT rows", rows, f"sft/{sft}/dataset.jsonl", (3, 0), (0, 3)),
-        Node("base", "Base model", scale or "pretrained", "models/", (3, 1), (1, 3)),
-        Node("checkpoint", "Fine-tuned model", "checkpoint", f"sft/{sft}/checkpoint/", (4, 0), (0, 4)),
-        Node("bench", "Held-out benchmarks", f"{size:,} tasks", names, (4, 2), (1, 4)),
-        Node("second", f"Score of {evidence.label(second)}", after, "scores/", (5, 0), (0, 5), "end"),
-        Node("first", f"Score of {evidence.label(first)}", before, "scores/", (5, 1), (1, 5), "end"),
+        Box("tasks", "Train tasks", f"{tasks:,}", "tasks/", (0, 0), (0, 0)),
+        Box("rollouts", "Trajectories", f"{submitted:,} submitted", by, (1, 0), (0, 1)),
+        Box("graded", "Graded", f"{resolved:,} resolved", f"of {total:,}", (2, 0), (0, 2)),
+        Box("rows", "SFT rows", rows, f"sft/{sft}/dataset.jsonl", (3, 0), (0, 3)),
+        Box("base", "Base model", scale or "pretrained", "models/", (3, 1), (1, 3)),
+        Box("checkpoint", "Fine-tuned model", "checkpoint", f"sft/{sft}/checkpoint/", (4, 0), (0, 4)),
+        Box("bench", "Held-out benchmarks", f"{size:,} tasks", names, (4, 2), (1, 4)),
+        Box("second", f"Score of {evidence.label(second)}", after, "scores/", (5, 0), (0, 5), "end"),
+        Box("first", f"Score of {evidence.label(first)}", before, "scores/", (5, 1), (1, 5), "end"),
     ]
 
 
@@ -106,7 +106,7 @@ def edge_path(way: Way, source: tuple[int, int], target: tuple[int, int], sidewa
     return f"M{x + way.width / 2} {y + HEIGHT}V{to_y - way.down / 2}H{to_x + way.width / 2}V{to_y - 5}"
 
 
-def box(way: Way, node: Node, x: int, y: int) -> str:
+def box(way: Way, node: Box, x: int, y: int) -> str:
     """A node of the drawing, its upper left corner at (x, y) in pixels."""
     return (
         f'<g transform="translate({x} {y})">'
@@ -117,7 +117,7 @@ def box(way: Way, node: Node, x: int, y: int) -> str:
     )
 
 
-def drawing(way: Way, nodes: list[Node], told: str) -> str:
+def drawing(way: Way, nodes: list[Box], told: str) -> str:
     """Boxes over lines, as one SVG that scales with its width."""
     cells = {node.key: getattr(node, way.name) for node in nodes}
     place = {

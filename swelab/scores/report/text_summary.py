@@ -47,11 +47,11 @@ def runs(count: int) -> str:
 def compared(results: Sequence[Judged]) -> list[str]:
     """A sentence on every two results: how far apart they are, and whether that is noise."""
     if len(results) == 2:
-        return [verdict(compare(*results))]
-    return [verdict(test, len(results) * (len(results) - 1) // 2) for test in all_pairs(results)]
+        return [comparison_words(compare(*results))]
+    return [comparison_words(test, len(results) * (len(results) - 1) // 2) for test in all_pairs(results)]
 
 
-def verdict(test: Comparison, tests: int = 1) -> str:
+def comparison_words(test: Comparison, tests: int = 1) -> str:
     """What a comparison says; of several, p is Holm's over all `tests`."""
     first, second = test.from_policy, test.to_policy
     if test.difference is None or test.interval is None:
@@ -77,7 +77,7 @@ def verdict(test: Comparison, tests: int = 1) -> str:
 def plan_for(verdicts: Verdicts) -> list[str]:
     """What further runs of these tasks would find, a line for each number of runs."""
     return [
-        f"  {runs(int(count))} each: {between(limits.same_tasks_hard, limits.unrelated)}"
+        f"  {runs(int(count))} each: {range_of_points(limits.same_tasks_hard, limits.unrelated)}"
         for count, limits in detectable(verdicts).runs.items()
     ]
 
@@ -86,11 +86,12 @@ def plan_before(tasks: int, rate: float, luck: float) -> list[str]:
     """As `plan_for` before anything was run; luck: the share of an attempt's variance within a task."""
     within = luck * rate * (1 - rate)
     return [
-        f"  {runs(count)} each: {between(*planned(rate, tasks, count, within))}" for count in PLANNED_RUNS
+        f"  {runs(count)} each: {range_of_points(*planned(rate, tasks, count, within))}"
+        for count in PLANNED_RUNS
     ]
 
 
-def between(least: float | None, most: float) -> str:
+def range_of_points(least: float | None, most: float) -> str:
     """A range of differences in points."""
     return (
         f"{100 * most:.1f} points or less"

@@ -130,18 +130,18 @@ def observe(step: Record, message: Message, before: Message) -> None:
     if extra.get("exception_info") == NOT_RUN:
         step.setdefault("not_run", []).append(len(step["observations"]))
     step["observations"].append(cut(content_text(message.content)))
-    seconds = extra.get("seconds", between(before, message))
+    seconds = extra.get("seconds", seconds_between(before, message))
     if seconds is not None and not step.get("refused"):
         step["command_seconds"] = round(step.get("command_seconds", 0) + seconds, 3)
 
 
 def times(before: Message, message: Message) -> Record:
     """How long the model took to answer, as far as it was recorded."""
-    seconds = (message.get("extra") or {}).get("seconds", between(before, message))
+    seconds = (message.get("extra") or {}).get("seconds", seconds_between(before, message))
     return {} if seconds is None else {"model_seconds": seconds}
 
 
-def between(first: Message, second: Message) -> float | None:
+def seconds_between(first: Message, second: Message) -> float | None:
     """Seconds between two messages that carry time stamps, else None."""
     stamps = [(message.get("extra") or {}).get("timestamp") for message in (first, second)]
     known = [stamp for stamp in stamps if isinstance(stamp, int | float)]
@@ -210,7 +210,7 @@ def tail(log: str) -> str:
     return f"[{left_out:,} characters left out]\n{visible(log[-LOG_CHARACTERS:])}"
 
 
-def pack(record: Record) -> str:
+def packed_record(record: Record) -> str:
     """A record as one line: JSON, compressed by zlib, in base64."""
     text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode("utf-8", "backslashreplace"), 9)).decode()

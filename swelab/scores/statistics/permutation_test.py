@@ -20,7 +20,7 @@ FINEST = 2520
 Shares = Sequence[tuple[int, int]]
 
 
-def steps(first: Shares, second: Shares) -> list[int]:
+def share_differences(first: Shares, second: Shares) -> list[int]:
     """Differences (second less first) of resolved/attempted by task, in a common unit."""
     whole = lcm(*{attempted for side in (first, second) for _, attempted in side})
     whole = min(whole, FINEST)

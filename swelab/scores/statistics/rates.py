@@ -37,7 +37,7 @@ def wilson(resolved: int, total: int, confidence: float = CONFIDENCE) -> tuple[f
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairCounts:
     """Two policies on the same tasks, counted: resolved by both, by the second alone (gained), by
     the first alone (lost), by neither."""
 
@@ -57,7 +57,7 @@ class Pairs:
         return (self.gained - self.lost) / self.total
 
 
-def pair(first: Mapping[str, bool], second: Mapping[str, bool]) -> Pairs:
+def pair(first: Mapping[str, bool], second: Mapping[str, bool]) -> PairCounts:
     """Counts pairs of verdicts (resolved or not, by instance id).
 
     Raises InputError naming ids that only one side has, and when there is no pair at all.
@@ -72,7 +72,7 @@ def pair(first: Mapping[str, bool], second: Mapping[str, bool]) -> Pairs:
     if not first:
         raise InputError("a comparison over no tasks", expected="at least one pair")
     cells = [(first[key], second[key]) for key in first]
-    return Pairs(
+    return PairCounts(
         both=cells.count((True, True)),
         gained=cells.count((False, True)),
         lost=cells.count((True, False)),
@@ -89,7 +89,7 @@ def mcnemar_exact(gained: int, lost: int) -> float:
     return rounded(binomtest(gained, discordant).pvalue) if discordant else 1.0
 
 
-def paired_interval(pairs: Pairs, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def paired_interval(pairs: PairCounts, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Interval of `pairs.difference`, as (low, high).
 
     Source: method 10 of Newcombe 1998, Statistics in Medicine 17:2635-2650: Wilson limits of both
@@ -108,7 +108,7 @@ def paired_interval(pairs: Pairs, confidence: float = CONFIDENCE) -> tuple[float
     return rounded(max(-1.0, low)), rounded(min(1.0, high))
 
 
-def _correlation(pairs: Pairs) -> float:
+def _correlation(pairs: PairCounts) -> float:
     margins = (
         (pairs.both + pairs.lost)
         * (pairs.gained + pairs.neither)
@@ -122,7 +122,9 @@ def _correlation(pairs: Pairs) -> float:
     return corrected / sqrt(margins)
 
 
-def detectable_difference(pairs: Pairs, confidence: float = CONFIDENCE, power: float = POWER) -> float | None:
+def detectable_difference(
+    pairs: PairCounts, confidence: float = CONFIDENCE, power: float = POWER
+) -> float | None:
     """Smallest true difference found with `power`, at the discordance seen; None when there is none.
 
     Source: Connor 1987, Biometrics 43:207-211 (normal approximation, unconditional), solved for

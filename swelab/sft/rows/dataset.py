@@ -122,7 +122,7 @@ def build_dataset(
     for trajectory in trajectories:
         count += 1
         lost = trajectory.outcome not in TRAINABLE_ROLLOUTS
-        if reason := verdict(trajectory, grades):
+        if reason := why_unresolved(trajectory, grades):
             dropped.add("rollout" if lost else "grade", reason)
         elif reason := unwanted(trajectory, selection):
             dropped.add("criteria", reason)
@@ -139,7 +139,7 @@ def build_dataset(
     return Dataset(chosen, fates, dropped, writer.notes, count, spool)
 
 
-def verdict(trajectory: Trajectory, grades: Verdicts) -> str:
+def why_unresolved(trajectory: Trajectory, grades: Verdicts) -> str:
     """Why a trajectory is not resolved: its loss, or the status of its grade; '' when it is."""
     if trajectory.outcome not in TRAINABLE_ROLLOUTS:
         return trajectory.outcome

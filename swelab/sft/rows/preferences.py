@@ -17,7 +17,7 @@ from swelab.records import Record, read_jsonl
 from swelab.records.attempt_records import Trajectory
 from swelab.records.training_records import SftRow
 from swelab.sft.rows.chat_template import ChatTemplate
-from swelab.sft.rows.dataset import RowWriter, Verdicts, spooled, verdict
+from swelab.sft.rows.dataset import RowWriter, Verdicts, spooled, why_unresolved
 from swelab.sft.rows.lengths import ChatTokenizer, Length, canonical
 from swelab.sft.rows.overlong import DROP
 from swelab.sft.rows.selection import Candidate, unwanted
@@ -111,7 +111,7 @@ def build_pairs(
 
 def _side(trajectory: Trajectory, grades: Verdicts, writer: RowWriter) -> Side:
     """The trajectory as a side of pairs. Raises Unfit with the reason why it cannot be one."""
-    status = verdict(trajectory, grades)
+    status = why_unresolved(trajectory, grades)
     if trajectory.outcome not in TRAINABLE_ROLLOUTS or (status and status not in FAILED_GRADES):
         raise Unfit(status)
     if reason := unwanted(trajectory, writer.selection):

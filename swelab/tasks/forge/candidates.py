@@ -89,7 +89,7 @@ def ordered(sources: Iterable[Source], operators: Iterable[str], seed: int) -> t
 def rejects(source: Source, candidate: Candidate) -> str:
     """Why a candidate is no bug even before it runs ("syntax", "no_change"), or ""."""
     try:
-        mutated = python_syntax.parse(source.apply(candidate.edits))
+        mutated = python_syntax.parse_python(source.apply(candidate.edits))
         compile(mutated, candidate.path, "exec")
     except (SyntaxError, ValueError):
         return "syntax"

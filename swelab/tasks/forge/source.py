@@ -41,7 +41,7 @@ class Source:
     def __init__(self, path: str, data: bytes):
         self.path, self.data = path, data
         try:
-            self.tree = python_syntax.parse(data.decode("utf-8"), path)
+            self.tree = python_syntax.parse_python(data.decode("utf-8"), path)
         except (UnicodeDecodeError, SyntaxError, ValueError) as error:
             raise InputError(f"cannot be parsed: {error}", path, "Python source in UTF-8") from None
         if b"\r" in data:

@@ -37,7 +37,7 @@ def restless():
 def test_threads_do_not_disturb_one_another(restless):
     def work(_):
         Ends()
-        return len(python_syntax.parse(CODE).body)
+        return len(python_syntax.parse_python(CODE).body)
 
     with ThreadPoolExecutor(6) as pool:
         assert set(pool.map(work, range(24))) == {300}
@@ -45,4 +45,4 @@ def test_threads_do_not_disturb_one_another(restless):
 
 def test_what_is_no_python_is_told():
     with pytest.raises(SyntaxError):
-        python_syntax.parse("def")
+        python_syntax.parse_python("def")

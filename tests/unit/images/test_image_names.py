@@ -2,7 +2,7 @@
 
 import pytest
 
-from swelab.images.image_names import behind, is_file, parse
+from swelab.images.image_names import behind, is_file, parse_image_name
 from swelab.records import InputError
 
 DIGEST = "sha256:" + "a" * 64
@@ -22,7 +22,7 @@ DIGEST = "sha256:" + "a" * 64
     ],
 )
 def test_names_are_read_as_docker_reads_them(text, full):
-    assert str(parse(text)) == full
+    assert str(parse_image_name(text)) == full
 
 
 @pytest.mark.parametrize(
@@ -30,16 +30,21 @@ def test_names_are_read_as_docker_reads_them(text, full):
 )
 def test_what_is_no_name_is_one_line(text):
     with pytest.raises(InputError, match="is not the name of an image"):
-        parse(text)
+        parse_image_name(text)
 
 
 def test_a_mirror_takes_names_behind_its_prefix():
-    assert str(behind(parse("a/b:c"), "mirror.example/")) == "mirror.example/a/b:c"
-    assert str(behind(parse("busybox"), "m.example:5000/hub")) == "m.example:5000/hub/library/busybox:latest"
-    assert str(behind(parse(f"quay.io/a@{DIGEST}"), "m.example")) == f"m.example/quay.io/a@{DIGEST}"
-    assert behind(parse("a/b"), "") == parse("a/b")
+    assert str(behind(parse_image_name("a/b:c"), "mirror.example/")) == "mirror.example/a/b:c"
+    assert (
+        str(behind(parse_image_name("busybox"), "m.example:5000/hub"))
+        == "m.example:5000/hub/library/busybox:latest"
+    )
+    assert (
+        str(behind(parse_image_name(f"quay.io/a@{DIGEST}"), "m.example")) == f"m.example/quay.io/a@{DIGEST}"
+    )
+    assert behind(parse_image_name("a/b"), "") == parse_image_name("a/b")
     with pytest.raises(InputError, match="does not begin with a registry"):
-        behind(parse("a/b"), "mirror/")
+        behind(parse_image_name("a/b"), "mirror/")
 
 
 def test_apptainer_files_are_known_by_their_ending():

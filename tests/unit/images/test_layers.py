@@ -12,7 +12,7 @@ import zstandard
 
 from swelab.images.compose_root import compose
 from swelab.images.errors import ImageBroken
-from swelab.images.layers import unpack
+from swelab.images.layers import unpack_layer
 from swelab.sandbox.pulled_images import inside
 from tests.contract.registry import entry, files, layer, tar
 
@@ -35,7 +35,7 @@ def unpacked(tmp_path):
         archive.write_bytes(data)
         target.mkdir()
         made.append(target)
-        return target, unpack(archive, target, "image x")
+        return target, unpack_layer(archive, target, "image x")
 
     return act
 
@@ -224,7 +224,7 @@ def test_an_ordinary_user_unpacks_too():
             try:
                 (shared / "layer").mkdir()
                 (shared / "root").mkdir()
-                notes = unpack(shared / "l.tar", shared / "layer", "image x")
+                notes = unpack_layer(shared / "l.tar", shared / "layer", "image x")
                 compose([(shared / "layer", notes)], shared / "root", "image x")
                 os._exit(0 if (shared / "root/s").read_text() == "s" and notes.files == 2 else 3)
             finally:

@@ -5,13 +5,13 @@ from collections import Counter
 
 from swelab.pool.leases import ACTIVE, ENDED, ENDING, MAKING, Lease
 from swelab.pool.placement import Room, choose, fair, plan, uses
-from swelab.pool.request_schemas import Asked
+from swelab.pool.request_schemas import PoolRequest
 
 GIB = 1 << 30
 
 
 def lease(number, run="", image="", state="waiting", node="", memory=GIB):
-    asked = Asked(run=run, image=image, limits={"memory_bytes": memory})
+    asked = PoolRequest(run=run, image=image, limits={"memory_bytes": memory})
     return Lease(f"request-{number}", asked, state=state, node=node)
 
 

@@ -6,9 +6,9 @@ import errno
 import pytest
 
 from swelab.pool.idempotency import Once
-from swelab.pool.lease_store import Store
+from swelab.pool.lease_store import LeaseStore
 from swelab.pool.pool import Pool, PoolLimits
-from swelab.pool.request_schemas import Asked
+from swelab.pool.request_schemas import PoolRequest
 from swelab.pool.server_http import Conflict
 from swelab.records import InputError
 from swelab.sandbox import (
@@ -68,13 +68,13 @@ def test_failures_are_kept_or_not():
 
 def lease(number, state="active"):
     names = {"node": "http://n", "attempt": 1, "container": "c", "reason": ""}
-    asked = Asked(tree=True, limits=vars(Limits()))
+    asked = PoolRequest(tree=True, limits=vars(Limits()))
     return {"id": f"l{number}", "request_id": f"r{number}", "asked": asked, "state": state, **names}
 
 
 def test_leases_and_nodes_outlive_the_server(tmp_path):
     path = tmp_path / "state" / "pool.sqlite"
-    store = Store(path)
+    store = LeaseStore(path)
     name = store.pool_id()
     store.set_node("http://n", False)
     store.set_node("http://n", True)
@@ -83,9 +83,9 @@ def test_leases_and_nodes_outlive_the_server(tmp_path):
     store.set_lease(lease(1))
     store.drop_lease("l2")
     with pytest.raises(InputError, match="another pool server holds it"):
-        Store(path)
+        LeaseStore(path)
     store.close()
-    again = Store(path)
+    again = LeaseStore(path)
     assert (again.pool_id(), again.nodes(), again.leases()) == (name, {"http://n": True}, [lease(1)])
     assert path.stat().st_mode & 0o077 == 0
     again.close()
@@ -95,7 +95,7 @@ def test_a_file_that_is_no_state_of_a_pool(tmp_path):
     path = tmp_path / "pool.sqlite"
     path.write_bytes(b"hello" * 1000)
     with pytest.raises(InputError, match="not a database"):
-        Store(path)
+        LeaseStore(path)
 
 
 @pytest.mark.parametrize(
@@ -160,14 +160,14 @@ class Host:
 
 def test_a_full_disk_stops_the_lending_and_nothing_else(tmp_path):
     async def main():
-        store = Store(tmp_path / "pool.sqlite")
+        store = LeaseStore(tmp_path / "pool.sqlite")
         store.set_node("http://n", False)
         pool = Pool(store, PoolLimits(ttl_seconds=0.5), lambda url: Host())
         pool.start()
 
         async def lend(name):
             here = asyncio.get_running_loop().create_future()
-            return await pool.allocate(Asked(request_id=name, tree=True), 5, here)
+            return await pool.allocate(PoolRequest(request_id=name, tree=True), 5, here)
 
         first = await lend("first")
         store._base.execute("PRAGMA query_only = 1")

@@ -15,7 +15,7 @@ from swelab.configs.experiment import check_policy, is_published
 from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.sft import Selection
 from swelab.records import InputError, check, read_json, write_jsonl
-from swelab.rollouts.published_trajectories import unpack
+from swelab.rollouts.published_trajectories import unpack_trajectories
 from swelab.rollouts.recorded_trajectories import import_recordings, read_recording
 from swelab.rollouts.trajectory_files import recordings
 from swelab.sft.rows.compat import compat_row
@@ -51,7 +51,7 @@ def policy(**settings):
 def recorded(root, row):
     """The trajectory record of a row."""
     write_jsonl(root / "rows.jsonl", [row])
-    unpack(policy(path=str(root / "rows.jsonl")), root, root / "out")
+    unpack_trajectories(policy(path=str(root / "rows.jsonl")), root, root / "out")
     ((path,),) = recordings(root / "out").values()
     found = read_recording(path)
     check({**found, "policy": "p", "subset": "s"}, "trajectory", path)
@@ -160,22 +160,24 @@ def test_rows_that_are_no_trajectories_are_counted(tmp_path):
     for _, reason in ODD:
         wanted[reason] = wanted.get(reason, 0) + 1
     recipe = policy(path=str(tmp_path / "rows.jsonl"))
-    told = unpack(recipe, tmp_path, tmp_path / "all")
+    told = unpack_trajectories(recipe, tmp_path, tmp_path / "all")
     dropped = {**wanted, "over_samples": 1}
     assert told == {"rows": 15, "instances": 3, "trajectories": 3, "dropped": dict(sorted(dropped.items()))}
-    told = unpack(recipe.model_copy(update={"resolved_only": True}), tmp_path, tmp_path / "resolved")
+    told = unpack_trajectories(
+        recipe.model_copy(update={"resolved_only": True}), tmp_path, tmp_path / "resolved"
+    )
     assert told["trajectories"] == 1 and told["dropped"]["not_resolved"] == 2
     assert list(recordings(tmp_path / "resolved")) == ["a__b.1.pr_2"]
     write_jsonl(tmp_path / "odd.jsonl", rows[:3])
     with pytest.raises(InputError, match="none of its 3 rows is a trajectory"):
-        unpack(policy(path=str(tmp_path / "odd.jsonl")), tmp_path, tmp_path / "none")
+        unpack_trajectories(policy(path=str(tmp_path / "odd.jsonl")), tmp_path, tmp_path / "none")
 
 
 def test_several_of_an_instance_lie_apart(tmp_path):
     row = published(tmp_path, "xml")
     rows = [{**row, "patch": f"{PATCH}{n}", "instance_id": name} for n in range(3) for name in "ab"]
     write_jsonl(tmp_path / "rows.jsonl", rows)
-    told = unpack(
+    told = unpack_trajectories(
         policy(path=str(tmp_path / "rows.jsonl")).model_copy(update={"samples": 2}),
         tmp_path,
         tmp_path / "out",
@@ -200,7 +202,7 @@ def test_parquet_and_a_folder_of_files(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table(listed), tmp_path / "set" / "xml-0.parquet")
     text = {"messages": [json.dumps(rows[1]["messages"])], "instance_id": ["by_tool"], "patch": [None]}
     pyarrow.parquet.write_table(pyarrow.table(text), tmp_path / "set" / "tool-0.parquet")
-    unpack(policy(path=str(tmp_path / "set")), tmp_path, tmp_path / "out")
+    unpack_trajectories(policy(path=str(tmp_path / "set")), tmp_path, tmp_path / "out")
     found = {name: read_recording(paths[0]) for name, paths in recordings(tmp_path / "out").items()}
     assert (
         found["by_xml"]["trajectory_format"] == "swe-agent-text" and found["by_xml"]["model_patch"] == PATCH
@@ -225,7 +227,7 @@ def test_bad_files_are_one_line(tmp_path, name, content, fault):
     elif content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=fault) as error:
-        unpack(policy(path=str(tmp_path / name)), tmp_path, tmp_path / "out")
+        unpack_trajectories(policy(path=str(tmp_path / name)), tmp_path, tmp_path / "out")
     assert "\n" not in str(error.value)
 
 

@@ -6,7 +6,7 @@ from swelab.configs.kinds.subset import DatasetSubset
 from swelab.records import InputError
 from swelab.records.attempt_records import Prediction
 from swelab.records.task_records import Task
-from swelab.service import Refused, ServiceError
+from swelab.service import ServiceError, SubmissionRefused
 from swelab.service.sb_cli import Benchmark, fault
 from swelab.service.submission import benchmark_of, run_name, sendable
 from swelab.service.verdicts import ServiceRun, patch_digest, pending, service_grades, verdicts
@@ -129,7 +129,7 @@ def test_grades_say_what_the_service_said():
 
 def test_what_sb_cli_printed_becomes_a_fault():
     said = "Traceback ...\nrequests.exceptions.RequestException: API request failed with status code {}: {}\n"
-    assert isinstance(fault("get-report", said.format(401, "Invalid key")), Refused)
-    assert isinstance(fault("submit", said.format(402, "quota exceeded")), Refused)
-    assert not isinstance(fault("submit", said.format(500, "boom")), Refused)
+    assert isinstance(fault("get-report", said.format(401, "Invalid key")), SubmissionRefused)
+    assert isinstance(fault("submit", said.format(402, "quota exceeded")), SubmissionRefused)
+    assert not isinstance(fault("submit", said.format(500, "boom")), SubmissionRefused)
     assert str(fault("get-report", "x\nKeyError: 'report'\n")) == "sb-cli get-report: KeyError: 'report'"

@@ -8,7 +8,7 @@ import pytest
 
 from swelab.configs import recipes
 from swelab.configs.kinds import SUBSET
-from swelab.images.image_names import parse
+from swelab.images.image_names import parse_image_name
 from swelab.records import InputError, write_json
 from swelab.tasks.datasets_source import make_tasks
 from swelab.tasks.exports import LISTS, ROWS, export
@@ -48,7 +48,7 @@ def test_names_and_digests_of_images(tmp_path):
     found, facts = written(tmp_path, tasks, recipe, tmp_path / "images.json")
     assert found["instance_ids.txt"] == [task["instance_id"] for task in tasks]
     assert found["docker_images.txt"] == [row(1)["image_name"], f"docker.io/swebench/x:1@{DIGEST}"]
-    assert parse(found["docker_images.txt"][1]).digest == DIGEST
+    assert parse_image_name(found["docker_images.txt"][1]).digest == DIGEST
     assert facts["images_with_digest"] == 1
 
 

@@ -13,7 +13,7 @@ import pytest
 from swelab.models import BudgetSpent
 from swelab.models.billing import ledger
 from swelab.models.billing.call_meter import Meter
-from swelab.models.billing.ledger import CUT_OFF, PAID, REFUSED, UNSURE, Ledger, dollars, told
+from swelab.models.billing.ledger import CUT_OFF, PAID, REFUSED, UNSURE, Ledger, dollars, sums_in_words
 from swelab.models.billing.prices import NANO, Price, Usage, nano, price_of
 from swelab.records import InputError
 from tests.conftest import ROOT
@@ -77,7 +77,7 @@ def test_calls_are_admitted_with_their_worst_and_billed_with_their_cost(tmp_path
     book.settle(third, CENT, UNSURE)
     account = book.account()
     assert (account.spent, account.calls, account.unsure, account.open) == (3 * CENT, 3, CENT, {})
-    assert told(account) == (
+    assert sums_in_words(account) == (
         "3 calls cost $0.0300 ($0.0100 of it by 1 that were cut off or unreadable, counted at their most)"
     )
     with pytest.raises(BudgetSpent, match=r"the budget of \$0.1000 .*no room for a call of up to \$0.0701"):

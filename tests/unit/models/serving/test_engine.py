@@ -8,7 +8,7 @@ import pytest
 
 from swelab.files.weights import check_weights
 from swelab.models.serving import engine as engines
-from swelab.models.serving.engine import ENGINES, Asked, open_engine
+from swelab.models.serving.engine import ENGINES, ServerSettings, open_engine
 from swelab.records import InputError
 from tests.conftest import ROOT
 from tests.toy_checkpoint import make_adapter, make_checkpoint
@@ -25,7 +25,7 @@ def asked(tmp_path):
     import sys
 
     folder = make_checkpoint(tmp_path / "toy")
-    return Asked(
+    return ServerSettings(
         folder=folder,
         config=check_weights(folder),
         name="toy",

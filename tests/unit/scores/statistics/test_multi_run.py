@@ -14,8 +14,8 @@ from swelab.scores.statistics.permutation_test import (
     difference_interval,
     found_difference,
     holm,
+    share_differences,
     sign_flip,
-    steps,
 )
 from swelab.scores.statistics.rates import mcnemar_exact, wilson
 
@@ -150,14 +150,17 @@ def test_sign_flips_as_scipy_permutes():
     found = permutation_test(
         sides, lambda x, y, axis: np.mean(x - y, axis=axis), permutation_type="samples", n_resamples=np.inf
     )
-    assert sign_flip(steps(first, second)) == pytest.approx(found.pvalue)
+    assert sign_flip(share_differences(first, second)) == pytest.approx(found.pvalue)
 
 
 def test_shares_of_unequal_numbers_of_attempts_have_a_common_step():
-    assert steps([(1, 2), (0, 3)], [(2, 3), (3, 3)]) == [1, 6]
-    assert steps([(0, 7), (1, 11)], [(7, 7), (5, 13)]) == [1001, 385 - 91]
-    assert steps([(0, 19), (1, 11)], [(19, 19), (5, 13)]) == [FINEST, round((5 / 13 - 1 / 11) * FINEST)]
-    assert sign_flip(steps([(1, 5)] * 9, [(1, 1)] * 9)) == pytest.approx(2 / 2**9)
+    assert share_differences([(1, 2), (0, 3)], [(2, 3), (3, 3)]) == [1, 6]
+    assert share_differences([(0, 7), (1, 11)], [(7, 7), (5, 13)]) == [1001, 385 - 91]
+    assert share_differences([(0, 19), (1, 11)], [(19, 19), (5, 13)]) == [
+        FINEST,
+        round((5 / 13 - 1 / 11) * FINEST),
+    ]
+    assert sign_flip(share_differences([(1, 5)] * 9, [(1, 1)] * 9)) == pytest.approx(2 / 2**9)
 
 
 def test_tails_are_exact_far_out():
@@ -174,7 +177,7 @@ def test_the_test_keeps_its_level_and_the_interval_covers():
             drawn(rng, np.clip(chances + rng.normal(0, 0.1, 100), 0, 1), 5),
         )
         even = drawn(rng, chances, 5)
-        wrong += sign_flip(steps(first, even)) < 0.05
+        wrong += sign_flip(share_differences(first, even)) < 0.05
         low, high = difference_interval(first, even)
         hits += low <= 0 <= high
         assert low <= sum(d / 5 - c / 3 for (c, _), (d, _) in zip(first, even)) / 100 <= high
@@ -197,7 +200,7 @@ def test_the_planned_difference_is_found_four_times_in_five(runs):
     assert least == pytest.approx(most)  # all of the variance is luck
     for _ in range(300):
         sides = [drawn(rng, np.full(tasks, chance), runs) for chance in (rate - least / 2, rate + least / 2)]
-        found += sign_flip(steps(*sides)) < 0.05
+        found += sign_flip(share_differences(*sides)) < 0.05
     assert 0.7 <= found / 300 <= 0.87  # an exact test of few discordant pairs is a little less powerful
 
 

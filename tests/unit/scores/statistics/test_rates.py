@@ -7,7 +7,7 @@ import pytest
 
 from swelab.records import InputError
 from swelab.scores.statistics.rates import (
-    Pairs,
+    PairCounts,
     detectable_difference,
     mcnemar_exact,
     pair,
@@ -15,9 +15,9 @@ from swelab.scores.statistics.rates import (
     wilson,
 )
 
-AIRWAYS = Pairs(both=1, gained=7, lost=1, neither=12)
+AIRWAYS = PairCounts(both=1, gained=7, lost=1, neither=12)
 """Bentur et al. 2009 as tabled by Fagerland, Lydersen and Laake 2014, Statistics in Medicine 33:2850."""
-THERAPY = Pairs(both=59, gained=16, lost=6, neither=80)
+THERAPY = PairCounts(both=59, gained=16, lost=6, neither=80)
 """Cavo et al. 2012 as tabled by Fagerland, Lydersen and Laake 2013, BMC Med Res Methodol 13:91."""
 
 
@@ -61,7 +61,7 @@ def test_mcnemar_is_the_two_sided_binomial_sum():
 def test_paired_interval_gives_published_values():
     low, high = paired_interval(AIRWAYS)
     assert (round(low, 3), round(high, 3)) == (0.026, 0.507)
-    marijuana = Pairs(
+    marijuana = PairCounts(
         both=14, gained=5, lost=0, neither=22
     )  # Altman et al. 2000, Statistics with Confidence, 6.2
     assert [round(limit, 3) for limit in paired_interval(marijuana)] == [0.011, 0.226]
@@ -69,19 +69,19 @@ def test_paired_interval_gives_published_values():
 
 @pytest.mark.parametrize("cells", list(itertools.product((0, 1, 5), repeat=4)))
 def test_paired_interval_holds_the_difference_and_mirrors(cells):
-    pairs = Pairs(*cells)
+    pairs = PairCounts(*cells)
     if not pairs.total:
         return
     low, high = paired_interval(pairs)
     assert -1 <= low <= pairs.difference + 1e-9 and pairs.difference - 1e-9 <= high <= 1
-    mirrored = paired_interval(Pairs(pairs.both, pairs.lost, pairs.gained, pairs.neither))
+    mirrored = paired_interval(PairCounts(pairs.both, pairs.lost, pairs.gained, pairs.neither))
     assert mirrored == (pytest.approx(-high), pytest.approx(-low))
 
 
 def test_pair_counts_each_cell():
     first = {"a": True, "b": False, "c": True, "d": False, "e": False}
     second = {"e": True, "d": False, "c": False, "b": True, "a": True}
-    assert pair(first, second) == Pairs(both=1, gained=2, lost=1, neither=1)
+    assert pair(first, second) == PairCounts(both=1, gained=2, lost=1, neither=1)
 
 
 def test_pair_names_ids_of_one_side():
@@ -102,7 +102,7 @@ def test_detectable_difference_solves_connors_sample_size():
 
 
 def test_detectable_difference_shrinks_with_tasks_and_may_not_exist():
-    many = Pairs(both=590, gained=160, lost=60, neither=800)
+    many = PairCounts(both=590, gained=160, lost=60, neither=800)
     assert detectable_difference(many) < detectable_difference(THERAPY)
-    assert detectable_difference(Pairs(5, 0, 0, 5)) is None
-    assert detectable_difference(Pairs(1, 1, 0, 1)) is None
+    assert detectable_difference(PairCounts(5, 0, 0, 5)) is None
+    assert detectable_difference(PairCounts(1, 1, 0, 1)) is None
