@@ -26,7 +26,7 @@ class Agent(Protocol):
     """A loop in which a policy works on a task."""
 
     def complete(self, scaffold: Any) -> MiniLoop:
-        """All that `form` and `attempt` read, from a recipe of this agent's kind. Raises InputError."""
+        """The settings that `form` and `attempt` need, from a recipe of its kind. Raises InputError."""
         ...
 
     def form(self, scaffold: MiniLoop) -> Form:
@@ -37,7 +37,7 @@ class Agent(Protocol):
         """One policy's attempt at one task.
 
         `model` follows mini-swe-agent's Model protocol; `sandbox` holds the checkout whose only commit is
-        `base`. What is lost or paused becomes an outcome; nothing that a model does raises.
+        `base`. Losses and pauses become outcomes; nothing that a model does raises an error.
         """
         ...
 

@@ -22,7 +22,7 @@ MINI = {
     "CalledProcessError": RolloutEnd.SANDBOX_LOST,
     "TimeoutExpired": RolloutEnd.SANDBOX_LOST,
 }
-"""Words of mini-swe-agent, and errors of ours by name. Every other one is an error of the model's client."""
+"""Words of mini-swe-agent, and names of our errors. Any other word is an error of the model's client."""
 SWE_AGENT = {
     "submitted": RolloutEnd.SUBMITTED,
     "exit_forfeit": RolloutEnd.SUBMITTED,
@@ -55,7 +55,7 @@ def swe_agent_end(info: Record, settings: Any, patch: str, last_words: str) -> R
 
     info: that of its trajectory; settings: its `replay_config`; last_words: what the program said as it ended
     the run. A limit that made SWE-agent submit what was there stays that limit; a lost service does not.
-    A server's refusal of a context that is full is any error to SWE-agent, where it does not know the words.
+    SWE-agent does not know every server's words for a full context: they are looked for in `last_words`.
     """
     status = info.get("exit_status")
     by_itself = _AUTOSUBMITTED.fullmatch(status or "")

@@ -77,7 +77,7 @@ class SandboxEnvironment:
 
     @staticmethod
     def printed(result: ExecResult) -> str:
-        """What follows the marker, byte for byte; '' when something of it was not kept."""
+        """What follows the marker, byte for byte; '' when the output was cut."""
         text = result.output.decode("utf-8", "surrogateescape").lstrip()
         return "" if result.dropped_bytes else text.partition("\n")[2]
 
@@ -127,7 +127,7 @@ def run_rollout(
 
     `model` follows mini-swe-agent's Model protocol; `sandbox` holds the checkout whose only commit
     is `base`; `environment` runs the actions. Infrastructure losses become the outcomes sandbox_lost and
-    model_lost, a budget without room budget_spent; nothing that a model does raises.
+    model_lost, a spent budget budget_spent; nothing that a model does raises an error.
     """
     agent = DefaultAgent(
         model,

@@ -37,7 +37,7 @@ class MiniBenchmark(Mini):
 def benchmark_loop(scaffold: MiniSwebenchScaffold) -> MiniLoop:
     """The loop that a recipe of kind `mini-swebench` stands for.
 
-    Raises InputError: the package is not installed, or its file has not the settings of version 2.4.
+    Raises InputError: the package is not installed, or its file lacks a setting of version 2.4.
     """
     path = package_file(scaffold.form)
     found = recipes.read_yaml(path)

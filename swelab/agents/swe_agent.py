@@ -55,7 +55,7 @@ def hosted_model(endpoint: Endpoint, policy: HostedPolicy, scaffold: SweAgentSca
 
 
 def served_model(endpoint: Endpoint, policy: CheckpointPolicy, scaffold: SweAgentScaffold) -> Record:
-    """Section `agent.model` for weights behind `endpoint`. A dollar bounds nothing there; calls do."""
+    """Section `agent.model` for weights behind `endpoint`. Calls are bounded: they cost no dollars."""
     sampling = policy.sampling
     room = policy.context_length - sampling.max_tokens
     if room <= 0:
@@ -136,7 +136,7 @@ def instance(
 def start_commands(line: str, files: Mapping[str, bytes]) -> list[str]:
     """Commands that put `files` into a folder of the container, run `line` there, and leave nothing behind.
 
-    They are of the shell that the agent goes on with: none stays in its history.
+    The agent goes on in the same shell: none of them stays in its history.
     """
     folder = "/tmp/swelab-start"
     text = base64.b64encode(_packed(files)).decode()

@@ -79,8 +79,8 @@ def run_batch(
     """Runs `sweagent run-batch` on a configuration; its output goes to `log`, what it leaves to `folder`.
 
     `secrets` are variables of its environment, `hidden` those of ours that it does not get. `done` is called
-    now and then. It is ended, with all processes that it started, when we are, when the model server is not
-    `alive`, or when nothing below `folder` changes for `stall_seconds`. Raises
+    from time to time. The program and all processes that it started end when this process ends, when the
+    model server is no longer `alive`, or when nothing below `folder` changes for `stall_seconds`. Raises
     AgentFailed, ServingError.
     """
     with open(log, "ab") as stream:
@@ -105,7 +105,7 @@ def run_batch(
 def _watch(
     process: Tethered, folder: Path, stall: float, alive: Callable[[], bool], done: Callable[[], None]
 ) -> int | None:
-    """The exit status; None when it hangs. Ends with the model server, too."""
+    """The exit status, 0 when the model server has ended first; None when the program hangs."""
     changed, looked = time.time(), time.monotonic()
     while (code := process.poll()) is None and alive():
         time.sleep(POLL_SECONDS)
@@ -157,7 +157,7 @@ def hopeless(text: str) -> str:
 
 
 def stopped(folder: Path) -> str:
-    """Why SWE-agent broke a batch off although it ended well, or ''; from the run's own log."""
+    """Why SWE-agent broke a batch off, from the run's own log; '' where it did not. Its exit code is 0."""
     try:
         lines = (folder / "run_batch.log").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -54,7 +54,7 @@ def note_run(log: str, code: int) -> None:
 def machine() -> Record:
     """This machine without its name: {"system", "processor", "cpus", "memory_gib", "gpus"}.
 
-    cpus: those that this process may use. gpus: names of NVIDIA's, by its kernel driver.
+    cpus: those that this process may use. gpus: names of NVIDIA GPUs, from the kernel driver.
     """
     return {
         "system": f"{platform.system()} {platform.machine()}",

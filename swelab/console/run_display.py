@@ -22,7 +22,7 @@ INTO_LOG = (
     'python() { if [ -z "${SWELAB_LOG-}" ]; then command python "$@"; '
     'else SWELAB_PROGRESS=1 exec python "$@" >"$SWELAB_LOG" 2>&1; fi; }; '
 )
-"""Shell code after which the Python of a rule, and what it starts, writes into its log alone. A rule that
+"""Shell code that sends the output of a rule's Python, and of what it starts, to the rule's log. A rule that
 names its log ends with that Python, which takes the shell's place."""
 
 QUIET_SECONDS = 120

@@ -93,7 +93,7 @@ class Forecast:
                 self.taken.setdefault(rule, []).append(run.seconds)
 
     def finished(self, job: Job) -> None:
-        """One job less is left."""
+        """Notes how long a job took, and that one less is left of its rule."""
         self.taken.setdefault(job.rule, []).append(job.seconds)
         self.remaining[job.rule] -= 1
         self.worked += job.seconds

@@ -26,7 +26,7 @@ from typing import IO
 from swelab.records import shorten
 
 PRIVATE = "/dev/shm"
-"""In a namespace: a folder in memory that is the command's alone, and goes with it."""
+"""In a namespace, a folder in memory: only the command sees it, and it ends with the command."""
 
 LID = (
     *("bwrap", "--die-with-parent", "--unshare-pid", "--dev-bind", "/", "/", "--proc", "/proc"),

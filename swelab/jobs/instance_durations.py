@@ -15,7 +15,7 @@ SUFFIX = ".seconds.tsv"
 
 
 def _name(item: Any) -> str:
-    """The instance id of what is worked on; "" where it has none, as a run for several tasks."""
+    """The instance id of what is worked on; "" where it has none, such as a run for several tasks."""
     return str(item.get("instance_id", "")) if isinstance(item, Mapping) else ""
 
 
@@ -35,7 +35,7 @@ class Timings:
         self._stream.close()
 
     def note(self, done: Sequence[Done]) -> None:
-        """Takes down how long instances took."""
+        """Writes into the table how long instances took."""
         assert self._stream is not None
         for each in done:
             if name := _name(each.item):
@@ -43,7 +43,7 @@ class Timings:
         self._stream.flush()
 
     def longest_first(self, todo: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
-        """`todo` by falling wall seconds as they were; what is not known counts as the median."""
+        """`todo`, those that took longest before in front; one that is not known counts as the median."""
         known = self.known({_name(item) for _, item in todo})
         if not known:
             return list(todo)

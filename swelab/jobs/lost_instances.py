@@ -8,16 +8,16 @@ from typing import Generic
 from swelab.records import Fault, Kind
 
 STREAK = 4
-"""After this many losses in a row, and at least one a worker, further instances would be lost too."""
+"""So many losses in a row, and at least one a worker, mean that further instances would be lost too."""
 
 
 class ShardLost(Fault):
-    """More instances of a shard were lost to infrastructure than may be."""
+    """More instances of a shard were lost to infrastructure than its policy allows."""
 
 
 @dataclass
 class Losses(Generic[Kind]):
-    """The losses of one shard, of which `most` may be.
+    """Counts the losses of one shard; as many as `most` are allowed.
 
     told: says why an instance was lost, from its record; policy: the policy whose recipe sets `most`; kept:
     what finished instances are called.

@@ -1,4 +1,4 @@
-"""Proxies of the environment are for what lies elsewhere: servers of our own are reached without them.
+"""Our own servers are reached without the proxies that the environment names.
 
 Every client here (httpx, requests, urllib, LiteLLM, model servers' router) and every child reads `no_proxy`,
 so that variable is the one place to say it.

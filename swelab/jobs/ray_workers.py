@@ -23,7 +23,7 @@ from swelab.records import Fault, InputError, Record, shorten
 
 ROOT = Path(__file__).resolve().parents[2]
 CARRIED = ("SWELAB_BACKEND", "SWELAB_TOOLBOX", "SWELAB_SANDBOX_IMAGE", "SWELAB_RUN", "DOCKER_HOST")
-"""Settings of this process that hold on the hosts too; a key that a policy names goes with it."""
+"""Variables of this process that hosts are given too, besides those of the place (`Place.variables`)."""
 CONNECT_SECONDS = 20
 START_SECONDS = 300
 CLOSE_SECONDS = 60
@@ -34,7 +34,7 @@ class RayFailed(Fault):
 
 
 class Place(Protocol):
-    """How instances are worked on, wherever that is; pickled, so it holds records and paths only."""
+    """What a host needs to work on instances. It is pickled, so it holds records and paths only."""
 
     @property
     def variables(self) -> tuple[str, ...]:

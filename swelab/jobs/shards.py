@@ -60,7 +60,7 @@ def sample_suffix(sample: int) -> str:
 
 
 def numbered(rows: Iterable[Record], shard: str) -> Iterator[Record]:
-    """The rows with the sample that they are of; those of sample 0 stay as they are."""
+    """The rows, each with the number of its sample; those of sample 0 are left as they are."""
     sample = sample_of(shard)
     return ({**row, "sample": sample} if sample else row for row in rows)
 

@@ -93,10 +93,9 @@ class Threads:
     def run(
         self, todo: Todo, work: Work, is_lost: Callable[[Any], bool]
     ) -> Generator[list[Done], None, None]:
-        """Finished instances as they come, all that are there at once in a list, begun in the order of
-        `todo`.
+        """Lists of the instances that are finished by then; they are begun in the order of `todo`.
 
-        What `work` raises is raised here, after the instances in flight came.
+        An error of `work` is raised here, after the instances in flight have come.
         """
         shared = _Queue(todo, queue.Queue(self.count + AHEAD))
         left, fault = 0, None

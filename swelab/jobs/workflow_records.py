@@ -81,8 +81,8 @@ def ask_manifests(told: Callable[[str], str]) -> None:
 def look_behind_ancient_files() -> None:
     """Has Snakemake look at jobs that depend by `ancient` files alone on a job that runs.
 
-    It does not run them because of it, but neither did it look at anything else that changed for them: a new
-    learning rate was not seen where the check that training waits for had to run.
+    Such a file rightly does not make it run them. But it did not look at them at all, and so missed other
+    changes: a new learning rate was not seen while the check that training waits for had to run.
     """
     walk = DAG.bfs
 

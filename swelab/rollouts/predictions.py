@@ -29,7 +29,7 @@ def load_predictions(path: str | Path, wanted: Wanted | None = None) -> dict[str
 
 
 def read_predictions(path: str | Path, wanted: Wanted | None = None) -> Iterator[Prediction]:
-    """Predictions one at a time, as `load_predictions`; lists and JSON Lines are held while they are read."""
+    """Predictions one at a time; forms and errors as of `load_predictions`. An object is not held whole."""
     seen: set[str] = set()
     for number, row in enumerate(_rows(path, wanted)):
         prediction = as_record(row, Prediction, f"{path}, prediction {number}")
@@ -89,7 +89,7 @@ def collect(
     """(instance id, prediction) of each of `names` in their order, from trajectories in any order.
 
     `spool` is an empty one: patches wait there. Raises InputError when an instance has two trajectories, a
-    name none, or a trajectory no name.
+    name has no trajectory, or a trajectory is of none of the names.
     """
     found: dict[str, int] = {}
     for path, row in trajectories:

@@ -19,13 +19,13 @@ from swelab.rollouts.trajectory_files import ROW
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
 """An instance id that may be a file's name."""
 AT_ONCE = 32
-"""Rows held of a file: they are of hundreds of kilobytes."""
+"""Rows of a file that are held at once; one has some hundred kilobytes."""
 
 
 def unpack_trajectories(policy: RecordedPolicy, downloads: Path, output: Path) -> Record:
     """Writes `<n>/<id>/<id>.row.json` of the n-th row of each instance to the folder `output`.
 
-    At most `samples` of an instance, as the file orders them. Returns the counts. Raises InputError (no
+    At most `samples` rows of an instance, the first in the file. Returns the counts. Raises InputError (no
     file, one of another kind, no row that is a trajectory), HubError.
     """
     taken: Counter[str] = Counter()

@@ -23,7 +23,7 @@ KINDS = (("thought", str), ("action", str), ("tool_call_id", str), ("extra", dic
 
 
 def read_recording(path: Path) -> Rollout:
-    """What a trajectory file tells of a rollout. Raises Broken."""
+    """The rollout that a trajectory file records. Raises Broken."""
     try:
         if path.name.endswith(ROW):
             record = _row(path, json.loads(path.read_bytes()))
@@ -63,7 +63,7 @@ def _swe_agent(path: Path, parts: Record) -> Rollout:
 
 
 def _row(path: Path, row: Record) -> Rollout:
-    """A row of a published set. How the run ended is not in it, nor, as a rule, the last submit."""
+    """The rollout in a row of a published set. A row does not say how the run ended; most lack the submit."""
     name = path.name.removesuffix(ROW)
     if row["instance_id"] != name:
         raise Broken(f"of another instance: it is of {row['instance_id']}")
@@ -140,7 +140,7 @@ def _message(message: Record) -> Message:
 
 
 def _strange(message: Message) -> str:
-    """What in a message later stages cannot read, or ''."""
+    """What later stages could not read in a message, or ''."""
     if message.role not in ROLES:
         return f"the role {shorten(str(message.role), 40)}"
     for name, kind in KINDS:
@@ -162,7 +162,7 @@ def _strange(message: Message) -> str:
 
 
 def _content(content: Any) -> Any:
-    """Text of a content given in parts; what is not text alone stays as it is."""
+    """The text of a content that is a list of text parts; any other content as it is."""
     if isinstance(content, str):
         return content
     if isinstance(content, list) and all(isinstance(part, dict) and "text" in part for part in content):
@@ -198,7 +198,7 @@ def _mini(path: Path, parts: Record) -> Rollout:
 def import_recordings(mine: list[str], found: dict[str, list[Path]]) -> Iterator[tuple[Rollout, str]]:
     """(rollout, why its recording is refused or "") of each instance in `mine`.
 
-    A task that was not recorded, or not usably, has the outcome not_recorded and the reason in its info.
+    A task without a usable recording has the outcome not_recorded, and the reason in its info.
     """
     for name in mine:
         paths = found.get(name, [])
@@ -214,7 +214,7 @@ def import_recordings(mine: list[str], found: dict[str, list[Path]]) -> Iterator
 
 
 def no_rollout(instance_id: str, end: RolloutEnd, exit_status: str, reason: str) -> Rollout:
-    """The record of a task at which nothing was attempted."""
+    """The record of a task that was not attempted."""
     return Rollout(
         instance_id=instance_id,
         outcome=end,

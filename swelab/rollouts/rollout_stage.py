@@ -34,7 +34,7 @@ EXIT_STATUS = {RolloutEnd.SANDBOX_LOST: "SandboxLost", RolloutEnd.BUDGET_SPENT: 
 
 
 def rollout_key(task: Task, policy: Policy, scaffold: Record, weights: str, repo: str) -> str:
-    """Hash of all that a rollout depends on. scaffold: all that the agent acts by, as plain values."""
+    """Hash of all that a rollout depends on. scaffold: every setting of the agent, as plain values."""
     return digest([task, rollout_slice(policy), scaffold, weights, repo])
 
 
@@ -51,12 +51,12 @@ def roll_out(
     workers: int,
     images_path: Path | None = None,
 ) -> Iterator[Trajectory]:
-    """Trajectories of the tasks in `shard`, in their order. A model server runs only for work left.
+    """Trajectories of the tasks in `shard`, in their order. A model server starts only if some are left.
 
-    images_path: record of the images that tasks without a repository archive run in. What a hosted model is
-    paid is kept beside the journal `progress`, in `paid/`. Raises InputError (bad tasks, weights, archives,
-    images missing or telling answers), BackendMissing, ServingError; ShardLost (more rollouts were lost than
-    the policy's `max_lost`); BudgetSpent, at the latest after the last record.
+    images_path: record of the images that tasks without a repository archive run in. The paid turns of
+    a hosted model are kept in `paid/`, next to the journal `progress`. Raises InputError (bad tasks, weights,
+    archives; images that are missing or show the answer), BackendMissing, ServingError; ShardLost (more
+    rollouts were lost than the policy's `max_lost`); BudgetSpent, at the latest after the last record.
     """
     images = task_images(mine := in_shard(tasks, shard), images_path)
     backend = open_backend()
@@ -85,7 +85,7 @@ def roll_out(
 def final(
     keyed: list[tuple[str, Task]], rows: Iterator[Trajectory], place: "RolloutPlace", paid: PaidRun
 ) -> Iterator[Trajectory]:
-    """The same trajectories. Forgets the paid turns of rollouts that are over.
+    """Passes the trajectories in `rows` through; deletes the paid turns of each rollout that is over.
 
     Raises BudgetSpent after the last, when some wait for a higher budget.
     """
@@ -101,7 +101,7 @@ def final(
 
 
 def rollout_losses(policy: Policy, name: str) -> Losses[Trajectory]:
-    """What a shard of a policy's rollouts may lose, and the words for it: which service, and what it said."""
+    """How many rollouts a shard may lose, and how a loss is told: which service, and what it said."""
 
     def told(record: Trajectory) -> str:
         where = f" at {service_of(policy)}" if record.outcome == RolloutEnd.MODEL_LOST else ""
@@ -111,7 +111,7 @@ def rollout_losses(policy: Policy, name: str) -> Losses[Trajectory]:
 
 
 def out_of_budget(reason: str, left: int, total: int, policy: str, kept: str) -> BudgetSpent:
-    """The error of a shard with `left` rollouts that need a higher budget; kept: what is not done again."""
+    """The error of a shard with `left` rollouts that need a higher budget; kept: a word for what stays."""
     return BudgetSpent(
         f"{reason}; {left} of {total} rollouts of this shard are left: raise budget_dollars"
         f" of policy {policy} and run the same command; what is {kept} is kept"
@@ -143,7 +143,7 @@ class RolloutPlace:
         return rollout_key(task, self.policy, self.scaffold.plain(), self.weights, place)
 
     def paid(self, store: RepoStore) -> PaidRun:
-        """The kept payments for the policy."""
+        """The paid turns of this policy's rollouts, kept on disk."""
         return PaidRun(self.paid_folder, lambda task: self.key(task, store))
 
     @contextmanager
@@ -157,15 +157,17 @@ class RolloutPlace:
             yield lambda task: self.marked(attempt_task(task, model_for, store, backend, *loop))
 
     def marked(self, rollout: Rollout) -> Trajectory:
-        """A rollout of this policy on this subset."""
+        """The rollout, with the names of this policy and subset."""
         return Trajectory.of({**rollout, "policy": self.policy_name, "subset": self.subset})
 
     @contextmanager
     def open(self, count: int) -> Iterator[Callable[[Task], Trajectory]]:
-        """Rollouts in this process alone. Raises InputError (a policy whose server is of another process)."""
+        """As `at_work`, on a host of a cluster. Raises InputError for a checkpoint without an endpoint."""
         if self.policy.kind == "checkpoint" and not self.policy.endpoint:
             where = f"policy {self.policy_name}"
-            raise InputError("each host would serve it anew", where, "an endpoint that all hosts reach")
+            raise InputError(
+                "each host would start its own model server", where, "an endpoint that all hosts reach"
+            )
         with scratch_folder() as scratch:
             store = RepoStore(self.repos_dir, scratch / "repos")
             with self.at_work(store, open_backend(), scratch, scratch / "server.log") as work:
@@ -189,8 +191,9 @@ def recorded(
 ) -> Iterator[Trajectory]:
     """Trajectories of the instances in `shard`, from a folder where they were recorded elsewhere.
 
-    With `runs`, of the run in it that is the shard's sample. Says on standard error what is refused, and
-    why. Raises InputError when no recording is of a task of the subset, and on another number of runs.
+    With `runs`, only those of the run whose number is the shard's sample. Says on standard error what is
+    refused, and why. Raises InputError when no recording is of a task of the subset, and on another number
+    of runs.
     """
     found = recordings(folder)
     if runs > 1:

@@ -49,8 +49,8 @@ def roll_out_batch(
 
     SWE-agent's files lie in `<shard>.swe-agent/`, next to the journal `progress`. Raises InputError (a policy
     that is no model, tasks without an image, no program or another version, a refusal by the service),
-    BackendMissing (no engine), ImageMissing, ServingError, AgentFailed (nothing finished), BudgetSpent after
-    what still had room in it, ShardLost (more was lost than the policy's `max_lost`).
+    BackendMissing (no engine), ImageMissing, ServingError, AgentFailed (nothing finished), BudgetSpent (after
+    all that had room in the budget), ShardLost (more was lost than the policy's `max_lost`).
     """
     if policy.kind not in ("hosted", "checkpoint"):
         what = f"a policy of kind {policy.kind} with a scaffold of SWE-agent"
@@ -82,9 +82,9 @@ def roll_out_batch(
 def _attempt(
     run: Callable[[list[Task], Callable[[], None]], None], batch: "_Batch", todo: list[Task]
 ) -> None:
-    """Batches of what is left, until nothing is, or ATTEMPTS are over; losses are journalled last.
+    """Runs the unfinished tasks in batches, at most ATTEMPTS of them; then journals the rest as lost.
 
-    `run` works on tasks, and calls what it is given now and then.
+    `run` works on a batch, and calls its second argument from time to time.
     """
     fault: AgentFailed | None = None
     for attempt in range(ATTEMPTS):
@@ -138,7 +138,7 @@ class _Batch:
         return [task for task in tasks if not self._finished(self.keys[task.instance_id])]
 
     def prepare(self, tasks: list[Task]) -> None:
-        """Takes what an earlier run finished; of what was begun, lost or of other settings nothing stays."""
+        """Takes over what an earlier run finished; deletes what it began, lost, or ran otherwise."""
         self.folder.mkdir(parents=True, exist_ok=True)
         kept = read_json(self._kept) if self._kept.exists() else {}
         for task in tasks:
@@ -155,9 +155,9 @@ class _Batch:
         write_json(self._kept, kept | {task.instance_id: self.keys[task.instance_id] for task in tasks})
 
     def take(self, tasks: list[Task], running: bool = False) -> None:
-        """Journals every one of `tasks` that has ended, and notes why others were lost.
+        """Journals each of `tasks` that has ended, and notes why others were lost.
 
-        While SWE-agent is `running`, one has ended when its prediction, which is written last, is there.
+        While SWE-agent is `running`, a task has ended once its prediction exists, which is written last.
         """
         for task in self.left(tasks):
             name = task.instance_id
@@ -180,7 +180,7 @@ class _Batch:
             self._write(record)
 
     def give_up(self, tasks: list[Task], why: str) -> None:
-        """Journals `tasks` as lost, each with what was seen of it."""
+        """Journals `tasks` as lost, each with the reason that its files show, else with `why`."""
         for task in tasks:
             name = task.instance_id
             path = self.folder / name / f"{name}.traj"
@@ -195,7 +195,7 @@ class _Batch:
             self._write(record)
 
     def check(self, tasks: list[Task], losses: Losses[Trajectory]) -> None:
-        """Raises ShardLost when more of `tasks`, which are all journalled, are lost than may be."""
+        """Raises ShardLost when too many of `tasks`, all of which are journalled, were lost."""
         for task in tasks:
             record = self.kept(self.keys[task.instance_id])
             losses.note(record, record.outcome in RETRIED_ROLLOUTS)
@@ -214,7 +214,7 @@ def _last(record: Rollout) -> str:
 
 
 def _uncaught(folder: Path, name: str) -> str:
-    """The last complaint in an instance's log, where it never came to a trajectory; or ''."""
+    """The last error in the log of an instance that has no trajectory, or ''."""
     try:
         text = (folder / name / f"{name}.info.log").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Batches of SWE-agent's as they are run: in containers of an engine, with a policy's model to ask."""
+"""Runs batches of SWE-agent: in containers of an engine, with a policy's model."""
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +27,7 @@ from swelab.sandbox.reap import reap
 from swelab.tasks.image_history import start_command, start_files
 
 BATCH = "swelab.batch"
-"""Label of a batch's containers: they are the engine's children, and outlive a program that is killed."""
+"""Label of a batch's containers, by which they are removed: they outlive a killed program."""
 Told = Callable[[], str]
 
 
@@ -69,7 +69,7 @@ class Runner:
 
     @contextmanager
     def _model(self) -> Iterator[tuple[Endpoint, Record, Record, Told]]:
-        """Where the policy's model answers, what SWE-agent is told, prices, the budget's last word."""
+        """(endpoint, section `agent.model`, prices, what says why the budget is spent) for the block."""
         if self.policy.kind == "hosted":
             ledger = PaidRun(self.progress.absolute().parent / "paid", str).ledger
             named = (self.policy, self.policy_name, self.scaffold)

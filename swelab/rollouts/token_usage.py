@@ -44,7 +44,7 @@ def _total(values: list[Any]) -> int | None:
 def watched(
     trajectories: Iterable[tuple[str | Path, Trajectory]], found: dict[str, Usage]
 ) -> Iterator[tuple[str | Path, Trajectory]]:
-    """The same (path, trajectory), whose usage goes into `found` by instance id as they pass."""
+    """Passes (path, trajectory) pairs through, and puts the usage of each into `found` by instance id."""
     for path, row in trajectories:
         found[row.instance_id] = usage_of(row)
         yield path, row

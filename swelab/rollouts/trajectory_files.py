@@ -1,4 +1,4 @@
-"""The files that SWE-agent and mini-swe-agent leave of a run: where they are, and what of them is read."""
+"""The files of a run by SWE-agent or mini-swe-agent: where they lie, and which parts of them are read."""
 
 import json
 import os
@@ -19,7 +19,7 @@ STEPS_WITHIN = 1 << 10
 
 
 class Broken(Exception):
-    """A recording that cannot be used; its text says why, on one line, up to a colon as it is counted."""
+    """A recording that cannot be used. Its text is one line; it is counted by what precedes the colon."""
 
 
 class _Recording(msgspec.Struct):
@@ -56,7 +56,7 @@ def recordings(folder: str | Path) -> dict[str, list[Path]]:
 def one_run(
     found: dict[str, list[Path]], folder: str | Path, runs: int, sample: int
 ) -> dict[str, list[Path]]:
-    """Those recordings that are of the run number `sample`: runs are folders of <id>/<id>.traj, sorted.
+    """The recordings of run number `sample`: a run is a folder of <id>/<id>.traj, numbered in sorted order.
 
     Raises InputError when there are not `runs` of them.
     """
@@ -74,7 +74,7 @@ def read_parts(path: Path) -> Record:
     """The parts of a trajectory file that a record is made of. Raises Broken, OSError, ValueError.
 
     SWE-agent writes each step with the conversation before it, and the whole conversation after the steps:
-    from a file indented as it does only that end is read. Of any other all else is checked to be JSON.
+    of a file that is indented as its own only that end is read. Any other is read whole and must be JSON.
     """
     with open(path, "rb") as stream:
         try:
@@ -124,7 +124,7 @@ def check_utf8(data: bytes) -> None:
 
 
 def _conversation(stream: IO[bytes]) -> bytes:
-    """An object of the last `history` and what follows it, where keys are indented by two; else b''.
+    """A JSON object of the last `history` and the keys after it, where keys are indented by two; else b''.
 
     A newline inside a text is written as an escape, so this one is between keys.
     """
@@ -140,7 +140,7 @@ def _conversation(stream: IO[bytes]) -> bytes:
 def last_steps(stream: IO[bytes], count: int) -> bytes:
     """An object of a trajectory's last `count` steps and what follows them; b'' in another layout.
 
-    Its reader finds whether it is whole: it closes all that it opens only if the steps are at their place.
+    Parsing it shows whether the cut was right: only then does every bracket close.
     """
     stream.seek(0)
     if not STEPS.match(stream.read(STEPS_WITHIN)):
