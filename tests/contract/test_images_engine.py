@@ -22,56 +22,62 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def dockerd():
     """An engine of this module's own."""
-    engine = start_engine()
-    yield engine
-    engine_end(engine)
+    puller = start_engine()
+    yield puller
+    engine_end(puller)
 
 
 @pytest.fixture
-def engine(dockerd, monkeypatch):
+def puller(dockerd, monkeypatch):
     """Our puller into it."""
     monkeypatch.setenv("DOCKER_HOST", dockerd.address)
     return EnginePuller(Registry(Transport(patience=20, rate_patience=20)))
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory):
+def registry(tmp_path_factory):
     """A registry with `lab/calc`."""
     with running_registry(tmp_path_factory.mktemp("registry")) as opened:
         opened.digest = opened.image("lab/calc", [files(testbed__a="one\n")])
         yield opened
 
 
-def test_an_image_is_pulled_by_digest_and_found_by_its_name(engine, hub, dockerd):
-    name = parse_image_name(f"{hub.host}/lab/calc")
-    assert not engine.holds(name, hub.digest)
-    record = engine.pull(name, name)
-    assert record == {"digest": hub.digest, "bytes": record["bytes"], "folder": "", "workdir": "/testbed"}
-    assert engine.holds(name, hub.digest) and not engine.holds(name, "sha256:" + "0" * 64)
+def test_an_image_is_pulled_by_digest_and_found_by_its_name(puller, registry, dockerd):
+    name = parse_image_name(f"{registry.host}/lab/calc")
+    assert not puller.holds(name, registry.digest)
+    record = puller.pull(name, name)
+    assert record == {
+        "digest": registry.digest,
+        "bytes": record["bytes"],
+        "folder": "",
+        "workdir": "/testbed",
+    }
+    assert puller.holds(name, registry.digest) and not puller.holds(name, "sha256:" + "0" * 64)
     assert (
-        dockerd.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}") == f"{hub.host}/lab/calc:latest"
+        dockerd.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}")
+        == f"{registry.host}/lab/calc:latest"
     )
 
 
-def test_a_mirrors_image_gets_its_own_name_back(engine, hub, dockerd):
-    digest = hub.image("mirror/swebench/calc", [files(testbed__a="mirrored\n")], tag="v1")
+def test_a_mirrors_image_gets_its_own_name_back(puller, registry, dockerd):
+    digest = registry.image("mirror/swebench/calc", [files(testbed__a="mirrored\n")], tag="v1")
     name = parse_image_name("swebench/calc:v1")
-    record = engine.pull(name, behind(name, f"{hub.host}/mirror/"))
-    assert record["digest"] == digest and engine.holds(name, digest)
+    record = puller.pull(name, behind(name, f"{registry.host}/mirror/"))
+    assert record["digest"] == digest and puller.holds(name, digest)
     assert "swebench/calc:v1" in dockerd.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split()
 
 
-def test_what_the_engine_has_costs_one_request(engine, hub):
-    hub.image("lab/again", [files(testbed__a="again\n")])
-    name = parse_image_name(f"{hub.host}/lab/again")
-    engine.pull(name, name)
-    with faulty_proxy(hub.host, lambda answer: False) as proxy:
-        engine.pull(name, parse_image_name(f"{proxy.host}/lab/again"))
+def test_what_the_engine_has_costs_one_request(puller, registry):
+    registry.image("lab/again", [files(testbed__a="again\n")])
+    name = parse_image_name(f"{registry.host}/lab/again")
+    puller.pull(name, name)
+    with faulty_proxy(registry.host, lambda answer: False) as proxy:
+        puller.pull(name, parse_image_name(f"{proxy.host}/lab/again"))
         assert len(proxy.requests) == 1
 
 
-def test_a_quota_that_the_engine_meets_is_waited_for(engine, hub):
-    hub.image("lab/limited", [files(testbed__a="limited\n")])
+def test_a_quota_that_the_engine_meets_is_waited_for(puller, registry):
+    registry.image("lab/limited", [files(testbed__a="limited\n")])
     words = b'{"errors": [{"code": "TOOMANYREQUESTS", "message": "slow down"}]}'
     count = itertools.count()
 
@@ -82,28 +88,32 @@ def test_a_quota_that_the_engine_meets_is_waited_for(engine, hub):
             return True
         return False
 
-    with faulty_proxy(hub.host, limit) as proxy:
+    with faulty_proxy(registry.host, limit) as proxy:
         name = parse_image_name(f"{proxy.host}/lab/limited")
-        engine.pull(name, name)
+        puller.pull(name, name)
     assert next(count) >= 2
 
 
-def test_faults_are_typed(engine, hub, monkeypatch):
+def test_faults_are_typed(puller, registry, monkeypatch):
     with pytest.raises(ImageUnknown):
-        engine.pull(parse_image_name(f"{hub.host}/lab/absent"), parse_image_name(f"{hub.host}/lab/absent"))
-    hub.image("lab/big", [files(testbed__a="big\n")])
-    real = shutil.disk_usage(engine.folder)
+        puller.pull(
+            parse_image_name(f"{registry.host}/lab/absent"), parse_image_name(f"{registry.host}/lab/absent")
+        )
+    registry.image("lab/big", [files(testbed__a="big\n")])
+    real = shutil.disk_usage(puller.folder)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: real._replace(free=1 << 30))
     with pytest.raises(NoRoom, match="are free"):
-        engine.pull(parse_image_name(f"{hub.host}/lab/big"), parse_image_name(f"{hub.host}/lab/big"))
+        puller.pull(
+            parse_image_name(f"{registry.host}/lab/big"), parse_image_name(f"{registry.host}/lab/big")
+        )
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")
     with pytest.raises(EngineFailed, match="does not answer"):
         EnginePuller(Registry())
 
 
-def test_a_quota_without_end_is_typed(engine, hub):
-    hub.image("lab/endless", [files(testbed__a="endless\n")])
-    engine.registry.transport.rate_patience = 2
+def test_a_quota_without_end_is_typed(puller, registry):
+    registry.image("lab/endless", [files(testbed__a="endless\n")])
+    puller.registry.transport.rate_patience = 2
 
     def limit(answer):
         if "docker" in answer.headers.get("User-Agent", "") and "/blobs/" in answer.path:
@@ -111,7 +121,7 @@ def test_a_quota_without_end_is_typed(engine, hub):
             return True
         return False
 
-    with faulty_proxy(hub.host, limit) as proxy, pytest.raises((RateLimited, EngineFailed)):
+    with faulty_proxy(registry.host, limit) as proxy, pytest.raises((RateLimited, EngineFailed)):
         name = parse_image_name(f"{proxy.host}/lab/endless")
-        engine.registry.transport.patience = 2
-        engine.pull(name, name)
+        puller.registry.transport.patience = 2
+        puller.pull(name, name)

@@ -30,7 +30,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory):
+def registry(tmp_path_factory):
     """A registry with `lab/big`, whose last layer takes its time."""
     tree = tmp_path_factory.mktemp("tree")
     git(tree, "init", "-q")
@@ -42,7 +42,7 @@ def hub(tmp_path_factory):
         yield opened
 
 
-def test_a_killed_pull_is_resumed_by_the_same_command(hub, tmp_path):
+def test_a_killed_pull_is_resumed_by_the_same_command(registry, tmp_path):
     slow = [True]
 
     def stall(answer):
@@ -51,13 +51,13 @@ def test_a_killed_pull_is_resumed_by_the_same_command(hub, tmp_path):
             return True
         return False
 
-    with faulty_proxy(hub.host, stall) as proxy:
+    with faulty_proxy(registry.host, stall) as proxy:
         write_json(tmp_path / "tasks.json", [row(f"{proxy.host}/lab/big")])
         command = [sys.executable, "-m", "scripts.pull_images", "--tasks", tmp_path / "tasks.json"]
         command += ["--store", tmp_path / "images", "--progress", tmp_path / "p.jsonl"]
         command += ["--output", tmp_path / "images/s.json"]
         first = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
-        blobs, part = tmp_path / "images/blobs", tmp_path / "images/blobs" / hub.noise
+        blobs, part = tmp_path / "images/blobs", tmp_path / "images/blobs" / registry.noise
         deadline = time.monotonic() + 60
         while not (part.exists() and part.stat().st_size > 1 << 20):
             assert time.monotonic() < deadline and first.poll() is None
@@ -88,9 +88,9 @@ def stand_in(folder, body):
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
 
 
-def test_an_apptainer_file_is_made_by_its_program(hub, tmp_path, monkeypatch):
-    digest = hub.image("lab/small", [files(a="1")])
-    name = parse_image_name(f"{hub.host}/lab/small")
+def test_an_apptainer_file_is_made_by_its_program(registry, tmp_path, monkeypatch):
+    digest = registry.image("lab/small", [files(a="1")])
+    name = parse_image_name(f"{registry.host}/lab/small")
     sifs = Sifs(tmp_path, Registry())
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     with pytest.raises(ProgramMissing, match=f"apptainer pull --arch amd64 .*docker://{name.base}@{digest}"):

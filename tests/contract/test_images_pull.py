@@ -36,7 +36,7 @@ NOISE = random.Random(7).randbytes(3 << 20)
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory):
+def registry(tmp_path_factory):
     """The registry, with one image of two layers as `lab/calc`."""
     with running_registry(tmp_path_factory.mktemp("registry")) as opened:
         opened.shared = layer((entry("usr/noise"), NOISE), (entry("etc/motd"), b"lower\n"))
@@ -65,22 +65,24 @@ def once(act, where="/blobs/"):
     return lambda answer: where in answer.path and next(count) == 0 and (act(answer), True)[1]
 
 
-def test_an_image_is_pulled_and_unpacked(hub, tmp_path):
+def test_an_image_is_pulled_and_unpacked(registry, tmp_path):
     where = store(tmp_path)
-    record = pull(where, hub.host)
+    record = pull(where, registry.host)
     root = where.folder / record["folder"]
-    assert record["digest"] == hub.digest and record["workdir"] == "/testbed"
+    assert record["digest"] == registry.digest and record["workdir"] == "/testbed"
     assert (root / "usr/noise").read_bytes() == NOISE
     assert (root / "etc/motd").read_text() == "upper\n"
     about = json.loads(root.with_name(root.name + ".json").read_text())
-    assert about["config"]["Env"] == ["PATH=/usr/bin:/bin", "COLOUR=blue"] and about["digest"] == hub.digest
+    assert (
+        about["config"]["Env"] == ["PATH=/usr/bin:/bin", "COLOUR=blue"] and about["digest"] == registry.digest
+    )
     assert not list((where.folder / "blobs").iterdir())
 
 
-def test_shared_layers_lie_on_disk_once(hub, tmp_path):
-    other = hub.image("lab/other", [hub.shared, files(testbed__b="two\n")])
+def test_shared_layers_lie_on_disk_once(registry, tmp_path):
+    other = registry.image("lab/other", [registry.shared, files(testbed__b="two\n")])
     where = store(tmp_path)
-    with faulty_proxy(hub.host, nothing) as proxy:
+    with faulty_proxy(registry.host, nothing) as proxy:
         first, second = pull(where, proxy.host), pull(where, proxy.host, "lab/other")
         fetched = [path for path, _ in proxy.requests if "/blobs/" in path]
     assert second["digest"] == other
@@ -89,82 +91,85 @@ def test_shared_layers_lie_on_disk_once(hub, tmp_path):
     assert noise[0].st_ino == noise[1].st_ino and noise[0].st_nlink == 3
 
 
-def test_what_is_there_is_not_pulled_again(hub, tmp_path):
-    pull(store(tmp_path), hub.host)
-    with faulty_proxy(hub.host, nothing) as proxy:
+def test_what_is_there_is_not_pulled_again(registry, tmp_path):
+    pull(store(tmp_path), registry.host)
+    with faulty_proxy(registry.host, nothing) as proxy:
         pull(store(tmp_path), proxy.host)
         assert [path.split("/")[-2] for path, _ in proxy.requests] == ["manifests"]
 
 
-def test_a_layer_that_is_cut_off_goes_on_where_it_stopped(hub, tmp_path):
-    cut = once(lambda answer: answer.relay(cut_after=1 << 20), hub_layer(hub))
-    with faulty_proxy(hub.host, cut) as proxy:
+def test_a_layer_that_is_cut_off_goes_on_where_it_stopped(registry, tmp_path):
+    cut = once(lambda answer: answer.relay(cut_after=1 << 20), shared_layer(registry))
+    with faulty_proxy(registry.host, cut) as proxy:
         record = pull(store(tmp_path), proxy.host)
-        ranges = [headers.get("Range") for path, headers in proxy.requests if hub_layer(hub) in path]
+        ranges = [headers.get("Range") for path, headers in proxy.requests if shared_layer(registry) in path]
     assert (tmp_path / "images" / record["folder"] / "usr/noise").read_bytes() == NOISE
     assert ranges[0] is None and 0 < int(ranges[1].removeprefix("bytes=").rstrip("-")) <= 1 << 20
 
 
-def hub_layer(hub):
-    return hashlib.sha256(hub.shared).hexdigest()
+def shared_layer(registry):
+    return hashlib.sha256(registry.shared).hexdigest()
 
 
-def test_a_killed_pull_starts_where_bytes_are_missing(hub, tmp_path):
+def test_a_killed_pull_starts_where_bytes_are_missing(registry, tmp_path):
     where = store(tmp_path)
-    (where.folder / "blobs" / hub_layer(hub)).write_bytes(hub.shared[:2000])
-    with faulty_proxy(hub.host, nothing) as proxy:
+    (where.folder / "blobs" / shared_layer(registry)).write_bytes(registry.shared[:2000])
+    with faulty_proxy(registry.host, nothing) as proxy:
         pull(where, proxy.host)
         assert "bytes=2000-" in [headers.get("Range") for _, headers in proxy.requests]
 
 
-def test_wrong_bytes_are_fetched_anew_and_refused_in_the_end(hub, tmp_path):
-    bad = once(lambda answer: answer.relay(flip=True), hub_layer(hub))
-    with faulty_proxy(hub.host, bad) as proxy:
+def test_wrong_bytes_are_fetched_anew_and_refused_in_the_end(registry, tmp_path):
+    bad = once(lambda answer: answer.relay(flip=True), shared_layer(registry))
+    with faulty_proxy(registry.host, bad) as proxy:
         pull(store(tmp_path / "once"), proxy.host)
-    always = lambda answer: hub_layer(hub) in answer.path and (answer.relay(flip=True), True)[1]  # noqa: E731
-    with faulty_proxy(hub.host, always) as proxy, pytest.raises(ImageBroken, match="bytes sent as layer"):
+    always = lambda answer: shared_layer(registry) in answer.path and (answer.relay(flip=True), True)[1]  # noqa: E731
+    with (
+        faulty_proxy(registry.host, always) as proxy,
+        pytest.raises(ImageBroken, match="bytes sent as layer"),
+    ):
         pull(store(tmp_path / "always"), proxy.host)
 
 
-def test_a_manifest_with_another_digest_is_refused(hub, tmp_path):
+def test_a_manifest_with_another_digest_is_refused(registry, tmp_path):
     flip = once(lambda answer: answer.relay(flip=True), "/manifests/")
-    with faulty_proxy(hub.host, flip) as proxy, pytest.raises(ImageBroken, match="another digest"):
-        name = parse_image_name(f"{proxy.host}/lab/calc@{hub.digest}")
+    with faulty_proxy(registry.host, flip) as proxy, pytest.raises(ImageBroken, match="another digest"):
+        name = parse_image_name(f"{proxy.host}/lab/calc@{registry.digest}")
         store(tmp_path).pull(name, name)
 
 
-def test_a_rate_limit_is_waited_for_as_long_as_it_says(hub, tmp_path):
+def test_a_rate_limit_is_waited_for_as_long_as_it_says(registry, tmp_path):
     limit = once(lambda answer: answer.answer(429, {"Retry-After": "2"}))
     started = time.monotonic()
-    with faulty_proxy(hub.host, limit) as proxy:
+    with faulty_proxy(registry.host, limit) as proxy:
         pull(store(tmp_path), proxy.host)
     assert 2 <= time.monotonic() - started < 8
 
 
-def test_a_quota_named_in_words_counts_as_one_and_ends_typed(hub, tmp_path):
+def test_a_quota_named_in_words_counts_as_one_and_ends_typed(registry, tmp_path):
     words = json.dumps({"errors": [{"code": "TOOMANYREQUESTS", "message": "slow down"}]}).encode()
-    with faulty_proxy(hub.host, lambda answer: (answer.answer(403, body=words), True)[1]) as proxy:
+    with faulty_proxy(registry.host, lambda answer: (answer.answer(403, body=words), True)[1]) as proxy:
         with pytest.raises(RateLimited, match="slow down"):
             pull(store(tmp_path, rate_patience=1.5), proxy.host)
         assert len(proxy.requests) >= 2
 
 
-def test_a_registry_that_fails_for_a_while_is_asked_again(hub, tmp_path):
+def test_a_registry_that_fails_for_a_while_is_asked_again(registry, tmp_path):
     shaky = once(lambda answer: answer.answer(500))
-    with faulty_proxy(hub.host, shaky) as proxy:
+    with faulty_proxy(registry.host, shaky) as proxy:
         pull(store(tmp_path / "a"), proxy.host)
-    dead = faulty_proxy(hub.host, lambda answer: (answer.answer(503), True)[1])
+    dead = faulty_proxy(registry.host, lambda answer: (answer.answer(503), True)[1])
     with dead as proxy, pytest.raises(RegistryDown, match="answers 503"):
         pull(store(tmp_path / "b", patience=1.5), proxy.host)
 
 
-def test_nobody_there_and_nothing_there(hub, tmp_path):
+def test_nobody_there_and_nothing_there(registry, tmp_path):
     with pytest.raises(RegistryDown, match="does not answer"):
         pull(store(tmp_path, patience=0.1), "127.0.0.1:9")
     with pytest.raises(RegistryUnreachable, match="127.0.0.1:9 does not answer"):
         pull(store(tmp_path), "127.0.0.1:9")
     with pytest.raises(ImageUnknown, match="manifests/absent"):
-        pull(store(tmp_path), hub.host, tag="absent")
+        pull(store(tmp_path), registry.host, tag="absent")
 
 
 def with_tokens(host, passwords):
@@ -187,56 +192,62 @@ def with_tokens(host, passwords):
     return act
 
 
-def test_a_token_is_fetched_when_asked_for(hub, tmp_path, monkeypatch):
+def test_a_token_is_fetched_when_asked_for(registry, tmp_path, monkeypatch):
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    with faulty_proxy(hub.host, with_tokens(hub.host, "")) as proxy:
+    with faulty_proxy(registry.host, with_tokens(registry.host, "")) as proxy:
         pull(store(tmp_path / "open"), proxy.host)
         assert "/token?scope=repository%3Alab%2Fcalc%3Apull&service=s" in [path for path, _ in proxy.requests]
     account = base64.b64encode(b"me:secret").decode()
-    with faulty_proxy(hub.host, with_tokens(hub.host, account)) as proxy:
+    with faulty_proxy(registry.host, with_tokens(registry.host, account)) as proxy:
         with pytest.raises(AccessRefused):
             pull(store(tmp_path / "none"), proxy.host)
         (tmp_path / "config.json").write_text(json.dumps({"auths": {proxy.host: {"auth": account}}}))
         pull(store(tmp_path / "known"), proxy.host)
 
 
-def test_the_manifest_for_this_platform_is_taken(hub, tmp_path):
+def test_the_manifest_for_this_platform_is_taken(registry, tmp_path):
     answer = httpx.get(
-        f"http://{hub.host}/v2/lab/calc/manifests/latest",
+        f"http://{registry.host}/v2/lab/calc/manifests/latest",
         headers={"Accept": "application/vnd.oci.image.manifest.v1+json"},
     )
-    mine = {"mediaType": answer.headers["Content-Type"], "digest": hub.digest, "size": len(answer.content)}
+    mine = {
+        "mediaType": answer.headers["Content-Type"],
+        "digest": registry.digest,
+        "size": len(answer.content),
+    }
     offered = [{**mine, "platform": {"os": "linux", "architecture": "amd64"}}]
-    hub.manifest("lab/calc", "many", {"schemaVersion": 2, "mediaType": INDEX, "manifests": offered})
-    assert pull(store(tmp_path), hub.host, tag="many")["digest"] == hub.digest
+    registry.manifest("lab/calc", "many", {"schemaVersion": 2, "mediaType": INDEX, "manifests": offered})
+    assert pull(store(tmp_path), registry.host, tag="many")["digest"] == registry.digest
     offered[0]["platform"] = {"os": "linux", "architecture": "s390x"}
-    hub.manifest("lab/calc", "foreign", {"schemaVersion": 2, "mediaType": INDEX, "manifests": offered})
+    registry.manifest("lab/calc", "foreign", {"schemaVersion": 2, "mediaType": INDEX, "manifests": offered})
     with pytest.raises(ImageUnknown, match="there is one for linux/s390x"):
-        pull(store(tmp_path), hub.host, tag="foreign")
+        pull(store(tmp_path), registry.host, tag="foreign")
 
 
-def test_what_does_not_fit_is_refused_before_a_byte_is_fetched(hub, tmp_path, monkeypatch):
+def test_what_does_not_fit_is_refused_before_a_byte_is_fetched(registry, tmp_path, monkeypatch):
     real = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: real._replace(free=270 << 20))
-    with faulty_proxy(hub.host, nothing) as proxy, pytest.raises(NoRoom, match=r"needs about 15\.\d MB"):
+    with faulty_proxy(registry.host, nothing) as proxy, pytest.raises(NoRoom, match=r"needs about 15\.\d MB"):
         try:
             pull(store(tmp_path), proxy.host)
         finally:
             assert not [path for path, _ in proxy.requests if "/blobs/" in path]
 
 
-def test_a_mirror_stands_before_the_name(hub, tmp_path):
-    hub.image("mirror/lab/calc", [files(testbed__a="mirrored\n")])
+def test_a_mirror_stands_before_the_name(registry, tmp_path):
+    registry.image("mirror/lab/calc", [files(testbed__a="mirrored\n")])
     name = parse_image_name("lab/calc")
-    source = behind(name, f"{hub.host}/mirror/")
-    assert str(name) == "docker.io/lab/calc:latest" and str(source) == f"{hub.host}/mirror/lab/calc:latest"
+    source = behind(name, f"{registry.host}/mirror/")
+    assert (
+        str(name) == "docker.io/lab/calc:latest" and str(source) == f"{registry.host}/mirror/lab/calc:latest"
+    )
     where = store(tmp_path)
     record = where.pull(name, source)
     assert (where.folder / record["folder"] / "testbed/a").read_text() == "mirrored\n"
 
 
-def test_two_stores_on_one_folder_do_not_disturb_each_other(hub, tmp_path):
-    with faulty_proxy(hub.host, nothing) as proxy:
+def test_two_stores_on_one_folder_do_not_disturb_each_other(registry, tmp_path):
+    with faulty_proxy(registry.host, nothing) as proxy:
         found = []
         pullers = [
             threading.Thread(target=lambda: found.append(pull(store(tmp_path), proxy.host))) for _ in range(4)
@@ -245,5 +256,5 @@ def test_two_stores_on_one_folder_do_not_disturb_each_other(hub, tmp_path):
             each.start()
         for each in pullers:
             each.join()
-        fetched = [path for path, _ in proxy.requests if hub_layer(hub) in path]
+        fetched = [path for path, _ in proxy.requests if shared_layer(registry) in path]
     assert len(found) == 4 and found.count(found[0]) == 4 and len(fetched) == 1

@@ -37,13 +37,13 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory):
+def registry(tmp_path_factory):
     with running_registry(tmp_path_factory.mktemp("registry")) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def smith(tmp_path_factory, hub):
+def smith(tmp_path_factory, registry):
     """An image of one repository with a branch for each task, its HEAD clean: (name, layers)."""
     tree = tmp_path_factory.mktemp("smith")
     git(tree, "init", "-q", "-b", "main")
@@ -52,8 +52,8 @@ def smith(tmp_path_factory, hub):
     commit(tree, pkg__calc=BUGGY)
     git(tree, "checkout", "-q", "main")
     layers = [programs_layer(), folder_layer(tree, "testbed")]
-    hub.image("lab/smith", layers)
-    return f"{hub.host}/lab/smith", layers
+    registry.image("lab/smith", layers)
+    return f"{registry.host}/lab/smith", layers
 
 
 def row(image, name=NAME):
@@ -89,7 +89,7 @@ def pull(tmp_path, rows, *options):
     )
 
 
-def test_a_row_with_an_image_is_pulled_looked_through_and_rolled_out(smith, tmp_path, hub):
+def test_a_row_with_an_image_is_pulled_looked_through_and_rolled_out(smith, tmp_path, registry):
     image, _ = smith
     done = pull(tmp_path, [row(image)])
     assert done.returncode == 0, done.stderr
@@ -128,9 +128,9 @@ def attempt(tmp_path, task):
     )
 
 
-def test_images_that_cannot_be_had_are_counted_and_named(smith, tmp_path, hub):
+def test_images_that_cannot_be_had_are_counted_and_named(smith, tmp_path, registry):
     image, _ = smith
-    absent = f"{hub.host}/lab/absent"
+    absent = f"{registry.host}/lab/absent"
     rows = [row(image), row(absent, "other"), row("no name!", "third")]
     done = pull(tmp_path, rows)
     assert done.returncode == 2 and not (tmp_path / "images/s.json").exists()
@@ -181,18 +181,18 @@ def test_rows_are_read_as_run_evaluation_reads_them(smith, tmp_path, form):
     assert list(load_images(tmp_path / "images/s.json")) == [smith[0]]
 
 
-def test_a_mirror_is_asked_and_the_row_keeps_its_name(smith, tmp_path, hub):
+def test_a_mirror_is_asked_and_the_row_keeps_its_name(smith, tmp_path, registry):
     _, layers = smith
-    hub.image("mirror/swebench/calc", layers)
-    done = pull(tmp_path, [row("swebench/calc")], "--prefix", f"{hub.host}/mirror/")
+    registry.image("mirror/swebench/calc", layers)
+    done = pull(tmp_path, [row("swebench/calc")], "--prefix", f"{registry.host}/mirror/")
     assert done.returncode == 0, done.stderr
     assert list(load_images(tmp_path / "images/s.json")) == ["swebench/calc"]
 
 
-def test_a_journal_spares_the_registry(smith, tmp_path, hub):
+def test_a_journal_spares_the_registry(smith, tmp_path, registry):
     image, layers = smith
-    with faulty_proxy(hub.host, lambda answer: False) as proxy:
-        name = image.replace(hub.host, proxy.host)
+    with faulty_proxy(registry.host, lambda answer: False) as proxy:
+        name = image.replace(registry.host, proxy.host)
         assert pull(tmp_path, [row(name)]).returncode == 0
         count = len(proxy.requests)
         assert pull(tmp_path, [row(name)]).returncode == 0
@@ -200,14 +200,14 @@ def test_a_journal_spares_the_registry(smith, tmp_path, hub):
 
 
 @pytest.fixture
-def checked(hub, backend, tmp_path, smith):
+def checked(registry, backend, tmp_path, smith):
     """Looks through the smith image with more layers on top: what leaks."""
 
     def act(*extra):
         tag = f"t{abs(hash(extra))}"
-        hub.image("lab/leaky", [*smith[1], *extra], tag=tag)
+        registry.image("lab/leaky", [*smith[1], *extra], tag=tag)
         store = ImageStore(tmp_path / "images", Registry())
-        name = parse_image_name(f"{hub.host}/lab/leaky:{tag}")
+        name = parse_image_name(f"{registry.host}/lab/leaky:{tag}")
         record = store.pull(name, name)
         image = Image(str(name), record["digest"], store.folder / record["folder"])
         count, leaks = check_image(backend, image, [row("x"), row("x", "second")])
@@ -247,7 +247,7 @@ def test_an_unrelated_repository_is_no_leak(checked, tmp_path):
     assert checked(folder_layer(other, "opt/unrelated")) == []
 
 
-def test_a_clone_of_the_repository_elsewhere_is_found(checked, smith, tmp_path, backend, hub):
+def test_a_clone_of_the_repository_elsewhere_is_found(checked, smith, tmp_path, backend, registry):
     store = ImageStore(tmp_path / "first", Registry())
     record = store.pull(parse_image_name(smith[0]), parse_image_name(smith[0]))
     tree = store.folder / record["folder"] / "testbed"
@@ -257,9 +257,9 @@ def test_a_clone_of_the_repository_elsewhere_is_found(checked, smith, tmp_path, 
     ]
 
 
-def test_a_leaking_image_is_refused_in_one_line(smith, tmp_path, hub):
-    hub.image("lab/leak", [*smith[1], one("usr/lib/pkg/calc.py", CLEAN)])
-    image = f"{hub.host}/lab/leak"
+def test_a_leaking_image_is_refused_in_one_line(smith, tmp_path, registry):
+    registry.image("lab/leak", [*smith[1], one("usr/lib/pkg/calc.py", CLEAN)])
+    image = f"{registry.host}/lab/leak"
     done = pull(tmp_path, [row(image)])
     assert done.returncode == 0
     assert json.loads((tmp_path / "images/s.json").read_text())["counts"]["leaking"] == 1
@@ -282,10 +282,10 @@ def test_a_leaking_image_is_refused_in_one_line(smith, tmp_path, hub):
         )
 
 
-def test_an_image_without_a_repository_is_a_leak_of_its_own(hub, backend, tmp_path):
-    hub.image("lab/empty", [programs_layer(), one("testbed/a", "x")])
+def test_an_image_without_a_repository_is_a_leak_of_its_own(registry, backend, tmp_path):
+    registry.image("lab/empty", [programs_layer(), one("testbed/a", "x")])
     store = ImageStore(tmp_path / "images", Registry())
-    name = parse_image_name(f"{hub.host}/lab/empty")
+    name = parse_image_name(f"{registry.host}/lab/empty")
     image = Image("e", store.pull(name, name)["digest"], store.root(store.pull(name, name)["digest"]))
     assert check_image(backend, image, [row("x")])[1] == [
         {"instance_id": "", "what": f"{NAME}: there is no git repository at /testbed"}

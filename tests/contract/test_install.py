@@ -108,7 +108,7 @@ def index(tmp_path_factory):
 
 
 @pytest.fixture
-def clone(tmp_path):
+def bare(tmp_path):
     """The Makefile and envs/ in a folder with a difficult name; a few bytes are pinned."""
     folder = tmp_path / "Zwei Wörter"
     shutil.copytree(ROOT / "envs", folder / "envs")
@@ -132,14 +132,12 @@ def surroundings(index: str, **variables: str) -> dict[str, str]:
     )
 
 
-def install(
-    clone: Path, index: str, *words: str, cpu_index="http://127.0.0.1:9", folder=".venv", **variables
-):
+def install(bare: Path, index: str, *words: str, cpu_index="http://127.0.0.1:9", folder=".venv", **variables):
     """Code and text of `install.py` for the environment with torch."""
     command = [sys._base_executable, "envs/install.py", folder, "--torch", "auto", "--torch-index", cpu_index]
     done = subprocess.run(
         [*command, *words, "envs/cpu.txt"],
-        cwd=clone,
+        cwd=bare,
         env=surroundings(index, **variables),
         capture_output=True,
         text=True,
@@ -148,33 +146,33 @@ def install(
     return done.returncode, done.stdout + done.stderr
 
 
-def inside(clone: Path, code: str, env=None) -> str:
-    command = [clone / ".venv/bin/python", "-c", code]
+def inside(bare: Path, code: str, env=None) -> str:
+    command = [bare / ".venv/bin/python", "-c", code]
     return subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout.strip()
 
 
-def build(clone: Path) -> str:
-    return inside(clone, "import torch; print(torch.version.cuda or 'cpu')")
+def build(bare: Path) -> str:
+    return inside(bare, "import torch; print(torch.version.cuda or 'cpu')")
 
 
-def test_make_installs_whatever_the_user_set_for_other_programs(clone, index):
+def test_make_installs_whatever_the_user_set_for_other_programs(bare, index):
     made = subprocess.run(
         ["make", "setup"],
-        cwd=clone,
+        cwd=bare,
         env=surroundings(index.fill("both", "cpu", "cuda"), **FOREIGN),
         capture_output=True,
         text=True,
     )
     assert made.returncode == 0, made.stderr
     assert "torch for CPU (make TORCH=cpu or TORCH=cuda chooses), 3.9 GB" in made.stdout
-    assert build(clone) == "cpu" and inside(clone, "import litellm") == ""
-    assert (clone / ".venv-sandbox/.installed").is_file()
-    assert not list(clone.glob(".venv-sandbox/**/swelab_home*"))  # the sandboxes' Python stays as it is
+    assert build(bare) == "cpu" and inside(bare, "import litellm") == ""
+    assert (bare / ".venv-sandbox/.installed").is_file()
+    assert not list(bare.glob(".venv-sandbox/**/swelab_home*"))  # the sandboxes' Python stays as it is
     where = "import os; print(os.path.expanduser('~'))"
     homeless = {"HOME": "/nonexistent", "PATH": os.environ["PATH"]}
-    assert inside(clone, where, env=homeless) == f"{clone}/.snakemake/home"
+    assert inside(bare, where, env=homeless) == f"{bare}/.snakemake/home"
     asked = len(index.asked)
-    again = subprocess.run(["make", "setup"], cwd=clone, env=surroundings(""), capture_output=True, text=True)
+    again = subprocess.run(["make", "setup"], cwd=bare, env=surroundings(""), capture_output=True, text=True)
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "") and len(index.asked) == asked
 
 
@@ -187,37 +185,37 @@ def test_make_installs_whatever_the_user_set_for_other_programs(clone, index):
     ],
     ids=["torch's own index", "no CPU build", "a GPU"],
 )
-def test_torch_is_the_build_that_the_machine_needs(clone, index, tmp_path, builds, cpu_builds, gpu, found):
+def test_torch_is_the_build_that_the_machine_needs(bare, index, tmp_path, builds, cpu_builds, gpu, found):
     name = "-".join(builds)
     cpu_index = index.fill("torch-cpu", *cpu_builds) if cpu_builds else "http://127.0.0.1:9"
     lists = tmp_path / "nvidia-smi"  # what lists a machine's GPUs; the driver itself is not needed here
     lists.write_text(f"#!/bin/sh\n{'echo GPU 0: H100' if gpu else 'exit 9'}\n")
     lists.chmod(0o755)
     code, text = install(
-        clone,
+        bare,
         index.fill(name, *builds),
         cpu_index=cpu_index,
         PATH=f"{tmp_path}:{os.environ['PATH']}",
     )
-    assert code == 0 and build(clone) == found, text
+    assert code == 0 and build(bare) == found, text
     assert ("has a CPU build: the CUDA build comes instead" in text) == (found != "cpu" and not gpu)
-    assert json.loads((clone / ".venv/.installed").read_text())["torch"] == ("cuda" if gpu else "cpu")
+    assert json.loads((bare / ".venv/.installed").read_text())["torch"] == ("cuda" if gpu else "cpu")
 
 
-def test_another_build_is_installed_only_when_told(clone, index):
+def test_another_build_is_installed_only_when_told(bare, index):
     url = index.fill("both", "cpu", "cuda")
-    assert install(clone, url, "--torch", "cuda")[0] == 0 and build(clone) == "13.0"
-    assert install(clone, url) == (0, "") and build(clone) == "13.0"
-    assert install(clone, url, "--torch", "cpu")[0] == 0 and build(clone) == "cpu"
-    code, text = install(clone, url, "--torch", "gpu")
+    assert install(bare, url, "--torch", "cuda")[0] == 0 and build(bare) == "13.0"
+    assert install(bare, url) == (0, "") and build(bare) == "13.0"
+    assert install(bare, url, "--torch", "cpu")[0] == 0 and build(bare) == "cpu"
+    code, text = install(bare, url, "--torch", "gpu")
     assert code == 2 and text == "error: TORCH=gpu: expected auto, cpu or cuda\n"
 
 
-def test_what_is_not_whole_or_does_not_start_is_made_anew(clone, index):
+def test_what_is_not_whole_or_does_not_start_is_made_anew(bare, index):
     url = index.fill("both", "cpu", "cuda")
-    (clone / ".venv/lib/python3.11/site-packages/torch").mkdir(parents=True)  # as a kill leaves it
-    assert install(clone, url)[0] == 0 and build(clone) == "cpu"
-    moved = clone.rename(clone.with_name("moved"))
+    (bare / ".venv/lib/python3.11/site-packages/torch").mkdir(parents=True)  # as a kill leaves it
+    assert install(bare, url)[0] == 0 and build(bare) == "cpu"
+    moved = bare.rename(bare.with_name("moved"))
     assert install(moved, url)[0] == 0 and inside(moved, "import sys; print(sys.prefix)") == f"{moved}/.venv"
     (moved / "envs/cpu.txt").write_text("# again\neverything==1.0\n")
     code, text = install(moved, url, "--imports", "torch,absent")
@@ -225,21 +223,21 @@ def test_what_is_not_whole_or_does_not_start_is_made_anew(clone, index):
     assert not (moved / ".venv").exists()
 
 
-def test_a_pip_conf_that_puts_packages_elsewhere_is_refused(clone, index, tmp_path):
+def test_a_pip_conf_that_puts_packages_elsewhere_is_refused(bare, index, tmp_path):
     (tmp_path / "pip.conf").write_text(f"[install]\ntarget = {tmp_path}/elsewhere\n")
     url = index.fill("both", "cpu", "cuda")
-    code, text = install(clone, url, PIP_CONFIG_FILE=str(tmp_path / "pip.conf"))
+    code, text = install(bare, url, PIP_CONFIG_FILE=str(tmp_path / "pip.conf"))
     assert code == 2 and "pip's settings hold install.target=" in text and "PIP_CONFIG_FILE=/dev/null" in text
     assert not (tmp_path / "elsewhere").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
 @pytest.mark.parametrize("room", [8, 40], ids=["no room for pip", "no room for packages"])
-def test_a_full_disk_leaves_nothing_and_heals(clone, index, room):
+def test_a_full_disk_leaves_nothing_and_heals(bare, index, room):
     url = index.fill("large", "cpu", "cuda")
     wheel(index.folder / "large", "everything", "1.0", {"everything.py": "#" * (40 << 20)})
-    disk = clone.with_name("disk")
-    clone.rename(disk)
+    disk = bare.with_name("disk")
+    bare.rename(disk)
     subprocess.run(["cp", "-r", str(disk), f"{disk}.kept"], check=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={room}m", "none", str(disk)], check=True)
     try:
@@ -260,23 +258,23 @@ def test_a_full_disk_leaves_nothing_and_heals(clone, index, room):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
-def test_room_is_looked_at_first(clone, index):
-    (clone / "small").mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=9m", "none", str(clone / "small")], check=True)
+def test_room_is_looked_at_first(bare, index):
+    (bare / "small").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=9m", "none", str(bare / "small")], check=True)
     try:
-        code, text = install(clone, index.url, folder="small/.venv")
+        code, text = install(bare, index.url, folder="small/.venv")
         assert code == 2 and "0.0 GB are free; expected 3.9 or more" in text.splitlines()[-1]
     finally:
-        subprocess.run(["umount", "--lazy", str(clone / "small")], check=True)
+        subprocess.run(["umount", "--lazy", str(bare / "small")], check=True)
 
 
-def test_the_second_of_two_says_who_is_at_work_and_does_nothing(clone, index):
+def test_the_second_of_two_says_who_is_at_work_and_does_nothing(bare, index):
     url = index.fill("both", "cpu", "cuda")
     command = [sys._base_executable, "envs/install.py", ".venv", "--torch", "auto", "envs/cpu.txt"]
     run = functools.partial(
         subprocess.Popen,
         command,
-        cwd=clone,
+        cwd=bare,
         env=surroundings(url),
         stdout=subprocess.PIPE,
         stderr=-2,
@@ -304,7 +302,7 @@ def test_the_second_of_two_says_who_is_at_work_and_does_nothing(clone, index):
         ("bwrap", ["bubblewrap does not work here: bwrap: no user namespaces", "backend: docker"]),
     ],
 )
-def test_what_the_machine_lacks_is_said_before_anything_is_fetched(clone, index, tmp_path, program, words):
+def test_what_the_machine_lacks_is_said_before_anything_is_fetched(bare, index, tmp_path, program, words):
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("sh", "make", "sed", "id", "cat", "tr", "git", "patch"):
@@ -316,13 +314,13 @@ def test_what_the_machine_lacks_is_said_before_anything_is_fetched(clone, index,
     asked = len(index.asked)
     made = subprocess.run(
         [tools / "make", "setup"],
-        cwd=clone,
+        cwd=bare,
         env=surroundings(index.url, PATH=str(tools)),
         capture_output=True,
         text=True,
     )
     assert made.returncode == 2 and all(word in made.stderr for word in words), made.stderr
-    assert len(index.asked) == asked and not (clone / ".venv").exists()
+    assert len(index.asked) == asked and not (bare / ".venv").exists()
 
 
 def test_make_help_names_every_target():

@@ -34,7 +34,7 @@ def history(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", params=["folder", "docker", "remote"])
-def place(request, backend):
+def make_image(request, backend):
     """Makes (backend, image) of a repository at a path: an image with nothing else but programs."""
 
     def make(tree, path):
@@ -61,9 +61,9 @@ def place(request, backend):
 
 
 @pytest.mark.parametrize("path", ["/testbed", "/workspace/calc"])
-def test_the_unscrubbed_repository_is_nowhere(history, place, path):
+def test_the_unscrubbed_repository_is_nowhere(history, make_image, path):
     tree, base, fix = history
-    backend, image = place(tree, path)
+    backend, image = make_image(tree, path)
     task = Task.of({"instance_id": "a__b-1", "patch": BUG, "test_patch": "x", "base_commit": base})
     task |= {"FAIL_TO_PASS": ["test_calc.py::test_add"], "image_name": image.name}
     assert check_image(backend, image, [task]) == (1, [])
@@ -82,8 +82,8 @@ def test_the_unscrubbed_repository_is_nowhere(history, place, path):
         )
 
 
-def test_every_command_starts_outside_of_the_closed_folder(history, place):
-    backend, image = place(history[0], "/testbed")
+def test_every_command_starts_outside_of_the_closed_folder(history, make_image):
+    backend, image = make_image(history[0], "/testbed")
     with backend.start(None, image=image, limits=SHORT) as box:
         for _ in range(2):
             assert text(box.exec("pwd; ls /proc/self/cwd/; cd - 2>&1")).startswith("/testbed\ncalc.py\n")

@@ -36,7 +36,7 @@ def host(folder, *words, engine=None):
 
 
 @pytest.fixture
-def hub(tmp_path):
+def registry(tmp_path):
     if not has_registry():
         pytest.skip("Debian's docker-registry is not installed")
     (tmp_path / "registry").mkdir()
@@ -45,8 +45,8 @@ def hub(tmp_path):
         yield opened
 
 
-def test_images_are_pulled_once_and_allowed(engine, node, hub, tmp_path):
-    names = [f"{hub.host}/lab/calc:latest", f"{hub.host}/lab/absent:latest"]
+def test_images_are_pulled_once_and_allowed(engine, node, registry, tmp_path):
+    names = [f"{registry.host}/lab/calc:latest", f"{registry.host}/lab/absent:latest"]
     (tmp_path / "list").write_text(f"# what is needed\n{names[0]}\n\n{names[1]}  # nobody has it\n")
     done = host(tmp_path, "pull", tmp_path / "list", engine=engine)
     assert done.returncode == 1 and done.stdout == "1 pulled, 0 were there, 1 could not be had\n", done.stderr
@@ -61,20 +61,20 @@ def test_images_are_pulled_once_and_allowed(engine, node, hub, tmp_path):
     assert done.returncode == 2 and "is no name of an image" in done.stderr
 
 
-def test_an_image_from_a_mirror_has_its_own_name(engine, hub, tmp_path):
-    hub.image("mirror/lab/other", [files(testbed__a="two\n")])
+def test_an_image_from_a_mirror_has_its_own_name(engine, registry, tmp_path):
+    registry.image("mirror/lab/other", [files(testbed__a="two\n")])
     (tmp_path / "list").write_text("lab/other:latest\n")
-    done = host(tmp_path, "pull", tmp_path / "list", f"{hub.host}/mirror", engine=engine)
+    done = host(tmp_path, "pull", tmp_path / "list", f"{registry.host}/mirror", engine=engine)
     assert done.returncode == 0, done.stderr
     assert "lab/other:latest" in engine.docker("images", "--format", "{{.Repository}}:{{.Tag}}").split()
 
 
-def test_where_sandboxes_are_elsewhere_an_image_is_only_named(hub, tmp_path):
-    name = parse_image_name(f"{hub.host}/lab/calc")
+def test_where_sandboxes_are_elsewhere_an_image_is_only_named(registry, tmp_path):
+    name = parse_image_name(f"{registry.host}/lab/calc")
     with closing(Transport(patience=5)) as transport:
         puller = open_puller("remote", tmp_path, Registry(transport), "amd64")
         record = puller.pull(name, name, lambda count: None)
-    assert (record["digest"], record["folder"], record["workdir"]) == (hub.digest, "", "/testbed")
+    assert (record["digest"], record["folder"], record["workdir"]) == (registry.digest, "", "/testbed")
     assert [path.name for path in tmp_path.iterdir()] == ["registry"]
 
 

@@ -21,7 +21,7 @@ echo two > /elsewhere/g; ln -s /elsewhere /link; chmod 700 /var/closed
 
 
 @pytest.fixture(scope="module", params=["folder", "docker", "remote"])
-def own(request, image, backend, tmp_path_factory):
+def own_image(request, image, backend, tmp_path_factory):
     """(backend, an image with a repository and variables of its own, made from the sandbox image)."""
     if request.param == "folder":
         folder = tmp_path_factory.mktemp("images") / "root"
@@ -53,8 +53,8 @@ def _loaded(docker):
     return sandbox_image.loaded(docker.engine)
 
 
-def test_the_images_own_repository_is_copied_and_ours(own):
-    backend, image = own
+def test_the_images_own_repository_is_copied_and_ours(own_image):
+    backend, image = own_image
     for _ in range(2):
         with backend.start(None, image=image, limits=SHORT) as box:
             assert text(box.exec("cat sub/f sub/l; stat -c '%a %U' sub/f sub; readlink sub/l")) == (
@@ -63,14 +63,14 @@ def test_the_images_own_repository_is_copied_and_ours(own):
             assert text(box.exec("echo more >> sub/f && cat sub/f")) == "one\nmore\n"
 
 
-def test_a_tree_takes_the_place_of_the_repository(own, tree):
-    backend, image = own
+def test_a_tree_takes_the_place_of_the_repository(own_image, tree):
+    backend, image = own_image
     with backend.start(tree, image=image, limits=SHORT) as box:
         assert text(box.exec("ls")) == "a.txt\n"
 
 
-def test_variables_of_the_image_hold_but_not_its_home(own):
-    backend, image = own
+def test_variables_of_the_image_hold_but_not_its_home(own_image):
+    backend, image = own_image
     with backend.start(None, image=image, limits=SHORT) as box:
         assert text(box.exec("echo $GREETING; mine; echo $HOME; echo $PATH; cd; pwd")) == (
             f"good day\nmine\n/home/agent\n{ENV['PATH']}\n/home/agent\n"
@@ -78,8 +78,8 @@ def test_variables_of_the_image_hold_but_not_its_home(own):
         assert text(box.exec("echo $GREETING", env={"GREETING": "hello"})) == "hello\n"
 
 
-def test_files_of_the_image_are_readable_only(own):
-    backend, image = own
+def test_files_of_the_image_are_readable_only(own_image):
+    backend, image = own_image
     with backend.start(None, image=image, limits=SHORT) as box:
         shown = text(
             box.exec("cat /elsewhere/g; touch /elsewhere/x; ls /var/closed; id -un; git config user.name")
@@ -89,8 +89,8 @@ def test_files_of_the_image_are_readable_only(own):
     assert "Read-only file system" in shown and "Permission denied" in shown
 
 
-def test_another_workdir_and_none(own):
-    backend, image = own
+def test_another_workdir_and_none(own_image):
+    backend, image = own_image
     with backend.start(None, image=replace(image, workdir="/link"), limits=SHORT) as box:
         assert text(box.exec("pwd; ls")) == "/testbed\ng\n"
     with pytest.raises(ImageMissing, match="no folder|no such folder"):

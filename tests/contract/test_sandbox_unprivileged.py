@@ -85,7 +85,7 @@ def _interpreter():
 
 
 @pytest.fixture
-def place(backend):
+def nobodys(backend):
     """A folder of user nobody: the package, a tree, a toolbox, scratch."""
     folder = Path(tempfile.mkdtemp(prefix="swelab-test-"))
     try:
@@ -104,23 +104,23 @@ def place(backend):
         shutil.rmtree(folder)
 
 
-def _run(place, *arguments):
+def _run(nobodys, *arguments):
     environment = {
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": f"{place}:{sysconfig.get_path('purelib')}",
-        "SWELAB_TOOLBOX": str(place / "toolbox"),
-        "SWELAB_SCRATCH": str(place / "scratch"),
+        "PYTHONPATH": f"{nobodys}:{sysconfig.get_path('purelib')}",
+        "SWELAB_TOOLBOX": str(nobodys / "toolbox"),
+        "SWELAB_SCRATCH": str(nobodys / "scratch"),
     }
-    command = _as_nobody(_interpreter(), "-c", SCRIPT, place / "tree", *arguments)
+    command = _as_nobody(_interpreter(), "-c", SCRIPT, nobodys / "tree", *arguments)
     return subprocess.Popen(
-        command, env=environment, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command, env=environment, cwd=nobodys, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root in order to become another user")
-def test_all_holds_without_root(place):
+def test_all_holds_without_root(nobodys):
     before, sleep = process_count(), token()
-    caller = _run(place, sleep)
+    caller = _run(nobodys, sleep)
     said = caller.communicate(timeout=120)[0].decode()
     if caller.returncode == 77:
         pytest.skip(said.strip())
@@ -131,9 +131,9 @@ def test_all_holds_without_root(place):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root in order to become another user")
-def test_a_killed_caller_without_root_leaves_no_process(place):
+def test_a_killed_caller_without_root_leaves_no_process(nobodys):
     sleep = token()
-    caller = _run(place, sleep, "and stay")
+    caller = _run(nobodys, sleep, "and stay")
     said = caller.stdout.readline()
     if said != b"staying\n" and caller.wait() == 77:
         pytest.skip(said.decode().strip())

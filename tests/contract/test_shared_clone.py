@@ -86,7 +86,7 @@ def test_the_lock_of_a_member_holds_for_the_others(folder):
 
 
 @pytest.fixture
-def clone(tmp_path):
+def shared_clone(tmp_path):
     root = tmp_path / "clone of another"
     root.mkdir()
     (root / "a.txt").write_text("one\n")
@@ -99,8 +99,8 @@ def clone(tmp_path):
     return root, head
 
 
-def test_a_clone_of_another_user_is_told_as_it_is(clone):
-    root, head = clone
+def test_a_clone_of_another_user_is_told_as_it_is(shared_clone):
+    root, head = shared_clone
     refused = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True)
     assert "dubious ownership" in refused.stderr, "git does not refuse: the test shows nothing"
     assert code_identity(root) == {"commit": head, "dirty": False}
@@ -108,8 +108,8 @@ def test_a_clone_of_another_user_is_told_as_it_is(clone):
     assert code_identity(root) == {"commit": head, "dirty": True}
 
 
-def test_where_git_does_not_say_nothing_is_called_clean(clone, tmp_path, monkeypatch):
-    root, _ = clone
+def test_where_git_does_not_say_nothing_is_called_clean(shared_clone, tmp_path, monkeypatch):
+    root, _ = shared_clone
     (tmp_path / "plain").mkdir()
     assert code_identity(tmp_path / "plain") == {"commit": "", "dirty": None}
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -29,7 +29,7 @@ NAMES = ("o__r.1.x__1", "o__r.1.x__2", "o__r.1.x__3")
 
 
 @pytest.fixture
-def place(engine, image, tmp_path, monkeypatch):
+def batch(engine, image, tmp_path, monkeypatch):
     """A shard of three tasks in an image that the engine holds, a policy and a scaffold, and the stand-in."""
     from swelab.sandbox.docker_engine import DockerEngine
     from swelab.sandbox.sandbox_image import loaded
@@ -61,19 +61,19 @@ def place(engine, image, tmp_path, monkeypatch):
     return tmp_path
 
 
-def roll_out(place, monkeypatch, mode="", max_lost=0, **settings):
+def roll_out(batch, monkeypatch, mode="", max_lost=0, **settings):
     """The shard's trajectories by name, from a program that behaves as `mode` says."""
     monkeypatch.setenv("STANDIN", mode)
-    scaffold = recipes.load(SCAFFOLD, place / "scaffold.yaml")
+    scaffold = recipes.load(SCAFFOLD, batch / "scaffold.yaml")
     rows = roll_out_batch(
-        list(read_tasks(place / "tasks.json")),
+        list(read_tasks(batch / "tasks.json")),
         policy_name="student",
-        policy=recipes.load(POLICY, place / "student.yaml").model_copy(update={"max_lost": max_lost}),
+        policy=recipes.load(POLICY, batch / "student.yaml").model_copy(update={"max_lost": max_lost}),
         scaffold=scaffold.model_copy(update=settings),
         subset="s",
         shard="000of001",
-        images_path=place / "images.json",
-        progress=place / "progress" / "000of001.jsonl",
+        images_path=batch / "images.json",
+        progress=batch / "progress" / "000of001.jsonl",
         workers=2,
     )
     found = {row["instance_id"]: row for row in rows}
@@ -86,31 +86,31 @@ def outcomes(rows):
     return [rows[name]["outcome"] for name in NAMES]
 
 
-def starts(place):
+def starts(batch):
     """What the program was told, each time that it ran a batch."""
-    told = place / "told"
+    told = batch / "told"
     return [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
 
 
-def test_a_shard_is_one_batch_and_nothing_is_done_twice(place, monkeypatch, engine):
-    rows = roll_out(place, monkeypatch)
+def test_a_shard_is_one_batch_and_nothing_is_done_twice(batch, monkeypatch, engine):
+    rows = roll_out(batch, monkeypatch)
     assert outcomes(rows) == ["submitted"] * 3
     first = rows[NAMES[0]]
     assert first["model_patch"] == PATCH and first["info"]["patch_from"] == "pred"
     assert first["policy"] == "student" and first["trajectory_format"] == "swe-agent"
-    assert roll_out(place, monkeypatch, "empty") == rows and len(starts(place)) == 1
-    (place / "progress/000of001.jsonl").unlink()
-    assert roll_out(place, monkeypatch, "empty") == rows and len(starts(place)) == 1
-    changed = roll_out(place, monkeypatch, call_limit=9)
-    assert outcomes(changed) == ["submitted"] * 3 and len(starts(place)) == 2
+    assert roll_out(batch, monkeypatch, "empty") == rows and len(starts(batch)) == 1
+    (batch / "progress/000of001.jsonl").unlink()
+    assert roll_out(batch, monkeypatch, "empty") == rows and len(starts(batch)) == 1
+    changed = roll_out(batch, monkeypatch, call_limit=9)
+    assert outcomes(changed) == ["submitted"] * 3 and len(starts(batch)) == 2
     assert changed[NAMES[0]]["key"] != first["key"]
 
 
-def test_what_the_program_is_told(place, monkeypatch):
-    roll_out(place, monkeypatch)
-    told = starts(place)[0]
+def test_what_the_program_is_told(batch, monkeypatch):
+    roll_out(batch, monkeypatch)
+    told = starts(batch)[0]
     assert told["key"] == KEY and KEY not in " ".join(told["argv"])
-    holders = [path for path in (place / "progress").rglob("*") if path.is_file()]
+    holders = [path for path in (batch / "progress").rglob("*") if path.is_file()]
     assert len(holders) > 8 and not [path for path in holders if KEY.encode() in path.read_bytes()]
     config = read_json(told["argv"][3])
     model = config["agent"]["model"]
@@ -129,33 +129,33 @@ def test_what_the_program_is_told(place, monkeypatch):
 
 
 @pytest.mark.parametrize("mode", ["half", "killed", "stuck"])
-def test_a_batch_that_ends_early_goes_on(place, monkeypatch, mode):
-    assert outcomes(roll_out(place, monkeypatch, mode)) == ["submitted"] * 3
-    assert len(starts(place)) == 3  # one instance each
+def test_a_batch_that_ends_early_goes_on(batch, monkeypatch, mode):
+    assert outcomes(roll_out(batch, monkeypatch, mode)) == ["submitted"] * 3
+    assert len(starts(batch)) == 3  # one instance each
 
 
-def test_what_has_no_prediction_yet_is_not_taken_while_the_batch_runs(place, monkeypatch):
-    rows = roll_out(place, monkeypatch, "slow")  # it is looked at every half second
+def test_what_has_no_prediction_yet_is_not_taken_while_the_batch_runs(batch, monkeypatch):
+    rows = roll_out(batch, monkeypatch, "slow")  # it is looked at every half second
     assert [rows[name]["info"]["patch_from"] for name in NAMES] == ["pred"] * 3
 
 
-def test_lost_containers_are_tried_again_and_counted_apart(place, monkeypatch):
-    assert outcomes(roll_out(place, monkeypatch, "once")) == ["submitted"] * 3
-    assert len(starts(place)) == 2
+def test_lost_containers_are_tried_again_and_counted_apart(batch, monkeypatch):
+    assert outcomes(roll_out(batch, monkeypatch, "once")) == ["submitted"] * 3
+    assert len(starts(batch)) == 2
     with pytest.raises(ShardLost, match=f"^1 of 3 instances .*; first {NAMES[0]}: sandbox_lost: .*max_lost"):
-        roll_out(place, monkeypatch, "lost", call_limit=9)
-    assert len(starts(place)) == 5
-    rows = roll_out(place, monkeypatch, "lost", max_lost=1, call_limit=9)  # the lost one alone is tried
+        roll_out(batch, monkeypatch, "lost", call_limit=9)
+    assert len(starts(batch)) == 5
+    rows = roll_out(batch, monkeypatch, "lost", max_lost=1, call_limit=9)  # the lost one alone is tried
     assert outcomes(rows) == ["sandbox_lost", "submitted", "submitted"]
-    assert rows[NAMES[0]]["model_patch"] == "" and len(starts(place)) == 8
-    assert outcomes(roll_out(place, monkeypatch, call_limit=9)) == ["submitted"] * 3  # by a later run
+    assert rows[NAMES[0]]["model_patch"] == "" and len(starts(batch)) == 8
+    assert outcomes(roll_out(batch, monkeypatch, call_limit=9)) == ["submitted"] * 3  # by a later run
 
 
 @pytest.mark.parametrize("mode, reason", [("empty", "no reason given"), ("truncated", "not JSON")])
-def test_what_is_not_there_is_lost_with_its_reason(place, monkeypatch, mode, reason):
-    rows = roll_out(place, monkeypatch, mode, max_lost=3)
+def test_what_is_not_there_is_lost_with_its_reason(batch, monkeypatch, mode, reason):
+    rows = roll_out(batch, monkeypatch, mode, max_lost=3)
     assert outcomes(rows) == ["sandbox_lost"] * 3 and reason in rows[NAMES[0]]["info"]["reason"]
-    assert outcomes(roll_out(place, monkeypatch)) == ["submitted"] * 3
+    assert outcomes(roll_out(batch, monkeypatch)) == ["submitted"] * 3
 
 
 @pytest.mark.parametrize(
@@ -170,19 +170,19 @@ def test_what_is_not_there_is_lost_with_its_reason(place, monkeypatch, mode, rea
         ("settings", "exit status 1: Input should be a valid list"),
     ],
 )
-def test_what_no_further_try_can_mend_is_one_line(place, monkeypatch, mode, words):
+def test_what_no_further_try_can_mend_is_one_line(batch, monkeypatch, mode, words):
     with pytest.raises((InputError, AgentFailed), match=words) as caught:
-        roll_out(place, monkeypatch, mode)
-    assert "\n" not in str(caught.value) and len(starts(place)) <= 1
+        roll_out(batch, monkeypatch, mode)
+    assert "\n" not in str(caught.value) and len(starts(batch)) <= 1
 
 
-def test_a_program_that_is_not_there_by_the_script(place):
-    words = ["--tasks", place / "tasks.json", "--repos-dir", place, "--images", place / "images.json"]
-    words += ["--policy", place / "student.yaml", "--scaffold", place / "scaffold.yaml", "--subset", "s"]
-    words += ["--progress", place / "p.jsonl", "--output", place / "out.jsonl"]
+def test_a_program_that_is_not_there_by_the_script(batch):
+    words = ["--tasks", batch / "tasks.json", "--repos-dir", batch, "--images", batch / "images.json"]
+    words += ["--policy", batch / "student.yaml", "--scaffold", batch / "scaffold.yaml", "--subset", "s"]
+    words += ["--progress", batch / "p.jsonl", "--output", batch / "out.jsonl"]
     told = os.environ | {"SWELAB_SWEAGENT": "/none/sweagent"}
     done = run_python("-m", "scripts.rollout", *words, env=told)
-    assert done.returncode == 2 and not (place / "out.jsonl").exists(), done.stderr
+    assert done.returncode == 2 and not (batch / "out.jsonl").exists(), done.stderr
     wanted = "error: /none/sweagent: no such program; expected SWE-agent 1.1.0 (make swe-agent"
     assert done.stderr.strip().splitlines()[-1].startswith(wanted)
 
@@ -194,19 +194,19 @@ def service():
     service.close()
 
 
-def expert(place, service, **settings):
+def expert(batch, service, **settings):
     """A hosted policy, whose key SWE-agent is not told."""
     policy = {"kind": "hosted", "scaffold": "x", "model": "openai/toy", "api_key_env": "K", "price": PRICE}
     sampling = {"max_tokens": 500, "temperature": 0.5}
     settings = {"api_base": f"{service.url}/v1", "sampling": sampling, **settings}
-    write_json(place / "student.yaml", policy | settings)
+    write_json(batch / "student.yaml", policy | settings)
 
 
-def test_a_hosted_model_stands_behind_a_gateway(place, monkeypatch, service):
-    expert(place, service)
-    rows = roll_out(place, monkeypatch, "asks", cost_limit=2, stall_seconds=60)
+def test_a_hosted_model_stands_behind_a_gateway(batch, monkeypatch, service):
+    expert(batch, service)
+    rows = roll_out(batch, monkeypatch, "asks", cost_limit=2, stall_seconds=60)
     assert outcomes(rows) == ["submitted"] * 3 and len(service.requests) == 6
-    told = starts(place)[0]
+    told = starts(batch)[0]
     assert told["key"] and told["key"] != KEY and KEY not in told["values"]
     assert {request["key"] for request in service.requests} == {KEY}
     assert {request["body"]["temperature"] for request in service.requests} == {0.5}
@@ -215,52 +215,52 @@ def test_a_hosted_model_stands_behind_a_gateway(place, monkeypatch, service):
     assert model["per_instance_cost_limit"] == 2
     price = read_json(model["litellm_model_registry"])["openai/student"]
     assert price["input_cost_per_token"] == PRICE["input"] / 1e6
-    holders = [path for path in (place / "progress").rglob("*") if path.is_file()]
+    holders = [path for path in (batch / "progress").rglob("*") if path.is_file()]
     assert holders and not [path for path in holders if KEY.encode() in path.read_bytes()]
 
 
-def test_a_budget_ends_a_batch_and_a_higher_one_goes_on(place, monkeypatch, service):
+def test_a_budget_ends_a_batch_and_a_higher_one_goes_on(batch, monkeypatch, service):
     service.speak = lambda turn, history: "word " * 1000  # each answer costs as much as it may, 0.5 cents
-    expert(place, service, budget_dollars=0.018)
+    expert(batch, service, budget_dollars=0.018)
     with pytest.raises(
         BudgetSpent, match="2 of 3 rollouts of this shard are left: raise budget_dollars of p"
     ):
-        roll_out(place, monkeypatch, "asks", stall_seconds=60)
+        roll_out(batch, monkeypatch, "asks", stall_seconds=60)
     assert len(service.requests) == 3 and 0.015 < service.charged <= 0.018
-    expert(place, service, budget_dollars=0.018)
+    expert(batch, service, budget_dollars=0.018)
     with pytest.raises(BudgetSpent, match="the budget of .* has no room"):
-        roll_out(place, monkeypatch, "asks", stall_seconds=60)
+        roll_out(batch, monkeypatch, "asks", stall_seconds=60)
     assert len(service.requests) == 3
-    expert(place, service, budget_dollars=10)
-    assert outcomes(roll_out(place, monkeypatch, "asks", stall_seconds=60)) == ["submitted"] * 3
+    expert(batch, service, budget_dollars=10)
+    assert outcomes(roll_out(batch, monkeypatch, "asks", stall_seconds=60)) == ["submitted"] * 3
     assert len(service.requests) == 7  # what was finished is not asked for again
 
 
-def test_policies_and_tasks_that_swe_agent_cannot_take(place, monkeypatch):
-    write_json(place / "student.yaml", {"kind": "scripted", "scaffold": "x"})
+def test_policies_and_tasks_that_swe_agent_cannot_take(batch, monkeypatch):
+    write_json(batch / "student.yaml", {"kind": "scripted", "scaffold": "x"})
     with pytest.raises(InputError, match="a policy of kind scripted with a scaffold of SWE-agent"):
-        roll_out(place, monkeypatch)
-    write_json(place / "student.yaml", {"kind": "hosted", "scaffold": "x", "model": "openai/gpt-4o"})
-    rows = read_json(place / "tasks.json")
-    write_json(place / "tasks.json", [rows[0] | {"repo_recipe": "calc"}])
+        roll_out(batch, monkeypatch)
+    write_json(batch / "student.yaml", {"kind": "hosted", "scaffold": "x", "model": "openai/gpt-4o"})
+    rows = read_json(batch / "tasks.json")
+    write_json(batch / "tasks.json", [rows[0] | {"repo_recipe": "calc"}])
     with pytest.raises(InputError, match="this task has no image of its own; expected a task of a published"):
-        roll_out(place, monkeypatch)
-    (place / "mine.yaml").write_text("instances: {}\n")
+        roll_out(batch, monkeypatch)
+    (batch / "mine.yaml").write_text("instances: {}\n")
     with pytest.raises(InputError, match="no section agent; expected a configuration of SWE-agent"):
-        roll_out(place, monkeypatch, config=str(place / "mine.yaml"))
+        roll_out(batch, monkeypatch, config=str(batch / "mine.yaml"))
 
 
-def test_a_killed_run_leaves_no_process_and_loses_nothing_that_was_finished(place, monkeypatch):
-    words = ["--tasks", place / "tasks.json", "--repos-dir", place, "--images", place / "images.json"]
-    words += ["--policy", place / "student.yaml", "--scaffold", place / "scaffold.yaml", "--subset", "s"]
-    words += ["--progress", place / "progress/000of001.jsonl", "--output", place / "out.jsonl"]
+def test_a_killed_run_leaves_no_process_and_loses_nothing_that_was_finished(batch, monkeypatch):
+    words = ["--tasks", batch / "tasks.json", "--repos-dir", batch, "--images", batch / "images.json"]
+    words += ["--policy", batch / "student.yaml", "--scaffold", batch / "scaffold.yaml", "--subset", "s"]
+    words += ["--progress", batch / "progress/000of001.jsonl", "--output", batch / "out.jsonl"]
     command = [sys.executable, "-m", "scripts.rollout", *map(str, words)]
     process = subprocess.Popen(command, env=os.environ | {"STANDIN": "stuck"}, cwd=ROOT)
-    finished = place / f"progress/000of001.swe-agent/{NAMES[0]}/{NAMES[0]}.pred"
+    finished = batch / f"progress/000of001.swe-agent/{NAMES[0]}/{NAMES[0]}.pred"
     assert until(finished.exists, 60)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert until(lambda: not processes_with(str(STANDIN)), 10)
     made = finished.stat().st_mtime_ns
-    assert outcomes(roll_out(place, monkeypatch)) == ["submitted"] * 3
-    assert finished.stat().st_mtime_ns == made and len(starts(place)) == 2
+    assert outcomes(roll_out(batch, monkeypatch)) == ["submitted"] * 3
+    assert finished.stat().st_mtime_ns == made and len(starts(batch)) == 2

@@ -250,7 +250,7 @@ def test_results_without_a_size_or_of_two_task_sets_are_refused(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory) -> tuple[str, dict]:
+def page_and_score(tmp_path_factory) -> tuple[str, dict]:
     root = tmp_path_factory.mktemp("runs")
     build(root, train=12, heldout=24, samples={"sft": 3, "base": 2, "scripted": 2})
     at = Wildcards({"experiment": "demo"}, root / "configs", root / "results")
@@ -258,8 +258,8 @@ def page(tmp_path_factory) -> tuple[str, dict]:
     return render(gather(at, verified, 100, 0)), read_json(verified)
 
 
-def test_the_page_shows_runs(page):
-    html, verified = page
+def test_the_page_shows_runs(page_and_score):
+    html, verified = page_and_score
     text = " ".join(" ".join(Page(html).texts).split())
     sft = verified["policies"]["sft"]
     assert sft["total"] == 72 and f"{sft['resolved']} of 72 in 3 runs" in text
@@ -279,8 +279,12 @@ def test_the_page_shows_runs(page):
     assert f"{round(sft['usage']['tokens_per_resolved']):,}" in text
 
 
-def test_the_viewer_has_every_attempt(page):
-    rows = [row for row in attempts(page[0]) if (row["policy"], row["subset"]) == ("sft", "drill-heldout")]
+def test_the_viewer_has_every_attempt(page_and_score):
+    rows = [
+        row
+        for row in attempts(page_and_score[0])
+        if (row["policy"], row["subset"]) == ("sft", "drill-heldout")
+    ]
     assert len({(row["id"], row["sample"]) for row in rows}) == len(rows) == 72
     assert {row["sample"] for row in rows} == {0, 1, 2} and len({row["id"] for row in rows}) == 24
     assert all(row["steps"] or row["outcome"] == "model_lost" for row in rows)

@@ -53,7 +53,7 @@ def recipe(data: bytes, **changes) -> PypiRepo:
 
 
 @pytest.fixture
-def index(tmp_path, monkeypatch):
+def archive_folder(tmp_path, monkeypatch):
     """A folder that pip is configured to find archives in, and nothing else."""
     folder = tmp_path / "index"
     folder.mkdir()
@@ -63,31 +63,31 @@ def index(tmp_path, monkeypatch):
     return folder
 
 
-def test_download_by_pip_configuration_then_from_the_cache(index, tmp_path):
+def test_download_by_pip_configuration_then_from_the_cache(archive_folder, tmp_path):
     data = sdist()
-    (index / "tiny-1.0.tar.gz").write_bytes(data)
+    (archive_folder / "tiny-1.0.tar.gz").write_bytes(data)
     assert fetch_archive(recipe(data), tmp_path / "cache") == data
-    (index / "tiny-1.0.tar.gz").unlink()
+    (archive_folder / "tiny-1.0.tar.gz").unlink()
     assert fetch_archive(recipe(data), tmp_path / "cache") == data
 
 
-def test_a_damaged_cache_entry_is_fetched_again(index, tmp_path):
+def test_a_damaged_cache_entry_is_fetched_again(archive_folder, tmp_path):
     data = sdist()
-    (index / "tiny-1.0.tar.gz").write_bytes(data)
+    (archive_folder / "tiny-1.0.tar.gz").write_bytes(data)
     fetch_archive(recipe(data), tmp_path / "cache")
     [cached] = (tmp_path / "cache").rglob("*.tar.gz")
     cached.write_bytes(data[:50])
     assert fetch_archive(recipe(data), tmp_path / "cache") == data
 
 
-def test_another_hash_is_refused_and_not_cached(index, tmp_path):
-    (index / "tiny-1.0.tar.gz").write_bytes(sdist())
+def test_another_hash_is_refused_and_not_cached(archive_folder, tmp_path):
+    (archive_folder / "tiny-1.0.tar.gz").write_bytes(sdist())
     with pytest.raises(InputError, match=r"tiny-1\.0\.tar\.gz: sha256 is [0-9a-f]{64}; expected 0000"):
         fetch_archive(recipe(sdist(), sha256="0" * 64), tmp_path / "cache")
     assert not list((tmp_path / "cache").rglob("*.tar.gz"))
 
 
-def test_a_file_that_is_not_there(index, tmp_path):
+def test_a_file_that_is_not_there(archive_folder, tmp_path):
     with pytest.raises(InputError, match=r"tiny-1\.0\.tar\.gz: not on the package index; expected"):
         fetch_archive(recipe(sdist()), tmp_path / "cache")
 
@@ -102,11 +102,11 @@ def test_an_index_that_does_not_answer_is_told(tmp_path, monkeypatch):
         fetch_archive(recipe(sdist()), tmp_path / "cache")
 
 
-def test_the_repository_archive_depends_on_content_alone(index, tmp_path):
+def test_the_repository_archive_depends_on_content_alone(archive_folder, tmp_path):
     made = []
     for mtime in (7, 8):
         data = sdist(mtime=mtime)
-        (index / "tiny-1.0.tar.gz").write_bytes(data)
+        (archive_folder / "tiny-1.0.tar.gz").write_bytes(data)
         made.append(build_repo(recipe(data), tmp_path / "cache"))
     assert made[0] == made[1]
     with tarfile.open(fileobj=io.BytesIO(made[0])) as tar:
@@ -116,9 +116,9 @@ def test_the_repository_archive_depends_on_content_alone(index, tmp_path):
     assert {(m.mtime, m.uid, m.gid, m.uname) for m in members.values()} == {(0, 0, 0, "")}
 
 
-def test_a_licence_that_is_not_the_named_one(index, tmp_path):
+def test_a_licence_that_is_not_the_named_one(archive_folder, tmp_path):
     data = sdist()
-    (index / "tiny-1.0.tar.gz").write_bytes(data)
+    (archive_folder / "tiny-1.0.tar.gz").write_bytes(data)
     with pytest.raises(InputError, match="licence text not found; expected the text of Apache-2.0"):
         build_repo(recipe(data, licence="Apache-2.0"), tmp_path / "cache")
 
