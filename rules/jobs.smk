@@ -66,7 +66,7 @@ def rl_job(wildcards):
     settings = rl_settings(wildcards)
     if "job" in settings.model_fields_set:
         return settings.job
-    return Job(cpus=settings.train.threads, **SANDBOXES)
+    return Job(cpus=settings.train.threads * settings.train.ranks, **SANDBOXES)
 
 
 def rl_sandbox_image(wildcards):

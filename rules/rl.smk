@@ -23,7 +23,7 @@ rule train_rl:
         "results/benchmarks/train_rl/{rl}.tsv"
     conda:
         "../envs/workflow.yaml"
-    threads: lambda wildcards: rl_settings(wildcards).train.threads
+    threads: lambda wildcards: rl_job(wildcards).cpus
     resources:
         **ask(rl_job),
     params:

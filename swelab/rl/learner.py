@@ -1,27 +1,30 @@
-"""The policy that is trained: log-probabilities of what was sampled, optimizer steps, its checkpoint.
+"""The policy that is trained: optimizer steps on what it sampled, and its checkpoint.
 
-The model is transformers', so that every architecture that can be served can be trained, and weights are
-read and written in Hugging Face layout.
+Weights are read and written in Hugging Face layout. On several ranks each process has a `Learner` of its own,
+which holds its share of weights and optimizer; `ranked_learner` starts them and shares the batches out.
 """
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+import torch.distributed
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 
-from swelab.records import Fault, InputError
+from swelab.records import Fault
+from swelab.rl.batch_shares import Share, Trained, passes, shares
+from swelab.rl.learner_state import STATE, read_state, whole, write_state
 from swelab.rl.losses import LOSSES, Clip, Mismatch, kl_to_reference, mismatch_weights
 from swelab.rl.samples import Sample
-from swelab.sft.train.grouping import deal, padded_tokens
+from swelab.rl.scorer import Scorer, load_model, padded, padded_values, place
+from swelab.rl.step_sums import Sums
 
-STATE = "learner.pt"
-_CHUNK = 4096
-"""Trained tokens whose logits over the vocabulary are in memory at once."""
+__all__ = ["STATE", "Learner", "NotFinite", "Settings", "Trained", "Trainee"]
 
 
 class NotFinite(Fault):
@@ -54,54 +57,41 @@ class Settings:
     recompute: bool = False
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A sample, with what each of its tokens is trained with.
+class Trainee(Protocol):
+    """A policy in training, in this process or in several."""
 
-    advantages and weights: one a token, 0 where none is trained; a weight is that token's share in the loss
-    of the whole batch (`token_weights`). name: of its rollout, for messages.
-    """
+    def train(self, batch: Sequence[Trained]) -> dict[str, float]:
+        """One batch: `minibatches` optimizer steps; what was measured. Raises NotFinite."""
 
-    sample: Sample
-    advantages: Sequence[float]
-    weights: Sequence[float]
-    name: str = ""
+    def save(self, folder: Path) -> None:
+        """Writes a checkpoint in Hugging Face layout, with what training needs to go on; whole or not."""
 
-
-@dataclass
-class Sums:
-    """What is measured over the trained tokens of a step."""
-
-    tokens: int = 0
-    totals: dict[str, float] = field(default_factory=dict)
-    largest: dict[str, float] = field(default_factory=dict)
-
-    def add(self, mask: Tensor, **values: Tensor) -> None:
-        """Adds values of the tokens in `mask`."""
-        self.tokens += int(mask.sum())
-        for name, value in values.items():
-            self.totals[name] = self.totals.get(name, 0.0) + float(value[mask].double().sum())
-
-    def most(self, mask: Tensor, **values: Tensor) -> None:
-        """Keeps the largest values of the tokens in `mask`."""
-        for name, value in values.items():
-            self.largest[name] = max(self.largest.get(name, 0.0), float(value[mask].max()))
-
-    def means(self) -> dict[str, float]:
-        """The mean a token of what was added, and the largest of what was kept."""
-        return {name: total / self.tokens for name, total in self.totals.items()} | self.largest
+    def resume(self, folder: Path) -> None:
+        """Takes over the optimizer's state from a checkpoint whose weights are loaded. Raises InputError."""
 
 
 class Learner:
-    """A policy, its optimizer, and where needed the policy that it started as."""
+    """A policy, its optimizer, and where needed the policy that it started as.
 
-    def __init__(self, checkpoint: Path, settings: Settings, device: str = "cpu", start: Path | None = None):
+    mesh: the ranks that share the weights, of which this process is one; None for one process alone.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Path,
+        settings: Settings,
+        device: str = "cpu",
+        start: Path | None = None,
+        mesh: DeviceMesh | None = None,
+    ):
         """Raises InputError when `checkpoint`, or `start` for the divergence, cannot be loaded."""
-        self.settings, self.device, self.steps = settings, device, 0
-        self.model = _load(checkpoint, settings.dtype, device)
-        if settings.recompute:
-            self.model.gradient_checkpointing_enable({"use_reentrant": False})
-        self.reference = _load(start or checkpoint, settings.dtype, device) if settings.kl else None
+        self.settings, self.device, self.mesh, self.steps = settings, device, mesh, 0
+        self.model = load_model(checkpoint, settings.dtype, settings.recompute)
+        self.policy = place(Scorer(self.model, settings.temperature, bool(settings.entropy)), device, mesh)
+        self.reference: Scorer | None = None
+        if settings.kl:
+            begun = Scorer(load_model(start or checkpoint, settings.dtype), settings.temperature)
+            self.reference = place(begun, device, mesh)
         self._files = checkpoint
         weights = [p for p in self.model.parameters() if p.ndim > 1]
         others = [p for p in self.model.parameters() if p.ndim <= 1]
@@ -114,61 +104,92 @@ class Learner:
     def logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Log-probability of each trained id, after temperature; 0.0 elsewhere. Shapes as ids."""
         found: list[list[float]] = [[] for _ in samples]
-        with torch.no_grad():
-            for rows in self._passes(samples):
-                ids, mask = _padded([samples[row] for row in rows], self.device)
-                scored, _ = self._scores(self.model, ids, mask)
-                for row, values in zip(rows, scored.tolist(), strict=True):
-                    found[row] = values[: len(samples[row].ids)]
+        for rows in passes([len(sample.ids) for sample in samples], self.settings.batch_tokens)[0]:
+            scored = self._scored([samples[row] for row in rows])
+            for row, values in zip(rows, scored.tolist(), strict=True):
+                found[row] = values[: len(samples[row].ids)]
         return found
 
     def train(self, batch: Sequence[Trained]) -> dict[str, float]:
-        """One batch: `minibatches` optimizer steps; what was measured.
+        """See `Trainee`. NotFinite names the samples; the weights are then those before that step."""
+        (mine,) = shares(batch, self.settings.minibatches, self.settings.batch_tokens)
+        return self.train_share(mine)
 
-        Raises NotFinite, with the names of the samples; the weights are then those before that step.
-        """
-        trained = [each for each in batch if each.sample.trained]
-        if not trained:
+    def train_share(self, share: Share) -> dict[str, float]:
+        """The share of this rank in a batch; what was measured over the whole batch. Raises NotFinite."""
+        if not share:
             return {"tokens": 0.0}
-        old = None
-        if self.settings.minibatches > 1:
-            old = self.logprobs([each.sample for each in trained])
+        old: list[list[Tensor | None]] = [[None] * len(step) for step in share]
+        if len(share) > 1:
+            old = [[self._scored([each.sample for each in rows]) for rows in step] for step in share]
         sums, found = Sums(), {}
-        for part in range(min(self.settings.minibatches, len(trained))):
-            rows = list(range(part, len(trained), self.settings.minibatches))
-            known = [old[row] for row in rows] if old else None
-            found = self._step([trained[row] for row in rows], known, sums)
+        for step, known in zip(share, old, strict=True):
+            found = self._step(step, known, sums)
         return {"tokens": float(sums.tokens), **sums.means(), **found}
 
-    def _step(self, batch: list[Trained], old: list[list[float]] | None, sums: Sums) -> dict[str, float]:
+    def _step(self, step: list[list[Trained]], old: list[Tensor | None], sums: Sums) -> dict[str, float]:
         self.optimizer.zero_grad(set_to_none=True)
-        total = 0.0
-        for rows in self._passes([each.sample for each in batch]):
-            loss = self._loss([batch[row] for row in rows], [old[row] for row in rows] if old else None, sums)
-            if not torch.isfinite(loss):
-                raise NotFinite(f"the loss is {loss.item()} for {', '.join(batch[row].name for row in rows)}")
-            loss.backward()
-            total += loss.item()
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm)
+        total, fault, measured = 0.0, "", Sums()
+        for number, (rows, known) in enumerate(zip(step, old, strict=True), 1):
+            losses = self._losses(rows, known, measured)
+            fault = fault or broken(losses, rows, f"micro-batch {number} of {len(step)}")
+            losses.sum().backward()
+            total += losses.sum().item()
+        every = self._gathered((total, fault, measured))
+        if faults := [each for _, each, _ in every if each]:
+            raise NotFinite("; ".join(faults))
+        norm = self._norm(self.settings.max_grad_norm)
         if not torch.isfinite(norm):
-            names = ", ".join(each.name for each in batch)
-            raise NotFinite(f"the gradient's norm is {norm.item()} for {names}")
+            raise NotFinite(f"the gradient's norm is {norm.item()} in {self._culprit(step, old)}")
         self.steps += 1
         rate = self.settings.lr * min(1.0, self.steps / max(1, self.settings.warmup))
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
-        return {"loss": total, "grad_norm": norm.item(), "lr": rate}
+        for *_, each in every:
+            sums.join(each)
+        return {"loss": sum(each for each, *_ in every), "grad_norm": norm.item(), "lr": rate}
 
-    def _loss(self, batch: list[Trained], old: list[list[float]] | None, sums: Sums) -> Tensor:
-        """The share of these samples in the batch's loss, with its gradient."""
-        ids, mask = _padded([each.sample for each in batch], self.device)
-        logprobs, entropy = self._scores(self.model, ids, mask)
+    def _norm(self, most: float) -> Tensor:
+        """The norm of the gradient of all weights on all ranks, which is cut to `most`."""
+        return whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), most))
+
+    def _culprit(self, step: list[list[Trained]], old: list[Tensor | None]) -> str:
+        """The first forward pass whose gradient is no number, in words."""
+        for number, (rows, known) in enumerate(zip(step, old, strict=True), 1):
+            self.optimizer.zero_grad(set_to_none=True)
+            self._losses(rows, known, Sums()).sum().backward()
+            if not torch.isfinite(self._norm(self.settings.max_grad_norm)):
+                told = ", ".join(filter(None, self._gathered(names(rows))))
+                return f"micro-batch {number} of {len(step)} ({told})"
+        return f"the sum of {len(step)} micro-batches, none of them alone"
+
+    def _gathered(self, told: Any) -> list[Any]:
+        """What each rank says."""
+        if self.mesh is None:
+            return [told]
+        found: list[Any] = [None] * self.mesh.size()
+        torch.distributed.all_gather_object(found, told, self.mesh.get_group())
+        return found
+
+    def _scored(self, samples: Sequence[Sample]) -> Tensor:
+        """Log-probabilities before the step, [rows, tokens]."""
+        with torch.no_grad():
+            scored: Tensor = self.policy(*padded(samples, self.device))[0]
+        return scored
+
+    def _losses(self, batch: list[Trained], old: Tensor | None, sums: Sums) -> Tensor:
+        """The share of each of these samples in the batch's loss, with its gradient. [rows]
+
+        It is no number where the engine's log-probabilities are none.
+        """
+        ids, mask = padded([each.sample for each in batch], self.device)
+        logprobs, entropy = self.policy(ids, mask)
         width = ids.shape[1]
-        advantages = _rows([each.advantages for each in batch], width, self.device)
-        weights = _rows([each.weights for each in batch], width, self.device)
-        engine = _rows([each.sample.logprobs for each in batch], width, self.device)
-        before = _rows(old, width, self.device) if old else logprobs.detach()
+        advantages = padded_values([each.advantages for each in batch], width, self.device)
+        weights = padded_values([each.weights for each in batch], width, self.device)
+        engine = padded_values([each.sample.logprobs for each in batch], width, self.device)
+        before = logprobs.detach() if old is None else old
         losses, cut = LOSSES[self.settings.loss](logprobs, before, advantages, mask, self.settings.clip)
         trust = mismatch_weights(before, engine, mask, self.settings.mismatch)
         losses = losses * trust
@@ -182,7 +203,7 @@ class Learner:
         }
         if self.reference is not None:
             with torch.no_grad():
-                start, _ = self._scores(self.reference, ids, mask)
+                start, _ = self.reference(ids, mask)
             divergence = kl_to_reference(logprobs, start, mask)
             losses = losses + self.settings.kl * divergence
             measured["kl"] = divergence.detach()
@@ -190,79 +211,39 @@ class Learner:
             losses = losses - self.settings.entropy * entropy
         sums.add(mask, **measured)
         sums.most(mask, logprob_mismatch_max=apart)
-        return (losses * weights).sum() * self.settings.minibatches
-
-    def _scores(self, model: Any, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probability of each trained id, and the entropy there; 0 elsewhere. [rows, tokens]."""
-        hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
-        chosen = mask[:, 1:]
-        states, targets = hidden[chosen], ids[:, 1:][chosen]
-        head = model.get_output_embeddings()
-        scored, spread = [], []
-        for part, target in zip(states.split(_CHUNK), targets.split(_CHUNK), strict=True):
-            logs = (head(part).float() / self.settings.temperature).log_softmax(-1)
-            scored.append(logs.gather(1, target[:, None])[:, 0])
-            spread.append(-(logs.exp() * logs).sum(-1))
-        zeros = torch.zeros(ids.shape, device=ids.device)
-        place = torch.nn.functional.pad(chosen, (1, 0))
-        return zeros.masked_scatter(place, torch.cat(scored)), zeros.masked_scatter(place, torch.cat(spread))
-
-    def _passes(self, samples: Sequence[Sample]) -> Iterator[list[int]]:
-        """Rows that go through the model together, so that little is padded."""
-        lengths = [len(sample.ids) for sample in samples]
-        dealt, _ = deal([list(range(len(samples)))], lengths, self.settings.batch_tokens, 1, padded_tokens)
-        yield from (rows for rows in dealt[0] if rows)
+        known = torch.where(torch.isfinite(engine).all(-1), 1.0, torch.nan)
+        return (losses * weights).sum(-1) * self.settings.minibatches * known
 
     def save(self, folder: Path) -> None:
-        """Writes a checkpoint in Hugging Face layout, with what training needs to go on; whole or not."""
-        staged = folder.with_name(f".{folder.name}.part")
-        shutil.rmtree(staged, ignore_errors=True)
-        shutil.copytree(self._files, staged, ignore=shutil.ignore_patterns("*.safetensors*", STATE))
-        self.model.save_pretrained(staged)
+        """See `Trainee`. Each rank calls it; the first one writes."""
+        first = self.mesh is None or self.mesh.get_rank() == 0
+        weights = None if self.mesh is None else whole(dict(self.model.named_parameters()), first)
         state = {
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": whole(self.optimizer.state_dict(), first),
             "steps": self.steps,
             "random": torch.get_rng_state(),
         }
-        torch.save(state, staged / STATE)
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(staged, folder)
+        if first:
+            staged = folder.with_name(f".{folder.name}.part")
+            shutil.rmtree(staged, ignore_errors=True)
+            shutil.copytree(self._files, staged, ignore=shutil.ignore_patterns("*.safetensors*", STATE))
+            self.model.save_pretrained(staged, state_dict=weights)
+            write_state(staged, state)
+            shutil.rmtree(folder, ignore_errors=True)
+            os.replace(staged, folder)
+        self._gathered(None)
 
     def resume(self, folder: Path) -> None:
-        """Takes over the optimizer's state from a checkpoint whose weights are loaded. Raises InputError."""
-        try:
-            state = torch.load(folder / STATE, map_location=self.device, weights_only=True)
-            self.optimizer.load_state_dict(state["optimizer"])
-            self.steps = state["steps"]
-            torch.set_rng_state(state["random"].cpu())
-        except (OSError, RuntimeError, ValueError, KeyError, EOFError) as error:
-            what = f"no state of the optimizer: {error}"
-            raise InputError(what, folder / STATE, "a checkpoint that this training wrote") from None
+        """See `Trainee`. A state of one rank is taken over by several, and the other way round."""
+        self.steps = read_state(folder, self.optimizer, self.device)
 
 
-def _load(checkpoint: Path, dtype: str, device: str) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    try:
-        model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=getattr(torch, dtype))
-    except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"not weights that can be trained: {error}", checkpoint) from None
-    return model.to(device).eval()  # no dropout: what was sampled had none
+def broken(losses: Tensor, rows: Sequence[Trained], place: str) -> str:
+    """What is wrong in a forward pass whose losses are not all numbers; else "". losses: [rows]."""
+    wrong = [row for row, good in zip(rows, torch.isfinite(losses).tolist(), strict=True) if not good]
+    return f"the loss of {names(wrong)} is no number, in {place} ({names(rows)})" if wrong else ""
 
 
-def _padded(samples: Sequence[Sample], device: str) -> tuple[Tensor, Tensor]:
-    """Ids and mask, [rows, tokens of the longest]; padded at the end, which causal attention does not see."""
-    width = max(len(sample.ids) for sample in samples)
-    ids = torch.zeros((len(samples), width), dtype=torch.long)
-    mask = torch.zeros((len(samples), width), dtype=torch.bool)
-    for row, sample in enumerate(samples):
-        ids[row, : len(sample.ids)] = torch.tensor(sample.ids)
-        mask[row, : len(sample.ids)] = torch.tensor(sample.mask, dtype=torch.bool)
-    return ids.to(device), mask.to(device)
-
-
-def _rows(values: Sequence[Sequence[float]], width: int, device: str) -> Tensor:
-    found = torch.zeros((len(values), width))
-    for row, each in enumerate(values):
-        found[row, : len(each)] = torch.tensor(each)
-    return found.to(device)
+def names(rows: Sequence[Trained]) -> str:
+    """The rollouts of samples, each once."""
+    return ", ".join(dict.fromkeys(each.name for each in rows if each.name))

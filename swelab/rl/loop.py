@@ -18,7 +18,7 @@ from swelab.rl.advantages import OF_ROLLOUTS, STEP_WISE, step_wise
 from swelab.rl.ahead import Ahead
 from swelab.rl.busy import Busy, StepClock
 from swelab.rl.failures import Attempt, Switches, Tally, Treated, treat
-from swelab.rl.learner import Learner, Trained
+from swelab.rl.learner import NotFinite, Trained, Trainee
 from swelab.rl.prompts import Prompts
 from swelab.rl.rewards import REWARDS
 from swelab.rl.rollouts import Asked, Kept, Place, RolledOut
@@ -73,7 +73,7 @@ class Training:
         prompts: Prompts,
         method: Method,
         place: Place,
-        learner: Callable[[Path], Learner],
+        learner: Callable[[Path], Trainee],
         publish: Callable[[Weights], int],
         workers: int,
         reports: Reports | None = None,
@@ -148,7 +148,7 @@ class Training:
         names = [path.name for path in self.folder.glob("checkpoint-[0-9][0-9][0-9][0-9][0-9]")]
         return max((int(name.removeprefix("checkpoint-")) for name in names), default=0)
 
-    def _step(self, number: int, learner: Learner, ahead: Ahead, first: int, published: float) -> int:
+    def _step(self, number: int, learner: Trainee, ahead: Ahead, first: int, published: float) -> int:
         """Trains on the groups from the prompt `first` on; the prompt that the next step begins with.
 
         published: seconds that the servers took to get the weights of this step.
@@ -159,7 +159,11 @@ class Training:
         rolled = clock.seconds()
         for group in groups:
             self._keep(number + 1, group.rollouts, group.attempts)
-        found = learner.train(batch_of(groups, self.method))
+        try:
+            found = learner.train(batch_of(groups, self.method))
+        except NotFinite as error:
+            kept = self.checkpoint(number) if number else self.start
+            raise NotFinite(f"step {number + 1}: {error}; the last good checkpoint is {kept}") from None
         trained = clock.seconds() - rolled
         line = {
             "step": number + 1,

@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,11 +31,13 @@ from swelab.rl.artifacts import Artifacts
 from swelab.rl.busy import Busy
 from swelab.rl.failures import Switches
 from swelab.rl.judging import Judge, open_judge
-from swelab.rl.learner import STATE, Learner, Settings
+from swelab.rl.learner import STATE, Learner, Settings, Trainee
 from swelab.rl.loop import Method, Training
 from swelab.rl.losses import Clip, Mismatch
 from swelab.rl.managed_model import ManagedModel
 from swelab.rl.prompts import Prompts
+from swelab.rl.rank_process import Opened
+from swelab.rl.ranked_learner import RankedLearner
 from swelab.rl.rollouts import Place
 from swelab.rl.step_reports import Reports
 from swelab.rl.token_model import TokenEngine, TokenModel, Watched
@@ -74,13 +76,14 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
         check_disjoint(reads.tasks, reads.held_out)
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(recipe.train.threads)
-    method, settings, device = method_of(recipe), settings_of(recipe), device_of(recipe.train)
+    method = method_of(recipe)
     scaffold = loop_of(recipes.named(SCAFFOLD, recipe.scaffold))
     with (
         open_servers(recipe, start, folder / "server.log") as (fleet, endpoint),
         scratch_folder() as scratch,
         Deferred(open_backend(), most=recipe.rollouts.at_once) as backend,
         judge_of(recipe, folder) as judge,
+        ExitStack() as ranks,
     ):
         store = RepoStore(reads.repos_dir, scratch / "repos")
         bench = Bench(store, cast(Backend, backend), dict(reads.images), Archive(folder / "runs"))
@@ -97,7 +100,7 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
             Prompts(reads.tasks, recipe.train.seed, recipe.rollouts.shuffled),
             method,
             replace(place(recipe.rollouts.temperature), judge=judge),
-            lambda checkpoint: Learner(checkpoint, settings, device, start),
+            lambda checkpoint: open_learner(recipe, checkpoint, start, folder / "ranks.log", ranks),
             partial(fleet.publish, in_turns=recipe.rollouts.update == "in_turns"),
             recipe.rollouts.at_once,
             reports,
@@ -106,6 +109,18 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
             asked,
         )
         return training.run()
+
+
+def open_learner(recipe: Rl, checkpoint: Path, start: Path, log: Path, ranks: ExitStack) -> Trainee:
+    """The learner on a checkpoint: in this process, or in several that end with `ranks`.
+
+    start: for the divergence from it. log: of those processes. Raises InputError, RankLost.
+    """
+    train, settings, device = recipe.train, settings_of(recipe), device_of(recipe.train)
+    if train.ranks == 1:
+        return Learner(checkpoint, settings, device, start)
+    opened = Opened(checkpoint, settings, start)
+    return ranks.enter_context(RankedLearner(opened, train.ranks, train.threads, device, log))
 
 
 def validation_of(recipe: Rl, held_out: Sequence[Task], place: Callable[[float], Place]) -> Validation | None:
@@ -142,9 +157,12 @@ def open_servers(recipe: Rl, start: Path, log: Path) -> AbstractContextManager[t
 
 
 def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
-    """Names the folder of a run by all that its weights depend on but its number of steps, which may grow."""
+    """Names the folder of a run by all that its weights depend on but its number of steps, which may grow.
+
+    The number of ranks, which changes the order of sums alone, may change too.
+    """
     used = without(recipe, "validation", "wandb", "job")
-    train = {key: value for key, value in used["train"].items() if key != "steps"}
+    train = {key: value for key, value in used["train"].items() if key not in ("steps", "ranks")}
     judge = recipes.named(POLICY, recipe.judge.policy) if recipe.judge else None
     judged = [rollout_slice(judge), weights_digest(judge)] if judge else []
     return digest([{**used, "train": train}, start, list(tasks), *judged])[:16]

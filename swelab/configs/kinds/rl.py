@@ -149,8 +149,14 @@ class Train(Recipe):
         "auto", description="of weights and optimizer; auto is bf16 on a GPU, fp32 on a CPU"
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where it trains")
+    ranks: int = Field(
+        1,
+        ge=1,
+        description="processes that share weights and batches: a GPU each, or `threads` CPUs; the result "
+        "differs by rounding",
+    )
     threads: int = Field(
-        2, ge=1, description="CPU threads; part of the result, as sums depend on their order"
+        2, ge=1, description="CPU threads of each rank; part of the result, as sums depend on their order"
     )
     activation_checkpointing: bool = Field(False, description="recompute activations: less memory, more time")
     keep_checkpoints: int = Field(2, ge=2, description="how many of the newest stay")

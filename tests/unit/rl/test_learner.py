@@ -7,12 +7,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from swelab.models.token_turn import TokenTurn
 from swelab.records import InputError
+from swelab.rl import scorer
 from swelab.rl.learner import STATE, Learner, NotFinite, Settings, Trained
-from swelab.rl.samples import Sample, samples
-from swelab.rl.token_weights import token_weights
+from swelab.rl.samples import Sample
 from tests.toy_checkpoint import make_checkpoint
+from tests.unit.rl.toy_batches import assert_same, batch, conversation, weights
 
 SETTINGS = Settings(lr=1e-3, weight_decay=0.0)
 
@@ -22,47 +22,8 @@ def toy(tmp_path_factory):
     return make_checkpoint(tmp_path_factory.mktemp("learner") / "toy")
 
 
-def conversation(seed, turns=2):
-    """A rollout's one sequence of random ids."""
-    random = torch.Generator().manual_seed(seed)
-    made, prompt = [], torch.randint(0, 256, (5 + seed,), generator=random).tolist()
-    for _ in range(turns):
-        sampled = torch.randint(0, 256, (3 + seed % 4,), generator=random).tolist()
-        made.append(TokenTurn(prompt, sampled, [-5.0] * len(sampled), "stop"))
-        prompt = [*prompt, *sampled, *torch.randint(0, 256, (2,), generator=random).tolist()]
-    (sample,) = samples(made)
-    return sample
-
-
-def batch(advantages, learner=None, mode="token-mean"):
-    """A sample for each advantage; the engine's log-probabilities are the learner's, where it is given."""
-    made = [conversation(seed) for seed in range(len(advantages))]
-    if learner:
-        for sample, logprobs in zip(made, learner.logprobs(made), strict=True):
-            sample.logprobs = logprobs
-    each = token_weights([sample.trained for sample in made], range(len(made)), mode, 10)
-    return [
-        Trained(
-            sample,
-            [advantage * trained for trained in sample.mask],
-            [weight * trained for trained in sample.mask],
-            f"rollout-{number}",
-        )
-        for number, (sample, advantage, weight) in enumerate(zip(made, advantages, each, strict=True))
-    ]
-
-
 def likelihood(learner, trained):
     return [sum(values) for values in learner.logprobs([each.sample for each in trained])]
-
-
-def weights(learner):
-    return {name: value.clone() for name, value in learner.model.state_dict().items()}
-
-
-def assert_same(one, other, tolerance=0.0):
-    for name, value in one.items():
-        assert torch.allclose(value, other[name], rtol=0, atol=tolerance), name
 
 
 def test_log_probabilities_are_those_of_the_model(toy):
@@ -169,20 +130,84 @@ def test_a_checkpoint_is_whole_and_of_the_usual_layout(toy, tmp_path):
 def test_a_loss_that_is_no_number_changes_nothing_and_names_its_batch(toy, broken):
     learner = Learner(toy, SETTINGS)
     before = weights(learner)
-    with pytest.raises(NotFinite, match="rollout-1"):
+    told = r"the loss of rollout-1 is no number, in micro-batch 1 of 1 \(rollout-1, rollout-0\)"
+    with pytest.raises(NotFinite, match=told):
         learner.train(batch([1.0, broken]))
     assert_same(before, weights(learner))
     learner.train(batch([1.0, -1.0]))
 
 
-def test_a_checkpoint_without_state_is_refused(toy, tmp_path):
+def test_log_probabilities_of_the_engine_that_are_no_numbers_are_not_trained_on(toy):
     learner = Learner(toy, SETTINGS)
-    with pytest.raises(InputError, match="no state of the optimizer"):
-        learner.resume(toy)
-    learner.save(tmp_path / "cut")
-    (tmp_path / "cut" / STATE).write_bytes((tmp_path / "cut" / STATE).read_bytes()[:100])
-    with pytest.raises(InputError, match="no state of the optimizer"):
-        Learner(toy, SETTINGS).resume(tmp_path / "cut")
+    before, poisoned = weights(learner), batch([1.0, -1.0])
+    poisoned[0].sample.logprobs[-1] = math.nan
+    with pytest.raises(NotFinite, match="the loss of rollout-0 is no number"):
+        learner.train(poisoned)
+    assert_same(before, weights(learner))
+
+
+def test_a_gradient_that_is_no_number_is_traced_to_its_micro_batch(toy):
+    learner = Learner(toy, dataclasses.replace(SETTINGS, batch_tokens=1))
+    before, huge = weights(learner), batch([1.0, 1e38, 1.0])
+    told = r"the gradient's norm is inf in micro-batch \d of 3 \(rollout-1\)"
+    with pytest.raises(NotFinite, match=told):
+        learner.train(huge)
+    assert_same(before, weights(learner))
+
+
+@pytest.mark.parametrize("content", [None, b"", b"cut", "half", "other"])
+def test_a_checkpoint_without_its_state_is_one_line_that_says_what_to_do(toy, tmp_path, content):
+    learner = Learner(toy, SETTINGS)
+    learner.train(batch([1.0, -1.0]))
+    learner.save(tmp_path / "kept")
+    state = tmp_path / "kept" / STATE
+    whole = state.read_bytes()
+    state.unlink()
+    if content == "other":
+        torch.save({"optimizer": {"state": {}, "param_groups": []}}, state)
+    elif content is not None:
+        state.write_bytes(whole[: len(whole) // 2] if content == "half" else content)
+    with pytest.raises(InputError) as error:
+        Learner(tmp_path / "kept", SETTINGS).resume(tmp_path / "kept")
+    said = str(error.value)
+    assert said.startswith(f"{state}: the optimizer's state ") and "\n" not in said
+    assert f"remove {tmp_path / 'kept'}" in said
+
+
+def test_weights_that_are_cut_off_or_absent_are_refused(toy, tmp_path):
+    Learner(toy, SETTINGS).save(tmp_path / "cut")
+    file = tmp_path / "cut/model.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="not weights that can be trained"):
-        Learner(tmp_path / "empty", SETTINGS)
+    for name in ("cut", "empty"):
+        with pytest.raises(InputError, match="not weights that can be trained"):
+            Learner(tmp_path / name, SETTINGS)
+
+
+def test_logits_are_made_again_where_they_do_not_fit_at_once(toy, monkeypatch):
+    found = []
+    for most in (scorer.LOGITS, 5 * 320):
+        monkeypatch.setattr(scorer, "LOGITS", most)
+        learner = Learner(toy, dataclasses.replace(SETTINGS, entropy=0.01))
+        learner.train(batch([1.0, -1.0, 0.5]))
+        found.append(weights(learner))
+    assert_same(*found, 2e-6)
+
+
+def test_activations_are_made_again_where_a_recipe_asks_for_it(toy):
+    found, kept = [], []
+    for recompute in (False, True):
+        learner = Learner(toy, dataclasses.replace(SETTINGS, recompute=recompute))
+        held = 0
+
+        def count(tensor):
+            nonlocal held
+            held += tensor.nbytes
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            learner.train(batch([1.0, -1.0]))
+        found.append(weights(learner))
+        kept.append(held)
+    assert_same(*found, 2e-6)
+    assert kept[1] < kept[0] / 1.5

@@ -1,0 +1,68 @@
+"""What training needs to go on, apart from the weights: alike whether one rank wrote it or several."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from swelab.records import InputError
+
+STATE = "learner.pt"
+
+
+def whole(value: Any, kept: bool = True) -> Any:
+    """A value with each tensor that ranks share put together; all ranks call it.
+
+    Dicts and lists are walked. Tensors of a rank that keeps nothing are None.
+    """
+    if isinstance(value, dict):
+        return {key: whole(each, kept) for key, each in value.items()}
+    if isinstance(value, list):
+        return [whole(each, kept) for each in value]
+    if not isinstance(value, DTensor):
+        return value
+    full = value.full_tensor()
+    return (full.detach().cpu() if value.ndim else full) if kept else None
+
+
+def write_state(folder: Path, state: dict[str, Any]) -> None:
+    """Writes optimizer, number of steps and random generator into a checkpoint."""
+    torch.save(state, folder / STATE)
+
+
+def read_state(folder: Path, optimizer: torch.optim.Optimizer, device: str) -> int:
+    """Takes over a checkpoint's state of the optimizer; the steps that were made.
+
+    Weights that ranks share get their share of it. Raises InputError.
+    """
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    try:
+        shared = any(isinstance(weight, DTensor) for weight in weights)
+        state = torch.load(folder / STATE, map_location="cpu" if shared else device, weights_only=True)
+        moments = state["optimizer"]["state"]
+        for number, weight in enumerate(weights):
+            if isinstance(weight, DTensor) and number in moments:
+                moments[number] = {name: _share(each, weight) for name, each in moments[number].items()}
+        optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["random"].cpu())
+        return int(state["steps"])
+    except _UNREADABLE as error:
+        why = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
+        told = f"the optimizer's state {why}; without it training does not go on from this checkpoint"
+        todo = f"remove {folder}: training goes on from the one before it, and samples nothing again"
+        raise InputError(told, folder / STATE, f"the file that this training wrote; {todo}") from None
+
+
+_UNREADABLE = (OSError, RuntimeError, ValueError, LookupError, EOFError, TypeError, AttributeError,
+    pickle.UnpicklingError)  # fmt: skip
+
+
+def _share(value: Any, weight: DTensor) -> Any:
+    """This rank's share of a tensor that is as large as its weight; others are whole on each rank."""
+    if not isinstance(value, torch.Tensor) or value.shape != weight.shape:
+        return value
+    return distribute_tensor(
+        value.to(weight.device), weight.device_mesh, weight.placements, src_data_rank=None
+    )

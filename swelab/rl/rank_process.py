@@ -1,0 +1,108 @@
+"""The processes that train a policy together: one command starts them all, on one machine.
+
+Each is told by the training's main process what to do, and answers it, over a socket of its own. When that
+end of the socket is closed, be it by a kill, each ends at once.
+"""
+
+import argparse
+import importlib
+import os
+import queue
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+from swelab.records import Fault
+from swelab.rl.learner import Learner, Settings
+
+OPEN = "open"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a learner is opened on; see `Learner`."""
+
+    checkpoint: Path
+    settings: Settings
+    start: Path | None
+
+
+def main() -> int:
+    """Starts all ranks; when the first of them ends, this ends with its exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--socket", required=True, help="where the main process listens")
+    parser.add_argument("--ranks", type=int, required=True, help="how many processes")
+    parser.add_argument("--threads", type=int, required=True, help="CPU threads of each")
+    parser.add_argument("--device", choices=("cpu", "cuda"), required=True, help="where they compute")
+    args = parser.parse_args()
+    # Read once, before the ranks are forked; nothing of it starts a thread or looks at a GPU.
+    for name in ("torch.distributed.fsdp", "transformers.models.auto.modeling_auto"):
+        importlib.import_module(name)
+    for rank in range(args.ranks):
+        if not os.fork():
+            try:
+                torch.set_num_threads(args.threads)
+                serve(args.socket, rank, args.ranks, args.device)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(1)
+    return os.waitstatus_to_exitcode(os.wait()[1])
+
+
+def serve(address: str, rank: int, ranks: int, device: str) -> None:
+    """Does what the main process says for as long as that lives: opens a learner first, then calls it."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(address)
+        connection = Connection(line.detach())
+    connection.send(rank)
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    meeting = Path(os.environ["TMPDIR"], "meeting")
+    backend = {"cpu": "gloo", "cuda": "nccl"}[device]
+    dist.init_process_group(backend, init_method=f"file://{meeting}", rank=rank, world_size=ranks)
+    mesh = init_device_mesh(device, (ranks,))
+    own = {"cpu": "cpu", "cuda": f"cuda:{rank}"}[device]
+    learner: Learner | None = None
+    for name, argument in said(connection):
+        answer: Any = None
+        try:
+            if name == OPEN:
+                learner = Learner(argument.checkpoint, argument.settings, own, argument.start, mesh)
+            else:
+                answer = getattr(learner, name)(argument)
+        except Fault as fault:
+            answer = fault
+        connection.send(answer)
+
+
+def said(connection: Connection) -> Iterator[Any]:
+    """What the main process says. When it is gone this process ends, whatever it is at."""
+    found: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def listen() -> None:
+        while True:
+            try:
+                found.put(connection.recv())
+            except (EOFError, OSError):
+                os._exit(1)
+
+    threading.Thread(target=listen, daemon=True).start()
+    while True:
+        yield found.get()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

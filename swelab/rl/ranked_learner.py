@@ -1,0 +1,132 @@
+"""A policy that several processes of this machine train together, as `train.ranks` of a recipe says.
+
+Rollouts, servers and journals stay in the main process. It starts the ranks, shares each batch out among
+them, and ends them; a kill of it ends them too.
+"""
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from swelab.jobs.child_process import Tethered, fault_line
+from swelab.records import Fault
+from swelab.rl.batch_shares import Trained, shares
+from swelab.rl.rank_process import OPEN, Opened
+
+STARTUP_SECONDS = 600
+PROCESS = "swelab.rl.rank_process"
+
+
+class RankLost(Fault):
+    """A process of the learner has ended."""
+
+
+class RankedLearner:
+    """A learner on `ranks` processes with `threads` CPUs each, or a GPU each. See `learner.Trainee`.
+
+    Ends with the thread that opens it, at the latest.
+    """
+
+    def __init__(self, opened: Opened, ranks: int, threads: int, device: str, log: Path):
+        """Raises InputError as `Learner` does, RankLost when a rank does not come up."""
+        self._settings, self._ranks, self._log = opened.settings, ranks, log
+        # Not below TMPDIR: the path of a socket is short, and ranks have a /dev/shm of their own.
+        self._folder = tempfile.mkdtemp(prefix="swelab-", dir="/tmp")
+        self._lines: list[Connection] = []
+        address = f"{self._folder}/ranks"
+        sizes = {"ranks": ranks, "threads": threads, "device": device}
+        argv = [sys.executable, "-m", PROCESS, "--socket", address]
+        argv += [f"--{name}={value}" for name, value in sizes.items()]
+        with socket.socket(socket.AF_UNIX) as listener, open(log, "ab") as stream:
+            listener.bind(address)
+            listener.listen(ranks)
+            self._processes = Tethered(lambda _: argv, env=_environment(threads), log=stream)
+            try:
+                self._lines = self._accept(listener)
+                self._all([(OPEN, opened)] * ranks)
+            except BaseException:
+                self.close()
+                raise
+
+    def train(self, batch: Sequence[Trained]) -> dict[str, float]:
+        """See `learner.Trainee`."""
+        shared = shares(batch, self._settings.minibatches, self._settings.batch_tokens, self._ranks)
+        found: dict[str, float] = self._all([("train_share", share) for share in shared])[0]
+        return found
+
+    def save(self, folder: Path) -> None:
+        """See `learner.Trainee`."""
+        self._all([("save", folder)] * self._ranks)
+
+    def resume(self, folder: Path) -> None:
+        """See `learner.Trainee`."""
+        self._all([("resume", folder)] * self._ranks)
+
+    def close(self) -> None:
+        """Ends the ranks. Idempotent."""
+        for line in self._lines:
+            line.close()
+        self._processes.stop(grace_seconds=0)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> "RankedLearner":
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def _accept(self, listener: socket.socket) -> list[Connection]:
+        """A line to each rank, in their order."""
+        found: dict[int, Connection] = {}
+        listener.settimeout(0.5)
+        ends = time.monotonic() + STARTUP_SECONDS
+        while len(found) < self._ranks:
+            try:
+                line = Connection(listener.accept()[0].detach())
+                found[line.recv()] = line
+            except (TimeoutError, EOFError, OSError):
+                if self._processes.poll() is not None or time.monotonic() > ends:
+                    raise self._lost() from None
+        return [found[rank] for rank in range(self._ranks)]
+
+    def _all(self, told: Sequence[object]) -> list[Any]:
+        """Says something to each rank; their answers. Raises what the first rank raised, RankLost."""
+        answers: dict[Connection, Any] = {}
+        try:
+            for line, each in zip(self._lines, told, strict=True):
+                line.send(each)
+            while len(answers) < self._ranks:
+                waiting = [line for line in self._lines if line not in answers]
+                answers |= {line: line.recv() for line in wait(waiting) if isinstance(line, Connection)}
+        except (EOFError, OSError):
+            raise self._lost() from None
+        for line in self._lines:
+            if isinstance(answers[line], Fault):
+                raise answers[line]
+        return [answers[line] for line in self._lines]
+
+    def _lost(self) -> RankLost:
+        self.close()
+        said = fault_line(self._log)
+        return RankLost(
+            f"a rank of the learner has ended: {said}; log: {self._log}; the same command goes on"
+        )
+
+
+def _environment(threads: int) -> dict[str, str]:
+    root = str(Path(__file__).resolve().parents[2])
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")])),
+        "OMP_NUM_THREADS": str(threads),
+        "GOMP_SPINCOUNT": "3000",  # longer spins (the default) are tenfold slower where cores are shared
+        "TOKENIZERS_PARALLELISM": "false",
+    }

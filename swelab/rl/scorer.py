@@ -1,0 +1,116 @@
+"""Log-probabilities of what a policy sampled: its model, loaded and shared out among ranks.
+
+The model is transformers', so that every architecture that can be served can be trained.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.utils.checkpoint import checkpoint as recomputed
+
+from swelab.records import InputError
+from swelab.rl.memory_needs import LOGITS
+from swelab.rl.samples import Sample
+
+
+class Scorer(torch.nn.Module):
+    """A model with what is asked of it: how likely the ids that were sampled are, at a temperature.
+
+    spread: whether the entropy has a gradient.
+    """
+
+    def __init__(self, model: Any, temperature: float, spread: bool = False):
+        super().__init__()
+        self.model, self._temperature, self._spread = model, temperature, spread
+
+    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probability of each trained id, and the entropy there; 0 elsewhere. All [rows, tokens]."""
+        hidden = self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
+        chosen = mask[:, 1:]
+        states, targets = hidden[chosen], ids[:, 1:][chosen]
+        size = max(1, LOGITS // self.model.config.vocab_size)
+        parts = list(zip(states.split(size), targets.split(size), strict=True))
+        if len(parts) > 1 and torch.is_grad_enabled():
+            found = [recomputed(self._head, *part, use_reentrant=False) for part in parts]
+        else:
+            found = [self._head(*part) for part in parts]
+        zeros = torch.zeros(ids.shape, device=ids.device)
+        place = torch.nn.functional.pad(chosen, (1, 0))
+        scored, spread = (zeros.masked_scatter(place, torch.cat(each)) for each in zip(*found, strict=True))
+        return scored, spread
+
+    def _head(self, states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        head = self.model.get_output_embeddings()
+        logs = (head(states).float() / self._temperature).log_softmax(-1)
+        with torch.set_grad_enabled(self._spread and torch.is_grad_enabled()):
+            spread = -(logs.exp() * logs).sum(-1)
+        return logs.gather(1, targets[:, None])[:, 0], spread
+
+
+def load_model(checkpoint: Path, dtype: str, recompute: bool = False) -> Any:
+    """A checkpoint's model on the CPU; it drops nothing out, as what sampled dropped nothing out.
+
+    recompute: a layer's activations are computed again in the backward pass. Raises InputError.
+    """
+    from transformers import AutoModelForCausalLM
+
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=getattr(torch, dtype))
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise InputError(f"not weights that can be trained: {error}", checkpoint) from None
+    model.eval()
+    if recompute:
+        model.activation_checkpointing_enable({"use_reentrant": False})
+        for layer in layers_of(model):
+            layer.training = True  # else it keeps its activations; what it is made of stays in evaluation
+    return model
+
+
+def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The layers of a model of transformers."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+
+
+def place(policy: Scorer, device: str, mesh: DeviceMesh | None) -> Scorer:
+    """The policy on its device; with a mesh each rank holds its share of the weights (FSDP2).
+
+    Gradients are then added up over the ranks: what a token weighs is its share of the whole batch.
+    """
+    if mesh is None:
+        return policy.to(device)
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+
+    for layer in layers_of(policy):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(policy, mesh=mesh)
+    for module in policy.modules():
+        if isinstance(module, FSDPModule):
+            module.set_force_sum_reduction_for_comms(True)
+            module.set_gradient_divide_factor(1.0)
+    return policy
+
+
+def padded(samples: Sequence[Sample], device: str) -> tuple[Tensor, Tensor]:
+    """Ids and mask, [rows, tokens of the longest]; padded at the end, which causal attention does not see."""
+    width = max(len(sample.ids) for sample in samples)
+    ids = torch.zeros((len(samples), width), dtype=torch.long)
+    mask = torch.zeros((len(samples), width), dtype=torch.bool)
+    for row, sample in enumerate(samples):
+        ids[row, : len(sample.ids)] = torch.tensor(sample.ids)
+        mask[row, : len(sample.ids)] = torch.tensor(sample.mask, dtype=torch.bool)
+    return ids.to(device), mask.to(device)
+
+
+def padded_values(values: Sequence[Sequence[float]], width: int, device: str) -> Tensor:
+    """Numbers a token, [rows, width], 0 behind the end of each row."""
+    found = torch.zeros((len(values), width))
+    for row, each in enumerate(values):
+        found[row, : len(each)] = torch.tensor(each)
+    return found.to(device)

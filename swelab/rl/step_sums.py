@@ -1,0 +1,37 @@
+"""What is measured over the trained tokens of a step, on one rank or on several."""
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass
+class Sums:
+    """Sums and largest values over trained tokens."""
+
+    tokens: int = 0
+    totals: dict[str, float] = field(default_factory=dict)
+    largest: dict[str, float] = field(default_factory=dict)
+
+    def add(self, mask: Tensor, **values: Tensor) -> None:
+        """Adds values of the tokens in `mask`."""
+        self.tokens += int(mask.sum())
+        for name, value in values.items():
+            self.totals[name] = self.totals.get(name, 0.0) + float(value[mask].double().sum())
+
+    def most(self, mask: Tensor, **values: Tensor) -> None:
+        """Keeps the largest values of the tokens in `mask`."""
+        for name, value in values.items() if mask.any() else ():
+            self.largest[name] = max(self.largest.get(name, 0.0), float(value[mask].max()))
+
+    def join(self, other: "Sums") -> None:
+        """Adds what was measured elsewhere."""
+        self.tokens += other.tokens
+        for name, total in other.totals.items():
+            self.totals[name] = self.totals.get(name, 0.0) + total
+        for name, value in other.largest.items():
+            self.largest[name] = max(self.largest.get(name, 0.0), value)
+
+    def means(self) -> dict[str, float]:
+        """The mean a token of what was added, and the largest of what was kept."""
+        return {name: total / self.tokens for name, total in self.totals.items()} | self.largest

@@ -1,0 +1,148 @@
+"""Two processes train as one does, and none outlives the main process."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from swelab.records import InputError
+from swelab.rl.learner import STATE, Learner, NotFinite, Settings
+from swelab.rl.rank_process import Opened
+from swelab.rl.ranked_learner import RankedLearner, RankLost
+from tests.conftest import ROOT
+from tests.toy_checkpoint import make_checkpoint
+from tests.unit.rl.toy_batches import assert_same, batch
+
+SETTINGS = Settings(lr=1e-4, kl=0.1, minibatches=2, batch_tokens=40, recompute=True)
+PARTS = ([1.0, -1.0, 0.5, 2.0, -0.3], [1.0], [-1.0, 0.5, 0.5, 0.1])
+"""Advantages of three batches: of several passes, of fewer samples than ranks, of several again."""
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    return make_checkpoint(tmp_path_factory.mktemp("ranks") / "toy")
+
+
+@pytest.fixture
+def opened(toy, tmp_path):
+    def opened(checkpoint=toy):
+        return RankedLearner(Opened(checkpoint, SETTINGS, toy), 2, 1, "cpu", tmp_path / "ranks.log")
+
+    return opened
+
+
+def processes(learner):
+    """Pids of what has this learner's socket on its command line."""
+    return pids_of(learner._folder)
+
+
+def pids_of(words):
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if words.encode() in (folder / "cmdline").read_bytes() and int(folder.name) != os.getpid():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_two_ranks_train_and_resume_as_one_process_does(toy, opened, tmp_path):
+    alone, parts = Learner(toy, SETTINGS, start=toy), [batch(advantages) for advantages in PARTS]
+    told = [alone.train(part) for part in parts[:2]]
+    alone.save(tmp_path / "alone-2")
+    told.append(alone.train(parts[2]))
+    alone.save(tmp_path / "alone-3")
+    with opened() as both:
+        found = [both.train(part) for part in parts[:2]]
+        assert both.train([]) == {"tokens": 0.0}
+        both.save(tmp_path / "both-2")
+        with pytest.raises(NotFinite, match="the loss of rollout-0 is no number, in micro-batch 1 of 1"):
+            both.train(batch([math.nan, 1.0]))
+        found.append(both.train(parts[2]))
+        both.save(tmp_path / "both-3")
+    for one, other in zip(told, found, strict=True):
+        assert other == {name: pytest.approx(value, rel=1e-4, abs=1e-6) for name, value in one.items()}
+    start = load_file(toy / "model.safetensors")
+    expected = load_file(tmp_path / "alone-3/model.safetensors")
+    assert max((expected[name] - start[name]).abs().max() for name in start) > 3e-4
+    for name in ("alone-2", "both-2"):
+        one = Learner(tmp_path / name, SETTINGS, start=toy)
+        one.resume(tmp_path / name)
+        one.train(parts[2])
+        assert_same(expected, one.model.state_dict(), 1e-6)
+    assert_same(expected, load_file(tmp_path / "both-3/model.safetensors"), 1e-6)
+    assert same_layout(tmp_path / "alone-3", tmp_path / "both-3")
+    with opened(tmp_path / "alone-2") as both:
+        both.resume(tmp_path / "alone-2")
+        both.train(parts[2])
+        both.save(tmp_path / "resumed-3")
+        assert_same(expected, load_file(tmp_path / "resumed-3/model.safetensors"), 1e-6)
+        (tmp_path / "alone-2" / STATE).unlink()
+        with pytest.raises(InputError, match="the optimizer's state is not there"):
+            both.resume(tmp_path / "alone-2")
+        os.kill(max(processes(both)), signal.SIGKILL)
+        with pytest.raises(RankLost, match="a rank of the learner has ended"):
+            for _ in range(20):
+                both.train(parts[0])
+        assert not processes(both)
+
+
+def same_layout(one, other):
+    """Whether two checkpoints hold the same files, tensors and state."""
+    assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}
+    states = [torch.load(folder / STATE, weights_only=True) for folder in (one, other)]
+    shapes = [
+        {
+            number: {name: (type(each), each.shape, each.dtype) for name, each in moments.items()}
+            for number, moments in state["optimizer"]["state"].items()
+        }
+        for state in states
+    ]
+    tensors = [load_file(folder / "model.safetensors") for folder in (one, other)]
+    return shapes[0] == shapes[1] and list(tensors[0]) == list(tensors[1])
+
+
+MAIN = """
+import sys
+from pathlib import Path
+from swelab.jobs import child_process
+from swelab.rl.rank_process import Opened
+from swelab.rl.ranked_learner import RankedLearner
+from tests.unit.rl.test_ranked_learner import SETTINGS, batch
+if sys.argv[2] == "groups":
+    child_process.has_namespaces = lambda: False
+toy, log = Path(sys.argv[1]), Path(sys.argv[3])
+learner = RankedLearner(Opened(toy, SETTINGS, toy), 2, 1, "cpu", log)
+print(learner._folder, flush=True)
+while True:
+    learner.train(batch([1.0, -1.0]))
+"""
+
+
+@pytest.mark.parametrize("lid", ["namespaces", "groups"])
+def test_a_kill_of_the_main_process_ends_its_ranks(toy, tmp_path, lid):
+    run = subprocess.Popen(
+        [sys.executable, "-c", MAIN, toy, lid, tmp_path / "log"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    folder = run.stdout.readline().strip()
+    assert folder and len(pids_of(folder)) >= 3, (tmp_path / "log").read_text()
+    run.kill()
+    run.wait()
+    deadline = time.monotonic() + 20
+    while pids_of(folder) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not pids_of(folder)
+
+
+def test_weights_that_cannot_be_opened_are_one_line(opened, tmp_path):
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InputError, match="not weights that can be trained"):
+        opened(tmp_path / "none")
