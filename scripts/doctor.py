@@ -10,8 +10,9 @@ try:
     from swelab.cluster.site import SITE_FILE
     from swelab.configs import recipes
     from swelab.configs.experiment import load_experiment
-    from swelab.configs.kinds import CONFIG
+    from swelab.configs.kinds import CONFIG, RL
     from swelab.console.terminal import run_script
+    from swelab.rl.machine_check import check_recipe
 except ModuleNotFoundError as error:
     fix = "run make setup, then .venv/bin/python -m scripts.doctor"
     sys.exit(f"error: no package {error.name} in {sys.prefix}; {fix}")
@@ -24,15 +25,18 @@ def main() -> int:
     parser.add_argument(
         "--experiment", default="", help="look at this experiment's needs, not the settings' own"
     )
+    parser.add_argument("--rl", metavar="NAME", help="look also at what configs/rl/NAME.yaml needs here")
     parser.add_argument("--wait", type=int, default=120, help="seconds to wait for a free node")
     args = parser.parse_args()
     cluster = args.site is not None or at_cluster(SITE_FILE)
     site_file = args.site or SITE_FILE
-    settings_file = site_file if cluster else Path("configs/config.yaml")
-    settings = recipes.load(CONFIG, settings_file)
+    settings = recipes.load(CONFIG, site_file if cluster else Path("configs/config.yaml"))
     experiment = args.experiment or settings.experiment
     print(f"This machine, for experiment {experiment}:", flush=True)
     faults = tell(look(settings, load_experiment(experiment), sandboxes=not cluster))
+    if args.rl:
+        print(f"What configs/rl/{args.rl}.yaml needs of this machine:", flush=True)
+        faults += tell(check_recipe(recipes.named(RL, args.rl)))
     if cluster:
         print(f"The cluster of {site_file}:", flush=True)
         faults += tell(examine(site_file, args.wait, args.experiment))

@@ -1,9 +1,7 @@
 """Looks at the machine at hand: what an experiment needs of it, and what to do about what is missing."""
 
 import os
-import re
 import shutil
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -19,13 +17,13 @@ from swelab.configs.experiment import key_variables
 from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.config import Config
 from swelab.configs.kinds.experiment import Experiment
+from swelab.jobs import machine
 from swelab.sandbox.scratch import scratch_base
 
 GIB = 1 << 30
 DISK_GIB, MEMORY_GIB, CORES = 5, 8, 2
 """Below these the demo is slow or may not end; nothing is refused for them alone."""
 ANSWERS_SECONDS = 5
-CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ def check_programs() -> Iterator[Finding]:
 
 def check_torch() -> Finding:
     """Whether torch's build fits the machine's GPUs."""
-    gpus = gpu_names()
+    gpus = [gpu.name for gpu in machine.gpus()]
     try:
         build = version("torch")
     except PackageNotFoundError:
@@ -114,15 +112,6 @@ def check_torch() -> Finding:
         text = f"torch {build}: it does not see {gpus[0]}; make setup TORCH=cuda installs the build that does"
         return Finding(False, text, required=False)
     return Finding(True, f"torch {build}: {f'{len(gpus)} x {gpus[0]}' if gpus else 'no GPU here'}")
-
-
-def gpu_names() -> list[str]:
-    """Names of the GPUs that NVIDIA's driver lists; none where it is not installed."""
-    try:
-        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return re.findall(r"^GPU \d+: (.*?)(?: \(UUID.*)?$", done.stdout, flags=re.M)
 
 
 def check_sandboxes(settings: Config) -> Finding:
@@ -165,14 +154,8 @@ def check_disk() -> Finding:
 
 def check_memory() -> Finding:
     """How much memory a run may take."""
-    kib = {
-        key: int(rest.split()[0])
-        for key, _, rest in (line.partition(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    }
-    free = kib["MemAvailable"] * 1024 / GIB
-    if (limit := _number(CGROUP / "memory.max")) is not None:
-        free = min(free, (limit - (_number(CGROUP / "memory.current") or 0)) / GIB)
-    text = f"memory: {free:.1f} GiB free of {kib['MemTotal'] * 1024 / GIB:.1f}"
+    free, total = (size / GIB for size in machine.memory())
+    text = f"memory: {free:.1f} GiB free of {total:.1f}"
     if free < MEMORY_GIB:
         text += f"; less than {MEMORY_GIB} may end a training or a model server: close other programs"
         return Finding(False, text, required=False)
@@ -181,22 +164,10 @@ def check_memory() -> Finding:
 
 def check_cores() -> Finding:
     """How many cores a run may use."""
-    cores = float(len(os.sched_getaffinity(0)))
-    try:
-        quota, period = (CGROUP / "cpu.max").read_text().split()
-        cores = min(cores, int(quota) / int(period))
-    except (OSError, ValueError):
-        pass  # no limit here
+    cores = machine.cores()
     if cores < CORES:
         return Finding(False, f"cores: {cores:g}; a run takes twice as long as on two", required=False)
     return Finding(True, f"cores: {cores:g}")
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return None
 
 
 def check_keys(policies: list[str]) -> Iterator[Finding]:

@@ -1,0 +1,80 @@
+"""What this machine has: cores, memory and GPUs that a program may use now."""
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU. free and total: bytes of its memory."""
+
+    name: str
+    free: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """free and total: bytes of memory."""
+
+    cores: float
+    free: int
+    total: int
+    gpus: tuple[Gpu, ...] = ()
+
+
+def this_machine() -> Machine:
+    """The machine at hand, within the bounds of its control group."""
+    free, total = memory()
+    return Machine(cores(), free, total, gpus())
+
+
+def memory() -> tuple[int, int]:
+    """Bytes that are free, and all of them."""
+    kib = {
+        key: int(rest.split()[0])
+        for key, _, rest in (line.partition(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    }
+    free, total = kib["MemAvailable"] * 1024, kib["MemTotal"] * 1024
+    if (limit := _number(CGROUP / "memory.max")) is not None:
+        free = min(free, limit - (_number(CGROUP / "memory.current") or 0))
+    return free, total
+
+
+def cores() -> float:
+    """Cores that a program may use."""
+    found = float(len(os.sched_getaffinity(0)))
+    try:
+        quota, period = (CGROUP / "cpu.max").read_text().split()
+        return min(found, int(quota) / int(period))
+    except (OSError, ValueError):
+        return found  # no limit here
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """The GPUs that NVIDIA's driver lists and CUDA_VISIBLE_DEVICES does not hide; none without a driver."""
+    asked = ["--query-gpu=index,memory.free,memory.total,name", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(["nvidia-smi", *asked], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    seen = None if shown is None or re.search("[A-Za-z]", shown) else re.findall(r"\d+", shown.split("-1")[0])
+    lines = re.findall(r"^(\d+), (\d+), (\d+), (.*)$", done.stdout, flags=re.M)
+    return tuple(
+        Gpu(name.strip(), int(free) << 20, int(total) << 20)
+        for index, free, total, name in lines
+        if seen is None or index in seen
+    )
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None

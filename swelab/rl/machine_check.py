@@ -1,0 +1,165 @@
+"""A recipe of reinforcement learning against a machine, before anything is started."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from swelab.configs.kinds.rl import Rl
+from swelab.files.model_config import ModelConfig
+from swelab.jobs.machine import Machine, this_machine
+from swelab.lineage import Wildcards, weights_paths
+from swelab.records import Fault, InputError, read_json
+from swelab.rl.memory_needs import engine_needs, learner_needs
+from swelab.sandbox.protocol import Limits
+from swelab.sft.train.device import device_of, dtype_of
+from swelab.sft.train.families import FAMILIES
+from swelab.sft.train.memory import GIB
+from swelab.tasks.disjoint import check_disjoint
+from swelab.tasks.task_rows import read_tasks
+
+SANDBOX = GIB // 4
+"""Memory that a sandbox usually takes; `Limits` bounds it."""
+A_CORE = 16
+"""Rollouts at once for each core: they mostly wait for the engine, but their commands need a core in time."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that stands against a training (an error), or is likely to make it slow or end it.
+
+    good: nothing does, and `text` says what was looked at.
+    """
+
+    error: bool
+    text: str
+    good: bool = False
+
+    @property
+    def mark(self) -> str:
+        """The first word of its line."""
+        return "ok " if self.good else "FIX" if self.error else "low"
+
+
+def preflight(recipe: Rl, config: ModelConfig, machine: Machine) -> list[Finding]:
+    """What stands against a recipe on a machine; [] when nothing does.
+
+    config: of the weights that it starts from.
+    """
+    gpus = bool(machine.gpus)
+    device = device_of(recipe.train, gpus)
+    return [
+        *_model(recipe, config),
+        *_devices(recipe, device, machine),
+        *_memory(recipe, config, device, dtype_of(recipe.train, gpus), machine),
+        *_sandboxes(recipe, machine),
+    ]
+
+
+def _model(recipe: Rl, config: ModelConfig) -> Iterator[Finding]:
+    named = " ".join(config.architectures) or "none"
+    if not named.endswith("ForCausalLM"):
+        yield Finding(True, f"start: architecture {named}; expected a decoder such as {', '.join(FAMILIES)}")
+    elif named not in FAMILIES:
+        tried = ", ".join(FAMILIES)
+        yield Finding(
+            False, f"start: architecture {named} was not tried ({tried} were); its memory is a guess"
+        )
+    asked, most = recipe.rollouts.context_length, config.max_position_embeddings
+    if asked > most:
+        yield Finding(True, f"rollouts.context_length is {asked}; the start's model has {most} positions")
+
+
+def _devices(recipe: Rl, device: str, machine: Machine) -> Iterator[Finding]:
+    train, here = recipe.train, len(machine.gpus)
+    if device == "cuda" and not here:
+        yield Finding(True, "train.device is cuda, and there is no GPU here: set cpu or auto")
+    elif device == "cuda" and train.ranks > here:
+        yield Finding(True, f"train.ranks is {train.ranks}, a GPU each, and there are {here}: lower it")
+    elif device == "cpu" and train.ranks * train.threads > machine.cores:
+        what = f"train.ranks x train.threads is {train.ranks * train.threads}"
+        yield Finding(False, f"{what}, and there are {machine.cores:g} cores: ranks wait for each other")
+    if device == "cpu" and here and train.device == "cpu":
+        yield Finding(False, f"train.device is cpu, and there is a {machine.gpus[0].name}: auto uses it")
+
+
+def _memory(recipe: Rl, config: ModelConfig, device: str, dtype: str, machine: Machine) -> Iterator[Finding]:
+    ranks, engine = recipe.train.ranks, engine_needs(recipe, config)
+    needs = learner_needs(recipe, config, dtype)
+    smaller = "lower train.batch_tokens or rollouts.context_length, or set train.activation_checkpointing"
+    if device == "cuda":
+        for gpu in machine.gpus[:ranks]:
+            if needs.on_device > gpu.free:
+                what = f"the learner needs about {_gib(needs.on_device)} a GPU ({needs.text()})"
+                yield Finding(True, f"{what}, and a {gpu.name} has {_gib(gpu.free)} free: {smaller}")
+                break
+    main = needs.program if ranks > 1 else 0.0
+    host = engine + main + ranks * (needs.program if device == "cuda" else needs.total)
+    told = f"learner {needs.text()} x {ranks} ranks, engine with its cache {engine / GIB:.1f}"
+    if host > machine.free:
+        what = f"about {_gib(host)} of memory ({told}), and {_gib(machine.free)} are free"
+        yield Finding(True, f"{what}: {smaller}, or lower rollouts.max_total_tokens")
+    elif host + recipe.rollouts.at_once * SANDBOX > machine.free:
+        what = f"about {_gib(host)} of memory ({told}), and {recipe.rollouts.at_once} sandboxes"
+        yield Finding(False, f"{what}, of {_gib(machine.free)} that are free: lower rollouts.at_once")
+
+
+def _sandboxes(recipe: Rl, machine: Machine) -> Iterator[Finding]:
+    asked, most = recipe.rollouts.at_once, Limits().memory_bytes
+    if asked > A_CORE * machine.cores:
+        what = f"rollouts.at_once is {asked} on {machine.cores:g} cores"
+        yield Finding(False, f"{what}: commands wait for a core, and their time limits go on meanwhile")
+    if most > machine.free:
+        yield Finding(True, f"a sandbox may take {_gib(most)}, and {_gib(machine.free)} of memory are free")
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:.1f} GiB"
+
+
+def check_recipe(recipe: Rl) -> list[Finding]:
+    """A recipe against this machine, with what is there of its start and of the tasks of its subsets."""
+    start = Path(weights_paths(recipe.start)[0])
+    found = [Finding(False, f"start {recipe.start}: {start} is not made yet, so memory was not looked at")]
+    if (start / "config.json").is_file():
+        found = _against(recipe, start, this_machine())
+    elif ":" not in recipe.start:
+        found = [Finding(True, f"start: no checkpoint in {start}; expected one in Hugging Face layout")]
+    found += _tasks(recipe)
+    return found or [Finding(False, "start, tasks, GPUs, memory and sandboxes: it fits", good=True)]
+
+
+def _against(recipe: Rl, start: Path, machine: Machine) -> list[Finding]:
+    """A recipe with the weights in a folder. Raises InputError."""
+    path = start / "config.json"
+    try:
+        return preflight(recipe, ModelConfig.of(read_json(path)), machine)
+    except KeyError as error:
+        return [Finding(True, f"{path}: no {error.args[0]}; expected the config.json of a decoder")]
+
+
+def _tasks(recipe: Rl) -> Iterator[Finding]:
+    """Tasks of the subset, and whether those of the validation are others, where both are made."""
+    subsets = [recipe.subset, *([recipe.validation.subset] if recipe.validation else [])]
+    paths = [Path(Wildcards({"subset": name}).path("lock.kept")) for name in subsets]
+    absent = [str(path) for path in paths if not path.is_file()]
+    if absent:
+        yield Finding(False, f"tasks: {', '.join(absent)} not made yet, so tasks were not looked at")
+        return
+    tasks = [list(read_tasks(path)) for path in paths]
+    if len(tasks[0]) < recipe.rollouts.prompts:
+        what = f"rollouts.prompts is {recipe.rollouts.prompts} of {len(tasks[0])} tasks"
+        yield Finding(not tasks[0], f"{what}: a step has the same task more than once")
+    try:
+        check_disjoint(tasks[0], [each for others in tasks[1:] for each in others])
+    except InputError as error:
+        yield Finding(True, f"validation: {error}")
+
+
+def stop_unless_fit(recipe: Rl, start: Path, machine: Machine | None = None) -> None:
+    """Prints what `preflight` finds. Raises Fault when an error is among it. machine: this one where None."""
+    found = _against(recipe, start, machine or this_machine())
+    for finding in found:
+        print(f"{finding.mark}  {finding.text}", file=sys.stderr, flush=True)
+    if errors := sum(finding.error for finding in found):
+        raise Fault(f"{errors} to fix before anything is started; the lines that begin with FIX say how")

@@ -1,0 +1,153 @@
+"""A recipe against machines whose facts are given by hand, and once against this one."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from swelab.configs import recipes
+from swelab.configs.kinds import RL
+from swelab.files.model_config import ModelConfig
+from swelab.jobs.machine import Gpu, Machine, this_machine
+from swelab.records import Fault, InputError, write_json
+from swelab.rl.machine_check import check_recipe, preflight, stop_unless_fit
+from swelab.rl.memory_needs import engine_needs, learner_needs
+from swelab.sft.train.memory import GIB
+from tests.conftest import make_task
+from tests.toy_checkpoint import make_checkpoint
+
+TINY = ModelConfig.of({
+    "architectures": ["Qwen2ForCausalLM"],
+    "vocab_size": 4096,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "hidden_size": 256,
+    "intermediate_size": 1024,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True,
+})  # fmt: skip
+QWEN3_4B = ModelConfig.of({
+    "architectures": ["Qwen3ForCausalLM"],
+    "vocab_size": 151936,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "hidden_size": 2560,
+    "intermediate_size": 9728,
+    "max_position_embeddings": 40960,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True,
+})  # fmt: skip
+LAPTOP = Machine(cores=4, free=14 * GIB, total=16 * GIB)
+H100 = Gpu("H100", 79 * GIB, 80 * GIB)
+NODE = Machine(cores=32, free=400 * GIB, total=512 * GIB, gpus=(H100,) * 4)
+
+
+def recipe(rollouts=None, train=None, **more):
+    small = {"prompts": 2, "samples": 2, "at_once": 8, "max_tokens": 64, "context_length": 2048}
+    made = {
+        "start": "sft:demo-start",
+        "subset": "drill-practice",
+        "scaffold": "demo",
+        "rollouts": small | {"max_total_tokens": 32768} | (rollouts or {}),
+        "train": {"steps": 1, "batch_tokens": 8192} | (train or {}),
+    }
+    return recipes.complete(RL, made | more, "r")
+
+
+def found(asked, config=TINY, machine=LAPTOP):
+    return [(each.mark, each.text) for each in preflight(asked, config, machine)]
+
+
+def test_a_small_model_fits_a_laptop_and_four_billion_weights_fit_four_gpus():
+    assert found(recipe()) == []
+    asked = recipe({"context_length": 32768, "max_total_tokens": 131072, "at_once": 64},
+                   {"ranks": 4, "batch_tokens": 16384, "activation_checkpointing": True})  # fmt: skip
+    assert found(asked, QWEN3_4B, NODE) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "config", "machine", "said"),
+    [
+        ({"train": {"device": "cuda"}}, {}, {}, "FIX no GPU here"),
+        ({"train": {"ranks": 5}}, {}, {"gpus": (H100,) * 4}, "FIX train.ranks is 5, a GPU each"),
+        ({"train": {"device": "cpu"}}, {}, {"gpus": (H100,)}, "low there is a H100: auto uses it"),
+        ({"train": {"ranks": 4, "threads": 2}}, {}, {}, "low is 8, and there are 4 cores"),
+        ({"rollouts": {"context_length": 8192}}, {}, {}, "FIX is 8192; the start's model has 4096"),
+        ({}, {"architectures": ["BertForMaskedLM"]}, {}, "FIX architecture BertForMaskedLM; expected"),
+        ({}, {"architectures": []}, {}, "FIX architecture none; expected"),
+        ({}, {"architectures": ["OtherForCausalLM"]}, {}, "low OtherForCausalLM was not tried"),
+        ({"rollouts": {"at_once": 100}}, {}, {"free": 99 * GIB}, "low rollouts.at_once is 100 on 4 cores"),
+        ({"rollouts": {"at_once": 60}}, {}, {}, "low and 60 sandboxes, of 14.0 GiB that are free"),
+        ({}, {}, {"free": GIB}, "FIX a sandbox may take 2.0 GiB, and 1.0 GiB"),
+        ({}, {"num_hidden_layers": 400}, {}, "FIX and 14.0 GiB are free"),
+        ({"train": {"batch_tokens": 16384}}, QWEN3_4B, {"gpus": (H100,)}, "FIX a H100 has 79.0 GiB free"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_one_sentence(changes, config, machine, said):
+    mark, words = said.split(" ", 1)
+    lines = found(recipe(**changes), ModelConfig.of({**TINY, **config}), replace(LAPTOP, **machine))
+    assert any(each == mark and words in text for each, text in lines), lines
+    assert not any("\n" in text for _, text in lines)
+
+
+def test_ranks_and_recomputed_activations_need_less():
+    whole, shared, again = (
+        learner_needs(recipe(train=train), QWEN3_4B, "bf16")
+        for train in ({}, {"ranks": 4}, {"activation_checkpointing": True})
+    )
+    assert shared.optimizer == whole.optimizer / 4 and shared.weights < whole.weights
+    assert again.activations < whole.activations / 5 and again.weights == whole.weights
+    assert 2 * 4.0e9 < whole.weights < 2 * 4.1e9
+    more = recipe({"max_total_tokens": 65536})
+    # Keys and values of 36 layers, 1024 numbers each, 4 bytes: 288 KiB a token.
+    assert engine_needs(more, QWEN3_4B) - engine_needs(recipe(), QWEN3_4B) == 32768 * 288 * 1024
+
+
+def test_this_machine_is_looked_at(tmp_path, capsys):
+    here = this_machine()
+    assert here.cores >= 1 and 0 < here.free <= here.total
+    toy = make_checkpoint(tmp_path / "toy")
+    stop_unless_fit(recipe({"context_length": 512, "at_once": 1}), toy)
+    assert "FIX" not in capsys.readouterr().err
+    asked = recipe({"context_length": 1 << 20}, {"ranks": 100})
+    with pytest.raises(Fault, match="1 to fix before anything is started"):
+        stop_unless_fit(asked, toy, Machine(here.cores, 1 << 50, 1 << 50))
+    told = capsys.readouterr().err.splitlines()
+    assert [line[:5] for line in told] == ["FIX  ", "low  "]
+
+
+def test_a_config_that_lacks_a_key_and_a_start_that_is_not_there(tmp_path, capsys):
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["Qwen2ForCausalLM"]}))
+    with pytest.raises(Fault, match="1 to fix"):
+        stop_unless_fit(recipe(), tmp_path, LAPTOP)
+    assert f"FIX  {tmp_path}/config.json: no " in capsys.readouterr().err
+    with pytest.raises(InputError, match="config.json"):
+        stop_unless_fit(recipe(), tmp_path / "none", LAPTOP)
+
+
+def test_what_is_not_made_yet_is_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told = [each.text for each in check_recipe(recipe())]
+    assert "start sft:demo-start: results/sft/demo-start/checkpoint is not made yet" in told[0]
+    assert "results/tasks/drill-practice.kept.json not made yet" in told[1]
+    (error, _) = check_recipe(recipe(start=str(tmp_path / "weights")))
+    assert error.error and "no checkpoint in" in error.text
+    make_checkpoint(tmp_path / "weights")
+    for name, function in (("drill-practice", "one"), ("drill-heldout", "two")):
+        write_json(
+            tmp_path / f"results/tasks/{name}.kept.json", [make_task() | {"function": f"a.py::{function}"}]
+        )
+    asked = recipe({"context_length": 512, "prompts": 2}, start=str(tmp_path / "weights"))
+    few, *_ = check_recipe(asked)
+    assert (few.mark, few.text.split(":")[0]) == ("low", "rollouts.prompts is 2 of 1 tasks")
+    fit = recipe({"context_length": 512, "prompts": 1, "at_once": 1}, start=str(tmp_path / "weights"))
+    assert [each.mark for each in check_recipe(fit)] == ["ok "]
+    same = {"validation": {"subset": "drill-heldout"}}
+    (overlap,) = check_recipe(
+        recipe({"context_length": 512, "prompts": 1}, start=str(tmp_path / "weights"), **same)
+    )
+    assert overlap.error and "validation: train and heldout overlap" in overlap.text
