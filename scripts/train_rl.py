@@ -10,7 +10,6 @@ from swelab.console.terminal import run_script
 from swelab.files.weights import identity
 from swelab.jobs.provenance import Stage
 from swelab.records import InputError, read_json, sha256_file, write_json
-from swelab.rl.machine_check import stop_unless_fit
 from swelab.rl.step_reports import StepReports
 from swelab.rl.token_template import TokenTemplate
 from swelab.rl.training_run import FIGURES, Reads, hand_over, history_note, run_name, train_policy
@@ -40,7 +39,6 @@ def main() -> None:
     if not tasks:
         raise InputError("no task is kept", args.tasks, "tasks that passed validation")
     start, digest = args.start.with_suffix(""), read_json(args.start)["digest"]
-    stop_unless_fit(recipe, start)
     if note := history_note(TokenTemplate.of(start)):
         print(f"note: {note}", file=sys.stderr)
     work = args.progress / run_name(recipe, digest, tasks)

@@ -23,6 +23,7 @@ from swelab.rl.losses import LOSSES, Clip, Mismatch, kl_to_reference, mismatch_w
 from swelab.rl.samples import Sample
 from swelab.rl.scorer import Scorer, load_model, padded, padded_values, place
 from swelab.rl.step_sums import Sums
+from swelab.sft.train.step_log import peak_memory
 
 __all__ = ["STATE", "Learner", "NotFinite", "Settings", "Trained", "Trainee"]
 
@@ -68,6 +69,9 @@ class Trainee(Protocol):
 
     def resume(self, folder: Path) -> None:
         """Takes over the optimizer's state from a checkpoint whose weights are loaded. Raises InputError."""
+
+    def peak_mib(self) -> float:
+        """Most memory that one process of it held, in MiB: on a GPU its tensors there, else all of it."""
 
 
 class Learner:
@@ -236,6 +240,10 @@ class Learner:
     def resume(self, folder: Path) -> None:
         """See `Trainee`. A state of one rank is taken over by several, and the other way round."""
         self.steps = read_state(folder, self.optimizer, self.device)
+
+    def peak_mib(self) -> float:
+        """See `Trainee`."""
+        return peak_memory(self.device.partition(":")[0])
 
 
 def broken(losses: Tensor, rows: Sequence[Trained], place: str) -> str:

@@ -26,7 +26,6 @@ from swelab.rl.samples import samples
 from swelab.rl.step_reports import Reports
 from swelab.rl.token_weights import token_weights
 from swelab.rl.validating import Validation, Validations
-from swelab.sft.train.step_log import peak_memory
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ class Training:
             "time/train": round(trained, 3),
             "time/publish": round(published, 3),
             **clock.idle(trained, published),
-            "memory/learner_mib": round(peak_memory(str(learner.device)), 1),
+            "memory/learner_mib": round(learner.peak_mib(), 1),
         }
         write_json(self._facts(number + 1), {"next_prompt": last, "metrics": line})
         learner.save(self.checkpoint(number + 1))

@@ -10,7 +10,7 @@ from swelab.files.model_config import ModelConfig
 from swelab.jobs.machine import Machine, this_machine
 from swelab.lineage import Wildcards, weights_paths
 from swelab.records import Fault, InputError, read_json
-from swelab.rl.memory_needs import engine_needs, learner_needs
+from swelab.rl.memory_needs import ENGINE, engine_needs, learner_needs
 from swelab.sandbox.protocol import Limits
 from swelab.sft.train.device import device_of, dtype_of
 from swelab.sft.train.families import FAMILIES
@@ -79,26 +79,34 @@ def _devices(recipe: Rl, device: str, machine: Machine) -> Iterator[Finding]:
     elif device == "cpu" and train.ranks * train.threads > machine.cores:
         what = f"train.ranks x train.threads is {train.ranks * train.threads}"
         yield Finding(False, f"{what}, and there are {machine.cores:g} cores: ranks wait for each other")
+    if recipe.job.gpus > here:
+        yield Finding(True, f"job.gpus is {recipe.job.gpus}, and there are {here} here: lower it")
     if device == "cpu" and here and train.device == "cpu":
         yield Finding(False, f"train.device is cpu, and there is a {machine.gpus[0].name}: auto uses it")
 
 
 def _memory(recipe: Rl, config: ModelConfig, device: str, dtype: str, machine: Machine) -> Iterator[Finding]:
-    ranks, engine = recipe.train.ranks, engine_needs(recipe, config)
+    train, job, engine = recipe.train, recipe.job, engine_needs(recipe, config)
     needs = learner_needs(recipe, config, dtype)
-    smaller = "lower train.batch_tokens or rollouts.context_length, or set train.activation_checkpointing"
-    if device == "cuda":
-        for gpu in machine.gpus[:ranks]:
-            if needs.on_device > gpu.free:
-                what = f"the learner needs about {_gib(needs.on_device)} a GPU ({needs.text()})"
-                yield Finding(True, f"{what}, and a {gpu.name} has {_gib(gpu.free)} free: {smaller}")
-                break
-    main = needs.program if ranks > 1 else 0.0
-    host = engine + main + ranks * (needs.program if device == "cuda" else needs.total)
-    told = f"learner {needs.text()} x {ranks} ranks, engine with its cache {engine / GIB:.1f}"
+    smaller = "lower train.batch_tokens, rollouts.context_length or rollouts.max_total_tokens"
+    smaller += ", raise train.ranks or set train.activation_checkpointing"
+    for number, gpu in enumerate(machine.gpus):
+        learns, serves = device == "cuda" and number < train.ranks, number < job.gpus
+        wanted = learns * needs.on_device + serves * engine
+        if wanted > gpu.free:
+            told = f"learner {needs.text() if learns else 'elsewhere'}; engine {_gib(serves * engine)}"
+            what = f"GPU {number} ({gpu.name}): about {_gib(wanted)} ({told}), and {_gib(gpu.free)} are free"
+            yield Finding(True, f"{what}: {smaller}")
+        if learns and serves and not recipe.rollouts.max_total_tokens:
+            what = f"GPU {number} trains and serves, and rollouts.max_total_tokens is 0"
+            yield Finding(True, f"{what}: the engine takes what the learner needs; set it")
+    programs = needs.program * (train.ranks + (train.ranks > 1))
+    learner = programs + (0.0 if device == "cuda" else train.ranks * needs.on_device)
+    host = learner + (ENGINE if job.gpus else engine) * job.servers
+    told = f"learner {_gib(learner)}, engine and its cache {_gib(host - learner)}"
     if host > machine.free:
         what = f"about {_gib(host)} of memory ({told}), and {_gib(machine.free)} are free"
-        yield Finding(True, f"{what}: {smaller}, or lower rollouts.max_total_tokens")
+        yield Finding(True, f"{what}: {smaller}")
     elif host + recipe.rollouts.at_once * SANDBOX > machine.free:
         what = f"about {_gib(host)} of memory ({told}), and {recipe.rollouts.at_once} sandboxes"
         yield Finding(False, f"{what}, of {_gib(machine.free)} that are free: lower rollouts.at_once")

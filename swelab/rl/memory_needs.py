@@ -77,7 +77,12 @@ def learner_needs(recipe: Rl, config: ModelConfig, dtype: str) -> Needs:
 
 
 def engine_needs(recipe: Rl, config: ModelConfig) -> float:
-    """Bytes of the model server, which holds fp32 on a CPU."""
-    cache = recipe.rollouts.max_total_tokens or max(CPU_CACHE, recipe.rollouts.context_length)
+    """Bytes of one model server: of its process on a CPU, in fp32, or of each of its GPUs, in bf16.
+
+    On a GPU without `rollouts.max_total_tokens` the cache takes what is left, and is not counted.
+    """
+    asked, gpus = recipe.rollouts, recipe.job.gpus // recipe.job.servers
+    size = BYTES["bf16" if gpus else "fp32"]
+    cache = asked.max_total_tokens or (0 if gpus else max(CPU_CACHE, asked.context_length))
     held = cache * 2 * config.num_hidden_layers * config.key_width
-    return (weights_of(config) + held) * BYTES["fp32"] + ENGINE
+    return (weights_of(config) + held) * size / max(1, gpus) + ENGINE

@@ -76,13 +76,14 @@ def serve(address: str, rank: int, ranks: int, device: str) -> None:
     mesh = init_device_mesh(device, (ranks,))
     own = {"cpu": "cpu", "cuda": f"cuda:{rank}"}[device]
     learner: Learner | None = None
-    for name, argument in said(connection):
+    for name, *arguments in said(connection):
         answer: Any = None
         try:
             if name == OPEN:
-                learner = Learner(argument.checkpoint, argument.settings, own, argument.start, mesh)
+                (opened,) = arguments
+                learner = Learner(opened.checkpoint, opened.settings, own, opened.start, mesh)
             else:
-                answer = getattr(learner, name)(argument)
+                answer = getattr(learner, name)(*arguments)
         except Fault as fault:
             answer = fault
         connection.send(answer)

@@ -70,6 +70,10 @@ class RankedLearner:
         """See `learner.Trainee`."""
         self._all([("resume", folder)] * self._ranks)
 
+    def peak_mib(self) -> float:
+        """See `learner.Trainee`: that of the rank that held most."""
+        return max(self._all([("peak_mib",)] * self._ranks))
+
     def close(self) -> None:
         """Ends the ranks. Idempotent."""
         for line in self._lines:

@@ -34,6 +34,7 @@ from swelab.rl.judging import Judge, open_judge
 from swelab.rl.learner import STATE, Learner, Settings, Trainee
 from swelab.rl.loop import Method, Training
 from swelab.rl.losses import Clip, Mismatch
+from swelab.rl.machine_check import stop_unless_fit
 from swelab.rl.managed_model import ManagedModel
 from swelab.rl.prompts import Prompts
 from swelab.rl.rank_process import Opened
@@ -70,10 +71,12 @@ class Reads:
 def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: Reports | None = None) -> Path:
     """Trains from the checkpoint `start`, in `folder`; the last checkpoint.
 
-    What an earlier run of the same recipe finished there stays. Raises InputError, ServingError, NotFinite.
+    What an earlier run of the same recipe finished there stays. Nothing is started where the recipe does not
+    fit this machine. Raises Fault, InputError, ServingError, NotFinite.
     """
     if reads.held_out:
         check_disjoint(reads.tasks, reads.held_out)
+    stop_unless_fit(recipe, start)
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(recipe.train.threads)
     method = method_of(recipe)

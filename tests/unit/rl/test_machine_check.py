@@ -65,7 +65,8 @@ def found(asked, config=TINY, machine=LAPTOP):
 def test_a_small_model_fits_a_laptop_and_four_billion_weights_fit_four_gpus():
     assert found(recipe()) == []
     asked = recipe({"context_length": 32768, "max_total_tokens": 131072, "at_once": 64},
-                   {"ranks": 4, "batch_tokens": 16384, "activation_checkpointing": True})  # fmt: skip
+                   {"ranks": 4, "batch_tokens": 16384, "activation_checkpointing": True},
+                   job={"gpus": 4, "servers": 4})  # fmt: skip
     assert found(asked, QWEN3_4B, NODE) == []
 
 
@@ -82,9 +83,11 @@ def test_a_small_model_fits_a_laptop_and_four_billion_weights_fit_four_gpus():
         ({}, {"architectures": ["OtherForCausalLM"]}, {}, "low OtherForCausalLM was not tried"),
         ({"rollouts": {"at_once": 100}}, {}, {"free": 99 * GIB}, "low rollouts.at_once is 100 on 4 cores"),
         ({"rollouts": {"at_once": 60}}, {}, {}, "low and 60 sandboxes, of 14.0 GiB that are free"),
+        ({"job": {"gpus": 4}}, {}, {"gpus": (H100,)}, "FIX job.gpus is 4, and there are 1 here"),
+        ({"job": {"gpus": 1}, "rollouts": {"max_total_tokens": 0}}, {}, {"gpus": (H100,)}, "FIX trains and"),
         ({}, {}, {"free": GIB}, "FIX a sandbox may take 2.0 GiB, and 1.0 GiB"),
         ({}, {"num_hidden_layers": 400}, {}, "FIX and 14.0 GiB are free"),
-        ({"train": {"batch_tokens": 16384}}, QWEN3_4B, {"gpus": (H100,)}, "FIX a H100 has 79.0 GiB free"),
+        ({"train": {"batch_tokens": 16384}}, QWEN3_4B, {"gpus": (H100,)}, "FIX GPU 0 (H100): about"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_one_sentence(changes, config, machine, said):

@@ -38,9 +38,12 @@ def opened(toy, tmp_path):
     return opened
 
 
-def processes(learner):
-    """Pids of what has this learner's socket on its command line."""
-    return pids_of(learner._folder)
+def ended(words, seconds=20):
+    """Whether all processes with these words on their command line end in time."""
+    deadline = time.monotonic() + seconds
+    while pids_of(words) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not pids_of(words)
 
 
 def pids_of(words):
@@ -68,6 +71,7 @@ def test_two_ranks_train_and_resume_as_one_process_does(toy, opened, tmp_path):
             both.train(batch([math.nan, 1.0]))
         found.append(both.train(parts[2]))
         both.save(tmp_path / "both-3")
+        assert 100 < both.peak_mib() < 4000
     for one, other in zip(told, found, strict=True):
         assert other == {name: pytest.approx(value, rel=1e-4, abs=1e-6) for name, value in one.items()}
     start = load_file(toy / "model.safetensors")
@@ -88,11 +92,11 @@ def test_two_ranks_train_and_resume_as_one_process_does(toy, opened, tmp_path):
         (tmp_path / "alone-2" / STATE).unlink()
         with pytest.raises(InputError, match="the optimizer's state is not there"):
             both.resume(tmp_path / "alone-2")
-        os.kill(max(processes(both)), signal.SIGKILL)
+        os.kill(max(pids_of(both._folder)), signal.SIGKILL)
         with pytest.raises(RankLost, match="a rank of the learner has ended"):
             for _ in range(20):
                 both.train(parts[0])
-        assert not processes(both)
+        assert ended(both._folder)
 
 
 def same_layout(one, other):
@@ -136,10 +140,7 @@ def test_a_kill_of_the_main_process_ends_its_ranks(toy, tmp_path, lid):
     assert folder and len(pids_of(folder)) >= 3, (tmp_path / "log").read_text()
     run.kill()
     run.wait()
-    deadline = time.monotonic() + 20
-    while pids_of(folder) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not pids_of(folder)
+    assert ended(folder)
 
 
 def test_weights_that_cannot_be_opened_are_one_line(opened, tmp_path):
