@@ -177,11 +177,28 @@ def test_more_steps_go_on_from_the_last(place):
     assert len(journals(place)) == 4 and started(place) > lines
 
 
+def test_a_poisoned_rollout_stops_the_run_with_the_last_good_checkpoint_kept(place):
+    (work,) = (place / "work").iterdir()
+    shutil.rmtree(work / "checkpoint-00004")
+    path = journals(place)[3]
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    poisoned = next(line for line in lines if "grade" in line)
+    poisoned["turns"][0]["logprobs"][0] = float("nan")
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = subprocess.run(command(place, "longer.yaml"), cwd=ROOT, capture_output=True, text=True)
+    told = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert done.returncode == 2 and len(told) == 1 and "Traceback" not in done.stderr, done.stderr
+    assert told[0].startswith(f"error: step 4: the loss of {poisoned['key']} is no number, in micro-batch ")
+    assert str(work / "checkpoint-00003") in told[0]
+    assert (work / "checkpoint-00003").is_dir() and not (work / "checkpoint-00004").exists()
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
         ("samples: 2", "samples: 1", "samples"),
         ("steps: 3", "steps: 0", "steps"),
+        ("context_length: 512", "context_length: 1000000", "to fix before anything is started"),
         ("max_tokens: 24", "max_tokens: 512", "rollouts.max_tokens 512"),
         ("lr: 1.0e-3", "lr: .nan", "lr"),
         ("entropy: 0.01", "entropie: 0.01", "did you mean 'entropy'"),
