@@ -54,8 +54,9 @@ class Needs:
         return self.weights + self.optimizer + self.activations + self.logits
 
     def text(self) -> str:
-        """The parts in GiB."""
-        return ", ".join(f"{name} {size / GIB:.1f}" for name, size in vars(self).items())
+        """The parts in GiB, without the program."""
+        parts = {name: size for name, size in vars(self).items() if name != "program"}
+        return ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts.items())
 
 
 def learner_needs(recipe: Rl, config: ModelConfig, dtype: str) -> Needs:
