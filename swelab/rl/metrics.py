@@ -6,6 +6,7 @@ The names that begin with `agent/` and their definitions are those of Miles' SWE
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, pstdev
 
+from swelab.models.token_turn import TokenTurn
 from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records import Record
 from swelab.rl.failures import Attempt, Tally
@@ -139,7 +140,7 @@ def of_turns(rollouts: Iterable[RolledOut], current: str) -> dict[str, float]:
     }
 
 
-def _other(turn, current: str) -> int:
+def _other(turn: TokenTurn, current: str) -> int:
     ends = [start for start, _ in turn.versions[1:]] + [len(turn.sampled)]
     return sum(
         end - start for (start, version), end in zip(turn.versions, ends, strict=True) if version != current
@@ -147,4 +148,4 @@ def _other(turn, current: str) -> int:
 
 
 def _seconds(messages: Iterable[Record]) -> float:
-    return sum(message.get("extra", {}).get("seconds", 0.0) for message in messages)
+    return float(sum(message.get("extra", {}).get("seconds", 0.0) for message in messages))

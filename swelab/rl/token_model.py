@@ -84,7 +84,7 @@ class TokenModel(TextModel):
         self._on_turn, self._replayed = on_turn, list(replayed)
         self.watch: Callable[[Sequence[Record]], None] = lambda messages: None
 
-    def query(self, messages: list[dict], **_: object) -> dict:
+    def query(self, messages: list[Record], **_: object) -> Record:
         """The next assistant message; see `ChatModel.query`.
 
         Raises FormatError (not one command), ContextLimit, ModelLost, ServingError, InputError.
@@ -103,7 +103,7 @@ class TokenModel(TextModel):
         usage = {"prompt_tokens": len(prompt), "completion_tokens": len(turn.sampled)}
         return self.reply(content, calls, usage=usage, finish_reason=turn.finish, seconds=seconds)
 
-    def _read(self, messages: list[dict]) -> None:
+    def _read(self, messages: list[Record]) -> None:
         """Takes in what was said to the policy since its last turn: all that it did not say itself."""
         told = [message for message in messages if message["role"] not in ("assistant", "exit")]
         new, self._read_messages = told[self._read_messages :], len(told)
@@ -133,7 +133,7 @@ class TokenModel(TextModel):
         self._on_turn(turn)
         return turn
 
-    def serialize(self) -> dict:
+    def serialize(self) -> Record:
         config = {"model": self.name, "sampling": self.sampling, "model_type": type(self).__name__}
         return {"info": {"config": config}}
 

@@ -48,7 +48,8 @@ class TokenTemplate:
 
     def text(self, sampled: Sequence[int]) -> str:
         """What sampled ids say, without the end of the turn and other special tokens."""
-        return self._tokenizer.decode(sampled, skip_special_tokens=True)
+        said: str = self._tokenizer.decode(sampled, skip_special_tokens=True)
+        return said
 
     def changes_history(self) -> str:
         """How the template shows an earlier turn otherwise than it was sampled; "" where it does not.
@@ -68,9 +69,10 @@ class TokenTemplate:
     def _render(self, messages: Sequence[Record], open_turn: bool = True) -> str:
         plain = [_plain(message) for message in messages]
         tools = {"tools": self._tools} if self._tools else {}
-        return self._tokenizer.apply_chat_template(
+        shown: str = self._tokenizer.apply_chat_template(
             plain, tokenize=False, add_generation_prompt=open_turn, **tools
         )
+        return shown
 
     def _after(self, messages: Sequence[Record]) -> str:
         """The text between the end of a turn and the next turn."""
@@ -83,7 +85,8 @@ class TokenTemplate:
 
     def ids(self, text: str) -> list[int]:
         """The ids of a text, without those that a tokenizer adds."""
-        return self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        found: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        return found
 
 
 def _plain(message: Record) -> Record:

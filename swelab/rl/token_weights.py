@@ -6,7 +6,7 @@ once.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean")
 
@@ -36,12 +36,13 @@ def token_weights(
         tokens[sequence] += count
     total = sum(tokens.values())
     counted = sum(count > 0 for count in tokens.values())
-    divisor = {
+    divisors: dict[str, Callable[[Hashable], float]] = {
         "token-mean": lambda sequence: total,
         "seq-mean-token-sum": lambda sequence: counted,
         "seq-mean-token-sum-norm": lambda sequence: counted * horizon,
         "seq-mean-token-mean": lambda sequence: counted * tokens[sequence],
-    }[mode]
+    }
+    divisor = divisors[mode]
     return [
         1.0 / divisor(sequence) if count else 0.0 for count, sequence in zip(trained, sequences, strict=True)
     ]
