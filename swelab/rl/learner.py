@@ -156,7 +156,8 @@ class Learner:
 
     def _norm(self, most: float) -> Tensor:
         """The norm of the gradient of all weights on all ranks, which is cut to `most`."""
-        return whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), most))
+        norm: Tensor = whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), most))
+        return norm
 
     def _culprit(self, step: list[list[Trained]], old: list[Tensor | None]) -> str:
         """The first forward pass whose gradient is no number, in words."""

@@ -72,7 +72,7 @@ class RankedLearner:
 
     def peak_mib(self) -> float:
         """See `learner.Trainee`: that of the rank that held most."""
-        return max(self._all([("peak_mib",)] * self._ranks))
+        return max(float(found) for found in self._all([("peak_mib",)] * self._ranks))
 
     def close(self) -> None:
         """Ends the ranks. Idempotent."""
