@@ -6,7 +6,7 @@ from pathlib import Path
 
 from swelab.console.terminal import run_script
 from swelab.records import InputError
-from swelab.sandbox.remote_client import Line
+from swelab.sandbox.remote_client import PoolClient
 from swelab.sandbox.remote_protocol import find_token
 
 
@@ -26,7 +26,7 @@ def main() -> None:
         raise InputError(
             "the arguments do not fit together", expected="--pool and the host's URL; no URL for status"
         )
-    line = Line(args.pool, find_token(args.token))
+    line = PoolClient(args.pool, find_token(args.token))
     if args.act == "status":
         told = line.ask("/status", {}).json()["pool"]
         for node in told.pop("nodes"):

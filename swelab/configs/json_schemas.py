@@ -8,8 +8,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from swelab.configs.kinds import RecipeKind
 from swelab.configs.recipe_model import Recipe
 from swelab.records import Record
-
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
+from swelab.records.typed import DIALECT
 
 
 class _Generator(GenerateJsonSchema):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from swelab.grading.evidence import GateRun, RunEvidence
 from swelab.grading.harness import logs
 from swelab.grading.harness.spec import read_spec
-from swelab.grading.kept_runs import Attempt
+from swelab.grading.kept_runs import KeptAttempt
 from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records.attempt_records import Grade, TestVerdicts
 from swelab.records.task_records import Task
@@ -21,7 +21,7 @@ MOST_TESTS = 20
 """How many passed tests are named."""
 
 
-def listing(name: str, attempts: Sequence[Attempt]) -> str:
+def listing(name: str, attempts: Sequence[KeptAttempt]) -> str:
     """The attempts at an instance, a line each, with the command that shows it."""
     rows = [f"{len(attempts)} runs of {name}; to see one of them:", ""]
     for attempt in attempts:
@@ -30,7 +30,12 @@ def listing(name: str, attempts: Sequence[Attempt]) -> str:
 
 
 def shown(
-    attempt: Attempt, task: Task | None, patch: str | None, run: RunEvidence | None, place: str, bold: bool
+    attempt: KeptAttempt,
+    task: Task | None,
+    patch: str | None,
+    run: RunEvidence | None,
+    place: str,
+    bold: bool,
 ) -> str:
     """Everything about one attempt. run: its kept evidence, of the file `place`; bold: mark headings."""
     found = ((title, plain(text)) for title, text in _parts(attempt, task, patch, run, place))
@@ -50,7 +55,7 @@ def _bold(title: str) -> str:
 
 
 def _parts(
-    attempt: Attempt, task: Task | None, patch: str | None, run: RunEvidence | None, place: str
+    attempt: KeptAttempt, task: Task | None, patch: str | None, run: RunEvidence | None, place: str
 ) -> Iterator[tuple[str, str]]:
     """(title, text) of each part."""
     row = attempt.row

@@ -22,7 +22,7 @@ GATE = "validation"
 
 
 @dataclass(frozen=True)
-class Attempt:
+class KeptAttempt:
     """One patch on a task: a policy's attempt that was graded, or a run of the gate.
 
     run: what its evidence is kept under, or ""; more: the words of the command line that say where all this
@@ -69,7 +69,7 @@ def show_command(instance_id: str, policy: str, subset: str, sample: int = 0) ->
     return f"{PROGRAM} {shlex.join(words + (['--sample', str(sample)] if sample else []))}"
 
 
-def graded(results: Path, name: str, policy: str = "*", subset: str = "*") -> Iterator[Attempt]:
+def graded(results: Path, name: str, policy: str = "*", subset: str = "*") -> Iterator[KeptAttempt]:
     """Grades of an instance under a results folder; only the shards that it belongs to are read."""
     for path in sorted((results / "grades").glob(f"{policy}/{subset}/*of*.jsonl")):
         number, count, sample = parse_shard(path.stem)
@@ -77,10 +77,10 @@ def graded(results: Path, name: str, policy: str = "*", subset: str = "*") -> It
             for row in _lines(path, name):
                 if row.get("instance_id") == name:
                     grade = Grade.of(row)
-                    yield Attempt(path.parent.parent.name, path.parent.name, sample, grade, grade.run)
+                    yield KeptAttempt(path.parent.parent.name, path.parent.name, sample, grade, grade.run)
 
 
-def validated(results: Path, name: str, subset: str = "*") -> Iterator[Attempt]:
+def validated(results: Path, name: str, subset: str = "*") -> Iterator[KeptAttempt]:
     """Runs of the gate that tell about an instance, numbered from 1 within their kind."""
     for path in sorted((results / "progress/validate_tasks").glob(f"{subset}.jsonl")):
         counts: dict[str, int] = {}
@@ -89,24 +89,24 @@ def validated(results: Path, name: str, subset: str = "*") -> Iterator[Attempt]:
                 known = ("status", "reason", "kind", "passed", "seconds")
                 run = GateRun.of({"instance_id": name, **{key: row[key] for key in known}})
                 number = counts[run.run_kind] = counts.get(run.run_kind, 0) + 1
-                yield Attempt(GATE, path.stem, 0, run, row["key"], number)
+                yield KeptAttempt(GATE, path.stem, 0, run, row["key"], number)
 
 
-def by_hand(folder: Path, name: str) -> Iterator[Attempt]:
+def by_hand(folder: Path, name: str) -> Iterator[KeptAttempt]:
     """The newest grade of an instance in a folder of `scripts.run_evaluation`."""
     rows = [row for row in _lines(folder / "journal.jsonl", name) if row.get("instance_id") == name]
     for grade in map(Grade.of, rows[-1:]):
-        yield Attempt(folder.name, "by_hand", 0, grade, grade.run)
+        yield KeptAttempt(folder.name, "by_hand", 0, grade, grade.run)
 
 
-def task_of(results: Path, tasks: Path | None, attempt: Attempt) -> Task | None:
+def task_of(results: Path, tasks: Path | None, attempt: KeptAttempt) -> Task | None:
     """The attempt's task row, or None where the subset is not there. Raises InputError (broken rows)."""
     path = tasks or results / "tasks" / f"{attempt.subset}.json"
     name = attempt.row.instance_id
     return next(read_tasks(path, lambda other: other == name), None) if path.is_file() else None
 
 
-def patch_of(results: Path, attempt: Attempt, kept: RunEvidence | None) -> str | None:
+def patch_of(results: Path, attempt: KeptAttempt, kept: RunEvidence | None) -> str | None:
     """The patch of an attempt: what is kept with its run, else what was predicted; None where neither is."""
     if kept and kept.patch is not None:
         return kept.patch
@@ -119,7 +119,7 @@ def patch_of(results: Path, attempt: Attempt, kept: RunEvidence | None) -> str |
     return next((row.get("model_patch") or "" for _, row in rows), None)
 
 
-def kept_run(archive: Archive, attempt: Attempt) -> RunEvidence | None:
+def kept_run(archive: Archive, attempt: KeptAttempt) -> RunEvidence | None:
     """The kept record of the attempt's run; None where nothing is. Raises InputError on a damaged file."""
     if not attempt.run:
         return None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from swelab.grading import kept_runs
 from swelab.grading.attempt_text import listing, plain, shown
-from swelab.grading.kept_runs import Attempt
+from swelab.grading.kept_runs import KeptAttempt
 from swelab.grading.replay import open_bench, run_again, run_command
 from swelab.grading.run_cache import Archive
 from swelab.outcomes import GradeEnd
@@ -47,7 +47,7 @@ def show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _attempts(options: argparse.Namespace, name: str) -> list[Attempt]:
+def _attempts(options: argparse.Namespace, name: str) -> list[KeptAttempt]:
     """The attempts that match the options. Raises InputError when none does."""
     found = list(_matching(options, name))
     if not found:
@@ -59,7 +59,7 @@ def _attempts(options: argparse.Namespace, name: str) -> list[Attempt]:
     return [replace(each, more=sum(more, ())) for each in found]
 
 
-def _matching(options: argparse.Namespace, name: str) -> Iterator[Attempt]:
+def _matching(options: argparse.Namespace, name: str) -> Iterator[KeptAttempt]:
     results = options.results
     if options.validation:
         wanted = (options.validation, options.number)
@@ -74,7 +74,7 @@ def _matching(options: argparse.Namespace, name: str) -> Iterator[Attempt]:
             yield from kept_runs.validated(results, name, options.subset)
 
 
-def _again(options: argparse.Namespace, attempt: Attempt, task: Task | None, patch: str | None) -> int:
+def _again(options: argparse.Namespace, attempt: KeptAttempt, task: Task | None, patch: str | None) -> int:
     """Runs the attempt again and prints what came of it: 0, 1 with another verdict, or the command's code."""
     name = attempt.row.instance_id
     if task is None:

@@ -4,7 +4,7 @@ import time
 from typing import TYPE_CHECKING
 
 from swelab.pool.leases import ACTIVE, WAITING, Lease
-from swelab.pool.node_health import Node
+from swelab.pool.node_health import PoolNode
 from swelab.records import Record
 from swelab.sandbox.protocol import EngineDown, ImageMissing
 from swelab.sandbox.remote_protocol import NoPlace, NotReached
@@ -38,7 +38,7 @@ async def make(pool: "Pool", lease: Lease) -> None:
         pool.end(lease, "the request was cancelled")
 
 
-async def _made(pool: "Pool", lease: Lease, node: Node) -> Record:
+async def _made(pool: "Pool", lease: Lease, node: PoolNode) -> Record:
     names = ("image", "digest", "cwd", "tree", "limits")
     asked = {name: lease.asked[name] for name in names if name in lease.asked}
     asked |= {"request_id": lease.attempt_id(), "owner": pool.id, "ttl_seconds": pool.limits.ttl_seconds}
@@ -52,7 +52,7 @@ async def _made(pool: "Pool", lease: Lease, node: Node) -> Record:
                 raise NotReached(f"{node.room.url} cannot make the sandbox") from None
 
 
-def _not_made(pool: "Pool", lease: Lease, node: Node | None, error: Exception) -> None:
+def _not_made(pool: "Pool", lease: Lease, node: PoolNode | None, error: Exception) -> None:
     """Let the lease wait for another place, unless its request is at fault."""
     now = time.monotonic()
     again = isinstance(error, NotReached | NoPlace | EngineDown | ImageMissing | OSError)

@@ -25,7 +25,7 @@ async def renew(link: Link, owner: str, seconds: dict[str, float], patience: flo
     return HostState.of(await link.ask("/container/renew", asked, patience))
 
 
-class Node:
+class PoolNode:
     """A node and the connection to it."""
 
     def __init__(self, url: str, link: Link, draining: bool) -> None:

@@ -16,7 +16,7 @@ from swelab.pool.create_sandbox import make
 from swelab.pool.lease_store import LeaseStore
 from swelab.pool.leases import ACTIVE, ENDED, ENDING, MAKING, PLACED, WAITING, Lease
 from swelab.pool.node_client import Link
-from swelab.pool.node_health import Node
+from swelab.pool.node_health import PoolNode
 from swelab.pool.placement import plan
 from swelab.pool.request_schemas import PoolRequest
 from swelab.pool.server_http import Conflict, fingerprint
@@ -48,7 +48,7 @@ class Pool:
         self.leases: dict[str, Lease] = {}
         self.ended: dict[str, Lease] = {}
         self.requests: dict[str, Lease] = {}
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, PoolNode] = {}
         self.counts = {"allocated": 0, "expired": 0, "lost": 0, "given_back": 0, "unwritten": 0}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._pumping = False
@@ -274,9 +274,9 @@ class Pool:
 
     # -- nodes
 
-    def add(self, url: str, draining: bool) -> Node:
+    def add(self, url: str, draining: bool) -> PoolNode:
         """Take a node in."""
-        node = self.nodes[url] = Node(url, self.open_link(url), draining)
+        node = self.nodes[url] = PoolNode(url, self.open_link(url), draining)
         node.watching = self.spawn(node.watch(self))
         return node
 

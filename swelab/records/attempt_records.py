@@ -3,9 +3,8 @@
 from typing import Annotated, Any, Literal
 
 from swelab.outcomes import RolloutEnd
-from swelab.records.typed import Bounds, TypedRecord, field, one_of
+from swelab.records.typed import Count, TypedRecord, field, one_of
 
-Count = Annotated[int, Bounds(minimum=0)]
 Verdict = Annotated[str, one_of("GradeEnd")]
 FinalEnd = Annotated[str, one_of("FINAL_ROLLOUTS")]
 _SAMPLE = "which of the policy's attempts at the task; 0 when not there"

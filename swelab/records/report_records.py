@@ -1,7 +1,7 @@
 """A policy's report on a subset: its grades counted, as SWE-bench's own harness reports them."""
 
-from swelab.records.attempt_records import Count, FinalEnd, Verdict
-from swelab.records.typed import TypedRecord, field
+from swelab.records.attempt_records import FinalEnd, Verdict
+from swelab.records.typed import Count, TypedRecord, field
 
 
 class Validation(TypedRecord):

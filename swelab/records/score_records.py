@@ -3,10 +3,10 @@
 from typing import Annotated, Any
 
 from swelab.outcomes import GradeEnd
-from swelab.records.attempt_records import Count, Verdict
+from swelab.records.attempt_records import Verdict
 from swelab.records.report_records import Validation
 from swelab.records.stage_records import Code, Sha256
-from swelab.records.typed import Bounds, TypedRecord, field
+from swelab.records.typed import Bounds, Count, TypedRecord, field
 
 Rate = Annotated[float, Bounds(minimum=0, maximum=1)]
 Number = Annotated[float, Bounds(minimum=0)]

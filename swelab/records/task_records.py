@@ -2,9 +2,8 @@
 
 from typing import Annotated, Any, Literal
 
-from swelab.records.typed import Bounds, TypedRecord, field, one_of
+from swelab.records.typed import Bounds, Count, TypedRecord, field, one_of
 
-Count = Annotated[int, Bounds(minimum=0)]
 TestName = Annotated[str, Bounds(minLength=1)]
 
 

@@ -2,8 +2,8 @@
 
 from typing import Any, Literal
 
-from swelab.records.attempt_records import Count, Message
-from swelab.records.typed import TypedRecord, field
+from swelab.records.attempt_records import Message
+from swelab.records.typed import Count, TypedRecord, field
 
 
 class Called(TypedRecord):

@@ -10,10 +10,11 @@ the schemas that `python -m scripts.write_schemas` writes from here.
 import types
 from collections.abc import Callable, Mapping
 from operator import itemgetter
-from typing import Any, ClassVar, Literal, Self, dataclass_transform, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform, get_args, get_origin
 
 from swelab.outcomes import LISTS
 
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", types.NoneType: "null"}
 _MISSING: Any = object()
 Schema = dict[str, Any]
@@ -31,6 +32,9 @@ class Bounds:
 
     def __init__(self, **words: Any):
         self.words = words
+
+
+Count = Annotated[int, Bounds(minimum=0)]
 
 
 def one_of(ends: str) -> Bounds:
@@ -113,7 +117,7 @@ def _reader(kind: Any) -> Callable[[Any], Any] | None:
 def schema(record: type[TypedRecord]) -> Schema:
     """The JSON Schema document of a record."""
     title = record.kind().replace("_", " ").capitalize().replace("Sft", "SFT")
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **_object(record)}
+    return {"$schema": DIALECT, "title": title, **_object(record)}
 
 
 def _object(record: type[TypedRecord], about: str = "") -> Schema:

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from swelab.sandbox.protocol import WORKDIR, Image, ImageMissing
 from swelab.sandbox.pulled_images import inside
-from swelab.sandbox.rootfs import HOME, TOOLBOX, gitconfig, top_level
+from swelab.sandbox.rootfs import ETC, HOME, TOOLBOX, gitconfig, top_level
 from swelab.sandbox.scratch import ScratchFolder, copy_tree
 
 DEFAULT_PATH = f"{TOOLBOX}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -38,9 +38,8 @@ def open_image(image: Image, base: Path) -> ImageRoot:
     try:
         etc.path.chmod(0o755)
         copy_tree(folder / "etc", etc.path, None)
-        _replace(etc.path / "hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n")
-        _replace(etc.path / "hostname", "sandbox\n")
-        _replace(etc.path / "nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n")
+        for name in ("hosts", "hostname", "nsswitch.conf"):
+            _replace(etc.path / name, ETC[name])
         for name in ("passwd", "group"):  # to be mounted over, a sandbox's own each
             _replace(etc.path / name, _text(etc.path / name))
         if not os.path.lexists(etc.path / "gitconfig"):

@@ -33,7 +33,7 @@ from swelab.sandbox.protocol import (
     SandboxLost,
     SessionAnswer,
 )
-from swelab.sandbox.remote_client import Line
+from swelab.sandbox.remote_client import PoolClient
 from swelab.sandbox.remote_protocol import CREATE_SECONDS, LATE_SECONDS, RESULT, Granted, find_token
 from swelab.sandbox.tree_tar import archive, check_folder
 
@@ -175,11 +175,11 @@ class RemoteBackend:
             raise BackendMissing(f"backend remote: {error}") from None
 
     @property
-    def line(self) -> Line:
+    def line(self) -> PoolClient:
         """The connection; a forked process gets its own."""
         with self._lock:
             if self._process != os.getpid():
-                self._line, self._process = Line(self.url, self._token), os.getpid()
+                self._line, self._process = PoolClient(self.url, self._token), os.getpid()
                 self._open: weakref.WeakSet[RemoteSandbox] = weakref.WeakSet()
                 self._beating: threading.Thread | None = None
             return self._line

@@ -18,7 +18,7 @@ _CUT_OFF = (httpx.ReadError, httpx.RemoteProtocolError, httpx.WriteError)
 _REACHED_SECONDS = 5.0
 
 
-class Line:
+class PoolClient:
     """Requests to one server, sent again for as long as that is safe and hopeful."""
 
     def __init__(self, url: str, token: str) -> None:

@@ -17,7 +17,7 @@ ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "TZ": "UTC",
 }
-_ETC = {
+ETC = {
     "gitconfig": "[user]\n\tname = agent\n\temail = agent@localhost\n[gc]\n\tauto = 0\n[init]\n"
     "\tdefaultBranch = main\n",
     "hostname": "sandbox\n",
@@ -28,7 +28,7 @@ _ETC = {
 
 def gitconfig() -> str:
     """Git's settings for the whole sandbox: without a name it refuses to commit."""
-    return _ETC["gitconfig"]
+    return ETC["gitconfig"]
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def write_etc(folder: Path, uid: int, gid: int) -> None:
         "passwd": f"root:x:0:0:root:/:/bin/bash\nagent:x:{uid}:{gid}:agent:{HOME}:/bin/bash\n",
         "group": f"root:x:0:\nagent:x:{gid}:\n",
     }
-    for name, text in {**_ETC, **accounts}.items():
+    for name, text in {**ETC, **accounts}.items():
         _write(folder / "etc" / name, text.encode(), 0o644)
     cache = Path("/etc/ld.so.cache")
     _write(folder / "etc/ld.so.cache", cache.read_bytes() if cache.exists() else b"", 0o644)

@@ -31,7 +31,7 @@ KEY_REFUSED, QUOTA = ("401", "403"), ("402",)
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class ServiceBenchmark:
     """A benchmark at the service: one of its subset names, and a split (dev or test)."""
 
     subset: str
@@ -57,7 +57,7 @@ class SbCli:
         if found != VERSION:
             raise InputError(f"sb-cli {found or '?'}", program, f"{VERSION}, which `make sb-cli` installs")
 
-    def quota(self, at: Benchmark) -> int | None:
+    def quota(self, at: ServiceBenchmark) -> int | None:
         """Runs left on a benchmark; None where it does not say. Raises ServiceError, SubmissionRefused."""
         for line in self._call("get-quotas").splitlines():
             cells = [cell.strip() for cell in re.split("[│|┃]", line) if cell.strip()]
@@ -66,7 +66,7 @@ class SbCli:
         return None
 
     def submit(
-        self, predictions: Path, at: Benchmark, run_id: str, ids: Sequence[str], whole: bool
+        self, predictions: Path, at: ServiceBenchmark, run_id: str, ids: Sequence[str], whole: bool
     ) -> dict[str, str]:
         """Sends the predictions of `ids` from a file; returns the reason by id of each that was not accepted.
 
@@ -83,7 +83,7 @@ class SbCli:
             raise ServiceError(f"sb-cli reports {taken + len(failed)} predictions, {len(ids)} were sent")
         return failed
 
-    def report(self, at: Benchmark, run_id: str) -> Record:
+    def report(self, at: ServiceBenchmark, run_id: str) -> Record:
         """The report of a run as it is now. Raises ServiceError, SubmissionRefused."""
         with tempfile.TemporaryDirectory(prefix="swelab-sb-cli-") as folder:
             self._call("get-report", at.subset, at.split, run_id, "--overwrite", "1", "-o", folder)

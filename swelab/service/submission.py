@@ -18,7 +18,7 @@ from swelab.outcomes import LOST_ROLLOUTS
 from swelab.records import InputError, Record, digest, write_json
 from swelab.records.attempt_records import Prediction
 from swelab.service import ServiceError, SubmissionRefused
-from swelab.service.sb_cli import STATUS, Benchmark, SbCli, lasting_refusal
+from swelab.service.sb_cli import STATUS, SbCli, ServiceBenchmark, lasting_refusal
 from swelab.service.verdicts import Judged, ServiceRun, patch_digest, pending, verdicts
 
 SUBSETS = {
@@ -40,7 +40,7 @@ class Waiting:
     total: float
 
 
-def benchmark_of(recipe: Subset, where: str | Path) -> Benchmark:
+def benchmark_of(recipe: Subset, where: str | Path) -> ServiceBenchmark:
     """The service's name of a subset recipe's benchmark. Raises InputError where it has none."""
     published = recipe if recipe.source == "dataset" else DatasetSubset(source="dataset")
     name = (published.dataset or "").rpartition("/")[2].lower()
@@ -48,7 +48,7 @@ def benchmark_of(recipe: Subset, where: str | Path) -> Benchmark:
     if not subset:
         expected = f"one of {', '.join(sorted(set(SUBSETS.values())))} as `service`"
         raise InputError("a set that the service does not judge", where, expected)
-    return Benchmark(subset, published.split)
+    return ServiceBenchmark(subset, published.split)
 
 
 def sendable(predictions: Mapping[str, Prediction], ids: Sequence[str], policy: str) -> list[Prediction]:
@@ -70,13 +70,13 @@ def sendable(predictions: Mapping[str, Prediction], ids: Sequence[str], policy: 
     return rows
 
 
-def run_name(policy: str, at: Benchmark, rows: Sequence[Prediction]) -> str:
+def run_name(policy: str, at: ServiceBenchmark, rows: Sequence[Prediction]) -> str:
     """The id of a run: the policy's name and a hash of all that is submitted, and to what."""
     return f"{re.sub('[^A-Za-z0-9._-]', '-', policy)}-{digest([at.subset, at.split, rows])[:12]}"
 
 
 def judge_by_service(
-    rows: list[Prediction], at: Benchmark, policy: str, work: Path, program: SbCli, wait: Waiting
+    rows: list[Prediction], at: ServiceBenchmark, policy: str, work: Path, program: SbCli, wait: Waiting
 ) -> ServiceRun:
     """Submits `rows` if that is not done, waits, and returns what the service says of each.
 
@@ -119,7 +119,7 @@ class Sent:
 
 
 def _submit(
-    rows: list[Prediction], ids: list[str], at: Benchmark, program: SbCli, state: Sent, wait: Waiting
+    rows: list[Prediction], ids: list[str], at: ServiceBenchmark, program: SbCli, state: Sent, wait: Waiting
 ) -> None:
     """Submits until all are there. Raises ServiceError after ATTEMPTS, SubmissionRefused at once."""
     failed: dict[str, str] = {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from swelab.records.task_records import Task
 
-_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _SUFFIXES = {
     "c": "c",
     "cpp": "cc cpp cxx c++ hh hpp hxx",
@@ -62,7 +62,7 @@ def file_changes(patch: str) -> Iterator[FileChange]:
                 current.lines.append((mark, line[1:]))
                 before -= mark != "+"
                 after -= mark != "-"
-        elif found := _HUNK.match(line):
+        elif found := HUNK.match(line):
             before, after = (int(count) if count else 1 for count in found.groups())
         elif line.startswith("diff --git ") or (line.startswith("--- ") and current.lines):
             if current.path:
@@ -118,7 +118,7 @@ def reversed_patch(patch: str) -> str:
             before -= mark in ("-", " ", "")
             after -= mark in ("+", " ", "")
             out.append({"-": "+", "+": "-"}.get(mark, mark) + line[1:])
-        elif found := _HUNK.match(line):
+        elif found := HUNK.match(line):
             before, after = (int(count) if count else 1 for count in found.groups())
             old, new = re.findall(r"[-+](\d+(?:,\d+)?)", line[: found.end()])
             out.append(f"@@ -{new} +{old} @@{line[found.end() :]}")

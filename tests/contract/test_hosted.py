@@ -15,7 +15,7 @@ from swelab.models import BudgetSpent, ContextLimit, ModelLost
 from swelab.models.billing import api_keys
 from swelab.models.billing.ledger import Ledger
 from swelab.models.billing.paid_turns import PaidRun
-from swelab.models.billing.prices import Usage, price_of
+from swelab.models.billing.prices import CallTokens, price_of
 from swelab.models.chat import bounded_http, hosted, litellm_calls, litellm_errors
 from swelab.models.chat.hosted import HostedModel, Talk
 from swelab.models.chat.open_hosted import open_service
@@ -367,7 +367,7 @@ def test_costs_are_those_of_litellms_own_reckoning(model, prompt):
         cache_read_input_tokens=cached,
     )
     theirs = sum(litellm.cost_per_token(model=model, usage_object=usage))
-    ours = price_of(None, litellm_calls.listed_price(model)).cost(Usage(prompt, 77, cached))
+    ours = price_of(None, litellm_calls.listed_price(model)).cost(CallTokens(prompt, 77, cached))
     assert ours == pytest.approx(theirs * 1e9, abs=2)
 
 

@@ -23,7 +23,7 @@ from swelab.records.attempt_records import Grade, Prediction
 from swelab.records.task_records import Task
 from swelab.scores.score import score as scored
 from swelab.service import ServiceError, SubmissionRefused, submission
-from swelab.service.sb_cli import Benchmark, SbCli
+from swelab.service.sb_cli import SbCli, ServiceBenchmark
 from swelab.service.submission import Waiting, judge_by_service, sendable
 from swelab.tasks.checkout import RepoStore
 from swelab.tasks.datasets_source import make_tasks
@@ -40,7 +40,7 @@ pytestmark = [
         not PROGRAM.exists(), reason="sb-cli is not installed: `make sb-cli`, or $SWELAB_SB_CLI"
     ),
 ]
-AT = Benchmark("swe-bench_verified", "test")
+AT = ServiceBenchmark("swe-bench_verified", "test")
 IDS = [f"a__b-{number}" for number in range(4)]
 PREDICTIONS = {
     name: {"instance_id": name, "model_name_or_path": "p", "model_patch": f"diff {name}" if number else None}

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.e2e.dry_runs import rules_of
+
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = Path(__file__).parent / "configs"
 TARGETS = ["results/verified_score.json", "results/report.html"]
@@ -68,13 +70,7 @@ def planned(clone: Path, config=()) -> dict[str, int]:
     """Rules that a dry run would run, with their counts."""
     code, text = snakemake(clone, "-n", config=config)
     assert code == 0, text
-    counts = {}
-    for line in text.partition("Job stats:")[2].splitlines()[3:]:
-        parts = line.split()
-        if len(parts) != 2 or parts[0] == "total":
-            break
-        counts[parts[0]] = int(parts[1])
-    return counts
+    return rules_of(text)
 
 
 def journal(clone: Path, rule: str, policy: str, subset: str) -> list[dict]:

@@ -7,7 +7,8 @@ could take it for a file to write.
 import re
 from collections.abc import Iterator
 
-_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+from swelab.tasks.patch_text import HUNK
+
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _NAME_LINES = ("rename to ", "rename from ", "copy to ", "copy from ", "Index: ")
 _SUBMODULE_MODES = ("new file mode 160000", "new mode 160000")
@@ -26,7 +27,7 @@ def header_lines(patch: str) -> Iterator[str]:
             if mark in ("-", "+", " ", "", "\\"):
                 continue
             before = after = 0
-        if found := _HUNK.match(line):
+        if found := HUNK.match(line):
             before, after = (int(count) if count else 1 for count in found.groups())
             continue
         yield line

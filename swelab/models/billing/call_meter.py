@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from swelab.models.billing.ledger import PAID, REFUSED, UNSURE, Ledger, dollars
-from swelab.models.billing.prices import NANO, Price, Usage
+from swelab.models.billing.prices import NANO, CallTokens, Price
 from swelab.records import InputError, Record
 
 
@@ -37,7 +37,7 @@ class Bill:
         """The service did not charge."""
         self.amount, self.how = 0, REFUSED
 
-    def pay(self, usage: Usage | None) -> Record:
+    def pay(self, usage: CallTokens | None) -> Record:
         """Settles the call. Returns a message's "cost" in dollars, and "cost_is" where that is not exact."""
         if self.price is None:
             return {"cost": 0.0, "cost_is": "unknown"}

@@ -18,7 +18,7 @@ RECIPE_KEYS = {"input": INPUT, "output": OUTPUT, "cached_input": CACHED, "cache_
 
 
 @dataclass(frozen=True)
-class Usage:
+class CallTokens:
     """Tokens of one call: prompt, completion; of the prompt those read from and written to a cache."""
 
     prompt: int
@@ -42,7 +42,7 @@ class TokenCounts(TypedRecord):
     cache_write_tokens: int = field("of the prompt, written to a cache", default=0)
 
 
-def read_usage(response: Any) -> Usage | None:
+def read_usage(response: Any) -> CallTokens | None:
     """The token counts in a LiteLLM response; None where there are none, or no tokens of a prompt."""
     told = getattr(response, "usage", None)
     details = getattr(told, "prompt_tokens_details", None)
@@ -51,7 +51,7 @@ def read_usage(response: Any) -> Usage | None:
         return None
     cached = min(_count(details, "cached_tokens") or _count(told, "cache_read_input_tokens"), prompt)
     written = min(_count(told, "cache_creation_input_tokens"), prompt - cached)
-    return Usage(prompt, completion, cached, written)
+    return CallTokens(prompt, completion, cached, written)
 
 
 def _count(holder: Any, name: str) -> int:
@@ -79,7 +79,7 @@ class Price:
             return self.rates[max(tiers)[1]]
         return self.rate(default, prompt) if default else 0.0
 
-    def cost(self, usage: Usage) -> int:
+    def cost(self, usage: CallTokens) -> int:
         """Nanodollars of a call."""
         fresh = usage.prompt - usage.cached - usage.written
         dollars = fresh * self.rate(INPUT, usage.prompt)

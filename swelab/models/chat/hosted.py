@@ -14,7 +14,7 @@ from swelab.models import BudgetSpent, ContextLimit, ModelLost
 from swelab.models.billing.api_keys import Key, KeyRing, Pass
 from swelab.models.billing.call_meter import Bill, Meter
 from swelab.models.billing.paid_turns import HostedAnswer, PaidTurns, sent
-from swelab.models.billing.prices import Usage, read_usage
+from swelab.models.billing.prices import CallTokens, read_usage
 from swelab.models.chat import litellm_errors
 from swelab.models.chat.litellm_calls import complete, dropped
 from swelab.models.chat.litellm_errors import CallFault, read_fault
@@ -157,7 +157,7 @@ class Service:
 
     def _ask(
         self, history: list[Record], offered: Record, key: Key
-    ) -> tuple[Record | CallFault, Usage | None]:
+    ) -> tuple[Record | CallFault, CallTokens | None]:
         messages = marked(history, self.cache_last) if self.cache_last else history
         try:
             response = complete(self.model, messages, key.secret, self.api_base, self.sent | offered)

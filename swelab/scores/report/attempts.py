@@ -40,7 +40,7 @@ PACKED_BYTES = 20_000_000
 
 
 @dataclass
-class Attempts:
+class ListedAttempts:
     """Counts of a run's trajectories, and its attempts as the page lists them, failures in front."""
 
     turns: Counter[int] = field(default_factory=Counter)
@@ -93,7 +93,7 @@ def read_attempts(
     wanted: Wanted,
     tasks: Mapping[str, Mapping[str, str]],
     shown: Mapping[str, Record],
-) -> Attempts:
+) -> ListedAttempts:
     """Counts of all attempts of a policy on a subset, rows of those listed, packs up to `wanted.quota`.
 
     tasks: "repo" and "op" by instance id; shown: what the viewer shows of the tasks of packed attempts.
@@ -101,7 +101,7 @@ def read_attempts(
     """
     grades = wanted_grades(run.shards("grades"), wanted)
     logs = Archive(run.results / "progress" / "runs")
-    found, rows, packs = Attempts(), dict[int, list[object]](), Packs(wanted.packs, wanted.quota)
+    found, rows, packs = ListedAttempts(), dict[int, list[object]](), Packs(wanted.packs, wanted.quota)
     for path in map(Path, run.shards("trajectories")):
         for line, row in enumerate(map(Trajectory.of, read_jsonl(path)), 1):
             found.turns[taken := turns(row)] += 1

@@ -26,12 +26,12 @@ from swelab.scores.report import (
 from swelab.scores.report.attempts import COLUMNS
 from swelab.scores.report.markup import OUTCOME_WORDS, STATUS_WORDS, points
 from swelab.scores.report.pipeline import picture
-from swelab.scores.report.report_data import Evidence
+from swelab.scores.report.report_data import ReportData
 
 PAGE = Path(__file__).parent / "page"
 
 
-def render(evidence: Evidence) -> str:
+def render(evidence: ReportData) -> str:
     """The page as HTML."""
     style, script = ((PAGE / name).read_text(encoding="utf-8") for name in ("page.css", "viewer.js"))
     blocks = content(evidence)
@@ -55,7 +55,7 @@ def render(evidence: Evidence) -> str:
     )
 
 
-def title_of(evidence: Evidence) -> list[str]:
+def title_of(evidence: ReportData) -> list[str]:
     """The finding as a title, in parts that should not be broken: both rates on every benchmark.
 
     Attempts that were lost to infrastructure are said here, since the rates count them as not resolved.
@@ -75,7 +75,7 @@ def title_of(evidence: Evidence) -> list[str]:
     return parts
 
 
-def content(evidence: Evidence) -> list[tuple[str, str, str, str]]:
+def content(evidence: ReportData) -> list[tuple[str, str, str, str]]:
     """Key, title, subtitle and HTML of every section, in reading order."""
     learned = reinforcement.section(evidence.rewarded)
     rewarded = ("rewarded", "Reinforcement learning", "From the tests of a policy's own attempts.", learned)
@@ -113,7 +113,7 @@ def block(key: str, title: str, subtitle: str, body: str) -> str:
     return f'<section class="{css}" id="{key}"{label}>{head}<div>{body}</div></section>'
 
 
-def viewer_data(evidence: Evidence) -> Record:
+def viewer_data(evidence: ReportData) -> Record:
     """The data that the viewer starts with: runs and their attempts; `packed` says where the rest is."""
     runs: list[Record] = []
     first = 0
@@ -132,7 +132,7 @@ def viewer_data(evidence: Evidence) -> Record:
     return {"runs": runs, "opens": evidence.verified.comparison.to_policy, **kinds}
 
 
-def viewer(evidence: Evidence) -> str:
+def viewer(evidence: ReportData) -> str:
     """The viewer's frame, with a sentence on how many attempts are in the page."""
     parts = []
     for run in evidence.runs:

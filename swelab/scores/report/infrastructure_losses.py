@@ -5,11 +5,11 @@ from html import escape
 from swelab.outcomes import GradeEnd
 from swelab.records.score_records import BenchmarkResult, PolicyScore
 from swelab.scores.report.markup import note, points, run_name, span, table
-from swelab.scores.report.report_data import Evidence, Run
+from swelab.scores.report.report_data import ReportData, Run
 from swelab.scores.score import rate
 
 
-def first_line(evidence: Evidence) -> str:
+def first_line(evidence: ReportData) -> str:
     """The first line of the page where attempts of a scored run were lost: how many, and what rates mean."""
     lost = lost_attempts(evidence)
     if not lost:
@@ -23,7 +23,7 @@ def first_line(evidence: Evidence) -> str:
     return f'<p class="note warn first-line">{told}</p>'
 
 
-def lost_attempts(evidence: Evidence) -> int:
+def lost_attempts(evidence: ReportData) -> int:
     """Attempts of scored runs that were lost to infrastructure."""
     return sum(lost_of(run) for run in evidence.runs if run.scored)
 
@@ -37,7 +37,7 @@ def lost_rate(policy: PolicyScore) -> str:
     return f'<p class="muted">{points(rest.resolve_rate)} with {lost} left out</p>'
 
 
-def lost_note(side: BenchmarkResult, evidence: Evidence) -> str:
+def lost_note(side: BenchmarkResult, evidence: ReportData) -> str:
     """States the rates without lost tasks, or that none was lost."""
     lost = {name: policy for name, policy in side.policies.items() if policy.infra_errors}
     if not lost:
@@ -54,7 +54,7 @@ def lost_note(side: BenchmarkResult, evidence: Evidence) -> str:
     )
 
 
-def both_rates(evidence: Evidence) -> str:
+def both_rates(evidence: ReportData) -> str:
     """Both rates of every run that lost tasks to infrastructure; '' when there is none."""
     rows = []
     for run in evidence.runs:

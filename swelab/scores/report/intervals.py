@@ -4,7 +4,7 @@ from html import escape
 
 from swelab.records.score_records import BenchmarkResult, Comparison, Differences, Estimate, PolicyScore
 from swelab.scores.report.markup import muted, note, p_value, points, policy_name, signed, span, table
-from swelab.scores.report.report_data import Evidence
+from swelab.scores.report.report_data import ReportData
 
 SHOWN = (1, 2, 3, 5, 10, 20, 50, 100)
 """Numbers of attempts for which pass@k is shown, and the largest."""
@@ -20,7 +20,7 @@ def times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def attempted(evidence: Evidence, names: list[str]) -> str:
+def attempted(evidence: ReportData, names: list[str]) -> str:
     """How often policies attempted each task, in their order: "once", or "2 and 5 times"."""
     counts = [runs_of(evidence.verified.policies[name]) for name in names]
     return times(counts[0]) if len(set(counts)) == 1 else f"{' and '.join(map(str, counts))} times"
@@ -31,7 +31,7 @@ def test_name(test: Comparison) -> str:
     return "Paired permutation test, exact" if "runs" in test else "McNemar exact, two-sided"
 
 
-def caveat(evidence: Evidence) -> str:
+def caveat(evidence: ReportData) -> str:
     """The kind of the intervals, in words."""
     counts = {name: runs_of(policy) for name, policy in evidence.verified.policies.items()}
     if set(counts.values()) == {1}:
@@ -49,7 +49,7 @@ def caveat(evidence: Evidence) -> str:
     )
 
 
-def several_runs(evidence: Evidence) -> str:
+def several_runs(evidence: ReportData) -> str:
     """How far runs of a policy lie apart, and pass@k; '' where every policy has one run."""
     several = [row for row in scored(evidence) if runs_of(row[1]) > 1]
     if not several:
@@ -98,7 +98,7 @@ def pass_cell(found: Estimate | None) -> str:
     return f'<span class="nowrap">{points(found.rate)} {muted(span(found.interval))}</span>'
 
 
-def scored(evidence: Evidence) -> list[tuple[str, PolicyScore]]:
+def scored(evidence: ReportData) -> list[tuple[str, PolicyScore]]:
     """Name (HTML) and score of every policy on every benchmark."""
     return [
         (f"{policy_name(evidence, name)} {muted(escape(side.benchmark.name))}", policy)
@@ -107,7 +107,7 @@ def scored(evidence: Evidence) -> list[tuple[str, PolicyScore]]:
     ]
 
 
-def pairwise(side: BenchmarkResult, evidence: Evidence) -> str:
+def pairwise(side: BenchmarkResult, evidence: ReportData) -> str:
     """Every two policies compared, with Holm's correction; '' where there are only two."""
     tests = side.get("pairwise", [])
     if not tests:
@@ -128,7 +128,7 @@ def pairwise(side: BenchmarkResult, evidence: Evidence) -> str:
     )
 
 
-def planning(evidence: Evidence) -> str:
+def planning(evidence: ReportData) -> str:
     """What differences further runs would find; '' where scores do not say."""
     found = [(name, told) for name, policy in scored(evidence) if (told := policy.detectable)]
     if not found:
@@ -153,7 +153,7 @@ def limit(found: Differences | None) -> str:
     return f"{100 * most:.1f}" if least is None else f"{100 * least:.1f} to {100 * most:.1f}"
 
 
-def costs(evidence: Evidence) -> str:
+def costs(evidence: ReportData) -> str:
     """Tokens and dollars of every policy on every benchmark; '' where no usage was recorded."""
     rows = []
     for name, policy in scored(evidence):

@@ -5,7 +5,7 @@ from html import escape
 
 from swelab.files import svg_charts
 from swelab.outcomes import FINAL_ROLLOUTS, GradeEnd
-from swelab.scores.report.report_data import Evidence, Run
+from swelab.scores.report.report_data import ReportData, Run
 
 STATUS_WORDS = {str(end): end.words for end in GradeEnd}
 """Verdicts of the grader as a reader sees them."""
@@ -95,7 +95,7 @@ def bar_row(label: str, figure: str, value: str) -> str:
     )
 
 
-def series_of(evidence: Evidence, policy: str) -> int:
+def series_of(evidence: ReportData, policy: str) -> int:
     """The series (colour, mark) of a policy: circle and disc for the compared, a diamond for the expert."""
     test = evidence.verified.comparison
     order = list(dict.fromkeys([test.from_policy, test.to_policy, *evidence.experiment.policies]))
@@ -105,11 +105,11 @@ def series_of(evidence: Evidence, policy: str) -> int:
     return place if place < EXPERT_SERIES else place + 1
 
 
-def policy_name(evidence: Evidence, policy: str) -> str:
+def policy_name(evidence: ReportData, policy: str) -> str:
     """A policy's mark and name."""
     return f"{svg_charts.legend_mark(series_of(evidence, policy))}{escape(evidence.label(policy))}"
 
 
-def run_name(evidence: Evidence, run: Run) -> str:
+def run_name(evidence: ReportData, run: Run) -> str:
     """A run's mark, policy and subset."""
     return f"{policy_name(evidence, run.policy)} {muted(escape(run.subset))}"

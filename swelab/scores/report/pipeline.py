@@ -6,7 +6,7 @@ from html import escape
 
 from swelab.outcomes import RolloutEnd
 from swelab.records.score_records import BenchmarkResult
-from swelab.scores.report.report_data import Evidence
+from swelab.scores.report.report_data import ReportData
 
 HEIGHT = 72
 
@@ -44,7 +44,7 @@ class Box:
     kind: str = ""
 
 
-def nodes_of(evidence: Evidence) -> list[Box]:
+def nodes_of(evidence: ReportData) -> list[Box]:
     """The artifacts of the experiment with their counts."""
     verified, sft = evidence.verified, evidence.experiment.sft
     first, second = verified.comparison.from_policy, verified.comparison.to_policy
@@ -79,7 +79,7 @@ def resolve_rates(policy: str, sides: Sequence[BenchmarkResult]) -> str:
     return told + " resolved" * (len(sides) == 1)
 
 
-def parameters(evidence: Evidence) -> str:
+def parameters(evidence: ReportData) -> str:
     """The size of the base model as its manifest tells it, or ''."""
     for model in evidence.models:
         count = evidence.manifest("model.manifest", model=model).get("parameters")
@@ -88,7 +88,7 @@ def parameters(evidence: Evidence) -> str:
     return ""
 
 
-def picture(evidence: Evidence) -> str:
+def picture(evidence: ReportData) -> str:
     """Two drawings of the same graph; the style sheet shows the one that fits the width."""
     nodes = nodes_of(evidence)
     told = "; ".join(f"{node.title}: {node.count}" for node in nodes)

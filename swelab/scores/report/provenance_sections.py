@@ -21,7 +21,7 @@ from swelab.scores.report.markup import (
     status_words,
     table,
 )
-from swelab.scores.report.report_data import Evidence
+from swelab.scores.report.report_data import ReportData
 from swelab.scores.report.trajectories import cut
 
 MANIFEST_CHARACTERS = 12_000
@@ -36,7 +36,7 @@ MEASURES = {
 """What is drawn of training, by the column of its records: title of the chart, name of its vertical axis."""
 
 
-def training(evidence: Evidence) -> str:
+def training(evidence: ReportData) -> str:
     """Loss, learning rate, gradient norm and speed by step of each training, as far as recorded."""
     parts = ""
     for series, (title, steps) in enumerate(evidence.training.items()):
@@ -80,7 +80,7 @@ def chart(title: str, figure: str, caption: str) -> str:
     )
 
 
-def lengths(evidence: Evidence) -> str:
+def lengths(evidence: ReportData) -> str:
     """Turns and tokens of every run's trajectories, and tokens of the training rows, as histograms."""
     parts = ""
     shown = {
@@ -103,7 +103,7 @@ def lengths(evidence: Evidence) -> str:
     return parts
 
 
-def longest_row(evidence: Evidence) -> int | None:
+def longest_row(evidence: ReportData) -> int | None:
     """The bound on tokens of a training row, where it is near enough to the longest row to be drawn."""
     selection = evidence.at.recipe(SFT, evidence.experiment.sft).selection
     bound = selection.max_tokens
@@ -133,7 +133,7 @@ def quantile(counts: Mapping[int, int], share: float) -> int:
     return max(counts)
 
 
-def gates(evidence: Evidence) -> str:
+def gates(evidence: ReportData) -> str:
     """For every stage, how many went in and came out, and why the rest were dropped."""
     total = sum(run.total for run in evidence.runs)
     shown = sum(len(run.attempts.packed) for run in evidence.runs)
@@ -147,7 +147,7 @@ def gates(evidence: Evidence) -> str:
     return passed + validation.overview(evidence)
 
 
-def training_gates(evidence: Evidence) -> Iterator[list[str]]:
+def training_gates(evidence: ReportData) -> Iterator[list[str]]:
     """Rows from the making of the tasks to the training rows."""
     yield from task_gates(evidence)
     for run in evidence.expert_runs:
@@ -164,7 +164,7 @@ def training_gates(evidence: Evidence) -> Iterator[list[str]]:
         yield from selection_gates(told)
 
 
-def task_gates(evidence: Evidence) -> Iterator[list[str]]:
+def task_gates(evidence: ReportData) -> Iterator[list[str]]:
     """Two rows a subset: what was dropped when its tasks were made, and when they were validated."""
     for subset in evidence.subsets:
         told = evidence.manifest("tasks.manifest", subset=subset)
@@ -191,7 +191,7 @@ def selection_gates(told: Record) -> Iterator[list[str]]:
         yield gate("&nbsp;&nbsp;mended or made", told["kept"], told["rows"], notes)
 
 
-def pairing_gates(evidence: Evidence) -> Iterator[list[str]]:
+def pairing_gates(evidence: ReportData) -> Iterator[list[str]]:
     """Rows of the paired comparisons."""
     for side in (evidence.verified, *evidence.verified.others):
         test, name = side.comparison, escape(side.benchmark.name)
@@ -212,7 +212,7 @@ def gate(stage: str, entered: int, left: int, reasons: Mapping[str, int]) -> lis
 CODE_STATES = {True: "with uncommitted changes", False: "clean", None: "not known"}
 
 
-def provenance(evidence: Evidence) -> str:
+def provenance(evidence: ReportData) -> str:
     """Code, packages, files with hashes, and the stages' own manifests."""
     manifest = evidence.verified.manifest
     revision = manifest.code
@@ -245,7 +245,7 @@ def folded(path: str, content: Record) -> str:
     return f"<details><summary>{code(path)}</summary><pre>{escape(text)}</pre></details>"
 
 
-def absent(evidence: Evidence) -> str:
+def absent(evidence: ReportData) -> str:
     """Names the files that the page should have had, or nothing."""
     missing = dict.fromkeys([*evidence.verified.manifest.missing, *evidence.missing])
     return (

@@ -22,13 +22,13 @@ from swelab.scores.report.attempts import (
     LISTED,
     PACKED,
     PACKED_BYTES,
-    Attempts,
+    ListedAttempts,
     Wanted,
     names_of,
     read_attempts,
 )
 from swelab.scores.report.learned import Learned, read_learned
-from swelab.scores.report.stage_times import Stage, jobs_of, names_behind
+from swelab.scores.report.stage_times import StageRuns, jobs_of, names_behind
 from swelab.scores.report.training_files import read_lengths, read_steps
 from swelab.scores.report.trajectories import PATCH_CHARACTERS, cut, in_order, visible
 from swelab.tasks.validation_lock import read_kept, read_lock
@@ -48,7 +48,7 @@ class Run:
     scored: bool
     report: Report
     groups: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
-    attempts: Attempts = field(default_factory=Attempts)
+    attempts: ListedAttempts = field(default_factory=ListedAttempts)
     samples: int = 1
 
     @property
@@ -71,7 +71,7 @@ class Gate:
 
 
 @dataclass
-class Evidence:
+class ReportData:
     """All that the report shows: `models` that the experiment starts from, `labels` of policies for readers.
 
     `gates` holds validations by subset; a subset that was not validated is not there.
@@ -86,7 +86,7 @@ class Evidence:
     gates: dict[str, Gate] = field(default_factory=dict)
     training: dict[str, list[Record]] = field(default_factory=dict)
     rewarded: dict[str, Learned] = field(default_factory=dict)
-    jobs: list[Stage] = field(default_factory=list)
+    jobs: list[StageRuns] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     manifests: dict[str, Record] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
@@ -130,14 +130,14 @@ class Evidence:
         return self.manifests.get(self.at.path(file, **names), {})
 
 
-def gather(at: Wildcards, verified: Path, limit: int, seed: int) -> Evidence:
+def gather(at: Wildcards, verified: Path, limit: int, seed: int) -> ReportData:
     """Reads everything about an experiment: at most `limit` trajectories of a run are kept whole.
 
     Raises InputError when scores, tasks, reports, rollouts or grades are missing or contradict one
     another. `missing` lists the files that a report can do without (locks, losses, lengths, manifests).
     """
     record = read_record(verified, VerifiedScore)
-    evidence = Evidence(at, at.recipe(kinds.EXPERIMENT), record, names_behind(at).get("model", []))
+    evidence = ReportData(at, at.recipe(kinds.EXPERIMENT), record, names_behind(at).get("model", []))
     evidence.labels = policy_labels(evidence)
     for subset in evidence.subsets:
         gather_runs(evidence, subset, limit, seed)
@@ -146,7 +146,7 @@ def gather(at: Wildcards, verified: Path, limit: int, seed: int) -> Evidence:
     return evidence
 
 
-def gather_runs(evidence: Evidence, subset: str, limit: int, seed: int) -> None:
+def gather_runs(evidence: ReportData, subset: str, limit: int, seed: int) -> None:
     """Adds every run on a subset. Raises InputError as `gather` does."""
     share = max(1, len(evidence.planned))
     lock = gather_gate(evidence, subset)
@@ -170,7 +170,7 @@ def gather_runs(evidence: Evidence, subset: str, limit: int, seed: int) -> None:
     evidence.runs += runs
 
 
-def gather_gate(evidence: Evidence, subset: str) -> Path | None:
+def gather_gate(evidence: ReportData, subset: str) -> Path | None:
     """The lock of a subset, None when there is none; its figures go into `gates`. Raises InputError."""
     file = evidence.file("lock", subset=subset)
     if not present(file, evidence):
@@ -181,7 +181,7 @@ def gather_gate(evidence: Evidence, subset: str) -> Path | None:
     return file
 
 
-def policy_labels(evidence: Evidence) -> dict[str, str]:
+def policy_labels(evidence: ReportData) -> dict[str, str]:
     """What readers call each policy: a script is called a scripted policy, whatever its recipe is named."""
     names = dict.fromkeys(policy for policy, _, _ in evidence.planned)
     scripted = [name for name in names if evidence.at.recipe(kinds.POLICY, name).kind == "scripted"]
@@ -240,7 +240,7 @@ def counts_of(reports: list[Report]) -> Report:
     return Report.of(found | {name: dict(sum(rows, Counter[str]())) for name, rows in counts.items()})
 
 
-def gather_training(evidence: Evidence) -> None:
+def gather_training(evidence: ReportData) -> None:
     """Losses, lengths and manifests, as far as they are there; absent files go into `missing`."""
     sft, models = evidence.experiment.sft, evidence.models
     made = [model for model in models if evidence.at.recipe(kinds.MODEL, model).source == "drill"]
@@ -263,7 +263,7 @@ def gather_training(evidence: Evidence) -> None:
             evidence.manifests[file.as_posix()] = read_json(file)
 
 
-def present(file: Path, evidence: Evidence) -> bool:
+def present(file: Path, evidence: ReportData) -> bool:
     """Whether `file` is there; when not, it is listed among what is missing."""
     if not file.is_file():
         evidence.missing.append(file.as_posix())

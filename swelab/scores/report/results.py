@@ -25,7 +25,7 @@ from swelab.scores.report.markup import (
     status_words,
     table,
 )
-from swelab.scores.report.report_data import GROUPS, Evidence
+from swelab.scores.report.report_data import GROUPS, ReportData
 
 SQUARES = 400
 """Squares of the paired picture; beyond that a square stands for several tasks."""
@@ -38,7 +38,7 @@ PAIR_COLUMNS = [
 SIGNS = {"gained": "+", "lost": "\u2212", "both": "\u2713", "neither": ""}
 
 
-def headline(evidence: Evidence) -> str:
+def headline(evidence: ReportData) -> str:
     """What was run, in a few sentences; for every benchmark, both rates and each task as a square."""
     parts = infrastructure_losses.first_line(evidence) + f'<p class="lede">{lede(evidence)}</p>'
     for side in sides(evidence):
@@ -52,7 +52,7 @@ def headline(evidence: Evidence) -> str:
     return parts
 
 
-def lede(evidence: Evidence) -> str:
+def lede(evidence: ReportData) -> str:
     """The experiment in a few sentences, as HTML."""
     test = evidence.verified.comparison
     expert = escape(evidence.label(evidence.expert))
@@ -76,7 +76,7 @@ def lede(evidence: Evidence) -> str:
     )
 
 
-def apart(evidence: Evidence) -> str:
+def apart(evidence: ReportData) -> str:
     """A sentence on what the held-out tasks do not share with the train tasks, as was checked, or ''."""
     verdict = evidence.manifest("disjoint")
     if not verdict.get("disjoint"):
@@ -99,7 +99,7 @@ def change(test: Comparison) -> str:
     )
 
 
-def big_rate(evidence: Evidence, side: BenchmarkResult, name: str) -> str:
+def big_rate(evidence: ReportData, side: BenchmarkResult, name: str) -> str:
     """A policy's rate on a benchmark, large."""
     policy = side.policies[name]
     unit = f" in {intervals.runs_of(policy)} runs" if intervals.runs_of(policy) > 1 else ""
@@ -112,7 +112,7 @@ def big_rate(evidence: Evidence, side: BenchmarkResult, name: str) -> str:
     )
 
 
-def squares(evidence: Evidence, side: BenchmarkResult) -> str:
+def squares(evidence: ReportData, side: BenchmarkResult) -> str:
     """The pairs of a benchmark's comparison, one square a task (or several, which is then said)."""
     test = side.comparison
     if not test.pairs:
@@ -137,7 +137,7 @@ def squares(evidence: Evidence, side: BenchmarkResult) -> str:
     )
 
 
-def pair_words(evidence: Evidence, test: Comparison) -> dict[str, str]:
+def pair_words(evidence: ReportData, test: Comparison) -> dict[str, str]:
     """What each kind of pair means, as HTML; with several runs a task counts by its resolved share."""
     before, after = (escape(evidence.label(test[side])) for side in ("from", "to"))
     several = "runs" in test
@@ -150,7 +150,7 @@ def pair_words(evidence: Evidence, test: Comparison) -> dict[str, str]:
     }
 
 
-def scores(evidence: Evidence) -> str:
+def scores(evidence: ReportData) -> str:
     """Resolve rates with intervals, per benchmark, and the paired comparison of each."""
     return (
         "".join(rates(evidence, side) for side in sides(evidence))
@@ -163,12 +163,12 @@ def scores(evidence: Evidence) -> str:
     )
 
 
-def sides(evidence: Evidence) -> list[BenchmarkResult]:
+def sides(evidence: ReportData) -> list[BenchmarkResult]:
     """The headline benchmark's part of the verified score, then the others'."""
     return [evidence.verified, *evidence.verified.others]
 
 
-def rates(evidence: Evidence, side: BenchmarkResult) -> str:
+def rates(evidence: ReportData, side: BenchmarkResult) -> str:
     """Every policy's rate and interval on one benchmark."""
     rows = ""
     for name, policy in side.policies.items():
@@ -191,7 +191,7 @@ def rates(evidence: Evidence, side: BenchmarkResult) -> str:
     )
 
 
-def comparison_table(evidence: Evidence) -> str:
+def comparison_table(evidence: ReportData) -> str:
     """The paired tests of all benchmarks."""
     rows = []
     for side in sides(evidence):
@@ -214,7 +214,7 @@ def comparison_table(evidence: Evidence) -> str:
     )
 
 
-def outcomes(evidence: Evidence) -> str:
+def outcomes(evidence: ReportData) -> str:
     """Verdicts of every run as stacked bars and as a table, and the ways rollouts ended as a table."""
     rows = ""
     for run in evidence.runs:
@@ -241,7 +241,9 @@ def outcomes(evidence: Evidence) -> str:
     )
 
 
-def count_table(evidence: Evidence, field: str, words: dict[str, str], names: list[str], caption: str) -> str:
+def count_table(
+    evidence: ReportData, field: str, words: dict[str, str], names: list[str], caption: str
+) -> str:
     """Counts by name from every run's report."""
     rows = [
         [run_name(evidence, run), *(f"{run.report.get(field, {}).get(name, 0):,}" for name in names)]
@@ -251,14 +253,14 @@ def count_table(evidence: Evidence, field: str, words: dict[str, str], names: li
     return table(["Run", *head], rows, caption)
 
 
-def breakdown(evidence: Evidence) -> str:
+def breakdown(evidence: ReportData) -> str:
     """Resolve rates by mutation operator and by repository, for every benchmark."""
     parts = "".join(group_table(evidence, field, title) for field, title in GROUPS.items())
     remark = infrastructure_losses.group_note([run for run in evidence.runs if run.scored])
     return parts + remark if parts else note("The tasks name neither operators nor repositories.")
 
 
-def group_table(evidence: Evidence, field: str, title: str) -> str:
+def group_table(evidence: ReportData, field: str, title: str) -> str:
     """Resolve rates by one field of the tasks; '' when no task has it."""
     runs = [run for subset in evidence.experiment.benchmarks for run in evidence.scored(subset)]
     sizes = sum(

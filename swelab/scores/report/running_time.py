@@ -4,8 +4,8 @@ from datetime import datetime
 from html import escape
 
 from swelab.scores.report.markup import muted, note, table
-from swelab.scores.report.report_data import Evidence
-from swelab.scores.report.stage_times import Stage
+from swelab.scores.report.report_data import ReportData
+from swelab.scores.report.stage_times import StageRuns
 
 VERBS = {
     "build_repo": "Build the repository",
@@ -39,7 +39,7 @@ MEANING = (
 )
 
 
-def stages(evidence: Evidence) -> str:
+def stages(evidence: ReportData) -> str:
     """Every stage of which runs were noted, and the machines they ran on."""
     if not evidence.jobs:
         return note("No run of a job was noted: these results were made before runs were noted.", warns=True)
@@ -59,7 +59,7 @@ def stages(evidence: Evidence) -> str:
     return told + table(head, rows, "Stages, in the order in which they began", text) + note(MEANING)
 
 
-def row_of(stage: Stage, machines: list[str], evidence: Evidence) -> list[str]:
+def row_of(stage: StageRuns, machines: list[str], evidence: ReportData) -> list[str]:
     """A stage's cells."""
     count = f"{len(stage.jobs):,}"
     if stage.runs > len(stage.jobs):

@@ -17,7 +17,7 @@ NOT_STAGES = ("report",)
 
 
 @dataclass
-class Stage:
+class StageRuns:
     """The runs of one rule's jobs on one thing (a subset, a policy on a subset, a model).
 
     seconds and cpu_seconds are sums over `runs`; began and ended are UTC. cost is in dollars; it and the
@@ -50,9 +50,9 @@ class Stage:
             self.machines.append(name)
 
 
-def jobs_of(at: Wildcards) -> list[Stage]:
+def jobs_of(at: Wildcards) -> list[StageRuns]:
     """The stages of an experiment of which runs were noted, in the order in which they began."""
-    found = dict[tuple[str, ...], Stage]()
+    found = dict[tuple[str, ...], StageRuns]()
     known = {"all", "sandbox"}.union(*names_behind(at).values())
     for rule, names, run in read_runs(at.results / "logs"):
         job = "/".join(names)
@@ -60,7 +60,7 @@ def jobs_of(at: Wildcards) -> list[Stage]:
         if rule in NOT_STAGES or not known.issuperset(parts):
             continue
         began = datetime.fromisoformat(run.started)
-        found.setdefault((rule, *parts), Stage(rule, parts, began, began)).add(job, run)
+        found.setdefault((rule, *parts), StageRuns(rule, parts, began, began)).add(job, run)
     for stage in found.values():
         if stage.rule == "rollout" and len(stage.names) == 2:
             policy, subset = stage.names

@@ -4,7 +4,7 @@ from html import escape
 
 from swelab.records.report_records import Validation
 from swelab.scores.report.markup import code, note, table
-from swelab.scores.report.report_data import Evidence
+from swelab.scores.report.report_data import ReportData
 from swelab.scores.report.trajectories import cut
 
 REASON_CHARACTERS = 300
@@ -15,7 +15,7 @@ KINDS = {
 }
 
 
-def sentence(evidence: Evidence, subset: str) -> str:
+def sentence(evidence: ReportData, subset: str) -> str:
     """The figures of one subset's gate as a remark; a warning when there was none."""
     gate = evidence.gates.get(subset)
     if gate is None:
@@ -40,7 +40,7 @@ def gold(figures: Validation) -> str:
     return f"{figures.gold_runs_resolved:,} of {figures.gold_runs * figures.gold_tasks:,}"
 
 
-def overview(evidence: Evidence) -> str:
+def overview(evidence: ReportData) -> str:
     """The gate of every subset as a table, and the tasks that it left out with their reasons."""
     rows = []
     for subset in evidence.subsets:
@@ -60,7 +60,7 @@ def overview(evidence: Evidence) -> str:
     return table(head, rows, "Validation of the tasks") + told + dropped(evidence)
 
 
-def dropped(evidence: Evidence) -> str:
+def dropped(evidence: ReportData) -> str:
     """What was left out, by subset and kind, with reasons; it opens on demand."""
     parts = ""
     for subset, gate in evidence.gates.items():

@@ -19,13 +19,13 @@ import msgspec
 from swelab.records import Record
 from swelab.rollouts.trajectory_files import check_utf8, last_steps, parse
 from swelab.sft.rows.compat_fast_path import Unusual, usual_messages
+from swelab.sft.rows.parse_compat_text import OWN_LINES
 
 LIMIT_NOTES = ("Exit due to cost limit", "Exit due to context window")
 SUBMIT_TURN = (
     "Since we have successfully fixed the issue and verified it works, let's submit the changes:\n\n"
     "<function=submit>\n</function>"
 )
-ON_LINES_OF_THEIR_OWN = ("old_str", "new_str", "file_text")
 _ABSENT = msgspec.Raw(b"")
 
 
@@ -205,7 +205,7 @@ def _spoken(message: Record) -> str:
 def _call(function: Record) -> str:
     lines = [f"<function={function['name']}>"]
     for name, value in json.loads(function["arguments"]).items():
-        around = "\n" if name in ON_LINES_OF_THEIR_OWN else ""
+        around = "\n" if name in OWN_LINES else ""
         lines.append(f"<parameter={name}>{around}{value}{around}</parameter>")
     return "\n".join([*lines, "</function>"])
 

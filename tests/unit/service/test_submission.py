@@ -7,7 +7,7 @@ from swelab.records import InputError
 from swelab.records.attempt_records import Prediction
 from swelab.records.task_records import Task
 from swelab.service import ServiceError, SubmissionRefused
-from swelab.service.sb_cli import Benchmark, fault
+from swelab.service.sb_cli import ServiceBenchmark, fault
 from swelab.service.submission import benchmark_of, run_name, sendable
 from swelab.service.verdicts import ServiceRun, patch_digest, pending, service_grades, verdicts
 
@@ -82,9 +82,9 @@ def test_lost_rollouts_are_not_submitted_and_empty_patches_are():
 
 
 def test_a_runs_name_is_its_content():
-    at, rows = Benchmark("swe-bench_lite", "test"), sendable(predictions(), IDS, "p")
+    at, rows = ServiceBenchmark("swe-bench_lite", "test"), sendable(predictions(), IDS, "p")
     assert run_name("p", at, rows) == run_name("p", at, sendable(predictions(), IDS[::-1], "p"))
-    assert run_name("p", at, rows) != run_name("p", Benchmark("swe-bench_lite", "dev"), rows)
+    assert run_name("p", at, rows) != run_name("p", ServiceBenchmark("swe-bench_lite", "dev"), rows)
     assert run_name("p", at, rows) != run_name(
         "p", at, sendable(predictions(a={"model_patch": "z"}), IDS, "p")
     )
@@ -97,11 +97,11 @@ def test_names_of_benchmarks():
         ("princeton-nlp/SWE-Bench_Lite", "swe-bench_lite"),
         ("SWE-bench/SWE-bench_Multimodal", "swe-bench-m"),
     ):
-        assert benchmark_of(DatasetSubset(source="dataset", dataset=dataset, split="test"), "x") == Benchmark(
-            name, "test"
-        )
+        assert benchmark_of(
+            DatasetSubset(source="dataset", dataset=dataset, split="test"), "x"
+        ) == ServiceBenchmark(name, "test")
     of_my_own = DatasetSubset(source="dataset", service="swe-bench-m", split="dev")
-    assert benchmark_of(of_my_own, "x") == Benchmark("swe-bench-m", "dev")
+    assert benchmark_of(of_my_own, "x") == ServiceBenchmark("swe-bench-m", "dev")
     with pytest.raises(InputError, match="does not judge; expected one of swe-bench-m, "):
         benchmark_of(DatasetSubset(source="dataset", dataset="SWE-bench/SWE-smith"), "x")
 

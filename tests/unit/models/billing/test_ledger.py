@@ -14,7 +14,7 @@ from swelab.models import BudgetSpent
 from swelab.models.billing import ledger
 from swelab.models.billing.call_meter import Meter
 from swelab.models.billing.ledger import CUT_OFF, PAID, REFUSED, UNSURE, Ledger, dollars, sums_in_words
-from swelab.models.billing.prices import NANO, Price, Usage, nano, price_of
+from swelab.models.billing.prices import NANO, CallTokens, Price, nano, price_of
 from swelab.records import InputError
 from tests.conftest import ROOT
 
@@ -188,14 +188,14 @@ LISTED = {
 
 def test_prices_by_table_by_recipe_and_by_length():
     price = price_of(None, LISTED)
-    usage = Usage(prompt=1000, completion=100, cached=600, written=300)
+    usage = CallTokens(prompt=1000, completion=100, cached=600, written=300)
     assert price.cost(usage) == nano(100 * 3e-6 + 600 * 0.3e-6 + 300 * 3.75e-6 + 100 * 15e-6)
-    assert price.cost(Usage(200_001, 10)) == nano(200_001 * 6e-6 + 10 * 22.5e-6)
+    assert price.cost(CallTokens(200_001, 10)) == nano(200_001 * 6e-6 + 10 * 22.5e-6)
     recipe = price_of({"input": 2, "output": 10, "cached_input": 0.5}, LISTED)
-    assert recipe.cost(Usage(1000, 100, 600)) == nano(400 * 2e-6 + 600 * 0.5e-6 + 100 * 10e-6)
+    assert recipe.cost(CallTokens(1000, 100, 600)) == nano(400 * 2e-6 + 600 * 0.5e-6 + 100 * 10e-6)
     assert price_of(None, {}) is None
     assert price_of(None, {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0}) is None
-    assert price_of({"input": 0, "output": 0}, LISTED).cost(Usage(1000, 100)) == 0
+    assert price_of({"input": 0, "output": 0}, LISTED).cost(CallTokens(1000, 100)) == 0
 
 
 def test_no_call_costs_more_than_its_worst_case():
@@ -205,14 +205,16 @@ def test_no_call_costs_more_than_its_worst_case():
             most, answer = chance.randrange(1, 400_000), chance.randrange(1, 9000)
             prompt = chance.randrange(1, most + 1)
             cached = chance.randrange(prompt + 1)
-            usage = Usage(prompt, chance.randrange(answer + 1), cached, chance.randrange(prompt - cached + 1))
+            usage = CallTokens(
+                prompt, chance.randrange(answer + 1), cached, chance.randrange(prompt - cached + 1)
+            )
             assert price.cost(usage) <= price.worst(most, answer)
 
 
 def test_a_dearer_call_than_its_worst_is_counted_and_told(tmp_path, capsys):
     book = Ledger(tmp_path / "l.jsonl", 1.0)
     with Meter(book, Price({"input_cost_per_token": 1e-3}), "toy").admit(10, 10) as bill:
-        bill.pay(Usage(prompt=50, completion=1))
+        bill.pay(CallTokens(prompt=50, completion=1))
     assert book.account().spent == 5 * CENT
     assert "a call cost $0.0500, more than its worst case of $0.0100" in capsys.readouterr().err
     book.close()
