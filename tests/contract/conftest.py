@@ -9,6 +9,7 @@ import pytest
 from swelab.records import read_json
 from swelab.sandbox import Image, open_backend
 from swelab.sandbox.scratch import PREFIX
+from swelab.tasks.checkout import RepoStore
 from tests.contract import engine as engines
 from tests.contract import pool_servers
 from tests.contract.attacks import SHORT, processes_with, program
@@ -30,6 +31,12 @@ def tree(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tree")
     (folder / "a.txt").write_text("hello\n")
     return folder
+
+
+@pytest.fixture
+def store(repos_dir, tmp_path):
+    """Working copies of the repositories that rules made."""
+    return RepoStore(repos_dir, tmp_path / "trees")
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ from swebench import types
 from swelab.grading.harness.grade import judged, run_patch
 from swelab.grading.harness.spec import read_spec
 from swelab.sandbox import Limits
-from swelab.tasks.checkout import RepoStore
 from swelab.tasks.patch_text import reversed_patch
 from tests.at_hand import DATA, needs_rows
 from tests.conftest import BUG
@@ -44,12 +43,11 @@ def told(task, patch, store, backend):
 
 
 @pytest.fixture
-def store(repos_dir, tmp_path, task, monkeypatch):
+def buggy_store(store, task, monkeypatch):
     """A store whose checkouts have the bug."""
-    made = RepoStore(repos_dir, tmp_path / "trees")
-    checkout, bug = made.checkout, {"patch": BUG, "repo_recipe": task["repo_recipe"]}
-    monkeypatch.setattr(made, "checkout", lambda row, tree: checkout(row | bug, tree))
-    return made
+    checkout, bug = store.checkout, {"patch": BUG, "repo_recipe": task["repo_recipe"]}
+    monkeypatch.setattr(store, "checkout", lambda row, tree: checkout(row | bug, tree))
+    return store
 
 
 def holds(row, store, backend):
@@ -64,20 +62,20 @@ def holds(row, store, backend):
     [(HEADS[0], shape) for shape in SHAPES]
     + [(head, shape) for head in HEADS[1:] for shape in ("ends in git checkout", "ends in what fails")],
 )
-def test_scripts_without_markers(task, store, backend, head, shape):
-    holds(row(task, f"#!/bin/bash\n{head}\n{SHAPES[shape]}"), store, backend)
+def test_scripts_without_markers(task, buggy_store, backend, head, shape):
+    holds(row(task, f"#!/bin/bash\n{head}\n{SHAPES[shape]}"), buggy_store, backend)
 
 
 @pytest.mark.parametrize("after", [CHECKOUT, "true"])
-def test_scripts_as_swebench_makes_them(task, store, backend, after):
+def test_scripts_as_swebench_makes_them(task, buggy_store, backend, after):
     commands = [CHECKOUT, f": '{START}'", RUN, f": '{END}'", after]
     script = types.TestSpec("i", "", commands, "r", "1", [], [], "", "").eval_script
     assert "set -uxo pipefail" in script
-    holds(row(task, script, log_parser="parse_log_pytest", eval_type="pass_and_fail"), store, backend)
+    holds(row(task, script, log_parser="parse_log_pytest", eval_type="pass_and_fail"), buggy_store, backend)
 
 
 @needs_rows
-def test_a_real_rows_script(task, store, backend):
+def test_a_real_rows_script(task, buggy_store, backend):
     """The script of a row of SWE-Gym, with this package's names and without what sets up its image."""
     rows = (DATA / "swe_gym_subset20.jsonl").read_text().splitlines()
     real = json.loads(rows[0])["metadata"]["instance"]
@@ -93,11 +91,11 @@ def test_a_real_rows_script(task, store, backend):
     )
     lines = ["pytest -rA tests/test_core.py" if line.startswith("pytest ") else line for line in lines]
     both = {"FAIL_TO_PASS": [*task["FAIL_TO_PASS"], "tests/test_core.py::test_last"], "PASS_TO_PASS": []}
-    holds(row(task, "\n".join(lines), **both), store, backend)
+    holds(row(task, "\n".join(lines), **both), buggy_store, backend)
 
 
-def test_an_interpreter_that_does_not_load_the_guard_is_said(task, store, backend):
+def test_an_interpreter_that_does_not_load_the_guard_is_said(task, buggy_store, backend):
     script = f"unset PYTHONPATH\n{RUN}\n"
-    gold, _ = told(row(task, script), reversed_patch(BUG), store, backend)
+    gold, _ = told(row(task, script), reversed_patch(BUG), buggy_store, backend)
     assert gold["status"] == "unresolved"
     assert "no test runner started that loads the guard: exit code" in gold["reason"], gold["reason"]

@@ -25,11 +25,6 @@ EVERY_BACKEND = "here"  # on a host of a pool the sandbox is docker's
 SUITE = "python -m pytest -rA --tb=no -q -p no:cacheprovider"
 
 
-@pytest.fixture
-def store(repos_dir, tmp_path):
-    return RepoStore(repos_dir, tmp_path / "trees")
-
-
 def named(task, count, **changes):
     return [task | {"instance_id": f"o__r.00000000.x__{n:08d}"} | changes for n in range(count)]
 

@@ -11,7 +11,7 @@ from swelab.grading.validation.validate_tasks import validate
 from swelab.jobs.journal import Journal
 from swelab.records import InputError, check
 from swelab.sandbox import Limits
-from swelab.tasks.checkout import RepoStore, gold_patch
+from swelab.tasks.checkout import gold_patch
 
 pytestmark = pytest.mark.real
 ERROR = 'raise ValueError("made for this test")'
@@ -50,11 +50,6 @@ def broken(monkeypatch):
         monkeypatch.setattr(Guard, "files", files)
 
     return apply
-
-
-@pytest.fixture
-def store(repos_dir, tmp_path):
-    return RepoStore(repos_dir, tmp_path / "trees")
 
 
 @pytest.mark.parametrize("name", sorted(set(BREAKS) - {"one compilation"}))

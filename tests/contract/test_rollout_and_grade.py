@@ -40,11 +40,6 @@ SCAFFOLD = MiniLoop(
 POLICY = ScriptedPolicy(kind="scripted", scaffold="x")
 
 
-@pytest.fixture
-def store(repos_dir, tmp_path):
-    return RepoStore(repos_dir, tmp_path / "trees")
-
-
 def attempt_with(task, store, backend, tmp_path, model_for, **scaffold):
     return attempt_task(task, model_for, store, backend, SCAFFOLD.model_copy(update=scaffold), tmp_path)
 
