@@ -98,8 +98,8 @@ def anchor(share: float) -> str:
     return "start" if share <= 0 else "end" if share >= 1 else "middle"
 
 
-def stacked(counts: Mapping[str, int], title: str, names: Mapping[str, str], css: str = "status") -> str:
-    """One horizontal bar of shares in the order of `counts`; the fill of each part is `<css>-<name>`.
+def stacked(counts: Mapping[str, int], title: str, names: Mapping[str, str]) -> str:
+    """One horizontal bar of shares in the order of `counts`; the fill of each part is `status-<name>`.
 
     names: what a reader calls each part.
     """
@@ -108,7 +108,7 @@ def stacked(counts: Mapping[str, int], title: str, names: Mapping[str, str], css
         if count:
             told = f"{names.get(name, name)}: {count:,} of {total:,} ({count / total:.1%})"
             body += (
-                f'<rect class="{css}-{escape(name)}" x="{percent(left / total)}" y="0" height="100%" '
+                f'<rect class="status-{escape(name)}" x="{percent(left / total)}" y="0" height="100%" '
                 f'width="{percent(count / total)}"><title>{escape(told)}</title></rect>'
             )
             left += count

@@ -148,18 +148,12 @@ def guarded(
     return TokenGuard(app, tokens, lambda path, status: seen(path if path in known else "?", status))
 
 
-async def read_json(request: Request, schema: Record, most: int = JSON_BYTES) -> PoolRequest:
+async def read_json(request: Request, schema: Record) -> PoolRequest:
     """The body, a JSON object of that shape. Raises Refused, TooBig."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refused("the body is not declared as application/json")
-    return _parsed(await _whole(request, most), schema, request.url.path)
-
-
-async def _whole(request: Request, most: int) -> bytes:
-    data = bytearray()
-    async for piece in pieces(request, most):
-        data += piece
-    return bytes(data)
+    body = b"".join([piece async for piece in pieces(request, JSON_BYTES)])
+    return _parsed(body, schema, request.url.path)
 
 
 def described(request: Request, schema: Record) -> PoolRequest:
