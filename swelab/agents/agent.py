@@ -1,7 +1,7 @@
 """The seam of agents: what lets a policy act on a task by a prompt, tools and a parser.
 
 A further agent is a file with a class like `mini.Mini`, an entry in AGENTS, and its kind of recipe in
-configs/kinds/scaffold.py. A program with a loop and sandboxes of its own (SWE-agent) is none: it is given
+configs/kinds/scaffold.py. A program with a loop and sandboxes of its own (SWE-agent) is no agent: it gets
 a whole shard (`swelab.rollouts.swe_agent_rollouts`).
 """
 

@@ -30,7 +30,7 @@ class AgentFailed(Fault):
 def find_program() -> str:
     """Path of the program `sweagent`: $SWELAB_SWEAGENT, else that of `make swe-agent`, else one on the path.
 
-    Raises InputError: there is none, it does not start, or it is of another version.
+    Raises InputError: it is missing, does not start, or is of another version.
     """
     given = os.environ.get(PROGRAM_VARIABLE, "")
     expected = f"SWE-agent {' or '.join(sorted(VERSIONS))} (make swe-agent, or ${PROGRAM_VARIABLE})"

@@ -223,7 +223,7 @@ def read_document(response: httpx.Response, name: Name, most: int) -> bytes:
 
 
 def json_object(data: bytes) -> dict[str, Any] | None:
-    """The JSON object that `data` is, None when it is none."""
+    """`data` as a JSON object; None when it is not one."""
     try:
         found = json.loads(data)
     except ValueError:

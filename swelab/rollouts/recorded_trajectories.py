@@ -1,6 +1,6 @@
 """Trajectories that another program has recorded, as records of ours, one file at a time.
 
-SWE-agent leaves `<run>/<id>/<id>.traj` beside a `.pred` and perhaps a `.patch`; mini-swe-agent leaves
+SWE-agent leaves `<run>/<id>/<id>.traj` next to a `.pred` and perhaps a `.patch`; mini-swe-agent leaves
 `<run>/<id>/<id>.traj.json`. Both are found at any depth of a folder, so that a whole
 `trajectories/<user>/<run>/` can be named. `<id>/<id>.row.json` is a row of a published set.
 """

@@ -2,7 +2,7 @@
 
 A sandbox is a container whose first process (docker_init.sh) runs one command after the other, each as a user
 without rights; starting one costs the engine's time, a command does not. Commands at the same time in one
-sandbox get containers beside the first that share its folders.
+sandbox get further containers, which share the folders of the first.
 """
 
 import errno

@@ -145,7 +145,7 @@ class SessionAnswer:
 
     @property
     def text(self) -> str:
-        """The output as UTF-8; what is none becomes U+FFFD."""
+        """The output as UTF-8; other bytes become U+FFFD."""
         return self.output.decode("utf-8", "replace")
 
 

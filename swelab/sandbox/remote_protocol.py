@@ -27,7 +27,7 @@ BYTES = "application/octet-stream"
 REQUEST, RESULT = "swelab-request", "swelab-result"  # headers
 SHORTEST_TOKEN = 24
 LATE_SECONDS = 15.0
-"""A command's end is told at most so long after its wall time; every hop on the way adds as much again."""
+"""Seconds after a command's wall time within which its end is reported; every hop adds as many again."""
 CREATE_SECONDS = 180.0
 """A host makes a sandbox in so long; preparing an image takes longer, and is asked for again."""
 # A machine at the other end that went away without a word is noticed after a minute, also while we only wait.

@@ -41,7 +41,7 @@ class Toolbox:
 
 
 def read_toolbox(path: Path) -> Toolbox:
-    """Look at a venv. Raises BackendMissing when it is none."""
+    """Look at a venv. Raises BackendMissing when the folder is no venv."""
     path = path.absolute()
     python = path / "bin" / "python"
     if not (os.access(path / "pyvenv.cfg", os.R_OK) and os.access(python, os.X_OK)):
