@@ -66,7 +66,8 @@ rl_settings = settings(kinds.RL)
 
 def sandbox_image(wildcards):
     """Record of the sandbox image, where the backend needs it for tasks without an image of their own; else none."""
-    made_here = recipes.named(kinds.SUBSET, wildcards.subset).source != "dataset"
+    whole = parts_of(wildcards.subset)[-1]
+    made_here = recipes.named(kinds.SUBSET, whole).source != "dataset"
     needed = SETTINGS.backend in ("docker", "apptainer") and made_here
     return ancient(pattern("sandbox_image")) if needed else []
 
@@ -75,3 +76,11 @@ def scored_by_this_run(wildcards):
     """Tasks that this run's experiment scores, if it trains or scores this SFT recipe; else none."""
     names = EXPERIMENT.benchmarks if wildcards.sft in trained(EXPERIMENT) else []
     return RUN.each("tasks", names)
+
+
+@at
+def kept_from_rl(wildcards):
+    """Tasks that a recipe of reinforcement learning may not be trained on: its validation's, and those that this
+    run's experiment scores if it scores weights of this recipe."""
+    names = EXPERIMENT.benchmarks if wildcards.names["rl"] in learned(EXPERIMENT) else []
+    return RUN.each("tasks", [*wildcards.recipe(kinds.RL).held_out, *names])

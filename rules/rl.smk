@@ -1,13 +1,28 @@
 """A policy learns from the results of its own attempts.
 
 in:  configs/rl/{rl}.yaml, its scaffold, the weights that it starts from, kept tasks and images of its subsets
-out: results/rl/{rl}/checkpoint/      weights in Hugging Face layout
+out: results/rl/{rl}/disjoint.json   proof that it learns on nothing that it is validated or scored on
+     results/rl/{rl}/checkpoint/      weights in Hugging Face layout
      results/rl/{rl}/checkpoint.json  what they are
      results/rl/{rl}/metrics.jsonl    a line for each step
      results/rl/{rl}/validation.jsonl attempts at tasks that nothing is trained on
      results/rl/{rl}/rollouts/        a folder for each rollout: its conversation, its patch, how it was sampled
      results/rl/{rl}/tensorboard/     the figures of the steps as curves
 """
+
+
+# A changed benchmark dates this file, not the weights: training waits for it and does not run because of it.
+use rule check_disjoint as check_rl_tasks with:
+    input:
+        **needs("rewarded_check"),
+        heldout=kept_from_rl,
+    output:
+        **made("rewarded_check"),
+    log:
+        "results/logs/check_disjoint/rl-{rl}.log",
+    localrule: True
+    params:
+        same_commit=EXPERIMENT.same_commit,
 
 
 rule train_rl:

@@ -6,6 +6,7 @@ from pathlib import Path
 from swelab.configs import recipes
 from swelab.configs.experiment import tasks_slice
 from swelab.configs.kinds import SUBSET
+from swelab.configs.kinds.subset import own
 from swelab.console.terminal import run_script
 from swelab.files.json_streams import write_list
 from swelab.grading.harness.logs import statuses
@@ -27,7 +28,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="subset JSON")
     parser.add_argument("--manifest", type=Path, required=True, help="JSON: counts, drops, how it was made")
     args = parser.parse_args()
-    recipe = recipes.load(SUBSET, args.recipe)
+    recipe = own(recipes.load(SUBSET, args.recipe), args.recipe)
     given = {"exclude": args.exclude, "ratings": args.ratings}
     tars = archives(recipe, args.repos_dir)
     used = {args.recipe: tasks_slice(recipe)}

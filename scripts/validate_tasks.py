@@ -6,6 +6,7 @@ from pathlib import Path
 
 from swelab.configs import recipes
 from swelab.configs.kinds import SUBSET
+from swelab.configs.kinds.subset import own
 from swelab.console.terminal import run_script
 from swelab.files.json_streams import write_list
 from swelab.grading.grading_stage import Bench
@@ -33,7 +34,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="the lock, JSON")
     parser.add_argument("--kept", type=Path, required=True, help="the tasks that the lock keeps, JSON")
     args = parser.parse_args()
-    settings = recipes.load(SUBSET, args.recipe).validation
+    settings = own(recipes.load(SUBSET, args.recipe), args.recipe).validation
     used = {args.recipe: {"validate": settings.plain()}}
     stage = Stage("validate_tasks", used, tasks=args.tasks, images=args.images)
     places = [slim(task) for task in read_tasks(args.tasks)]

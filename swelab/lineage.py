@@ -159,12 +159,8 @@ def _files(start: str, manifest: str = ".manifest.json", **ends: str) -> dict[st
 
 def _images(at: Wildcards, subsets: Iterable[str] | None = None) -> list[str]:
     names = [at.names["subset"]] if subsets is None else subsets
-    return at.each("images", [each for each in names if at.recipe(kinds.SUBSET, each).source == "dataset"])
-
-
-def _ratings(at: Wildcards) -> list[str]:
-    rated = _setting(at, kinds.SUBSET, "ratings")
-    return [rated.path or at.path("difficulty", **rated.plain())] if rated else []
+    whole = [experiment.parts_of(each, at.configs)[-1] for each in names]
+    return at.each("images", [each for each in whole if at.recipe(kinds.SUBSET, each).source == "dataset"])
 
 
 def _recordings(at: Wildcards) -> list[str]:
@@ -172,18 +168,8 @@ def _recordings(at: Wildcards) -> list[str]:
     return [at.path("recordings.manifest")] * (policy.kind == "recorded" and is_published(policy))
 
 
-def _named_in(at: Wildcards, part: str, name: str) -> list[str]:
-    asked = getattr(at.recipe(kinds.RL), part)
-    return [getattr(asked, name)] if asked else []
-
-
 def _rater_policy(at: Wildcards) -> kinds.Policy:
     return at.recipe(kinds.POLICY, at.recipe(kinds.RATER).policy)
-
-
-def _scores(at: Wildcards) -> list[str]:
-    named = at.recipe(kinds.EXPERIMENT)
-    return [at.path("score", policy=p, subset=s) for s in named.benchmarks for p in named.policies]
 
 
 def _expert_runs(at: Wildcards) -> list[str]:
@@ -203,18 +189,24 @@ TRAINING: Params = {"training": lambda at: experiment.training_slice(at.recipe(k
 KINDS = {
     "repo": Kind("build_repo", _files("results/repos/{repo}", archive=".tar", manifest=".json"),
         {"settings": lambda at: at.recipe(kinds.REPO).plain()}).made_from(recipe=recipe_file("repo")),
-    "tasks": Kind("make_tasks fetch_tasks", _files("results/tasks/{subset}", tasks=".json"),
+    "tasks": Kind("make_tasks fetch_tasks choose_tasks", _files("results/tasks/{subset}", tasks=".json"),
         {"settings": lambda at: experiment.tasks_slice(at.recipe(kinds.SUBSET))}).made_from(
         recipe=SUBSET, **REPOS, rows=lambda at: local_files(_setting(at, kinds.SUBSET, "path")),
-        exclude=lambda at: at.each("tasks", _setting(at, kinds.SUBSET, "exclude") or []), ratings=_ratings),
+        exclude=lambda at: at.each("tasks", _setting(at, kinds.SUBSET, "exclude") or []),
+        ratings=lambda at: [rated.path or at.path("difficulty", **rated.plain())
+            for rated in filter(None, [_setting(at, kinds.SUBSET, "ratings")])],
+        attempted=lambda at: at.each("lock.kept", [_setting(at, kinds.SUBSET, "subset")]),
+        grades=lambda at: [path for run in experiment.attempts(at.names["subset"], at.configs)
+            for path in at.shards("grades", **run)]),
     "images": Kind("pull_images", _files("results/images/{subset}", images=".json")).made_from(tasks="tasks"),
     "sandbox_image": Kind("build_sandbox_image", {"record": "results/images/sandbox/image.json",
         "archive": "results/images/sandbox/root.tar", "root": "results/images/sandbox/root"}).made_from(
         pins="envs/sandbox.txt"),
-    "lock": Kind("validate_tasks validate_training_tasks", _files("results/tasks/{subset}",
+    "lock": Kind("validate_tasks validate_training_tasks lock_chosen_tasks", _files("results/tasks/{subset}",
         ".lock.manifest.json", lock=".lock.json", kept=".kept.json"),
-        {"settings": lambda at: at.recipe(kinds.SUBSET).validation.plain()}).made_from(
-        tasks="tasks", recipe=SUBSET, **REPOS, images=_images),
+        {"settings": lambda at: experiment.validation_slice(at.recipe(kinds.SUBSET))}).made_from(
+        tasks="tasks", recipe=SUBSET, **REPOS, images=_images,
+        validated=lambda at: at.each("lock", [_setting(at, kinds.SUBSET, "subset")])),
     "disjoint": Kind("check_disjoint", _files("results/disjoint/{experiment}", verdict=".json"),
         {"same_commit": lambda at: at.recipe(kinds.EXPERIMENT).same_commit}).made_from(
         train=lambda at: at.each("tasks", training_subsets(at.recipe(kinds.EXPERIMENT), at.configs)),
@@ -273,24 +265,31 @@ KINDS = {
     "modal": Kind("train_on_modal", _files("results/modal/{sft}/", checkpoint="checkpoint",
         manifest="checkpoint.json", loss="loss.jsonl"), TRAINING, undated=("disjoint",), paid=True).made_from(
         dataset="dataset", disjoint="training_check", **BASE, recipe=SFT),
+    "rewarded_check": Kind("check_rl_tasks", _files("results/rl/{rl}/disjoint", verdict=".json")).made_from(
+        train=lambda at: at.each("tasks", [at.recipe(kinds.RL).subset]),
+        held_out=lambda at: at.each("tasks", at.recipe(kinds.RL).held_out)),
     "rewarded": Kind("train_rl", _files("results/rl/{rl}/", checkpoint="checkpoint",
         manifest="checkpoint.json", stage="checkpoint.manifest.json", metrics="metrics.jsonl",
         validation="validation.jsonl", rollouts="rollouts", tensorboard="tensorboard"), named="rl", paid=True,
+        undated=("disjoint",),
         params={"training": lambda at: experiment.rl_slice(at.recipe(kinds.RL), at.configs)}).made_from(
         start=lambda at: local_files(named := at.recipe(kinds.RL).start) or [weights_paths(named)[1]],
         recipe=RL, scaffold=lambda at: at.each(recipe_file("scaffold"), [at.recipe(kinds.RL).scaffold]),
+        disjoint="rewarded_check",
         tasks=lambda at: at.each("lock.kept", [at.recipe(kinds.RL).subset]),
         images=lambda at: _images(at, [at.recipe(kinds.RL).subset]),
-        judge=lambda at: [path for name in _named_in(at, "judge", "policy")
+        judge=lambda at: [path for name in at.recipe(kinds.RL).judges
             for path in (*at.each(POLICY, [name]), *policy_files(at.recipe(kinds.POLICY, name)))],
-        held_out_tasks=lambda at: at.each("lock.kept", _named_in(at, "validation", "subset")),
-        held_out_images=lambda at: _images(at, _named_in(at, "validation", "subset"))),
+        held_out_tasks=lambda at: at.each("lock.kept", at.recipe(kinds.RL).held_out),
+        held_out_images=lambda at: _images(at, at.recipe(kinds.RL).held_out)),
     "score": Kind("score", _files("results/scores/{policy}/{subset}", score=".json")
         ).made_from(tasks="lock.kept", reports=lambda at: at.samples("report"),
         usage=lambda at: at.samples("predictions.usage")),
     "verified_score": Kind("score_experiment",
         {"score": "results/experiments/{experiment}/verified_score.json"}).made_from(
-        scores=_scores, disjoint="disjoint", expert=_expert_runs,
+        scores=lambda at: [at.path("score", policy=each, subset=benchmark)
+            for benchmark in at.recipe(kinds.EXPERIMENT).benchmarks
+            for each in at.recipe(kinds.EXPERIMENT).policies], disjoint="disjoint", expert=_expert_runs,
         checkpoints=lambda at: at.each("checkpoint.manifest",
         trained(at.recipe(kinds.EXPERIMENT), at.configs))),
     "page": Kind("report", {"page": "results/experiments/{experiment}/report.html"}).made_from(

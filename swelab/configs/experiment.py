@@ -10,9 +10,9 @@ from swelab.configs.kinds.policy import Policy, RecordedPolicy, weights_of
 from swelab.configs.kinds.rl import Rl
 from swelab.configs.kinds.scaffold import Scaffold
 from swelab.configs.kinds.sft import Sft
-from swelab.configs.kinds.subset import Subset, repos_of
+from swelab.configs.kinds.subset import AttemptedSubset, Subset, repos_of
 from swelab.configs.recipe_model import Recipe
-from swelab.configs.trained_on import trained, training_runs, training_subsets
+from swelab.configs.trained_on import subsets_behind, trained, training_runs, training_subsets
 from swelab.records import InputError, Record
 
 NO_RESULT = (
@@ -41,6 +41,11 @@ def rollout_slice(policy: Policy) -> Record:
 def tasks_slice(subset: Subset) -> Record:
     """What tasks depend on in their subset's recipe: neither their validation nor who judges them."""
     return without(subset, "validate", "scorer", "service")
+
+
+def validation_slice(subset: Subset) -> Record:
+    """How tasks are validated; {} of a part of a subset, whose tasks were validated there."""
+    return {} if subset.source == "attempted" else subset.validation.plain()
 
 
 def selection_slice(sft: Sft) -> Record:
@@ -101,14 +106,17 @@ def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Experiment:
         if policy not in experiment.policies:
             hint = recipes.nearest(policy, experiment.policies)
             raise InputError(f"compare: {policy!r} is not among policies{hint}", path)
-    both = sorted(set(train) & set(benchmarks))
-    if both:
-        raise InputError(f"subset {both[0]!r} is trained on and scored", path, "disjoint subsets")
+    for subset in train:
+        if both := sorted(set(parts_of(subset, configs)) & set(benchmarks)):
+            part = f" in part, as {subset!r}," * (both[0] != subset)
+            raise InputError(f"subset {both[0]!r} is trained on{part} and scored", path, "disjoint subsets")
     return experiment
 
 
 def subset_parents(subset: Subset) -> list[str]:
-    """Names of the subsets that a subset recipe is made from: those it excludes, and one that was rated."""
+    """Names of the subsets that a recipe is made from: one attempted or rated, those that it excludes."""
+    if subset.source == "attempted":
+        return [subset.subset]
     if subset.source != "dataset":
         return []
     rated = subset.ratings.subset if subset.ratings else None
@@ -123,10 +131,54 @@ def check_subset(name: str, configs: Path = recipes.CONFIGS, below: tuple[str, .
         raise InputError(f"made from itself: {circle}", recipes.path_of("subset", name, configs))
     for repo in repos_of(subset):
         recipes.named(REPO, repo, configs)
+    if subset.source == "attempted":
+        check_attempts(name, subset, configs, (*below, name))
     if subset.source == "dataset" and subset.ratings and subset.ratings.rater:
         check_policy(recipes.named(RATER, subset.ratings.rater, configs).policy, configs)
     for parent in subset_parents(subset):
         check_subset(parent, configs, (*below, name))
+
+
+def parts_of(name: str, configs: Path = recipes.CONFIGS) -> list[str]:
+    """A subset and, where it is a part of another by the attempts at it, that one and what that is part of.
+
+    Raises InputError: a subset in a circle.
+    """
+    found = [name]
+    while (subset := recipes.named(SUBSET, found[-1], configs)).source == "attempted":
+        if subset.subset in found:
+            circle = " -> ".join([*found, subset.subset])
+            raise InputError(f"made from itself: {circle}", recipes.path_of("subset", name, configs))
+        found.append(subset.subset)
+    return found
+
+
+def attempts(name: str, configs: Path = recipes.CONFIGS) -> list[dict[str, str]]:
+    """The run, policy and subset, whose grades choose a subset's tasks; [] of tasks that are not chosen so.
+
+    Raises InputError as `check_subset`.
+    """
+    subset = recipes.named(SUBSET, name, configs)
+    if subset.source != "attempted":
+        return []
+    check_subset(name, configs)
+    return [{"policy": subset.policy, "subset": subset.subset}]
+
+
+def check_attempts(name: str, subset: AttemptedSubset, configs: Path, below: tuple[str, ...]) -> None:
+    """Raises InputError: an unknown policy, one trained on these tasks, too few samples for the bounds."""
+    check_policy(subset.policy, configs)
+    policy, path = recipes.named(POLICY, subset.policy, configs), recipes.path_of("subset", name, configs)
+    if not subset.allows(policy.samples or 1):
+        count, bounds = policy.samples or 1, f"from {subset.at_least} to {subset.at_most}"
+        what = f"no pass rate is {bounds}: policy {subset.policy} attempts a task {count} times"
+        raise InputError(what, path, "more `samples` of the policy, or other bounds")
+    whole = recipes.named(SUBSET, parts_of(name, configs)[-1], configs)
+    if getattr(whole, "scorer", "local") != "local":
+        raise InputError(f"tasks of {subset.subset} are judged by a service", path, "tasks with tests")
+    for weights in weights_of(policy):
+        for each in subsets_behind(weights, configs):
+            check_subset(each, configs, below)
 
 
 def check_policy(name: str, configs: Path = recipes.CONFIGS) -> None:

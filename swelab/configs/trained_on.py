@@ -65,6 +65,12 @@ def rewarded(weights: str, configs: Path = recipes.CONFIGS) -> dict[str, Rl]:
     return found
 
 
+def learned(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:
+    """Every RL recipe behind the policies that an experiment scores."""
+    found = (rewarded(weights, configs) for weights in _scored_weights(experiment, configs))
+    return list(dict.fromkeys(name for each in found for name in each))
+
+
 def _scored_weights(experiment: Experiment, configs: Path) -> list[str]:
     scored = (recipes.named(POLICY, policy, configs) for policy in experiment.policies)
     return [weights for policy in scored for weights in weights_of(policy)]
@@ -99,6 +105,16 @@ def _experts(sft: str, configs: Path) -> list[Source]:
             if sft in lineage(experiment.sft, configs) and experiment.expert not in found:
                 found.append(experiment.expert)
     return own or below
+
+
+def subsets_behind(weights: str, configs: Path = recipes.CONFIGS) -> list[str]:
+    """Every subset that weights were trained on, by test results or on trajectories. Raises InputError."""
+    learned = rewarded(weights, configs)
+    found = [recipe.subset for recipe in learned.values()]
+    kind, _, start = [weights, *(recipe.start for recipe in learned.values())][-1].partition(":")
+    for sft in lineage(start, configs) if kind == "sft" else ():
+        found += [subset for _, subset in training_runs(sft, configs)]
+    return list(dict.fromkeys(found))
 
 
 def training_subsets(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:

@@ -5,7 +5,7 @@ from itertools import chain
 from pathlib import Path
 
 from swelab.configs.kinds.repo import Repo
-from swelab.configs.kinds.subset import Subset, repos_of
+from swelab.configs.kinds.subset import OwnSubset, Subset, repos_of
 from swelab.records import InputError
 from swelab.records.task_records import Task
 from swelab.sandbox import Backend
@@ -28,7 +28,7 @@ def build_repo(recipe: Repo, cache_dir: Path) -> bytes:
 
 
 def make_tasks(
-    recipe: Subset,
+    recipe: OwnSubset,
     repos_dir: Path,
     progress: Path,
     workers: int,

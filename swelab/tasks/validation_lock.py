@@ -3,12 +3,12 @@
 Every later stage works on the kept tasks only, which lie in a file of their own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from swelab.files.json_streams import Wanted
+from swelab.files.json_streams import Outline, Wanted
 from swelab.records import InputError, digest, read_record
-from swelab.records.task_records import Lock, Task
+from swelab.records.task_records import KeptTask, Lock, Task
 from swelab.tasks.task_rows import read_tasks
 
 
@@ -31,6 +31,26 @@ def read_kept(tasks: str | Path, lock: str | Path | None, wanted: Wanted | None 
         yield task
     if kept:
         raise InputError(f"keeps {len(kept)} tasks that the subset lacks", lock, f"a lock of {tasks}")
+
+
+def lock_of_part(tasks: Iterable[Task], whole: Lock, where: str | Path) -> Lock:
+    """The lock of tasks that `whole`, the lock in the file `where`, keeps: nothing is validated anew.
+
+    Raises InputError on a task that it does not keep.
+    """
+    known = {row.instance_id: row for row in whole.kept}
+    outline, kept = Outline(), list[KeptTask]()
+    for task in map(outline.add, tasks):
+        row = known.get(task.instance_id)
+        if row is None or row.task != digest(task):
+            raise InputError(
+                f"does not keep {task.instance_id} as it is", where, "the lock of all these tasks"
+            )
+        kept.append(row)
+    settings = whole.settings
+    return Lock(
+        tasks_digest=outline.digest, total=len(kept), settings=settings, kept=kept, flaky=[], broken=[]
+    )
 
 
 def _names(lock: str | Path, wanted: Wanted | None) -> tuple[dict[str, str], set[str]]:

@@ -1,8 +1,9 @@
 """How a policy is trained on the results of its own attempts."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from swelab.configs.kinds.policy import Job
 from swelab.configs.recipe_model import Distinct, OrAbsent, Recipe
@@ -200,3 +201,34 @@ class Rl(Recipe):
     validation: OrAbsent[Validation] = Field(None, description="how progress is measured; none without")
     wandb: str = Field("", description="project at Weights & Biases that is told each step; empty is none")
     job: Job = Field(Job(), description="what it asks a cluster for, and how many servers answer the policy")
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Self:
+        """Refuses keys that cannot be meant together, before anything is paid for the start or the tasks."""
+        asked, method, norm = self.rollouts, self.method, "seq-mean-token-sum-norm"
+        context, attempts = f"context_length {asked.context_length}", asked.prompts * asked.samples
+        faults = {
+            f"rollouts.max_tokens {asked.max_tokens} leaves no room in {context}": (
+                asked.max_tokens >= asked.context_length
+            ),
+            f"train.minibatches {self.train.minibatches}, but {attempts} rollouts a step": (
+                self.train.minibatches > attempts
+            ),
+            f"aggregation {norm} without method.horizon": method.aggregation == norm and not method.horizon,
+            "method.advantage step-wise without a judge": method.advantage == "step-wise" and not self.judge,
+            f"validation.subset {self.subset} is the subset that is trained on": self.subset in self.held_out,
+        }
+        for what, holds in faults.items():
+            if holds:
+                raise PydanticCustomError("rl", "{what}", {"what": what})
+        return self
+
+    @property
+    def judges(self) -> list[str]:
+        """The policy that judges steps, if there is one."""
+        return [self.judge.policy] if self.judge else []
+
+    @property
+    def held_out(self) -> list[str]:
+        """The subset of the validation, if there is one."""
+        return [self.validation.subset] if self.validation else []

@@ -1,11 +1,13 @@
 """Which tasks, made or taken from where."""
 
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from swelab.configs.recipe_model import Distinct, OrAbsent, Recipe, Sha256, Word
+from swelab.records import InputError
 
 Side = Annotated[
     Literal["train", "heldout"], Field(description="side of the split, by a hash of repository and function")
@@ -212,9 +214,42 @@ class DatasetSubset(Recipe):
         return self
 
 
-Subset = Annotated[ForgeSubset | DrillSubset | DatasetSubset, Field(discriminator="source")]
+class AttemptedSubset(Recipe):
+    """Tasks of another subset, by how often a policy solves them: its measured pass rate."""
+
+    source: Literal["attempted"]
+    subset: Word = Field(description="the subset whose validated tasks are attempted")
+    policy: Word = Field(description="the policy that attempts each of them `samples` times")
+    at_least: float = Field(0, ge=0, le=1, description="smallest share of its attempts that solve a task")
+    at_most: float = Field(1, ge=0, le=1, description="largest share of its attempts that solve a task")
+    order: Literal["kept", "easy-first"] = Field(
+        "kept", description="order of the tasks: that of `subset`, or the most often solved first"
+    )
+
+    def allows(self, samples: int) -> bool:
+        """Whether some number of solved attempts out of `samples` is within the bounds."""
+        return any(self.at_least <= solved / samples <= self.at_most for solved in range(samples + 1))
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.at_least > self.at_most:
+            facts = {"least": self.at_least, "most": self.at_most}
+            raise PydanticCustomError("bounds", "at_least is {least} and at_most {most}", facts)
+        return self
+
+
+OwnSubset = ForgeSubset | DrillSubset | DatasetSubset
+"""A subset with tasks of its own, not a part of another."""
+Subset = Annotated[OwnSubset | AttemptedSubset, Field(discriminator="source")]
+
+
+def own(recipe: Subset, where: str | Path) -> OwnSubset:
+    """The recipe in the file `where`, which must be of a subset with tasks of its own. Raises InputError."""
+    if isinstance(recipe, AttemptedSubset):
+        raise InputError("source: attempted", where, "tasks of its own; scripts.choose_tasks reads this one")
+    return recipe
 
 
 def repos_of(recipe: Subset) -> list[str]:
-    """The repository recipes whose code a subset's tasks are made in; none of a published set."""
-    return [] if recipe.source == "dataset" else recipe.repos
+    """The repository recipes whose code a subset's tasks are made in; none of tasks that exist already."""
+    return recipe.repos if isinstance(recipe, ForgeSubset | DrillSubset) else []

@@ -1,0 +1,93 @@
+"""Tasks by how often a policy solves them: its pass rate, measured by its graded attempts.
+
+It says how hard tasks are for that policy. `difficulty.py` is another thing: a rating, by a model that reads
+issue and patch and attempts nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from swelab.configs.kinds.subset import AttemptedSubset
+from swelab.outcomes import LOST_GRADES
+from swelab.records import InputError, Record
+from swelab.records.attempt_records import Grade
+from swelab.records.task_records import Task
+
+
+@dataclass(frozen=True)
+class PassRate:
+    """How many of a policy's attempts at a task were judged, and how many of these solved it."""
+
+    solved: int
+    attempts: int
+
+    @property
+    def share(self) -> float:
+        """In [0, 1]. There is at least one attempt."""
+        return self.solved / self.attempts
+
+
+@dataclass
+class Chosen:
+    """The names of the tasks that are kept, in their order, and why others are not; rates of all by name."""
+
+    kept: list[str] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
+    rates: Mapping[str, PassRate] = field(default_factory=dict)
+
+    @property
+    def facts(self) -> Record:
+        """For the manifest: tasks left out by reason, and for each task how often it was solved."""
+        reasons = Counter(self.reasons.values())
+        return {
+            "drops": dict(sorted(reasons.items())),
+            "pass_rates": {name: self._told(name) for name in self.kept},
+            "left_out": {name: {"reason": why, **self._told(name)} for name, why in self.reasons.items()},
+        }
+
+    def _told(self, name: str) -> dict[str, int]:
+        rate = self.rates.get(name)
+        return {"solved": rate.solved, "attempts": rate.attempts} if rate else {"attempts": 0}
+
+
+def pass_rates(grades: Iterable[Grade]) -> dict[str, PassRate]:
+    """The pass rate by instance id. What infrastructure lost is no attempt; other failures are."""
+    solved, attempts = Counter[str](), Counter[str]()
+    for grade in grades:
+        if grade.status not in LOST_GRADES:
+            attempts[grade.instance_id] += 1
+            solved[grade.instance_id] += grade.resolved
+    return {name: PassRate(solved[name], count) for name, count in attempts.items()}
+
+
+def choose(tasks: Iterable[Task], rates: Mapping[str, PassRate], recipe: AttemptedSubset) -> Chosen:
+    """The tasks whose pass rate is within the recipe's bounds, in its order.
+
+    `easy-first` sorts by falling pass rate; equal ones stay in the order of `tasks`. Raises InputError when
+    no task is left.
+    """
+    found = Chosen(rates=rates)
+    for task in tasks:
+        name = task.instance_id
+        if reason := _why_not(rates.get(name), recipe):
+            found.reasons[name] = reason
+        else:
+            found.kept.append(name)
+    if not found.kept:
+        what = f"no task of {recipe.subset} is solved as often as asked: {found.facts['drops']}"
+        raise InputError(what, expected=f"other bounds, or more `samples` of policy {recipe.policy}")
+    if recipe.order == "easy-first":
+        found.kept.sort(key=lambda name: -rates[name].share)
+    return found
+
+
+def _why_not(rate: PassRate | None, recipe: AttemptedSubset) -> str:
+    """The reason for which a task is left out, or ""."""
+    if rate is None:
+        return "not_attempted"
+    if rate.share < recipe.at_least:
+        return "seldom_solved" if rate.solved else "never_solved"
+    if rate.share > recipe.at_most:
+        return "often_solved" if rate.solved < rate.attempts else "always_solved"
+    return ""
