@@ -5,7 +5,6 @@ them, and ends them; a kill of it ends them too.
 """
 
 import os
-import shutil
 import socket
 import sys
 import tempfile
@@ -32,22 +31,26 @@ class RankLost(Fault):
 class RankedLearner:
     """A learner on `ranks` processes with `threads` CPUs each, or a GPU each. See `learner.Trainee`.
 
-    Ends with the thread that opens it, at the latest.
+    Ends with the thread that opens it, at the latest. address: of the socket, which is on the ranks' command
+    lines.
     """
 
     def __init__(self, opened: Opened, ranks: int, threads: int, device: str, log: Path):
         """Raises InputError as `Learner` does, RankLost when a rank does not come up."""
         self._settings, self._ranks, self._log = opened.settings, ranks, log
-        # Not below TMPDIR: the path of a socket is short, and ranks have a /dev/shm of their own.
-        self._folder = tempfile.mkdtemp(prefix="swelab-", dir="/tmp")
         self._lines: list[Connection] = []
-        address = f"{self._folder}/ranks"
         sizes = {"ranks": ranks, "threads": threads, "device": device}
-        argv = [sys.executable, "-m", PROCESS, "--socket", address]
-        argv += [f"--{name}={value}" for name, value in sizes.items()]
-        with socket.socket(socket.AF_UNIX) as listener, open(log, "ab") as stream:
-            listener.bind(address)
+        # Not below TMPDIR: the path of a socket is short, and ranks have a /dev/shm of their own.
+        with (
+            tempfile.TemporaryDirectory(prefix="swelab-", dir="/tmp") as folder,
+            socket.socket(socket.AF_UNIX) as listener,
+            open(log, "ab") as stream,
+        ):
+            self.address = f"{folder}/ranks"
+            listener.bind(self.address)
             listener.listen(ranks)
+            argv = [sys.executable, "-m", PROCESS, "--socket", self.address]
+            argv += [f"--{name}={value}" for name, value in sizes.items()]
             self._processes = Tethered(lambda _: argv, env=_environment(threads), log=stream)
             try:
                 self._lines = self._accept(listener)
@@ -79,7 +82,6 @@ class RankedLearner:
         for line in self._lines:
             line.close()
         self._processes.stop(grace_seconds=0)
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> "RankedLearner":
         return self

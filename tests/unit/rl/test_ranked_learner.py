@@ -92,11 +92,11 @@ def test_two_ranks_train_and_resume_as_one_process_does(toy, opened, tmp_path):
         (tmp_path / "alone-2" / STATE).unlink()
         with pytest.raises(InputError, match="the optimizer's state is not there"):
             both.resume(tmp_path / "alone-2")
-        os.kill(max(pids_of(both._folder)), signal.SIGKILL)
+        os.kill(max(pids_of(both.address)), signal.SIGKILL)
         with pytest.raises(RankLost, match="a rank of the learner has ended"):
             for _ in range(20):
                 both.train(parts[0])
-        assert ended(both._folder)
+        assert ended(both.address)
 
 
 def same_layout(one, other):
@@ -125,7 +125,7 @@ if sys.argv[2] == "groups":
     child_process.has_namespaces = lambda: False
 toy, log = Path(sys.argv[1]), Path(sys.argv[3])
 learner = RankedLearner(Opened(toy, SETTINGS, toy), 2, 1, "cpu", log)
-print(learner._folder, flush=True)
+print(learner.address, flush=True)
 while True:
     learner.train(batch([1.0, -1.0]))
 """
@@ -136,11 +136,12 @@ def test_a_kill_of_the_main_process_ends_its_ranks(toy, tmp_path, lid):
     run = subprocess.Popen(
         [sys.executable, "-c", MAIN, toy, lid, tmp_path / "log"], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
-    folder = run.stdout.readline().strip()
-    assert folder and len(pids_of(folder)) >= 3, (tmp_path / "log").read_text()
+    address = run.stdout.readline().strip()
+    assert not Path(address).parent.exists()
+    assert address and len(pids_of(address)) >= 3, (tmp_path / "log").read_text()
     run.kill()
     run.wait()
-    assert ended(folder)
+    assert ended(address)
 
 
 def test_weights_that_cannot_be_opened_are_one_line(opened, tmp_path):
