@@ -22,17 +22,15 @@ from swelab.tasks.checkout import encode_patch
 def show(options: argparse.Namespace) -> int:
     """Prints what the options of `scripts.show` ask for; the exit code. Raises InputError."""
     name = kept_runs.full_name(options.results, options.tasks, options.instance)
-    attempts = _attempts(options, name)
-    if len(attempts) > 1:
-        _print(listing(name, attempts))
+    attempt, *others = _attempts(options, name)
+    if others:
+        _print(listing(name, [attempt, *others]))
         return 0
-    (attempt,) = attempts
     archive = Archive((options.logs or options.results / "progress") / "runs")
     task = kept_runs.task_of(options.results, options.tasks, attempt)
     if options.run is not None:
-        patch = kept_runs.patch_of(
-            options.results, attempt, archive.look(attempt.run) if attempt.run else None
-        )
+        kept = archive.look(attempt.run) if attempt.run else None
+        patch = kept_runs.patch_of(options.results, attempt, kept)
         return _again(options, attempt, task, patch)
     run = kept_runs.kept_run(archive, attempt)
     if options.raw:

@@ -50,16 +50,20 @@ def build(folder: Path, toolbox: Path) -> dict[str, Any]:
     _add_toolbox(new, toolbox)
     config = _pack(new, folder)
     new.rename(root)
-    listed = _run(["dpkg-query", f"--admindir={root}/var/lib/dpkg", "-W"])
-    record = {
+    record = _record(folder, config)
+    write_json(folder / "image.json", record)
+    return record
+
+
+def _record(folder: Path, config: bytes) -> dict[str, Any]:
+    listed = _run(["dpkg-query", f"--admindir={folder}/root/var/lib/dpkg", "-W"])
+    return {
         "name": NAME,
         "digest": "sha256:" + hashlib.sha256(config).hexdigest(),
         "folder": "root",
         "bytes": (folder / "root.tar").stat().st_size,
         "packages": dict(line.split("\t") for line in listed.splitlines()),
     }
-    write_json(folder / "image.json", record)
-    return record
 
 
 def _install(root: Path) -> None:

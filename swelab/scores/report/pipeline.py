@@ -53,8 +53,6 @@ def nodes_of(evidence: ReportData) -> list[Box]:
     tasks = sum(run.total // run.samples for run in runs)
     submitted = sum(run.report.get("outcomes", {}).get(RolloutEnd.SUBMITTED, 0) for run in runs)
     rows = f"{len(evidence.lengths):,}" if evidence.lengths else "not recorded"
-    scale = parameters(evidence)
-
     sides = [verified, *verified.others]
     names = ", ".join(side.benchmark.name for side in sides)
     size = sum(side.benchmark.size for side in sides)
@@ -65,7 +63,7 @@ def nodes_of(evidence: ReportData) -> list[Box]:
         Box("rollouts", "Trajectories", f"{submitted:,} submitted", by, (1, 0), (0, 1)),
         Box("graded", "Graded", f"{resolved:,} resolved", f"of {total:,}", (2, 0), (0, 2)),
         Box("rows", "SFT rows", rows, f"sft/{sft}/dataset.jsonl", (3, 0), (0, 3)),
-        Box("base", "Base model", scale or "pretrained", "models/", (3, 1), (1, 3)),
+        Box("base", "Base model", parameters(evidence) or "pretrained", "models/", (3, 1), (1, 3)),
         Box("checkpoint", "Fine-tuned model", "checkpoint", f"sft/{sft}/checkpoint/", (4, 0), (0, 4)),
         Box("bench", "Held-out benchmarks", f"{size:,} tasks", names, (4, 2), (1, 4)),
         Box("second", f"Score of {evidence.label(second)}", after, "scores/", (5, 0), (0, 5), "end"),
@@ -119,11 +117,10 @@ def box(way: Way, node: Box, x: int, y: int) -> str:
 
 def drawing(way: Way, nodes: list[Box], told: str) -> str:
     """Boxes over lines, as one SVG that scales with its width."""
-    cells = {node.key: getattr(node, way.name) for node in nodes}
-    place = {
-        key: (column * (way.width + way.across), row * (HEIGHT + way.down))
-        for key, (column, row) in cells.items()
-    }
+    place = {}
+    for node in nodes:
+        column, row = getattr(node, way.name)
+        place[node.key] = (column * (way.width + way.across), row * (HEIGHT + way.down))
     lines = ""
     for source, target in EDGES:
         sideways = way.name == "tall" and (source, target) == ("base", "first")
