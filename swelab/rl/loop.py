@@ -114,6 +114,7 @@ class Training:
                 self._validate(self.method.steps)
         self._write_metrics(self.method.steps)
         write_jsonl(self.folder / "validation.jsonl", self._validations.rows())
+        metrics.check_trained(self.folder / "metrics.jsonl")
         return found
 
     def _begin(self, done: int) -> None:

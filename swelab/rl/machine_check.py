@@ -11,11 +11,11 @@ from swelab.jobs.machine import Machine, this_machine
 from swelab.lineage import Wildcards, weights_paths
 from swelab.records import Fault, InputError, read_json
 from swelab.rl.memory_needs import ENGINE, engine_needs, learner_needs
+from swelab.rl.prompts import check_tasks
 from swelab.sandbox.protocol import Limits
 from swelab.sft.train.device import device_of, dtype_of
 from swelab.sft.train.families import FAMILIES
 from swelab.sft.train.memory import GIB
-from swelab.tasks.disjoint import check_disjoint
 from swelab.tasks.task_rows import read_tasks
 
 SANDBOX = GIB // 4
@@ -147,21 +147,19 @@ def _against(recipe: Rl, start: Path, machine: Machine) -> list[Finding]:
 
 
 def _tasks(recipe: Rl) -> Iterator[Finding]:
-    """Tasks of the subset, and whether those of the validation are others, where both are made."""
-    subsets = [recipe.subset, *([recipe.validation.subset] if recipe.validation else [])]
-    paths = [Path(Wildcards({"subset": name}).path("lock.kept")) for name in subsets]
+    """Whether there are enough tasks, and those of the validation are others, where all are made."""
+    paths = [
+        Path(Wildcards({"subset": name}).path("lock.kept")) for name in (recipe.subset, *recipe.held_out)
+    ]
     absent = [str(path) for path in paths if not path.is_file()]
     if absent:
         yield Finding(False, f"tasks: {', '.join(absent)} not made yet, so tasks were not looked at")
         return
-    tasks = [list(read_tasks(path)) for path in paths]
-    if len(tasks[0]) < recipe.rollouts.prompts:
-        what = f"rollouts.prompts is {recipe.rollouts.prompts} of {len(tasks[0])} tasks"
-        yield Finding(not tasks[0], f"{what}: a step has the same task more than once")
+    tasks, *held_out = [list(read_tasks(path)) for path in paths]
     try:
-        check_disjoint(tasks[0], [each for others in tasks[1:] for each in others])
+        check_tasks(recipe, tasks, [each for others in held_out for each in others])
     except InputError as error:
-        yield Finding(True, f"validation: {error}")
+        yield Finding(True, f"tasks: {error}")
 
 
 def stop_unless_fit(recipe: Rl, start: Path, machine: Machine | None = None) -> None:

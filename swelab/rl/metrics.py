@@ -3,17 +3,20 @@
 The names that begin with `agent/` and their definitions are those of Miles' SWE agent example.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean, pstdev
 
 from swelab.models.token_turn import TokenTurn
 from swelab.outcomes import GradeEnd, RolloutEnd
-from swelab.records import Record
+from swelab.records import InputError, Record, read_jsonl
 from swelab.rl.failures import Attempt, Tally
 from swelab.rl.rewards import solved
 from swelab.rl.rollouts import RolledOut
 
 Reported = Mapping[str, float]
+_DROPPED = "groups_dropped/"
 _ALL: dict[str, tuple[Callable[[list[float]], float], str]] = {
     "turns_mean": (fmean, "turns"),
     "turns_sum": (sum, "turns"),
@@ -81,7 +84,8 @@ def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
     """
     rewards = [attempt.reward for attempt in attempts if attempt.reward is not None]
     played = [attempt for attempt in attempts if not attempt.lost]
-    found: dict[str, float] = {"rollouts": len(attempts), "groups": tally.groups}
+    trained = tally.groups - tally.dropped.total()
+    found: dict[str, float] = {"rollouts": len(attempts), "groups": tally.groups, "groups_trained": trained}
     if rewards:
         found |= {"reward/mean": fmean(rewards), "reward/std": pstdev(rewards)}
     if played:
@@ -95,7 +99,28 @@ def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
         for end in RolloutEnd:
             if count := sum(attempt.end == end for attempt in attempts):
                 found[f"end/{end}"] = count / len(attempts)
-    return found | {f"groups_dropped/{reason}": count for reason, count in sorted(tally.dropped.items())}
+    return found | {f"{_DROPPED}{reason}": count for reason, count in sorted(tally.dropped.items())}
+
+
+def check_trained(path: Path) -> None:
+    """Raises InputError when no step of a training trained a token. path: its metrics, a line a step."""
+    lines = [line for line in read_jsonl(path) if "train/tokens" in line]
+    if not any(line["train/tokens"] for line in lines):
+        what = f"no step trained anything: {untrained(lines)}"
+        wanted = "tasks that are solved sometimes (`source: attempted`), or more `rollouts.samples`"
+        raise InputError(what, path, wanted)
+
+
+def untrained(lines: Iterable[Mapping[str, float]]) -> str:
+    """Why groups of some steps were not trained, in words."""
+    dropped, groups = Counter[str](), 0.0
+    for line in lines:
+        groups += line["groups"]
+        for name, count in line.items():
+            if name.startswith(_DROPPED):
+                dropped[name.removeprefix(_DROPPED)] += int(count)
+    told = [f"{count} were dropped as {reason}" for reason, count in sorted(dropped.items())]
+    return f"of {groups:.0f} groups {', '.join(told) or 'none had a token to train'}"
 
 
 def of_judge(rollouts: Iterable[RolledOut], spent: Mapping[str, float]) -> dict[str, float]:

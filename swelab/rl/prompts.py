@@ -4,7 +4,33 @@ import random
 from collections.abc import Sequence
 from functools import lru_cache
 
+from swelab.configs.kinds.rl import Rl
+from swelab.records import InputError
 from swelab.records.task_records import Task
+from swelab.tasks.disjoint import check_disjoint
+from swelab.tasks.published_rows import is_private
+
+
+def check_tasks(recipe: Rl, tasks: Sequence[Task], held_out: Sequence[Task]) -> None:
+    """Raises InputError on tasks that a recipe cannot learn from or be validated on.
+
+    A step asks for `prompts` tasks and for at most `refill` others, a validation for `limit`. No task,
+    function or bug may be on both sides, and all tests must be known.
+    """
+    if private := [task.instance_id for task in (*tasks, *held_out) if is_private(task)]:
+        raise InputError(f"the tests of {private[0]} are private", expected="tasks that can be judged here")
+    asked, refill = recipe.rollouts.prompts, recipe.method.refill
+    if asked + refill > len(tasks):
+        more = f" and method.refill {refill}" * bool(refill)
+        what = f"rollouts.prompts {asked}{more}, but {len(tasks)} tasks in subset {recipe.subset}"
+        raise InputError(what, expected="at most as many as there are tasks")
+    if not recipe.validation:
+        return
+    limit, subset = recipe.validation.limit, recipe.validation.subset
+    if limit > len(held_out):
+        what = f"validation.limit {limit}, but {len(held_out)} tasks in subset {subset}"
+        raise InputError(what, expected="at most as many as there are; 0 is all")
+    check_disjoint(tasks, held_out, same_commit="report")
 
 
 class Prompts:

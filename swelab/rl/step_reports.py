@@ -8,6 +8,7 @@ from typing import TextIO
 
 from swelab.console.terminal import Progress, clock
 from swelab.records import Record, read_jsonl
+from swelab.rl import metrics
 from swelab.rl.rollouts import RolledOut
 from swelab.scores.statistics.rates import wilson
 from swelab.sft.train.boards import Boards
@@ -81,12 +82,15 @@ def numbers(line: Record) -> dict[str, float]:
 def step_line(line: Mapping[str, float], steps: int) -> str:
     """A step in words; what it did not measure is left out."""
     dropped = sum(value for name, value in line.items() if name.startswith("groups_dropped/"))
+    untrained = f"{dropped:.0f} of {line['groups']:.0f} groups not trained" if dropped else ""
+    if not line.get("train/tokens", 1):
+        untrained = f"trained nothing: {metrics.untrained([line])}"
     said = [
         f"{line['rollouts']:.0f} rollouts",
         _part(line, "rate/resolved", "{:.0%} resolved"),
         _part(line, "reward/mean", "reward {:.2f}"),
         _part(line, "rate/lost", "{:.0%} lost to infrastructure") if line.get("rate/lost") else "",
-        f"{dropped:.0f} of {line['groups']:.0f} groups not trained" if dropped else "",
+        untrained,
         _part(line, "train/entropy", "entropy {:.2f}"),
         f"{clock(line['time/rollouts'])} of rollouts",
         f"{clock(line['time/train'])} of training",

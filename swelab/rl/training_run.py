@@ -24,9 +24,8 @@ from swelab.models.policy_models import weights_digest
 from swelab.models.serving.fleet import Fleet, open_fleet
 from swelab.models.serving.server import Endpoint
 from swelab.models.token_turn import TokenTurn
-from swelab.records import InputError, digest, write_bytes
+from swelab.records import digest, write_bytes
 from swelab.records.task_records import Task
-from swelab.rl.advantages import STEP_WISE
 from swelab.rl.artifacts import Artifacts
 from swelab.rl.busy import Busy
 from swelab.rl.failures import Switches
@@ -36,7 +35,7 @@ from swelab.rl.loop import Method, Training
 from swelab.rl.losses import Clip, Mismatch
 from swelab.rl.machine_check import stop_unless_fit
 from swelab.rl.managed_model import ManagedModel
-from swelab.rl.prompts import Prompts
+from swelab.rl.prompts import Prompts, check_tasks
 from swelab.rl.rank_process import Opened
 from swelab.rl.ranked_learner import RankedLearner
 from swelab.rl.rollouts import Place
@@ -50,7 +49,6 @@ from swelab.sft.train.boards import BOARD
 from swelab.sft.train.device import device_of, dtype_of
 from swelab.sft.train.training import put_in_place
 from swelab.tasks.checkout import RepoStore, scratch_folder
-from swelab.tasks.disjoint import check_disjoint
 
 STARTUP_SECONDS = 1800
 ROLLOUTS = "rollouts"
@@ -74,8 +72,7 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
     What an earlier run of the same recipe finished there stays. Nothing is started where the recipe does not
     fit this machine. Raises Fault, InputError, ServingError, NotFinite.
     """
-    if reads.held_out:
-        check_disjoint(reads.tasks, reads.held_out)
+    check_tasks(recipe, reads.tasks, reads.held_out)
     stop_unless_fit(recipe, start)
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(recipe.train.threads)
@@ -211,15 +208,8 @@ def model_maker(
 
 
 def method_of(recipe: Rl) -> Method:
-    """How rollouts become batches. Raises InputError on keys that do not go together."""
+    """How rollouts become batches."""
     asked, method = recipe.rollouts, recipe.method
-    if method.aggregation == "seq-mean-token-sum-norm" and not method.horizon:
-        raise InputError("aggregation seq-mean-token-sum-norm without method.horizon", expected="its tokens")
-    if asked.max_tokens >= asked.context_length:
-        what = f"rollouts.max_tokens {asked.max_tokens}"
-        raise InputError(what, expected=f"less than context_length {asked.context_length}")
-    if method.advantage == STEP_WISE and not recipe.judge:
-        raise InputError("method.advantage step-wise without a judge", expected="judge: {policy: ...}")
     failures = method.failures
     return Method(
         steps=recipe.train.steps,

@@ -1,6 +1,7 @@
 """A real training on test results: killed again and again, nothing is sampled twice, and it ends well."""
 
 import contextlib
+import io
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,11 +20,12 @@ from safetensors.torch import load_file
 from swelab.configs import recipes
 from swelab.configs.kinds import RL
 from swelab.grading.grading_stage import Bench
-from swelab.records import read_jsonl, write_json
+from swelab.records import InputError, read_jsonl, write_json
 from swelab.rl.learner import Learner
 from swelab.rl.loop import Training
 from swelab.rl.prompts import Prompts
 from swelab.rl.rollouts import Place
+from swelab.rl.step_reports import StepReports
 from swelab.rl.training_run import method_of, settings_of
 from swelab.tasks.checkout import RepoStore
 from tests.conftest import make_repos, make_task
@@ -43,6 +46,12 @@ validation: {subset: held, every: 2}
 """
 
 
+def tasks():
+    """Two tasks with the same bug."""
+    other = {"instance_id": "swelab__calc.00000000.func_pm_op_change__dddd5678", "bug": "2" * 16}
+    return [make_task(), make_task() | other]
+
+
 def held_out_task():
     told = {"instance_id": "swelab__calc.00000000.func_pm_op_change__eeee1234", "bug": "1" * 16}
     return make_task() | told | {"function": "calc/core.py::last"}
@@ -54,7 +63,7 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rl")
     make_checkpoint(folder / "toy")
     write_json(folder / "toy.json", {"digest": "0" * 64})
-    write_json(folder / "some.json", [make_task()])
+    write_json(folder / "some.json", tasks())
     write_json(folder / "held.json", [held_out_task()])
     make_repos(folder)
     (folder / "small.yaml").write_text(RECIPE)
@@ -120,11 +129,10 @@ def test_killed_again_and_again_it_ends_well(place):
         assert len(keys) == len(set(keys)), "something was sampled twice"
 
 
-def test_what_was_sampled_gives_the_same_weights_again(place, tmp_path):
-    """The whole training once more from its journals, without an engine."""
-    (work,) = (place / "work").iterdir()
+def again(place, folder, reports=None, **changes):
+    """The whole training once more from its journals, without an engine and without a validation."""
     for path in journals(place):
-        shutil.copy(path, tmp_path / path.name)
+        shutil.copy(path, folder / path.name)
 
     def ask(*_):
         raise AssertionError("an engine was asked")
@@ -132,16 +140,22 @@ def test_what_was_sampled_gives_the_same_weights_again(place, tmp_path):
     recipe = recipes.load(RL, place / "small.yaml")
     torch.set_num_threads(1)
     settings = settings_of(recipe)
-    training = Training(
-        tmp_path,
+    return Training(
+        folder,
         place / "toy",
-        Prompts([make_task()], recipe.train.seed),
-        method_of(recipe),
-        Place(Bench(RepoStore(place / "repos", tmp_path / "repos"), None), {}, tmp_path, ask),
+        Prompts(tasks(), recipe.train.seed),
+        replace(method_of(recipe), **changes),
+        Place(Bench(RepoStore(place / "repos", folder / "repos"), None), {}, folder, ask),
         lambda checkpoint: Learner(checkpoint, settings),
         lambda weights: 1,
         workers=1,
-    )  # it validates nothing
+        reports=reports,
+    )
+
+
+def test_what_was_sampled_gives_the_same_weights_again(place, tmp_path):
+    (work,) = (place / "work").iterdir()
+    training = again(place, tmp_path)
     last = load_file(training.run() / "model.safetensors")
     kept = load_file(place / "out/checkpoint/model.safetensors")
     assert all(torch.equal(value, kept[name]) for name, value in last.items())
@@ -151,17 +165,39 @@ def test_what_was_sampled_gives_the_same_weights_again(place, tmp_path):
     assert [row["train/loss"] for row in rows[0]] == [row["train/loss"] for row in rows[1]]
 
 
+def test_a_training_whose_groups_are_all_constant_says_so_and_ends(place, tmp_path):
+    """The toy model solves nothing, so no attempt is better than the others of its group."""
+    said = io.StringIO()
+    with pytest.raises(InputError) as caught:
+        again(place, tmp_path, StepReports(tmp_path, stream=said), keep_constant=False).run()
+    why = "metrics.jsonl: no step trained anything: of 6 groups 6 were dropped as constant; expected tasks"
+    assert why in str(caught.value)
+    steps = [
+        line for line in said.getvalue().splitlines() if line.startswith("step ") and " rollouts" in line
+    ]
+    assert len(steps) == 3
+    assert all("trained nothing: of 2 groups 2 were dropped as constant" in line for line in steps)
+    rows = list(read_jsonl(tmp_path / "metrics.jsonl"))
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    for row in rows:
+        told = (row["groups"], row["groups_trained"], row["groups_dropped/constant"], row["train/tokens"])
+        assert told == (2, 0, 2, 0) and "train/loss" not in row
+    last, start = tmp_path / "checkpoint-00003/model.safetensors", place / "toy/model.safetensors"
+    assert all(torch.equal(value, load_file(start)[name]) for name, value in load_file(last).items())
+
+
 def test_what_is_left_to_be_read(place):
     rows = list(read_jsonl(place / "out/validation.jsonl"))
     assert [(row["step"], "messages" in row) for row in rows] == [(0, True), (2, False), (3, True)]
     folders = sorted((place / "out/rollouts").iterdir())
-    name = make_task().instance_id
+    names = [Prompts(tasks(), 0).task(group).instance_id for group in range(6)]
     assert {folder.name for folder in folders} == {
-        f"{name}__g{group}__i{index}" for group in range(6) for index in range(2)
+        f"{name}__g{group}__i{index}" for group, name in enumerate(names) for index in range(2)
     }
     for folder in folders:
         told = json.loads((folder / "traj.json").read_text())
-        assert told["info"]["instance_id"] == name and told["info"]["reward"] in (0.0, 1.0)
+        assert told["info"]["instance_id"] == folder.name.rpartition("__g")[0]
+        assert told["info"]["reward"] in (0.0, 1.0)
         assert told["messages"][2]["role"] == "assistant" and told["step_debug"] is not None
         meta = json.loads((folder / "meta.json").read_text())
         assert meta["sampling_params"] == {"temperature": 1.0, "top_p": 1.0, "max_tokens": 24}
@@ -203,6 +239,11 @@ def test_a_poisoned_rollout_stops_the_run_with_the_last_good_checkpoint_kept(pla
         ("lr: 1.0e-3", "lr: .nan", "lr"),
         ("entropy: 0.01", "entropie: 0.01", "did you mean 'entropy'"),
         ("entropy: 0.01", "aggregation: seq-mean-token-sum-norm", "without method.horizon"),
+        ("steps: 3", "steps: 3, minibatches: 5", "train.minibatches 5, but 4 rollouts a step"),
+        ("prompts: 2", "prompts: 3", "rollouts.prompts 3, but 2 tasks in subset some"),
+        ("true, entropy", "true, refill: 1, entropy", "prompts 2 and method.refill 1, but 2 tasks in subset"),
+        ("every: 2", "every: 2, limit: 2", "validation.limit 2, but 1 tasks in subset held"),
+        ("subset: held", "subset: some", "validation.subset some is the subset that is trained on"),
         ("scaffold: demo", "scaffold: demos", "did you mean 'demo'"),
         ("subset: held", "subset: held, every: 0", "every"),
         ("keep_constant: true", "failures: {mask: [late]}", "mask"),

@@ -146,11 +146,11 @@ def test_what_is_not_made_yet_is_told(tmp_path, monkeypatch):
         )
     asked = recipe({"context_length": 512, "prompts": 2}, start=str(tmp_path / "weights"))
     few, *_ = check_recipe(asked)
-    assert (few.mark, few.text.split(":")[0]) == ("low", "rollouts.prompts is 2 of 1 tasks")
+    assert few.mark == "FIX" and "tasks: rollouts.prompts 2, but 1 tasks in subset drill-practice" in few.text
     fit = recipe({"context_length": 512, "prompts": 1, "at_once": 1}, start=str(tmp_path / "weights"))
     assert [each.mark for each in check_recipe(fit)] == ["ok "]
     same = {"validation": {"subset": "drill-heldout"}}
     (overlap,) = check_recipe(
         recipe({"context_length": 512, "prompts": 1}, start=str(tmp_path / "weights"), **same)
     )
-    assert overlap.error and "validation: train and heldout overlap" in overlap.text
+    assert overlap.error and "tasks: train and heldout overlap" in overlap.text

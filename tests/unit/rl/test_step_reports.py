@@ -34,6 +34,14 @@ def test_what_a_step_did_not_measure_is_left_out():
     assert step_line(lost, 1) == said
 
 
+def test_a_step_that_trained_nothing_says_why():
+    constant = LINE | {"train/tokens": 0.0, "groups_dropped/constant": 7}
+    assert (
+        ", trained nothing: of 8 groups 7 were dropped as constant, 1 were dropped as failure, "
+        in step_line(constant, 12)
+    )
+
+
 def test_a_validation_has_its_interval():
     figures = {"validation/tasks": 40, "validation/resolved": 27, "validation/lost": 2}
     said = "validation after 5 steps: 27 of 40 tasks resolved (68%, between 52% and 80%)"
