@@ -26,7 +26,7 @@ SHIMS = Path(__file__).resolve().parent / "shims"
 CPU_FLAGS = ("--device", "cpu", "--attention-backend", "torch_native")
 CPU_CACHE = 65536
 """Tokens in the cache of a server on a CPU where nothing else is said."""
-SETTINGS = {"random-seed": 0, "skip-server-warmup": True, "log-level": "warning"}
+SETTINGS = {"random-seed": 0, "skip-server-warmup": True, "log-level": "warning", "sleep-on-idle": True}
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 _ASK_SECONDS = 30.0
 _REPLACE_SECONDS = 600.0
