@@ -14,9 +14,9 @@ With P weights, s bytes a number, R ranks that share them (FSDP2), L tokens of t
 L is `train.batch_tokens`, or `rollouts.context_length` where that is more, as a longer sequence goes alone.
 The engine holds the weights once more and, for each token of its cache, keys and values of each layer.
 
-On a CPU in fp32 the learner's estimate is 0.95 to 1.12 times the five peaks that it was fitted to, for passes of
-512 and 4096 tokens, with and without activation checkpointing, divergence and entropy; a test holds it within
-a factor of 1.5. On GPUs, and for the engine, it was not measured.
+On a CPU in fp32 the learner's estimate is 0.95 to 1.12 times the five peaks that it was fitted to (passes of
+512 and 4096 tokens, with and without activation checkpointing, divergence and entropy); a test holds it
+within a factor of 1.5. On GPUs, and for the engine, it was not measured.
 """
 
 from dataclasses import dataclass
