@@ -24,7 +24,7 @@ from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models.chat.hosted import Talk
 from swelab.models.chat.open_hosted import open_service
 from swelab.models.serving.server import Endpoint, _answers
-from swelab.sandbox.docker_engine import Engine
+from swelab.sandbox.docker_engine import DockerEngine
 from pathlib import Path
 url, folder = sys.argv[1], Path(sys.argv[2])
 model = Endpoint(f"{url}/v1", "k", "toy")
@@ -42,7 +42,7 @@ with open_service(policy, "p", scaffold, folder / "ledger") as service:
         said["gateway"] = ChatModel(gateway, scaffold, {}).ask(history).content
 said["probe"], said["generates"] = _answers(sys.argv[4]), generates(Endpoint(sys.argv[4], "k", "toy"))
 os.environ["DOCKER_HOST"] = sys.argv[4].replace("http:", "tcp:")
-said["engine"] = Engine().answers()
+said["engine"] = DockerEngine().answers()
 print(json.dumps(said))
 """
 
