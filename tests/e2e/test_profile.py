@@ -19,7 +19,9 @@ ROWS = "kind: recorded\ndataset: some/set\nrevision: 012345678901234567890123456
 LARGE = "kind: checkpoint\nscaffold: demo\nweights: model:small\njob: {gpus: 4, cpus: 16, mem_mb: 9000}\n"
 PREFERENCES = "base: sft:small\nrecipe: full_dpo_distributed\ntrain: {dpo: {beta: 0.1}}\n"
 REWARDED = "{start: 'sft:small', subset: small-train, scaffold: demo, train: {steps: 2}}\n"
+CHOSEN = "source: attempted\nsubset: small-train\npolicy: scripted\nat_least: 0.5\n"
 TARGETS = (
+    "results/tasks/chosen.kept.json",
     *("results/verified_score.json", "results/report.html", "results/cheats/small-forge.json"),
     *("results/regrades/small-base/small-heldout.json", "results/images/sandbox/image.json"),
     *("results/models/published.json", "results/models/mine.json", "results/scores/small-base/judged.json"),
@@ -47,6 +49,7 @@ def clone(tmp_path_factory):
     (clone / "configs/raters/paid.yaml").write_text(rater.replace(": difficulty-rater", ": hosted"))
     (clone / "configs/sft/preferences.yaml").write_text(PREFERENCES)
     (clone / "configs/rl/small.yaml").write_text(REWARDED)
+    (clone / "configs/subsets/chosen.yaml").write_text(CHOSEN)
     return clone
 
 
