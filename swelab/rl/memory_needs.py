@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from swelab.configs.kinds.rl import Rl
 from swelab.files.model_config import ModelConfig
-from swelab.models.serving.sglang_engine import CPU_CACHE
+from swelab.models.serving.engine import CPU_CACHE
 from swelab.sft.train.memory import BYTES, GIB, layer_weights, weights_of
 
 LOGITS = 1 << 27

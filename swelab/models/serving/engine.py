@@ -15,6 +15,8 @@ from swelab.files.model_config import ModelConfig
 from swelab.models.token_turn import TokenTurn
 from swelab.records import InputError, Record
 
+CPU_CACHE = 65536
+"""Tokens in the cache of a server on a CPU where nothing else is said."""
 DEFAULT_ENGINE = "sglang"
 ENGINES = {"sglang": "swelab.models.serving.sglang_engine:Sglang"}
 

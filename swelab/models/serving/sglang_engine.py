@@ -16,7 +16,7 @@ import httpx
 
 from swelab.files.model_config import ModelConfig
 from swelab.models import ModelLost, ServingError
-from swelab.models.serving.engine import Program, ServerSettings, Weights
+from swelab.models.serving.engine import CPU_CACHE, Program, ServerSettings, Weights
 from swelab.models.serving.lora import check_adapters
 from swelab.models.serving.router import Router
 from swelab.models.token_turn import TokenTurn
@@ -24,8 +24,6 @@ from swelab.records import Record, shorten
 
 SHIMS = Path(__file__).resolve().parent / "shims"
 CPU_FLAGS = ("--device", "cpu", "--attention-backend", "torch_native")
-CPU_CACHE = 65536
-"""Tokens in the cache of a server on a CPU where nothing else is said."""
 SETTINGS = {"random-seed": 0, "skip-server-warmup": True, "log-level": "warning", "sleep-on-idle": True}
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 _ASK_SECONDS = 30.0
