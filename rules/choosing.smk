@@ -16,9 +16,9 @@ rule choose_tasks:
         **made("tasks"),
     log:
         "results/logs/choose_tasks/{subset}.log",
-    localrule: True
     wildcard_constraints:
         subset=names_matching("subset", "source", "attempted"),
+    localrule: True
     conda:
         "../envs/workflow.yaml"
     params:
@@ -42,9 +42,9 @@ rule lock_chosen_tasks:
         **made("lock"),
     log:
         "results/logs/lock_chosen_tasks/{subset}.log",
-    localrule: True
     wildcard_constraints:
         subset=names_matching("subset", "source", "attempted"),
+    localrule: True
     conda:
         "../envs/workflow.yaml"
     params:

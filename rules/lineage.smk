@@ -82,5 +82,7 @@ def scored_by_this_run(wildcards):
 def kept_from_rl(wildcards):
     """Tasks that a recipe of reinforcement learning may not be trained on: its validation's, and those that this
     run's experiment scores if it scores weights of this recipe."""
-    names = EXPERIMENT.benchmarks if wildcards.names["rl"] in learned(EXPERIMENT) else []
+    names = (
+        EXPERIMENT.benchmarks if wildcards.names["rl"] in learned(EXPERIMENT) else []
+    )
     return RUN.each("tasks", [*wildcards.recipe(kinds.RL).held_out, *names])
