@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import httpx
 import pytest
@@ -108,11 +109,20 @@ def test_a_turn_goes_on_with_weights_that_came_while_it_ran(served, template, fo
     engine = ServedTokens(endpoint)
     fleet.publish(Weights(folder / "1", "old"))
     long = {"temperature": 1.0, "max_tokens": CONTEXT // 2, "ignore_eos": True}
+    changed = Event()
+
+    def generate():
+        turns = [engine.generate(template.opening(ASKED), long)]
+        while not changed.is_set():
+            turns.append(engine.generate(template.opening(ASKED), long))
+        return turns
+
     with ThreadPoolExecutor(4) as pool:
-        running = [pool.submit(engine.generate, template.opening(ASKED), long) for _ in range(4)]
+        running = [pool.submit(generate) for _ in range(4)]
         time.sleep(0.5)
         fleet.publish(Weights(folder / "2", "new"), in_turns=True)
-        turns = [each.result() for each in running]
+        changed.set()
+        turns = [turn for each in running for turn in each.result()]
     (parted, *_) = [turn for turn in turns if len(turn.versions) == 2]
     (_, first), (at, second) = parted.versions
     assert (first, second) == ("old", "new") and 0 < at < len(parted.sampled)
