@@ -65,7 +65,7 @@ meter() { # tell the bytes in the private folders, and in /dev/shm beside them, 
         while read -r total free size; do
             sizes+=($(((total - free) * size)))
         done < <(stat -f -c '%b %f %S' /testbed /tmp /home/agent /dev/shm)
-        ((${#sizes[@]} < 4)) || echo "$nonce used $((sizes[0] + sizes[1] + sizes[2])) ${sizes[3]}" >&"$told"
+        ((${#sizes[@]} < 4)) || echo "$nonce used $((sizes[0] + sizes[1] + sizes[2])) ${sizes[3]} ." >&"$told"
     done
 }
 
@@ -97,21 +97,24 @@ judge() { # limit: what the running command has exceeded, in `$1` bytes of files
 }
 
 follow() { # code, limit: how the command ends
-    local line= piece words pause
+    local line= piece words pause ended
     while [[ ! $limit ]]; do
         clock
         ((now < ends)) || { limit=wall; return; }
         pause=$((ends - now < 20 ? ends - now : 20))
         printf -v pause '0.%02d' "$pause"
-        # The pause may end in the middle of a line, which then comes in pieces.
-        if IFS= read -r -t "$pause" -u "$told" piece; then
-            words=($line$piece)
+        # The pause may end in the middle of a line, which then comes in pieces, or just after one, whose end
+        # `read` then does not tell: the dot does.
+        ended=
+        ! IFS= read -r -t "$pause" -u "$told" piece || ended=1
+        line+=$piece
+        if [[ $ended || $line == *" ." ]]; then
+            words=($line)
             line=
             [[ ${words[0]} == "$nonce" ]] || continue
             [[ ${words[1]} != exit ]] || { code=${words[2]}; return; }
             judge "${words[2]}" "${words[3]}"
         else
-            line+=$piece
             judge "" ""
             # Nothing is asked meanwhile: something to read is the end of the caller.
             ((input)) || ! read -t 0 -u 3 || exit 0
@@ -141,13 +144,13 @@ while read -r -u 3 nonce input wall most_cpu most_memory most_disk count; do
     ends=$((now + wall))
     {
         if ((input == 2)); then
-            { cat <&3; echo "$nonce exit 129" >&"$told"; } | { (become); echo "$nonce exit $?" >&"$told"; }
+            { cat <&3; echo "$nonce exit 129 ." >&"$told"; } | { (become); echo "$nonce exit $? ." >&"$told"; }
         elif ((input)); then
             chunks | become
         else
             (become)
         fi
-        echo "$nonce exit $?" >&"$told"
+        echo "$nonce exit $? ." >&"$told"
     } 2>/dev/null &
     meter 2>/dev/null &
     follow
