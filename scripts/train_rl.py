@@ -10,9 +10,10 @@ from swelab.console.terminal import run_script
 from swelab.files.weights import identity
 from swelab.jobs.provenance import Stage
 from swelab.records import InputError, read_json, sha256_file, write_json
+from swelab.rl.places import Reads
 from swelab.rl.step_reports import StepReports
 from swelab.rl.token_template import TokenTemplate
-from swelab.rl.training_run import FIGURES, Reads, hand_over, history_note, run_name, train_policy
+from swelab.rl.training_run import FIGURES, hand_over, history_note, run_name, train_policy
 from swelab.tasks.task_images import task_images
 from swelab.tasks.task_rows import read_tasks
 

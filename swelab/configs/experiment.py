@@ -209,11 +209,15 @@ def scaffold_slice(scaffold: Scaffold) -> Record:
     return used | {"config": recipes.read_yaml(scaffold.config)} if scaffold.agent == "swe-agent" else used
 
 
+PLACING = ("wandb", "job", "listen")
+"""Keys of a recipe of reinforcement learning that say where it runs, and change nothing that it makes."""
+
+
 def rl_slice(rl: Rl, configs: Path = recipes.CONFIGS) -> Record:
     """What reinforcement learning depends on in recipes: its own, its scaffold's and its judge's."""
     judge = recipes.named(POLICY, rl.judge.policy, configs) if rl.judge else None
     return {
-        "recipe": without(rl, "wandb", "job"),
+        "recipe": without(rl, *PLACING),
         "scaffold": scaffold_slice(recipes.named(SCAFFOLD, rl.scaffold, configs)),
         **({"judge": rollout_slice(judge)} if judge else {}),
     }

@@ -11,9 +11,10 @@ import os
 import pickle
 import socket
 import sys
+import threading
 import time
-from collections.abc import Generator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -129,6 +130,20 @@ class RayWorkers:
 
         Raises Fault (of the work), RayFailed.
         """
+        with self._spread(place) as spread:
+            yield from spread.run(todo)
+
+    @contextmanager
+    def calls(self, place: Place) -> Iterator[Callable[[str, Any], Done]]:
+        """A function that has one instance worked on and waits for it; `count` threads may call it at once.
+
+        It raises Fault (of the work), RayFailed.
+        """
+        with self._spread(place) as spread:
+            yield spread.call
+
+    @contextmanager
+    def _spread(self, place: Place) -> Iterator["_Spread"]:
         try:
             import ray
         except ImportError:
@@ -138,11 +153,8 @@ class RayWorkers:
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             raise RayFailed(f"no Ray cluster answers at {self.address}: {error}") from None
         try:
-            spread = _Spread(ray, self.count, place)
-            try:
-                yield from spread.run(todo)
-            finally:
-                spread.close()
+            with closing(_Spread(ray, self.count, place)) as spread:
+                yield spread
         finally:
             ray.shutdown()
 
@@ -159,6 +171,7 @@ class _Spread:
         self.seats: list[_Seat] = []
         self.running: dict[Any, tuple[_Seat, str, Record]] = {}
         self.losses: dict[str, int] = {}
+        self._one = threading.Lock()
         faults = ray.exceptions
         self._lost = (faults.RayActorError, faults.ObjectLostError, faults.NodeDiedError)
         self._fill()
@@ -179,6 +192,16 @@ class _Spread:
             if done:
                 yield done
 
+    def call(self, key: str, item: Any) -> Done:
+        """See `RayWorkers.calls`."""
+        while True:
+            with self._one:
+                seat = max(self.seats, key=lambda each: each.room)
+                reference = seat.actor.call.remote("attempt", key, item)
+                seat.room -= 1
+            if found := self._take(reference, seat, key, item):
+                return found
+
     def _hand_out(self, waiting: Todo) -> None:
         while waiting:
             seat = max((seat for seat in self.seats if seat.room), key=lambda seat: seat.room, default=None)
@@ -196,13 +219,15 @@ class _Spread:
         try:
             found: Done | str = self.ray.get(reference)
         except self._lost as error:
-            self._drop(seat)
-            self.losses[key] = self.losses.get(key, 0) + 1
+            with self._one:
+                self._drop(seat)
+                self.losses[key] = self.losses.get(key, 0) + 1
             if self.losses[key] <= len(RETRY_SECONDS):
                 return None
             reason = f"hosts of the Ray cluster were lost: {_last(error)}"
             return Done(key, item, self.place.lost(item, reason), 0.0)
-        seat.room += 1
+        with self._one:
+            seat.room += 1
         if isinstance(found, str):
             raise Fault(found)
         return found

@@ -44,9 +44,9 @@ class Busy:
 class StepClock:
     """The time of one step, and who was idle in it. workers: places for rollouts."""
 
-    def __init__(self, places: Busy, engine: Busy, workers: int):
+    def __init__(self, places: Busy, engine: Busy | None, workers: int):
         self._places, self._engine, self._workers = places, engine, workers
-        self._before = (*places.read(), *engine.read())
+        self._before = places.read()[1], engine.read()[0] if engine else 0.0
         self._began = time.monotonic()
 
     def seconds(self) -> float:
@@ -56,13 +56,17 @@ class StepClock:
     def idle(self, trained: float, published: float) -> dict[str, float]:
         """Shares of the step: the learner did not train, the engine was not asked, places were empty.
 
+        That of an engine that is asked from elsewhere is not known, and left out.
+
         trained, published: seconds that the learner worked, and that servers took new weights before.
         """
         whole = max(self.seconds() + published, 1e-9)
-        now = (*self._places.read(), *self._engine.read())
-        _, occupied, asked, _ = (end - begin for begin, end in zip(self._before, now, strict=True))
-        return {
+        occupied = self._places.read()[1] - self._before[0]
+        found = {
             "idle/trainer": round(max(0.0, 1 - trained / whole), 4),
-            "idle/engine": round(max(0.0, 1 - asked / whole), 4),
             "idle/places": round(max(0.0, 1 - occupied / (whole * self._workers)), 4),
         }
+        if self._engine:
+            asked = self._engine.read()[0] - self._before[1]
+            found["idle/engine"] = round(max(0.0, 1 - asked / whole), 4)
+        return found

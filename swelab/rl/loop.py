@@ -21,7 +21,7 @@ from swelab.rl.failures import Attempt, Switches, Tally, Treated, treat
 from swelab.rl.learner import NotFinite, Trained, Trainee
 from swelab.rl.prompts import Prompts
 from swelab.rl.rewards import REWARDS
-from swelab.rl.rollouts import Asked, Kept, Place, RolledOut
+from swelab.rl.rollouts import Asked, Kept, Maker, RolledOut
 from swelab.rl.samples import samples
 from swelab.rl.step_reports import Reports
 from swelab.rl.token_weights import token_weights
@@ -62,7 +62,8 @@ class Training:
     """A training run in a folder of its own.
 
     learner: opens the learner on a checkpoint. publish: has all servers serve other weights. place: where
-    rollouts are made. workers: rollouts at once. engine: measures when the policy is asked.
+    rollouts are made. workers: rollouts at once. engine: measures when the policy is asked, where this
+    process asks it.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Training:
         start: Path,
         prompts: Prompts,
         method: Method,
-        place: Place,
+        place: Maker,
         learner: Callable[[Path], Trainee],
         publish: Callable[[Weights], int],
         workers: int,
@@ -83,7 +84,7 @@ class Training:
         self.folder, self.start, self.prompts, self.method = folder, start, prompts, method
         self.place, self.publish, self.workers, self._keep = place, publish, workers, keep
         self._open_learner, self._reports = learner, reports or Reports()
-        self._places, self._engine = Busy(), engine or Busy()
+        self._places, self._engine = Busy(), engine
         self._validated = len(validation.tasks) if validation else 0
         seen = self._reports.rolled_out
         self._validations = Validations(folder, validation, method.steps, workers, seen)

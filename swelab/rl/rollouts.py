@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.grading.grading_stage import Bench, grade_prediction
@@ -88,12 +89,7 @@ class Kept:
     def result(self, asked: Asked) -> RolledOut | None:
         """A rollout that was over, or None."""
         with self._one:
-            if asked.name not in self._journal:
-                return None
-            line = self._journal.get(asked.name)
-        turns = tuple(map(read_turn, line["turns"]))
-        votes = tuple(map(tuple, line.get("votes", ())))
-        return RolledOut(asked, line["trajectory"], line["grade"], turns, line["seconds"], votes)
+            return read_result(asked, self._journal.get(asked.name)) if asked.name in self._journal else None
 
     def turns(self, asked: Asked) -> list[TokenTurn]:
         """The turns of a rollout that was under way."""
@@ -109,20 +105,24 @@ class Kept:
 
     def add_result(self, done: RolledOut) -> None:
         """Keeps a rollout that is over."""
-        self._append(
-            {
-                "key": done.asked.name,
-                "trajectory": done.trajectory,
-                "grade": done.grade,
-                "turns": [write_turn(turn) for turn in done.turns],
-                "seconds": done.seconds,
-                "votes": [list(step) for step in done.votes],
-            }
-        )
+        self._append({"key": done.asked.name, **write_result(done)})
 
     def _append(self, line: Record) -> None:
         with self._one:
             self._journal.append(line)
+
+
+class Maker(Protocol):
+    """What makes the rollouts of a training, wherever that is: `Place`, or `ray_place.RayPlace`."""
+
+    @property
+    def judge(self) -> Judge | None:
+        """Who scores their steps, if anybody."""
+        ...
+
+    def roll_out(self, asked: Asked, kept: Kept) -> RolledOut:
+        """One rollout and its grade, made or read back. Raises Fault."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -175,6 +175,24 @@ class Place:
         grade = grade_prediction(asked.task, prediction, self.bench)
         seconds = {"run": round(ran - began, 3), "grade": round(time.monotonic() - ran, 3)}
         return RolledOut(asked, trajectory, grade, tuple(made[-1].turns) if made else (), seconds)
+
+
+def write_result(done: RolledOut) -> Record:
+    """A rollout that is over as a record."""
+    return {
+        "trajectory": done.trajectory,
+        "grade": done.grade,
+        "turns": [write_turn(turn) for turn in done.turns],
+        "seconds": done.seconds,
+        "votes": [list(step) for step in done.votes],
+    }
+
+
+def read_result(asked: Asked, record: Record) -> RolledOut:
+    """A rollout that is over, from its record."""
+    turns = tuple(map(read_turn, record["turns"]))
+    votes = tuple(map(tuple, record.get("votes", ())))
+    return RolledOut(asked, record["trajectory"], record["grade"], turns, record["seconds"], votes)
 
 
 def write_turn(turn: TokenTurn) -> Record:

@@ -2,68 +2,43 @@
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import torch
 
-from swelab.agents.agent import loop_of
 from swelab.configs import recipes
-from swelab.configs.experiment import rollout_slice, without
-from swelab.configs.kinds import POLICY, SCAFFOLD
+from swelab.configs.experiment import PLACING, rollout_slice, without
+from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.rl import Rl
-from swelab.configs.kinds.scaffold import MiniLoop
-from swelab.grading.grading_stage import Bench
-from swelab.grading.run_cache import Archive
-from swelab.models.chat.served_tokens import ServedTokens
 from swelab.models.policy_models import weights_digest
 from swelab.models.serving.fleet import Fleet, open_fleet
 from swelab.models.serving.server import Endpoint
-from swelab.models.token_turn import TokenTurn
 from swelab.records import digest, write_bytes
 from swelab.records.task_records import Task
 from swelab.rl.artifacts import Artifacts
-from swelab.rl.busy import Busy
 from swelab.rl.failures import Switches
-from swelab.rl.judging import Judge, open_judge
 from swelab.rl.learner import STATE, Learner, Settings, Trainee
 from swelab.rl.loop import Method, Training
 from swelab.rl.losses import Clip, Mismatch
 from swelab.rl.machine_check import stop_unless_fit
-from swelab.rl.managed_model import ManagedModel
+from swelab.rl.places import MakePlace, Reads, open_places
 from swelab.rl.prompts import Prompts, check_tasks
 from swelab.rl.rank_process import Opened
 from swelab.rl.ranked_learner import RankedLearner
-from swelab.rl.rollouts import Place
 from swelab.rl.step_reports import Reports
-from swelab.rl.token_model import TokenEngine, TokenModel, Watched
 from swelab.rl.token_template import TokenTemplate
 from swelab.rl.validating import Validation
-from swelab.sandbox import Backend, Image, open_backend
-from swelab.sandbox.deferred import Deferred
 from swelab.sft.train.boards import BOARD
 from swelab.sft.train.device import device_of, dtype_of
 from swelab.sft.train.training import put_in_place
-from swelab.tasks.checkout import RepoStore, scratch_folder
 
 STARTUP_SECONDS = 1800
 ROLLOUTS = "rollouts"
 FIGURES = ("metrics.jsonl", "validation.jsonl")
 FOLDERS = (ROLLOUTS, BOARD)
-
-
-@dataclass(frozen=True)
-class Reads:
-    """What a training reads: tasks to learn from, tasks to be validated on, their images and repositories."""
-
-    tasks: Sequence[Task]
-    repos_dir: Path
-    held_out: Sequence[Task] = ()
-    images: Mapping[str, Image] = field(default_factory=dict)
 
 
 def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: Reports | None = None) -> Path:
@@ -77,36 +52,24 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(recipe.train.threads)
     method = method_of(recipe)
-    scaffold = loop_of(recipes.named(SCAFFOLD, recipe.scaffold))
     with (
         open_servers(recipe, start, folder / "server.log") as (fleet, endpoint),
-        scratch_folder() as scratch,
-        Deferred(open_backend(), most=recipe.rollouts.at_once) as backend,
-        judge_of(recipe, folder) as judge,
+        open_places(recipe, start, reads, folder, endpoint) as (place, engine),
         ExitStack() as ranks,
     ):
-        store = RepoStore(reads.repos_dir, scratch / "repos")
-        bench = Bench(store, cast(Backend, backend), dict(reads.images), Archive(folder / "runs"))
-        asked = Busy()
-        engine, template = Watched(ServedTokens(endpoint), asked), TokenTemplate.of(start)
-
-        def place(temperature: float) -> Place:
-            maker = model_maker(recipe, engine, template, scaffold, temperature)
-            return Place(bench, scaffold, scratch, maker)
-
         training = Training(
             folder,
             start,
             Prompts(reads.tasks, recipe.train.seed, recipe.rollouts.shuffled),
             method,
-            replace(place(recipe.rollouts.temperature), judge=judge),
+            place(recipe.rollouts.temperature, True),
             lambda checkpoint: open_learner(recipe, checkpoint, start, folder / "ranks.log", ranks),
             partial(fleet.publish, in_turns=recipe.rollouts.update == "in_turns"),
             recipe.rollouts.at_once,
             reports,
             validation_of(recipe, reads.held_out, place),
             Artifacts(folder / ROLLOUTS, recipe).write,
-            asked,
+            engine,
         )
         return training.run()
 
@@ -123,22 +86,14 @@ def open_learner(recipe: Rl, checkpoint: Path, start: Path, log: Path, ranks: Ex
     return ranks.enter_context(RankedLearner(opened, train.ranks, train.threads, device, log))
 
 
-def validation_of(recipe: Rl, held_out: Sequence[Task], place: Callable[[float], Place]) -> Validation | None:
-    """What progress is measured on; None where nothing is. place: for a temperature of sampling."""
+def validation_of(recipe: Rl, held_out: Sequence[Task], place: MakePlace) -> Validation | None:
+    """What progress is measured on; None where nothing is."""
     asked = recipe.validation
     if not asked or not held_out:
         return None
     tasks = held_out[: asked.limit or None]
     name = digest([asked.temperature, list(tasks)])[:16]
-    return Validation(name, tasks, asked.every, place(asked.temperature))
-
-
-def judge_of(recipe: Rl, folder: Path) -> AbstractContextManager[Judge | None]:
-    """The judge of single steps, where the recipe has one."""
-    if not (asked := recipe.judge):
-        return nullcontext()
-    policy = recipes.named(POLICY, asked.policy)
-    return open_judge(policy, asked.policy, asked.votes, asked.at_once, folder)
+    return Validation(name, tasks, asked.every, place(asked.temperature, False))
 
 
 def open_servers(recipe: Rl, start: Path, log: Path) -> AbstractContextManager[tuple[Fleet, Endpoint]]:
@@ -153,6 +108,7 @@ def open_servers(recipe: Rl, start: Path, log: Path) -> AbstractContextManager[t
         context_length=asked.context_length,
         max_total_tokens=asked.max_total_tokens or None,
         max_running_requests=asked.at_once,
+        host=recipe.listen,
     )
 
 
@@ -161,7 +117,7 @@ def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
 
     The number of ranks, which changes the order of sums alone, may change too.
     """
-    used = without(recipe, "validation", "wandb", "job")
+    used = without(recipe, "validation", *PLACING)
     train = {key: value for key, value in used["train"].items() if key not in ("steps", "ranks")}
     judge = recipes.named(POLICY, recipe.judge.policy) if recipe.judge else None
     judged = [rollout_slice(judge), weights_digest(judge)] if judge else []
@@ -193,18 +149,6 @@ def history_note(template: TokenTemplate) -> str:
             f" endpoint it does not: {changed}"
         )
     return ""
-
-
-def model_maker(
-    recipe: Rl, engine: TokenEngine, template: TokenTemplate, scaffold: MiniLoop, temperature: float
-) -> Callable[[Callable[[TokenTurn], None], list[TokenTurn]], TokenModel]:
-    """Makes the models of rollouts: turns in ids, with the history that the recipe asks for."""
-    asked = recipe.rollouts
-    common = (engine, template, scaffold, {**asked.sampling, "temperature": temperature}, "policy")
-    if asked.history == "whole":
-        return lambda told, known: TokenModel(*common, told, known)
-    budget = asked.context_length - asked.max_tokens
-    return lambda told, known: ManagedModel(*common, told, known, budget=budget, head_share=asked.head_share)
 
 
 def method_of(recipe: Rl) -> Method:

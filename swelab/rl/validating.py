@@ -11,7 +11,7 @@ from swelab.records import Record, read_json, write_json
 from swelab.records.task_records import Task
 from swelab.rl import metrics
 from swelab.rl.artifacts import validation_row
-from swelab.rl.rollouts import Asked, Kept, Place, RolledOut
+from swelab.rl.rollouts import Asked, Kept, Maker, RolledOut
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Validation:
     name: str
     tasks: Sequence[Task]
     every: int
-    place: Place
+    place: Maker
 
 
 class Validations:

@@ -200,6 +200,12 @@ class Rl(Recipe):
     judge: OrAbsent[Judge] = Field(None, description="scores of single steps; none without")
     validation: OrAbsent[Validation] = Field(None, description="how progress is measured; none without")
     wandb: str = Field("", description="project at Weights & Biases that is told each step; empty is none")
+    listen: str = Field(
+        "127.0.0.1",
+        min_length=1,
+        description="address at which the policy's server listens: executor ray on several hosts wants one "
+        "of this machine's that they all reach",
+    )
     job: Job = Field(Job(), description="what it asks a cluster for, and how many servers answer the policy")
 
     @model_validator(mode="after")
@@ -215,6 +221,7 @@ class Rl(Recipe):
                 self.train.minibatches > attempts
             ),
             f"aggregation {norm} without method.horizon": method.aggregation == norm and not method.horizon,
+            "listen with several servers": self.listen != "127.0.0.1" and self.job.servers > 1,
             "method.advantage step-wise without a judge": method.advantage == "step-wise" and not self.judge,
             f"validation.subset {self.subset} is the subset that is trained on": self.subset in self.held_out,
         }

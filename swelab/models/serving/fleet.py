@@ -239,7 +239,7 @@ def starts(weights: Path, job: Job, log: Path, settings: Record) -> list[tuple[S
             f"{job.gpus} GPUs for {job.servers} servers of a node", expected="a multiple of the servers"
         )
     each = job.gpus // job.servers
-    nodes = slurm.job_nodes() if job.nodes > 1 else [slurm.Node("", "127.0.0.1")]
+    nodes = slurm.job_nodes() if job.nodes > 1 else [slurm.Node("", settings.get("host", "127.0.0.1"))]
     bypass(*(node.address for node in nodes))
     if len(nodes) < job.nodes:
         raise InputError(

@@ -1,0 +1,22 @@
+"""The models of a training's rollouts, by its recipe."""
+
+from collections.abc import Callable
+
+from swelab.configs.kinds.rl import Rl
+from swelab.configs.kinds.scaffold import MiniLoop
+from swelab.models.token_turn import TokenTurn
+from swelab.rl.managed_model import ManagedModel
+from swelab.rl.token_model import TokenEngine, TokenModel
+from swelab.rl.token_template import TokenTemplate
+
+
+def model_maker(
+    recipe: Rl, engine: TokenEngine, template: TokenTemplate, scaffold: MiniLoop, temperature: float
+) -> Callable[[Callable[[TokenTurn], None], list[TokenTurn]], TokenModel]:
+    """Makes the models of rollouts: turns in ids, with the history that the recipe asks for."""
+    asked = recipe.rollouts
+    common = (engine, template, scaffold, {**asked.sampling, "temperature": temperature}, "policy")
+    if asked.history == "whole":
+        return lambda told, known: TokenModel(*common, told, known)
+    budget = asked.context_length - asked.max_tokens
+    return lambda told, known: ManagedModel(*common, told, known, budget=budget, head_share=asked.head_share)

@@ -1,0 +1,152 @@
+"""Rollouts of a training on the hosts of a Ray cluster; learner, servers and journals stay where it runs.
+
+A host keeps the turns and the result of a rollout in a journal of its own below the run's folder, which all
+hosts see, until the training has the result: a rollout that was under way goes on after a kill.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+
+from swelab.agents.agent import loop_of
+from swelab.configs import recipes
+from swelab.configs.kinds import SCAFFOLD
+from swelab.configs.kinds.rl import Rl
+from swelab.grading.grading_stage import Bench
+from swelab.grading.run_cache import Archive
+from swelab.jobs.journal import Journal
+from swelab.jobs.ray_workers import RayWorkers
+from swelab.jobs.thread_pool import Done
+from swelab.models import ServingError
+from swelab.models.chat.served_tokens import ServedTokens
+from swelab.models.serving.server import Endpoint
+from swelab.outcomes import GradeEnd
+from swelab.records import InputError, Record
+from swelab.rl.model_maker import model_maker
+from swelab.rl.rollouts import Asked, Kept, Place, RolledOut, read_result, write_result
+from swelab.rl.token_template import TokenTemplate
+from swelab.rollouts.rollout_stage import lost_rollout
+from swelab.sandbox import Backend, Image, open_backend
+from swelab.sandbox.deferred import Deferred
+from swelab.tasks.checkout import RepoStore, scratch_folder
+
+KEY = "SWELAB_POLICY_KEY"
+"""The variable that holds the key of the policy's servers, for the hosts."""
+REACH_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A rollout that a host is to make, sampled at that temperature."""
+
+    asked: Asked
+    temperature: float
+
+
+@dataclass(frozen=True)
+class HostRollouts:
+    """What a host makes rollouts with; see `ray_workers.Place`.
+
+    folder: of the run, with the journals of rollouts that are under way. url: of the policy's servers.
+    """
+
+    recipe: Rl
+    start: Path
+    repos_dir: Path
+    images: Mapping[str, Image]
+    folder: Path
+    url: str
+    engine: str
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """See `ray_workers.Place`."""
+        return (KEY,)
+
+    @contextmanager
+    def open(self, count: int) -> Iterator[Callable[[Sent], Record]]:
+        """See `ray_workers.Place`. Raises ServingError where this host does not reach the servers."""
+        endpoint = Endpoint(self.url, os.environ[KEY], "policy", engine=self.engine)
+        check_reached(self.url)
+        scaffold = loop_of(recipes.named(SCAFFOLD, self.recipe.scaffold))
+        engine, template = ServedTokens(endpoint), TokenTemplate.of(self.start)
+        with scratch_folder() as scratch, Deferred(open_backend(), most=count) as backend:
+            store, archive = RepoStore(self.repos_dir, scratch / "repos"), Archive(self.folder / "runs")
+            bench = Bench(store, cast(Backend, backend), dict(self.images), archive)
+
+            def work(sent: Sent) -> Record:
+                maker = model_maker(self.recipe, engine, template, scaffold, sent.temperature)
+                with Journal(journal_of(self.folder, sent.asked)) as journal:
+                    done = Place(bench, scaffold, scratch, maker).roll_out(sent.asked, Kept(journal))
+                return write_result(done)
+
+            yield work
+
+    def is_lost(self, record: Any) -> bool:
+        """A host has tried a rollout that was lost again itself."""
+        return False
+
+    def lost(self, item: Sent, reason: str) -> Record:
+        """See `ray_workers.Place`."""
+        grade = {"status": str(GradeEnd.INFRA_ERROR), "resolved": False}
+        rollout = lost_rollout(item.asked.task, reason)
+        return write_result(RolledOut(item.asked, rollout, grade, (), {"run": 0.0, "grade": 0.0}))
+
+
+@dataclass(frozen=True)
+class RayPlace:
+    """Where rollouts are made on hosts: has the methods of `rollouts.Place` that a training asks for."""
+
+    call: Callable[[str, Sent], Done]
+    folder: Path
+    temperature: float
+    judge: None = None
+
+    def roll_out(self, asked: Asked, kept: Kept) -> RolledOut:
+        """One rollout and its grade, made or read back. Raises Fault (of a host's work), RayFailed."""
+        if done := kept.result(asked):
+            return done
+        done = read_result(asked, self.call(asked.name, Sent(asked, self.temperature)).record)
+        kept.add_result(done)
+        journal_of(self.folder, asked).unlink(missing_ok=True)
+        return done
+
+
+@contextmanager
+def ray_places(
+    recipe: Rl, start: Path, repos_dir: Path, images: Mapping[str, Image], folder: Path, endpoint: Endpoint
+) -> Iterator[Callable[[float], RayPlace]]:
+    """Makes places on the cluster at $RAY_ADDRESS, for a temperature each.
+
+    Raises Fault (of a host that cannot work), InputError, RayFailed.
+    """
+    if recipe.judge:
+        raise InputError("executor ray with a judge", "judge", "executor: local, or no judge")
+    start, repos_dir, folder = start.absolute(), repos_dir.absolute(), folder.absolute()
+    (folder / "on-hosts").mkdir(parents=True, exist_ok=True)
+    os.environ[KEY] = endpoint.api_key
+    hosts = HostRollouts(recipe, start, repos_dir, images, folder, endpoint.url, endpoint.engine)
+    with RayWorkers(recipe.rollouts.at_once).calls(hosts) as call:
+        yield lambda temperature: RayPlace(call, folder, temperature)
+
+
+def journal_of(folder: Path, asked: Asked) -> Path:
+    """The journal of one rollout while a host works on it. folder: of the run."""
+    return folder / "on-hosts" / f"{asked.name}.jsonl"
+
+
+def check_reached(url: str) -> None:
+    """Raises ServingError where nothing answers at the address of the policy's servers."""
+    try:
+        httpx.get(url.removesuffix("/v1") + "/health", timeout=REACH_SECONDS)
+    except httpx.HTTPError as error:
+        raise ServingError(
+            f"host {socket.gethostname()} does not reach the policy's servers at {url}: {error}; expected "
+            "listen, an address of the training's machine that all hosts of the Ray cluster reach"
+        ) from None

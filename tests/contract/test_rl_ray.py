@@ -1,0 +1,83 @@
+"""A training whose rollouts are made on two real Ray nodes, one of which is lost, and which is killed itself."""
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from swelab.records import read_jsonl, write_json
+from tests.conftest import make_repos, make_task
+from tests.contract.ray_cluster import cluster
+from tests.contract.test_rl_run import RECIPE, ROOT, command, held_out_task, journals, other_task
+from tests.toy_checkpoint import make_checkpoint
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    # Ray's sockets lie deep in this folder, and a socket's path has 107 bytes at most.
+    with tempfile.TemporaryDirectory(prefix="ray-") as folder, cluster(Path(folder)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rl-ray")
+    make_checkpoint(folder / "toy")
+    write_json(folder / "toy.json", {"digest": "0" * 64})
+    write_json(folder / "some.json", [make_task(), other_task()])
+    write_json(folder / "held.json", [held_out_task()])
+    make_repos(folder)
+    (folder / "small.yaml").write_text(RECIPE.replace("steps: 3", "steps: 2"))
+    return folder
+
+
+def train(ground, nodes, log):
+    with open(log, "ab") as stream:
+        env = nodes.env | {"SWELAB_EXECUTOR": "ray"}
+        return nodes.inside(
+            *command(ground), cwd=ROOT, env=env, stdout=stream, stderr=stream, start_new_session=True
+        )
+
+
+def test_a_training_on_hosts_survives_their_loss_and_its_own(ground, nodes):
+    log = ground / "log"
+    first = train(ground, nodes, log)
+    deadline = time.monotonic() + 240
+    hosts = set()
+    while not journals(ground) or len(hosts) < 2:
+        assert first.poll() is None and time.monotonic() < deadline, log.read_text()
+        hosts |= {number for number in (0, 1) if nodes.actor(number)}
+        time.sleep(0.05)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    nodes.kill(1)
+    assert train(ground, nodes, log).wait() == 0, log.read_text()
+    rows = list(read_jsonl(ground / "out/metrics.jsonl"))
+    assert [row["step"] for row in rows] == [0, 1, 2]
+    trained = [row for row in rows if "rollouts" in row]
+    assert all(row["rollouts"] == 4 and row["rate/lost"] == 0 for row in trained)
+    assert all(row["train/logprob_mismatch_max"] < 1e-3 for row in trained)
+    # The engine is asked from elsewhere: when it is idle is not known here.
+    assert all("idle/places" in row and "idle/engine" not in row for row in trained)
+    for path in journals(ground):
+        keys = [row["key"] for row in read_jsonl(path)]
+        assert len(keys) == len(set(keys)) == 4
+    assert not list(ground.glob("work/*/on-hosts/*"))
+
+
+def test_a_judge_on_hosts_is_refused_in_one_line(ground, nodes, tmp_path):
+    judged = "judge: {policy: scripted}\n"
+    (ground / "judged.yaml").write_text(RECIPE + judged)
+    arguments = command(ground, "judged.yaml")
+    run = nodes.inside(
+        *arguments, cwd=ROOT, env=nodes.env | {"SWELAB_EXECUTOR": "ray"}, stderr=subprocess.PIPE, text=True
+    )
+    _, said = run.communicate()
+    lines = [line for line in said.splitlines() if line.startswith("error:")]
+    assert run.returncode == 2 and len(lines) == 1 and "executor ray with a judge" in lines[0], said
