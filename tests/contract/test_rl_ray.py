@@ -1,4 +1,4 @@
-"""A training whose rollouts are made on two real Ray nodes, one of which is lost, and which is killed itself."""
+"""A training whose rollouts are made on two real Ray nodes: one of them is lost, and it is killed itself."""
 
 import os
 import signal
@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from swelab.records import read_jsonl, write_json
-from tests.conftest import make_repos, make_task
+from tests.conftest import make_repos
 from tests.contract.ray_cluster import cluster
-from tests.contract.test_rl_run import RECIPE, ROOT, command, held_out_task, journals, other_task
+from tests.contract.test_rl_run import RECIPE, ROOT, command, held_out_task, journals, tasks
 from tests.toy_checkpoint import make_checkpoint
 
 pytestmark = pytest.mark.real
@@ -30,7 +30,7 @@ def ground(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rl-ray")
     make_checkpoint(folder / "toy")
     write_json(folder / "toy.json", {"digest": "0" * 64})
-    write_json(folder / "some.json", [make_task(), other_task()])
+    write_json(folder / "some.json", tasks())
     write_json(folder / "held.json", [held_out_task()])
     make_repos(folder)
     (folder / "small.yaml").write_text(RECIPE.replace("steps: 3", "steps: 2"))
