@@ -10,6 +10,7 @@ from typing import Any
 
 import docker
 import requests
+import urllib3
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
 from swelab.sandbox.protocol import BackendMissing, EngineDown, ImageMissing, SandboxLost
@@ -18,6 +19,8 @@ API_VERSION = "1.40"  # of engine 19.03
 _ANSWER_SECONDS = 120.0
 _END_SECONDS = 30.0
 _CONNECTIONS = 64
+# The client lets errors of its transport through where it reads an answer piece by piece.
+_NO_ANSWER = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError)
 
 
 class DockerEngine:
@@ -33,7 +36,7 @@ class DockerEngine:
                 max_pool_size=_CONNECTIONS,
             )
             self.api.ping()
-        except (DockerException, requests.RequestException, OSError) as error:
+        except _NO_ANSWER as error:
             raise BackendMissing(f"no container engine answers at {self.address}: {_said(error)}") from None
 
     @contextmanager
@@ -50,7 +53,7 @@ class DockerEngine:
             if "no space left on device" in said.lower():
                 raise OSError(28, f"{what}: the engine's disk is full: {said}") from None
             raise SandboxLost(f"{what}: the engine refused: {said}") from None
-        except (DockerException, requests.RequestException, OSError) as error:
+        except _NO_ANSWER as error:
             if isinstance(error, OSError) and error.errno == 28:
                 raise
             raise EngineDown(
@@ -61,7 +64,7 @@ class DockerEngine:
         """Whether the engine is there now."""
         try:
             return bool(self.api.ping())
-        except (DockerException, requests.RequestException, OSError):
+        except _NO_ANSWER:
             return False
 
     def create(self, image: str, settings: dict[str, Any], host: dict[str, Any]) -> str:

@@ -71,7 +71,16 @@ class TestEngine:
         return done.stdout.decode().strip()
 
     def containers(self):
-        return self.docker("ps", "--all", "--quiet", "--no-trunc").split()
+        """Ids. Engines that were killed may list a dead container that is gone: nobody can look at it."""
+        listed = self.docker("ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.State}}").splitlines()
+        states = dict(line.split() for line in listed)
+        return [id for id, state in states.items() if state != "dead" or self._knows(id)]
+
+    def _knows(self, container):
+        try:
+            return bool(self.docker("inspect", container))
+        except subprocess.CalledProcessError:
+            return False
 
     def volumes(self):
         return self.docker("volume", "ls", "--quiet").split()
