@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from swelab.records.task_records import Task
 
-HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+HUNK = re.compile(r"@@ -\d{1,18}+(?:,(\d{1,18}+))? \+\d{1,18}+(?:,(\d{1,18}+))? @@")
 _SUFFIXES = {
     "c": "c",
     "cpp": "cc cpp cxx c++ hh hpp hxx",

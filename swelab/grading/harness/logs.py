@@ -29,10 +29,12 @@ OFFICIAL_FAILURES = tuple(
     f">>>>> {what}" for what in ("Patch Apply Failed", "Reset Failed", "Tests Errored", "Tests Timed Out")
 )
 SUITE_RAN = re.compile(
-    r"Executed [1-9]\d* of \d+|TOTAL: [1-9]\d* |[1-9]\d* passing|Tests:\s+[1-9]|^# tests [1-9]"
-    r"|[1-9]\d* specs?,|Test Suites:.*[1-9]\d* total",
+    r"Executed [1-9]\d* of \d+|TOTAL: [1-9]\d* |Tests:\s+[1-9]|^# tests [1-9]"
+    r"|(?<!\d)0*+[1-9]\d*+ (?:passing|specs?,)"
+    r"|^(?>.*?Test Suites:)(?:[^1-9\n]*+[1-9]\d*+(?! total))*+[^1-9\n]*+[1-9]\d*+ total",
     re.M,
 )
+"""Possessive throughout: a log is read once, whatever it holds."""
 _STATUSES = ("FAILED", "PASSED", "SKIPPED", "ERROR", "XFAIL")
 _SKIPPED_COUNT = re.compile(r"^\[\d+\]$")
 _VERBOSE_LINE = re.compile(r"(\S+)\s+(FAILED|PASSED|SKIPPED|ERROR|XFAIL)\b")

@@ -98,7 +98,7 @@ class PatchRun:
     def _excused(self, power: str, before: dict[str, str]) -> bool:
         """True if the unpatched file or the gold patch already names this power."""
         path, _, event = power.rpartition(" ")
-        word = _EXCUSES.get(event, event.rpartition(".")[2])
+        word = _EXCUSES.get(event, re.escape(event.rpartition(".")[2]))
         return bool(re.search(rf"\b{word}\b", before.get(path, "") + self.spec.gold))
 
     def _spoiled(self) -> dict[str, str]:

@@ -74,7 +74,8 @@ def _names(patch: str) -> Iterator[str]:
 
 
 def _git_names(rest: str) -> Iterator[str]:
-    quoted = re.findall(r'"(?:[^"\\]|\\.)*"', rest)
+    # An open quotation takes the rest, which is passed over once.
+    quoted = [name for name in re.findall(r'("(?:[^"\\]|\\.)*+")|".*', rest) if name]
     if quoted:
         yield from map(_unquoted, quoted)
     names, cut, other = rest.partition(" b/")

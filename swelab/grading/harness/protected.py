@@ -4,10 +4,13 @@
 applies the patch, and puts them back; what the patch added under such a name is removed.
 """
 
+import fnmatch
 import os
+import re
 import shlex
 import sys
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import PurePosixPath
 
 RUNNER_FILES = (
@@ -60,6 +63,7 @@ real ones."""
 TEST_FOLDERS = frozenset({"tests", "test", "testing", "t", "spec", "specs", "__tests__"})
 INSTALLED = ".swelab"
 """Folder of the repository that holds what the task's tests need."""
+_RUNNER_FILE = re.compile("|".join(map(fnmatch.translate, RUNNER_FILES)))
 METADATA = (".git/hooks", ".git/info", ".git/config.worktree", ".git/config")
 
 
@@ -72,15 +76,20 @@ def test_folders(test_files: Iterable[str]) -> list[str]:
 def is_protected(path: str, test_files: Iterable[str]) -> bool:
     """Whether a path of the repository is one that decides how a patch is judged."""
     pure = PurePosixPath(path)
-    names = [pure.name, *(parent.name for parent in pure.parents if parent.name)]
-    if any(PurePosixPath(name).match(pattern) for name in names for pattern in RUNNER_FILES):
+    if any(map(_RUNNER_FILE.match, pure.parts)):
         return True
     if pure.parts[:1] == (INSTALLED,):
         return True
     if len(pure.parts) == 1 and any(pure.match(pattern) for pattern in ROOT_FILES):
         return True
-    test_files = list(test_files)
-    return path in test_files or any(path.startswith(folder + "/") for folder in test_folders(test_files))
+    files, folders = _of_tests(tuple(test_files))
+    return path in files or path.startswith(folders)
+
+
+@lru_cache(maxsize=16)
+def _of_tests(test_files: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """(a task's test files, the starts of paths in its test folders)."""
+    return frozenset(test_files), tuple(f"{folder}/" for folder in test_folders(test_files))
 
 
 def prepare_script(folder: str, test_files: list[str], setup: Iterable[str], gold: str) -> str:
@@ -132,7 +141,7 @@ def fresh_python(fresh: bytes) -> list[str]:
 
 
 def _compiled(path: str) -> bool:
-    return any(PurePosixPath(path).match(pattern) for pattern in BINARIES)
+    return path.endswith(tuple(pattern.removeprefix("*") for pattern in BINARIES))
 
 
 def new_modules(paths: list[str], tops: bytes) -> list[str]:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from swelab.grading.harness.audit import dynamic, findings
+from swelab.files import python_syntax
+from swelab.grading.harness.audit import MOST_FINDINGS, dynamic, findings
 
 
 @pytest.mark.parametrize(
@@ -88,3 +89,44 @@ def test_dynamic_code_asks_for_a_second_look():
     assert dynamic(same.replace("assert a == b", "pass"), same) == ["def assert_same(a, b)"]
     assert dynamic(same + "x = 1\n", same) == []
     assert dynamic("(", "") == ["a file that cannot be parsed"]
+
+
+@pytest.mark.parametrize("text", ["\n" * 10**6, "= " * 500_000, "=" * 10**6, "= failed" * 100_000])
+def test_a_long_constant_is_read_once(text):
+    """The time of readers that try each place again grows with the square: hours for these."""
+    found = findings("a.py", f"x = {text!r}", "", "")
+    assert len(found) == ("failed" in text)
+    assert all("test report" in each and len(each) < 300 for each in found)
+
+
+NESTED = "".join(" " * depth + "def {name}():\n" for depth in range(90)) + " " * 90 + "a;" * 5000 + "a\n"
+
+
+@pytest.mark.parametrize("name", ["f", "__eq__", "assert_same"])
+def test_functions_in_functions_are_not_read_once_for_each_of_them(name, monkeypatch):
+    source = NESTED.format(name=name)
+    nodes = len(python_syntax.walk(python_syntax.parse_python(source)))
+    read = []
+    children = python_syntax.children
+    monkeypatch.setattr(python_syntax, "children", lambda node: read.append(1) or children(node))
+    assert findings("a.py", source, "", "") == []
+    dynamic(source, "")
+    assert nodes < len(read) < 20 * nodes
+
+
+def test_no_more_findings_are_made_than_anyone_reads():
+    many = "import os\n" + "".join(f"os.a{number} = 1\n" for number in range(5000))
+    assert len(findings("a.py", many, "", "")) == MOST_FINDINGS
+
+
+def test_names_of_a_function_and_of_those_around_it():
+    """A parameter or an assigned name is the function's own, unless it is called global."""
+    inner = "import m\ndef f():\n    def g():\n        {}\n        m = 1\n    m.x = 1\nm.y = 1\n"
+    assert findings("a.py", inner.format("pass"), "", "") == ["a.py:7: changes m.y"]
+    assert findings("a.py", inner.format("global m"), "", "") == [
+        "a.py:7: changes m.y",
+        "a.py:6: changes m.x",
+    ]
+    assert findings("a.py", "import m\nf = lambda m: setattr(m, 'x', 1)\nm.y = 1", "", "") == [
+        "a.py:3: changes m.y"
+    ]

@@ -10,7 +10,7 @@ from swebench.harness.log_parsers import PARSER_REGISTRY
 
 from swelab.grading.evidence import RunEvidence
 from swelab.grading.harness.guard import wrap
-from swelab.grading.harness.logs import Results, between, official_part, statuses
+from swelab.grading.harness.logs import SUITE_RAN, Results, between, official_part, statuses
 from swelab.grading.harness.spec import RunSpec
 from swelab.grading.harness.verdict import verdict
 from swelab.records import InputError
@@ -241,3 +241,24 @@ def test_parsers_are_had_without_what_stands_around_them():
         f"import sys, swelab.grading.harness.logs; print([n for n in '{heavy}'.split() if n in sys.modules])"
     )
     assert run_python("-c", look).stdout.strip() == "[]"
+
+
+def test_the_summary_of_a_suite_is_looked_for_in_linear_time():
+    """Digits and repeated words, at which a reader that tries each place again needs hours."""
+    for text in (
+        "1" * 10**6,
+        "Test Suites:" * 10**5,
+        "Test Suites:" + "1" * 10**6,
+        "Test Suites:" + "1 " * 10**5,
+    ):
+        assert not SUITE_RAN.search(text)
+    for text in (
+        "010 passing",
+        "3 spec,",
+        "12 specs,",
+        "Test Suites: 1 failed, 20 passed, 21 total",
+        "TOTAL: 4 x",
+    ):
+        assert SUITE_RAN.search(f"x\n  {text}\n"), text
+    for text in ("0 passing", "Test Suites: 4 failed, 0 total", "Test Suites: 4\n5 total", "TOTAL: 0 "):
+        assert not SUITE_RAN.search(f"x\n  {text}\n"), text

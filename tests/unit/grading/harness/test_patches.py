@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from swelab.grading.harness.patches import only, refusal, touched_paths
-from swelab.tasks.patch_text import reversed_patch
+from swelab.tasks.patch_text import file_changes, reversed_patch
 
 EDIT = "diff --git a/x.py b/x.py\n--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+b\n"
 
@@ -93,3 +93,16 @@ def test_a_reversed_patch_takes_back_what_the_patch_did(tmp_path):
         assert run("status", "--porcelain") == b""
     with pytest.raises(ValueError):
         reversed_patch("GIT binary patch\n")
+
+
+def test_a_long_header_is_read_once():
+    """A reader that starts again at each quotation mark needs hours for it."""
+    assert refusal('diff --git "' + '\\"' * 500_000) == ""
+    assert touched_paths('diff --git "a/\\"x" "b/y" "' + '\\"' * 50_000) == ['"x', "y"]
+
+
+def test_a_number_of_lines_that_no_file_has_is_no_hunk():
+    """Its digits are more than Python turns into a number."""
+    patch = "--- a/x\n+++ b/x\n@@ -1," + "1" * 5000 + " +1 @@\n--- ../y\n"
+    assert "leaves" in refusal(patch)
+    assert list(file_changes(patch))

@@ -66,3 +66,10 @@ def test_what_a_patch_added_is_removed():
 def test_a_repository_by_the_name_of_a_known_module_may_be_changed():
     fresh = entry("src/attr/_make.py") + entry("six.py") + entry("random.py") + entry("src/mock/x.py")
     assert to_remove(fresh, b"", b"src/attr\0./six.py\0./src\0", TESTS) == ["random.py", "src/mock/x.py"]
+
+
+def test_deep_paths_are_read_once():
+    """A reader that looks at each folder's whole path needs minutes for these."""
+    deep = "a/" * 2000
+    fresh = b"".join(entry(f"{deep}{number}.py") for number in range(300)) + entry(f"{deep}conftest.py")
+    assert to_remove(fresh, b"", b"./a\0", TESTS) == [f"{deep}conftest.py"]
