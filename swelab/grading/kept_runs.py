@@ -155,7 +155,7 @@ def _lines(path: Path, name: str) -> Iterator[Record]:
     """The objects of a JSON Lines file that hold a name; the others are not parsed."""
     if not path.is_file():
         return
-    quoted = json.dumps(name, ensure_ascii=False).encode()
+    quoted = json.dumps(name, ensure_ascii=False).encode("utf-8", "backslashreplace")  # as `records.line`
     with open(path, "rb") as stream:
         for line in stream:
             if quoted in line and line.endswith(b"\n"):

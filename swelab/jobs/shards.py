@@ -31,7 +31,7 @@ SHAPES = {"sample": r"(?:\.s[1-9]\d*)?", "shard": r"\d{3}of\d{3}(?:s[1-9]\d*)?"}
 
 def shard_of(instance_id: str, shards: int) -> int:
     """The shard (0 .. shards-1) that an instance belongs to."""
-    return int.from_bytes(hashlib.sha256(instance_id.encode()).digest()[:8]) % shards
+    return int.from_bytes(hashlib.sha256(instance_id.encode("utf-8", "surrogatepass")).digest()[:8]) % shards
 
 
 def shard_names(shards: int, samples: Iterable[int] = (0,)) -> list[str]:

@@ -8,7 +8,6 @@ from swelab.files.json_streams import Spool, Wanted, object_items
 from swelab.records import (
     InputError,
     as_record,
-    check_text,
     decoder,
     read_jsonl,
     read_record,
@@ -23,7 +22,8 @@ def load_predictions(path: str | Path, wanted: Wanted | None = None) -> dict[str
 
     Each prediction is {"instance_id", "model_name_or_path", "model_patch": str | None}. With `wanted`, only
     those whose id is wanted; of an object the others are not held. Raises InputError on a malformed
-    prediction or one instance predicted twice.
+    prediction or one instance predicted twice. A patch that no file can hold is no fault here: it is graded
+    as one that does not apply.
     """
     return {row.instance_id: row for row in read_predictions(path, wanted)}
 
@@ -34,7 +34,6 @@ def read_predictions(path: str | Path, wanted: Wanted | None = None) -> Iterator
     for number, row in enumerate(_rows(path, wanted)):
         prediction = as_record(row, Prediction, f"{path}, prediction {number}")
         name = prediction.instance_id
-        check_text(prediction, f"{path}, prediction {number}")
         if name in seen:
             raise InputError(f"{name} is predicted twice", path, "one prediction each")
         seen.add(name)
@@ -159,7 +158,6 @@ def merge_folders(folders: Sequence[Path], wanted: Iterable[str] | None = None) 
 def _prediction(path: Path) -> Prediction:
     """One `.pred`; a patch that is null becomes '', as in SWE-agent's own merge."""
     row = read_record(path, Prediction)
-    check_text(row, path)
     if row.instance_id != path.stem:
         raise InputError(f"it is of {row.instance_id}", path, "the instance that it is named after")
     return row | {"model_patch": row.model_patch or ""}

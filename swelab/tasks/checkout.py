@@ -7,6 +7,7 @@ history tells the clean code.
 
 import errno
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -32,6 +33,8 @@ GIT_ENVIRONMENT = {
     "GIT_COMMITTER_EMAIL": "swelab@localhost",
     "GIT_COMMITTER_DATE": "2000-01-01T00:00:00Z",
 }
+
+_HALF_CHARACTER = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 # All blobs go into one pack: a checkout is some files to copy, not some hundreds.
 GIT = ("git", "-c", "core.fsync=none", "-c", "maintenance.auto=false", "-c", "core.bigFileThreshold=1")
@@ -172,8 +175,16 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
 
 
 def encode_patch(text: str) -> bytes:
-    """A patch as the bytes it was made of (bytes that were not UTF-8 travel as lone surrogates)."""
-    return text.encode("utf-8", "surrogateescape")
+    """A patch as the bytes it was made of (bytes that were not UTF-8 travel as lone surrogates).
+
+    Of a text that no bytes stand for (`is_encodable`), other bytes that are its own.
+    """
+    return text.encode("utf-8", "surrogateescape" if is_encodable(text) else "surrogatepass")
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a patch is the text of some bytes: it holds no lone surrogate but U+DC80 to U+DCFF."""
+    return not _HALF_CHARACTER.search(text)
 
 
 def decode_patch(data: bytes) -> str:

@@ -13,8 +13,9 @@ import pytest
 
 from swelab.grading.grading_stage import grade_shard
 from swelab.grading.harness.grade import grade, run_patch
-from swelab.records import read_jsonl, write_json
+from swelab.records import read_jsonl, write_json, write_jsonl
 from swelab.records.attempt_records import Prediction
+from swelab.rollouts.predictions import load_predictions
 from swelab.sandbox import Limits, open_backend
 from swelab.tasks.checkout import RepoStore, git, gold_patch
 from tests.conftest import ROOT
@@ -68,6 +69,22 @@ def test_daemons_left_by_the_tests_are_ended(task, store, place):
     left = task | {"test_cmd": f"(setsid nohup sleep {sleep} >/dev/null 2>&1 &); {SUITE}"}
     assert grade(left, gold_patch(store, task), store, place, Limits())["status"] == "resolved"
     assert until(lambda: not [pid for pid in processes_with(sleep) if program(pid) == "sleep"])
+
+
+def test_half_a_character_costs_one_verdict(task, repos_dir, store, tmp_path, place):
+    """In a patch or a policy's name of one prediction; the others are graded, and all is written."""
+    tasks = named(task, 3)
+    gold = gold_patch(store, task)
+    rows = list(predicted(tasks, gold).values())
+    rows[0] = rows[0] | {"model_patch": gold + "\ud800"}
+    rows[1] = rows[1] | {"model_name_or_path": "p\ud800"}
+    write_jsonl(tmp_path / "preds.jsonl", rows)
+    given = {"policy": "p", "subset": "s", "shard": "000of001", "workers": 1, "repos_dir": repos_dir}
+    given |= {"progress": tmp_path / "j.jsonl", "runs_dir": tmp_path / "runs"}
+    found = list(grade_shard(tasks, load_predictions(tmp_path / "preds.jsonl"), **given))
+    assert [row.status for row in found] == ["apply_failed", "resolved", "resolved"]
+    write_jsonl(tmp_path / "grades.jsonl", found)
+    assert list(read_jsonl(tmp_path / "grades.jsonl")) == found
 
 
 class Witness:

@@ -25,7 +25,7 @@ from swelab.records import InputError, Record, digest
 from swelab.records.attempt_records import Grade
 from swelab.records.task_records import Task
 from swelab.sandbox import Backend, Image, Limits, Sandbox, SandboxError
-from swelab.tasks.checkout import RepoStore, encode_patch, git
+from swelab.tasks.checkout import RepoStore, encode_patch, git, is_encodable
 
 CHECKS = frozenset({"audit", "guard", "echo"})
 """Checks that an ablation can leave out: the audit of the patch's code, the guarded run, the second run with
@@ -87,6 +87,8 @@ def run_patch(
     run = ended("ran") | {"findings": [], "dynamic": [], "echo": "", "seconds": 0.0}
     if not patch.strip() and not allow_empty:
         return run | {"ended": GradeEnd.EMPTY_PATCH}
+    if not is_encodable(patch):
+        return run | {"ended": "not_applied", "reason": "the patch holds half a character, which no file can"}
     if reason := patches.refusal(patch):
         return run | {"ended": GradeEnd.TAMPERED, "reason": reason}
     limits = limits_of(limits, image)

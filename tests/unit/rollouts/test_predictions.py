@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from swelab.records import InputError
+from swelab.jobs.shards import belongs_to
+from swelab.records import InputError, write_json, write_jsonl
 from swelab.rollouts.predictions import load_predictions, merge_folders
 from tests.conftest import run_python
 from tests.unit.recorded_runs import PATCH, trajectory, write_run
@@ -62,3 +63,16 @@ def test_a_file_that_is_no_prediction(tmp_path, text, words):
     assert words in fault([tmp_path]) and "a.pred" in fault([tmp_path])
     done = run_python("-m", "scripts.merge_preds", tmp_path)
     assert done.returncode == 2 and not (tmp_path / "preds.json").exists()
+
+
+@pytest.mark.parametrize("layout", [list, lambda rows: {row["instance_id"]: row for row in rows}])
+def test_half_a_character_is_a_fault_of_one_prediction(tmp_path, layout):
+    """Whatever field it is in, the others are read, and all can be written and sent to a shard again."""
+    names = ("instance_id", "model_name_or_path", "model_patch")
+    half = [dict.fromkeys(names, name) | {name: f"{name}\ud800"} for name in names]
+    path = tmp_path / "preds.json"
+    write_json(path, layout([*half, dict.fromkeys(names, "whole")]))
+    read = load_predictions(path, belongs_to("000of001"))
+    assert list(read.values()) == [*half, dict.fromkeys(names, "whole")]
+    write_jsonl(tmp_path / "again.jsonl", read.values())
+    assert load_predictions(tmp_path / "again.jsonl") == read
