@@ -169,7 +169,8 @@ class BubblewrapSandbox(Closing):
                 session.shut()
         code = launch.end()
         seconds = time.monotonic() - started
-        self._check_room(limits)
+        if limit == "room" or self._is_crowded(limits):
+            raise SandboxLost(f"No space left on device: scratch folder {self._backend.base} is full")
         kept.add(launch.rest_of_output())
         if limit == "closed":
             raise SandboxLost("the sandbox was closed while a command ran")
@@ -198,16 +199,17 @@ class BubblewrapSandbox(Closing):
                 if launch.bwrap in ready:
                     return ""
                 now = time.monotonic()
-                limit = "wall" if now >= deadline else watch.check() if now >= watch.due else ""
+                limit = "wall" if now >= deadline else ""
+                if now >= watch.due:
+                    limit = limit or watch.check() or ("room" if self._is_crowded(limits) else "")
                 limit = "closed" if self._closed else limit
                 if limit:
                     launch.kill()
                     return limit
 
-    def _check_room(self, limits: Limits) -> None:
-        """Raises SandboxLost where others on this machine left the command no room to write."""
-        if is_full(self.folder) and 2 * disk_bytes(self.folder) < limits.disk_bytes:
-            raise SandboxLost(f"No space left on device: scratch folder {self._backend.base} is full")
+    def _is_crowded(self, limits: Limits) -> bool:
+        """Whether others on this machine leave the command no room to write."""
+        return is_full(self.folder) and 2 * disk_bytes(self.folder) < limits.disk_bytes
 
     def put(self, path: str, data: bytes) -> None:
         """Write a file; see `protocol.Sandbox.put`."""
@@ -265,12 +267,12 @@ class BubblewrapBackend:
         self._lock = threading.Lock()
 
     def _probe(self) -> None:
-        with tempfile.TemporaryDirectory(prefix="swelab-probe-", dir=self.base) as empty:
-            try:
-                with self.start(Path(empty)) as sandbox:
-                    result = sandbox.exec(_PROBE)
-            except SandboxError as error:
-                raise BackendMissing(diagnosis(str(error), as_root=bool(self.uids))) from error
+        try:
+            folder = tempfile.TemporaryDirectory(prefix="swelab-probe-", dir=self.base)
+            with folder as empty, self.start(Path(empty)) as sandbox:
+                result = sandbox.exec(_PROBE)
+        except (SandboxError, OSError) as error:
+            raise BackendMissing(diagnosis(str(error), as_root=bool(self.uids))) from error
         if result.returncode:
             said = result.output.decode(errors="replace").splitlines() or [f"exit {result.returncode}"]
             raise BackendMissing(f"the toolbox {self.toolbox.path} does not work in a sandbox: {said[-1]}")

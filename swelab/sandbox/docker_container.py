@@ -14,6 +14,7 @@ from swelab.sandbox.docker_images import NEUTRAL, UID, Prepared
 from swelab.sandbox.docker_protocol import Disconnected, Overdue, RequestEnd, Talk
 from swelab.sandbox.live_session import LiveSession
 from swelab.sandbox.protocol import WORKDIR, EngineDown, Limits, SandboxLost
+from swelab.sandbox.resource_limits import INODE_BYTES
 from swelab.sandbox.rootfs import HOME
 
 FOLDERS = (WORKDIR, "/tmp", HOME)
@@ -162,7 +163,8 @@ def _host(limits: Limits, profile: str) -> dict[str, Any]:
 def _mounts(limits: Limits, volumes: dict[str, str], marks: dict[str, str]) -> list[dict[str, Any]]:
     """Private folders, in memory; a little bigger than the limit, so that passing it can be seen."""
     size = limits.disk_bytes + limits.disk_bytes // 16 + (1 << 20)
-    options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size},mode=755,uid={UID},gid={UID}"}
+    inodes = f"nr_inodes={size // INODE_BYTES}"
+    options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size},{inodes},mode=755,uid={UID},gid={UID}"}
     own = {"NoCopy": True, "Labels": marks, "DriverConfig": {"Name": "local", "Options": options}}
     return [
         {"Type": "volume", "Target": folder, "Source": volumes[folder], "VolumeOptions": {"NoCopy": True}}

@@ -12,7 +12,9 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SHORTEST, _LONGEST = 0.05, 0.5
 _WALK_REST, _WALK_EVERY = 1.0, 15.0
-_INODE_BYTES = 1024  # what an empty file is counted as
+INODE_BYTES = 16 << 10
+"""What a file's inode is counted as: file systems in memory run out of inodes long before bytes. A sandbox of
+4 GiB may have 262,144 files."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def disk_bytes(folder: Path) -> int:
         try:
             with os.scandir(pending.pop()) as entries:
                 for entry in entries:
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512 + _INODE_BYTES
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512 + INODE_BYTES
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(entry.path)
         except OSError:
@@ -104,7 +106,7 @@ def unlinked_bytes(root: int) -> int:
 
 
 class DiskMeter:
-    """Says whether a folder has outgrown a limit, walked only when the disk's free space makes that likely.
+    """Says whether a folder has outgrown a limit, walked only when what the disk has left makes that likely.
 
     Lives as long as its folder, so that many short commands cannot fill it between two checks.
     """
@@ -118,7 +120,7 @@ class DiskMeter:
 
     def _free_now(self) -> int:
         state = os.statvfs(self._folder)
-        return state.f_bfree * state.f_frsize
+        return state.f_bfree * state.f_frsize + state.f_ffree * INODE_BYTES
 
     def exceeds(self, limit: int, root: int) -> bool:
         """`root`: the process tree whose unlinked open files count too."""

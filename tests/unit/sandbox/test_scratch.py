@@ -145,6 +145,42 @@ def test_a_command_that_others_leave_no_room_is_lost_not_failed(small, monkeypat
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+@pytest.mark.real
+def test_a_command_is_lost_that_others_left_no_inodes_for_a_while(small, monkeypatch, tmp_path):
+    """It ends long after they were there again, and what it said may come of their lack."""
+    monkeypatch.setenv("SWELAB_SCRATCH", str(small))
+    subprocess.run(["mount", "-o", "remount,nr_inodes=300", str(small)], check=True)
+    (tmp_path / "tree").mkdir()
+    (small / "others").mkdir()
+    fill = f"trap 'rm -rf {small}/others' EXIT; while : >{small}/others/$((++n)); do :; done; sleep 2"
+    with open_backend("bubblewrap").start(tmp_path / "tree") as sandbox:
+        lost = pytest.raises(SandboxLost, match=f"No space left on device: scratch folder {small} is full")
+        with subprocess.Popen(["bash", "-c", fill], stderr=subprocess.DEVNULL), lost:
+            sandbox.exec("sleep 4; true")
+        assert sandbox.exec("echo x > file").returncode == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_scratch_folder_without_inodes_is_refused(small, monkeypatch):
+    monkeypatch.setenv("SWELAB_SCRATCH", str(small))
+    for count in (1, 9):
+        subprocess.run(["mount", "-o", f"remount,nr_inodes={count}", str(small)], check=True)
+        with pytest.raises(BackendMissing, match="No space left on device"):
+            open_backend("bubblewrap")
+
+
+@pytest.mark.real
+def test_empty_files_count(tmp_path):
+    """A sandbox that makes many meets its own limit long before the host has no inodes left."""
+    (tmp_path / "tree").mkdir()
+    own = Limits(disk_bytes=64 << 20)
+    with open_backend("bubblewrap").start(tmp_path / "tree", limits=own) as sandbox:
+        made = sandbox.exec("mkdir m; cd m; for ((;;)); do : >$((++n)); done", limits=own)
+        assert (made.returncode, made.limit) == (137, "disk")
+        assert len(list((sandbox.folder / "testbed/m").iterdir())) < 500_000
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
 def test_a_checkout_without_room_says_that_the_disk_is_full(small, repos_dir, task):
     store = RepoStore(repos_dir, small / "trees")
     store.clean_tree(task)
