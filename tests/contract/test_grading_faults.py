@@ -7,12 +7,15 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from swelab.grading import versions
 from swelab.grading.grading_stage import grade_shard
 from swelab.grading.harness.grade import grade, run_patch
+from swelab.grading.run_cache import Archive
 from swelab.records import read_jsonl, write_json, write_jsonl
 from swelab.records.attempt_records import Prediction
 from swelab.rollouts.predictions import load_predictions
@@ -23,6 +26,8 @@ from tests.contract.attacks import processes_with, program, token, until
 
 pytestmark = pytest.mark.real
 EVERY_BACKEND = "here"  # on a host of a pool the sandbox is docker's
+FEW = range(30, 60, 8)
+"""Inodes at which a sandbox, the patch, the protected files or the tests have none left."""
 SUITE = "python -m pytest -rA --tb=no -q -p no:cacheprovider"
 
 
@@ -83,6 +88,9 @@ def test_half_a_character_costs_one_verdict(task, repos_dir, store, tmp_path, pl
     given |= {"progress": tmp_path / "j.jsonl", "runs_dir": tmp_path / "runs"}
     found = list(grade_shard(tasks, load_predictions(tmp_path / "preds.jsonl"), **given))
     assert [row.status for row in found] == ["apply_failed", "resolved", "resolved"]
+    made = Archive(tmp_path / "runs").get(found[1].run).made
+    assert made["backend"] == open_backend().name and made["limits"] == asdict(Limits())
+    assert made["run"] == versions.RUN and made["place"] == store.digest(task)
     write_jsonl(tmp_path / "grades.jsonl", found)
     assert list(read_jsonl(tmp_path / "grades.jsonl")) == found
 
@@ -199,15 +207,17 @@ def test_an_engine_killed_and_restarted_under_the_grader(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
-@pytest.mark.parametrize("full, kib", [("checkouts", 4), ("checkouts", 64), ("checkouts", 72),
-                                       ("sandboxes", 160), ("sandboxes", 220)])  # fmt: skip
+@pytest.mark.parametrize("full, room", [("checkouts", "size=4k"), ("checkouts", "size=64k"),
+                                        ("checkouts", "size=72k"), ("sandboxes", "size=160k"),
+                                        ("sandboxes", "size=220k"), ("checkouts", "nr_inodes=12"),
+                                        *(("sandboxes", f"nr_inodes={count}") for count in FEW)])  # fmt: skip
 def test_a_full_disk_of_the_host_is_no_verdict(
-    task, repos_dir, store, tmp_path, backend, monkeypatch, full, kib
+    task, repos_dir, store, tmp_path, backend, monkeypatch, full, room
 ):
     gold = gold_patch(store, task)
     small = tmp_path / "small"
     small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", small], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", room, "tmpfs", small], check=True)
     try:
         if full == "sandboxes":
             monkeypatch.setenv("SWELAB_SCRATCH", str(small))
@@ -216,7 +226,7 @@ def test_a_full_disk_of_the_host_is_no_verdict(
         verdict = grade(task, gold, cramped, place, Limits())
         assert verdict["status"] == "infra_error", verdict
         assert "No space left" in verdict["reason"] or "Out of diskspace" in verdict["reason"], verdict
-        subprocess.run(["mount", "-o", "remount,size=64m", small], check=True)
+        subprocess.run(["mount", "-o", "remount,size=64m,nr_inodes=9999", small], check=True)
         assert grade(task, gold, cramped, place, Limits())["status"] == "resolved"
     finally:
         subprocess.run(["umount", "--lazy", small], check=True)

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 
 from swelab.grading import inside
 from swelab.grading.evidence import Observed
-from swelab.grading.harness.protected import RESTORE
+from swelab.grading.harness.protected import NOT_PUT_BACK, RESTORE
 
 RECORD_BYTES = 64 << 20
 _CLEARED = (
@@ -124,14 +124,15 @@ class Guard:
         """Bash that puts protected files back and runs `test_command` between this run's markers.
 
         {folder}/run.tar must be there, with a list `remove` of paths and when guarded with `files()`. Ends
-        with the test command's exit code, or 92 when protected files cannot be put back.
+        with the test command's exit code, or before it with 92 when protected files cannot be put back, 94
+        when there is no room for them.
         """
         folder = self.folder
         start = f"unset {' '.join(_CLEARED)}\nG={self.prepared}\n"
-        start += f"R={folder}/remove\ntar -xf {folder}/run.tar -C {folder} || exit 92\n{RESTORE}"
+        start += f"R={folder}/remove\ntar -xf {folder}/run.tar -C {folder} || {NOT_PUT_BACK}\n{RESTORE}"
         if guarded:
             options = shlex.quote(f"-p {self.observer} --junitxml={folder}/junit.xml")
-            start += f"tar -c -C {folder}/tree . | tar -x || exit 92\n"
+            start += f"tar -c -C {folder}/tree . | tar -x || {NOT_PUT_BACK}\n"
             start += f"export PYTHONPATH={folder}${{PYTHONPATH:+:$PYTHONPATH}} PYTEST_ADDOPTS={options}\n"
             start += f"export PYTEST_PLUGINS={self.observer}\n"
         start += f"rm -rf $G $R {folder}/run.tar {folder}/tree\nunset G R\n"

@@ -175,6 +175,12 @@ class PatchRun:
             return ended(GradeEnd.UNRESOLVED, "what the patch changed is too much to be read"), b""
         return None, result.output
 
+    def _no_room(self) -> RunEvidence:
+        """The end of a run whose tests have no room. Raises OSError where it is others who leave none."""
+        if not self._fills():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.guard.folder)
+        return ended(GradeEnd.UNRESOLVED, "the patch leaves no room for the tests to run")
+
     def _fills(self) -> bool:
         """Whether it is the sandbox's own files that leave no room, not those of others on the host."""
         counted = self.sandbox.exec("du -sxB1 --total /testbed /tmp ~ 2>/dev/null | tail -n 1").output.split()
@@ -195,14 +201,16 @@ class PatchRun:
         try:
             self.sandbox.put(f"{guard.folder}/run.tar", pack_tar(files))
         except OSError as error:
-            if error.errno != errno.ENOSPC or not self._fills():
+            if error.errno != errno.ENOSPC:
                 raise
-            return ended(GradeEnd.UNRESOLVED, "the patch leaves no room for the tests to run")
+            return self._no_room()
         result = self.sandbox.exec(
             guard.command(spec.tested_command(guard.folder), guarded),
             limits=self._bounds(spec.seconds, LOG_BYTES),
         )
         log, code = between(result.output.decode("utf-8", "replace"), guard.nonce)
+        if result.returncode == 94 and f">>> {guard.nonce} start".encode() not in result.output:
+            return self._no_room()
         if code is None and result.returncode == 92:
             return ended(GradeEnd.TAMPERED, "the patch bars the restoration of protected files")
         sealed, observed = self._record() if guarded and code is not None else ("absent", None)

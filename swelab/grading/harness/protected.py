@@ -220,10 +220,13 @@ tar -c --null --no-recursion -T $G/python -f $G/after.tar
 tar -c -C $G way fresh protected tops before.tar after.tar
 """
 
+NOT_PUT_BACK = "{ printf %65536s >$G/room || exit 94; exit 92; }"
+"""Bash for files that cannot be written: exit code 94 when there is no room, else 92."""
+
 RESTORE = f"""\
 [ ! -s $R ] || xargs -0 rm -rf -- <$R
 rm -rf {" ".join(METADATA)}
-tar -x --unlink-first -f $G/protected.tar || exit 92
+tar -x --unlink-first -f $G/protected.tar || {NOT_PUT_BACK}
 """
-"""Bash that removes the paths in $R and puts the protected files back; exit code 92 when that
+"""Bash that removes the paths in $R and puts the protected files back; ends as NOT_PUT_BACK when that
 fails."""
