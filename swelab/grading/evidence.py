@@ -39,6 +39,7 @@ class RunEvidence(TypedRecord):
     observed: Observed | None = field("the observer's record", default=None)
     guard_fault: str = field("first error of the guard's own code", default="")
     patch: str | None = field("the patch, in kept runs", default=None)
+    made: dict[str, Any] | None = field("versions, backend and limits of the run, in kept runs", default=None)
 
 
 class GateRun(TypedRecord):

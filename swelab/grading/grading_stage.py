@@ -2,19 +2,20 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import cast
 
+from swelab.grading import versions
 from swelab.grading.evidence import RunEvidence
-from swelab.grading.harness.grade import grade_key, judged, run_patch
+from swelab.grading.harness.grade import grade_key, judged, limits_of, run_patch
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.run_cache import Archive, run_key
 from swelab.jobs.journal import Journal
 from swelab.jobs.lost_instances import Losses
 from swelab.jobs.shards import in_shard, run_shard, sample_of
 from swelab.outcomes import LOST_GRADES, LOST_ROLLOUTS, GradeEnd
-from swelab.records import InputError, check
+from swelab.records import InputError, Record, check
 from swelab.records.attempt_records import Grade, Prediction
 from swelab.records.task_records import Task
 from swelab.sandbox import Backend, Image, Limits, open_backend
@@ -49,8 +50,15 @@ class Bench:
             assert self.backend is not None, "a bench without sandboxes runs nothing"
             image = self.images.get(task.instance_id)
             run = run_patch(task, patch, self.store, self.backend, Limits(), image=image)
-            self.archive.put(key, run | {"patch": patch})
+            self.archive.put(key, run | {"patch": patch, "made": self.conditions(task)})
         return run
+
+    def conditions(self, task: Task) -> Record:
+        """Under which a task's runs are made here: versions of the grader, backend, limits of commands."""
+        limits = limits_of(Limits(), self.images.get(task.instance_id))
+        backend = self.backend.name if self.backend else ""
+        made = {"run": versions.RUN, "grader": versions.GRADER, "backend": backend}
+        return made | {"place": self.place(task), "limits": asdict(limits)}
 
 
 def grade_shard(

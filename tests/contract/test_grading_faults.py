@@ -101,6 +101,7 @@ class Witness:
     def __init__(self, place):
         self.place, self.made = place, []
         self.backend = place.backend
+        self.name = place.backend.name
 
     def start(self, tree, **options):
         self.made.append(self.place.start(tree, **options))

@@ -170,10 +170,10 @@ def _work(job: GateJob, bench: Bench) -> GateRun:
             result, run = _reversed(batch.tasks[0], bench)
         else:
             result, run = _graded(batch.row, _gold(batch.row, bench), bench)
-    except SandboxError as error:
-        result, run = _told(GradeEnd.INFRA_ERROR, str(error), [], 0.0), None
+    except (SandboxError, OSError, MemoryError) as error:
+        result, run = _told(GradeEnd.INFRA_ERROR, f"{type(error).__name__}: {error}", [], 0.0), None
     if run:
-        bench.archive.put(key_of(job, bench), run)
+        bench.archive.put(key_of(job, bench), run | {"made": bench.conditions(batch.row)})
     return result | {"kind": job.kind, "instances": [task.instance_id for task in batch.tasks]}
 
 
