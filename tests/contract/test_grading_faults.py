@@ -178,6 +178,15 @@ def test_a_patch_that_fills_the_sandbox_is_unresolved(task, store, place, tmp_pa
     assert verdict["status"] in ("unresolved", "apply_failed"), verdict
 
 
+@pytest.mark.parametrize("files", [2400, 2700, 2780, 3500])
+def test_a_patch_that_takes_all_inodes_is_unresolved(task, store, place, tmp_path, files):
+    """Whatever gives way: the patch, the protected files, the tests."""
+    empty = "diff --git a/m/{0} b/m/{0}\nnew file mode 100644\nindex 0000000..e69de29\n"
+    patch = "".join(empty.format(number) for number in range(files))
+    verdict = grade(task, patch, store, place, Limits(disk_bytes=40 << 20))
+    assert verdict["status"] in ("unresolved", "apply_failed"), verdict
+
+
 def test_a_patch_with_more_code_than_can_be_read_is_unresolved(task, store, place, tmp_path):
     patch = blown_up(task, store, tmp_path / "tree", "zeros.py", 80 << 20)
     verdict = grade(task, patch, store, place, Limits())

@@ -19,6 +19,7 @@ from swelab.grading.harness.spec import RunSpec
 from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record
 from swelab.sandbox import WORKDIR, Limits, PathRefused, Sandbox
+from swelab.sandbox.resource_limits import INODE_BYTES
 from swelab.tasks.checkout import encode_patch
 
 LOG_BYTES = 8 << 20
@@ -183,8 +184,10 @@ class PatchRun:
 
     def _fills(self) -> bool:
         """Whether it is the sandbox's own files that leave no room, not those of others on the host."""
-        counted = self.sandbox.exec("du -sxB1 --total /testbed /tmp ~ 2>/dev/null | tail -n 1").output.split()
-        return bool(counted) and counted[0].isdigit() and 2 * int(counted[0]) > self.limits.disk_bytes
+        count = "du -sx {} --total /testbed /tmp ~ 2>/dev/null | tail -n 1"
+        said = [self.sandbox.exec(count.format(what)).output.split() for what in ("-B1", "--inodes")]
+        used, inodes = (int(words[0]) if words and words[0].isdigit() else 0 for words in said)
+        return 2 * (used + inodes * INODE_BYTES) > self.limits.disk_bytes
 
     def _bounds(self, seconds: int, output_bytes: int) -> Limits:
         return replace(self.limits, wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=output_bytes)
