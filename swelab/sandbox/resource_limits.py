@@ -3,6 +3,8 @@
 import os
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +14,12 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SHORTEST, _LONGEST = 0.05, 0.5
 _WALK_REST, _WALK_EVERY = 1.0, 15.0
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LONGEST_PATH = 4000  # bytes, a little less than PATH_MAX of Linux
+MOST_STRETCHES = 16
+ENDLESS = 1 << 60
+_BUFFER = 212_992  # net.core.wmem_default
+_MANY_SOCKETS = 16
 INODE_BYTES = 16 << 10
 """What a file's inode is counted as: file systems in memory run out of inodes long before bytes. A sandbox of
 4 GiB may have 262,144 files."""
@@ -75,34 +83,114 @@ def proportional_memory(root: int) -> int | None:
     return total
 
 
-def disk_bytes(folder: Path) -> int:
-    """Bytes on disk of all files under `folder` and of their inodes; symlinks are not followed."""
-    total = 0
-    pending = [str(folder)]
-    while pending:
-        try:
-            with os.scandir(pending.pop()) as entries:
-                for entry in entries:
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512 + INODE_BYTES
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(entry.path)
-        except OSError:
-            continue  # removed meanwhile, or closed to us
+def socket_bytes(pid: int) -> int:
+    """Most bytes that wait in sockets of the network namespace of a process; they count in no process.
+
+    Each may hold twice the usual buffer; the queues of many TCP sockets, which grow, are read.
+    """
+    table: dict[str, list[str]] = {}
+    try:
+        for name in ("sockstat", "sockstat6"):
+            table |= {
+                line.split(":")[0]: line.split()
+                for line in _read(f"/proc/{pid}/net/{name}").decode().splitlines()
+            }
+        total = 2 * _BUFFER * int(table["sockets"][2])
+        if sum(int(table[name][2]) for name in ("TCP", "TCP6") if name in table) >= _MANY_SOCKETS:
+            for name in ("tcp", "tcp6"):
+                rows = Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+                total += sum(int(queue, 16) for row in rows for queue in row.split()[4].split(":"))
+    except (OSError, KeyError):
+        return 0  # ended meanwhile
     return total
 
 
-def unlinked_bytes(root: int) -> int:
-    """Bytes on disk of files that processes hold open after removing them."""
-    sizes: dict[tuple[int, int], int] = {}
-    for pid in process_tree(root):
+@dataclass
+class Tally:
+    """Bytes on disk that were counted; `whole` is False where some could not be looked at."""
+
+    total: int = 0
+    whole: bool = True
+
+    def add_tree(self, top: int, stretches: int = MOST_STRETCHES) -> None:
+        """All files below an open folder and their inodes; symlinks are not followed.
+
+        Names of folders are put together to paths from `top` as far as the kernel takes them; below that
+        begins another stretch, of which so many may follow. A deeper tree counts as ENDLESS.
+        """
+        pending = ["."]
+        while pending:
+            path = pending.pop()
+            with self._noting(), _folder(path, top) as folder, os.scandir(folder) as entries:
+                for entry in entries:
+                    with self._noting():
+                        self.total += entry.stat(follow_symlinks=False).st_blocks * 512 + INODE_BYTES
+                        if not entry.is_dir(follow_symlinks=False):
+                            continue
+                        below = f"{path}/{entry.name}"
+                        if len(os.fsencode(below)) < _LONGEST_PATH:
+                            pending.append(below)
+                        elif stretches:
+                            with _folder(entry.name, folder) as deep:
+                                self.add_tree(deep, stretches - 1)
+                        else:
+                            self.total = ENDLESS
+
+    def add_removed(self, root: int) -> None:
+        """Removed files that processes of the tree `root` hold, open or mapped."""
+        sizes: dict[tuple[int, int], int] = {}
+        for pid in process_tree(root):
+            for listed in (_descriptors(pid), _removed_mappings(pid)):
+                with self._noting():
+                    for path in listed:
+                        with self._noting():
+                            seen = os.stat(path)
+                            if seen.st_nlink == 0 and stat.S_ISREG(seen.st_mode):
+                                sizes[seen.st_dev, seen.st_ino] = seen.st_blocks * 512
+        self.total += sum(sizes.values())
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
         try:
-            for name in os.listdir(f"/proc/{pid}/fd"):
-                seen = os.stat(f"/proc/{pid}/fd/{name}")
-                if seen.st_nlink == 0 and stat.S_ISREG(seen.st_mode):
-                    sizes[seen.st_dev, seen.st_ino] = seen.st_blocks * 512
+            yield
+        except PermissionError:
+            self.whole = False
         except OSError:
-            continue
-    return sum(sizes.values())
+            pass  # removed or ended meanwhile
+
+
+@contextmanager
+def _folder(path: str, parent: int) -> Iterator[int]:
+    descriptor = os.open(path, _FOLDER, dir_fd=parent)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _descriptors(pid: int) -> Iterator[str]:
+    """Where /proc shows the files that threads of a process hold open. Raises OSError."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        folder = f"/proc/{pid}/task/{thread}/fd"
+        yield from (f"{folder}/{name}" for name in os.listdir(folder))
+
+
+def _removed_mappings(pid: int) -> Iterator[str]:
+    """Where /proc shows the removed files that a process has mapped. Raises OSError."""
+    for line in Path(f"/proc/{pid}/maps").read_bytes().splitlines():
+        if (
+            line.endswith(b" (deleted)") and b" /dev/zero (deleted)" not in line
+        ):  # that is memory of processes
+            start, _, end = line.split()[0].decode().partition("-")
+            yield f"/proc/{pid}/map_files/{int(start, 16):x}-{int(end, 16):x}"
+
+
+def disk_bytes(folder: Path) -> int:
+    """Bytes on disk of all files under `folder` and of their inodes. Raises OSError."""
+    tally = Tally()
+    with _folder(str(folder), -1) as top:
+        tally.add_tree(top)
+    return tally.total
 
 
 class DiskMeter:
@@ -114,7 +202,7 @@ class DiskMeter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._used = 0
-        self._free = self._free_now()
+        self._first = self._free = self._free_now()
         self._walked = time.monotonic()
         self._rest = 0.0
 
@@ -123,18 +211,25 @@ class DiskMeter:
         return state.f_bfree * state.f_frsize + state.f_ffree * INODE_BYTES
 
     def exceeds(self, limit: int, root: int) -> bool:
-        """`root`: the process tree whose unlinked open files count too."""
+        """`root`: the process tree whose removed files count too.
+
+        Where some of it is closed to us, it may hold all that the disk has lost since the folder was made.
+        """
         now = time.monotonic()
-        grown = max(0, self._free - self._free_now())
-        if now - self._walked < self._rest or (
-            self._used + grown <= limit and now - self._walked < _WALK_EVERY
+        grown, rested = max(0, self._free - self._free_now()), now - self._walked
+        if grown <= limit // 4 and (
+            rested < self._rest or (self._used + grown <= limit and rested < _WALK_EVERY)
         ):
             return False
-        self._used = disk_bytes(self._folder)
+        tally = Tally()
+        with _folder(str(self._folder), -1) as top:
+            tally.add_tree(top)
+        tally.add_removed(root)
         self._free = self._free_now()
+        self._used = tally.total if tally.whole else max(tally.total, self._first - self._free)
         self._walked = time.monotonic()
         self._rest = max(_WALK_REST, 20 * (self._walked - now))
-        return self._used > limit or self._used + unlinked_bytes(root) > limit
+        return self._used > limit
 
 
 class Watch:
@@ -159,9 +254,10 @@ class Watch:
         used = usage(self._root)
         if used.cpu_seconds >= self._limits.cpu_seconds:
             return "cpu"
-        if used.memory_bytes > self._limits.memory_bytes:
+        waiting = socket_bytes(self._root)
+        if used.memory_bytes + waiting > self._limits.memory_bytes:
             exact = proportional_memory(self._root)
-            if exact is None or exact > self._limits.memory_bytes:
+            if exact is None or exact + waiting > self._limits.memory_bytes:
                 return "memory"
         return ""
 

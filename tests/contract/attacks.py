@@ -9,6 +9,37 @@ from swelab.sandbox import Limits
 
 SHORT = Limits(wall_seconds=8, cpu_seconds=8, memory_bytes=512 << 20, processes=48)
 
+DEEP = """\
+python -c 'import os, time
+for i in range(200):
+  for _ in range(25): os.mkdir("d" * 200); os.chdir("d" * 200)
+  open("f", "wb").write(b"x" * (8 << 20)); time.sleep(.01)
+time.sleep(30)'"""
+MAPPED = """\
+python -c 'import ctypes, os, time
+libc = ctypes.CDLL(None)
+for i in range(200):
+  with open("f", "wb+") as f: f.write(b"x" * (8 << 20)); f.flush(); libc.mmap(None, 4096, 1, 1, f.fileno(), 0)
+  os.unlink("f"); time.sleep(.01)
+time.sleep(30)'"""
+SOCKETS = """\
+python -c 'import os, socket, time
+listening = socket.create_server(("127.0.0.1", 0))
+def pair():
+  if "KIND" == "unix": return socket.socketpair()
+  return socket.create_connection(listening.getsockname()), listening.accept()[0]
+for _ in range(12):
+  if os.fork() == 0:
+    kept = []
+    for _ in range(300):
+      kept.append(pair()); kept[-1][0].setblocking(False)
+      try:
+        while kept[-1][0].send(b"x" * 65536): pass
+      except BlockingIOError: pass
+    time.sleep(30)
+time.sleep(30)'"""
+"""Commands that fill what no list of files or of processes shows."""
+
 
 def processes_with(token):
     """Ids of the host's processes whose command line holds `token`."""

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from swelab.sandbox import SandboxLost, open_backend
+from swelab.sandbox import Limits, SandboxLost, open_backend
 from swelab.sandbox.resource_limits import process_tree
 from tests.conftest import ROOT
-from tests.contract.attacks import SHORT, processes_with, program, text, token, until
+from tests.contract.attacks import SHORT, SOCKETS, processes_with, program, text, token, until
 
 pytestmark = pytest.mark.real
 
@@ -62,6 +62,15 @@ def test_the_user_of_the_host_is_nobody_in_particular(sandbox):
     assert owner != 0
     if os.geteuid() == 0:
         assert owner > 60000
+
+
+@pytest.mark.parametrize("family", ["unix", "tcp"])
+def test_what_waits_in_sockets_is_memory(sandbox, family):
+    own = Limits(wall_seconds=20, cpu_seconds=20, memory_bytes=512 << 20)
+    few = "python -c 'import socket; k = [socket.socketpair() for _ in range(200)]; print(len(k))'"
+    assert text(sandbox.exec(few, limits=own)) == "200\n"
+    result = sandbox.exec(SOCKETS.replace("KIND", family), limits=own)
+    assert (result.returncode, result.limit) == (137, "memory")
 
 
 # -- ends

@@ -5,7 +5,7 @@ import resource
 import pytest
 
 from swelab.sandbox import CpuExceeded, Limits, OutOfMemory, SandboxFull, Timeout
-from tests.contract.attacks import SHORT, processes_with, text, token
+from tests.contract.attacks import DEEP, MAPPED, SHORT, processes_with, text, token
 
 pytestmark = pytest.mark.real
 EVERY_BACKEND = True
@@ -151,6 +151,9 @@ def test_a_big_file_is_stopped(sandbox):
         "python -c 'import os, time\nfor i in range(200):\n"
         '  f = open(str(i), "wb"); os.unlink(str(i)); f.write(b"x" * (8 << 20)); f.flush(); time.sleep(.01)\n'
         "  globals()[str(i)] = f'",
+        pytest.param(DEEP, id="paths longer than the kernel takes"),
+        pytest.param(MAPPED, id="removed, closed and mapped"),
+        pytest.param(f"chmod 311 .; {DEEP}", id="closed folders"),
     ],
 )
 def test_many_files_are_stopped(sandbox, filler):

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.contract.attacks import process_count, processes_with, token, until
+from tests.contract.attacks import DEEP, MAPPED, SOCKETS, process_count, processes_with, token, until
 
 pytestmark = pytest.mark.real
 NOBODY = 65534
-SCRIPT = r"""
+SCRIPT = (
+    f"DEEP, MAPPED, SOCKETS = {DEEP!r}, {MAPPED!r}, {SOCKETS!r}"
+    + r"""
 import os, sys, time
 from pathlib import Path
 from swelab.sandbox import BackendMissing, Limits, open_backend
@@ -53,6 +55,11 @@ with backend.start(Path(sys.argv[1]), limits=LIMITS) as box:
     memory = "python -c 'import time; b=b\"x\" * 120000000; time.sleep(9)'"
     hog = f"for i in 1 2 3; do {memory} & done; wait"
     assert run(hog).limit == "memory"
+    for filler in (f"mkdir deep; cd deep; chmod 311 .; {DEEP}", MAPPED):
+        assert run(filler, disk_bytes=100 << 20).limit == "disk"
+        run("chmod -R 700 deep; rm -rf deep")
+    for kind in ("unix", "tcp"):
+        assert run(SOCKETS.replace("KIND", kind)).limit == "memory"
     assert run("while :; do :; done", cpu_seconds=1).limit == "cpu"
     assert run("sleep 30", wall_seconds=0.3).limit == "wall"
     assert run("sh -c 'kill -9 -1'; true").returncode == 137
@@ -63,6 +70,7 @@ with backend.start(Path(sys.argv[1]), limits=LIMITS) as box:
 assert not folder.exists()
 print("all as root")
 """
+)
 
 
 def _as_nobody(*command):
