@@ -1,6 +1,6 @@
 """Versions that enter keys. Raise one by hand when equal inputs could give another result."""
 
-RUN = 7
+RUN = 8
 """Raise it when the same patch could leave other evidence."""
 
 GRADER = 7

@@ -17,6 +17,7 @@ from typing import Any
 
 from swelab.records import Fault, write_json
 from swelab.sandbox.image_root import DEFAULT_PATH
+from swelab.sandbox.python_view import INSTALLERS
 from swelab.sandbox.requirements import tool
 from swelab.sandbox.rootfs import TOOLBOX, read_toolbox
 
@@ -101,15 +102,13 @@ def _add_toolbox(root: Path, toolbox: Path) -> None:
     for name, (content, mode) in found.bin.items():
         if isinstance(content, str):
             (place / "bin" / name).symlink_to("/usr/bin/python3")
-        elif not name.lower().startswith(("activate", "pip")):
+        else:
             (place / "bin" / name).write_bytes(content)
             (place / "bin" / name).chmod(mode)
     version = os.readlink(root / "usr/bin/python3")
     if not (found.path / "lib" / version).is_dir():
         raise BuildFailed(f"the toolbox {found.path} is not of {version}, the image's Python")
-    left_out = shutil.ignore_patterns(
-        "__pycache__", "*.pth", "pip", "pip-*", "setuptools*", "pkg_resources", "_distutils*"
-    )
+    left_out = shutil.ignore_patterns(*INSTALLERS, "*.pth")
     shutil.copytree(found.path / "lib", place / "lib", symlinks=True, ignore=left_out)
     _run(["chown", "-R", "0:0", str(place)])
     _run(["chmod", "-R", "u=rwX,go=rX", str(place)])

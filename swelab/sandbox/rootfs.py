@@ -2,9 +2,11 @@
 
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from swelab.sandbox import python_view
 from swelab.sandbox.protocol import WORKDIR, BackendMissing
 
 HOME = "/home/agent"
@@ -38,6 +40,7 @@ class Toolbox:
     path: Path
     prefixes: tuple[tuple[str, str], ...]  # (host folder, name inside) of the interpreter's own files
     bin: dict[str, tuple[str | bytes, int]] = field(repr=False)  # name: (symlink target | content, mode)
+    shown: tuple[str, ...] = field(repr=False)  # bwrap's arguments for all else of it, over the host's /usr
 
 
 def read_toolbox(path: Path) -> Toolbox:
@@ -48,11 +51,22 @@ def read_toolbox(path: Path) -> Toolbox:
         raise BackendMissing(f"no Python venv for sandboxes at {path}: make it, or set SWELAB_TOOLBOX")
     bin_files: dict[str, tuple[str | bytes, int]] = {}
     for entry in sorted((path / "bin").iterdir()):
+        if python_view.is_one_of(entry.name, python_view.INSTALLERS_PROGRAMS):
+            continue
         if entry.is_symlink():
             bin_files[entry.name] = (os.fsdecode(_moved(os.fsencode(os.readlink(entry)), path)), 0)
         elif entry.is_file():
             bin_files[entry.name] = (_moved(entry.read_bytes(), path), 0o755)
-    return Toolbox(path, _prefixes(path, python), bin_files)
+    prefixes = _prefixes(path, python)
+    return Toolbox(path, prefixes, bin_files, tuple(_shown(path, prefixes)))
+
+
+def _shown(path: Path, prefixes: tuple[tuple[str, str], ...]) -> Iterator[str]:
+    for prefix in ("/usr", "/usr/local"):
+        yield from python_view.hidden_packages(Path(prefix), prefix)
+    for host, inside in prefixes:
+        yield from python_view.interpreter(Path(host), inside)
+    yield from python_view.venv(path, TOOLBOX)
 
 
 def _moved(content: bytes, venv: Path) -> bytes:
@@ -120,9 +134,7 @@ def mounts(folder: Path, toolbox: Toolbox, shm_bytes: int) -> list[str]:
         arguments += ["--ro-bind", "/etc/alternatives", "/etc/alternatives"]
     for parent in _parents([inside for _, inside in toolbox.prefixes] + [TOOLBOX, HOME]):
         arguments += ["--perms", "0755", "--dir", parent]  # bwrap's own would be closed to other users
-    for host, inside in toolbox.prefixes:
-        arguments += ["--ro-bind", host, inside]
-    arguments += ["--ro-bind", str(toolbox.path), TOOLBOX, "--ro-bind", str(folder / "bin"), f"{TOOLBOX}/bin"]
+    arguments += [*toolbox.shown, "--ro-bind", str(folder / "bin"), f"{TOOLBOX}/bin"]
     arguments += ["--proc", "/proc", "--dev", "/dev"]
     arguments += ["--perms", "1777", "--size", str(shm_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     for name, inside in (("testbed", WORKDIR), ("tmp", "/tmp"), ("home", HOME)):

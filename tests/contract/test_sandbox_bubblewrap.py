@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from swelab.sandbox import Limits, SandboxLost, open_backend
+from swelab.sandbox import Limits, SandboxLost, open_backend, rootfs
 from swelab.sandbox.resource_limits import process_tree
 from tests.conftest import ROOT
 from tests.contract.attacks import SHORT, SOCKETS, processes_with, program, text, token, until
@@ -53,6 +53,36 @@ def test_the_host_is_not_there(sandbox, monkeypatch):
 
 def _prefix_tops():
     return {Path(sys.base_prefix).parts[1]}
+
+
+PYTHONS = ("/usr/lib/python", "/usr/local/lib/python", sys.base_prefix, rootfs.TOOLBOX)
+
+
+def test_no_package_of_the_machine_is_there(sandbox, backend):
+    """Any may hold a clean copy of what a task is made of: setuptools alone brings a dozen along."""
+    toolbox = backend.toolbox.path
+    installed = {"pip", "setuptools"} & {path.name for path in toolbox.glob("lib/python3*/site-packages/*")}
+    assert installed, "this test needs a toolbox with what installs packages, as `make` makes it"
+    code = "import sys, pytest; sys.exit(any(map(__import__('importlib.util').util.find_spec, sys.argv[1:])))"
+    shown = sandbox.exec(f'python -c "{code}" pip setuptools pkg_resources ordered_set xmltodict')
+    assert (shown.returncode, text(shown)) == (0, "")
+    places = [Path("/usr"), Path("/usr/local"), *(Path(host) for host, _ in backend.toolbox.prefixes)]
+    folders = {path for place in places for path in place.glob("lib/python*/*-packages")}
+    assert folders
+    assert text(sandbox.exec(f"ls -A {' '.join(map(str, folders))} | grep -v ':$' | grep .")) == ""
+    found = (
+        "find / -name pip -o -name 'ordered_set*' -o -name 'xmltodict*' -o -name 'setuptools*' 2>/dev/null"
+    )
+    inside = [path for path in text(sandbox.exec(found)).splitlines() if path.startswith(PYTHONS)]
+    assert inside == []
+    assert text(sandbox.exec(f"ls {rootfs.TOOLBOX}/bin | grep -i -e pip -e activate")) == ""
+
+
+def test_a_script_of_the_toolbox_and_a_new_venv_work(sandbox):
+    made = sandbox.exec(
+        "pytest --version && python -m venv --without-pip /tmp/v && /tmp/v/bin/python -c 'import ssl'"
+    )
+    assert made.returncode == 0, text(made)
 
 
 def test_the_user_of_the_host_is_nobody_in_particular(sandbox):
