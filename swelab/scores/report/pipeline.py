@@ -1,11 +1,13 @@
 """The picture of the experiment: what was made from what, and how many of each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
+from swelab.configs.kinds import POLICY, RL
 from swelab.outcomes import RolloutEnd
 from swelab.records.score_records import BenchmarkResult
+from swelab.scores.report.learned import Learned
 from swelab.scores.report.report_data import ReportData
 
 HEIGHT = 72
@@ -24,10 +26,11 @@ class Way:
 
 EDGES = [
     *(("tasks", "rollouts"), ("rollouts", "graded"), ("graded", "rows"), ("rows", "checkpoint")),
-    *(("base", "checkpoint"), ("checkpoint", "second"), ("base", "first")),
-    *(("bench", "first"), ("bench", "second")),
+    *(("base", "checkpoint"), ("bench", "first"), ("bench", "second")),
 ]
-"""Which artifact is made from which, by the nodes' keys."""
+"""Which artifact is made from which, by the nodes' keys, in every experiment."""
+WEIGHTS = {"model": "base", "sft": "checkpoint", "rl": "learned"}
+"""The node that weights are, by the first word of their name."""
 WIDE, TALL = Way("wide", 168, 24, 24), Way("tall", 170, 14, 26, margin=14)
 
 
@@ -44,6 +47,43 @@ class Box:
     kind: str = ""
 
 
+def weights_of_compared(evidence: ReportData) -> list[str]:
+    """The weights of the two compared policies as their recipes name them; '' where a recipe names none."""
+    test = evidence.verified.comparison
+    recipes = (evidence.at.recipe(POLICY, policy) for policy in (test.from_policy, test.to_policy))
+    return [getattr(recipe, "weights", "") for recipe in recipes]
+
+
+def learned_names(evidence: ReportData) -> list[str]:
+    """Recipes of reinforcement learning whose policies are compared."""
+    return [each.removeprefix("rl:") for each in weights_of_compared(evidence) if each.startswith("rl:")]
+
+
+def learned_sentences(evidence: ReportData) -> str:
+    """A sentence on each reinforcement learning whose policy is compared, as HTML."""
+    told = ""
+    for name in learned_names(evidence):
+        recipe = evidence.at.recipe(RL, name)
+        tuned = recipe.start.startswith("sft:")
+        start = "the fine-tuned model" if tuned else f"<code>{escape(recipe.start)}</code>"
+        told += (
+            f" Reinforcement learning went on from {start}, by the results of its own attempts at the tasks"
+            f" of {escape(recipe.subset)}."
+        )
+    return told
+
+
+def edges_of(evidence: ReportData) -> list[tuple[str, str]]:
+    """Which artifact is made from which, by the nodes' keys."""
+    starts = {evidence.at.recipe(RL, name).start for name in learned_names(evidence)}
+    made = [
+        *zip(weights_of_compared(evidence), ("first", "second")),
+        *((start, "learned") for start in starts),
+    ]
+    nodes = [(WEIGHTS.get(weights.partition(":")[0]), target) for weights, target in made]
+    return EDGES + [(node, target) for node, target in nodes if node]
+
+
 def nodes_of(evidence: ReportData) -> list[Box]:
     """The artifacts of the experiment with their counts."""
     verified, sft = evidence.verified, evidence.experiment.sft
@@ -58,7 +98,7 @@ def nodes_of(evidence: ReportData) -> list[Box]:
     size = sum(side.benchmark.size for side in sides)
     before, after = (resolve_rates(policy, sides) for policy in (first, second))
     by = f"by {evidence.label(evidence.expert)}"
-    return [
+    boxes = [
         Box("tasks", "Train tasks", f"{tasks:,}", "tasks/", (0, 0), (0, 0)),
         Box("rollouts", "Trajectories", f"{submitted:,} submitted", by, (1, 0), (0, 1)),
         Box("graded", "Graded", f"{resolved:,} resolved", f"of {total:,}", (2, 0), (0, 2)),
@@ -69,6 +109,21 @@ def nodes_of(evidence: ReportData) -> list[Box]:
         Box("second", f"Score of {evidence.label(second)}", after, "scores/", (5, 0), (0, 5), "end"),
         Box("first", f"Score of {evidence.label(first)}", before, "scores/", (5, 1), (1, 5), "end"),
     ]
+    return with_learned(boxes, evidence) if learned_names(evidence) else boxes
+
+
+def with_learned(boxes: list[Box], evidence: ReportData) -> list[Box]:
+    """The same boxes and one of what reinforcement learning made, between the weights and their scores."""
+    names = learned_names(evidence)
+    steps = sum(row["step"] > 0 for name in names for row in evidence.rewarded.get(name, Learned()).steps)
+    path = f"rl/{names[0]}/checkpoint/" if len(names) == 1 else "rl/"
+    count = f"{steps:,} steps" if steps else "checkpoint"
+    learned = Box("learned", "RL from test results", count, path, (4, 1), (0, 5))
+    low = 1 if ("base", "first") in edges_of(evidence) else 0  # that arrow passes below what is learned
+    places = {"base": ((3, 1 + low), (1, 3)), "bench": ((4, 2 + low), (1, 5))}
+    places |= {"first": ((5, 0), (1, 6)), "second": ((5, 1), (0, 6))}
+    moved = [replace(each, wide=at[0], tall=at[1]) for each in boxes if (at := places.get(each.key))]
+    return [each for each in boxes if each.key not in places] + [learned, *moved]
 
 
 def resolve_rates(policy: str, sides: Sequence[BenchmarkResult]) -> str:
@@ -88,20 +143,27 @@ def parameters(evidence: ReportData) -> str:
 
 def picture(evidence: ReportData) -> str:
     """Two drawings of the same graph; the style sheet shows the one that fits the width."""
-    nodes = nodes_of(evidence)
+    nodes, edges = nodes_of(evidence), edges_of(evidence)
     told = "; ".join(f"{node.title}: {node.count}" for node in nodes)
-    return drawing(WIDE, nodes, told) + drawing(TALL, nodes, told)
+    return drawing(WIDE, nodes, edges, told) + drawing(TALL, nodes, edges, told)
 
 
-def edge_path(way: Way, source: tuple[int, int], target: tuple[int, int], sideways: bool) -> str:
-    """The path of an arrow between the boxes at two places; sideways: around the right of a tall drawing."""
-    (x, y), (to_x, to_y) = source, target
-    if sideways:
+def edge_path(way: Way, source: tuple[int, int], target: tuple[int, int]) -> str:
+    """The path of an arrow between two boxes, each given by its column and row."""
+    (x, y), (to_x, to_y) = corner(way, source), corner(way, target)
+    far = target[1] - source[1] > 1
+    if way.name == "wide" and source[0] != target[0]:
+        return f"M{x + way.width} {y + HEIGHT / 2}H{to_x - way.across / 2}V{to_y + HEIGHT / 2}H{to_x - 5}"
+    if way.name == "tall" and far and source[0] == target[0]:  # around the right of the boxes between
         turn = f"H{x + way.width + 8}V{to_y + HEIGHT / 2}H{to_x + way.width + 5}"
         return f"M{x + way.width} {y + HEIGHT / 2}{turn}"
-    if way.name == "wide":
-        return f"M{x + way.width} {y + HEIGHT / 2}H{to_x - way.across / 2}V{to_y + HEIGHT / 2}H{to_x - 5}"
-    return f"M{x + way.width / 2} {y + HEIGHT}V{to_y - way.down / 2}H{to_x + way.width / 2}V{to_y - 5}"
+    gap = f"V{y + HEIGHT + way.down / 2}H{x + way.width + way.across / 2}" if far and to_x > x else ""
+    return f"M{x + way.width / 2} {y + HEIGHT}{gap}V{to_y - way.down / 2}H{to_x + way.width / 2}V{to_y - 5}"
+
+
+def corner(way: Way, place: tuple[int, int]) -> tuple[int, int]:
+    """The upper left corner of the box in a column and row, in pixels."""
+    return place[0] * (way.width + way.across), place[1] * (HEIGHT + way.down)
 
 
 def box(way: Way, node: Box, x: int, y: int) -> str:
@@ -115,24 +177,20 @@ def box(way: Way, node: Box, x: int, y: int) -> str:
     )
 
 
-def drawing(way: Way, nodes: list[Box], told: str) -> str:
+def drawing(way: Way, nodes: list[Box], edges: Sequence[tuple[str, str]], told: str) -> str:
     """Boxes over lines, as one SVG that scales with its width."""
-    place = {}
-    for node in nodes:
-        column, row = getattr(node, way.name)
-        place[node.key] = (column * (way.width + way.across), row * (HEIGHT + way.down))
+    place = {node.key: getattr(node, way.name) for node in nodes}
     lines = ""
-    for source, target in EDGES:
-        sideways = way.name == "tall" and (source, target) == ("base", "first")
-        path = edge_path(way, place[source], place[target], sideways)
+    for source, target in edges:
+        path = edge_path(way, place[source], place[target])
         lines += f'<path class="edge" d="{path}" marker-end="url(#arrow-{way.name})"/>'
-    boxes = "".join(box(way, node, *place[node.key]) for node in nodes)
+    boxes = "".join(box(way, node, *corner(way, place[node.key])) for node in nodes)
     arrow = (
         f'<defs><marker id="arrow-{way.name}" viewBox="0 0 8 8" refX="3" refY="4" markerWidth="8" '
         f'markerHeight="8" markerUnits="userSpaceOnUse" orient="auto"><path class="tip" d="M0 0 8 4 0 8Z"/>'
         "</marker></defs>"
     )
-    right, low = (max(values) for values in zip(*place.values()))
+    right, low = corner(way, (max(x for x, _ in place.values()), max(y for _, y in place.values())))
     return (
         f'<svg class="pipeline {way.name}" viewBox="-1 -1 {right + way.width + way.margin + 2} '
         f'{low + HEIGHT + 2}" role="img" '

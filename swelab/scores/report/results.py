@@ -25,6 +25,7 @@ from swelab.scores.report.markup import (
     status_words,
     table,
 )
+from swelab.scores.report.pipeline import learned_sentences
 from swelab.scores.report.report_data import GROUPS, ReportData
 
 SQUARES = 400
@@ -71,8 +72,8 @@ def lede(evidence: ReportData) -> str:
     size = sum(side.benchmark.size for side in sides(evidence))
     return (
         f"{expert} resolved {resolved:,} of {total:,} {unit}. A base model was fine-tuned on {rows} "
-        f"made from those trajectories alone. {who} attempted each of the {size:,} held-out tasks of "
-        f"{' and '.join(names)} {often}.{apart(evidence)}"
+        f"made from those trajectories alone.{learned_sentences(evidence)} {who} attempted each of the "
+        f"{size:,} held-out tasks of {' and '.join(names)} {often}.{apart(evidence)}"
     )
 
 

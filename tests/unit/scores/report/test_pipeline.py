@@ -1,0 +1,55 @@
+"""The picture of an experiment whose policy was trained by reinforcement learning."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from swelab.configs import recipes
+from swelab.configs.kinds import RL
+from swelab.scores.report.pipeline import TALL, WIDE, corner, edge_path, edges_of, learned_sentences
+from tests.conftest import ROOT
+
+WEIGHTS = {
+    "base": "model:tiny",
+    "sft": "sft:demo",
+    "start": "sft:demo-start",
+    "rl": "rl:demo",
+}
+
+
+def experiment(before, after):
+    def recipe(kind, name):
+        if kind is RL:
+            return recipes.named(RL, name, ROOT / "configs")
+        return SimpleNamespace(**({"weights": WEIGHTS[name]} if name in WEIGHTS else {}))
+
+    test = SimpleNamespace(from_policy=before, to_policy=after)
+    return SimpleNamespace(at=SimpleNamespace(recipe=recipe), verified=SimpleNamespace(comparison=test))
+
+
+@pytest.mark.parametrize(
+    "before, after, made",
+    [
+        ("base", "sft", {("base", "first"), ("checkpoint", "second")}),
+        ("start", "rl", {("checkpoint", "first"), ("checkpoint", "learned"), ("learned", "second")}),
+        ("base", "rl", {("base", "first"), ("checkpoint", "learned"), ("learned", "second")}),
+        ("hosted", "sft", {("checkpoint", "second")}),
+    ],
+)
+def test_a_score_hangs_on_the_weights_of_its_policy(before, after, made):
+    edges = edges_of(experiment(before, after))
+    found = {(source, target) for source, target in edges if target in ("first", "second", "learned")}
+    assert found - {("bench", "first"), ("bench", "second")} == made
+
+
+def test_what_was_learned_from_is_said():
+    told = learned_sentences(experiment("start", "rl"))
+    assert "went on from the fine-tuned model" in told and "the tasks of drill-practice" in told
+    assert learned_sentences(experiment("base", "sft")) == ""
+
+
+def test_a_long_arrow_of_the_tall_drawing_passes_between_the_columns():
+    x, y = corner(TALL, (0, 4))
+    path = edge_path(TALL, (0, 4), (1, 6))
+    assert f"H{x + TALL.width + TALL.across / 2}V" in path and path.startswith(f"M{x + TALL.width / 2} ")
+    assert "H" not in edge_path(WIDE, (4, 0), (4, 1)).partition("V")[0], "a box below is reached straight"
