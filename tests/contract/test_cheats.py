@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import tarfile
 
 import pytest
@@ -12,7 +13,7 @@ from swelab.configs.kinds.subset import DrillSubset
 from swelab.grading.cheats.suite import check_cheats, check_summary, plain_grade
 from swelab.grading.harness.grade import CHECKS, grade
 from swelab.records import InputError
-from swelab.sandbox import Limits
+from swelab.sandbox import Limits, open_backend
 from swelab.tasks import drill
 from swelab.tasks.checkout import RepoStore, git, gold_patch
 from tests.conftest import FILES
@@ -174,15 +175,19 @@ def test_an_installed_modules_name_cannot_be_taken(task, repos_dir, tmp_path, ba
     """Tests may use any installed module; here one that is neither the runner's nor Python's own."""
     store = RepoStore(repos_dir, tmp_path / "trees")
     gold = gold_patch(store, task)
+    toolbox = tmp_path / "toolbox"
+    shutil.copytree(backend.toolbox.path, toolbox, symlinks=True)
+    next((toolbox / "lib").glob("python*/site-packages")).joinpath("helper.py").write_text("y = 1\n")
+    backend = open_backend("bubblewrap", toolbox=toolbox)
 
     def told(name):
         new = f"diff --git a/{name} b/{name}\nnew file mode 100644\n--- /dev/null\n+++ b/{name}\n"
         verdict = grade(task, gold + new + "@@ -0,0 +1 @@\n+x = 1\n", store, backend, Limits())
         return verdict["status"], verdict["reason"]
 
-    assert told("calc/pip.py") == told("fresh.py") == ("resolved", "")
-    status, reason = told("pip.py")
-    assert status == "tampered" and "an installed module has the name of a new one, pip" in reason
+    assert told("calc/helper.py") == told("fresh.py") == ("resolved", "")
+    status, reason = told("helper.py")
+    assert status == "tampered" and "an installed module has the name of a new one, helper" in reason
 
 
 def test_what_slips_through_is_reported():

@@ -171,6 +171,8 @@ def test_lost_gradings_fail_the_shard_and_are_taken_up_again(task, repos_dir, tm
         return [row["status"] for row in grading.grade_shard(tasks, predictions, **places, **named)]
 
     class Dying:
+        name = "dying"
+
         def start(self, *_, **__):
             raise SandboxLost("the engine is gone")
 
