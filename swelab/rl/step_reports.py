@@ -50,7 +50,7 @@ class StepReports(Reports):
         self._steps = steps
         lines = read_jsonl(self._told) if self._told.exists() else ()
         self._boards.restart((line["step"], numbers(line)) for line in lines)
-        self._progress = Progress(rollouts, f"step {done + 1} of {steps}", self._stream)
+        self._progress = Progress(rollouts, f"step {min(done + 1, steps)} of {steps}", self._stream)
         self._progress.skip(seen)
 
     def rolled_out(self, done: RolledOut) -> None:
