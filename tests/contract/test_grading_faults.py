@@ -180,7 +180,7 @@ def test_a_patch_that_fills_the_sandbox_is_unresolved(task, store, place, tmp_pa
 
 @pytest.mark.parametrize("files", [2400, 2700, 2780, 3500])
 def test_a_patch_that_takes_all_inodes_is_unresolved(task, store, place, tmp_path, files):
-    """Whatever gives way: the patch, the protected files, the tests."""
+    """With fewer files the tests find no inode, with more the protected files, with most the patch itself."""
     empty = "diff --git a/m/{0} b/m/{0}\nnew file mode 100644\nindex 0000000..e69de29\n"
     patch = "".join(empty.format(number) for number in range(files))
     verdict = grade(task, patch, store, place, Limits(disk_bytes=40 << 20))

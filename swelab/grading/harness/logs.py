@@ -34,7 +34,8 @@ SUITE_RAN = re.compile(
     r"|^(?>.*?Test Suites:)(?:[^1-9\n]*+[1-9]\d*+(?! total))*+[^1-9\n]*+[1-9]\d*+ total",
     re.M,
 )
-"""Possessive throughout: a log is read once, whatever it holds."""
+"""Lines of other test runners that say that tests ran. No part of it is tried twice at one place, so the time
+for a log grows with its length alone."""
 _STATUSES = ("FAILED", "PASSED", "SKIPPED", "ERROR", "XFAIL")
 _SKIPPED_COUNT = re.compile(r"^\[\d+\]$")
 _VERBOSE_LINE = re.compile(r"(\S+)\s+(FAILED|PASSED|SKIPPED|ERROR|XFAIL)\b")

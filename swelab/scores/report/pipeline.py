@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
-from swelab.configs.kinds import POLICY, RL
+from swelab.configs.kinds import RL
 from swelab.outcomes import RolloutEnd
 from swelab.records.score_records import BenchmarkResult
 from swelab.scores.report.learned import Learned
+from swelab.scores.report.reinforcement import learned_names
 from swelab.scores.report.report_data import ReportData
 
 HEIGHT = 72
@@ -47,37 +48,11 @@ class Box:
     kind: str = ""
 
 
-def weights_of_compared(evidence: ReportData) -> list[str]:
-    """The weights of the two compared policies as their recipes name them; '' where a recipe names none."""
-    test = evidence.verified.comparison
-    recipes = (evidence.at.recipe(POLICY, policy) for policy in (test.from_policy, test.to_policy))
-    return [getattr(recipe, "weights", "") for recipe in recipes]
-
-
-def learned_names(evidence: ReportData) -> list[str]:
-    """Recipes of reinforcement learning whose policies are compared."""
-    return [each.removeprefix("rl:") for each in weights_of_compared(evidence) if each.startswith("rl:")]
-
-
-def learned_sentences(evidence: ReportData) -> str:
-    """A sentence on each reinforcement learning whose policy is compared, as HTML."""
-    told = ""
-    for name in learned_names(evidence):
-        recipe = evidence.at.recipe(RL, name)
-        tuned = recipe.start.startswith("sft:")
-        start = "the fine-tuned model" if tuned else f"<code>{escape(recipe.start)}</code>"
-        told += (
-            f" Reinforcement learning went on from {start}, by the results of its own attempts at the tasks"
-            f" of {escape(recipe.subset)}."
-        )
-    return told
-
-
 def edges_of(evidence: ReportData) -> list[tuple[str, str]]:
     """Which artifact is made from which, by the nodes' keys."""
     starts = {evidence.at.recipe(RL, name).start for name in learned_names(evidence)}
     made = [
-        *zip(weights_of_compared(evidence), ("first", "second")),
+        *zip(evidence.compared_weights, ("first", "second")),
         *((start, "learned") for start in starts),
     ]
     nodes = [(WEIGHTS.get(weights.partition(":")[0]), target) for weights, target in made]

@@ -4,11 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from swelab.configs.kinds import RL
 from swelab.files import svg_charts
 from swelab.files.svg_charts import Bin
 from swelab.records import Record
 from swelab.scores.report.learned import Learned
 from swelab.scores.report.markup import note, outcome_words, status_words
+from swelab.scores.report.report_data import ReportData
 from swelab.scores.report.trajectories import content_text, cut
 from swelab.scores.statistics.rates import wilson
 
@@ -34,6 +36,25 @@ CHARTS: Sequence[tuple[str, str, Mapping[str, str]]] = (
     ),
 )
 """Title, name of the vertical axis, and by key of metrics.jsonl what a line is called."""
+
+
+def learned_names(evidence: ReportData) -> list[str]:
+    """Recipes of reinforcement learning whose policies are compared."""
+    return [each.removeprefix("rl:") for each in evidence.compared_weights if each.startswith("rl:")]
+
+
+def sentences(evidence: ReportData) -> str:
+    """A sentence on each reinforcement learning whose policy is compared, as HTML."""
+    told = ""
+    for name in learned_names(evidence):
+        recipe = evidence.at.recipe(RL, name)
+        tuned = recipe.start.startswith("sft:")
+        start = "the fine-tuned model" if tuned else f"<code>{escape(recipe.start)}</code>"
+        told += (
+            f" Reinforcement learning went on from {start}, by the results of its own attempts at the tasks"
+            f" of {escape(recipe.subset)}."
+        )
+    return told
 
 
 def section(learned: Mapping[str, Learned]) -> str:

@@ -97,6 +97,13 @@ class ReportData:
         return self.experiment.expert.policy
 
     @property
+    def compared_weights(self) -> list[str]:
+        """The weights of the two compared policies by their recipes; '' where one names none."""
+        test = self.verified.comparison
+        compared = (self.at.recipe(kinds.POLICY, policy) for policy in (test.from_policy, test.to_policy))
+        return [getattr(recipe, "weights", "") for recipe in compared]
+
+    @property
     def planned(self) -> list[tuple[str, str, bool]]:
         """(policy, subset, scored) of every run: the benchmarks' first, then the expert's."""
         plan = self.experiment

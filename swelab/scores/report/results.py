@@ -3,11 +3,10 @@
 from collections import Counter
 from html import escape
 
-from swelab.configs.kinds import POLICY
 from swelab.files import svg_charts
 from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records.score_records import BenchmarkResult, Comparison
-from swelab.scores.report import infrastructure_losses, intervals, validation
+from swelab.scores.report import infrastructure_losses, intervals, reinforcement, validation
 from swelab.scores.report.markup import (
     OUTCOME_WORDS,
     STATUS_WORDS,
@@ -25,7 +24,6 @@ from swelab.scores.report.markup import (
     status_words,
     table,
 )
-from swelab.scores.report.pipeline import learned_sentences
 from swelab.scores.report.report_data import GROUPS, ReportData
 
 SQUARES = 400
@@ -65,14 +63,13 @@ def lede(evidence: ReportData) -> str:
     unit = "attempts at train tasks" if several else "train tasks"
     rows = f"{len(evidence.lengths):,} conversations" if evidence.lengths else "conversations"
     before, after = (f"<b>{escape(evidence.label(name))}</b>" for name in (test.from_policy, test.to_policy))
-    weights = getattr(evidence.at.recipe(POLICY, test.to_policy), "weights", None)
-    tuned = weights == f"sft:{evidence.experiment.sft}"
+    tuned = evidence.compared_weights[1] == f"sft:{evidence.experiment.sft}"
     who = f"Before ({before}) and after ({after}), the model" if tuned else f"Each of {before} and {after}"
     names = [f'<b class="nowrap">{escape(side.benchmark.name)}</b>' for side in sides(evidence)]
     size = sum(side.benchmark.size for side in sides(evidence))
     return (
         f"{expert} resolved {resolved:,} of {total:,} {unit}. A base model was fine-tuned on {rows} "
-        f"made from those trajectories alone.{learned_sentences(evidence)} {who} attempted each of the "
+        f"made from those trajectories alone.{reinforcement.sentences(evidence)} {who} attempted each of the "
         f"{size:,} held-out tasks of {' and '.join(names)} {often}.{apart(evidence)}"
     )
 

@@ -67,7 +67,7 @@ def test_a_file_that_is_no_prediction(tmp_path, text, words):
 
 @pytest.mark.parametrize("layout", [list, lambda rows: {row["instance_id"]: row for row in rows}])
 def test_half_a_character_is_a_fault_of_one_prediction(tmp_path, layout):
-    """Whatever field it is in, the others are read, and all can be written and sent to a shard again."""
+    """The half character may be in any field. All predictions are read, written and read again."""
     names = ("instance_id", "model_name_or_path", "model_patch")
     half = [dict.fromkeys(names, name) | {name: f"{name}\ud800"} for name in names]
     path = tmp_path / "preds.json"

@@ -38,11 +38,6 @@ def engine(monkeypatch):
         server.shutdown()
 
 
-def test_half_an_answer_read_at_once_is_an_engine_that_is_down(engine):
-    with pytest.raises(EngineDown, match="listing: the engine at tcp://127.0.0.1"), engine.asked("listing"):
-        engine.api.containers()
-
-
 def test_half_an_answer_read_piece_by_piece_is_an_engine_that_is_down(engine):
     with pytest.raises(EngineDown, match="loading: the engine at tcp://127.0.0.1"), engine.asked("loading"):
         list(engine.api.load_image(b""))

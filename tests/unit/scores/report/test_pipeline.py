@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from swelab.configs import recipes
-from swelab.configs.kinds import RL
-from swelab.scores.report.pipeline import TALL, WIDE, corner, edge_path, edges_of, learned_sentences
+from swelab.scores.report.pipeline import TALL, WIDE, corner, edge_path, edges_of
+from swelab.scores.report.reinforcement import sentences
 from tests.conftest import ROOT
 
 WEIGHTS = {
@@ -18,13 +18,8 @@ WEIGHTS = {
 
 
 def experiment(before, after):
-    def recipe(kind, name):
-        if kind is RL:
-            return recipes.named(RL, name, ROOT / "configs")
-        return SimpleNamespace(**({"weights": WEIGHTS[name]} if name in WEIGHTS else {}))
-
-    test = SimpleNamespace(from_policy=before, to_policy=after)
-    return SimpleNamespace(at=SimpleNamespace(recipe=recipe), verified=SimpleNamespace(comparison=test))
+    at = SimpleNamespace(recipe=lambda kind, name: recipes.named(kind, name, ROOT / "configs"))
+    return SimpleNamespace(at=at, compared_weights=[WEIGHTS.get(before, ""), WEIGHTS[after]])
 
 
 @pytest.mark.parametrize(
@@ -43,9 +38,9 @@ def test_a_score_hangs_on_the_weights_of_its_policy(before, after, made):
 
 
 def test_what_was_learned_from_is_said():
-    told = learned_sentences(experiment("start", "rl"))
+    told = sentences(experiment("start", "rl"))
     assert "went on from the fine-tuned model" in told and "the tasks of drill-practice" in told
-    assert learned_sentences(experiment("base", "sft")) == ""
+    assert sentences(experiment("base", "sft")) == ""
 
 
 def test_a_long_arrow_of_the_tall_drawing_passes_between_the_columns():
