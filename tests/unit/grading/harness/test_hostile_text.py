@@ -31,9 +31,15 @@ HEADS = ["", "diff --git ", "--- a/", '+++ "\\', "@@ -1 +1 @@\n+", "rename to "]
 
 
 def seconds_of(function, *arguments):
-    started = time.process_time()
-    function(*arguments)
-    return time.process_time() - started
+    """CPU seconds of a call: the least of three, as other work on the machine costs caches, and so CPU."""
+    spent = []
+    for _ in range(3):
+        started = time.process_time()
+        function(*arguments)
+        spent.append(time.process_time() - started)
+        if spent[-1] < 0.1:
+            break
+    return min(spent)
 
 
 @pytest.mark.parametrize("line", LINES)
