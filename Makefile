@@ -12,7 +12,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 # Settings for other programs of the user, which would change what runs here.
 unexport PYTHONHOME PYTHONPATH PYTHONSAFEPATH PYTHONOPTIMIZE PYTHONWARNINGS SNAKEMAKE_PROFILE
 
-.PHONY: all rl rl-seeds debugger help setup test test-long test-verl check peer sb-cli modal verl swe-agent clean
+.PHONY: all rl rl-seeds help setup test check peer sb-cli modal swe-agent clean
 
 all: setup
 	$(RUN)
@@ -27,13 +27,6 @@ rl-seeds: setup
 	    results/scores/rl/drill-heldout-rl.json results/scores/rl-seed1/drill-heldout-rl.json \
 	    results/scores/rl-seed2/drill-heldout-rl.json
 
-# A model learns to repair programs with Python's debugger; the same without pdb, on the same tasks.
-debugger: setup
-	$(RUN) --config experiment=demo-debugger
-	.venv/bin/python -m scripts.compare results/scores/debugger-start/debug-heldout.json \
-	    results/scores/debugger-rl/debug-heldout.json results/scores/rewrite-start/debug-heldout.json \
-	    results/scores/rewrite-rl/debug-heldout.json
-
 help:
 	@./envs/help.sh
 
@@ -43,13 +36,9 @@ setup:
 	@$(INSTALL) .venv --torch "$(TORCH)" --imports torch,torchtune,transformers,datasets,snakemake,litellm,docker envs/cpu.txt
 	@$(INSTALL) .venv-sandbox --bare --imports pytest --path /testbed/.swelab/site-packages envs/sandbox.txt
 
-test: setup peer sb-cli verl
+test: setup peer sb-cli
 	@./envs/system.sh "$(PYTHON)" bwrap git patch chromium docker-registry dockerd faketime mmdebstrap munged slurmctld
 	.venv/bin/python -m pytest --numprocesses 3 --dist loadscope --no-loadscope-reorder
-
-# All tests: also those marked long, and those of verl that start it.
-test-long:
-	SWELAB_TESTS=all SWELAB_VERL=long $(MAKE) test
 
 check: setup
 	.venv/bin/ruff check .
@@ -62,15 +51,6 @@ check: setup
 peer sb-cli modal:
 	@./envs/system.sh "$(PYTHON)" venv
 	@$(INSTALL) .venv-$@ --no-compile envs/$@.txt
-
-# The distributed engine of reinforcement learning (docs/rl-scale.md), with torch for the same machine as .venv.
-verl:
-	@./envs/system.sh "$(PYTHON)" venv
-	@$(INSTALL) .venv-verl --torch "$(TORCH)" --no-compile --imports verl,transfer_queue,swebench envs/verl.txt
-
-test-verl: setup verl
-	@./envs/system.sh "$(PYTHON)" bwrap git patch munged slurmctld
-	SWELAB_VERL=long .venv/bin/python -m pytest tests/contract/test_verl*.py
 
 # SWE-agent is on no registry: SWE_AGENT is a checkout of its source (docs/swe-agent.md).
 swe-agent:

@@ -1,8 +1,7 @@
-r"""Which interpreters and pytest versions the guard works with: the last release of each minor version of
+"""Which interpreters and pytest versions the guard works with: the last release of each minor version of
 pytest, on each interpreter.
 
-    .venv/bin/python -m benchmarks.guard_matrix --cache FOLDER [--python PATH ...] \
-        [--pytest 7.4 8.0 ...] [--workers 2]
+    python -m benchmarks.guard_matrix --cache FOLDER [--python PATH ...] [--pytest 7.4 8.0 ...] [--workers 2]
 
 Each interpreter gets a venv under --cache, in which one pytest after another is installed. A small package is
 tested with each of them in a real sandbox, started by `pytest` and by `python -m pytest`: the gold patch must

@@ -1,8 +1,7 @@
 """Reinforcement learning: our learner and TRL's, and rollouts in step with the weights and ahead of them.
 
-    .venv/bin/python -m benchmarks.rl [--samples 64] [--repeats 5] [--threads 2] [--device cpu]
-    .venv/bin/python -m benchmarks.rl --metrics results/rl/demo/metrics.jsonl
-    .venv/bin/python -m benchmarks.rl --engine verl
+    python -m benchmarks.rl [--samples 64] [--repeats 5] [--threads 2] [--device cpu] [--shape small]
+    python -m benchmarks.rl --metrics results/rl/demo/metrics.jsonl
 
 Learner: one optimizer step of GRPO on the same sequences and rewards, with the same random weights, loss
 (clipped, without a reference) and float32: ours, whose passes are dealt by length, and TRL's GRPOTrainer with
@@ -13,8 +12,7 @@ Pacing: 512 rollouts in 8 steps whose seconds have a long tail, and a learner of
 classes that train: as the real ones wait, these sleep (a hundredth of their time). Prints the makespans and
 async_ratio=... .
 
-With --metrics the figures of a finished run: rollouts a second and where its time went. With --engine verl
-what the cluster engine costs around rollouts, beside the embedded one (`rl_verl`; `make verl` before).
+With --metrics the figures of a finished run: rollouts a second and where its time went.
 """
 
 import argparse
@@ -28,7 +26,6 @@ from typing import Any
 
 import torch
 
-from benchmarks.rl_verl import show_verl
 from benchmarks.sft_train import make_model
 from swelab.console.terminal import run_script
 from swelab.records import Record, read_jsonl
@@ -245,13 +242,9 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--shape", default="small")
     parser.add_argument("--metrics", type=Path)
-    parser.add_argument("--engine", choices=("embedded", "verl"), default="embedded")
     args = parser.parse_args()
     if args.metrics:
         show_run(args.metrics)
-        return
-    if args.engine == "verl":
-        show_verl()
         return
     show_learner(args)
     show_pacing()

@@ -4,13 +4,9 @@ cat <<'TEXT'
 make              set-up, then the demo experiment: results/verified_score.json and results/report.html
 make rl           set-up, then the demo of reinforcement learning (docs/rl.md)
 make rl-seeds     the same with three seeds, and a table of them
-make debugger     a model that learns to repair programs with Python's debugger (docs/debugger.md)
 make setup        only the set-up: .venv and .venv-sandbox; again it does only what is missing
-make test         set-up, then the tests (as root: their Debian packages too)
-make test-long    all tests: also those that take minutes each, the demo among them
+make test         set-up, then all tests (as root: their Debian packages too)
 make check        linters, type checker, format of the rules
-make verl         verl, which trains past one machine, in .venv-verl (docs/rl-scale.md); `make test` makes it too
-make test-verl    the tests of verl in their long form
 make peer         SWE-smith's own library in .venv-peer, for tests that compare with it
 make sb-cli       SWE-bench's service client in .venv-sb-cli (docs/scoring-service.md)
 make modal        Modal's client in .venv-modal (docs/modal.md)

@@ -23,14 +23,13 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 ANSWERS_SECONDS = 8
 SIZES_GB = {"cpu": 3.9, "cuda": 7.2}
 MINUTES = {"cpu": "3 minutes", "cuda": "6 to 15 minutes"}
-PLACES = ("target", "prefix", "root", "python", "requirement", "no-deps", "dry-run", "editable")
+PLACES = ("target", "prefix", "root", "python", "constraint", "requirement", "no-deps", "dry-run", "editable")
 """What a pip.conf may not set: packages would go elsewhere, or others would come."""
 KEPT = set(  # variables PIP_... that say where packages come from; all others are left out
     "INDEX_URL EXTRA_INDEX_URL FIND_LINKS NO_INDEX PROXY CERT CLIENT_CERT TRUSTED_HOST CACHE_DIR "
     "NO_CACHE_DIR DEFAULT_TIMEOUT TIMEOUT RETRIES KEYRING_PROVIDER CONFIG_FILE "
     "DISABLE_PIP_VERSION_CHECK".split()
 )
-OURS = {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_CONSTRAINT": os.devnull}  # all is pinned
 
 
 class Failed(Exception):
@@ -201,7 +200,7 @@ class Pip:
             for name, value in os.environ.items()
             if not name.startswith("PIP_") or name.removeprefix("PIP_") in KEPT
         }
-        self.surroundings = {**kept, **OURS}
+        self.surroundings = {**kept, "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0"}
         listed = run([*self.command, "config", "list"], "pip does not start", self.surroundings)
         for line in listed.splitlines():
             key, _, value = line.partition("=")
@@ -213,8 +212,9 @@ class Pip:
 
     def install(self, *arguments: str, quiet: bool = False) -> str:
         """Installs packages. Returns "" or, if quiet, why the index has none. Raises Failed."""
+        whole = ["install", "-q", "--only-binary=:none:", "--no-binary=:none:"]
         done = subprocess.run(
-            [*self.command, "install", "-q", "--only-binary=:none:", "--no-binary=:none:", *arguments],
+            [*self.command, *whole, *arguments],
             env=self.surroundings,
             stderr=subprocess.PIPE,
             text=True,

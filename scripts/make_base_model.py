@@ -28,12 +28,7 @@ def main() -> None:
     from swelab.sft.demo_model.base_corpus import World
     from swelab.sft.demo_model.base_model import make_base_model
 
-    asked = (args.repo.read_bytes(), recipe.repo, recipe.heldout_share)
-    world = World(*asked)
-    if recipe.actions == "tools":
-        from swelab.sft.demo_model.tool_corpus import ToolWorld
-
-        world = ToolWorld(*asked)
+    world = World(args.repo.read_bytes(), recipe.repo, recipe.heldout_share)
     shutil.rmtree(args.output, ignore_errors=True)
     facts, loss = make_base_model(recipe, world, args.output)
     write_jsonl(args.loss, loss)

@@ -12,10 +12,8 @@ import pytest
 from swelab.records.task_records import Task
 
 ROOT = Path(__file__).resolve().parents[1]
-ALL = os.environ.get("SWELAB_TESTS") == "all"
-"""Whether tests marked long are run too."""
 FIRST = (
-    *("test_demo", "chain", "engine sandboxes", "engine pool", "engine tasks", "test_slurm"),
+    *("test_demo", "engine sandboxes", "engine pool", "engine tasks", "chain", "test_slurm"),
     *("test_memory", "test_fleet", "test_ranks"),
 )
 GROUPS = {
@@ -136,15 +134,10 @@ def _group(nodeid):
     return GROUP_OF.get(stem, stem)
 
 
-def pytest_collection_modifyitems(config, items):
-    """What takes longest comes first: `make test` runs three groups at a time. Tests marked long are left out
-    unless $SWELAB_TESTS is all (`make test-long`) or they are named on the command line."""
+def pytest_collection_modifyitems(items):
+    """What takes longest comes first: `make test` runs three groups at a time."""
     first = {name: place for place, name in enumerate(FIRST)}
     items.sort(key=lambda item: first.get(_group(item.nodeid), len(first)))
-    named = any("::" in word for word in config.args)
-    if not (named or ALL):
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
 @pytest.hookimpl(optionalhook=True)

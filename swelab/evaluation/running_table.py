@@ -17,7 +17,7 @@ SHOWN_COMMAND = 100
 
 @dataclass
 class Attempt:
-    """A running attempt. began: by time.monotonic()."""
+    """One that runs. began: by time.monotonic()."""
 
     began: float
     state: str = "sandbox"
@@ -27,7 +27,7 @@ class Attempt:
 
 
 class Running:
-    """The running attempts, and how the others ended. Thread-safe."""
+    """What runs, and what has ended and how. Thread-safe."""
 
     def __init__(self, total: int):
         self.total = total
@@ -77,11 +77,11 @@ class Running:
         ]
 
     def words(self) -> str:
-        """How many have ended, and how."""
+        """How many are over, and how they ended."""
         with self._lock:
             ends = dict(self.ends)
-        counts = ", ".join(f"{count} {status}" for status, count in sorted(ends.items(), key=lambda e: -e[1]))
-        return f"{sum(ends.values())} of {self.total}" + (f": {counts}" if counts else "")
+        told = ", ".join(f"{count} {status}" for status, count in sorted(ends.items(), key=lambda e: -e[1]))
+        return f"{sum(ends.values())} of {self.total}" + (f": {told}" if told else "")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Diffs, and verdicts by exit code alone, for callers that only have a script."""
+"""Diffs and verdicts by exit code alone, for callers that have a script and no more."""
 
 import hashlib
 import re
@@ -17,7 +17,7 @@ _SHOWN = 2000  # characters of the output of `evaluate`
 
 
 def check_script(script: str) -> None:
-    """Raises Refused for a script whose exit code does not depend on its commands."""
+    """Raises Refused for a script whose exit code says nothing of what happened in it."""
     if not _STRICT.search(script):
         raise Refused(
             "eval_script: expected `set -e`; without it the exit code says nothing about its commands"
@@ -25,12 +25,12 @@ def check_script(script: str) -> None:
 
 
 def inside(asked: PoolRequest) -> str:
-    """Bash that changes into the requested folder; a command follows it."""
+    """The start of a line of bash that goes on in the folder that is asked for."""
     return f"cd -- {shlex.quote(asked.cwd)} && "
 
 
 def as_text(data: bytes) -> str:
-    """Decodes UTF-8; other bytes become lone surrogates."""
+    """UTF-8; other bytes are lone surrogates."""
     return data.decode("utf-8", "surrogateescape")
 
 

@@ -1,4 +1,4 @@
-"""Writes rows to a Parquet file, a thousand at a time."""
+"""Rows as a Parquet file, a thousand held at a time."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -14,9 +14,9 @@ AT_ONCE = 1000
 
 
 def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], columns: Columns, private: Private) -> int:
-    """Writes columns of rows, without keys and paths; returns the number of rows.
+    """Writes the columns of some rows, cleaned of keys and paths; returns how many.
 
-    In a text column another value is written as JSON.
+    In place of a text, anything else is JSON.
     """
     import pyarrow
     import pyarrow.parquet
@@ -37,7 +37,7 @@ def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], columns: Column
 
 
 TURN = ("role", "content", "tool_calls")
-"""Fields of a message: another value than a text is written as JSON, a missing one is empty."""
+"""Fields of a message; what is no text in it is JSON, what is not there is empty."""
 
 
 def _batches(rows: Iterable[Mapping[str, Any]]) -> Iterable[list[Mapping[str, Any]]]:

@@ -1,10 +1,7 @@
-"""A sandbox to attack, of each backend for the suites that hold for all (their EVERY_BACKEND)."""
+"""A sandbox to attack, of each backend for the suites that hold for all (EVERY_BACKEND = True, or "here")."""
 
 import os
-import re
-import shutil
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,22 +10,18 @@ from swelab.records import read_json
 from swelab.sandbox import Image, open_backend
 from swelab.sandbox.scratch import PREFIX
 from swelab.tasks.checkout import RepoStore
-from tests.conftest import ROOT
 from tests.contract import engine as engines
 from tests.contract import pool_servers
 from tests.contract.attacks import SHORT, processes_with, program
 
-HERE = ("bubblewrap", pytest.param("folder", marks=pytest.mark.long), "docker")
-"""folder: bubblewrap on an unpacked image."""
-KINDS = (*HERE, pytest.param("remote", marks=pytest.mark.long))
-FIRST_OF_HERE = (*HERE[:2], pytest.param("docker", marks=pytest.mark.long))
-"""For suites that take minutes on each."""
+HERE = ("bubblewrap", "folder", "docker")  # folder: bubblewrap on an unpacked image
+KINDS = (*HERE, "remote")
 
 
 def pytest_generate_tests(metafunc):
     if "kind" in metafunc.fixturenames:
         every = "alone" not in metafunc.fixturenames and getattr(metafunc.module, "EVERY_BACKEND", False)
-        kinds = {False: HERE[:1], True: KINDS, "here": HERE, "first": FIRST_OF_HERE}[every]
+        kinds = {False: HERE[:1], True: KINDS, "here": HERE}[every]
         metafunc.parametrize("kind", kinds, scope="session")
 
 
@@ -44,14 +37,6 @@ def tree(tmp_path_factory):
 def store(repos_dir, tmp_path):
     """Working copies of the repositories that rules made."""
     return RepoStore(repos_dir, tmp_path / "trees")
-
-
-@pytest.fixture
-def place_of_rollouts(task, store, backend, tmp_path):
-    """What a rollout needs besides its model."""
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    return task, store, backend, scratch
 
 
 @pytest.fixture(scope="session")
@@ -150,24 +135,3 @@ def sandbox(place, tree):
     """A fresh sandbox with short limits."""
     with place.start(tree, limits=SHORT) as opened:
         yield opened
-
-
-@pytest.fixture
-def trainer(tmp_path):
-    """In place of Python: prints how snakemake was called, and is Python for anything else.
-
-    The recipes beside it start from weights that are there.
-    """
-    path = tmp_path / "python"
-    path.write_text(
-        f'#!/bin/bash\n[ "$1 $2" = "-m snakemake" ] || exec {sys.executable} "$@"\nshift 2\necho "$@"\n'
-    )
-    path.chmod(0o755)
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
-    for recipe in (*(tmp_path / "configs/rl").iterdir(), *(tmp_path / "configs/policies").iterdir()):
-        text = recipe.read_text()
-        for name in re.findall(r"(?m)^(?:start|weights): models/(\S+)", text):
-            (tmp_path / "models" / name).mkdir(parents=True, exist_ok=True)
-            (tmp_path / "models" / name / "config.json").write_text("{}")
-        recipe.write_text(text.replace(": models/", f": {tmp_path}/models/"))
-    return path

@@ -60,7 +60,6 @@ def kept(clone):
     return [task.instance_id for task in read_tasks(clone / "results/tasks/sometimes.kept.json")]
 
 
-@pytest.mark.long
 def test_tasks_are_chosen_by_the_attempts_at_them(clone):
     done = run(clone, "results/tasks/sometimes.kept.json")
     assert done.returncode == 0, done.stderr[-3000:]
@@ -83,7 +82,6 @@ def test_tasks_are_chosen_by_the_attempts_at_them(clone):
     assert part == {name: whole[name] for name in wanted} and locks[0]["settings"] == locks[1]["settings"]
 
 
-@pytest.mark.long
 def test_other_bounds_choose_anew_and_attempt_nothing(clone):
     write(clone, "subsets/sometimes", SOMETIMES | {"at_most": 1.0, "order": "kept"})
     before = kept(clone)

@@ -22,7 +22,7 @@ from swelab.tasks.checkout import RepoStore, git, gold_patch
 from tests.conftest import FILES, make_task
 
 pytestmark = pytest.mark.real
-EVERY_BACKEND = "first"  # on a host of a pool the sandbox is docker's
+EVERY_BACKEND = "here"  # on a host of a pool the sandbox is docker's
 RECIPE = DrillSubset(source="drill", repos=["drill"], side="train", heldout_share=0, limit=1)
 
 
@@ -95,21 +95,6 @@ def test_forgeries_are_refused_and_honest_fixes_are_not(tmp_path, backend):
     check_summary(summary)
 
 
-@pytest.mark.parametrize("name, status", [
-    ("lines_rewritten", "unresolved"), ("answered_by_a_type", "tampered"),
-])  # fmt: skip
-def test_the_record_holds_by_itself(name, status, tmp_path, backend):
-    """Neither the reading of the patch nor the witness nor spoiled tests help here."""
-    (tmp_path / "drill.tar").write_bytes(drill.build_repo(recipes.named(REPO, "drill")))
-    store = RepoStore(tmp_path, tmp_path / "trees")
-    entry = next(each for each in corpus.entries("observer") if each.name == name)
-    task = broken(store, entry)
-    patch = corpus.patch_of(entry, task, store)
-    found = grade(task, patch, store, backend, Limits(), frozenset({"guard"}))
-    assert found.status == status, found.reason
-
-
-@pytest.mark.long
 def test_a_plain_grader_is_fooled_by_most(task, repos_dir, tmp_path, backend):
     summary = check_cheats([task], RepoStore(repos_dir, tmp_path), backend, plain=True)
     fooled = [row["cheat"] for row in summary["rows"] if row["fools_plain"] and row["cheat"] != "gold"]
@@ -117,7 +102,6 @@ def test_a_plain_grader_is_fooled_by_most(task, repos_dir, tmp_path, backend):
     assert summary["resolved"] == 0 and summary["golds_resolved"] == 1, told(summary)
 
 
-@pytest.mark.long
 def test_the_suite_is_not_held_by_the_reading_of_the_patch_alone(task, repos_dir, tmp_path, backend):
     summary = check_cheats([task], RepoStore(repos_dir, tmp_path), backend, checks=CHECKS - {"audit"})
     assert summary["resolved"] == 0 and summary["golds_resolved"] == 1, told(summary)
@@ -229,9 +213,7 @@ def test_what_tests_compare_with_cannot_be_bent(task, tmp_path, backend, test, p
     patch = git(tree, "diff", "--binary").stdout.decode()
     assert plain_grade(bent, patch, store, backend)
     verdict = grade(bent, patch, store, backend, Limits(), CHECKS - {"audit"})
-    # Packages replace functions honestly too.
-    expected = "suspect" if why.startswith("stdlib.") else "tampered"
-    assert verdict["status"] == expected and why in verdict["reason"], verdict
+    assert verdict["status"] == "tampered" and why in verdict["reason"], verdict
     assert grade(bent, gold_patch(store, bent), store, backend, Limits())["status"] == "resolved"
 
 

@@ -177,7 +177,6 @@ def test_rollouts_over_killed_servers_are_those_over_sound_ones(
     assert lasting(killed) == lasting(sound)
 
 
-@pytest.mark.long
 def test_a_server_that_hangs_is_replaced(served, answers):
     """While the other one, killed before, may still be coming up."""
     before = served.starts()

@@ -303,14 +303,14 @@ def test_a_request_that_ends_engines_is_sent_to_no_more_of_them(front):
 
 def test_an_engine_that_is_not_said_to_be_up_is_asked_nothing(front):
     """It may run again, and still serve weights of yesterday."""
-    front.gate.set_up([False, True])
+    front.gate.tell([False, True])
     try:
         assert until(lambda: front.gate.generating() == 1, 5)
         assert {front.ask().json()["by"] for _ in range(8)} == {"b"} and not front.engines[0].seen
-        front.gate.set_up([False, False])
+        front.gate.tell([False, False])
         assert until(lambda: front.ask().status_code == 503, 5)
     finally:
-        front.gate.set_up([True, True])
+        front.gate.tell([True, True])
 
 
 def test_health_is_that_of_what_generates(front):
@@ -377,9 +377,6 @@ class Peers:
     def cut(self, peer):
         self.told.append(("cut", peer))
 
-    def rests(self, peer):
-        self.told.append(("rests", peer))
-
 
 def test_a_client_that_takes_nothing_is_cut_off_and_its_request_ends(front, monkeypatch):
     monkeypatch.setattr(gates, "SILENCE_SECONDS", 0.3)
@@ -403,7 +400,7 @@ def test_a_client_that_takes_nothing_is_cut_off_and_its_request_ends(front, monk
         await gates.Gate(served, workers, TOKEN, KEY, peers)({**scope, "client": peer}, receive, send)
 
     asyncio.run(asyncio.wait_for(ask(), 10))
-    assert peers.told == [("known", peer), ("cut", peer), ("rests", peer)]
+    assert peers.told == [("known", peer), ("cut", peer)]
     assert until(lambda: sum(engine.cut for engine in front.engines) == 1, 5)
 
 

@@ -231,14 +231,6 @@ def test_a_pip_conf_that_puts_packages_elsewhere_is_refused(bare, index, tmp_pat
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_bounds_that_a_pip_conf_sets_for_other_projects_change_nothing(bare, index, tmp_path):
-    (tmp_path / "bounds.txt").write_text("everything<1.0\ntorch<1\n")
-    (tmp_path / "pip.conf").write_text(f"[global]\nconstraint = {tmp_path}/bounds.txt\n")
-    url = index.fill("both", "cpu", "cuda")
-    code, text = install(bare, url, PIP_CONFIG_FILE=str(tmp_path / "pip.conf"))
-    assert code == 0, text
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
 @pytest.mark.parametrize("room", [8, 40], ids=["no room for pip", "no room for packages"])
 def test_a_full_disk_leaves_nothing_and_heals(bare, index, room):

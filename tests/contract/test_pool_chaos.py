@@ -228,7 +228,6 @@ def test_a_client_cut_off_for_a_moment_and_for_long(site, tree, monkeypatch):
     cable.close()
 
 
-@pytest.mark.long
 def test_a_host_that_hangs(site, tree):
     lives = Lives(tree, 6, held=True)
     assert until(lambda: len(lives.places) == 6, PATIENCE)
@@ -241,7 +240,6 @@ def test_a_host_that_hangs(site, tree):
     assert site.clean()
 
 
-@pytest.mark.long
 def test_a_slow_host(patient, tree):
     patient.cables[0].delay = 0.4
     lives = Lives(tree, 6, turns=3)
@@ -249,7 +247,6 @@ def test_a_slow_host(patient, tree):
     assert lives.lost == {} and patient.clean()
 
 
-@pytest.mark.long
 def test_clocks_that_disagree_and_jump(patient, tree, tmp_path):
     """A host's time of day goes a day ahead, the pool's a day back, in the middle of work."""
     library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
@@ -282,7 +279,6 @@ def test_clocks_that_disagree_and_jump(patient, tree, tmp_path):
         server._env = env
 
 
-@pytest.mark.long
 def test_two_hundred_clients_at_once(patient, tree):
     """Half of them give up soon, and cost nobody a place; the others are all served."""
     most, ended, told = [0], threading.Event(), []

@@ -50,7 +50,6 @@ def note_environment(clone):
 
 
 @pytest.mark.real
-@pytest.mark.long
 def test_two_nodes_with_two_ranks_each_train_as_one_process_does(clone):
     targets = [f"results/sft/{name}/loss.jsonl" for name in JOBS]
     run = command_on_slurm("--retries=0", "--allowed-rules", "preflight", "train_sft", "--", *targets)

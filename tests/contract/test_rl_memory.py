@@ -57,7 +57,6 @@ def measured(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-@pytest.mark.long
 def test_the_estimate_is_close_to_the_peak(name, measured):
     peak, expected = measured[name]
     assert peak > 1.5 * PROGRAM
@@ -66,7 +65,6 @@ def test_the_estimate_is_close_to_the_peak(name, measured):
     )
 
 
-@pytest.mark.long
 def test_recomputed_activations_are_told_apart(measured):
     for number in (0, 1):
         assert measured["recomputed"][number] < measured["plain"][number] / 1.3

@@ -45,7 +45,6 @@ def train(ground, nodes, log):
         )
 
 
-@pytest.mark.long
 def test_a_training_on_hosts_survives_their_loss_and_its_own(ground, nodes):
     log = ground / "log"
     first = train(ground, nodes, log)

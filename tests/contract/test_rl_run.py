@@ -23,11 +23,10 @@ from swelab.grading.grading_stage import Bench
 from swelab.records import InputError, read_jsonl, write_json
 from swelab.rl.learner import Learner
 from swelab.rl.loop import Training
-from swelab.rl.method import method_of
 from swelab.rl.prompts import Prompts
 from swelab.rl.rollouts import Place
 from swelab.rl.step_reports import StepReports
-from swelab.rl.training_run import settings_of
+from swelab.rl.training_run import method_of, settings_of
 from swelab.tasks.checkout import RepoStore
 from tests.conftest import make_repos, make_task
 from tests.tensorboard_events import scalars

@@ -118,7 +118,6 @@ def test_further_samples_cost_only_themselves(chain):
     assert plan == each | dict.fromkeys(after, 1)
 
 
-@pytest.mark.long
 def test_one_more_task_costs_one_more_rollout_and_grade(chain):
     path = chain / "configs/subsets/small-heldout.yaml"
     before = {

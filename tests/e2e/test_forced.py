@@ -61,7 +61,6 @@ def make(clone, *paths):
         os.utime(clone / path, (then, then))
 
 
-@pytest.mark.long
 def test_a_stage_that_is_named_is_forced_for_every_kind_of_recipe(clone):
     weights = "results/models/small.json"
     rated = [RATING, RATING.replace(".jsonl", ".manifest.json")]

@@ -52,7 +52,6 @@ def statuses(clone: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.long
 def test_a_killed_run_ends_where_an_uninterrupted_one_does(chain, tmp_path):
     clone = make_clone(tmp_path / "swelab")
     shutil.copytree(chain / "configs", clone / "configs", dirs_exist_ok=True)

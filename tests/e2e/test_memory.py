@@ -1,7 +1,5 @@
 """Memory of every stage is that of one trajectory, not of all: the whole chain on 1 MB trajectories."""
 
-import pytest
-
 from benchmarks.workflow import spend, stages
 from benchmarks.workflow_world import make_world
 
@@ -28,7 +26,6 @@ def peaks(folder, instances):
     return {name: stage.peak for name, stage in stages(log).items()}
 
 
-@pytest.mark.long
 def test_memory_of_every_stage_is_flat(tmp_path):
     few, many = (peaks(tmp_path / str(count), count) for count in (FEW, MANY))
     assert set(few) >= STAGES

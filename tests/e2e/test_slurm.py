@@ -82,7 +82,6 @@ def test_a_node_goes_down_and_a_job_is_cancelled(cluster, accidents):
     cluster.ask("scancel", tries(clone, "cancelled")[0][0])
 
 
-@pytest.mark.long
 def test_a_run_is_interrupted_and_resumed(cluster, tmp_path):
     clone, many = make_clone(tmp_path / "swelab"), 40  # a few would be done before the jobs are cancelled
     subset = clone / "configs/subsets/small-train.yaml"

@@ -5,13 +5,12 @@ could take it for a file to write.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from swelab.tasks.patch_text import HUNK
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _NAME_LINES = ("rename to ", "rename from ", "copy to ", "copy from ", "Index: ")
-_HEADS = ("--- ", "+++ ", "diff --git ", *_NAME_LINES)
 _SUBMODULE_MODES = ("new file mode 160000", "new mode 160000")
 
 
@@ -28,7 +27,7 @@ def header_lines(patch: str) -> Iterator[str]:
             if mark in ("-", "+", " ", "", "\\"):
                 continue
             before = after = 0
-        if line.startswith("@@") and (found := HUNK.match(line)):
+        if found := HUNK.match(line):
             before, after = (int(count) if count else 1 for count in found.groups())
             continue
         yield line
@@ -36,13 +35,12 @@ def header_lines(patch: str) -> Iterator[str]:
 
 def touched_paths(patch: str) -> list[str]:
     """Paths that a patch reads or writes, as they are under the repository's root (`a/` and `b/` cut off)."""
-    return sorted({_stripped(name) for name in _names(header_lines(patch))} - {"dev/null"})
+    return sorted({_stripped(name) for name in _names(patch)} - {"dev/null"})
 
 
 def refusal(patch: str) -> str:
     """Why a patch is not even tried: it would write outside the repository or into .git; else ""."""
-    heads = list(header_lines(patch))
-    for name in _names(heads):
+    for name in _names(patch):
         parts = name.split("/")
         if name == "/dev/null":
             continue
@@ -52,7 +50,7 @@ def refusal(patch: str) -> str:
             return f"the patch writes into the repository's metadata: {name!r}"
         if any(ord(char) < 32 or ord(char) == 127 for char in name):
             return f"the patch names a path with a control character: {name!r}"
-    if any(line.startswith(_SUBMODULE_MODES) for line in heads):
+    if any(line.startswith(_SUBMODULE_MODES) for line in header_lines(patch)):
         return "the patch adds a submodule"
     return ""
 
@@ -69,10 +67,8 @@ def without(patch: str, paths: set[str]) -> str:
     return "".join(part for part in parts if not set(touched_paths(part)) & paths)
 
 
-def _names(heads: Iterable[str]) -> Iterator[str]:
-    for line in heads:
-        if not line.startswith(_HEADS):
-            continue
+def _names(patch: str) -> Iterator[str]:
+    for line in header_lines(patch):
         if line.startswith(("--- ", "+++ ")):
             yield _unquoted(line[4:].split("\t")[0].rstrip())
         elif line.startswith("diff --git "):

@@ -2,7 +2,6 @@
 
 import os
 import re
-import threading
 import time
 
 import pytest
@@ -41,19 +40,3 @@ def test_a_call_whose_process_others_killed_is_made_once_more(tmp_path):
     assert mark.exists()
     with pytest.raises(Unread):
         calls.call(os.system, "kill -9 $PPID")
-
-
-def test_a_call_that_takes_long_holds_no_other_up(tmp_path):
-    calls, held = BoundedCalls(), tmp_path / "held"
-    wait = f"touch {held}; while [ -e {held} ]; do sleep 0.02; done"
-    ended = []
-    slow = threading.Thread(target=lambda: ended.append(calls.call(os.system, wait)))
-    slow.start()
-    while not held.exists():
-        time.sleep(0.01)
-    other = calls.call(os.getpid)
-    assert calls.call(os.getpid) == other != os.getpid()
-    assert not ended
-    held.unlink()
-    slow.join(20)
-    assert ended == [0]

@@ -8,12 +8,12 @@ import threading
 from swelab.witness import CHANNEL, runtime_files
 
 
-def run(folder, package, question, answers=False, cases=None):
+def run(folder, package, question, answers=False):
     """What `package` (text of pkg.py) says in the question."""
     folder.mkdir()
     code = folder / "code"
     code.mkdir()
-    for name, data in runtime_files(cases).items():
+    for name, data in runtime_files().items():
         (code / name).write_bytes(data)
     root = folder / "root"
     for name, text in (question.answers if answers else question.files).items():

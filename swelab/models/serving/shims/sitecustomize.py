@@ -11,8 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 
-SERVER = "sglang.launch_server" in sys.orig_argv
-"""Other programs, such as trainers that import sglang, find the packages here and start as ever."""
+gc.disable()
 _set_start_method = multiprocessing.set_start_method
 
 
@@ -41,6 +40,4 @@ def unpin() -> None:
     torch.Tensor.pin_memory = lambda tensor, *_, **__: tensor  # type: ignore[method-assign]
 
 
-if SERVER:
-    gc.disable()
-    multiprocessing.set_start_method = set_start_method
+multiprocessing.set_start_method = set_start_method

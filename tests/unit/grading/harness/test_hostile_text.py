@@ -31,15 +31,9 @@ HEADS = ["", "diff --git ", "--- a/", '+++ "\\', "@@ -1 +1 @@\n+", "rename to "]
 
 
 def seconds_of(function, *arguments):
-    """CPU seconds of a call: the least of three, as other work on the machine costs caches, and so CPU."""
-    spent = []
-    for _ in range(3):
-        started = time.process_time()
-        function(*arguments)
-        spent.append(time.process_time() - started)
-        if spent[-1] < 0.1:
-            break
-    return min(spent)
+    started = time.process_time()
+    function(*arguments)
+    return time.process_time() - started
 
 
 @pytest.mark.parametrize("line", LINES)
