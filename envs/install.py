@@ -23,7 +23,7 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 ANSWERS_SECONDS = 8
 SIZES_GB = {"cpu": 3.9, "cuda": 7.2}
 MINUTES = {"cpu": "3 minutes", "cuda": "6 to 15 minutes"}
-PLACES = ("target", "prefix", "root", "python", "constraint", "requirement", "no-deps", "dry-run", "editable")
+PLACES = ("target", "prefix", "root", "python", "requirement", "no-deps", "dry-run", "editable")
 """What a pip.conf may not set: packages would go elsewhere, or others would come."""
 KEPT = set(  # variables PIP_... that say where packages come from; all others are left out
     "INDEX_URL EXTRA_INDEX_URL FIND_LINKS NO_INDEX PROXY CERT CLIENT_CERT TRUSTED_HOST CACHE_DIR "
@@ -200,7 +200,8 @@ class Pip:
             for name, value in os.environ.items()
             if not name.startswith("PIP_") or name.removeprefix("PIP_") in KEPT
         }
-        self.surroundings = {**kept, "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0"}
+        none = os.devnull  # versions are pinned: a constraint of pip.conf could only contradict them
+        self.surroundings = {**kept, "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_CONSTRAINT": none}
         listed = run([*self.command, "config", "list"], "pip does not start", self.surroundings)
         for line in listed.splitlines():
             key, _, value = line.partition("=")
@@ -247,8 +248,7 @@ def install_torch(pip: Pip, file: Path, kind: str, index: str) -> None:
             announce(pip.folder, "cuda")
         pip.install("-r", str(file))
     code = "import torch; print(torch.version.cuda or '')"
-    cuda = run([str(pip.folder / "bin/python"), "-c", code], "no torch")
-    if kind == "cuda" and not cuda.strip():
+    if kind == "cuda" and not run([f"{pip.folder}/bin/python", "-c", code], "no torch").strip():
         raise Failed("TORCH=cuda: pip's index gave a CPU build; set PIP_INDEX_URL to one with CUDA builds")
 
 

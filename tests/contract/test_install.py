@@ -16,6 +16,8 @@ import pytest
 
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.full
+
 MODULES = "torchtune transformers datasets snakemake litellm docker".split()
 FOREIGN = {
     "PIP_TARGET": "/nonexistent/target",
@@ -229,6 +231,14 @@ def test_a_pip_conf_that_puts_packages_elsewhere_is_refused(bare, index, tmp_pat
     code, text = install(bare, url, PIP_CONFIG_FILE=str(tmp_path / "pip.conf"))
     assert code == 2 and "pip's settings hold install.target=" in text and "PIP_CONFIG_FILE=/dev/null" in text
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_constraint_of_a_pip_conf_changes_no_pin(bare, index, tmp_path):
+    (tmp_path / "constraints.txt").write_text("torch<=2.0\neverything==0.9\n")
+    (tmp_path / "pip.conf").write_text(f"[global]\nconstraint = {tmp_path}/constraints.txt\n")
+    url = index.fill("both", "cpu", "cuda")
+    code, text = install(bare, url, PIP_CONFIG_FILE=str(tmp_path / "pip.conf"))
+    assert code == 0 and build(bare) == "cpu", text
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
