@@ -1,11 +1,10 @@
 """Measures what a step of the learner takes of memory: a recipe's `train` in, bytes out.
 
-In a process of its own, so that the peak that the system counts (ru_maxrss) is that of this step.
+In a process of its own, so that the peak that the system counts is that of this step.
 """
 
 import json
 import random
-import resource
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from swelab.configs.kinds import RL
 from swelab.rl.learner import Learner, Trained
 from swelab.rl.samples import Sample
 from swelab.rl.training_run import settings_of
+from swelab.sft.train.step_log import own_peak
 
 
 def batch(rows: int, tokens: int, vocabulary: int) -> list[Trained]:
@@ -42,7 +42,7 @@ def main() -> None:
     samples = batch(2 * recipe.train.batch_tokens // tokens, tokens, learner.model.config.vocab_size)
     for _ in range(2):
         learner.train(samples)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    print(own_peak() * 1024)
 
 
 if __name__ == "__main__":

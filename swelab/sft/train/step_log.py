@@ -5,7 +5,6 @@ torchtune takes it in place of its own logger; TRL's callback calls it. Only the
 
 import json
 import re
-import resource
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -86,7 +85,18 @@ def peak_memory(device: str) -> float:
     """MiB that this process held at most: on a GPU its tensors there, on a CPU the whole process."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    return own_peak() / 2**10
+
+
+def own_peak() -> int:
+    """KiB that this process held at most since its program began.
+
+    Linux counts it as VmHWM. `ru_maxrss` begins with the peak of the process that started this one.
+    """
+    line = next(
+        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")
+    )
+    return int(line.split()[1])
 
 
 def step_rows(path: Path) -> list[LossRow]:
