@@ -5,7 +5,7 @@ could take it for a file to write.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from swelab.tasks.patch_text import HUNK
 
@@ -35,12 +35,13 @@ def header_lines(patch: str) -> Iterator[str]:
 
 def touched_paths(patch: str) -> list[str]:
     """Paths that a patch reads or writes, as they are under the repository's root (`a/` and `b/` cut off)."""
-    return sorted({_stripped(name) for name in _names(patch)} - {"dev/null"})
+    return sorted({_stripped(name) for name in _names(header_lines(patch))} - {"dev/null"})
 
 
 def refusal(patch: str) -> str:
     """Why a patch is not even tried: it would write outside the repository or into .git; else ""."""
-    for name in _names(patch):
+    headers = list(header_lines(patch))
+    for name in _names(headers):
         parts = name.split("/")
         if name == "/dev/null":
             continue
@@ -50,7 +51,7 @@ def refusal(patch: str) -> str:
             return f"the patch writes into the repository's metadata: {name!r}"
         if any(ord(char) < 32 or ord(char) == 127 for char in name):
             return f"the patch names a path with a control character: {name!r}"
-    if any(line.startswith(_SUBMODULE_MODES) for line in header_lines(patch)):
+    if any(line.startswith(_SUBMODULE_MODES) for line in headers):
         return "the patch adds a submodule"
     return ""
 
@@ -67,8 +68,8 @@ def without(patch: str, paths: set[str]) -> str:
     return "".join(part for part in parts if not set(touched_paths(part)) & paths)
 
 
-def _names(patch: str) -> Iterator[str]:
-    for line in header_lines(patch):
+def _names(headers: Iterable[str]) -> Iterator[str]:
+    for line in headers:
         if line.startswith(("--- ", "+++ ")):
             yield _unquoted(line[4:].split("\t")[0].rstrip())
         elif line.startswith("diff --git "):
