@@ -11,7 +11,7 @@ import torch
 
 from swelab.configs import recipes
 from swelab.configs.experiment import PLACING, rollout_slice, without
-from swelab.configs.kinds import POLICY
+from swelab.configs.kinds import POLICY, SCAFFOLD
 from swelab.configs.kinds.rl import Rl
 from swelab.models.policy_models import weights_digest
 from swelab.models.serving.fleet import Fleet, open_fleet
@@ -49,6 +49,7 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
     """
     check_tasks(recipe, reads.tasks, reads.held_out)
     stop_unless_fit(recipe, start)
+    recipes.named(SCAFFOLD, recipe.scaffold)  # a name that is not there is refused before engines start
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(recipe.train.threads)
     method = method_of(recipe)
