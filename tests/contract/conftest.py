@@ -1,7 +1,11 @@
-"""A sandbox to attack, of each backend for the suites that hold for all (EVERY_BACKEND = True, or "here")."""
+"""A sandbox to attack, of each backend for the suites that hold for all (EVERY_BACKEND = True, or "here").
+
+`make test` takes bubblewrap, and docker for the tests marked on_docker; `make test-full` takes the others."""
 
 import os
 import signal
+import socket
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,7 @@ from swelab.sandbox.scratch import PREFIX
 from swelab.tasks.checkout import RepoStore
 from tests.contract import engine as engines
 from tests.contract import pool_servers
-from tests.contract.attacks import SHORT, processes_with, program
+from tests.contract.attacks import PATIENCE, SHORT, processes_with, program
 
 HERE = ("bubblewrap", "folder", "docker")  # folder: bubblewrap on an unpacked image
 KINDS = (*HERE, "remote")
@@ -22,7 +26,9 @@ def pytest_generate_tests(metafunc):
     if "kind" in metafunc.fixturenames:
         every = "alone" not in metafunc.fixturenames and getattr(metafunc.module, "EVERY_BACKEND", False)
         kinds = {False: HERE[:1], True: KINDS, "here": HERE}[every]
-        metafunc.parametrize("kind", kinds, scope="session")
+        gate = {"bubblewrap", *(["docker"] if metafunc.definition.get_closest_marker("on_docker") else [])}
+        marked = [pytest.param(kind, marks=() if kind in gate else pytest.mark.full) for kind in kinds]
+        metafunc.parametrize("kind", marked, scope="module")
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +37,21 @@ def tree(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tree")
     (folder / "a.txt").write_text("hello\n")
     return folder
+
+
+@pytest.fixture
+def task(task):
+    """With time for its tests on any machine."""
+    return task | {"test_timeout": int(PATIENCE)}
+
+
+@pytest.fixture
+def dead_port():
+    """A port of this machine where nobody listens, and nobody else can until the test does or ends."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 @pytest.fixture
@@ -55,32 +76,47 @@ def image(image_record):
     return Image(record["name"], record["digest"], Path(image_record).parent / record["folder"])
 
 
+@contextmanager
+def environment(**told):
+    """The block with more variables, or others."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in told.items():
+            patch.setenv(name, str(value))
+        yield
+
+
 @pytest.fixture(scope="session")
-def engine(image_record):
-    """An engine of the tests' own, and the environment that leads to it."""
+def running_engine(image_record):
+    """An engine of the tests' own."""
     running = engines.start_engine()
-    before = {name: os.environ.get(name) for name in ("DOCKER_HOST", "SWELAB_SANDBOX_IMAGE")}
-    os.environ.update(DOCKER_HOST=running.address, SWELAB_SANDBOX_IMAGE=str(image_record))
     yield running
-    for name, value in before.items():
-        os.environ.pop(name) if value is None else os.environ.update({name: value})
     engines.engine_end(running)
 
 
+@pytest.fixture(scope="module")
+def engine(running_engine, image_record):
+    """The engine; until the tests of a file end the environment leads to it, and no other file sees that."""
+    with environment(DOCKER_HOST=running_engine.address, SWELAB_SANDBOX_IMAGE=image_record):
+        yield running_engine
+
+
 @pytest.fixture(scope="session")
-def pool(engine, tmp_path_factory):
-    """A pool of one host, and the environment that leads to it."""
+def running_pool(running_engine, image_record, tmp_path_factory):
+    """A pool of one host."""
     folder = tmp_path_factory.mktemp("pool")
-    host = pool_servers.exec_server(engine, folder / "host", "--max-containers", 64)
+    with environment(SWELAB_SANDBOX_IMAGE=image_record):
+        host = pool_servers.exec_server(running_engine, folder / "host", "--max-containers", 64)
     server = pool_servers.pool_server([host], folder / "pool")
-    told = {"SWELAB_POOL": server.url, "SWELAB_POOL_TOKEN_FILE": str(server.token_file)}
-    before = {name: os.environ.get(name) for name in told}
-    os.environ.update(told)
     yield server
-    for name, value in before.items():
-        os.environ.pop(name) if value is None else os.environ.update({name: value})
     server.stop()
     host.stop()
+
+
+@pytest.fixture(scope="module")
+def pool(running_pool, engine):
+    """The pool, and the environment that leads to it and to its engine."""
+    with environment(SWELAB_POOL=running_pool.url, SWELAB_POOL_TOKEN_FILE=running_pool.token_file):
+        yield running_pool
 
 
 class Place:
@@ -118,7 +154,7 @@ class Place:
         return [path for path in folders if path != ours._scratch.path]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def place(kind, backend, request):
     """Where sandboxes of this kind are made."""
     if kind == "docker":

@@ -123,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
             if hub.stall:
                 self.wfile.flush()
                 hub.stalled.set()
-                hub.go_on.wait(60)
+                hub.go_on.wait(600)
             return None
         self.wfile.write(body)
         return None

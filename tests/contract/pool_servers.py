@@ -70,7 +70,7 @@ class Server:
             self.end()
 
     def end(self):
-        self.process.wait(30)
+        self.process.wait(PATIENCE)
         self.process.stdout.close()
 
     def stop(self):

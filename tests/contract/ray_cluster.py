@@ -53,7 +53,7 @@ class Cluster:
             time.sleep(0.2)
 
     def processes(self, number):
-        """Ids of all processes of a node, by their session."""
+        """Ids of all living processes of a node, by their session."""
         session = self.nodes[number].pid
         found = []
         for folder in Path("/proc").iterdir():
@@ -62,7 +62,8 @@ class Cluster:
                     text = (folder / "stat").read_text()
                 except OSError:
                     continue
-                if int(text.rpartition(")")[2].split()[3]) == session:
+                state, _, _, its_session = text.rpartition(")")[2].split()[:4]
+                if int(its_session) == session and state != "Z":
                     found.append(int(folder.name))
         return found
 
@@ -74,10 +75,22 @@ class Cluster:
                     return pid
         return None
 
+    def kill_actor(self, number):
+        """Ends the process of ours on a node, once there is one."""
+        deadline = time.monotonic() + 120
+        while (pid := self.actor(number)) is None:
+            assert time.monotonic() < deadline, f"no process of ours on node {number}"
+            time.sleep(0.05)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
     def kill(self, number):
         """Ends a node at once, as a power cut would."""
-        for pid in self.processes(number):
-            os.kill(pid, signal.SIGKILL)
+        while pids := self.processes(number):
+            for pid in pids:
+                with suppress(ProcessLookupError):  # many live for milliseconds
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
         self.nodes[number].wait()
 
 

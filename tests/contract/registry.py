@@ -4,11 +4,11 @@ import gzip
 import hashlib
 import io
 import json
+import secrets
 import shutil
 import socket
 import subprocess
 import tarfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 
 from swelab.models.serving.server import free_port
+from tests.contract.attacks import PATIENCE, until
 from tests.json_service import running
 
 PROGRAM = "docker-registry"
@@ -28,31 +29,46 @@ LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 @contextmanager
 def running_registry(folder: Path) -> Iterator["Hub"]:
     """Debian's docker-registry over an empty `folder`, ended with the block."""
-    host = f"127.0.0.1:{free_port()}"
+    for _ in range(10):  # another process may take a port before the registry does
+        host, mark = f"127.0.0.1:{free_port()}", secrets.token_hex()
+        server = _started(folder, host, mark)
+        try:
+            assert until(lambda: server.poll() is not None or _answers(host, mark)), _log(folder)  # noqa: B023
+            if server.poll() is None:
+                yield Hub(host)
+                return
+            assert "address already in use" in _log(folder), _log(folder)
+        finally:
+            server.terminate()
+            server.wait()
+    raise AssertionError("no port is free")
+
+
+def _started(folder: Path, host: str, mark: str) -> subprocess.Popen[bytes]:
+    """The registry's process; its answers have `mark` in a header."""
     recipe = {
         "version": 0.1,
         "storage": {"filesystem": {"rootdirectory": str(folder)}},
-        "http": {"addr": host},
+        "http": {"addr": host, "headers": {"X-Mark": [mark]}},
+        "log": {"level": "error"},
     }
-    recipe["log"] = {"level": "error"}
     (folder / "config.yml").write_text(json.dumps(recipe))
     with open(folder / "log", "wb") as log:
-        server = subprocess.Popen(
-            [PROGRAM, "serve", str(folder / "config.yml")], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        )
+        command = [PROGRAM, "serve", str(folder / "config.yml")]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+
+def _answers(host: str, mark: str) -> bool:
+    """Whether this registry answers at `host`, and no other server."""
     try:
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                httpx.get(f"http://{host}/v2/").raise_for_status()
-                break
-            except httpx.HTTPError:
-                assert server.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()
-                time.sleep(0.05)
-        yield Hub(host)
-    finally:
-        server.terminate()
-        server.wait()
+        answer = httpx.get(f"http://{host}/v2/", timeout=PATIENCE, trust_env=False)
+    except httpx.HTTPError:
+        return False
+    return answer.status_code == 200 and answer.headers.get("X-Mark") == mark
+
+
+def _log(folder: Path) -> str:
+    return (folder / "log").read_text()
 
 
 def has_registry() -> bool:
@@ -69,8 +85,12 @@ class Hub:
     def blob(self, repository: str, data: bytes) -> dict:
         """Upload; returns its descriptor without a media type."""
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        place = httpx.post(f"http://{self.host}/v2/{repository}/blobs/uploads/").headers["Location"]
-        answer = httpx.put(httpx.URL(place).copy_merge_params({"digest": digest}), content=data, timeout=60)
+        place = httpx.post(f"http://{self.host}/v2/{repository}/blobs/uploads/", timeout=PATIENCE).headers[
+            "Location"
+        ]
+        answer = httpx.put(
+            httpx.URL(place).copy_merge_params({"digest": digest}), content=data, timeout=PATIENCE
+        )
         assert answer.status_code == 201, answer.text
         return {"digest": digest, "size": len(data)}
 
@@ -82,6 +102,7 @@ class Hub:
             f"http://{self.host}/v2/{repository}/manifests/{tag}",
             content=data,
             headers={"Content-Type": kind},
+            timeout=PATIENCE,
         )
         assert answer.status_code == 201, answer.text
         return {"mediaType": kind, "digest": f"sha256:{hashlib.sha256(data).hexdigest()}", "size": len(data)}
@@ -167,7 +188,7 @@ class Answer(BaseHTTPRequestHandler):
             for key in ("Accept", "Range")
             if key in self.headers
         }
-        got = httpx.get(f"http://{self.server.hub}{self.path}", headers=sent)  # type: ignore[attr-defined]
+        got = httpx.get(f"http://{self.server.hub}{self.path}", headers=sent, timeout=PATIENCE)  # type: ignore[attr-defined]
         body = bytes([got.content[0] ^ 1]) + got.content[1:] if flip else got.content
         self.send_response(got.status_code)
         for key, value in got.headers.items():
@@ -182,7 +203,7 @@ class Answer(BaseHTTPRequestHandler):
 
     def relay_slowly(self) -> None:
         """The registry's answer, half of it at once and the rest never: until the client goes."""
-        got = httpx.get(f"http://{self.server.hub}{self.path}")  # type: ignore[attr-defined]
+        got = httpx.get(f"http://{self.server.hub}{self.path}", timeout=PATIENCE)  # type: ignore[attr-defined]
         self.send_response(200)
         self.send_header("Content-Length", str(len(got.content)))
         self.end_headers()

@@ -208,7 +208,7 @@ def why_not():
         return "SLURM's daemons run jobs as their users: they need root"
     missing = [name for name in PROGRAMS if tool(name) is None]
     if missing:
-        return f"no program {', '.join(missing)} (make test installs it)"
+        return f"no program {', '.join(missing)} (make test-full installs it)"
     return "" if Path(SYSTEM).is_dir() else f"no folder {SYSTEM}"
 
 

@@ -2,12 +2,11 @@
 
 import asyncio
 import json
+import socket
 import threading
 import time
 
 import uvicorn
-
-from swelab.models.serving.server import free_port
 
 KEY = "the engine's key"
 
@@ -20,7 +19,10 @@ class StandinEngine:
     """
 
     def __init__(self, name="a"):
-        self.name, self.port = name, free_port()
+        self._place = socket.socket()  # bound as long as this is here, so that nobody else gets the port
+        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._place.bind(("127.0.0.1", 0))
+        self.name, self.port = name, self._place.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.seen, self.cut, self.most = [], 0, 0
         self.seconds, self.sound, self.status = 0.0, True, 200
@@ -36,6 +38,7 @@ class StandinEngine:
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
         while not self._server.started:
+            assert self._thread.is_alive()
             time.sleep(0.01)
 
     def stop(self):

@@ -68,6 +68,7 @@ def toy_config(folder):
     return path
 
 
+@pytest.mark.full
 def test_a_torchtune_configuration_is_run_as_it_is(tmp_path):
     path = toy_config(tmp_path)
     stats = tmp_path / "stats.json"

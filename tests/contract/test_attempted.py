@@ -13,7 +13,7 @@ from swelab.tasks.task_rows import read_tasks
 from tests.e2e.clone import copy_repository, toolbox
 from tests.e2e.dry_runs import rules_of
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full]
 SOMETIMES = {
     "source": "attempted",
     "subset": "few",

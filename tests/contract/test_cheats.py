@@ -20,6 +20,7 @@ from swelab.sandbox import Limits, open_backend
 from swelab.tasks import drill
 from swelab.tasks.checkout import RepoStore, git, gold_patch
 from tests.conftest import FILES, make_task
+from tests.contract.attacks import PATIENCE
 
 pytestmark = pytest.mark.real
 EVERY_BACKEND = "here"  # on a host of a pool the sandbox is docker's
@@ -33,7 +34,7 @@ def drilled(backend, tmp_path_factory):
     tar = folder / "drill.tar"
     tar.write_bytes(drill.build_repo(recipes.named(REPO, "drill")))
     rows, _ = drill.make_tasks(RECIPE, {"drill": tar}, backend, folder / "j.jsonl", 2)
-    return rows[0], RepoStore(folder, folder / "trees")
+    return rows[0] | {"test_timeout": int(PATIENCE)}, RepoStore(folder, folder / "trees")
 
 
 @pytest.fixture
@@ -84,6 +85,7 @@ def broken(store, entry):
     }
 
 
+@pytest.mark.full
 def test_forgeries_are_refused_and_honest_fixes_are_not(tmp_path, backend):
     (tmp_path / "drill.tar").write_bytes(drill.build_repo(recipes.named(REPO, "drill")))
     store = RepoStore(tmp_path, tmp_path / "trees")
@@ -95,6 +97,7 @@ def test_forgeries_are_refused_and_honest_fixes_are_not(tmp_path, backend):
     check_summary(summary)
 
 
+@pytest.mark.full
 def test_a_plain_grader_is_fooled_by_most(task, repos_dir, tmp_path, backend):
     summary = check_cheats([task], RepoStore(repos_dir, tmp_path), backend, plain=True)
     fooled = [row["cheat"] for row in summary["rows"] if row["fools_plain"] and row["cheat"] != "gold"]
@@ -102,6 +105,7 @@ def test_a_plain_grader_is_fooled_by_most(task, repos_dir, tmp_path, backend):
     assert summary["resolved"] == 0 and summary["golds_resolved"] == 1, told(summary)
 
 
+@pytest.mark.full
 def test_the_suite_is_not_held_by_the_reading_of_the_patch_alone(task, repos_dir, tmp_path, backend):
     summary = check_cheats([task], RepoStore(repos_dir, tmp_path), backend, checks=CHECKS - {"audit"})
     assert summary["resolved"] == 0 and summary["golds_resolved"] == 1, told(summary)

@@ -13,6 +13,8 @@ import yaml
 from tests.conftest import ROOT
 from tests.e2e.clone import make_clone
 
+pytestmark = pytest.mark.full
+
 EXPERIMENT = """\
 expert: {policy: mine, subsets: [drill-train]}
 sft: mine

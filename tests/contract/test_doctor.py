@@ -14,7 +14,7 @@ from tests.contract.attacks import until
 from tests.contract.slurm import needed_cluster
 from tests.e2e.clone import make_clone
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 POLICY = "kind: checkpoint\nscaffold: demo\nweights: model:tiny\njob: {gpus: %d, mem_mb: 2000}\n"
 EXPERIMENT = """\
 expert: {policy: scripted, subsets: [drill-train]}

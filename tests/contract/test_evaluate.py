@@ -15,6 +15,7 @@ from swelab.console.terminal import run_script
 from swelab.jobs import thread_pool
 from swelab.records import read_json, read_jsonl
 from tests.conftest import ROOT, make_repos, make_task
+from tests.contract.attacks import PATIENCE
 from tests.contract.hosted_service import Fault, Service, text_of
 
 pytestmark = pytest.mark.real
@@ -43,7 +44,7 @@ class Vendor(Service):
 
     def wait_for(self, count):
         with self.seen:
-            assert self.seen.wait_for(lambda: len(self.asked) >= count, 60)
+            assert self.seen.wait_for(lambda: len(self.asked) >= count, PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +90,7 @@ def run(monkeypatch, capfd):
     return called
 
 
+@pytest.mark.full
 def test_kills_lose_nothing_and_pay_nothing_twice(world, tmp_path):
     vendor, out = Vendor(seconds=0.1), tmp_path / "out"
     (tmp_path / "toy.yaml").write_text(

@@ -12,6 +12,7 @@ import yaml
 
 from swelab.records import read_json, read_jsonl, write_json
 from tests.conftest import BUG, ROOT, make_repos, make_task, run_python
+from tests.contract.attacks import PATIENCE
 
 pytestmark = pytest.mark.real
 
@@ -70,7 +71,7 @@ def test_a_person_looks_through_it_in_a_terminal(evaluation, tmp_path):
     def until(text):
         nonlocal seen
         while text not in seen:
-            assert select.select([main], [], [], 20)[0], seen
+            assert select.select([main], [], [], PATIENCE)[0], seen
             seen += os.read(main, 65536).decode(errors="replace")
         seen = seen.partition(text)[2]
 
@@ -80,7 +81,7 @@ def test_a_person_looks_through_it_in_a_terminal(evaluation, tmp_path):
         os.write(main, key.encode())
         until(text)
     os.write(main, b"q")
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
     os.close(main)
 
 

@@ -25,7 +25,7 @@ from swelab.rollouts import rollout_stage
 from tests.contract.attacks import until
 from tests.toy_checkpoint import SCAFFOLD, SIZES, make_checkpoint
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 JOB = Job(servers=2)
 
 

@@ -17,7 +17,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.json_service import json_service
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 TOKEN = "fleet-token-0123456789"
 
 

@@ -13,7 +13,7 @@ from tests.contract.attacks import until, writers
 from tests.contract.slurm import needed_cluster
 from tests.toy_checkpoint import make_checkpoint
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 ROOT = Path(__file__).resolve().parents[2]
 IN_THE_JOB = """
 import json, sys, time

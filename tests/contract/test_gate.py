@@ -13,19 +13,22 @@ import httpx
 import pytest
 
 from swelab.models.serving import gate as gates
+from swelab.models.serving import gate_process
 from swelab.models.serving.gate_process import GateProcess, GateSettings
 from swelab.models.serving.request_shapes import Limits
 from swelab.models.serving.sglang_shapes import SHAPES
 from swelab.models.serving.workers import Workers
-from tests.contract.attacks import until
+from tests.contract.attacks import PATIENCE, until
 from tests.contract.standin_engine import KEY, StandinEngine
+
+pytestmark = pytest.mark.alone
 
 TOKEN = "the clients' token"
 SHOWN = {"Authorization": f"Bearer {TOKEN}"}
 CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/generate"
 SAID = [{"role": "user", "content": "Mend it."}]
 CONTEXT, VOCABULARY = 512, 320
-CLIENT = httpx.Client(timeout=30, trust_env=False)
+CLIENT = httpx.Client(timeout=PATIENCE, trust_env=False)
 
 
 class Front:
@@ -57,7 +60,7 @@ class Front:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         return CLIENT.post(self.url + path, content=content, **{"headers": SHOWN, **settings})
 
-    def raw(self, text, seconds=20):
+    def raw(self, text, seconds=PATIENCE):
         """What comes back on a connection of its own."""
         address = ("127.0.0.1", int(self.url.rpartition(":")[2]))
         with socket.create_connection(address, timeout=seconds) as client:
@@ -67,7 +70,9 @@ class Front:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    front = Front(tmp_path_factory.mktemp("gate"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gate_process, "READY_SECONDS", 10 * PATIENCE)
+        front = Front(tmp_path_factory.mktemp("gate"))
     yield front
     front.gate.stop()
     for engine in front.engines:
@@ -81,7 +86,7 @@ def front(served):
         engine.cut = engine.most = 0
         engine.seconds, engine.sound, engine.status = 0.0, True, 200
         engine.begun.clear()
-    assert until(lambda: served.gate.generating() == 2, 10)
+    assert until(lambda: served.gate.generating() == 2)
     return served
 
 
@@ -221,6 +226,7 @@ def test_messages_may_hold_what_clients_leave_in_them_and_engines_see_none_of_it
     ]
 
 
+@pytest.mark.full
 def test_an_answer_does_not_wait_for_the_clients_kernel(front):
     """Its head and body are two writes: without TCP_NODELAY the second waits 40 ms on a kept connection."""
     seconds = []
@@ -236,6 +242,7 @@ def test_the_models_are_told_by_name_alone(front):
     assert [each["id"] for each in answer["data"]] == ["toy", "toy:tuned"] and not front.seen()
 
 
+@pytest.mark.full
 def test_a_stream_comes_piece_by_piece(front):
     for engine in front.engines:
         engine.seconds = 0.3
@@ -247,15 +254,17 @@ def test_a_stream_comes_piece_by_piece(front):
     assert came[-1][0] - came[0][0] > 0.5
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_goes_ends_its_request_at_the_engine(front, stream):
     for engine in front.engines:
         engine.seconds = 30
     with pytest.raises(httpx.ReadTimeout):
         front.ask(CHAT, {"messages": SAID, "stream": stream}, timeout=0.5)
-    assert until(lambda: sum(engine.cut for engine in front.engines) == 1, 5)
+    assert until(lambda: sum(engine.cut for engine in front.engines) == 1)
 
 
+@pytest.mark.full
 def test_a_dead_engine_is_skipped_and_taken_in_again(front):
     first, second = front.engines
     first.stop()
@@ -265,22 +274,23 @@ def test_a_dead_engine_is_skipped_and_taken_in_again(front):
         try:
             answer = front.ask()
             assert answer.status_code == 503 and "no model server is up" in answer.text
-            assert until(lambda: front.gate.generating() == 0, 10)
+            assert until(lambda: front.gate.generating() == 0)
             assert CLIENT.get(f"{front.url}/health", headers=SHOWN).status_code == 503
         finally:
             second.start()
     finally:
         first.start()
-    assert until(lambda: front.gate.generating() == 2, 20)
+    assert until(lambda: front.gate.generating() == 2)
 
 
+@pytest.mark.full
 def test_a_request_that_an_engine_takes_down_with_it_is_repeated(front):
     for engine in front.engines:
         engine.seconds = 0.7
     answers = []
     asking = threading.Thread(target=lambda: answers.append(front.ask()))
     asking.start()
-    assert until(lambda: any(engine.begun.is_set() for engine in front.engines), 5)
+    assert until(lambda: any(engine.begun.is_set() for engine in front.engines))
     (lost,) = [engine for engine in front.engines if engine.begun.is_set()]
     lost.stop()
     asking.join()
@@ -301,28 +311,30 @@ def test_a_request_that_ends_engines_is_sent_to_no_more_of_them(front):
             engine.fatal = None
 
 
+@pytest.mark.full
 def test_an_engine_that_is_not_said_to_be_up_is_asked_nothing(front):
     """It may run again, and still serve weights of yesterday."""
     front.gate.tell([False, True])
     try:
-        assert until(lambda: front.gate.generating() == 1, 5)
+        assert until(lambda: front.gate.generating() == 1)
         assert {front.ask().json()["by"] for _ in range(8)} == {"b"} and not front.engines[0].seen
         front.gate.tell([False, False])
-        assert until(lambda: front.ask().status_code == 503, 5)
+        assert until(lambda: front.ask().status_code == 503)
     finally:
         front.gate.tell([True, True])
 
 
+@pytest.mark.full
 def test_health_is_that_of_what_generates(front):
     for engine in front.engines:
         engine.sound = False
     health = lambda: CLIENT.get(f"{front.url}/health", headers=SHOWN)  # noqa: E731
-    assert until(lambda: health().status_code == 503, 15) and health().json() == {
+    assert until(lambda: health().status_code == 503) and health().json() == {
         "servers": 2,
         "generating": 0,
     }
     front.engines[1].sound = True
-    assert until(lambda: health().status_code == 200, 15) and health().json()["generating"] == 1
+    assert until(lambda: health().status_code == 200) and health().json()["generating"] == 1
 
 
 def test_a_conversation_stays_where_its_beginning_is_cached(front):
@@ -334,6 +346,7 @@ def test_a_conversation_stays_where_its_beginning_is_cached(front):
         assert [front.ask(CHAT, {"messages": talk}).json()["by"] for talk in talks] == places
 
 
+@pytest.mark.full
 def test_five_hundred_long_requests_at_once(front):
     for engine in front.engines:
         engine.seconds = 6.0
@@ -351,6 +364,7 @@ def test_five_hundred_long_requests_at_once(front):
     assert sum(loads) == 500 and min(loads) >= 200
 
 
+@pytest.mark.full
 def test_strangers_do_not_keep_clients_out(front):
     address = ("127.0.0.1", int(front.url.rpartition(":")[2]))
     idle = []
@@ -378,6 +392,7 @@ class Peers:
         self.told.append(("cut", peer))
 
 
+@pytest.mark.full
 def test_a_client_that_takes_nothing_is_cut_off_and_its_request_ends(front, monkeypatch):
     monkeypatch.setattr(gates, "SILENCE_SECONDS", 0.3)
     for engine in front.engines:
@@ -401,7 +416,7 @@ def test_a_client_that_takes_nothing_is_cut_off_and_its_request_ends(front, monk
 
     asyncio.run(asyncio.wait_for(ask(), 10))
     assert peers.told == [("known", peer), ("cut", peer)]
-    assert until(lambda: sum(engine.cut for engine in front.engines) == 1, 5)
+    assert until(lambda: sum(engine.cut for engine in front.engines) == 1)
 
 
 def test_a_body_that_is_too_long_is_a_full_context(front):
@@ -415,12 +430,13 @@ def test_a_body_that_is_too_long_is_a_full_context(front):
     assert not front.seen()
 
 
+@pytest.mark.full
 def test_a_killed_gate_comes_back_at_its_address(front):
     (pid,) = [
         int(path.parent.name) for path in Path("/proc").glob("[0-9]*/fd") if gate_of(path.parent, front.log)
     ]
     os.kill(pid, signal.SIGKILL)
-    assert until(lambda: not front.gate.alive(), 10)
+    assert until(lambda: not front.gate.alive())
     front.gate.start(wanted=2)
     assert front.ask().status_code == 200
 

@@ -22,9 +22,9 @@ from swelab.rollouts.predictions import load_predictions
 from swelab.sandbox import Limits, open_backend
 from swelab.tasks.checkout import RepoStore, git, gold_patch
 from tests.conftest import ROOT
-from tests.contract.attacks import processes_with, program, token, until
+from tests.contract.attacks import PATIENCE, processes_with, program, token, until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.alone]
 EVERY_BACKEND = "here"  # on a host of a pool the sandbox is docker's
 FEW = range(30, 60, 8)
 """Inodes at which a sandbox, the patch, the protected files or the tests have none left."""
@@ -47,6 +47,7 @@ def graded(tasks, patch, repos_dir, tmp_path, **options):
     )
 
 
+@pytest.mark.full
 def test_a_test_that_never_ends(task, store, place):
     verdict = grade(task | {"test_cmd": f"{SUITE}; sleep 600", "test_timeout": 3}, gold_patch(store, task),
                     store, place, Limits())  # fmt: skip
@@ -62,6 +63,7 @@ while True: x.append(bytearray(1 << 24))'"""
     assert grade(task, gold_patch(store, task), store, place, Limits())["status"] == "resolved"
 
 
+@pytest.mark.full
 def test_a_gigabyte_printed_is_neither_kept_nor_in_the_way(task, store, place):
     noisy = task | {"test_cmd": f"head -c 1000000000 /dev/zero; echo; {SUITE}", "test_timeout": 120}
     run = run_patch(noisy, gold_patch(store, task), store, place, Limits())
@@ -69,6 +71,7 @@ def test_a_gigabyte_printed_is_neither_kept_nor_in_the_way(task, store, place):
     assert grade(noisy, gold_patch(store, task), store, place, Limits())["status"] == "resolved"
 
 
+@pytest.mark.full
 def test_daemons_left_by_the_tests_are_ended(task, store, place):
     sleep = token()
     left = task | {"test_cmd": f"(setsid nohup sleep {sleep} >/dev/null 2>&1 &); {SUITE}"}
@@ -108,6 +111,7 @@ class Witness:
         return self.made[-1]
 
 
+@pytest.mark.full
 def test_a_sandbox_ended_from_outside_is_tried_again(task, repos_dir, store, tmp_path, place, monkeypatch):
     sleep = token()
     witness = Witness(place)
@@ -121,14 +125,15 @@ def test_a_sandbox_ended_from_outside_is_tried_again(task, repos_dir, store, tmp
     runner.start()
     for number in (1, 2):
         asleep = lambda: any(program(pid) == "sleep" for pid in processes_with(sleep))  # noqa: E731
-        assert until(lambda: len(witness.made) == number and asleep(), 30)  # noqa: B023
+        assert until(lambda: len(witness.made) == number and asleep())  # noqa: B023
         place.murder(witness.made[-1], sleep)
-    runner.join(60)
+    runner.join(PATIENCE)
     assert [row["status"] for row in rows] == ["infra_error"] and "outside" in rows[0]["reason"]
     quick = named(task, 1, test_cmd=SUITE)
     assert graded(quick, gold_patch(store, task), repos_dir, tmp_path)[0]["status"] == "resolved"
 
 
+@pytest.mark.full
 def test_an_instance_whose_sandbox_was_ended_once_is_graded(
     task, repos_dir, store, tmp_path, place, monkeypatch
 ):
@@ -141,9 +146,9 @@ def test_an_instance_whose_sandbox_was_ended_once_is_graded(
         target=lambda: rows.extend(graded(slow, gold_patch(store, task), repos_dir, tmp_path))
     )
     runner.start()
-    assert until(lambda: any(program(pid) == "sleep" for pid in processes_with(nap)), 30)
+    assert until(lambda: any(program(pid) == "sleep" for pid in processes_with(nap)))
     place.murder(witness.made[0], nap)
-    runner.join(60)
+    runner.join(PATIENCE)
     assert [row["status"] for row in rows] == ["resolved"] and len(witness.made) == 2
 
 
@@ -178,6 +183,7 @@ def test_a_patch_that_fills_the_sandbox_is_unresolved(task, store, place, tmp_pa
     assert verdict["status"] in ("unresolved", "apply_failed"), verdict
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("files", [2400, 2700, 2780, 3500])
 def test_a_patch_that_takes_all_inodes_is_unresolved(task, store, place, tmp_path, files):
     """With fewer files the tests find no inode, with more the protected files, with most the patch itself."""
@@ -205,6 +211,7 @@ GREEDY = """diff --git a/calc/core.py b/calc/core.py
 """
 
 
+@pytest.mark.full
 def test_patches_that_take_inodes_leave_others_their_verdicts(task, repos_dir, store, tmp_path, alone):
     """Twelve gold patches beside two attacks, in sandboxes whose folders lie side by side: none is lost."""
     tasks = named(task, 14)
@@ -221,12 +228,14 @@ def test_patches_that_take_inodes_leave_others_their_verdicts(task, repos_dir, s
     assert list(found.values()) == ["resolved"] * 12
 
 
+@pytest.mark.full
 def test_a_patch_with_more_code_than_can_be_read_is_unresolved(task, store, place, tmp_path):
     patch = blown_up(task, store, tmp_path / "tree", "zeros.py", 80 << 20)
     verdict = grade(task, patch, store, place, Limits())
     assert verdict["status"] == "unresolved" and "too much to be read" in verdict["reason"], verdict
 
 
+@pytest.mark.full
 def test_an_engine_killed_and_restarted_under_the_grader(
     task, repos_dir, store, tmp_path, engine, monkeypatch
 ):
@@ -238,18 +247,19 @@ def test_an_engine_killed_and_restarted_under_the_grader(
     )
     runner.start()
     try:
-        assert until(lambda: any(program(pid) == "sleep" for pid in processes_with(nap)), 60)
+        assert until(lambda: any(program(pid) == "sleep" for pid in processes_with(nap)))
         engine.kill()
         time.sleep(1)  # what is in flight meets no engine, then
     finally:
         engine.start()
-    runner.join(120)
+    runner.join(PATIENCE)
     assert [row["status"] for row in rows] == ["resolved"] * 4
     assert len((tmp_path / "j.jsonl").read_text().splitlines()) == 4
     open_backend("docker")  # removes what the engine's death has left
-    assert until(lambda: engine.containers() == [] and processes_with(nap) == [], 20)
+    assert until(lambda: engine.containers() == [] and processes_with(nap) == [])
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
 @pytest.mark.parametrize("full, room", [("checkouts", "size=4k"), ("checkouts", "size=64k"),
                                         ("checkouts", "size=72k"), ("sandboxes", "size=160k"),
@@ -304,11 +314,12 @@ def alone(kind):
     return kind
 
 
+@pytest.mark.full
 def test_two_graders_on_one_results_folder(work, repos_dir, alone):
     first = subprocess.Popen(command(work, repos_dir), cwd=ROOT, stderr=subprocess.PIPE, text=True)
     try:
-        assert until(lambda: (work / "j.jsonl").exists(), 30)
-        assert until(lambda: (work / "j.jsonl").stat().st_size > 0, 30)
+        assert until(lambda: (work / "j.jsonl").exists())
+        assert until(lambda: (work / "j.jsonl").stat().st_size > 0)
         second = subprocess.run(command(work, repos_dir, "other"), cwd=ROOT, capture_output=True, text=True)
     finally:
         first.communicate()
@@ -318,12 +329,13 @@ def test_two_graders_on_one_results_folder(work, repos_dir, alone):
     assert first.returncode == 0 and len(list(read_jsonl(work / "grades.jsonl"))) == 8
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("jumps", [("+7d", "-7d"), ("-7d", "+7d")])
 def test_a_clock_that_jumps(work, repos_dir, kind, place, jumps):
     """The clock of day goes a week forth and back under the grader; time that passes goes on."""
     library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
     if library is None:
-        pytest.skip("no libfaketime (make test installs it)")
+        pytest.skip("no libfaketime (make test-full installs it)")
     clock = work / "clock"
     clock.write_text("+0\n")
     faked = {"LD_PRELOAD": str(library), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1"}
@@ -332,7 +344,7 @@ def test_a_clock_that_jumps(work, repos_dir, kind, place, jumps):
         command(work, repos_dir), cwd=ROOT, env={**os.environ, **faked}, stderr=subprocess.PIPE, text=True
     )
     for done, jump in zip((1, 4), jumps):
-        assert until(lambda: journalled(work) >= done, 60)  # noqa: B023
+        assert until(lambda: journalled(work) >= done)  # noqa: B023
         clock.write_text(f"{jump}\n")
     _, said = run.communicate(timeout=120)
     assert run.returncode == 0, said
@@ -348,11 +360,12 @@ def journalled(work):
     return (work / "j.jsonl").read_text().count("\n") if (work / "j.jsonl").exists() else 0
 
 
+@pytest.mark.full
 def test_a_killed_grader_is_resumed_where_it_was(work, repos_dir, alone):
     run = subprocess.Popen(
         command(work, repos_dir), cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True
     )
-    assert until(lambda: journalled(work) >= 3, 60)
+    assert until(lambda: journalled(work) >= 3)
     os.killpg(run.pid, signal.SIGKILL)
     run.wait()
     done = journalled(work)

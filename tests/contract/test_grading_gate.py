@@ -1,8 +1,10 @@
 """Which tasks are kept, why others are not, and that what was run once is not run again."""
 
 import io
+import itertools
 import json
 import tarfile
+from dataclasses import replace
 
 import pytest
 
@@ -28,8 +30,8 @@ SETTINGS = Validation(gold_runs=2)
 MORE = {
     "calc/more.py": "def sub(a, b):\n    return a - b\n",
     "tests/test_more.py": "from calc.more import sub\n\n\ndef test_sub():\n    assert sub(3, 2) == 1\n",
-    "tests/test_luck.py": "import os\nfrom calc.core import add\n\n\n"
-    "def test_luck():\n    assert add(1, 1) == 2 and os.urandom(1)[0] < 128\n",
+    "tests/test_luck.py": "from calc.core import add\n\n\n"
+    "def test_luck():\n    assert add(1, 1) == 2 and int(open('/tmp/luck').read()) % 2\n",
 }
 
 
@@ -41,6 +43,26 @@ def bench(repos_dir, tmp_path, backend):
             entry.size, entry.mode = len(text), 0o644
             tar.addfile(entry, io.BytesIO(text.encode()))
     return Bench(RepoStore(repos_dir, tmp_path / "trees"), backend, archive=Archive(tmp_path / "runs"))
+
+
+class Luck:
+    """The backend, whose luck turns with each gold run of the test of luck: a coin could fall alike twelve
+    times."""
+
+    def __init__(self, backend):
+        self.backend, self.name, self.runs = backend, backend.name, itertools.count()
+
+    def start(self, tree, **options):
+        sandbox = self.backend.start(tree, **options)
+        put = sandbox.put
+
+        def drawn(path, data):
+            if b"tests/test_luck.py" in data and b"+    return a + b" in data:
+                put("/tmp/luck", b"%d" % next(self.runs))
+            put(path, data)
+
+        sandbox.put = drawn
+        return sandbox
 
 
 def lock_of(tasks, bench, tmp_path, name="j", **settings):
@@ -57,16 +79,17 @@ def test_the_gate(task, bench, tmp_path):
         task | one_file | {"instance_id": "missing", "PASS_TO_PASS": ["tests/test_core.py::test_gone"]},
         Task.of(task | one_file | {"instance_id": "nobug", "PASS_TO_PASS": [],
                            "FAIL_TO_PASS": ["tests/test_core.py::test_last"]}),
-        task | {"instance_id": "hangs", "test_cmd": "sleep 60", "test_timeout": 1},
+        task | {"instance_id": "hangs", "test_cmd": "sleep 600", "test_timeout": 1},
         Task.of(task | {"instance_id": "luck", "test_cmd": f"{task['test_cmd']} tests/test_luck.py",
                 "test_files": ["tests/test_luck.py"], "FAIL_TO_PASS": ["tests/test_luck.py::test_luck"],
                 "PASS_TO_PASS": []}),
     ]  # fmt: skip
+    bench = replace(bench, backend=Luck(bench.backend))
     lock = lock_of(tasks, bench, tmp_path, gold_runs=12)
     assert [row["instance_id"] for row in lock["kept"]] == [task["instance_id"]]
     assert lock["kept"][0]["place"] == bench.store.digest(task) and lock["kept"][0]["seconds"] > 0
     assert [row["instance_id"] for row in lock["flaky"]] == ["luck"]
-    assert f"{lock['flaky'][0]['gold_resolved']} of 12 runs" in lock["flaky"][0]["reason"]
+    assert lock["flaky"][0]["gold_resolved"] == 6 and "6 of 12 runs" in lock["flaky"][0]["reason"]
     reasons = {row["instance_id"]: row["reason"] for row in lock["broken"]}
     assert "0 of 12 runs (1 tests do not pass, such as tests/test_core.py::test_gone)" in reasons["missing"]
     assert reasons["nobug"] == "an empty patch is resolved"
@@ -74,7 +97,7 @@ def test_the_gate(task, bench, tmp_path):
     told = validation(lock)
     assert told["gold_tasks"] == 5 and told["kept"] == told["flaky"] == 1 and told["broken"] == 3
     assert told["gold_resolved_each_time"] == 2  # the task without a bug too
-    assert told["gold_runs_resolved"] == 24 + lock["flaky"][0]["gold_resolved"]
+    assert told["gold_runs_resolved"] == 24 + 6
     with pytest.raises(InputError, match="no task is valid; missing"):
         lock_of(tasks[1:2], bench, tmp_path, "k")
 

@@ -141,7 +141,7 @@ def store(tmp_path):
     return RepoStore(tmp_path, tmp_path / "trees")
 
 
-@pytest.fixture(params=["bubblewrap", "docker"])
+@pytest.fixture(params=["bubblewrap", pytest.param("docker", marks=pytest.mark.full)])
 def ground(request, lab, backend):
     """(backend, image): the image as a folder, or imported into an engine."""
     if request.param == "bubblewrap":
@@ -152,7 +152,13 @@ def ground(request, lab, backend):
     return open_backend("docker"), Image(lab.name, digest)
 
 
-@pytest.mark.parametrize("name", rows())
+def formats():
+    """Names of the rows; those that differ from the others in little are for `make test-full`."""
+    little = ("gym", "smith of mido", "smith of slugify")
+    return [pytest.param(name, marks=pytest.mark.full if name in little else ()) for name in rows()]
+
+
+@pytest.mark.parametrize("name", formats())
 def test_each_format(name, ground, store, tmp_path):
     row, (backend, lab) = rows()[name], ground
 

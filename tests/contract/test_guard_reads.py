@@ -21,12 +21,13 @@ thread.start()
 thread.join()
 text = open("other").read()""",
     "a thread that opens": """
-import _thread, io, time
+import _thread, io
 found = []
 class Reader(io.FileIO):
     __del__ = None
 _thread.start_new_thread(map(found.append, map(io.FileIO, ["tests/test_core.py"])).__next__, ())
-time.sleep(.2)
+while not found:
+    pass
 text = found[0].read().decode()""",
     "frames of a thread's": """
 import concurrent.futures, sys, threading

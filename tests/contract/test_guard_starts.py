@@ -31,6 +31,7 @@ def test_gold_is_resolved_and_the_bug_is_not(task, repos_dir, tmp_path, backend,
     assert told(task, "", store, backend) == ("unresolved", why)
 
 
+@pytest.mark.full
 def test_no_cheat_is_resolved_where_the_console_script_starts_the_tests(task, repos_dir, tmp_path, backend):
     started = task | {"test_cmd": "pytest -rA --tb=no -q -p no:cacheprovider"}
     summary = check_cheats([started], RepoStore(repos_dir, tmp_path), backend)

@@ -5,6 +5,7 @@ import email.utils
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,6 +27,8 @@ from tests.contract.hosted_service import PRICE, Fault, Odd, Service
 # isort: split
 # After ours, which keep it from greeting and from writing into the home folder.
 from minisweagent.exceptions import FormatError
+
+pytestmark = pytest.mark.alone
 
 SCAFFOLD = MiniLoop(
     system_template="",
@@ -158,6 +161,7 @@ def test_answers_that_nobody_can_read_count_with_their_worst_case(service, opene
         begin("two").query(ISSUE)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("model", MODELS)
 def test_stalls_and_trickles_end(service, opened, tmp_path, model, monkeypatch):
     monkeypatch.setattr(bounded_http, "ANSWER_SECONDS", 0.5)
@@ -186,8 +190,8 @@ def test_an_answer_without_its_tokens_is_kept_at_its_most(service, opened, tmp_p
     assert extra["cost"] > service.charged and spent(tmp_path).unsure_calls == 1
 
 
-def test_an_unreachable_service_costs_nothing(service, opened, tmp_path):
-    _, begin = opened(api_base="http://127.0.0.1:9")
+def test_an_unreachable_service_costs_nothing(service, opened, tmp_path, dead_port):
+    _, begin = opened(api_base=f"http://127.0.0.1:{dead_port}")
     with pytest.raises(ModelLost, match="no answer in 7 attempts: no connection"):
         begin("one").query(ISSUE)
     assert spent(tmp_path).spent == 0
@@ -268,6 +272,7 @@ def test_a_key_that_is_not_set_is_one_line(opened, monkeypatch):
         opened(api_key_env=["KEY_A", "KEY_B"])
 
 
+@pytest.mark.full
 def test_retry_after_holds_for_all_threads_of_a_key(service, opened):
     slow = Fault(429, "slow", headers={"Retry-After": "0.7"})
     service.plan = lambda number, request: slow if number == 0 else None
@@ -285,16 +290,19 @@ def test_retry_after_holds_for_all_threads_of_a_key(service, opened):
     assert len(other) == 10 and min(other) < 0.6
 
 
-def test_retry_after_is_seconds_milliseconds_or_a_date():
-    date = email.utils.formatdate(time.time() + 60, usegmt=True)
+def test_retry_after_is_seconds_milliseconds_or_a_date(monkeypatch):
+    now = 1_800_000_000
+    monkeypatch.setattr(litellm_errors, "time", SimpleNamespace(time=lambda: now))
+    date = email.utils.formatdate(now + 60, usegmt=True)
     wants = {"7": 7, "0.5": 0.5, "-3": 0, date: 60, "Mon, 01 Jan 2001 00:00:00 GMT": 0}
     for text, seconds in wants.items():
-        assert litellm_errors.wanted_wait({"retry-after": text}) == pytest.approx(seconds, abs=2)
+        assert litellm_errors.wanted_wait({"retry-after": text}) == seconds
     assert litellm_errors.wanted_wait({"retry-after-ms": "250", "retry-after": "1"}) == 0.25
     for text in ("soon", "", "nan", "inf", "99999999999999999999 Jan"):
         assert litellm_errors.wanted_wait({"retry-after": text}) is None
 
 
+@pytest.mark.full
 def test_fifty_threads_live_through_a_storm(service, opened, tmp_path):
     """The service answers five at once and sends the others away: fifty adapt to it."""
     service.seconds = 0.03
@@ -309,6 +317,7 @@ def test_fifty_threads_live_through_a_storm(service, opened, tmp_path):
     assert account.spent == pytest.approx(service.charged * 1e9, abs=200) and not account.open
 
 
+@pytest.mark.full
 def test_a_conversation_knows_what_was_not_its_own_time(service, opened):
     service.plan = lambda number, request: (
         None if number else Fault(429, "no", headers={"Retry-After": "0.6"})
@@ -329,6 +338,7 @@ def test_a_redirect_is_not_followed_with_a_key(service, opened):
             begin(model.partition("/")[0]).query(ISSUE)
 
 
+@pytest.mark.full
 def test_requests_are_spaced_by_the_rates(service, opened):
     _, begin = opened(rates={"requests_per_minute": 600})
     with ThreadPoolExecutor(8) as pool:
@@ -376,6 +386,7 @@ def test_an_unknown_service_is_one_line(opened):
         opened("nowhere/model")
 
 
+@pytest.mark.full
 def test_fifty_threads_never_exceed_a_budget(service, opened, tmp_path):
     service.seconds = 0.01
     budget = 0.02

@@ -16,7 +16,7 @@ from swelab.records import read_jsonl, write_json
 from tests.conftest import ROOT
 from tests.contract.hosted_service import Odd, Service, text_of
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 SHARDS = ("000of002", "001of002")
 BUDGET = 0.004
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow
 import pyarrow.parquet
@@ -20,6 +21,7 @@ from swelab.records import InputError, sha256_file
 from swelab.records.task_records import Task
 from swelab.rollouts.trajectory_files import recordings
 from swelab.tasks.datasets_source import make_tasks
+from tests.contract.attacks import PATIENCE
 from tests.contract.hub import Hub, running
 from tests.toy_checkpoint import make_checkpoint
 
@@ -43,6 +45,10 @@ def hub(toy, monkeypatch):
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         monkeypatch.setenv("HF_HOME", "/nonexistent")
         monkeypatch.delenv("HF_TOKEN", raising=False)
+        waits = []  # no other time passes, and these waits take none
+        clock = SimpleNamespace(monotonic=lambda: sum(waits), sleep=waits.append)
+        monkeypatch.setattr(client, "time", clock)
+        monkeypatch.setattr(client, "SPARE_BYTES", 0)
         yield hub
 
 
@@ -132,8 +138,8 @@ def test_a_full_disk_is_told_before_anything_comes(hub, tmp_path, monkeypatch):
     assert not hub.gets(WEIGHTS)
 
 
-def test_no_hub_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+def test_no_hub_is_one_line(tmp_path, monkeypatch, dead_port):
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{dead_port}")
     with pytest.raises(HubError, match="its list of files: no answer: .*refused"):
         fetch(tmp_path, patience=0)
 
@@ -164,7 +170,7 @@ def script(tmp_path, **recipe):
 def test_a_killed_fetch_goes_on_and_gives_a_model(hub, toy, tmp_path):
     hub.cut_after, hub.cuts, hub.stall = 150_000, 1, True
     killed = script(tmp_path)
-    assert hub.stalled.wait(30)
+    assert hub.stalled.wait(PATIENCE)
     part = lambda: list((tmp_path / "progress").rglob(f".{WEIGHTS}.*.part"))  # noqa: E731
     while not part() or part()[0].stat().st_size < 150_000:
         assert killed.poll() is None
@@ -172,7 +178,7 @@ def test_a_killed_fetch_goes_on_and_gives_a_model(hub, toy, tmp_path):
     killed.communicate()
     assert not (tmp_path / "toy.json").exists()
     again = script(tmp_path)
-    assert again.wait(60) == 0, again.stderr.read()
+    assert again.wait(PATIENCE) == 0, again.stderr.read()
     assert hub.gets(WEIGHTS) == ["", "bytes=150000-"]
     manifest = json.loads((tmp_path / "toy.json").read_text())
     assert {name: manifest[name] for name in ("digest", "files")} == identity(tmp_path / "toy")
@@ -183,7 +189,7 @@ def test_a_killed_fetch_goes_on_and_gives_a_model(hub, toy, tmp_path):
 
 def test_a_failed_fetch_ends_with_one_line(hub, tmp_path):
     run = script(tmp_path, revision="f" * 40)
-    _, said = run.communicate(timeout=60)
+    _, said = run.communicate(timeout=PATIENCE)
     assert (
         run.returncode == 2 and said.startswith("error: model o/toy@ffffffffffff") and said.count("\n") == 1
     )

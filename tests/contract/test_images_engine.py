@@ -14,6 +14,7 @@ from tests.contract.engine import engine_end, start_engine
 from tests.contract.registry import faulty_proxy, files, has_registry, running_registry
 
 pytestmark = [
+    pytest.mark.full,
     pytest.mark.real,
     pytest.mark.skipif(not has_registry(), reason="Debian's docker-registry is not installed"),
 ]

@@ -24,6 +24,8 @@ from tests.contract.test_history import CLEAN, commit, git
 from tests.contract.test_images_tasks import row
 
 pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.full,
     pytest.mark.real,
     pytest.mark.skipif(not has_registry(), reason="Debian's docker-registry is not installed"),
 ]

@@ -31,6 +31,7 @@ from tests.contract.registry import entry, faulty_proxy, has_registry, layer, ru
 from tests.contract.test_history import BUG, BUGGY, CLEAN, NAME, commit, git
 
 pytestmark = [
+    pytest.mark.full,
     pytest.mark.real,
     pytest.mark.skipif(not has_registry(), reason="Debian's docker-registry is not installed"),
 ]

@@ -27,7 +27,7 @@ from tests.conftest import FILES
 from tests.contract.test_grading_images import FIX, commit, git
 from tests.json_service import running
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full]
 SCRIPT = """#!/bin/bash
 set -exo pipefail
 cd /testbed

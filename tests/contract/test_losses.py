@@ -12,7 +12,6 @@ from swelab.grading import grading_stage as grading
 from swelab.jobs import thread_pool
 from swelab.jobs.lost_instances import STREAK, ShardLost
 from swelab.models.chat import hosted, served_models
-from swelab.models.serving.server import free_port
 from swelab.records import InputError, read_jsonl, write_json
 from swelab.records.attempt_records import Prediction
 from swelab.rollouts.rollout_stage import roll_out
@@ -68,8 +67,10 @@ def asked_for(service, start=0):
 
 
 @pytest.mark.parametrize("served, said", [("checkpoint", "Connection error"), ("hosted", "no connection: ")])
-def test_a_dead_endpoint_fails_the_shard_and_heals_when_it_comes_alive(run, tmp_path, served, said):
-    policy = policy_of(served, port := free_port())
+def test_a_dead_endpoint_fails_the_shard_and_heals_when_it_comes_alive(
+    run, tmp_path, dead_port, served, said
+):
+    policy = policy_of(served, port := dead_port)
     line = (
         rf"^3 of 3 instances of this shard were lost to infrastructure; first o__r\S+: model_lost at"
         rf" .*http://127\.0\.0\.1:{port}/v1: no answer in 7 attempts: .*{said}.*policy student allows 0"
@@ -126,12 +127,12 @@ def test_a_refusal_names_the_endpoint_and_is_healed(run):
         service.close()
 
 
-def test_a_dead_endpoint_is_not_asked_for_every_instance(run, tmp_path):
+def test_a_dead_endpoint_is_not_asked_for_every_instance(run, tmp_path, dead_port):
     with pytest.raises(ShardLost, match=r"of 40 instances"):
-        run(policy_of("checkpoint", free_port()), count=40)
+        run(policy_of("checkpoint", dead_port), count=40)
     assert STREAK <= len(journal(tmp_path)) < 40
     with pytest.raises(ShardLost, match=r"^40 of 40 instances .* allows 39"):
-        run(policy_of("checkpoint", free_port(), max_lost=39), count=40, workers=8)
+        run(policy_of("checkpoint", dead_port, max_lost=39), count=40, workers=8)
 
 
 def test_lost_sandboxes_fail_the_shard_and_are_taken_up_again(run, tmp_path, monkeypatch):
@@ -146,9 +147,9 @@ def test_lost_sandboxes_fail_the_shard_and_are_taken_up_again(run, tmp_path, mon
     assert [row["outcome"] for row in run(POLICY)] == ["submitted"] * 3
 
 
-def test_the_script_writes_nothing_and_says_one_line(task, repos_dir, tmp_path, monkeypatch):
+def test_the_script_writes_nothing_and_says_one_line(task, repos_dir, tmp_path, monkeypatch, dead_port):
     write_json(tmp_path / "tasks.json", [task])
-    write_json(tmp_path / "student.yaml", policy_of("checkpoint", free_port()).plain())
+    write_json(tmp_path / "student.yaml", policy_of("checkpoint", dead_port).plain())
     write_json(tmp_path / "scaffold.yaml", {**SCAFFOLD.plain(), "agent": "mini"})
     output = tmp_path / "out" / "trajectories.jsonl"
     words = ["--tasks", tmp_path / "tasks.json", "--repos-dir", repos_dir, "--subset", "s"]
@@ -190,6 +191,7 @@ def test_lost_gradings_fail_the_shard_and_are_taken_up_again(task, repos_dir, tm
     ]  # of the lost rollout nothing is judged
 
 
+@pytest.mark.full
 def test_a_service_that_answers_nonsense_is_lost_too(run):
     with json_service(lambda path, headers, body: (200, [])) as service:
         policy = policy_of("checkpoint", service.server_port)

@@ -1,5 +1,7 @@
 """mini-swe-agent's benchmark settings, from the installed package: a real sandbox, a service over HTTP."""
 
+from dataclasses import replace
+
 import pytest
 from jinja2 import StrictUndefined, Template
 
@@ -13,6 +15,7 @@ from swelab.models.serving.server import Endpoint
 from swelab.records import InputError, check
 from swelab.rollouts.rollout_stage import attempt_task
 from swelab.tasks.checkout import RepoStore, gold_patch
+from tests.contract.attacks import PATIENCE
 from tests.contract.planned_model import KEY, as_block, as_calls, planned_model
 
 # isort: split
@@ -139,14 +142,32 @@ def test_a_call_without_a_command_is_refused(arguments):
 
 def test_a_patch_that_was_not_kept_whole_is_none(task, repos_dir, backend, tmp_path):
     commands = [f"echo {MARKER}; seq 100000"]
-    limits = Limits(output_bytes=4096, wall_seconds=60, cpu_seconds=60)
+    limits = Limits(output_bytes=4096, wall_seconds=PATIENCE, cpu_seconds=60)
     record, _ = rollout(task, repos_dir, backend, tmp_path, commands, limits=limits)
     assert record["outcome"] == "submitted" and record["model_patch"] == ""
 
 
+class OnlySleepIsLong:
+    """The backend, with a long wall time for the commands that do not sleep."""
+
+    def __init__(self, backend):
+        self.backend = backend
+
+    def start(self, tree, **options):
+        sandbox = self.backend.start(tree, **options)
+        run = sandbox.exec
+
+        def bounded(command, *, env=None, limits=None):
+            kept = limits if limits is None or "sleep" in command else replace(limits, wall_seconds=PATIENCE)
+            return run(command, env=env, limits=kept)
+
+        sandbox.exec = bounded
+        return sandbox
+
+
 def test_a_command_that_runs_too_long_is_told(task, repos_dir, backend, tmp_path):
-    limits = Limits(wall_seconds=0.5, cpu_seconds=60)
-    record, _ = rollout(task, repos_dir, backend, tmp_path, ["sleep 9", f"echo {MARKER}"], limits=limits)
+    limits, commands = Limits(wall_seconds=0.5, cpu_seconds=60), ["sleep 600", f"echo {MARKER}"]
+    record, _ = rollout(task, repos_dir, OnlySleepIsLong(backend), tmp_path, commands, limits=limits)
     assert (
         "<exception>the command was stopped at its wall limit</exception>" in record["messages"][3]["content"]
     )

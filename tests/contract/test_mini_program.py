@@ -11,7 +11,7 @@ from swelab.records import read_json
 from tests.conftest import ROOT, make_repos, make_task, run_python
 from tests.contract.planned_model import KEY, as_block, planned_model
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full]
 PLAN = [
     ("I look.", "bash", {"command": "cat calc/core.py; curl -sm 2 http://127.0.0.1 || echo no network"}),
     ("I repair it.", "bash", {"command": "sed -i 's/a - b/a + b/' calc/core.py && git diff > p.txt"}),

@@ -13,7 +13,7 @@ from tests.contract.attacks import SHORT, text
 from tests.contract.image_files import folder_layer, programs_layer
 from tests.contract.test_history import BUG, BUGGY, CLEAN, commit, git
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full]
 FOLDERS = r"find / -path /proc -prune -o -type d \( -name .git -o -name objects \) -print 2>/dev/null"
 HIDDEN = """
 for store in $(find / -path /proc -prune -o -type d -name objects -print 2>/dev/null); do

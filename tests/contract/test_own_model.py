@@ -17,6 +17,8 @@ from swelab.sft.train.training import check_inputs, fine_tune
 from tests.conftest import run_python
 from tests.toy_checkpoint import CONTEXT, VOCAB, conversations, make_checkpoint
 
+pytestmark = pytest.mark.full
+
 SHAPE = {
     "vocab_size": VOCAB,
     "hidden_size": 64,

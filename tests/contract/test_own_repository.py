@@ -1,5 +1,6 @@
 """Tasks from a git repository of one's own: what is read, installed, refused and graded."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -34,8 +35,10 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 @pytest.fixture
-def own(tmp_path):
+def own(tmp_path, monkeypatch):
     """A git repository of two commits; the second takes the tests away."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     folder = tmp_path / "Meine Projekte" / "sums"
     for name, text in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ from tests.contract import pool_servers
 from tests.contract.attacks import PATIENCE, processes_with, text, token, until
 from tests.contract.cable import Cable
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 TTL = 8  # where a test waits for leases to end
 LONG = 300  # where no lease may end, however slow the machine: longer than any test waits (PATIENCE)
 PLACES = 3
@@ -251,7 +251,7 @@ def test_clocks_that_disagree_and_jump(patient, tree, tmp_path):
     """A host's time of day goes a day ahead, the pool's a day back, in the middle of work."""
     library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
     if library is None:
-        pytest.skip("no libfaketime (make test installs it)")
+        pytest.skip("no libfaketime (make test-full installs it)")
     odd, before = (patient.hosts[0], patient.pool), []
     for server in odd:
         (tmp_path / server.name).write_text("+0\n")

@@ -24,6 +24,8 @@ from tests.conftest import ROOT
 from tests.contract import pool_servers
 from tests.contract.attacks import PATIENCE, until
 
+pytestmark = pytest.mark.alone
+
 TTL = 5
 
 
@@ -81,6 +83,7 @@ class Neighbour:
         assert (self._lost, told.get("output")) == ([], "here\n"), (self._lost, told)
 
 
+@pytest.mark.full
 def test_a_refused_request_touches_no_lease(brief):
     neighbour, rude = Neighbour(brief), lent(brief)
     began = time.monotonic()
@@ -94,6 +97,7 @@ def test_a_refused_request_touches_no_lease(brief):
     assert (told["ok"], told["error_type"]) == (False, "SandboxLost"), "a refused request kept its lease"
 
 
+@pytest.mark.full
 def test_a_heartbeat_is_answered_lease_by_lease(brief):
     one, other = lent(brief), lent(brief)
     began = time.monotonic()
@@ -109,17 +113,20 @@ def test_a_heartbeat_is_answered_lease_by_lease(brief):
 
 def test_a_renewal_is_done_sandbox_by_sandbox(servers):
     node = servers["node"]
-    made = [node.ask("/container/create", {"tree": True, "owner": "me", "ttl_seconds": 60}) for _ in range(2)]
+    made = [
+        node.ask("/container/create", {"tree": True, "owner": "me", "ttl_seconds": 3600}) for _ in range(2)
+    ]
     ids = [each["container_id"] for each in made]
     bad = {"x y": 5, ids[1]: "soon", "gone": 1e12}
     told = node.ask("/container/renew", {"owner": "me", "containers": {**bad, ids[0]: 86400 * 9}})
     assert told["ok"] and told["refused"] == [ids[1]] and set(told["unknown"]) == {"x y", "gone"}, told
     left = {name: each["expires_in"] for name, each in node.ask("/status")["containers"].items()}
-    assert left[ids[0]] == pytest.approx(86400, abs=PATIENCE) and left[ids[1]] < 60
+    assert 3600 < left[ids[0]] <= 86400 and left[ids[1]] <= 3600
     for each in ids:
         node.ask("/container/destroy", {"container_id": each})
 
 
+@pytest.mark.full
 def test_a_client_that_dies_frees_its_place_after_its_request(brief):
     rude = lent(brief)
     assert brief.ask("/evaluate", {**rude, "eval_script": "set -e", "timeout": 3600})["ok"]
@@ -129,6 +136,7 @@ def test_a_client_that_dies_frees_its_place_after_its_request(brief):
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.full
 def test_a_client_without_heartbeats_keeps_its_place_while_a_command_runs(brief):
     lease = lent(brief)
     assert brief.ask("/exec", {**lease, "command": f"sleep {1.6 * TTL}; echo done"})["output"] == "done\n"
@@ -185,6 +193,7 @@ def memory(server):
 JSON = ["Content-Type: application/json"]
 
 
+@pytest.mark.full
 def test_a_big_body_with_faults_blocks_nobody(pool):
     """Minutes of the server's only thread, before: each wrong entry of a list was looked at."""
     lease = lent(pool)
@@ -205,6 +214,7 @@ def test_a_big_body_with_faults_blocks_nobody(pool):
     pool.ask("/close", lease)
 
 
+@pytest.mark.full
 def test_bodies_that_do_not_end_are_few(pool):
     neighbour, before = Neighbour(pool), memory(pool)
     body = b'{"command": "' + b"x" * (4 << 20)
@@ -221,6 +231,7 @@ def test_bodies_that_do_not_end_are_few(pool):
         each.close()
 
 
+@pytest.mark.full
 def test_uploads_that_do_not_end_take_no_more_than_the_requests_of_a_sandbox(servers, pool):
     neighbour, node = Neighbour(pool), servers["node"]
     told = json.dumps({**neighbour.lease, "path": "f"})
@@ -237,6 +248,7 @@ def test_uploads_that_do_not_end_take_no_more_than_the_requests_of_a_sandbox(ser
     neighbour.done()
 
 
+@pytest.mark.full
 def test_answers_that_nobody_reads_are_bounded_and_end_with_their_sandbox(servers):
     node = servers["node"]
     made = [node.ask("/container/create", {"tree": True})["container_id"] for _ in range(2)]
@@ -259,6 +271,7 @@ def test_answers_that_nobody_reads_are_bounded_and_end_with_their_sandbox(server
         each.close()
 
 
+@pytest.mark.full
 def test_of_ended_sandboxes_nothing_stays(servers):
     node, sizes = servers["node"], []
     for _ in range(12):
@@ -274,6 +287,7 @@ def test_of_ended_sandboxes_nothing_stays(servers):
     assert sizes[-1] - sizes[1] < 60 << 20, sizes
 
 
+@pytest.mark.full
 def test_outsiders_who_connect_and_wait_harm_nobody(servers, pool):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = min(4150, hard - 500)
@@ -296,6 +310,7 @@ def test_outsiders_who_connect_and_wait_harm_nobody(servers, pool):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.full
 def test_a_small_answer_does_not_wait_for_the_next_packet(servers):
     """It did, for 40 ms at each hop."""
     for server in (servers["node"], servers["patient"]):
@@ -323,7 +338,7 @@ def test_disks_in_memory_count(tmp_path):
 
 def test_a_small_request_passes_a_large_one_that_waits(tmp_path):
     node = pool_servers.folder_server(tmp_path / "node", "--memory-gib", 20)
-    pool = pool_servers.pool_server([node], tmp_path / "pool", ttl=60)
+    pool = pool_servers.pool_server([node], tmp_path / "pool", ttl=3600)
     small = {"limits": {"memory_bytes": 1 << 28, "disk_bytes": 1 << 28}}
     try:
         held = lent(pool, limits={"memory_bytes": 8 << 30, "disk_bytes": 1 << 28})
@@ -343,6 +358,7 @@ def test_a_small_request_passes_a_large_one_that_waits(tmp_path):
         node.stop()
 
 
+@pytest.mark.full
 def test_one_token_for_clients_and_nodes_is_refused(tmp_path):
     token = pool_servers.write_token(tmp_path / "token")
     words = ["--token", token, "--node-token", token, "--state", tmp_path / "pool.sqlite", "--port", 0]
@@ -359,7 +375,7 @@ def test_one_token_for_clients_and_nodes_is_refused(tmp_path):
 def test_places_are_shared_out_by_token(tmp_path):
     node = pool_servers.folder_server(tmp_path / "node", "--max-containers", 1)
     other = secrets.token_urlsafe(32)
-    pool = pool_servers.pool_server([node], tmp_path / "pool", ttl=60)
+    pool = pool_servers.pool_server([node], tmp_path / "pool", ttl=3600)
     pool.kill()
     pool.token_file.write_text(f"{pool.token}\n{other}\n")
     pool.start()

@@ -15,7 +15,7 @@ from tests.conftest import ROOT, run_python
 from tests.contract import pool_servers
 from tests.contract.registry import files, has_registry, running_registry
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full]
 
 
 @pytest.fixture(scope="module")

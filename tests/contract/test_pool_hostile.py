@@ -18,7 +18,7 @@ from tests.contract import bad_requests as bad
 from tests.contract import pool_servers
 from tests.contract.attacks import PATIENCE, until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full]
 SANDBOX = {"container_id": "0" * 64}
 LEASE = {"lease_id": "swe-lease-" + "0" * 32}
 REST = {

@@ -12,7 +12,7 @@ from tests.conftest import ROOT, run_python
 from tests.contract import pool_servers
 from tests.contract.attacks import PATIENCE, until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 TASKS = 6
 
 

@@ -15,6 +15,8 @@ from tests.contract.slurm import needed_cluster
 from tests.e2e.clone import command_on_slurm, make_clone
 from tests.toy_checkpoint import conversations, make_checkpoint
 
+pytestmark = pytest.mark.alone
+
 TRAIN = {"epochs": 2, "batch_size": 8, "lr": 0.01, "warmup_steps": 2, "threads": 1}
 JOBS = {"alone": {}, "two": {"nodes": 2, "ranks": 2}}
 
@@ -49,6 +51,7 @@ def note_environment(clone):
     site.write_text(yaml.safe_dump(settings))
 
 
+@pytest.mark.full
 @pytest.mark.real
 def test_two_nodes_with_two_ranks_each_train_as_one_process_does(clone):
     targets = [f"results/sft/{name}/loss.jsonl" for name in JOBS]

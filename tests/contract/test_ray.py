@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from swelab.records import read_jsonl, write_bytes
 from swelab.tasks import drill
 from tests.contract.ray_cluster import cluster
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 ROOT = Path(__file__).resolve().parents[2]
 POLICY = {"kind": "scripted", "scaffold": "demo", "seed": 7, "wrong_edit": 0.3, "give_up": 0.1}
 
@@ -122,7 +121,7 @@ def test_killed_processes_and_nodes_lose_nothing(world, nodes):
     rollout, collect, grade = commands(world, "killed")
     progress = Path(rollout[-1])
     running = spread(nodes, rollout)
-    for count, blow in ((1, lambda: os.kill(nodes.actor(0), signal.SIGKILL)), (4, lambda: nodes.kill(1))):
+    for count, blow in ((1, lambda: nodes.kill_actor(0)), (4, lambda: nodes.kill(1))):
         while running.poll() is None and (
             not progress.exists() or len(progress.read_bytes().splitlines()) < count
         ):

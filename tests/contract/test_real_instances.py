@@ -18,7 +18,7 @@ from swelab.tasks.image_leaks import check_image
 from tests.conftest import run_python
 from tests.contract.real_instances import CASES, files, make, tar
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full]
 
 
 @pytest.fixture(scope="module")

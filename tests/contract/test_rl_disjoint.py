@@ -12,7 +12,7 @@ from tests.e2e.clone import copy_repository
 from tests.unit.tasks.test_criteria import patch
 from tests.unit.tasks.test_datasets_source import row
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full]
 RECIPES = {
     "experiments/learns": {
         "expert": {"policy": "scripted", "subsets": ["shown"]},

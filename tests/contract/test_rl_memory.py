@@ -12,6 +12,8 @@ from swelab.configs.kinds import RL
 from swelab.files.model_config import ModelConfig
 from swelab.rl.memory_needs import PROGRAM, learner_needs
 
+pytestmark = [pytest.mark.full, pytest.mark.alone]
+
 SHAPE = {
     "model_type": "qwen2",
     "vocab_size": 4096,

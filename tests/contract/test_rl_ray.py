@@ -12,10 +12,10 @@ import pytest
 from swelab.records import read_jsonl, write_json
 from tests.conftest import make_repos
 from tests.contract.ray_cluster import cluster
-from tests.contract.test_rl_run import RECIPE, ROOT, command, held_out_task, journals, tasks
+from tests.contract.small_rl import RECIPE, ROOT, command, held_out_task, journals, tasks
 from tests.toy_checkpoint import make_checkpoint
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

@@ -1,26 +1,21 @@
-"""A real training on test results: killed again and again, nothing is sampled twice, and it ends well."""
+"""A real training on test results, and what is left of it; faulty recipes are one line each."""
 
-import contextlib
 import io
 import json
-import os
-import random
 import shutil
-import signal
 import subprocess
-import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from scripts import train_rl
 from swelab.configs import recipes
 from swelab.configs.kinds import RL
 from swelab.grading.grading_stage import Bench
-from swelab.records import InputError, read_jsonl, write_json
+from swelab.records import Fault, InputError, read_jsonl
+from swelab.rl import training_run
 from swelab.rl.learner import Learner
 from swelab.rl.loop import Training
 from swelab.rl.prompts import Prompts
@@ -28,98 +23,30 @@ from swelab.rl.rollouts import Place
 from swelab.rl.step_reports import StepReports
 from swelab.rl.training_run import method_of, settings_of
 from swelab.tasks.checkout import RepoStore
-from tests.conftest import make_repos, make_task
+from tests.contract.small_rl import RECIPE, ROOT, command, journals, make_place, tasks
 from tests.tensorboard_events import scalars
-from tests.toy_checkpoint import make_checkpoint
 
 pytestmark = pytest.mark.real
-ROOT = Path(__file__).resolve().parents[2]
-KILLS = int(os.environ.get("SWELAB_KILLS", "2"))
-RECIPE = """
-start: model:toy
-subset: some
-scaffold: demo
-rollouts: {prompts: 2, samples: 2, at_once: 4, max_tokens: 24, context_length: 512, max_total_tokens: 4096}
-method: {keep_constant: true, entropy: 0.01}
-train: {steps: 3, lr: 1.0e-3, threads: 1, batch_tokens: 2048}
-validation: {subset: held, every: 2}
-"""
-
-
-def tasks():
-    """Two tasks with the same bug."""
-    other = {"instance_id": "swelab__calc.00000000.func_pm_op_change__dddd5678", "bug": "2" * 16}
-    return [make_task(), make_task() | other]
-
-
-def held_out_task():
-    told = {"instance_id": "swelab__calc.00000000.func_pm_op_change__eeee1234", "bug": "1" * 16}
-    return make_task() | told | {"function": "calc/core.py::last"}
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with all that a training reads."""
-    folder = tmp_path_factory.mktemp("rl")
-    make_checkpoint(folder / "toy")
-    write_json(folder / "toy.json", {"digest": "0" * 64})
-    write_json(folder / "some.json", tasks())
-    write_json(folder / "held.json", [held_out_task()])
-    make_repos(folder)
-    (folder / "small.yaml").write_text(RECIPE)
+    """The folder of a training that has ended."""
+    folder = make_place(tmp_path_factory.mktemp("rl"))
+    done = subprocess.run(command(folder), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder / "log").write_text(done.stderr)
     return folder
 
 
-def command(place, recipe="small.yaml"):
-    said = {
-        "recipe": place / recipe,
-        "start": place / "toy.json",
-        "tasks": place / "some.json",
-        "repos-dir": place / "repos",
-        "progress": place / "work",
-        "checkpoint": place / "out/checkpoint",
-        "manifest": place / "out/checkpoint.json",
-        "held-out-tasks": place / "held.json",
-    }
-    return [
-        sys.executable,
-        "-m",
-        "scripts.train_rl",
-        *(w for k, v in said.items() for w in (f"--{k}", str(v))),
-    ]
-
-
-def journals(place):
-    return sorted(place.glob("work/*/rollouts-*.jsonl"))
-
-
-def started(place):
-    return sum(len(path.read_bytes().splitlines()) for path in journals(place))
-
-
-def test_killed_again_and_again_it_ends_well(place):
-    moments, ends = random.Random(5), []
-    log = (place / "log").open("wb")
-    for _ in range(KILLS):
-        before = started(place)
-        run = subprocess.Popen(command(place), cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
-        deadline = time.monotonic() + 240
-        while started(place) == before and run.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        time.sleep(moments.uniform(0, 0.6))
-        with contextlib.suppress(ProcessLookupError):  # it had ended
-            os.killpg(run.pid, signal.SIGKILL)
-        ends.append(run.wait())
-    assert -signal.SIGKILL in ends, (place / "log").read_text()
-    done = subprocess.run(command(place), cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_each_step_is_told(place):
     first, *rows = read_jsonl(place / "out/metrics.jsonl")
     assert first["step"] == 0 and "rollouts" not in first
     assert [row["step"] for row in rows] == [1, 2, 3]
     assert [row["step"] for row in (first, *rows) if "validation/tasks" in row] == [0, 2, 3]
     assert all(row["rollouts"] == 4 and row["train/tokens"] > 0 for row in rows)
     assert all(row["train/logprob_mismatch_max"] < 1e-3 for row in rows)
-    said = (place / "log").read_text() + done.stderr  # a killed run may have made the last step
+    said = (place / "log").read_text()
     assert "step 3 of 3: 4 rollouts, " in said and "validation after 3 steps: " in said
     assert "step 4 of 3" not in said
     assert {step for step, *_ in scalars(place / "out/tensorboard")} == {0, 1, 2, 3}
@@ -206,31 +133,6 @@ def test_what_is_left_to_be_read(place):
         assert (folder / "patch.diff").exists() and "a - b" not in (folder / "traj.json").read_text()
 
 
-def test_more_steps_go_on_from_the_last(place):
-    (place / "longer.yaml").write_text(RECIPE.replace("steps: 3", "steps: 4"))
-    lines = started(place)
-    done = subprocess.run(command(place, "longer.yaml"), cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert [row["step"] for row in read_jsonl(place / "out/metrics.jsonl")] == [0, 1, 2, 3, 4]
-    assert len(journals(place)) == 4 and started(place) > lines
-
-
-def test_a_poisoned_rollout_stops_the_run_with_the_last_good_checkpoint_kept(place):
-    (work,) = (place / "work").iterdir()
-    shutil.rmtree(work / "checkpoint-00004")
-    path = journals(place)[3]
-    lines = [json.loads(text) for text in path.read_text().splitlines()]
-    poisoned = next(line for line in lines if "grade" in line)
-    poisoned["turns"][0]["logprobs"][0] = float("nan")
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    done = subprocess.run(command(place, "longer.yaml"), cwd=ROOT, capture_output=True, text=True)
-    told = [line for line in done.stderr.splitlines() if line.startswith("error:")]
-    assert done.returncode == 2 and len(told) == 1 and "Traceback" not in done.stderr, done.stderr
-    assert told[0].startswith(f"error: step 4: the loss of {poisoned['key']} is no number, in micro-batch ")
-    assert str(work / "checkpoint-00003") in told[0]
-    assert (work / "checkpoint-00003").is_dir() and not (work / "checkpoint-00004").exists()
-
-
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -251,10 +153,11 @@ def test_a_poisoned_rollout_stops_the_run_with_the_last_good_checkpoint_kept(pla
         ("keep_constant: true", "failures: {mask: [late]}", "mask"),
     ],
 )
-def test_a_faulty_recipe_is_one_line(place, old, new, said):
+def test_a_faulty_recipe_is_one_line(place, monkeypatch, old, new, said):
     assert old in RECIPE
     (place / "faulty.yaml").write_text(RECIPE.replace(old, new))
-    done = subprocess.run(command(place, "faulty.yaml"), cwd=ROOT, capture_output=True, text=True)
-    lines = [line for line in done.stderr.splitlines() if line.startswith("error:")]
-    assert done.returncode == 2 and len(lines) == 1 and said in lines[0], done.stderr
-    assert "Traceback" not in done.stderr
+    monkeypatch.setattr("sys.argv", command(place, "faulty.yaml")[2:])
+    monkeypatch.setattr(training_run, "open_fleet", None)  # no engine is started
+    with pytest.raises(Fault) as fault:
+        train_rl.main()
+    assert said in str(fault.value) and "\n" not in str(fault.value)

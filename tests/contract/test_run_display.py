@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 SNAKEFILE = """
 import sys
 sys.path.insert(0, {root!r})

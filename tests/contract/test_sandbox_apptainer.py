@@ -15,7 +15,7 @@ from swelab.sandbox import BackendMissing, ImageMissing, Limits, SandboxLost, op
 from tests.conftest import ROOT
 from tests.contract.attacks import SHORT, processes_with, program, text, token, until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full]
 
 
 @pytest.fixture

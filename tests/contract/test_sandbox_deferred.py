@@ -6,6 +6,7 @@ import pytest
 
 from swelab.sandbox import Limits, SandboxLost
 from swelab.sandbox.deferred import Deferred
+from tests.contract.attacks import PATIENCE
 
 pytestmark = pytest.mark.real
 EVERY_BACKEND = True
@@ -26,26 +27,27 @@ def test_none_is_left_when_the_work_ends(place, tree):
 
 
 class Slow:
-    """A place whose sandboxes take their time to go."""
+    """A place whose sandboxes do not go before `helper` removes one itself."""
 
-    def __init__(self):
-        self.free, self.closed = threading.Event(), 0
+    def __init__(self, helper):
+        self.helper, self.free, self.closed_by = helper, threading.Event(), []
 
     def start(self, tree, **options):
         return self
 
     def close(self):
-        self.free.wait(10)
-        self.closed += 1
+        if threading.current_thread() is self.helper:
+            self.free.set()
+        assert self.free.wait(PATIENCE)
+        self.closed_by.append(threading.current_thread())
 
 
 def test_whoever_closes_too_many_waits():
-    slow = Slow()
+    slow = Slow(threading.current_thread())
     with Deferred(slow, most=2) as deferred:
         for _ in range(2):
             deferred.start(None).close()
-        assert slow.closed == 0
-        threading.Timer(0.3, slow.free.set).start()
+        assert slow.closed_by == []
         deferred.start(None).close()
-        assert slow.closed >= 1
-    assert slow.closed == 3
+        assert slow.closed_by.count(slow.helper) == 1, "it has gone on before its own sandbox was removed"
+    assert len(slow.closed_by) == 3

@@ -13,9 +13,9 @@ import pytest
 from swelab.sandbox import SandboxLost
 from swelab.sandbox.resource_limits import process_tree
 from tests.conftest import ROOT
-from tests.contract.attacks import SHORT, processes_with, program, text, token, until
+from tests.contract.attacks import PATIENCE, SHORT, processes_with, program, text, token, until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.alone]
 EVERY_BACKEND = True
 
 
@@ -38,12 +38,13 @@ def _sleeping(sleep):
     return any(program(pid) == "sleep" for pid in processes_with(sleep))
 
 
+@pytest.mark.full
 def test_killed_from_outside_is_lost_and_not_a_result(place, sandbox):
     sleep = token()
     runner, ended = _in_thread(sandbox, f"sleep {sleep}; true")
-    assert until(lambda: _sleeping(sleep), 10)
+    assert until(lambda: _sleeping(sleep))
     place.murder(sandbox, sleep)
-    runner.join(10)
+    runner.join(PATIENCE)
     assert ended == ["the sandbox was killed from outside"]
     assert until(lambda: processes_with(sleep) == [])
 
@@ -52,10 +53,10 @@ def test_closing_ends_a_running_command(place, tree):
     sleep = token()
     box = place.start(tree)
     runner, ended = _in_thread(box, f"setsid sleep {sleep} & sleep {sleep}")
-    assert until(lambda: _sleeping(sleep), 10)
+    assert until(lambda: _sleeping(sleep))
     box.close()
     box.close()
-    runner.join(5)
+    runner.join(PATIENCE)
     assert ended == ["the sandbox was closed while a command ran"]
     assert processes_with(sleep) == [] and place.left_of(box) == []
     for act in (lambda: box.exec("true"), lambda: box.get("a.txt"), lambda: box.put("b", b"")):
@@ -91,21 +92,23 @@ def _caller(place, tree, command, scratch):
     )
 
 
+@pytest.mark.full
 def test_a_killed_caller_leaves_nothing_and_a_living_one_keeps_all(place, tree, tmp_path, monkeypatch):
     sleep = token()
     monkeypatch.setenv("SWELAB_SCRATCH", str(tmp_path))
     caller = _caller(place, tree, f"setsid sleep {sleep} & sleep {sleep}", tmp_path)
-    assert until(lambda: len(processes_with(sleep)) >= 2 and _sleeping(sleep), 30)
+    assert until(lambda: len(processes_with(sleep)) >= 2 and _sleeping(sleep))
     with place.another().start(tree, image=place.image) as ours:
         assert _sleeping(sleep), "what a living caller has was removed"
         caller.kill()
         caller.communicate()
-        assert until(lambda: processes_with(sleep) == [], 10)
+        assert until(lambda: processes_with(sleep) == [])
         place.another()
-        assert until(lambda: place.left_by(caller.pid, tmp_path, ours) == [], 10)
+        assert until(lambda: place.left_by(caller.pid, tmp_path, ours) == [])
         assert text(ours.exec("cat a.txt")) == "hello\n"
 
 
+@pytest.mark.full
 def test_a_caller_killed_at_any_moment_leaves_nothing(place, tree, tmp_path, monkeypatch):
     """The command is short, so that most kills hit between the steps of starting and ending one."""
     sleep = token()
@@ -116,11 +119,12 @@ def test_a_caller_killed_at_any_moment_leaves_nothing(place, tree, tmp_path, mon
         time.sleep(random.uniform(0.0, 0.03))
         caller.kill()
         caller.communicate()
-    assert until(lambda: processes_with(sleep) == [], 10)
+    assert until(lambda: processes_with(sleep) == [])
     with place.another().start(tree, image=place.image) as ours:
-        assert until(lambda: place.left_by(caller.pid, tmp_path, ours) == [], 10)
+        assert until(lambda: place.left_by(caller.pid, tmp_path, ours) == [])
 
 
+@pytest.mark.full
 def test_ended_commands_leave_nothing_behind(sandbox):
     sandbox.exec("true")
     gc.collect()

@@ -27,9 +27,9 @@ from swelab.sandbox import (
 from swelab.sandbox.docker_engine import DockerEngine
 from tests.conftest import ROOT, run_python
 from tests.contract import engine as engines
-from tests.contract.attacks import SHORT, processes_with, program, text, token, until
+from tests.contract.attacks import PATIENCE, SHORT, processes_with, program, text, token, until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +39,7 @@ def docker(engine):
     return backend
 
 
+@pytest.mark.full
 def test_an_engine_killed_and_restarted_is_down_and_then_works_again(engine, docker, tree):
     sleep, ended = token(), []
     box = docker.start(tree, limits=SHORT)
@@ -51,10 +52,10 @@ def test_an_engine_killed_and_restarted_is_down_and_then_works_again(engine, doc
 
     runner = threading.Thread(target=run)
     runner.start()
-    assert until(lambda: any(program(pid) == "sleep" for pid in processes_with(sleep)), 10)
+    assert until(lambda: any(program(pid) == "sleep" for pid in processes_with(sleep)))
     try:
         engine.kill()
-        runner.join(10)
+        runner.join(PATIENCE)
         assert [type(error) for error in ended] == [EngineDown], ended
         for act in (lambda: box.exec("true"), lambda: docker.start(tree)):
             with pytest.raises(EngineDown, match="does not answer|went away"):
@@ -64,7 +65,7 @@ def test_an_engine_killed_and_restarted_is_down_and_then_works_again(engine, doc
         engine.start()
     with docker.start(tree, limits=SHORT) as again:
         assert text(again.exec("cat a.txt")) == "hello\n"
-    assert until(lambda: engine.containers() == [] and processes_with(sleep) == [], 10)
+    assert until(lambda: engine.containers() == [] and processes_with(sleep) == [])
 
 
 def test_no_engine_is_said_in_one_line(engine, monkeypatch, tmp_path):
@@ -83,6 +84,7 @@ def test_an_image_is_known_by_its_digest_alone(engine, docker, tree, image):
         assert text(box.exec("cat a.txt")) == "hello\n"
 
 
+@pytest.mark.full
 def test_an_image_removed_meanwhile_is_missing_and_then_made_again(engine, docker, tree, image):
     prepared = docker._images.prepared(docker.engine, image)
     engine.docker("rmi", "--force", prepared.id)
@@ -98,6 +100,7 @@ def test_no_record_of_a_sandbox_image(engine, docker, tree, monkeypatch, tmp_pat
         docker.start(tree)
 
 
+@pytest.mark.full
 def test_a_sandbox_whose_disk_is_full_says_so(docker, tree, tmp_path):
     big = tmp_path / "big"
     big.mkdir()
@@ -113,6 +116,7 @@ def test_a_sandbox_whose_disk_is_full_says_so(docker, tree, tmp_path):
         assert box.exec("ls -A new").output == b"" and box.put("new/file", b"fits") is None
 
 
+@pytest.mark.full
 def test_an_engine_whose_disk_is_full_says_so(image_record, tree, monkeypatch):
     folder = Path(
         tempfile.mkdtemp(prefix="swelab-engine-")
@@ -131,6 +135,7 @@ def test_an_engine_whose_disk_is_full_says_so(image_record, tree, monkeypatch):
         engines.engine_end(full)
 
 
+@pytest.mark.full
 def test_a_gigabyte_printed_costs_nobody_memory(engine, docker, tree):
     daemon = engine._process.pid
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, _resident(daemon)
@@ -147,6 +152,7 @@ def _resident(pid):
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
 
 
+@pytest.mark.full
 def test_the_wall_holds_when_the_container_does_not_answer(engine, docker, tree, monkeypatch):
     monkeypatch.setattr(docker_container, "_LATE_SECONDS", 1.0)
     with docker.start(tree, limits=SHORT) as box:
@@ -171,6 +177,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.full
 def test_the_reaper_takes_what_has_lost_its_owner_and_nothing_else(engine, docker, tree, image):
     caller = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(tree)], stdout=subprocess.PIPE, text=True, cwd=ROOT
@@ -203,6 +210,7 @@ def test_the_reaper_takes_what_has_lost_its_owner_and_nothing_else(engine, docke
     assert engine.volumes() == []
 
 
+@pytest.mark.full
 def test_the_script_reaps_and_removes_prepared_images(engine, docker, tree, image):
     run_python("-m", "scripts.reap", "--images", env=os.environ)  # what other tests have left
     docker._images.forget(image)

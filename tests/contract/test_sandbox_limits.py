@@ -1,20 +1,23 @@
 """Output, time, memory and disk of a command in a sandbox, each pushed over its limit."""
 
-import resource
+import tracemalloc
 
 import pytest
 
 from swelab.sandbox import CpuExceeded, Limits, OutOfMemory, SandboxFull, Timeout
-from tests.contract.attacks import DEEP, MAPPED, SHORT, processes_with, text, token
+from tests.contract.attacks import DEEP, MAPPED, PATIENCE, SHORT, processes_with, text, token
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.alone]
 EVERY_BACKEND = True
-HOG = "for i in 1 2 3 4 5; do python -c 'import time; b = b\"x\" * 70000000; time.sleep(30)' & done; wait"
+HOG = "for i in 1 2 3 4 5; do python -c 'import time; b = b\"x\" * 70000000; time.sleep(600)' & done; wait"
+LONG = 600.0
+"""Wall time that no other limit is met after."""
 
 
 # -- output
 
 
+@pytest.mark.on_docker
 def test_output_is_bytes_in_the_order_written(sandbox):
     result = sandbox.exec(r"printf 'a\xff\xfe\x00'; printf 'b\n' >&2; printf c")
     assert result.output == b"a\xff\xfe\x00b\nc"
@@ -22,26 +25,31 @@ def test_output_is_bytes_in_the_order_written(sandbox):
 
 
 def test_a_hundred_megabytes_are_counted_and_cost_no_memory(sandbox):
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    result = sandbox.exec("printf BEGIN; head -c 100000000 /dev/zero; printf END; exit 3")
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 16 << 10  # KiB
+    tracemalloc.start()
+    try:
+        result = sandbox.exec("printf BEGIN; head -c 100000000 /dev/zero; printf END; exit 3")
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
     assert result.dropped_bytes == 100_000_008 - SHORT.output_bytes
     assert (result.returncode, result.limit) == (3, "output")
     assert result.output.startswith(b"BEGIN") and result.output.endswith(b"END")
     assert f"[... {result.dropped_bytes} bytes dropped ...]".encode() in result.output
 
 
+@pytest.mark.on_docker
 def test_endless_output_ends_with_the_wall(sandbox):
     result = sandbox.exec("yes", limits=Limits(wall_seconds=0.5))
     assert (result.returncode, result.timed_out, result.limit) == (124, True, "wall")
 
 
+@pytest.mark.on_docker
 @pytest.mark.parametrize(
     "command, limits, error",
     [
-        ("sleep 60", {"wall_seconds": 0.5}, Timeout),
-        ("while :; do :; done", {"cpu_seconds": 1}, CpuExceeded),
-        (HOG, {"memory_bytes": 300 << 20}, OutOfMemory),
+        ("sleep 600", {"wall_seconds": 0.5}, Timeout),
+        ("while :; do :; done", {"wall_seconds": LONG, "cpu_seconds": 1}, CpuExceeded),
+        (HOG, {"wall_seconds": LONG, "memory_bytes": 300 << 20}, OutOfMemory),
         ("head -c 300000000 /dev/zero >big", {"file_bytes": 1 << 20}, SandboxFull),
     ],
 )
@@ -60,6 +68,7 @@ def test_half_a_surrogate_pair_is_no_crash(sandbox):
     assert sandbox.exec("echo '\ud800' '\udcff'").output == b"? \xff\n"
 
 
+@pytest.mark.on_docker
 def test_errors_read_as_those_of_bash(sandbox):
     result = sandbox.exec("nosuch; (exit 7)")
     assert text(result) == "bash: line 1: nosuch: command not found\n"
@@ -69,14 +78,18 @@ def test_errors_read_as_those_of_bash(sandbox):
 # -- limits
 
 
+@pytest.mark.on_docker
 def test_wall_time_ends_what_ignores_signals(sandbox):
     sleep = token()
-    result = sandbox.exec(
-        f"trap '' TERM INT HUP; echo begun; sleep {sleep} & sleep {sleep}; sleep {sleep}",
-        limits=Limits(wall_seconds=0.5),
-    )
+    for wall in (0.5, 4, 32, PATIENCE):
+        result = sandbox.exec(
+            f"trap '' TERM INT HUP; echo begun; sleep {sleep} & sleep {sleep}; sleep {sleep}",
+            limits=Limits(wall_seconds=wall),
+        )
+        if result.output:  # else this machine had not begun it by then
+            break
     assert (result.returncode, result.timed_out, result.limit, text(result)) == (124, True, "wall", "begun\n")
-    assert 0.5 <= result.seconds < 3
+    assert result.seconds >= wall
     assert processes_with(sleep) == []
 
 
@@ -90,7 +103,7 @@ def test_wall_time_ends_what_ignores_signals(sandbox):
     ],
 )
 def test_cpu_time_is_of_all_processes_together(sandbox, spin):
-    result = sandbox.exec(spin, limits=Limits(wall_seconds=120, cpu_seconds=1))
+    result = sandbox.exec(spin, limits=Limits(wall_seconds=LONG, cpu_seconds=1))
     assert (result.returncode, result.limit, result.timed_out) == (152, "cpu", False)
 
 
@@ -106,12 +119,12 @@ def test_one_process_is_refused_too_much_memory(sandbox):
         HOG,
         "python -c 'import mmap, os, time\n"
         "for i in range(6):\n"
-        '  if os.fork() == 0: m = mmap.mmap(-1, 60 << 20); m.write(b"x" * (60 << 20)); time.sleep(30)\n'
-        "time.sleep(30)'",
+        '  if os.fork() == 0: m = mmap.mmap(-1, 60 << 20); m.write(b"x" * (60 << 20)); time.sleep(600)\n'
+        "time.sleep(600)'",
     ],
 )
 def test_many_processes_share_one_memory_limit(sandbox, hog):
-    result = sandbox.exec(hog, limits=Limits(wall_seconds=20, memory_bytes=300 << 20))
+    result = sandbox.exec(hog, limits=Limits(wall_seconds=LONG, memory_bytes=300 << 20))
     assert (result.returncode, result.limit) == (137, "memory")
 
 
@@ -121,7 +134,7 @@ def test_shared_pages_are_counted_once(sandbox):
         "for i in range(8):\n  if os.fork() == 0: time.sleep(1); os._exit(0)\n"
         "time.sleep(1); print('all fit')"
     )
-    result = sandbox.exec(f'python -c "{forks}"', limits=Limits(wall_seconds=20, memory_bytes=400 << 20))
+    result = sandbox.exec(f'python -c "{forks}"', limits=Limits(wall_seconds=LONG, memory_bytes=400 << 20))
     assert (text(result), result.returncode) == ("all fit\n", 0)
 
 
@@ -157,10 +170,11 @@ def test_a_big_file_is_stopped(sandbox):
     ],
 )
 def test_many_files_are_stopped(sandbox, filler):
-    result = sandbox.exec(filler, limits=Limits(wall_seconds=30, disk_bytes=100 << 20))
+    result = sandbox.exec(filler, limits=Limits(wall_seconds=LONG, disk_bytes=100 << 20))
     assert (result.returncode, result.limit) == (137, "disk")
 
 
+@pytest.mark.on_docker
 def test_no_core_dumps_and_few_descriptors(sandbox):
     assert text(sandbox.exec("ulimit -c; ulimit -Hn; sh -c 'kill -SEGV $$'; ls")).split()[:2] == ["0", "1024"]
     assert text(sandbox.exec("ls")) == "a.txt\n"

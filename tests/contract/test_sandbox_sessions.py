@@ -11,10 +11,11 @@ from swelab.sandbox import Limits, SandboxError, SandboxLost
 from tests.conftest import ROOT
 from tests.contract.attacks import PATIENCE, SHORT, processes_with, token, until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.alone]
 EVERY_BACKEND = True
 PDB = b"(Pdb) "
-LONG = Limits(**{**vars(SHORT), "wall_seconds": 60, "cpu_seconds": 30})
+LONG = Limits(**{**vars(SHORT), "wall_seconds": 600})
+LATE = {"timeout": PATIENCE}
 BUGGY = """def mean(values):
     total = 0
     for value in values:
@@ -26,32 +27,36 @@ print(mean([2, 4]))
 """
 
 
+@pytest.mark.on_docker
 def test_pdb_is_spoken_to(sandbox):
     sandbox.put("mean.py", BUGGY.encode())
     with sandbox.session("python -m pdb mean.py", limits=LONG) as pdb:
-        banner = pdb.say(None, until=PDB)
+        banner = pdb.say(None, until=PDB, **LATE)
         assert banner.end == "prompt" and "-> def mean(values):" in banner.text
-        assert "Breakpoint 1 at /testbed/mean.py:5" in pdb.say("b 5", until=PDB).text
-        assert "-> return total" in pdb.say("c", until=PDB).text
-        assert pdb.say("p total, len(values)", until=PDB).output == b"(6, 2)\n(Pdb) "
-        assert "2.0\n" in pdb.say("c", until=PDB).text
-        left = pdb.say("q", until=PDB)
+        assert "Breakpoint 1 at /testbed/mean.py:5" in pdb.say("b 5", until=PDB, **LATE).text
+        assert "-> return total" in pdb.say("c", until=PDB, **LATE).text
+        assert pdb.say("p total, len(values)", until=PDB, **LATE).output == b"(6, 2)\n(Pdb) "
+        assert "2.0\n" in pdb.say("c", until=PDB, **LATE).text
+        left = pdb.say("q", until=PDB, **LATE)
         assert (left.end, left.returncode, left.limit) == ("exit", 0, "")
 
 
+@pytest.mark.on_docker
 def test_it_is_a_command_like_any_other(sandbox):
     sandbox.put("note", b"one")
     sandbox.exec("echo 'echo from bashrc' > ~/.bashrc")
     with sandbox.session('cat note; id -un; pwd; echo "$A"; cat', env={"A": "b\nc"}) as session:
-        assert session.say(None).output == b"oneagent\n/testbed\nb\nc\n"
+        assert session.say(None, until=b"\nc\n", **LATE).output == b"oneagent\n/testbed\nb\nc\n"
         sandbox.put("note", b"two")  # its files are the sandbox's
-        assert session.say("half \ud800 and \udcff").output == b"half ? and \xff\n"
-        assert session.say("").output == b"\n"
+        assert session.say("half \ud800 and \udcff", until=b"\n", **LATE).output == b"half ? and \xff\n"
+        assert session.say("", **LATE).output == b"\n"
         assert sandbox.exec("cat note").output == b"two"
         second = sandbox.session("cat")
-        assert (second.say("2").output, session.say("1").output) == (b"2\n", b"1\n")
+        lines = [each.say(line, until=b"\n", **LATE).output for each, line in ((second, "2"), (session, "1"))]
+        assert lines == [b"2\n", b"1\n"]
 
 
+@pytest.mark.full
 def test_the_end_of_an_answer(sandbox):
     script = "while read -r a b; do echo -n \"$a\"; sleep \"$b\"; echo ' done> '; echo -n '> '; done"
     with sandbox.session(script, limits=LONG) as session:
@@ -69,16 +74,18 @@ def test_the_end_of_an_answer(sandbox):
             session.say("x" * (1 << 20))
 
 
+@pytest.mark.on_docker
 def test_bytes_of_any_kind_come_as_they_are(sandbox):
     every = (
         "import sys; [(sys.stdout.buffer.write(bytes(range(256))), sys.stdout.flush()) for _ in sys.stdin]"
     )
     with sandbox.session(f'python -c "{every}"') as session:
         for _ in range(2):
-            assert session.say("more", until=b"\xfe\xff").output == bytes(range(256))
-        assert session.say("text", until=b"\xfe\xff").text.endswith("\ufffd")
+            assert session.say("more", until=b"\xfe\xff", **LATE).output == bytes(range(256))
+        assert session.say("text", until=b"\xfe\xff", **LATE).text.endswith("\ufffd")
 
 
+@pytest.mark.full
 def test_printing_without_end_is_bounded_and_interrupts_nobody(sandbox):
     limits = Limits(**{**vars(SHORT), "output_bytes": 10_000, "cpu_seconds": 60, "wall_seconds": 60})
     with sandbox.session("read x; yes", limits=limits) as session:
@@ -89,6 +96,7 @@ def test_printing_without_end_is_bounded_and_interrupts_nobody(sandbox):
         assert sandbox.exec("echo fine").output == b"fine\n"
 
 
+@pytest.mark.full
 def test_one_that_never_answers_is_killed_at_once(sandbox):
     sleep = token()
     session = sandbox.session(f"trap '' TERM INT HUP; sleep {sleep}; sleep {sleep}", limits=LONG)
@@ -102,6 +110,7 @@ def test_one_that_never_answers_is_killed_at_once(sandbox):
     assert sandbox.exec("echo fine").output == b"fine\n"
 
 
+@pytest.mark.full
 def test_one_that_does_not_read_blocks_nobody(sandbox):
     with sandbox.session("sleep 60", limits=LONG) as session:
         assert session.say("x" * 1_000_000, timeout=1).end == "timeout"
@@ -109,6 +118,7 @@ def test_one_that_does_not_read_blocks_nobody(sandbox):
             session.say("x" * 1_000_000, timeout=1)
 
 
+@pytest.mark.full
 def test_one_that_closes_its_streams(sandbox):
     with sandbox.session("echo bye; exec <&- >&- 2>&-; sleep 2; exit 7", limits=LONG) as session:
         assert session.say(None).output == b"bye\n"
@@ -118,6 +128,7 @@ def test_one_that_closes_its_streams(sandbox):
         assert (ended.end, ended.returncode) == ("exit", 7)
 
 
+@pytest.mark.full
 def test_what_it_forked_ends_with_it(sandbox):
     sleep = token()
     command = (
@@ -135,6 +146,7 @@ def test_what_it_forked_ends_with_it(sandbox):
 TAKE = "python -c 'x = bytearray(90 << 20); import time; time.sleep(60)'"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("command", "limit", "changed"),
     [
@@ -152,6 +164,7 @@ def test_limits_hold_as_for_any_command(sandbox, command, limit, changed):
     assert sandbox.exec("echo fine").output == b"fine\n"
 
 
+@pytest.mark.full
 def test_a_fork_bomb_and_a_kill_of_everything(sandbox):
     with sandbox.session("read x; :(){ :|:& };:; sleep 30", limits=LONG) as session:
         session.say("go", timeout=1)
@@ -161,6 +174,7 @@ def test_a_fork_bomb_and_a_kill_of_everything(sandbox):
     assert sandbox.exec("echo fine").output == b"fine\n"
 
 
+@pytest.mark.on_docker
 def test_there_is_no_way_out(sandbox):
     code = b"""import socket
 try: socket.create_connection(("1.1.1.1", 53), 2); print("CONNECTED")
@@ -168,9 +182,10 @@ except OSError: print("refused")
 """
     sandbox.put("call.py", code)
     with sandbox.session("read x; python call.py; touch /etc/mine || echo denied") as session:
-        assert session.say("go", until=b"denied\n").text.startswith("refused\n")
+        assert session.say("go", until=b"denied\n", **LATE).text.startswith("refused\n")
 
 
+@pytest.mark.full
 def test_closing_the_sandbox_ends_its_sessions(place, tree):
     sleep = token()
     box = place.start(tree, limits=LONG)
@@ -179,15 +194,15 @@ def test_closing_the_sandbox_ends_its_sessions(place, tree):
 
     def wait():
         try:
-            waits.append(session.say(None, timeout=30).end)
+            waits.append(session.say(None, **LATE).end)
         except SandboxLost as error:
             waits.append(str(error))
 
     waiter = threading.Thread(target=wait)
     waiter.start()
-    assert until(lambda: processes_with(sleep), 10)
+    assert until(lambda: processes_with(sleep))
     box.close()
-    waiter.join(10)
+    waiter.join(PATIENCE)
     assert waits == ["the sandbox was closed while a command ran"]
     assert processes_with(sleep) == [] and until(lambda: place.left_of(box) == [])
     with pytest.raises(SandboxLost):
@@ -197,6 +212,7 @@ def test_closing_the_sandbox_ends_its_sessions(place, tree):
     session.close()
 
 
+@pytest.mark.full
 def test_a_killed_caller_leaves_no_process(place, tree):
     sleep = token()
     program = (
@@ -206,7 +222,7 @@ def test_a_killed_caller_leaves_no_process(place, tree):
     )
     caller = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=ROOT)
     assert caller.stdout.readline() == b"up\n"
-    assert until(lambda: processes_with(sleep), 10)
+    assert until(lambda: processes_with(sleep))
     caller.kill()
     caller.wait()
     caller.stdout.close()
@@ -214,6 +230,7 @@ def test_a_killed_caller_leaves_no_process(place, tree):
     assert until(lambda: processes_with(sleep) == [], PATIENCE)
 
 
+@pytest.mark.full
 def test_a_command_that_cannot_be_given(sandbox):
     with pytest.raises(ValueError, match="NUL"):
         sandbox.session("echo \0")

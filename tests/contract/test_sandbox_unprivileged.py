@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.contract.attacks import DEEP, MAPPED, SOCKETS, process_count, processes_with, token, until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 NOBODY = 65534
 SCRIPT = (
     f"DEEP, MAPPED, SOCKETS = {DEEP!r}, {MAPPED!r}, {SOCKETS!r}"

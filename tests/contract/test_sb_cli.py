@@ -35,6 +35,7 @@ from tests.contract.sb_service import KEY, Service, serving
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("SWELAB_SB_CLI") or ROOT / ".venv-sb-cli/bin/sb-cli")
 pytestmark = [
+    pytest.mark.full,
     pytest.mark.real,
     pytest.mark.skipif(
         not PROGRAM.exists(), reason="sb-cli is not installed: `make sb-cli`, or $SWELAB_SB_CLI"

@@ -21,7 +21,7 @@ from swelab.rl.token_template import TokenTemplate
 from tests.contract.attacks import until, writers
 from tests.toy_checkpoint import CONTEXT, SCAFFOLD, SIZES, make_checkpoint
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 SAMPLING = {"temperature": 0.7, "top_p": 0.9, "max_tokens": 24}
 ASKED_OF_ADMINS = {
     "/update_weights_from_disk": lambda folder: {"model_path": str(folder / "2")},

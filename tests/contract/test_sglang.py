@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -22,13 +21,14 @@ from swelab.configs.kinds.policy import Job
 from swelab.configs.kinds.rater import Rater
 from swelab.models import ContextLimit, ServingError
 from swelab.models.chat.served_models import ChatModel
+from swelab.models.serving import gate_process, kept_server
 from swelab.models.serving.engine import open_engine
 from swelab.models.serving.fleet import open_fleet, serve_fleet
 from swelab.models.serving.server import Endpoint, free_port
 from swelab.records import InputError
 from swelab.records.task_records import Task
 from swelab.tasks.difficulty import MARKS, rate_tasks
-from tests.contract.attacks import writers
+from tests.contract.attacks import until, writers
 from tests.toy_checkpoint import CONTEXT, SCAFFOLD, SIZES, VOCAB, make_adapter, make_checkpoint, merge_adapter
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,9 +62,13 @@ def served(folder):
     """Weights without any file beside them, completed from the toy; and an adapter."""
     lent = {"base": folder / "toy", "adapters": {"tuned": str(folder / "adapter")}}
     log = folder / "server.log"
-    with open_fleet(folder / "bare", name="toy", job=Job(), log=log, **lent, **SIZES) as (fleet, endpoint):
-        yield fleet, endpoint
-        assert endpoint.alive() and fleet.servers[0].starts == 1
+    settings = {"name": "toy", "job": Job(), "log": log, "startup_seconds": 1800, **lent, **SIZES}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept_server, "MUTE_CHECKS", 1000)  # one that is slow has not ended: none starts again
+        patch.setattr(gate_process, "READY_SECONDS", 1800)
+        with open_fleet(folder / "bare", **settings) as (fleet, endpoint):
+            yield fleet, endpoint
+            assert endpoint.alive() and fleet.servers[0].starts == 1
     assert not endpoint.alive() and not writers(log)
     assert [path.name for path in (folder / "bare").iterdir()] == ["model.safetensors"]
 
@@ -72,13 +76,6 @@ def served(folder):
 @pytest.fixture(scope="module")
 def endpoint(served):
     return served[1]
-
-
-def wait_until(condition, seconds):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert condition()
 
 
 def ask(endpoint, content, **sampling):
@@ -164,14 +161,14 @@ FATAL += [("/v1/chat/completions", {"messages": TEXT, "logprobs": True, "top_log
 def test_no_request_ends_the_engine(served):
     fleet, endpoint = served
     before, address = ask(endpoint, "f1 must return 1."), endpoint.url.removesuffix("/v1")
-    with httpx.Client(headers={"Authorization": f"Bearer {endpoint.api_key}"}, timeout=60) as client:
+    with httpx.Client(headers={"Authorization": f"Bearer {endpoint.api_key}"}, timeout=600) as client:
         for path, body in FATAL:
             assert client.post(address + path, json=body).status_code == 400
         for path, body in AT_THE_EDGE:
             common = {"messages": TEXT, "max_tokens": 3} if "chat" in path else {}
             answer = client.post(address + path, json={**common, **body})
             assert answer.status_code in (200, 400), (path, body, answer.text)
-        assert client.get(f"{address}/health").json() == {"servers": 1, "generating": 1}
+        assert until(lambda: client.get(f"{address}/health").json() == {"servers": 1, "generating": 1})
     assert ask(endpoint, "f1 must return 1.")["content"] == before["content"]
     assert fleet.servers[0].starts == 1 and fleet.servers[0].up()
 
@@ -183,6 +180,7 @@ def test_answers_do_not_depend_on_what_runs_beside_them(endpoint):
         assert list(pool.map(lambda text: ask(endpoint, text)["content"], texts)) == alone
 
 
+@pytest.mark.full
 def test_a_model_spread_over_two_ranks_answers_the_same(endpoint, folder, tmp_path, monkeypatch):
     """As over two GPUs; here each rank has a core."""
     cores = sorted(os.sched_getaffinity(0))
@@ -247,6 +245,7 @@ def test_a_served_model_rates_tasks(endpoint, tmp_path, monkeypatch):
     assert rate("easy", "hard") == [("unreadable", None), ("context_limit", None)]
 
 
+@pytest.mark.full
 def test_a_server_by_hand_comes_back_after_a_kill_and_ends_when_it_is_told(folder, tmp_path):
     """By the name and the variables of SWE-smith's script; at its address, with its token."""
     log, token = tmp_path / "server.log", tmp_path / "server.token"
@@ -295,9 +294,13 @@ def test_a_server_by_hand_comes_back_after_a_kill_and_ends_when_it_is_told(folde
     assert token.read_text() == "hush-hush\n" and ask(endpoint, "x")["extra"]["usage"]["completion_tokens"]
     (scheduler,) = [pid for pid, text in writers(log).items() if "scheduler" in text]
     os.kill(scheduler, signal.SIGKILL)
-    health = {"url": url.replace("/v1", "/health"), "headers": {"Authorization": "Bearer hush-hush"}}
-    wait_until(lambda: httpx.get(**health).status_code == 503, 30)
-    wait_until(lambda: httpx.get(**health).status_code == 200, 120)
+    health = {
+        "timeout": 60,
+        "url": url.replace("/v1", "/health"),
+        "headers": {"Authorization": "Bearer hush-hush"},
+    }
+    assert until(lambda: httpx.get(**health).status_code == 503)
+    assert until(lambda: httpx.get(**health).status_code == 200, 600)
     assert ask(endpoint, "x")["extra"]["usage"]["completion_tokens"]
     by_hand.send_signal(signal.SIGTERM)
     shown, told_us = by_hand.communicate(timeout=60)
@@ -309,16 +312,17 @@ def test_a_server_by_hand_comes_back_after_a_kill_and_ends_when_it_is_told(folde
     assert not token.exists() and not writers(log) and "Traceback" not in "".join(said)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("lid", ["namespace", "group"])
 def test_no_server_outlives_a_killed_parent(folder, lid, tmp_path):
     (tmp_path / "toy").symlink_to(folder / "toy")
     log = tmp_path / "server.log"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path), lid], cwd=ROOT, env=environment)
-    wait_until(lambda: (tmp_path / "up").exists() or parent.poll() is not None, 120)
+    assert until(lambda: (tmp_path / "up").exists() or parent.poll() is not None, 600)
     assert len(writers(log)) >= 3
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
-    wait_until(lambda: not writers(log), 15)
+    assert until(lambda: not writers(log))
     # A group's scratch folder outlives a kill; a namespace leaves nothing.
     assert bool(list(tmp_path.glob("swelab-*"))) == (lid == "group")

@@ -2,6 +2,8 @@
 
 import os
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -38,13 +40,14 @@ def as_user(uid, work, umask=0o022):
 
 
 @pytest.fixture
-def folder(tmp_path):
-    for path in (tmp_path, *tmp_path.parents[:3]):
-        path.chmod(path.stat().st_mode | 0o055)
-    made = tmp_path / "results"
-    made.mkdir()
-    os.chown(made, ANNE, GROUP)
-    return made
+def folder():
+    """A folder of Anne's where others get to: pytest closes the folders above its own at each start."""
+    with tempfile.TemporaryDirectory(prefix="swelab-shared-", dir="/tmp") as place:
+        os.chmod(place, 0o755)
+        made = Path(place) / "results"
+        made.mkdir()
+        os.chown(made, ANNE, GROUP)
+        yield made
 
 
 def use(folder):
@@ -86,7 +89,9 @@ def test_the_lock_of_a_member_holds_for_the_others(folder):
 
 
 @pytest.fixture
-def shared_clone(tmp_path):
+def shared_clone(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)  # it may trust all folders
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     root = tmp_path / "clone of another"
     root.mkdir()
     (root / "a.txt").write_text("one\n")

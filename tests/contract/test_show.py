@@ -91,6 +91,7 @@ def test_an_attempt_is_shown_and_run_again(results, task):
     assert fingerprint(results) == before, "running it again changes nothing that is kept"
 
 
+@pytest.mark.full
 def test_another_verdict_than_before_is_said(results, task):
     path = results / "grades/right/calc/000of001.jsonl"
     path.write_text(path.read_text().replace('"status": "resolved"', '"status": "unresolved"'))
@@ -98,6 +99,7 @@ def test_another_verdict_than_before_is_said(results, task):
     assert code == 1 and told.splitlines()[-2:] == ["resolved", "the verdict was unresolved"]
 
 
+@pytest.mark.full
 def test_the_log_alone_and_the_record_alone(results, task):
     code, text, _ = show(task["instance_id"], "--policy", "right", "--results", results, "--raw")
     record = json.loads(text)
@@ -108,6 +110,7 @@ def test_the_log_alone_and_the_record_alone(results, task):
     assert code == 0 and log.strip() == record["run"]["log"].strip() and "PASSED" in log
 
 
+@pytest.mark.full
 def test_several_attempts_are_listed_with_their_commands(results, task):
     code, text, _ = show(task["instance_id"], "--results", results)
     commands = [line.strip() for line in text.splitlines() if PROGRAM in line]
@@ -146,6 +149,7 @@ def test_a_terminal_is_not_steered_by_what_tests_print():
     assert plain("a\x1b]0;title\x07b\rc\td\n\x9b2J\udcff") == "a?]0;title?b?c\td\n?2J?"
 
 
+@pytest.mark.full
 def test_a_run_by_hand_is_shown(results, task):
     subset = results / "tasks/calc.json"
     logs = results.parent / "logs"

@@ -16,6 +16,7 @@ from swelab.scores.recompute import verify
 from tests.contract.small_run import STEPS, run_all, run_step, write_recipes
 
 pytestmark = [
+    pytest.mark.full,
     pytest.mark.real,
     pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root"),
 ]

@@ -15,7 +15,7 @@ from tests.unit.models.chat.test_served_models import answer
 from tests.unit.tasks.test_criteria import patch
 from tests.unit.tasks.test_datasets_source import row
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full]
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 

@@ -23,7 +23,7 @@ from tests.contract.hosted_service import PRICE, Service
 from tests.contract.planned_model import KEY
 from tests.unit.recorded_runs import PATCH
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 STANDIN = Path(__file__).with_name("sweagent_standin.py")
 NAMES = ("o__r.1.x__1", "o__r.1.x__2", "o__r.1.x__3")
 

@@ -23,9 +23,13 @@ from tests.contract.test_grading_images import lab, rows  # noqa: F401
 REX = os.environ.get("SWELAB_SWEREX", "")
 LAUNCHER = '#!/bin/sh\nPYTHONPATH=/opt/swe-rex exec /usr/bin/python3 -m swerex.server "$@"\n'
 PATH = "/opt/toolbox/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-pytestmark = pytest.mark.skipif(
-    not (os.environ.get("SWELAB_SWEAGENT") and REX), reason="SWELAB_SWEAGENT and SWELAB_SWEREX are not set"
-)
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(
+        not (os.environ.get("SWELAB_SWEAGENT") and REX),
+        reason="SWELAB_SWEAGENT and SWELAB_SWEREX are not set",
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,8 @@ from swelab.configs.kinds import SFT
 from swelab.files.model_config import ModelConfig
 from swelab.sft.train.memory import estimate
 
+pytestmark = [pytest.mark.full, pytest.mark.alone]
+
 CONFIG = ModelConfig.of({
     "vocab_size": 4096,
     "num_hidden_layers": 6,

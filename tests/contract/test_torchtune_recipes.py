@@ -18,6 +18,8 @@ from swelab.sft.train.torchtune_bridge import configuration, write_config
 from swelab.sft.train.training import check_inputs, plan_run, stage
 from tests.toy_checkpoint import conversations, make_checkpoint
 
+pytestmark = pytest.mark.full
+
 TRAIN = {
     "epochs": 2,
     "batch_size": 2,

@@ -70,6 +70,7 @@ def test_labels_are_those_that_were_measured(base, tmp_path):
     assert shares[0] < shares[1]  # the masked turn
 
 
+@pytest.mark.full
 def test_it_trains_and_passes_parity(base, tmp_path):
     write_jsonl(tmp_path / "data.jsonl", rows())
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))

@@ -24,6 +24,8 @@ from swelab.sft.train.training import check_inputs, plan_run
 from swelab.sft.train.trl_bridge import TrlRun
 from tests.toy_checkpoint import conversations, make_checkpoint
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = {"epochs": 2, "batch_size": 4, "gradient_accumulation_steps": 2, "lr": 0.01, "warmup_steps": 2}
 HOW = {

@@ -67,6 +67,7 @@ def test_what_is_handed_on_is_whole_and_verified_in_another_clone(chain, tmp_pat
         assert str(chain) not in path.read_text(), path
 
 
+@pytest.mark.full
 def test_what_changes_no_result_re_runs_nothing(chain):
     assert planned(chain, config=["workers=1", "rollouts_at_once=3"]) == {}
     for name in (
@@ -83,6 +84,7 @@ def test_what_changes_no_result_re_runs_nothing(chain):
     assert planned(chain) == {}
 
 
+@pytest.mark.full
 def test_a_learning_rate_re_runs_training_and_what_follows(chain):
     path = chain / "configs/sft/small.yaml"
     kept = path.read_text()
@@ -107,6 +109,7 @@ def test_a_learning_rate_re_runs_training_and_what_follows(chain):
     assert plan["train_sft"] == plan["rollout"] == plan["grade"] == 1
 
 
+@pytest.mark.full
 def test_further_samples_cost_only_themselves(chain):
     path = chain / "configs/policies/small-base.yaml"
     kept = path.read_text()
@@ -118,6 +121,7 @@ def test_further_samples_cost_only_themselves(chain):
     assert plan == each | dict.fromkeys(after, 1)
 
 
+@pytest.mark.full
 def test_one_more_task_costs_one_more_rollout_and_grade(chain):
     path = chain / "configs/subsets/small-heldout.yaml"
     before = {
@@ -139,6 +143,7 @@ def test_one_more_task_costs_one_more_rollout_and_grade(chain):
     assert score["benchmark"]["size"] == len(more)
 
 
+@pytest.mark.full
 def test_faults_are_one_line_each(clone):
     code, text = snakemake(clone, "-n", config=["experiment=smal"])
     assert code != 0 and "did you mean 'small'" in text and "Traceback" not in text

@@ -1,4 +1,4 @@
-"""The demo through a real SLURM: a tiny model really learns. In CI, or with SWELAB_DEMO=1."""
+"""The demo through a real SLURM: a tiny model really learns."""
 
 import contextlib
 import json
@@ -11,13 +11,7 @@ import pytest
 from tests.contract.slurm import NoCluster, running_cluster
 from tests.e2e.clone import TARGETS, command, command_on_slurm, make_clone
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(
-        not (os.environ.get("CI") or os.environ.get("SWELAB_DEMO")),
-        reason="takes fifteen minutes: set SWELAB_DEMO=1 to run it",
-    ),
-]
+pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 # Nodes that claim twice what two cores are: while one job starts up another works.
 CPUS = 2
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests.e2e.clone import make_clone
 
+pytestmark = pytest.mark.full
+
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")
 ROLLOUT = "results/rollouts/paid/drill-heldout/000of001.jsonl"
 RATING = "results/difficulty/paid/drill-heldout.jsonl"

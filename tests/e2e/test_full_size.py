@@ -72,6 +72,7 @@ def test_the_cluster_builds_it_by_default_and_plans_it_without_a_network(tmp_pat
     assert "slurm_partition=cpu" in found["grade"][1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("rule", "file"),
     [

@@ -16,7 +16,7 @@ import pytest
 
 from tests.e2e.clone import command, make_clone, snakemake
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 KILLS = int(os.environ.get("SWELAB_KILLS", "3"))
 IDENTICAL = (
     "results/tasks/small-train.json",

@@ -1,7 +1,11 @@
 """Memory of every stage is that of one trajectory, not of all: the whole chain on 1 MB trajectories."""
 
+import pytest
+
 from benchmarks.workflow import spend, stages
 from benchmarks.workflow_world import make_world
+
+pytestmark = [pytest.mark.full, pytest.mark.alone]
 
 TRAJECTORY = 1_000_000
 FEW, MANY = 24, 72

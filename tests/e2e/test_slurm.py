@@ -14,7 +14,7 @@ from tests.contract.attacks import until
 from tests.contract.slurm import needed_cluster
 from tests.e2e.clone import command_on_slurm, journal, make_clone, toolbox
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 PREDICTIONS = "results/rollouts/scripted/small-train/preds.json"
 
 

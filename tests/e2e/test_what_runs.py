@@ -288,6 +288,7 @@ def test_a_third_experiment_of_known_recipes_trains_nothing(clone, plan):
         assert set(plan("experiment=three")) == {"check_disjoint", "check_training"} | END
 
 
+@pytest.mark.full
 def test_a_paid_output_stays_until_its_next_version_is_whole(clone, plan):
     """A rollout and a training that fail: what was there stays, and is still what the old recipe made."""
     kept = {

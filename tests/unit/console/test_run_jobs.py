@@ -2,9 +2,11 @@
 
 import json
 import logging
+from types import SimpleNamespace
 
 import pytest
 
+from swelab.console import run_jobs
 from swelab.console.run_jobs import Forecast, Job, last_words, reasons, result_lines
 
 
@@ -18,10 +20,20 @@ def job(tmp_path, rule="grade", number=1):
             "reason": "Forced execution",
         }
     )
-    return Job.of(record)
+    made = Job.of(record)
+    made.started = 0.0
+    return made
 
 
-def test_a_job_is_named_by_its_rule_and_what_tells_it_apart(tmp_path):
+@pytest.fixture
+def clock(monkeypatch):
+    """The time of jobs, which begin at 0."""
+    made = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(run_jobs, "time", SimpleNamespace(monotonic=lambda: made.now))
+    return made
+
+
+def test_a_job_is_named_by_its_rule_and_what_tells_it_apart(tmp_path, clock):
     one = job(tmp_path)
     assert (
         one.name == "grade mine"
@@ -64,12 +76,11 @@ def test_a_failed_jobs_last_words(tmp_path):
     assert last_words(["none", str(log)]) == "ModuleNotFoundError: no x"
 
 
-def test_the_end_is_told_once_every_rule_was_seen(tmp_path):
+def test_the_end_is_told_once_every_rule_was_seen(tmp_path, clock):
     first = Forecast(tmp_path)
     first.remaining.update({"grade": 3, "score": 1})
     assert first.left([], 0) is None
-    done = job(tmp_path)
-    done.started -= 10
+    done, clock.now = job(tmp_path), 10
     first.finished(done)
     assert first.left([], 10) is None, "no score was ever seen"
     row = {"started": "2026-01-01T00:00:00+00:00", "seconds": 4, "code": 0, "machine": {"cpus": 2}}
@@ -80,10 +91,9 @@ def test_the_end_is_told_once_every_rule_was_seen(tmp_path):
     again = Forecast(tmp_path)
     again.remaining.update({"grade": 3, "score": 1})
     again.finished(done)
-    assert again.left([], 10) == pytest.approx(2 * 10 + 4, abs=0.1)
+    assert again.left([], 10) == pytest.approx(2 * 10 + 4)
     running = job(tmp_path, number=2)
-    running.started -= 10
-    assert again.left([running], 10) == pytest.approx((10 + 4) / 2, abs=0.1), "two at once"
+    assert again.left([running], 10) == pytest.approx((10 + 4) / 2), "two at once"
 
 
 def test_the_result_is_told_to_whom_asked_for_it(tmp_path):

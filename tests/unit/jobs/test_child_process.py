@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from swelab.jobs import child_process
 from swelab.jobs.child_process import Tethered, fault_line, has_namespaces
+from tests.contract.attacks import PATIENCE, processes_with, until
 
 ROOT = Path(__file__).resolve().parents[3]
 TREE = """
@@ -34,25 +34,6 @@ time.sleep(600)
 """
 
 
-def with_argument(text: str) -> list[int]:
-    """Processes with `text` among their arguments."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if text.encode() in (folder / "cmdline").read_bytes():
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
-
-
-def wait_until(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.05)
-
-
 @pytest.fixture(params=["namespace", "group"])
 def lid(request, monkeypatch):
     if request.param == "group":
@@ -66,10 +47,10 @@ def test_stop_ends_the_tree(lid, tmp_path):
     flag = tmp_path / "up"
     with open(tmp_path / "log", "wb") as log:
         child = Tethered(lambda _: [sys.executable, "-c", TREE, str(flag)], env=os.environ, log=log)
-    wait_until(flag.exists)
-    assert len(with_argument(str(flag))) >= 2
+    assert until(flag.exists, PATIENCE)
+    assert len(processes_with(str(flag))) >= 2
     child.stop(grace_seconds=2)
-    wait_until(lambda: not with_argument(str(flag)))
+    assert until(lambda: not processes_with(str(flag)), PATIENCE)
     child.stop()
     assert child.poll() is not None
 
@@ -81,10 +62,10 @@ def test_the_tree_ends_with_a_killed_parent(lid, number, tmp_path):
     flag = tmp_path / "up"
     argv = [sys.executable, "-c", PARENT, str(tmp_path / "log"), lid, "-c", TREE, str(flag)]
     parent = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE)
-    wait_until(flag.exists)
+    assert until(flag.exists, PATIENCE)
     parent.send_signal(number)
     parent.wait()
-    wait_until(lambda: not with_argument(str(flag)))
+    assert until(lambda: not processes_with(str(flag)), PATIENCE)
 
 
 def test_private_files_are_neither_arguments_nor_left_behind(lid, tmp_path):
@@ -100,7 +81,7 @@ def test_private_files_are_neither_arguments_nor_left_behind(lid, tmp_path):
 
     with open(tmp_path / "log", "wb") as log:
         child = Tethered(command, env=os.environ, log=log, files={"token": b"a secret"})
-    wait_until(lambda: child.poll() is not None)
+    assert until(lambda: child.poll() is not None, PATIENCE)
     child.stop()
     assert (tmp_path / "log").read_text().split() == ["a", "secret", "0o600", paths[0]]
     assert not Path(paths[0], "token").exists()
@@ -110,14 +91,14 @@ def test_interrupt_comes_before_the_kill(lid, tmp_path):
     polite = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs inherit it ignored\n"
-        "open(sys.argv[1], 'w').close()\n"
-        "try: time.sleep(600)\nexcept KeyboardInterrupt: print('bye')"
+        "try:\n    open(sys.argv[1], 'w').close()\n    time.sleep(600)\n"
+        "except KeyboardInterrupt: print('bye')"
     )
     flag = tmp_path / "up"
     with open(tmp_path / "log", "wb") as log:
         child = Tethered(lambda _: [sys.executable, "-c", polite, str(flag)], env=os.environ, log=log)
-    wait_until(flag.exists)
-    child.stop(grace_seconds=10)
+    assert until(flag.exists, PATIENCE)
+    child.stop(grace_seconds=PATIENCE)
     assert (tmp_path / "log").read_text() == "bye\n" and child.poll() == 0
 
 

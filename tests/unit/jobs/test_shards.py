@@ -1,9 +1,9 @@
 """Shards: stable membership, resume, losses tried again, bounded work in flight."""
 
 import threading
-import time
 from collections import deque
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +11,7 @@ from swelab.jobs import shards, thread_pool
 from swelab.jobs.journal import Journal
 from swelab.records import InputError
 from swelab.records.typed import TypedRecord
+from tests.contract.attacks import PATIENCE, until
 
 
 def items(count):
@@ -82,13 +83,13 @@ def test_a_loss_is_tried_again_now_and_later(tmp_path, monkeypatch):
 
 
 def test_workers_bound_what_is_in_flight(tmp_path):
-    lock, now, peak = threading.Lock(), [0], [0]
+    lock, now, peak, together = threading.Lock(), [0], [0], threading.Barrier(3)
 
     def work(item):
         with lock:
             now[0] += 1
             peak[0] = max(peak[0], now[0])
-        threading.Event().wait(0.01)
+        together.wait(PATIENCE)
         with lock:
             now[0] -= 1
         return {**item, "status": "done"}
@@ -116,9 +117,7 @@ def test_a_straggler_holds_nothing_up(tmp_path):
 
     def work(item):
         if item["instance_id"] == "i0":
-            deadline = time.monotonic() + 20
-            while len(path.read_bytes().splitlines()) < 19 and time.monotonic() < deadline:
-                time.sleep(0.01)
+            until(lambda: len(path.read_bytes().splitlines()) >= 19, PATIENCE)
             journalled.append(len(path.read_bytes().splitlines()))
         return {**item, "status": "done"}
 
@@ -127,12 +126,13 @@ def test_a_straggler_holds_nothing_up(tmp_path):
     assert journalled == [19]
 
 
-def test_what_took_long_is_begun_first_whoever_did_it(tmp_path):
-    began = []
+def test_what_took_long_is_begun_first_whoever_did_it(tmp_path, monkeypatch):
+    began, now = [], [100.0]
+    monkeypatch.setattr(thread_pool, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def work(item):
         began.append(item["instance_id"])
-        time.sleep({"i3": 0.1, "i5": 0.05}.get(item["instance_id"], 0))
+        now[0] += {"i3": 2, "i5": 1}.get(item["instance_id"], 0)
         return {**item, "status": "done"}
 
     for policy, order in (("a", [f"i{n}" for n in range(8)]), ("b", ["i3", "i5"])):
@@ -156,21 +156,22 @@ def test_slow_writing_holds_the_work_up(tmp_path):
         return {**item, "status": "done"}
 
     batches = thread_pool.Threads(3).run(deque(items(90)), work, lambda record: False)
-    next(batches)
-    time.sleep(0.2)
-    assert len(begun) <= 3 + 2 * (3 + thread_pool.AHEAD) + 1  # in threads, in the queue, taken out of it
+    most = len(next(batches)) + (3 + thread_pool.AHEAD) + 3  # taken out of the queue, in it, in threads
+    assert until(lambda: len(begun) == most, PATIENCE)
     batches.close()
     assert len(begun) < 90
 
 
 def test_what_was_in_flight_when_one_failed_is_kept(tmp_path):
-    failed = threading.Event()
+    failing, failed = [], threading.Event()
 
     def work(item):
         if item["instance_id"] == "i1":
+            failing.append(threading.current_thread())
             failed.set()
             raise ValueError("boom")
-        failed.wait(10)
+        assert failed.wait(PATIENCE)
+        failing[0].join(PATIENCE)
         return {**item, "status": "done"}
 
     with Journal(tmp_path / "j") as journal:

@@ -5,9 +5,11 @@ import errno
 import gc
 import sqlite3
 import weakref
+from types import SimpleNamespace
 
 import pytest
 
+from swelab.pool import ended_leases
 from swelab.pool.budget import Budget
 from swelab.pool.ended_leases import EndedLeases
 from swelab.pool.front_door import Conflict
@@ -28,20 +30,28 @@ from swelab.sandbox import (
     open_backend,
 )
 from swelab.sandbox.remote_protocol import NoPlace, NotReached, Refused, error_record, find_token, told_error
+from tests.contract.attacks import PATIENCE
+
+
+async def one_turn():
+    """What is ready in the loop goes on."""
+    await asyncio.sleep(0)
 
 
 def test_work_is_done_once_for_an_id_also_when_who_asked_goes_away():
     async def main():
-        once, count = Once(size=len, kept=2), []
+        once, count, go = Once(size=len, kept=2), [], asyncio.Event()
 
         async def work():
-            await asyncio.sleep(0.01)
+            await go.wait()
             count.append(1)
             return "x" * len(count)
 
         first = asyncio.ensure_future(once.run("a", "f", work))
-        await asyncio.sleep(0)
+        await one_turn()
         first.cancel()
+        await one_turn()
+        go.set()
         assert await once.run("a", "f", work) == "x" == await once.run("a", "f", work)
         with pytest.raises(Conflict):
             await once.run("a", "other", work)
@@ -54,7 +64,10 @@ def test_work_is_done_once_for_an_id_also_when_who_asked_goes_away():
     asyncio.run(main())
 
 
-def test_of_ended_leases_names_and_reasons_stay():
+def test_of_ended_leases_names_and_reasons_stay(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(ended_leases, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
     def end(number):
         made = Lease(f"request-{number}", PoolRequest(tree=True), reason=f"because {number}")
         return made, ended.add(made)
@@ -67,7 +80,7 @@ def test_of_ended_leases_names_and_reasons_stay():
     gone = weakref.ref(made.pop(1))
     gc.collect()
     assert gone() is None and len(ended) == 2
-    ended._seconds = 0
+    now[0] += 901
     assert set(end(3)[1]) > {third.id} and len(ended) == 1
 
 
@@ -88,7 +101,7 @@ def test_what_is_kept_of_requests_is_bounded_in_bytes_and_time():
         first = weakref.ref(await other.run("first-one", "f", work))
         for number in range(20):
             await rude.run(f"request-{number}", "f", work)
-            await asyncio.sleep(0)
+            await one_turn()
         assert shelf.size() <= 1000 and sum(each() is not None for each in made) <= 3
         assert await other.run("first-one", "f", work) is first(), "a neighbour lost its answer"
         with pytest.raises(SandboxLost, match="not kept any more"):
@@ -112,7 +125,7 @@ def test_an_error_is_kept_without_what_it_came_through():
         for _ in range(3):
             with pytest.raises(SandboxLost, match="no"):
                 await once.run("a", "f", fail)
-        await asyncio.sleep(0)
+        await one_turn()
         gc.collect()
         assert len(seen) == 1 and seen[0]() is None
 
@@ -121,14 +134,14 @@ def test_an_error_is_kept_without_what_it_came_through():
 
 def test_a_budget_is_never_exceeded_and_nobody_waits_for_ever():
     async def main():
-        budget, most, done = Budget("disk", 100, patience=5), [], []
+        budget, most, done = Budget("disk", 100, patience=PATIENCE), [], []
 
         async def use(key, size):
             async with budget.hold(key, size) as grant:
                 most.append(budget.used)
-                await asyncio.sleep(0.001)
+                await one_turn()
                 grant.keep(size // 2)
-                await asyncio.sleep(0.001)
+                await one_turn()
             done.append(key)
 
         await asyncio.gather(*(use("rude", 30) for _ in range(50)), *(use(f"c{n}", 40) for n in range(20)))
@@ -153,9 +166,9 @@ def test_a_budget_refuses_by_name():
                 with pytest.raises(NotReached):
                     small.grow(1)
             waits = asyncio.ensure_future(budget.hold("b", 50).__aenter__())
-            await asyncio.sleep(0)
+            await one_turn()
             waits.cancel()
-        await asyncio.sleep(0)
+        await one_turn()
         assert budget.used == 0
 
     asyncio.run(main())
@@ -320,18 +333,19 @@ def test_a_full_disk_stops_the_lending_and_nothing_else(tmp_path):
     async def main():
         store = LeaseStore(tmp_path / "pool.sqlite")
         store.set_node("http://n", False)
-        pool = Pool(store, PoolLimits(ttl_seconds=0.5), lambda url: Host())
+        pool = Pool(store, PoolLimits(), lambda url: Host())
         pool.start()
 
         async def lend(name):
             here = asyncio.get_running_loop().create_future()
-            return await pool.allocate(PoolRequest(request_id=name, tree=True), 5, here)
+            return await pool.allocate(PoolRequest(request_id=name, tree=True), PATIENCE, here)
 
         first = await lend("first")
         store._base.execute("PRAGMA query_only = 1")
         with pytest.raises(EngineDown, match="cannot write down"):
             await lend("second")
-        await asyncio.wait_for(first.over.wait(), 3)  # nobody renewed it
+        first.ends = 0.0  # nobody renewed it
+        await asyncio.wait_for(first.over.wait(), PATIENCE)
         assert pool.counts["unwritten"] > 0 and pool.leases == {}
         url = "http://n"
         for change in (later(drain, pool, url), join(pool, url), leave(pool, url, True)):

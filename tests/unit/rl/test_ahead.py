@@ -1,7 +1,6 @@
 """Which groups may begin before they are asked for."""
 
 import threading
-import time
 
 import pytest
 
@@ -9,6 +8,7 @@ from swelab.records import Fault
 from swelab.rl.ahead import Ahead
 from swelab.rl.prompts import Prompts
 from tests.conftest import make_task
+from tests.contract.attacks import PATIENCE, until
 
 
 class Rollouts:
@@ -20,7 +20,7 @@ class Rollouts:
 
     def __call__(self, asked, kept):
         self.begun.append((asked.prompt, asked.sample))
-        self.free.wait(10)
+        self.free.wait(PATIENCE)
         return asked.prompt, asked.sample
 
 
@@ -40,11 +40,11 @@ def groups_begun(rollouts):
 
 
 def test_no_group_begins_before_it_is_allowed(tmp_path, rollouts):
-    with opened(tmp_path, rollouts) as ahead:
+    with opened(tmp_path, rollouts, workers=1) as ahead:
         ahead.allow(2)
         assert ahead.take(0) == [(0, 0), (0, 1)]
         assert ahead.take(1) == [(1, 0), (1, 1)]
-        time.sleep(0.05)
+        ahead._pool.submit(int).result(PATIENCE)  # it has its turn after all that was allowed
         assert groups_begun(rollouts) == {0, 1}
         ahead.allow(3)
         assert ahead.take(2) == [(2, 0), (2, 1)]
@@ -55,7 +55,7 @@ def test_later_groups_run_while_an_earlier_one_is_slow(tmp_path, rollouts):
 
     def one_is_slow(asked, kept):
         if (asked.prompt, asked.sample) == (0, 1):
-            slow.wait(10)
+            slow.wait(PATIENCE)
         return rollouts(asked, kept)
 
     with opened(tmp_path, one_is_slow) as ahead:
@@ -82,18 +82,21 @@ def test_a_run_that_goes_on_begins_where_it_was(tmp_path, rollouts):
 
 
 def test_a_fault_is_raised_where_its_group_is_taken_and_ends_what_waits(tmp_path):
-    begun = []
+    begun, allowed = [], threading.Event()
 
     def roll_out(asked, kept):
         begun.append(asked.prompt)
+        assert allowed.wait(PATIENCE)
         if asked.prompt == 0:
             raise Fault("no sandbox")
-        time.sleep(0.05)
+        if len(begun) == 3:
+            until(ahead._waiting[49][-1].cancelled, PATIENCE)
 
     with pytest.raises(Fault, match="no sandbox"), opened(tmp_path, roll_out, workers=1) as ahead:
         ahead.allow(50)
+        allowed.set()
         ahead.take(0)
-    assert len(begun) < 10
+    assert len(begun) <= 3
 
 
 def test_a_journal_holds_the_prompts_of_a_step(tmp_path):

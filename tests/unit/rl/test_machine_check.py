@@ -1,4 +1,4 @@
-"""A recipe against machines whose facts are given by hand, and once against this one."""
+"""A recipe against machines whose facts are given by hand."""
 
 import json
 from dataclasses import replace
@@ -10,6 +10,7 @@ from swelab.configs.kinds import RL
 from swelab.files.model_config import ModelConfig
 from swelab.jobs.machine import Gpu, Machine, this_machine
 from swelab.records import Fault, InputError, write_json
+from swelab.rl import machine_check
 from swelab.rl.machine_check import check_recipe, preflight, stop_unless_fit
 from swelab.rl.memory_needs import engine_needs, learner_needs
 from swelab.sft.train.memory import GIB
@@ -110,15 +111,20 @@ def test_ranks_and_recomputed_activations_need_less():
     assert engine_needs(more, QWEN3_4B) - engine_needs(recipe(), QWEN3_4B) == 32768 * 288 * 1024
 
 
-def test_this_machine_is_looked_at(tmp_path, capsys):
+def test_this_machine_is_looked_at(tmp_path, monkeypatch, capsys):
     here = this_machine()
-    assert here.cores >= 1 and 0 < here.free <= here.total
-    toy = make_checkpoint(tmp_path / "toy")
-    stop_unless_fit(recipe({"context_length": 512, "at_once": 1}), toy)
+    assert here.cores > 0 and 0 < here.free <= here.total
+    toy, small = make_checkpoint(tmp_path / "toy"), recipe({"context_length": 512, "at_once": 1})
+    monkeypatch.setattr(machine_check, "this_machine", lambda: LAPTOP)
+    stop_unless_fit(small, toy)
     assert "FIX" not in capsys.readouterr().err
+    monkeypatch.setattr(machine_check, "this_machine", lambda: replace(LAPTOP, free=GIB))
+    with pytest.raises(Fault, match="to fix before anything is started"):
+        stop_unless_fit(small, toy)
+    capsys.readouterr()
     asked = recipe({"context_length": 1 << 20}, {"ranks": 100})
     with pytest.raises(Fault, match="1 to fix before anything is started"):
-        stop_unless_fit(asked, toy, Machine(here.cores, 1 << 50, 1 << 50))
+        stop_unless_fit(asked, toy, Machine(4, 1 << 50, 1 << 50))
     told = capsys.readouterr().err.splitlines()
     assert [line[:5] for line in told] == ["FIX  ", "low  "]
 
@@ -134,6 +140,7 @@ def test_a_config_that_lacks_a_key_and_a_start_that_is_not_there(tmp_path, capsy
 
 def test_what_is_not_made_yet_is_told(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(machine_check, "this_machine", lambda: LAPTOP)
     told = [each.text for each in check_recipe(recipe())]
     assert "start sft:demo-start: results/sft/demo-start/checkpoint is not made yet" in told[0]
     assert "results/tasks/drill-practice.kept.json not made yet" in told[1]

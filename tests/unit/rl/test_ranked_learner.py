@@ -20,6 +20,8 @@ from tests.conftest import ROOT
 from tests.toy_checkpoint import make_checkpoint
 from tests.unit.rl.toy_batches import assert_same, batch
 
+pytestmark = pytest.mark.full
+
 SETTINGS = Settings(lr=1e-4, kl=0.1, minibatches=2, batch_tokens=40, recompute=True)
 PARTS = ([1.0, -1.0, 0.5, 2.0, -0.3], [1.0], [-1.0, 0.5, 0.5, 0.1])
 """Advantages of three batches: of several passes, of fewer samples than ranks, of several again."""

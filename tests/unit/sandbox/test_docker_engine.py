@@ -18,6 +18,7 @@ from swelab.sandbox.bwrap_process import refusal
 from swelab.sandbox.docker_protocol import Disconnected, Overdue, Talk
 from swelab.sandbox.protocol import Limits
 from swelab.sandbox.seccomp import _ABSENT, _REFUSED, engine_profile
+from tests.contract.attacks import PATIENCE, until
 
 
 class _Wire:
@@ -29,7 +30,7 @@ def _frame(stream, data):
     return struct.pack(">BxxxI", stream, len(data)) + data
 
 
-def _asked(answer, words=(b"echo",), given=None, due=5.0, pieces=0):
+def _asked(answer, words=(b"echo",), given=None, due=PATIENCE, pieces=0):
     """What Talk makes of an answer, and the request that it sent; `answer` is called with the nonce.
 
     `given` is input that ends with b"3".
@@ -109,8 +110,7 @@ def test_an_owner_is_gone_only_for_certain():
         "its pid was given to another"
     )
     child.kill()
-    while container_owner._start_time(child.pid):
-        time.sleep(0.01)
+    assert until(lambda: not container_owner._start_time(child.pid), PATIENCE)
     assert container_owner.is_gone(json.dumps(theirs)), "a zombie has ended"
     child.communicate()
     assert container_owner.is_gone(json.dumps(theirs))

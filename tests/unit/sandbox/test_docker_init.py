@@ -32,6 +32,6 @@ def test_no_line_is_merged_with_the_next_one():
     assert follow
     done = subprocess.run(
         ["bash", "-c", _AROUND % {"follow": follow[0], "lines": _LINES}],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr

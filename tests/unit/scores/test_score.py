@@ -210,6 +210,7 @@ def write_scores(workplace: Path) -> list[str]:
     return paths
 
 
+@pytest.mark.full
 def test_scripts_write_a_verified_score_that_is_the_same_twice(workplace):
     paths = write_scores(workplace)
     load_score(workplace / paths[0])

@@ -104,10 +104,10 @@ def test_the_patch_makes_the_named_test_fail_and_no_other(small, backend, tmp_pa
     with tarfile.open(small[1]["small"]) as tar:
         unpack(tar, tree)
     with backend.start(tree) as sandbox:
-        clean = drill.STATUS.findall(sandbox.exec(row["test_cmd"]).output)
+        clean = drill.STATUS.findall(sandbox.exec(row["test_cmd"], limits=drill.RUN_LIMITS).output)
     subprocess.run(["git", "apply", "-"], input=row["patch"], text=True, cwd=tree, check=True)
     with backend.start(tree) as sandbox:
-        buggy = drill.STATUS.findall(sandbox.exec(row["test_cmd"]).output)
+        buggy = drill.STATUS.findall(sandbox.exec(row["test_cmd"], limits=drill.RUN_LIMITS).output)
     assert {status for status, _ in clean} == {b"PASSED"}
     assert [test.decode() for status, test in buggy if status == b"FAILED"] == row["FAIL_TO_PASS"]
     assert sorted(test.decode() for status, test in buggy if status == b"PASSED") == sorted(

@@ -1,10 +1,12 @@
 """A question is run with the right code, with the bug, with other right code, and with code that pretends."""
 
 import copy
+import datetime
 import json
 
 import pytest
 
+from swelab.witness import judgement
 from swelab.witness.emitted import read
 from swelab.witness.forming import form
 from swelab.witness.judgement import gold_values, judge
@@ -248,15 +250,16 @@ def test_a_test_is_not_confirmed_by_what_another_says(made):
     assert told.tests[REPAIRED[2]].standing == "weak"
 
 
-def test_what_tells_the_day_is_no_evidence(tmp_path):
+def test_what_tells_the_day_is_no_evidence(tmp_path, monkeypatch):
+    monkeypatch.setattr(judgement, "today", lambda: [datetime.date(2031, 4, 7)])
     tests = """
 import datetime
 from pkg import day, parse
 def test_day():
-    assert day() == datetime.date.today()
+    assert day() == datetime.date(2031, 4, 7)
     assert parse("12 EUR") == (12, "EUR")
 """
-    gold = GOLD + "import datetime\ndef day(): return datetime.date.today()\n"
+    gold = GOLD + "import datetime\ndef day(): return datetime.date(2031, 4, 7)\n"
     question = form({PATH: tests}, [f"{PATH}::test_day"], roots=["pkg"])
     runs = [run(tmp_path / str(at), gold, question, answers=at == 1)[0] for at in range(2)]
     values = gold_values(question.manifest, [runs[0], runs[0]], runs[1], b"")

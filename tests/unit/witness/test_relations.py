@@ -3,7 +3,6 @@
 import collections
 import json
 import operator
-import time
 
 import pytest
 
@@ -12,6 +11,7 @@ from swelab.witness.asserted import relation
 from swelab.witness.emitted import read
 from swelab.witness.inside.canonical_data import Canon
 from swelab.witness.relations import contains, equal, matches, ordered, truth
+from tests.growth import TIMES, growth
 
 VALUES = [
     None, True, False, 0, 1, 1.0, 2, -1, 2**80, 0.1, float("nan"), "", "a", "ab", b"", b"a", [],
@@ -95,20 +95,24 @@ def test_what_was_cut_is_never_taken_from_the_patch():
     assert relation(slot, [["i", "6"], ["i", "6"]], []) is None
 
 
-def test_hostile_text_is_read_in_linear_time():
+def value(data):
+    return json.dumps([0, "value", 0, 0, 1, "v", [data]])
+
+
+HOSTILE = {
+    "many lists": lambda size: value(["l", [["l", []]] * size]),
+    "deep lists": lambda size: f'[0,"value",0,0,1,"v",{"[" * size}{"]" * size}]',
+    "a dictionary": lambda size: value(["d", [[["s", str(n)], ["i", "9" * 100]] for n in range(size // 20)]]),
+    "a long number": lambda size: f'[0,"value",0,0,1,"v",[{"9" * size}]]',
+    "values": lambda size: "\n".join(
+        json.dumps([n, "value", 0, n, 1, "v", [["i", "x"]]]) for n in range(size // 10)
+    ),
+    "cases": lambda size: "\n".join(json.dumps([n, "case", n, "a::b["]) for n in range(size // 5)),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_text_is_read_in_linear_time(kind):
     manifest = WitnessManifest(tests={}, unformed={}, questions={}, slots=[], sight={})
-    nested = "[" * 60_000 + "]" * 60_000
-    lines = [
-        json.dumps([0, "value", 0, 0, 1, "v", [["l", [["l", []]] * 40_000]]]),
-        f'[0,"value",0,0,1,"v",{nested}]',
-        json.dumps(
-            [0, "value", 0, 0, 1, "v", [["d", [[["s", str(n)], ["i", "9" * 100]] for n in range(2000)]]]]
-        ),
-        '[0,"value",0,0,1,"v",[' + "9" * 120_000 + "]]",
-        "\n".join(json.dumps([n, "value", 0, n, 1, "v", [["i", "x"]]]) for n in range(4000)),
-        "\n".join(json.dumps([n, "case", n, "a::b["]) for n in range(8000)),
-    ]
-    for text in lines:
-        start = time.process_time()
-        read(text.encode(), manifest)
-        assert time.process_time() - start < 0.5, text[:60]
+    assert growth(lambda text: read(text.encode(), manifest), HOSTILE[kind], 20_000) < TIMES

@@ -33,7 +33,7 @@ def run(folder, package, question, answers=False):
         CHANNEL: str(pipe),
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", *question.command_args]
-    done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=600)
     os.close(keep)
     reader.join()
     return said[0], done.stdout

@@ -88,6 +88,7 @@ def words(line):
     return [word for word in dict.fromkeys(line.split()) if word not in ("--rootdir=.", "-n0")]
 
 
+@pytest.mark.full
 @needs_peer
 def test_every_profile_is_run_as_the_peer_does(profiles):
     assert len(profiles) == 220 and sum(go for go, *_ in profiles.values()) == 87
@@ -100,6 +101,7 @@ def test_every_profile_is_run_as_the_peer_does(profiles):
         assert words(ours) == words(line), repo
 
 
+@pytest.mark.full
 @needs_peer
 def test_every_log_is_read_as_the_peer_does(profiles):
     forms = {

@@ -1,7 +1,7 @@
 """Keys of a hosted model: turns, pauses, rates, and what faults say of them."""
 
 import threading
-import time
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -11,18 +11,52 @@ from swelab.models.billing.api_keys import Key, KeyRing, read_keys
 from swelab.models.chat import litellm_errors
 from swelab.models.chat.litellm_errors import read_fault
 from swelab.records import InputError
+from tests.contract.attacks import PATIENCE
 
 
-def ring(count=1, **rates):
+class Changed(threading.Condition):
+    """Tells when somebody waits for a change. With a clock, seconds that are waited for pass at once."""
+
+    def __init__(self, clock=None):
+        super().__init__()
+        self.clock, self.waits = clock, threading.Event()
+
+    def wait(self, timeout=None):
+        if self.clock and timeout is not None:
+            self.clock.now += timeout
+            return False
+        self.waits.set()
+        return super().wait(timeout)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time of key rings, which passes only while they wait for it."""
+    made = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(api_keys, "time", SimpleNamespace(monotonic=lambda: made.now))
+    return made
+
+
+def ring(count=1, clock=None, **rates):
     told = []
-    made = KeyRing([Key(f"KEY_{n}", f"secret-{n}") for n in range(count)], rates, told.append)
+    keys = [Key(f"KEY_{n}", f"secret-{n}") for n in range(count)]
+    made = KeyRing(keys, rates, told.append, _changed=Changed(clock))
     return made, made.keys, told
 
 
 def enter(made, key, tokens=0):
     """Leave to send, and the seconds that it took."""
-    began = time.monotonic()
-    return made.enter(key, tokens), time.monotonic() - began
+    began = api_keys.time.monotonic()
+    return made.enter(key, tokens), api_keys.time.monotonic() - began
+
+
+def enter_beside(made, key):
+    """A thread that waits for leave to send, and the list that it enters it in."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(made.enter(key, 0)), daemon=True)
+    thread.start()
+    assert made._changed.waits.wait(PATIENCE)
+    return thread, found
 
 
 def test_keys_are_read_from_variables_without_doubles(monkeypatch):
@@ -39,49 +73,43 @@ def test_keys_are_read_from_variables_without_doubles(monkeypatch):
         read_keys(["ONE", "EMPTY"])
 
 
-def test_tokens_are_spaced_by_what_they_were():
-    made, (key,), _ = ring(tokens_per_minute=60_000)
+def test_tokens_are_spaced_by_what_they_were(clock):
+    made, (key,), _ = ring(clock=clock, tokens_per_minute=60_000)
     first, waited = enter(made, key, 100)
-    assert waited < 0.05
+    assert waited == 0
     made.leave(first, 300)
     second, waited = enter(made, key, 10)
-    assert 0.2 < waited < 0.6, "300 tokens are 0.3 s of 60,000 a minute"
+    assert waited == pytest.approx(0.3), "300 tokens are 0.3 s of 60,000 a minute"
     made.leave(second, 10)
 
 
-def test_a_burst_of_refusals_is_one_strike(monkeypatch):
-    monkeypatch.setattr(api_keys, "FIRST_PAUSE_SECONDS", 0.2)
-    made, (key,), _ = ring()
+def test_a_burst_of_refusals_is_one_strike(clock):
+    made, (key,), _ = ring(clock=clock)
     burst = [made.enter(key, 0) for _ in range(16)]
     for each in burst:
         made.slow(each, None)
         made.leave(each)
     assert key.window == 8 and key.strikes == 1 and key.under_way == 0
     again, waited = enter(made, key)
-    assert 0.05 < waited < 1
+    assert 0.5 <= waited <= 1, "a strike is a pause of a second or a little less"
     made.slow(again, None)
     made.leave(again)
     assert key.window == 1 and key.strikes == 2
     alone, _ = enter(made, key)
-    others = []
-    thread = threading.Thread(target=lambda: others.append(made.enter(key, 0)))
-    thread.start()
-    thread.join(0.1)
+    thread, others = enter_beside(made, key)
     assert not others, "one at a time now"
     made.leave(alone, 5)
-    thread.join(5)
+    thread.join(PATIENCE)
     assert len(others) == 1 and key.window == 2 and key.strikes == 0
 
 
 def test_who_waits_for_a_key_that_goes_out_of_use_takes_another():
     made, (first, second), told = ring(2)
     made.slow(made.enter(first, 0), 600)
-    found = []
-    thread = threading.Thread(target=lambda: found.append(made.enter(first, 0)))
-    thread.start()
+    thread, found = enter_beside(made, first)
     made.set_aside(first, "was refused (no)")
     made.set_aside(first, "was refused (again)")
-    thread.join(5)
+    thread.join(PATIENCE)
     assert found == [None] and told == ["warning: KEY_0 was refused (no); 1 of 2 keys left"]
     assert made.choose(first) is second and made.choose(None) is second
     made.set_aside(second, "is out of quota (no)")

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,27 +17,31 @@ from swelab.models.billing.ledger import CUT_OFF, PAID, REFUSED, UNSURE, Ledger,
 from swelab.models.billing.prices import NANO, CallTokens, Price, nano, price_of
 from swelab.records import InputError
 from tests.conftest import ROOT
+from tests.contract.attacks import PATIENCE, until
 
 CENT = NANO // 100
 SPENDER = """
-import sys, threading, random, time
+import sys, threading, random
 from swelab.models import BudgetSpent
 from swelab.models.billing import ledger
 ledger.LOOK_AGAIN_SECONDS = 0.01
 book = ledger.Ledger(sys.argv[1], float(sys.argv[2]))
+first = book.reserve(1)  # still open when the process is killed
+print("open", flush=True)
+input()
 def spend(seed):
     chance = random.Random(seed)
     try:
         for _ in range(int(sys.argv[3])):
             worst = chance.randrange(1, 10**7)
             call = book.reserve(worst)
-            time.sleep(chance.random() / 1000)
             book.settle(call, chance.randrange(worst + 1), "paid")
     except BudgetSpent:
         pass
 threads = [threading.Thread(target=spend, args=(n,)) for n in range(4)]
 [each.start() for each in threads]
 [each.join() for each in threads]
+book.settle(first, 1, "paid")
 book.close()
 """
 
@@ -51,9 +55,15 @@ def entries(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def spender(path, budget, calls):
-    code = [sys.executable, "-c", SPENDER, path, budget, calls]
-    return subprocess.Popen([*map(str, code)], cwd=ROOT)
+def spenders(count, path, budget, calls):
+    """Processes that spend at once: each has opened the ledger before any is let go."""
+    code, pipe = [sys.executable, "-c", SPENDER, path, budget, calls], subprocess.PIPE
+    runs = [subprocess.Popen([*map(str, code)], cwd=ROOT, stdin=pipe, stdout=pipe) for _ in range(count)]
+    assert [run.stdout.readline() for run in runs] == [b"open\n"] * count
+    for run in runs:
+        run.stdin.write(b"go\n")
+        run.stdin.flush()
+    return runs
 
 
 def most_at_once(rows):
@@ -89,15 +99,19 @@ def test_calls_are_admitted_with_their_worst_and_billed_with_their_cost(tmp_path
     assert not list((tmp_path / "l.owners").iterdir())
 
 
-def test_a_call_waits_for_room_that_calls_in_flight_may_leave(tmp_path):
-    book = Ledger(tmp_path / "l.jsonl", 0.10)
+def test_a_call_waits_for_room_that_calls_in_flight_may_leave(tmp_path, monkeypatch):
+    book, looks = Ledger(tmp_path / "l.jsonl", 0.10), []
     first = book.reserve(9 * CENT)
-    with ThreadPoolExecutor(1) as pool:
-        second = pool.submit(book.reserve, 5 * CENT)
-        time.sleep(0.05)
-        assert not second.done()
-        book.settle(first, CENT, PAID)
-        book.settle(second.result(timeout=5), CENT, PAID)
+
+    def look_again(seconds):
+        looks.append(seconds)
+        assert len(looks) <= 3 and not book._threads.locked()
+        if len(looks) == 3:
+            book.settle(first, CENT, PAID)
+
+    monkeypatch.setattr(ledger, "time", SimpleNamespace(time=time.time, sleep=look_again))
+    book.settle(book.reserve(5 * CENT), CENT, PAID)
+    assert len(looks) == 3
     book.close()
 
 
@@ -113,8 +127,8 @@ def test_a_raised_budget_goes_on_where_the_ledger_is(tmp_path):
 
 def test_processes_and_threads_at_once_never_exceed_a_budget(tmp_path):
     path, budget = tmp_path / "l.jsonl", 0.4
-    runs = [spender(path, budget, 1000) for _ in range(2)]
-    assert [run.wait(60) for run in runs] == [0, 0]
+    runs = spenders(2, path, budget, 1000)
+    assert [run.wait(PATIENCE) for run in runs] == [0, 0]
     rows = entries(path)
     assert len({row["call"].partition("-")[0] for row in rows}) == 2
     assert 0.9 * budget * NANO < most_at_once(rows) <= budget * NANO
@@ -122,9 +136,8 @@ def test_processes_and_threads_at_once_never_exceed_a_budget(tmp_path):
 
 def test_a_killed_process_counts_with_its_worst_and_holds_nobody_up(tmp_path):
     path = tmp_path / "l.jsonl"
-    run = spender(path, 1000, 10**6)
-    while not (path.exists() and path.stat().st_size > 5000):
-        time.sleep(0.01)
+    (run,) = spenders(1, path, 1000, 10**6)
+    assert until(lambda: path.stat().st_size > 5000, PATIENCE)
     run.send_signal(signal.SIGKILL)
     run.wait()
     with open(path, "ab") as stream:
@@ -136,6 +149,7 @@ def test_a_killed_process_counts_with_its_worst_and_holds_nobody_up(tmp_path):
             left[row["call"]] = row["nanodollars"]
         else:
             del left[row["call"]]
+    assert left
     book = Ledger(path, None)
     cut = [row for row in entries(path)[len(before) :] if row["how"] == CUT_OFF]
     assert {row["call"]: row["nanodollars"] for row in cut} == left

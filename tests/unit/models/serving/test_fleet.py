@@ -16,7 +16,7 @@ from swelab.models.serving.fleet import Fleet, serve_fleet, starts
 from swelab.models.serving.kept_server import Server
 from swelab.models.serving.server import Endpoint
 from swelab.records import InputError
-from tests.contract.attacks import until
+from tests.contract.attacks import PATIENCE, until
 from tests.toy_checkpoint import make_checkpoint
 
 SETTINGS = {"context_length": 256, "max_total_tokens": 1024, "max_running_requests": 4}
@@ -69,7 +69,7 @@ def test_a_server_that_ends_is_started_again_at_its_port(keep, tmp_path, capsys)
     fleet.await_first()
     (tmp_path / "log").write_text("MemoryError: no room")
     script.alive.clear()
-    assert until(lambda: len(script.ports) == 2, 5) and fleet.alive()
+    assert until(lambda: len(script.ports) == 2, PATIENCE) and fleet.alive()
     assert script.ports == [None, 4242]
     assert (tmp_path / "log.1").read_text() == "MemoryError: no room"
     assert "server 0: the model server has ended: MemoryError: no room; starting" in capsys.readouterr().err
@@ -86,7 +86,7 @@ def test_one_that_starts_again_is_up_when_it_has_the_current_weights(keep, monke
     monkeypatch.setattr(fleets, "replace", lambda endpoint, weights, *_: seen.append("published"))
     assert fleet.publish(Weights(Path("there"), "step-7")) == 1
     script.alive.clear()
-    assert until(lambda: seen[-1:] == ["up"], 5)
+    assert until(lambda: seen[-1:] == ["up"], PATIENCE)
     assert seen[:2] == ["published", "down, 1 starts"] and seen[-2:] == ["step-7", "up"]
 
 
@@ -119,17 +119,15 @@ def test_the_others_serve_on(keep):
     fleet = keep(dying, Scripted())
     fleet.await_first()
     dying.alive.clear()
-    assert until(lambda: fleet.servers[0].fault, 5) and fleet.alive()
+    assert until(lambda: fleet.servers[0].fault, PATIENCE) and fleet.alive()
 
 
 def test_a_mute_server_is_started_again(keep, monkeypatch):
     script = Scripted()
     fleet = keep(script)
     fleet.await_first()
-    monkeypatch.setattr(kept_server, "generates", lambda endpoint: False)
-    assert until(lambda: script.ended, 5)
-    monkeypatch.setattr(kept_server, "generates", lambda endpoint: True)
-    assert fleet.alive()
+    monkeypatch.setattr(kept_server, "generates", lambda endpoint: script.ended)
+    assert until(lambda: script.ended, PATIENCE) and fleet.alive()
 
 
 def test_gpus_are_dealt_out(tmp_path, monkeypatch):

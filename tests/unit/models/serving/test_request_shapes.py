@@ -51,14 +51,14 @@ def read(path, body):
         return None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(sorted(SHAPES)), st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4))
 def test_any_fields_are_refused_or_read(path, fields):
     sent = read(path, json.dumps({**SAID[path], **fields}).encode())
     assert sent is None or json.loads(sent).keys() <= {*SHAPES[path].__struct_fields__}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(sorted(SHAPES)), st.binary(max_size=50))
 def test_any_bytes_are_refused_or_read(path, body):
     assert read(path, body) is None

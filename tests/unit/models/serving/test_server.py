@@ -1,18 +1,23 @@
 """What is refused before a server starts, and what a server that fails to start looks like."""
 
+import itertools
 import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from swelab.files.model_config import ModelConfig
 from swelab.models import ServingError
+from swelab.models.serving import server
 from swelab.models.serving.server import Endpoint, serve
 from swelab.models.serving.sglang_engine import SHIMS, environment, other_architectures
 from swelab.records import InputError
+from tests.contract.attacks import PATIENCE, processes_with, until
 from tests.toy_checkpoint import make_checkpoint
 
 SIZES = {"context_length": 256, "max_total_tokens": 1024, "max_running_requests": 4}
@@ -91,12 +96,17 @@ def test_a_server_that_dies_is_one_line_with_its_fault_and_log(weights, tmp_path
     assert "\n" not in str(error.value)
 
 
-def test_a_server_that_never_answers_is_ended(weights, tmp_path):
+def test_a_server_that_never_answers_is_ended(weights, tmp_path, monkeypatch):
+    """Its time begins to pass when it has said something."""
+    log, seconds = tmp_path / "server.log", itertools.count()
+    clock = SimpleNamespace(
+        monotonic=lambda: next(seconds) if "waiting" in log.read_text() else 0, sleep=time.sleep
+    )
+    monkeypatch.setattr(server, "time", clock)
     python = fake_python(tmp_path, "import time; print('waiting', flush=True); time.sleep(600)")
     with pytest.raises(ServingError, match=r"no model server in 2 s: waiting"):
         start(weights, tmp_path, python=python, device="cpu", startup_seconds=2)
-    ours = subprocess.run(["pgrep", "-f", python], capture_output=True, text=True)
-    assert not ours.stdout
+    assert until(lambda: not processes_with(python), PATIENCE)
 
 
 def test_a_port_taken_in_between_is_tried_again_elsewhere(weights, tmp_path):

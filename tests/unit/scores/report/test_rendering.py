@@ -14,6 +14,7 @@ from tests.unit.report_page import attempts, reported
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 WIDTHS = (390, 768, 1280)
 pytestmark = [
+    pytest.mark.full,
     pytest.mark.real,
     pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: THE PAGE WAS NOT RENDERED"),
 ]

@@ -41,6 +41,7 @@ def run(*options):
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
 
 
+@pytest.mark.full
 def test_rows_and_their_order_are_those_that_the_peer_once_wrote(files, tmp_path):
     output = tmp_path / "all.jsonl"
     done = run(*files, "-o", output)
@@ -57,6 +58,7 @@ def test_rows_and_their_order_are_those_that_the_peer_once_wrote(files, tmp_path
     assert max(counts.values()) == 3 and len(counts) == 40
 
 
+@pytest.mark.full
 @needs_peer
 def test_rows_and_their_order_are_those_of_the_peer(files, tmp_path):
     """The module that draws its picture of the counts is not in the peer's environment, and not needed."""

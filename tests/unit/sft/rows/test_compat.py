@@ -171,6 +171,7 @@ def lines_of(root, trajs, reports, monkeypatch):
     return found
 
 
+@pytest.mark.full
 @needs_peer
 def test_every_line_is_that_of_the_peer(runs, monkeypatch):
     trajs, reports = runs
@@ -183,6 +184,7 @@ def test_every_line_is_that_of_the_peer(runs, monkeypatch):
         GOLDEN.write_text(json.dumps({style: sorted(lines) for style, lines in theirs.items()}, indent=0))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("end", [1 << 6, 1 << 10, 1 << 18])
 def test_every_line_is_what_the_peer_once_wrote(runs, monkeypatch, end):
     """However much of a file's end is read first."""
@@ -192,6 +194,7 @@ def test_every_line_is_what_the_peer_once_wrote(runs, monkeypatch, end):
     assert {style: sorted(lines) for style, lines in found.items()} == golden
 
 
+@pytest.mark.full
 @needs_peer
 @needs_trajectories
 def test_real_trajectories_are_as_the_peer_writes_them(tmp_path, monkeypatch):

@@ -25,6 +25,7 @@ from swelab.tasks.forge.rows import make_tasks, open_repository
 from swelab.tasks.forge.validate import Validator
 from swelab.tasks.split import side_of
 from swelab.tasks.task_rows import read_tasks
+from tests.contract.attacks import PATIENCE
 
 pytestmark = pytest.mark.real
 
@@ -114,6 +115,14 @@ class Counted:
         if self.started <= self.lost:
             raise SandboxLost("lost on purpose")
         return self.backend.start(tree, **limits)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _patient():
+    """No bug's run is cut short on a slow machine, but where a test says so."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("swelab.tasks.forge.validate.SPARE_SECONDS", PATIENCE)
+        yield
 
 
 @pytest.fixture(scope="module")
