@@ -12,7 +12,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 # Settings for other programs of the user, which would change what runs here.
 unexport PYTHONHOME PYTHONPATH PYTHONSAFEPATH PYTHONOPTIMIZE PYTHONWARNINGS SNAKEMAKE_PROFILE
 
-.PHONY: all rl rl-seeds help setup test test-full ci check peer sb-cli modal swe-agent clean
+.PHONY: all rl rl-seeds debugger help setup test test-full ci check peer sb-cli modal verl swe-agent clean
 
 all: setup
 	$(RUN)
@@ -26,6 +26,13 @@ rl-seeds: setup
 	.venv/bin/python -m scripts.compare results/scores/start/drill-heldout-rl.json \
 	    results/scores/rl/drill-heldout-rl.json results/scores/rl-seed1/drill-heldout-rl.json \
 	    results/scores/rl-seed2/drill-heldout-rl.json
+
+# A model learns to repair programs with Python's debugger; the same without pdb, on the same tasks.
+debugger: setup
+	$(RUN) --config experiment=demo-debugger
+	.venv/bin/python -m scripts.compare results/scores/debugger-start/debug-heldout.json \
+	    results/scores/debugger-rl/debug-heldout.json results/scores/rewrite-start/debug-heldout.json \
+	    results/scores/rewrite-rl/debug-heldout.json
 
 help:
 	@./envs/help.sh
@@ -41,7 +48,7 @@ test: setup
 	@./envs/system.sh "$(PYTHON)" bwrap git patch docker-registry dockerd mmdebstrap
 	.venv/bin/python -m pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder
 
-test-full: setup peer sb-cli
+test-full: setup peer sb-cli verl
 	@./envs/system.sh "$(PYTHON)" bwrap git patch chromium docker-registry dockerd faketime mmdebstrap munged slurmctld
 	.venv/bin/python -m tests.full
 
@@ -60,6 +67,11 @@ check: setup
 peer sb-cli modal:
 	@./envs/system.sh "$(PYTHON)" venv
 	@$(INSTALL) .venv-$@ --no-compile envs/$@.txt
+
+# The distributed engine of reinforcement learning (docs/rl-scale.md), with torch for the same machine as .venv.
+verl:
+	@./envs/system.sh "$(PYTHON)" venv
+	@$(INSTALL) .venv-verl --torch "$(TORCH)" --no-compile --imports verl,transfer_queue,swebench envs/verl.txt
 
 # SWE-agent is on no registry: SWE_AGENT is a checkout of its source (docs/swe-agent.md).
 swe-agent:

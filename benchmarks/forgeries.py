@@ -1,6 +1,6 @@
 """Forged repairs and honest ones against the grader: no forgery may be resolved, every honest fix must be.
 
-    python -m benchmarks.forgeries [--tasks S.json ...] [--repos-dir DIR] [--backends bubblewrap ...]
+    .venv/bin/python -m benchmarks.forgeries [--tasks S.json ...] [--repos-dir DIR] [--backends NAME ...]
 
 Needs forged tasks with their archives (results/tasks/forge-heldout.json, drill-heldout.json). Each entry of
 the corpus (swelab/grading/cheats/corpus) is tried on one task. Where validation has

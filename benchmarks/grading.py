@@ -1,6 +1,6 @@
 """Grading beside the two reference harnesses, and sandboxes without an engine beside sandboxes of one.
 
-    python -m benchmarks.grading --swesmith-python ENV/bin/python [--tasks S.json] [--repos DIR]
+    .venv/bin/python -m benchmarks.grading --swesmith-python ENV/bin/python [--tasks S.json] [--repos DIR]
 
 Needs a container engine ($DOCKER_HOST), the sandbox image ($SWELAB_SANDBOX_IMAGE or results/images/sandbox),
 forged tasks (results/tasks/forge-heldout.json) with their archives, and swesmith 0.0.9 in an environment
@@ -24,10 +24,13 @@ from benchmarks import reference_images, tiny_tasks
 from benchmarks.reference_images import Workload
 from swelab.console.terminal import run_script
 from swelab.grading.grading_stage import grade_shard
-from swelab.records import Record, read_json, write_json
+from swelab.records import Record, write_json
+from swelab.records.attempt_records import Prediction
+from swelab.records.task_records import Task
 from swelab.sandbox import open_backend
 from swelab.sandbox.docker_engine import DockerEngine
 from swelab.sandbox.pulled_images import load_images
+from swelab.tasks.task_rows import read_tasks
 
 ROW = "{:<26} {:>7} {:>9} {:>8} {:>14} {:>9}"
 HARNESS = Path(__file__).with_name("reference_harness.py")
@@ -67,8 +70,8 @@ def ours(
         start = time.perf_counter()
         grades = list(
             grade_shard(
-                tasks,
-                told,
+                [Task.of(row) for row in tasks],
+                {name: Prediction.of(each) for name, each in told.items()},
                 policy="p",
                 subset="s",
                 shard="000of001",
@@ -155,7 +158,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--swesmith-python", required=True, help="interpreter that has swesmith 0.0.9")
-    parser.add_argument("--tasks", default="results/tasks/forge-heldout.json")
+    parser.add_argument("--tasks", type=Path, default=Path("results/tasks/forge-heldout.json"))
     parser.add_argument("--repos", type=Path, default=Path("results/repos"))
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 8])
     parser.add_argument(
@@ -169,7 +172,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         scratch, engine = Path(folder), DockerEngine()
         start = time.perf_counter()
-        tasks = read_json(args.tasks)[: args.limit]
+        tasks = list(read_tasks(args.tasks))[: args.limit]
         workload = reference_images.build(tasks, args.repos, scratch, engine)
         names = {row["image"] for row in workload.bench} | {row["image_name"] for row in workload.smith}
         images = reference_images.record(engine, sorted(names), scratch / "images.json")

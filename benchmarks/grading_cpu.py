@@ -1,15 +1,18 @@
 """CPU of a grade beside that of the bare test command, without and with the witness.
 
-    python -m benchmarks.grading_cpu [--tasks S.json] [--repos DIR] [--limit N]
+    .venv/bin/python -m benchmarks.grading_cpu [--tasks S.json] [--limit N] [--witness S.witness.zip]
 
-Needs bubblewrap, forged tasks and their archives. Of each task the gold patch is graded in turn with the bare
-command, so that what else the machine does falls on all alike; CPU seconds are those of all processes.
+Needs root, control groups that count CPU, bubblewrap, forged tasks and their archives. The CPU seconds are
+those of all processes that a step started, also of those that no process waited for: a control group of
+their own counts them. Of each task the gold patch is graded in turn with the bare command. Witnesses are made
+first, unless validation has left them in a file.
 """
 
 import argparse
-import resource
+import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 
@@ -18,17 +21,34 @@ from swelab.grading.grading_stage import Bench
 from swelab.grading.harness.grade import fresh_sandbox, grade
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.validation.witness_making import make_witnesses, unpack
-from swelab.grading.witness_store import KeptWitness
+from swelab.grading.witness_store import KeptWitness, Witnesses
 from swelab.records.task_records import Task
 from swelab.sandbox import Limits, open_backend
 from swelab.tasks.checkout import RepoStore, gold_patch
 from swelab.tasks.task_rows import read_tasks
 
 
-def seconds() -> float:
-    """CPU seconds of this process and of those that it waited for."""
-    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in spent)
+class Meter:
+    """Counts the CPU of this process and of all that it starts, by a control group (cgroup v1 or v2)."""
+
+    def __init__(self) -> None:
+        v1 = Path("/sys/fs/cgroup/cpuacct")
+        self.folder = (v1 if v1.is_dir() else Path("/sys/fs/cgroup")) / f"grading-cpu-{os.getpid()}"
+        self.folder.mkdir()
+        (self.folder / "cgroup.procs").write_text(str(os.getpid()))
+
+    def seconds(self) -> float:
+        """CPU seconds so far."""
+        usage = self.folder / "cpuacct.usage"
+        if usage.exists():
+            return int(usage.read_text()) / 1e9
+        return int((self.folder / "cpu.stat").read_text().split()[1]) / 1e6
+
+    def close(self) -> None:
+        """Leaves the group and removes it."""
+        (self.folder.parent / "cgroup.procs").write_text(str(os.getpid()))
+        with suppress(OSError):  # what still ends counts there
+            self.folder.rmdir()
 
 
 def witnesses(tasks: Iterable[Task], bench: Bench) -> dict[str, KeptWitness]:
@@ -38,9 +58,18 @@ def witnesses(tasks: Iterable[Task], bench: Bench) -> dict[str, KeptWitness]:
     return {name: unpack(packed) for run in runs for name, packed in run.packed.items()}
 
 
-def measure(tasks: Sequence[Task], bench: Bench) -> dict[str, float]:
-    """Mean CPU seconds of {"bare", "plain", "witness"}: the test command, a grade without and with it."""
-    known = witnesses(tasks, bench)
+def measure(
+    tasks: Sequence[Task], bench: Bench, seconds: Callable[[], float], kept: Path | None
+) -> dict[str, float]:
+    """Mean CPU seconds of {"bare", "plain", "witness"}: the test command, a grade without and with it.
+
+    kept: a file of witnesses; None: they are made.
+    """
+    if kept:
+        found = Witnesses(kept)
+        known = {name: each for name in (t.instance_id for t in tasks) if (each := found.of(name))}
+    else:
+        known = witnesses(tasks, bench)
     spent: dict[str, list[float]] = {"bare": [], "plain": [], "witness": []}
     backend = bench.backend
     assert backend is not None
@@ -54,9 +83,9 @@ def measure(tasks: Sequence[Task], bench: Bench) -> dict[str, float]:
         spent["bare"].append(seconds() - start)
         for name, witness in (("plain", None), ("witness", known.get(task.instance_id))):
             start = seconds()
-            found = grade(task, gold, bench.store, backend, Limits(), witness=witness)
+            graded = grade(task, gold, bench.store, backend, Limits(), witness=witness)
             spent[name].append(seconds() - start)
-            assert found.resolved, (task.instance_id, found.reason)
+            assert graded.resolved, (task.instance_id, graded.reason)
     return {name: fmean(each) for name, each in spent.items()}
 
 
@@ -75,11 +104,16 @@ def main() -> None:
     parser.add_argument("--tasks", type=Path, default=Path("results/tasks/forge-heldout.json"))
     parser.add_argument("--repos", type=Path, default=Path("results/repos"))
     parser.add_argument("--limit", type=int, default=None, help="only the first tasks")
+    parser.add_argument("--witness", type=Path, default=None, help="the witness file of the subset")
     args = parser.parse_args()
     tasks = list(read_tasks(args.tasks))[: args.limit]
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(RepoStore(args.repos, Path(scratch)), open_backend("bubblewrap"))
-        report(measure(tasks, bench), len(tasks))
+        meter = Meter()
+        try:
+            report(measure(tasks, bench, meter.seconds, args.witness), len(tasks))
+        finally:
+            meter.close()
 
 
 if __name__ == "__main__":

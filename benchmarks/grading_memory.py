@@ -1,6 +1,6 @@
 """Whether the grader's memory stays flat: thousands of instances in real sandboxes, tests of milliseconds.
 
-    python -m benchmarks.grading_memory [--instances 5000] [--workers 4] [--limit-mb 500]
+    .venv/bin/python -m benchmarks.grading_memory [--instances 5000] [--workers 4] [--limit-mb 500]
 
 Prints instances a minute and the grader's own peak resident memory; exit code 1 when that is over the limit.
 """

@@ -1,7 +1,8 @@
-"""Which interpreters and pytest versions the guard works with: the last release of each minor version of
+r"""Which interpreters and pytest versions the guard works with: the last release of each minor version of
 pytest, on each interpreter.
 
-    python -m benchmarks.guard_matrix --cache FOLDER [--python PATH ...] [--pytest 7.4 8.0 ...] [--workers 2]
+    .venv/bin/python -m benchmarks.guard_matrix --cache FOLDER [--python PATH ...] \
+        [--pytest 7.4 8.0 ...] [--workers 2]
 
 Each interpreter gets a venv under --cache, in which one pytest after another is installed. A small package is
 tested with each of them in a real sandbox, started by `pytest` and by `python -m pytest`: the gold patch must

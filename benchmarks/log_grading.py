@@ -1,6 +1,6 @@
 """How long it takes to judge a finished run: ours beside swebench's grader, both from files.
 
-    python -m benchmarks.log_grading [--tests 200 2000] [--rounds 200]
+    .venv/bin/python -m benchmarks.log_grading [--tests 200 2000] [--rounds 200]
 
 Prints a table, then `ratio_vs_swebench_<tests>=...`: swebench's seconds a log over ours, for the same
 log. Ours is timed twice: by the log alone, and with the observer's record, which swebench has no
@@ -20,9 +20,9 @@ from swebench.types import TestSpec
 
 from swelab.console.terminal import run_script
 from swelab.grading.evidence import RunEvidence
+from swelab.grading.harness.observer_record import observed, read_record
 from swelab.grading.harness.patch_run import LOG_BYTES
 from swelab.grading.harness.spec import RunSpec
-from swelab.grading.harness.told import heard, observed
 from swelab.grading.harness.verdict import verdict
 
 NONCE, KEY = "0" * 16, "0" * 64
@@ -57,7 +57,7 @@ def junit_of(tests: list[str]) -> str:
     )
 
 
-def told_of(tests: list[str]) -> bytes:
+def record_of(tests: list[str]) -> bytes:
     """The observer's record of tests that passed."""
     lines = [["start"], *(["call", test, ""] for test in tests), ["end", 0]]
     key, found = bytes.fromhex(KEY), b""
@@ -80,16 +80,16 @@ def measure(count: int, rounds: int, folder: Path) -> dict[str, float]:
     spec = RunSpec("i", tuple(fail), tuple(keep), test_cmd="pytest")
     theirs = TestSpec("i", "", [], "r", "1", fail, keep, "parse_log_pytest", "pass_and_fail")
     prediction = {"instance_id": "i", "model_patch": "x", "model_name_or_path": "m"}
-    (folder / "told").write_bytes(told_of(tests) + (MARKS[0] + log + MARKS[1]).encode())
+    (folder / "told").write_bytes(record_of(tests) + (MARKS[0] + log + MARKS[1]).encode())
     (folder / "junit").write_text(junit_of(tests))
 
     def by_log() -> bool:
         return verdict(spec, plain | {"log": (folder / "log").read_text()})[0] == "resolved"
 
     def guarded() -> bool:
-        told = heard((folder / "told").read_bytes(), NONCE, KEY, LOG_BYTES)
-        seen = observed(told.lines, (folder / "junit").read_text())
-        run = plain | {"log": told.log.decode(), "guarded": True, "observed": seen, "sealed": told.state}
+        record = read_record((folder / "told").read_bytes(), NONCE, KEY, LOG_BYTES)
+        seen = observed(record.observations, (folder / "junit").read_text())
+        run = plain | {"log": record.log.decode(), "guarded": True, "observed": seen, "sealed": record.state}
         return verdict(spec, run)[0] == "resolved"
 
     def swebench() -> bool:

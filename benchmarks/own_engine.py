@@ -1,6 +1,6 @@
 """Runs a command with a container engine of its own, which goes with it. As root.
 
-python -m benchmarks.own_engine python -m benchmarks.grading ...
+.venv/bin/python -m benchmarks.own_engine .venv/bin/python -m benchmarks.grading ...
 """
 
 import os
@@ -16,7 +16,7 @@ def main() -> int:
     if reason := why_not():
         raise InputError(reason, expected="a machine that can start dockerd")
     if not sys.argv[1:]:
-        raise InputError("no command", expected="python -m benchmarks.own_engine COMMAND ...")
+        raise InputError("no command", expected=".venv/bin/python -m benchmarks.own_engine COMMAND ...")
     engine = start_engine()
     try:
         return subprocess.run(sys.argv[1:], env={**os.environ, "DOCKER_HOST": engine.address}).returncode

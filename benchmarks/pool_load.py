@@ -8,6 +8,7 @@ the same with rude clients beside them, then kills of the pool server and of hos
 import argparse
 import asyncio
 import multiprocessing
+import os
 import re
 import secrets
 import shutil
@@ -19,9 +20,17 @@ import time
 from pathlib import Path
 from statistics import linear_regression, quantiles
 
-from benchmarks.pool_clients import Caller, Counts, Rude, polite
+from benchmarks.pool_clients import Caller, Counts, polite
+from benchmarks.pool_rude import rude_client
 
+_BURST_SECONDS = 5.0  # in which all rude clients begin at the same moment
 _SLOPE_EVERY = 5.0
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU seconds of a process, with those of children that have ended."""
+    numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, numbers[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 class Server:
@@ -50,6 +59,12 @@ class Server:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         told = re.search(rf"{name}:\s+(\d+)", status)
         return int(told[1]) << 10 if told else 0
+
+    def cpu(self) -> float:
+        """CPU seconds, with those of its children."""
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return sum(cpu_seconds(int(each)) for each in (pid, *children))
 
     def end(self, how: int = signal.SIGKILL) -> None:
         """Kill it; its peak of memory is remembered."""
@@ -93,43 +108,78 @@ class World:
             server.end(signal.SIGTERM)
 
 
-def _rude(url: str, token: str, number: int) -> None:
-    Rude(url, token).run(number)
-
-
 def latency(seconds: list[float]) -> tuple[float, float]:
     """(p50, p99) in milliseconds."""
     cuts = quantiles(seconds, n=100) if len(seconds) > 1 else [0.0] * 99
     return cuts[49] * 1000, cuts[98] * 1000
 
 
+class Crowd:
+    """The rude clients; `processes` is empty before they are started."""
+
+    def __init__(self, world: World, count: int, pause: float) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self.misbehave = spawn.Event()
+        given = world.pool.url, world.token("rude")
+        self.processes = [
+            spawn.Process(target=rude_client, args=(*given, number, self.misbehave, pause), daemon=True)
+            for number in range(count)
+        ]
+        for each in self.processes:
+            each.start()
+
+    def end(self) -> None:
+        """Kill them."""
+        for each in self.processes:
+            each.kill()
+
+
+def used(world: World, crowd: Crowd) -> dict[str, float]:
+    """CPU seconds so far: who used them."""
+    rude = sum(cpu_seconds(each.pid) for each in crowd.processes if each.pid)
+    hosts = sum(each.cpu() for each in world.hosts)
+    return {"pool": world.pool.cpu(), "hosts": hosts, "polite": cpu_seconds(os.getpid()), "rude": rude}
+
+
+async def phase(name: str, world: World, crowd: Crowd, counts: Counts, seconds: float) -> tuple[float, float]:
+    """One of the two measured phases; prints it. (p50, p99) of `exec`."""
+    before, began = counts.lost, used(world, crowd)
+    counts.seconds.clear()
+    counts.servers.clear()
+    await asyncio.sleep(min(_BURST_SECONDS, seconds))
+    burst = len(counts.seconds)
+    await asyncio.sleep(max(seconds - _BURST_SECONDS, 0))
+    (p50, p99), own = latency(counts.seconds), latency(counts.servers)
+    later = latency(counts.seconds[burst:])
+    print(f"{name}: exec p50={p50:.1f} ms p99={p99:.1f} ms n={len(counts.seconds)}")
+    print(f"{name}_after_the_first_{_BURST_SECONDS:.0f}_s: p50={later[0]:.1f} ms p99={later[1]:.1f} ms")
+    print(f"{name}_without_the_command: p50={own[0]:.1f} ms p99={own[1]:.1f} ms")
+    share = {who: (now - began[who]) / seconds for who, now in used(world, crowd).items()}
+    told = " ".join(f"{who}={value:.2f}" for who, value in share.items())
+    print(f"{name}_cores: {told} all={sum(share.values()):.2f} of {os.cpu_count()}")
+    print(f"{name}_lost_leases={counts.lost - before}", flush=True)
+    return p50, p99
+
+
 async def load(world: World, args: argparse.Namespace) -> Counts:
     """The three phases; prints each."""
-    caller, stop, counts = Caller(world.pool.url, world.token("client")), asyncio.Event(), Counts()
+    url, token, stop, counts = world.pool.url, world.token("client"), asyncio.Event(), Counts()
     rude = round(args.clients * args.rude)
     kind = args.clients - rude
     shares = [args.leases // kind + (n < args.leases % kind) for n in range(kind)]
-    working = [asyncio.ensure_future(polite(caller, n, counts, stop, args.pause)) for n in shares]
-    await asyncio.sleep(min(30.0, args.seconds))  # all have their leases
-    told = {}
-    for phase in ("quiet", "rude"):
-        started = []
-        if phase == "rude":
-            spawn = multiprocessing.get_context("spawn")
-            for number in range(rude):
-                given = (world.pool.url, world.token("rude"), number)
-                started.append(spawn.Process(target=_rude, args=given, daemon=True))
-                started[-1].start()
-        counts.seconds.clear()
-        before = counts.lost
-        await asyncio.sleep(args.seconds)
-        p50, p99 = told[phase] = latency(counts.seconds)
-        print(f"{phase}: exec p50={p50:.1f} ms p99={p99:.1f} ms n={len(counts.seconds)}")
-        print(f"{phase}_lost_leases={counts.lost - before}", flush=True)
-        for process in started:
-            process.kill()
-    print(f"latency_ratio_p50={told['rude'][0] / max(told['quiet'][0], 1e-9):.2f}")
-    print(f"latency_ratio_p99={told['rude'][1] / max(told['quiet'][1], 1e-9):.2f}", flush=True)
+    clients = [Caller(url, token) for _ in shares]
+    work = [polite(each, n, counts, stop, args.pause) for each, n in zip(clients, shares)]
+    working = [asyncio.ensure_future(each) for each in work]
+    crowd = Crowd(world, rude, args.pause / max(shares))
+    try:
+        await asyncio.sleep(min(30.0, args.seconds))  # all have their leases
+        quiet = await phase("quiet", world, crowd, counts, args.seconds)
+        crowd.misbehave.set()
+        beside = await phase("rude", world, crowd, counts, args.seconds)
+    finally:
+        crowd.end()
+    print(f"latency_ratio_p50={beside[0] / max(quiet[0], 1e-9):.2f}")
+    print(f"latency_ratio_p99={beside[1] / max(quiet[1], 1e-9):.2f}", flush=True)
     await kills(world, args.kills, counts)
     stop.set()
     await asyncio.gather(*working)
@@ -187,7 +237,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--rude", type=float, default=0.1, help="share of clients that misbehave")
     parser.add_argument("--seconds", type=float, default=60, help="of the quiet phase, and of the rude one")
-    parser.add_argument("--pause", type=float, default=2.0, help="seconds between commands in a sandbox")
+    parser.add_argument("--pause", type=float, default=12.0, help="seconds between commands in a sandbox")
     parser.add_argument("--kills", type=int, default=10, help="of the pool server, and of hosts")
     parser.add_argument("--ttl", type=float, default=60, help="seconds that a lease lives unrenewed")
     parser.add_argument("--soak-minutes", type=float, default=0, help="only rollouts that come and go")

@@ -7,32 +7,29 @@ only commands that the caller wrote may be sent.
 import argparse
 import contextlib
 import logging
-import os
 import secrets
 import shutil
-import signal
-import subprocess
 import tarfile
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from benchmarks.pool_commands import Commands
 from swelab.pool.exec_server import node_app
 from swelab.pool.held_sandbox import HostLimits
 from swelab.pool.host_sandboxes import Host
 from swelab.pool.image_allowlist import AllowedImages
 from swelab.pool.run_server import address, listen, run
 from swelab.sandbox.docker_backend import DockerBackend
-from swelab.sandbox.protocol import ExecResult, Limits, SandboxLost
+from swelab.sandbox.protocol import ExecResult, Limits, PathRefused, SandboxLost
 from swelab.sandbox.remote_protocol import find_token
 
 
 class Folder:
     """A sandbox that is a folder."""
 
-    def __init__(self, root: Path, limits: Limits) -> None:
-        self.folder, self.limits = root / secrets.token_hex(32), limits
+    def __init__(self, root: Path, limits: Limits, commands: Commands) -> None:
+        self.folder, self.limits, self.commands = root / secrets.token_hex(32), limits, commands
         self.folder.mkdir()
 
     def containers(self) -> list[str]:
@@ -43,26 +40,13 @@ class Folder:
         """See protocol.Sandbox.exec. Raises SandboxLost."""
         if not self.folder.exists():
             raise SandboxLost("the sandbox is closed")
-        began = time.monotonic()
         here = command.replace("/tmp/.", f"{self.folder}/tmp/.").replace("/testbed", str(self.folder))
-        words = ["setpriv", "--pdeathsig=KILL", "bash", "-c", here]
-        started = subprocess.Popen(
-            words,
-            cwd=self.folder,
-            env={**os.environ, **env},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+        told, output = self.commands.run(here, self.folder, dict(env), limits.wall_seconds)
+        late = told["late"]
+        code = 124 if late else told["returncode"]
+        return ExecResult(
+            output[: limits.output_bytes], code, late, 0, "wall" if late else "", told["seconds"]
         )
-        try:
-            output, late = started.communicate(timeout=limits.wall_seconds)[0], False
-        except subprocess.TimeoutExpired:
-            os.killpg(started.pid, signal.SIGKILL)
-            output, late = started.communicate()[0], True
-        seconds = time.monotonic() - began
-        code = 124 if late else started.returncode
-        return ExecResult(output[: limits.output_bytes], code, late, 0, "wall" if late else "", seconds)
 
     def put(self, path: str, data: bytes) -> None:
         """Write a file."""
@@ -72,7 +56,10 @@ class Folder:
     def get(self, path: str, max_bytes: int) -> bytes:
         """Read a file."""
         with open(self.folder / path.lstrip("/"), "rb") as stream:
-            return stream.read(max_bytes)
+            data = stream.read(max_bytes + 1)
+        if len(data) > max_bytes:
+            raise PathRefused(f"{path!r} has more than {max_bytes} bytes")
+        return data
 
     def fill(self, chunks: Iterator[bytes]) -> None:
         """Unpack a tar stream."""
@@ -94,7 +81,7 @@ class Folders:
     address = "(folders)"
 
     def __init__(self, root: Path) -> None:
-        self.root, self.engine, self.api = root, self, self
+        self.root, self.engine, self.api, self.commands = root, self, self, Commands()
         root.mkdir(parents=True, exist_ok=True)
         for left in root.iterdir():  # an engine ends what its exec server held
             shutil.rmtree(left, ignore_errors=True)
@@ -108,11 +95,11 @@ class Folders:
 
     def start_empty(self, image: Any, limits: Limits) -> Folder:
         """A sandbox without a tree."""
-        return Folder(self.root, limits)
+        return Folder(self.root, limits, self.commands)
 
     def start(self, tree: None, image: Any, limits: Limits) -> Folder:
         """A sandbox with the repository of the image: the folder `image` beside the sandboxes, for all."""
-        box = Folder(self.root, limits)
+        box = Folder(self.root, limits, self.commands)
         shutil.copytree(self.root.parent / "image", box.folder, dirs_exist_ok=True)
         return box
 
@@ -139,7 +126,7 @@ def main() -> None:
     host = Host(cast(DockerBackend, Folders(args.root)), limits, AllowedImages(args.images))
     bound = listen("127.0.0.1", args.port)
     told = f"exec server at {address(bound, False)}"
-    run(node_app(host, find_token(args.token)), bound, tell=lambda: print(told, flush=True))
+    run(node_app(host, find_token(args.token)), bound, on_ready=lambda: print(told, flush=True))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Packages of the index whose tests are turned into questions, for `benchmarks.witness`."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -11,12 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.question_runs import run_question, run_tests, sources_of
+from benchmarks.question_runs import run_question, run_tests
+from swelab.grading.validation.witness_sources import assertions_in, sources_in
 from swelab.records.witness_records import GoldValues
 from swelab.witness.assertions import assertion_lines
 from swelab.witness.emitted import read
 from swelab.witness.forming import Question, form
 from swelab.witness.judgement import gold_values, judge
+from swelab.witness.scopes import FUNCTIONS, own_name
+from swelab.witness.subjects import is_test
 
 NEEDED = (
     "pytest==8.3.5",
@@ -26,6 +30,7 @@ NEEDED = (
     "pretend",
     "pyyaml",
     "ephemeral-port-reserve",
+    "trio",
 )
 
 
@@ -59,19 +64,20 @@ PACKAGES = {
 }  # fmt: skip
 
 
-def measure_packages(names: Sequence[str], folder: Path | None, verbose: bool) -> None:
-    """A line of figures for each package, and one for all."""
+def measure_packages(names: Sequence[str], folder: Path | None, files: Sequence[str], verbose: bool) -> None:
+    """A line of figures for each package, and one for all. files: names of files of tests; none: all."""
     with tempfile.TemporaryDirectory() as scratch:
         home = folder.absolute() if folder else Path(scratch)
         python = prepare(home)
         total: Counter[str] = Counter()
+        why: Counter[str] = Counter()
         for name in names or PACKAGES:
-            figures, reasons = measure(name, PACKAGES[name], fetch(home, name), python)
-            total += figures
-            print(name, say(figures), flush=True)
-            for reason, count in reasons.most_common(12 if verbose else 4):
-                print(f"    {count} {reason}")
-        print("all", say(total))
+            figures, reasons = measure(PACKAGES[name], fetch(home, name), python, files, verbose)
+            total, why = total + figures, why + reasons
+            print(name, sentence(figures), flush=True)
+            for reason, number in reasons.most_common():
+                print(f"    {number} {reason}")
+        print("all", sentence(total), *(f"\n    {number} {reason}" for reason, number in why.most_common()))
 
 
 def prepare(home: Path) -> Path:
@@ -101,63 +107,126 @@ def fetch(home: Path, name: str) -> Path:
     return root
 
 
-def measure(name: str, package: Package, root: Path, python: Path) -> tuple[Counter[str], Counter[str]]:
-    """Figures of a package, and why assertions and tests are not witnessed."""
-    paths = [root / package.path, root]
-    ordinary = run_tests(python, root, ["-q", "-rA", "--tb=no", *package.options, package.tests], paths)
-    passed = re.findall(r"^PASSED (.+)$", ordinary.text, re.MULTILINE)
-    start = time.monotonic()
-    files = sorted({test.partition("::")[0] for test in passed})
-    sources = sources_of(root, files)
-    question = form(sources, passed, package.roots)
-    forming = time.monotonic() - start
-    options = [each for each in package.options if each.startswith("-p") or each == "no:mypy"]
-    runs = [run_question(python, root, question, at == 2, paths, options) for at in range(4)]
-    values = gold_values(question.manifest, [runs[0].said, runs[1].said], runs[2].said, b"")
-    again = judge(question.manifest, values, runs[3].said)
-    figures, reasons = count(question, values, runs[3].said, sources, passed)
-    figures |= Counter(contradicted=sum(told.standing == "contradicted" for told in again.tests.values()))
-    figures |= Counter(unconfirmed=sum(told.standing == "unconfirmed" for told in again.tests.values()))
-    seconds = {"ordinary": ordinary.seconds, "question": min(run.seconds for run in runs), "forming": forming}
-    return figures + Counter({f"ms_{key}": round(1000 * value) for key, value in seconds.items()}), reasons
-
-
-def count(
-    question: Question, values: GoldValues, said: bytes, sources: dict[str, str], passed: Sequence[str]
+def measure(
+    package: Package, root: Path, python: Path, files: Sequence[str], verbose: bool
 ) -> tuple[Counter[str], Counter[str]]:
-    """Assertions recognised, formed, run and witnessed; tests witnessed, strongly witnessed and broken."""
-    manifest = question.manifest
-    held = {test.partition("::")[0] for test in passed}
-    recognised = {(path, line) for path in held for line in assertion_lines(sources[path])}
-    line_of = {slot.slot: (slot.test.partition("::")[0], slot.line) for slot in manifest.slots}
-    formed = set(line_of.values()) & recognised
-    heard = read(said, manifest)
-    run = {line_of[key[0]] for each in heard.values() for key in each.values if key[0] in line_of} & formed
-    steady: set[tuple[str, int]] = set()
-    figures: Counter[str] = Counter(tests=len(passed), not_formed=len(question.unformed))
-    reasons = Counter(f"tests not formed: {reason}" for reason in question.unformed.values())
-    for test, gold in values.tests.items():
-        parts = [each for each in gold.occurrences if each.part == "v"]
-        steady |= {line_of[each.slot] for each in parts} & formed
-        figures["witnessed"] += bool(parts)
-        figures["strongly"] += any(each.bits > 1 for each in parts)
-        ended = heard.get((manifest.tests[test], gold.case))
-        broken = ended is None or ended.outcome != "passed"
-        figures["broken"] += broken
-        if not parts or broken:
-            reasons[f"tests: {gold.reason or 'its question ends otherwise'}"] += 1
-    figures += Counter(
-        recognised=len(recognised), formed=len(formed), run=len(run), assertions=len(steady & run)
-    )
-    reasons[f"assertions not formed, such as {sorted(recognised - formed)[:6]}"] += len(recognised - formed)
-    reasons[f"assertions formed but not run, such as {sorted(formed - run)[:3]}"] += len(formed - run)
-    reasons[f"assertions run but not steady or opaque, such as {sorted(run - steady)[:6]}"] += len(
-        run - steady
-    )
+    """Figures of a package, and why assertions and tests are not witnessed. Each file of tests is run by
+    itself, as a grader asks for the tests of a task."""
+    paths = [root / package.path, root]
+    listed = ["-q", "-rA", "--tb=no", *package.options]
+    ignored = {each.partition("=")[2] for each in package.options}
+    found = [path.relative_to(root).as_posix() for path in sorted((root / package.tests).rglob("test_*.py"))]
+    kept = [path for path in found if not any(path.startswith(each) for each in ignored if each)]
+    figures: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    for path in kept:
+        if files and path.rpartition("/")[2] not in files:
+            continue
+        ordinary = run_tests(python, root, [*listed, path], paths)
+        tests = re.findall(r"^PASSED (.+)$", ordinary.text, re.MULTILINE)
+        if not tests:
+            print(f"  {path}: no test passes plainly", ordinary.text[-200:].splitlines()[-1:])
+            continue
+        own, why, where = measure_file(path, tests, package, root, python)
+        own["ms_ordinary"] = round(1000 * ordinary.seconds)
+        if verbose:
+            print(f"  {path}", sentence(own), flush=True)
+            for reason, held in where.items():
+                if held:
+                    print(f"    {len(held)} {reason}:", *held[:8])
+        figures, reasons = figures + own, reasons + why
     return figures, reasons
 
 
-def say(figures: Counter[str]) -> str:
+def measure_file(
+    path: str, tests: Sequence[str], package: Package, root: Path, python: Path
+) -> tuple[Counter[str], Counter[str], dict[str, list[str]]]:
+    """Figures of the passing tests of a file, and why assertions and tests are not witnessed."""
+    start = time.monotonic()
+    sources = sources_in(root, [path], most=1 << 30)
+    own = assertions_in(root, package.roots)
+    question = form(sources, tests, package.roots, own)
+    forming = time.monotonic() - start
+    paths = [root / package.path, root]
+    options = [each for each in package.options if each.startswith("-p") or each == "no:mypy"]
+    runs = [run_question(python, root, question, at == 2, paths, options) for at in range(4)]
+    values = gold_values(question.manifest, [runs[0].emitted, runs[1].emitted], runs[2].emitted, b"")
+    again = judge(question.manifest, values, runs[3].emitted)
+    helpers = set(re.findall(r"def (_?assert\w+)", "".join(own.values())))
+    figures, reasons, where = count(question, values, runs[3].emitted, sources, tests, helpers)
+    for word in ("contradicted", "unconfirmed"):
+        figures[word] = sum(told.standing == word for told in again.tests.values())
+    figures["ms_question"] = round(1000 * min(run.seconds for run in runs))
+    figures["ms_forming"] = round(1000 * forming)
+    return figures, reasons, where
+
+
+def count(
+    question: Question,
+    values: GoldValues,
+    emitted: bytes,
+    sources: dict[str, str],
+    passed: Sequence[str],
+    helpers: set[str],
+) -> tuple[Counter[str], Counter[str], dict[str, list[str]]]:
+    """Assertions recognised, formed, run and witnessed; tests witnessed, strongly witnessed and broken; why
+    not, and where."""
+    manifest = question.manifest
+    recognised = _recognised(sources, passed, helpers)
+    line_of = {slot.slot: (slot.test.partition("::")[0], slot.line) for slot in manifest.slots}
+    formed = set(line_of.values()) & recognised
+    by_test = read(emitted, manifest)
+    run = {line_of[key[0]] for each in by_test.values() for key in each.values if key[0] in line_of} & formed
+    steady: set[tuple[str, int]] = set()
+    figures: Counter[str] = Counter(tests=len(passed), not_formed=len(question.unformed))
+    where: dict[str, list[str]] = {}
+    for test, reason in question.unformed.items():
+        where.setdefault(f"tests not formed: {reason}", []).append(test)
+    for test, gold in values.tests.items():
+        parts = [each for each in gold.occurrences if each.part == "v"]
+        steady |= {line_of[each.slot] for each in parts} & formed
+        results = [each for each in gold.occurrences if re.fullmatch(r"r\d+", each.part)]
+        figures["by_results"] += bool(results)
+        parts = parts or results
+        figures["witnessed"] += bool(parts)
+        figures["strongly"] += any(each.bits > 1 for each in parts)
+        ended = by_test.get((manifest.tests[test], gold.case))
+        broken = ended is None or ended.outcome != "passed"
+        figures["broken"] += broken
+        if not parts or broken:
+            where.setdefault(f"tests: {gold.reason or 'its question ends otherwise'}", []).append(test)
+    figures += Counter(
+        recognised=len(recognised), formed=len(formed), run=len(run), assertions=len(steady & run)
+    )
+    for reason, lines in (
+        ("assertions: not formed", recognised - formed),
+        ("assertions: their line did not run", formed - run),
+        ("assertions: values differ between runs, or say nothing", run - steady),
+    ):
+        where[reason] = [f"{path}:{line}" for path, line in sorted(lines)]
+    return figures, Counter({reason: len(held) for reason, held in where.items()}), where
+
+
+def _recognised(sources: dict[str, str], passed: Sequence[str], helpers: set[str]) -> set[tuple[str, int]]:
+    """Files and lines of the assertions in files of tests. Left out are those of tests that did not pass, and
+    calls of helpers: their assertions count where they stand, those of the package's helpers not at all."""
+    names = {test.partition("[")[0].rpartition("::")[2] for test in passed}
+    found = set()
+    for path in {test.partition("::")[0] for test in passed}:
+        tree = ast.parse(sources[path])
+        others = [
+            range(each.lineno, (each.end_lineno or each.lineno) + 1)
+            for each in ast.walk(tree)
+            if isinstance(each, FUNCTIONS) and is_test(each.name) and each.name not in names
+        ]
+        own = helpers | {each.name for each in ast.walk(tree) if isinstance(each, FUNCTIONS)}
+        calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and own_name(each.func) in own]
+        lines = assertion_lines(sources[path]) - {each.lineno for each in calls}
+        found |= {(path, line) for line in lines if not any(line in other for other in others)}
+    return found
+
+
+def sentence(figures: Counter[str]) -> str:
     """The figures as words."""
     f = figures
     formed, witnessed = f["formed"] / max(f["recognised"], 1), f["assertions"] / max(f["run"], 1)
@@ -165,6 +234,7 @@ def say(figures: Counter[str]) -> str:
     return (
         f"assertions: {f['recognised']} recognised, {formed:.1%} formed, {f['run']} run, {witnessed:.1%} "
         f"witnessed; tests: {f['tests']}, {tests:.1%} witnessed, {strongly:.1%} by more than a truth, "
+        f"{f['by_results']} by results alone, "
         f"{f['broken']} broken, {f['not_formed']} not formed, {f['contradicted']} contradicted and "
         f"{f['unconfirmed']} unconfirmed again; "
         f"seconds: {f['ms_ordinary'] / 1000:.1f} ordinary, {f['ms_question'] / 1000:.1f} as questions, "

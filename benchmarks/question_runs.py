@@ -12,49 +12,33 @@ from pathlib import Path
 from swelab.witness import CHANNEL, runtime_files
 from swelab.witness.forming import Question
 
+SECONDS = 600
+"""A run that lasts longer is ended."""
+
 
 @dataclass
 class Run:
-    """What a run emitted, its wall seconds, and its output."""
+    """The values that a run emitted, its wall seconds, and what pytest printed."""
 
-    said: bytes
+    emitted: bytes
     seconds: float
     text: str
 
 
-def sources_of(root: Path, files: Sequence[str]) -> dict[str, str]:
-    """The text of test files, of their conftest.py files and of the modules beside them."""
-    found = {root / name for name in files}
-    for name in files:
-        folder = (root / name).parent
-        found |= set(folder.glob("*.py"))
-        while folder != root:
-            found |= set(folder.glob("conftest.py"))
-            folder = folder.parent
-        if folder == root:
-            found |= set(root.glob("conftest.py"))
-    kept = [path for path in sorted(found) if path.parent != root or path.name != "setup.py"]
-    return {
-        path.relative_to(root).as_posix(): path.read_text(encoding="utf-8", errors="replace") for path in kept
-    }
-
-
 def environment(python_path: Sequence[Path]) -> dict[str, str]:
-    """The variables of a run of tests."""
-    told = {
+    """The environment variables of a run of tests."""
+    fixed = {
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
         "LANG": "C.UTF-8",
         "HOME": tempfile.gettempdir(),
     }
-    return {"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(map(str, python_path)), **told}
+    return {"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(map(str, python_path)), **fixed}
 
 
-def run_tests(
-    python: Path, root: Path, args: Sequence[str], paths: Sequence[Path], timeout: float = 600
-) -> Run:
-    """A run of pytest as it is."""
-    return _run([str(python), "-m", "pytest", *args], root, environment(paths), 600)
+def run_tests(python: Path, root: Path, args: Sequence[str], paths: Sequence[Path]) -> Run:
+    """Runs the tests themselves, not their questions."""
+    return _run([str(python), "-m", "pytest", *args], root, environment(paths))
 
 
 def run_question(
@@ -65,7 +49,10 @@ def run_question(
     paths: Sequence[Path],
     extra: Sequence[str] = (),
 ) -> Run:
-    """Puts a question into the folder, runs it, and takes it out again; its tests are away meanwhile."""
+    """Runs a question in the folder `root`, in place of its tests, and then restores the folder.
+
+    answers: run the form that still has the expected values.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         code, away = Path(scratch, "code"), Path(scratch, "away")
         for folder in (code, away):
@@ -83,10 +70,10 @@ def run_question(
         held: list[bytes] = []
         reader = threading.Thread(target=lambda: held.append(pipe.read_bytes()))
         reader.start()
-        keep = os.open(pipe, os.O_RDWR)  # so that the reader ends even where nothing is said
+        keep = os.open(pipe, os.O_RDWR)  # so that the reader ends even where no value is emitted
         try:
             command = [str(python), "-m", "pytest", "-q", "--tb=line", *extra, *question.command_args]
-            run = _run(command, root, environment([code, *paths]) | {CHANNEL: str(pipe)}, 600)
+            run = _run(command, root, environment([code, *paths]) | {CHANNEL: str(pipe)})
         finally:
             os.close(keep)
             reader.join()
@@ -99,11 +86,11 @@ def run_question(
         return Run(held[0], run.seconds, run.text)
 
 
-def _run(command: Sequence[str], root: Path, env: dict[str, str], timeout: float) -> Run:
+def _run(command: Sequence[str], root: Path, env: dict[str, str]) -> Run:
     start = time.monotonic()
     try:
         done = subprocess.run(
-            command, cwd=root, env=env, capture_output=True, timeout=timeout, errors="replace"
+            command, cwd=root, env=env, capture_output=True, timeout=SECONDS, errors="replace"
         )
         text = done.stdout + done.stderr
     except subprocess.TimeoutExpired:

@@ -1,6 +1,6 @@
 """How records should be held: 50,000 rows read as plain dicts, and as typed records of five kinds.
 
-    python -m benchmarks.records [--rows 50000]
+    .venv/bin/python -m benchmarks.records [--rows 50000]
 
 Writes that many grades and task rows to a temporary folder, and one trajectory of 2 MB for each 2,500 of
 them. Each way reads all of them, checks them against their schema and holds them, in a process of its own.

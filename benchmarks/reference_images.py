@@ -8,13 +8,14 @@ and one for each task, as SWE-bench has it (the bug at HEAD). All are the sandbo
 import io
 import subprocess
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from swelab.records import Record, write_json
+from swelab.records.task_records import Task
 from swelab.sandbox import sandbox_image
 from swelab.sandbox.docker_engine import DockerEngine
 from swelab.tasks.checkout import GIT_ENVIRONMENT, RepoStore, encode_patch
@@ -57,20 +58,20 @@ def git(tree: Path, *words: str, data: bytes | None = None) -> str:
     return done.stdout.decode("utf-8", "surrogateescape")
 
 
-def build(tasks: list[Record], repos: Path, scratch: Path, engine: DockerEngine) -> Workload:
+def build(tasks: Sequence[Task], repos: Path, scratch: Path, engine: DockerEngine) -> Workload:
     """Makes every image, and the rows and predictions. Raises InputError, SandboxError, ImageMissing."""
     store, workload = RepoStore(repos, scratch / "trees"), Workload()
     base = sandbox_image.loaded(engine).digest
-    by_repo: dict[str, list[Record]] = {}
+    by_repo: dict[str, list[Task]] = {}
     for task in tasks:
-        by_repo.setdefault(task["repo_recipe"], []).append(task)
+        by_repo.setdefault(task.repo_recipe, []).append(task)
     for name, rows in by_repo.items():
         tree = scratch / name
         subprocess.run(["cp", "-r", store.clean_tree(rows[0]), tree], check=True)
         git(tree, "init", "-q", "-b", "main")
         commit(tree, "clean")
-        patches = {row["instance_id"]: branch(tree, row) for row in rows}
-        smith_image = "swebench/swesmith.x86_64." + rows[0]["instance_id"].rpartition(".")[0].replace(
+        patches = {row.instance_id: branch(tree, row) for row in rows}
+        smith_image = "swebench/swesmith.x86_64." + rows[0].instance_id.rpartition(".")[0].replace(
             "__", "_1776_"
         )
         smith_image = smith_image.lower()
@@ -80,13 +81,13 @@ def build(tasks: list[Record], repos: Path, scratch: Path, engine: DockerEngine)
             engine.api.put_archive(made, "/", folder_tar(tree, "testbed"))
             engine.api.commit(made, repository=smith_image, tag="latest")
         for row in rows:
-            add(workload, row, smith_image, patches[row["instance_id"]], engine)
+            add(workload, row, smith_image, patches[row.instance_id], engine)
     return workload
 
 
-def branch(tree: Path, row: Record) -> dict[str, str]:
+def branch(tree: Path, row: Task) -> dict[str, str]:
     """Makes the task's branch; its gold patch and a patch that repairs nothing."""
-    name = row["instance_id"]
+    name = row.instance_id
     git(tree, "checkout", "-q", "-b", name, "main")
     git(tree, "apply", "--whitespace=nowarn", "-", data=encode_patch(row["patch"]))
     commit(tree, "bug")
@@ -110,10 +111,10 @@ def commit(tree: Path, text: str) -> None:
 
 
 def add(
-    workload: Workload, row: Record, smith_image: str, patches: dict[str, str], engine: DockerEngine
+    workload: Workload, row: Task, smith_image: str, patches: dict[str, str], engine: DockerEngine
 ) -> None:
     """The row in both forms, its image, and its prediction."""
-    name = row["instance_id"]
+    name = row.instance_id
     words = row["test_cmd"].partition("no:cacheprovider")[2].strip()
     tests = {key: row[key] for key in ("FAIL_TO_PASS", "PASS_TO_PASS")}
     common = {"instance_id": name, "problem_statement": row["problem_statement"], **tests}

@@ -1,7 +1,8 @@
 """Reinforcement learning: our learner and TRL's, and rollouts in step with the weights and ahead of them.
 
-    python -m benchmarks.rl [--samples 64] [--repeats 5] [--threads 2] [--device cpu] [--shape small]
-    python -m benchmarks.rl --metrics results/rl/demo/metrics.jsonl
+    .venv/bin/python -m benchmarks.rl [--samples 64] [--repeats 5] [--threads 2] [--device cpu]
+    .venv/bin/python -m benchmarks.rl --metrics results/rl/demo/metrics.jsonl
+    .venv/bin/python -m benchmarks.rl --engine verl
 
 Learner: one optimizer step of GRPO on the same sequences and rewards, with the same random weights, loss
 (clipped, without a reference) and float32: ours, whose passes are dealt by length, and TRL's GRPOTrainer with
@@ -12,7 +13,8 @@ Pacing: 512 rollouts in 8 steps whose seconds have a long tail, and a learner of
 classes that train: as the real ones wait, these sleep (a hundredth of their time). Prints the makespans and
 async_ratio=... .
 
-With --metrics the figures of a finished run: rollouts a second and where its time went.
+With --metrics the figures of a finished run: rollouts a second and where its time went. With --engine verl
+what the cluster engine costs around rollouts, beside the embedded one (`rl_verl`; `make verl` before).
 """
 
 import argparse
@@ -26,6 +28,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.rl_verl import show_verl
 from benchmarks.sft_train import make_model
 from swelab.console.terminal import run_script
 from swelab.records import Record, read_jsonl
@@ -242,9 +245,13 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--shape", default="small")
     parser.add_argument("--metrics", type=Path)
+    parser.add_argument("--engine", choices=("embedded", "verl"), default="embedded")
     args = parser.parse_args()
     if args.metrics:
         show_run(args.metrics)
+        return
+    if args.engine == "verl":
+        show_verl()
         return
     show_learner(args)
     show_pacing()

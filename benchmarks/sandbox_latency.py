@@ -1,6 +1,6 @@
 """How long sandboxes take: start, exec, destroy, for each backend and 1, 8, 32 at once; and what they hold.
 
-    python -m benchmarks.sandbox_latency [--backends bubblewrap docker] [--at-once 1 8 32] [--rounds 4]
+    .venv/bin/python -m benchmarks.sandbox_latency [--backends bubblewrap docker] [--at-once 1 8] [--rounds 4]
 
 Prints one table. The docker backend needs an engine ($DOCKER_HOST) and the sandbox image.
 """

@@ -1,6 +1,6 @@
 """Scores of many policies with many runs each, and every two of them compared.
 
-    python -m benchmarks.scoring [--tasks 500] [--runs 10] [--policies 10]
+    .venv/bin/python -m benchmarks.scoring [--tasks 500] [--runs 10] [--policies 10]
 
 Verdicts are drawn from a seed; tasks differ in how hard they are, policies in how good. Prints wall seconds
 of making the scores from reports, and of the verified score with all pairs, and the largest memory.

@@ -1,6 +1,6 @@
 """Trajectory folders to training rows, beside swesmith's collect_trajs, in one run.
 
-    python -m benchmarks.sft_data --swesmith-python ENV/bin/python [--trajectories 1000] [--repeats 3]
+    .venv/bin/python -m benchmarks.sft_data --swesmith-python ENV/bin/python [--trajectories 1000]
 
 Writes as many trajectories as asked, of about 1.6 MB each as SWE-agent 1.1 leaves them (30 turns, each step
 with the conversation before it), all resolved, to a temporary folder (1.6 GB); swesmith 0.0.9 is in an

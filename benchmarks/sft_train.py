@@ -1,8 +1,8 @@
 """Useful training tokens a second: the shipped setting (not packed, batch 1) beside ours, by torchtune.
 
-    python -m benchmarks.sft_train [--model small] [--rows 320] [--repeats 3] [--threads 2]
-    python -m benchmarks.sft_train --base results/models/tiny --dataset results/sft/demo/dataset.jsonl
-    python -m benchmarks.sft_train --device cuda --model qwen2.5-7b --longest 8000 --repeats 1
+    .venv/bin/python -m benchmarks.sft_train [--model small] [--rows 320] [--repeats 3] [--threads 2]
+    .venv/bin/python -m benchmarks.sft_train --base results/models/tiny --dataset ROWS.jsonl
+    .venv/bin/python -m benchmarks.sft_train --device cuda --model qwen2.5-7b --longest 8000 --repeats 1
 
 On a CPU ours is `group_by_length` on as many ranks of one thread as the shipped setting has threads, with all
 weights on each (`sharded: false`) and without activation checkpointing: the same conversations in each step,

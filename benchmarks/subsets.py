@@ -1,6 +1,6 @@
 """Selection from a large published set by all criteria, without a benchmark's rows; check and export of it.
 
-    python -m benchmarks.subsets 50000
+    .venv/bin/python -m benchmarks.subsets 50000
 
 prints seconds, rows a second and the peak of resident memory of each script, and that of a tenth of the rows.
 """

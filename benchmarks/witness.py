@@ -1,7 +1,7 @@
 """How many tests can be witnessed: of packages of the index, and of forged tasks.
 
-    python -m benchmarks.witness packages [--folder FOLDER] [NAME ...]
-    python -m benchmarks.witness tasks --repos FOLDER TASKS.json ...
+    .venv/bin/python -m benchmarks.witness packages [--folder FOLDER] [--files NAMES] [NAME ...]
+    .venv/bin/python -m benchmarks.witness tasks --repos FOLDER TASKS.json ...
 
 Packages: downloads source distributions with their tests, forms a question of each test that passes, runs it
 four times with the package as it is, and prints assertions, tests, broken tests, seconds, and why not. Tasks:
@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.question_packages import measure_packages
-from benchmarks.question_runs import run_question, sources_of
+from benchmarks.question_runs import run_question
 from swelab.console.terminal import run_script
+from swelab.grading.validation.witness_sources import sources_in
 from swelab.records import InputError
 from swelab.witness.forming import Question, form
 from swelab.witness.judgement import ENOUGH_BITS, gold_values, judge
@@ -36,12 +37,13 @@ def main() -> None:
     parser.add_argument(
         "--folder", type=Path, help="where packages are kept; a temporary folder if not given"
     )
+    parser.add_argument("--files", default="", help="names of files of tests, if not all are measured")
     parser.add_argument("--repos", type=Path, help="folder of the archives of the tasks' repositories")
     parser.add_argument("--python", type=Path, default=Path(".venv-sandbox/bin/python"))
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_intermixed_args()
     if args.what == "packages":
-        measure_packages(args.names, args.folder, args.verbose)
+        measure_packages(args.names, args.folder, args.files.split(), args.verbose)
         return
     if args.repos is None or not args.names:
         raise InputError("tasks need --repos FOLDER and files of tasks", expected="results/repos")
@@ -81,16 +83,16 @@ def measure_repository(
         root = Path(scratch, "repository")
         with tarfile.open(args.repos / f"{name}.tar") as archive:
             archive.extractall(root, filter="data")
-        question = form(sources_of(root, files), tests)
+        question = form(sources_in(root, files, most=1 << 30), tests)
         python, paths = args.python.absolute(), [root, root / "src"]
-        said = [run_question(python, root, question, at == 2, paths).said for at in range(6)]
+        emitted = [run_question(python, root, question, at == 2, paths).emitted for at in range(6)]
         rows = []
         for task in tasks:
             own = only(question, task["FAIL_TO_PASS"])
             patch(root, task["patch"])
-            bug = run_question(python, root, own, False, paths).said
+            bug = run_question(python, root, own, False, paths).emitted
             patch(root, task["patch"], "--reverse")
-            rows.append(measure_task(own, said, bug))
+            rows.append(measure_task(own, emitted, bug))
             if args.verbose:
                 print(task["instance_id"], json.dumps(rows[-1]), flush=True)
     return rows
@@ -112,11 +114,11 @@ def patch(root: Path, text: str, *flags: str) -> None:
     subprocess.run(command, input=text.encode(), check=True, capture_output=True)
 
 
-def measure_task(question: Question, said: list[bytes], bug: bytes) -> dict[str, Any]:
+def measure_task(question: Question, emitted: list[bytes], bug: bytes) -> dict[str, Any]:
     """The standings of a task's tests with gold, and how the bug and three further gold runs are judged."""
-    values = gold_values(question.manifest, said[:2], said[2], bug)
+    values = gold_values(question.manifest, emitted[:2], emitted[2], bug)
     gold = {test: told.standing for test, told in values.tests.items()}
-    again = [judge(question.manifest, values, each) for each in said[3:]]
+    again = [judge(question.manifest, values, each) for each in emitted[3:]]
     return {
         "gold": gold | dict.fromkeys(question.unformed, "unformed"),
         "bits": values.bits,

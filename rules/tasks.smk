@@ -46,7 +46,7 @@ rule make_tasks:
     benchmark:
         "results/benchmarks/make_tasks/{subset}.tsv"
     wildcard_constraints:
-        subset=names_matching("subset", "source", "forge", "drill"),
+        subset=names_matching("subset", "source", "forge", "drill", "kodcode"),
     priority: 1
     conda:
         "../envs/workflow.yaml"
@@ -71,7 +71,7 @@ rule make_tasks:
 
 use rule make_tasks as fetch_tasks with:
     wildcard_constraints:
-        subset=names_matching("subset", "source", "dataset"),
+        subset=names_matching("subset", "source", "dataset", "harbor"),
     localrule: FETCH_HERE
 
 

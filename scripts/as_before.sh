@@ -1,4 +1,4 @@
-# Sourced by the scripts that have SWE-smith's names: finds the Python of this clone, says which rule a script stands for.
+# Sourced by the scripts that have the names of SWE-smith and SWE-RL: finds the Python of this clone, and says what a script stands for.
 # shellcheck shell=bash
 set -euo pipefail
 root="$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)"
@@ -11,6 +11,6 @@ fail() {
 }
 
 stands_for() {
-  echo "$(basename "$0") stands for the rule $1: $2" >&2
-  command -v "$python" >/dev/null || fail "no such program: $python; expected \`make\`, or PYTHON_BIN"
+  echo "$(basename "$0") stands for $1" >&2
+  command -v "$python" >/dev/null || fail "no such program: $python; expected \`make setup\`, or PYTHON_BIN"
 }

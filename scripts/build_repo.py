@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--manifest", type=Path, required=True, help="JSON: hash, size, how it was made")
     args = parser.parse_args()
     recipe = recipes.load(REPO, args.recipe)
-    stage = Stage("build_repo", {args.recipe: recipe.plain()})
+    stage = Stage("build_repo", {args.recipe: recipe.plain()}, rows=getattr(recipe, "path", None))
     data = build_repo(recipe, args.cache)
     write_bytes(args.output, data)
     facts = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.grading.cheats import corpus
 from swelab.grading.cheats.suite import check_cheats, check_summary, one_a_repo
@@ -16,7 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
-    parser.add_argument("--workers", type=int, default=2, help="sandboxes at once")
+    parser.add_argument("--workers", type=at_least(1), default=2, help="sandboxes at once")
     parser.add_argument("--plain", action="store_true", help="also say which cheats fool a plain grader")
     parser.add_argument("--output", type=Path, required=True, help="verdicts, JSON")
     args = parser.parse_args()

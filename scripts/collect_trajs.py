@@ -10,6 +10,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.records import InputError, write_json
 from swelab.sft.rows import collect
@@ -19,13 +20,12 @@ from swelab.sft.rows.styles import Style, definitions
 def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    add = parser.add_argument
-    runs = Path("trajectories", os.environ.get("USER", ""))
+    add, runs = parser.add_argument, Path("trajectories", os.environ.get("USER", ""))
     add("-t", "--traj_dir", type=Path, default=runs, help="folder with <id>/<id>.traj")
     add("-e", "--eval_dir", type=Path, default=Path("logs/run_evaluation"), help="with <id>/report.json")
     add("-s", "--style", choices=["xml", "ticks", "tool"], default="xml", help="how actions are written")
     add("-o", "--out_dir", type=Path, default=Path("trajectories_sft"), help="for <eval_dir>.<style>.jsonl")
-    add("-w", "--workers", type=int, default=os.cpu_count(), help="processes")
+    add("-w", "--workers", type=at_least(1), default=os.cpu_count(), help="processes")
     add("--compat", action="store_true", help="the rows of swesmith 0.0.9, unresolved and cut ones included")
     add("--system-prompt", type=Path, help="the student's: a SWE-agent configuration, or text")
     add("--tools", type=Path, help="tool definitions for the style tool")

@@ -7,6 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from swelab.console.option_types import whole
 from swelab.console.terminal import run_script
 from swelab.records import InputError, write_json
 from swelab.sft.rows.combine import combine
@@ -18,8 +19,8 @@ def main() -> None:
         "files", type=Path, nargs="+", help="rows, JSON Lines; their order matters to the draw"
     )
     parser.add_argument("-o", "--output_file", type=Path, required=True, help="rows, JSON Lines")
-    parser.add_argument("-m", "--max_per_inst", type=int, default=3, help="most rows of an instance")
-    parser.add_argument("-s", "--seed", type=int, default=24, help="seed of the draw and of the order")
+    parser.add_argument("-m", "--max_per_inst", type=whole, default=3, help="most rows of an instance")
+    parser.add_argument("-s", "--seed", type=whole, default=24, help="seed of the draw and of the order")
     parser.add_argument("--resolved_only", action="store_true", help="leave out rows that are not resolved")
     args = parser.parse_args()
     if args.max_per_inst < 1:

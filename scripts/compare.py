@@ -1,13 +1,16 @@
 """Says in a sentence whether the difference between results is noise: of two, or of more with a correction.
 
-python -m scripts.compare a.json b.json           # scores, or reports of other harnesses; a folder: one a run
-python -m scripts.compare a.json                  # what further runs would find
-python -m scripts.compare --tasks 500 --rate 0.3  # the same before anything was run
+.venv/bin/python -m scripts.compare a.json b.json           # a folder holds one file for each run
+.venv/bin/python -m scripts.compare a.json                  # what further runs would find
+.venv/bin/python -m scripts.compare --tasks 500 --rate 0.3  # the same before anything was run
+
+A result is a score of ours, or a report of another harness.
 """
 
 import argparse
 from pathlib import Path
 
+from swelab.console.option_types import at_least, number
 from swelab.console.terminal import run_script
 from swelab.records import InputError
 from swelab.scores.report.text_summary import compared, described, plan_before, plan_for
@@ -21,10 +24,10 @@ def main() -> None:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("results", type=Path, nargs="*", help="score, report with resolved_ids, or folder")
-    parser.add_argument("--tasks", type=int, help="for planning: number of tasks")
-    parser.add_argument("--rate", type=float, help="for planning: resolve rate that is expected, 0 to 1")
+    parser.add_argument("--tasks", type=at_least(1), help="for planning: number of tasks")
+    parser.add_argument("--rate", type=number, help="for planning: resolve rate that is expected, 0 to 1")
     parser.add_argument(
-        "--luck", type=float, default=0.4, help="for planning: share of an attempt's variance within a task"
+        "--luck", type=number, default=0.4, help="for planning: share of an attempt's variance within a task"
     )
     args = parser.parse_args()
     print("\n".join(compare(args.results) if args.results else plan(args.tasks, args.rate, args.luck)))

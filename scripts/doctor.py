@@ -11,6 +11,7 @@ try:
     from swelab.configs import recipes
     from swelab.configs.experiment import load_experiment
     from swelab.configs.kinds import CONFIG, RL
+    from swelab.console.option_types import at_least
     from swelab.console.terminal import run_script
     from swelab.rl.machine_check import check_recipe
 except ModuleNotFoundError as error:
@@ -21,12 +22,11 @@ except ModuleNotFoundError as error:
 def main() -> int:
     """0: all that is required is here; 1: some is missing, and the lines say what to do."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--site", type=Path, help=f"site file; default {SITE_FILE} where SLURM answers")
-    parser.add_argument(
-        "--experiment", default="", help="look at this experiment's needs, not the settings' own"
-    )
-    parser.add_argument("--rl", metavar="NAME", help="look also at what configs/rl/NAME.yaml needs here")
-    parser.add_argument("--wait", type=int, default=120, help="seconds to wait for a free node")
+    add = parser.add_argument
+    add("--site", type=Path, help=f"site file; default {SITE_FILE} where SLURM answers")
+    add("--experiment", default="", help="look at this experiment's needs, not the settings' own")
+    add("--rl", metavar="NAME", help="look also at what configs/rl/NAME.yaml needs here")
+    add("--wait", type=at_least(0), default=120, help="seconds to wait for a free node")
     args = parser.parse_args()
     cluster = args.site is not None or at_cluster(SITE_FILE)
     site_file = args.site or SITE_FILE

@@ -7,22 +7,20 @@ import sys
 from pathlib import Path
 
 from swelab.console.terminal import run_script
-from swelab.evaluation.command_line import further, parsed
-from swelab.evaluation.evaluation_run import evaluate, forget
+from swelab.evaluation.command_line import parsed, plan_of
+from swelab.evaluation.evaluation_run import evaluate
 from swelab.evaluation.result_files import table
 from swelab.records import InputError
 
 
 def main() -> None:
     args = parsed(str(__doc__))
-    plan, choose = further(args)
+    plan, choose = plan_of(args)
     if args.resume and not (plan.folder / "evaluation.json").is_file():
         raise InputError(
             "--resume: there is no evaluation to continue", plan.folder, "the folder of an earlier run"
         )
-    if args.redo_existing:
-        forget(plan.folder)
-    record = evaluate(plan, choose, checks=not args.no_checks, dry=args.check_only)
+    record = evaluate(plan, choose, checks=not args.no_checks, dry=args.check_only, redo=args.redo_existing)
     if record:
         print("\n".join(table(record)), flush=True)
         print(f"{Path(args.output_dir) / 'summary.json'}", file=sys.stderr)

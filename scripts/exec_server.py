@@ -4,6 +4,7 @@ import argparse
 import logging
 from pathlib import Path
 
+from swelab.console.option_types import at_least, number, whole
 from swelab.console.terminal import run_script
 from swelab.pool.exec_server import node_app
 from swelab.pool.held_sandbox import HostLimits
@@ -17,12 +18,12 @@ from swelab.sandbox.remote_protocol import find_token
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at")
-    parser.add_argument("--port", type=int, default=5000, help="0: a free one")
+    parser.add_argument("--port", type=at_least(0), default=5000, help="0: a free one")
     parser.add_argument("--token", type=Path, help="file (mode 600); default $SWELAB_POOL_TOKEN_FILE")
     parser.add_argument("--images", type=Path, help="file of allowed image patterns, one per line")
-    parser.add_argument("--max-containers", type=int, default=16, help="sandboxes at once")
-    parser.add_argument("--memory-gib", type=float, default=16, help="memory of all sandboxes together")
-    parser.add_argument("--ttl", type=float, default=600, help="seconds until an unrenewed sandbox ends")
+    parser.add_argument("--max-containers", type=whole, default=16, help="sandboxes at once")
+    parser.add_argument("--memory-gib", type=number, default=16, help="memory of all sandboxes together")
+    parser.add_argument("--ttl", type=number, default=600, help="seconds until an unrenewed sandbox ends")
     parser.add_argument("--certificate", type=Path, help="for https, a PEM file")
     parser.add_argument("--key", type=Path, help="its key, if the certificate's file does not hold it")
     args = parser.parse_args()

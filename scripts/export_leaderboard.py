@@ -5,6 +5,7 @@ from pathlib import Path
 
 from swelab.console.terminal import run_script
 from swelab.evaluation.leaderboard import TO_FILL, write_leaderboard
+from swelab.sharing.privacy import Private
 
 
 def main() -> None:
@@ -21,9 +22,12 @@ def main() -> None:
     add("--os-system", action="store_true", help="the system is open")
     args = parser.parse_args()
     told = {name: value for name, value in vars(args).items() if name not in ("evaluation", "to", "name")}
-    out = write_leaderboard(args.evaluation, args.to, args.name, told)
+    private = Private.of(Path())
+    out = write_leaderboard(args.evaluation, args.to, args.name, told, private.clean)
     missing = [f"--{name}" for name in ("site", "report", "authors", "org") if not told[name]]
     print(out)
+    for stand_in, count in private.met.items():
+        print(f"taken out, with `{stand_in}` in its place: {count}")
     if missing:
         print(f"metadata.yaml and README.md say {TO_FILL!r} in place of {', '.join(missing)}")
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from swelab.configs import recipes
 from swelab.configs.kinds import POLICY
+from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.grading.grading_stage import grade_shard
 from swelab.jobs.provenance import Stage
@@ -31,7 +32,7 @@ def main() -> None:
     parser.add_argument("--subset", required=True, help="name of the subset")
     parser.add_argument("--shard", default="000of001", help="<number>of<count>, with s<sample> behind it")
     parser.add_argument("--progress", type=Path, required=True, help="journal")
-    parser.add_argument("--workers", type=int, default=2, help="sandboxes at once")
+    parser.add_argument("--workers", type=at_least(1), default=2, help="sandboxes at once")
     parser.add_argument("--output", type=Path, required=True, help="grades, JSON Lines")
     args = parser.parse_args()
     names = ("tasks", "trajectories", "predictions", "images", "service", "witness")

@@ -28,7 +28,12 @@ def main() -> None:
     from swelab.sft.demo_model.base_corpus import World
     from swelab.sft.demo_model.base_model import make_base_model
 
-    world = World(args.repo.read_bytes(), recipe.repo, recipe.heldout_share)
+    asked = (args.repo.read_bytes(), recipe.repo, recipe.heldout_share)
+    world = World(*asked)
+    if recipe.actions == "tools":
+        from swelab.sft.demo_model.tool_corpus import ToolWorld
+
+        world = ToolWorld(*asked)
     shutil.rmtree(args.output, ignore_errors=True)
     facts, loss = make_base_model(recipe, world, args.output)
     write_jsonl(args.loss, loss)

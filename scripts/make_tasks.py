@@ -7,9 +7,11 @@ from swelab.configs import recipes
 from swelab.configs.experiment import tasks_slice
 from swelab.configs.kinds import SUBSET
 from swelab.configs.kinds.subset import own
+from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.files.json_streams import write_list
 from swelab.grading.harness.logs import statuses
+from swelab.grading.harness.spec import read_spec
 from swelab.jobs.provenance import Stage
 from swelab.records import sha256_file
 from swelab.sandbox import open_backend
@@ -24,7 +26,7 @@ def main() -> None:
     parser.add_argument("--exclude", type=Path, nargs="*", default=[], help="subset JSONs to keep out")
     parser.add_argument("--ratings", type=Path, nargs="?", help="difficulties of the rows, JSON Lines")
     parser.add_argument("--progress", type=Path, required=True, help="journal of verdicts")
-    parser.add_argument("--workers", type=int, default=2, help="sandboxes at once")
+    parser.add_argument("--workers", type=at_least(1), default=2, help="sandboxes at once")
     parser.add_argument("--output", type=Path, required=True, help="subset JSON")
     parser.add_argument("--manifest", type=Path, required=True, help="JSON: counts, drops, how it was made")
     args = parser.parse_args()
@@ -34,7 +36,7 @@ def main() -> None:
     used = {args.recipe: tasks_slice(recipe)}
     stage = Stage("make_tasks", used, repos=tars.values(), rows=getattr(recipe, "path", None), **given)
     tasks, drops = make_tasks(
-        recipe, args.repos_dir, args.progress, args.workers, open_backend, statuses, **given
+        recipe, args.repos_dir, args.progress, args.workers, open_backend, statuses, **given, usable=read_spec
     )
     kept = write_list(args.output, checked(enumerate(tasks), args.output))
     facts = {

@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.records import as_record, read_jsonl, write_json
 from swelab.records.training_records import SftRow
@@ -16,7 +17,7 @@ def main() -> None:
     parser.add_argument("--data_file", type=Path, required=True, help="training rows, JSON Lines")
     parser.add_argument("--base", type=Path, required=True, help="folder of the model whose tokens count")
     parser.add_argument("--stats_file", type=Path, required=True, help="statistics, JSON")
-    parser.add_argument("--max_seq_len", type=int, default=32768, help="tokens")
+    parser.add_argument("--max_seq_len", type=at_least(1), default=32768, help="tokens")
     args = parser.parse_args()
     tokenizer, plain, lengths = ChatTokenizer(args.base), PlainRows(args.base), []
     for number, row in enumerate(read_jsonl(args.data_file), 1):

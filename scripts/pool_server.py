@@ -5,8 +5,10 @@ import logging
 import ssl
 from pathlib import Path
 
+from swelab.console.option_types import at_least, number, whole
 from swelab.console.terminal import run_script
 from swelab.pool.lease_store import LeaseStore
+from swelab.pool.membership import take_in
 from swelab.pool.node_client import Link
 from swelab.pool.pool import Pool, PoolLimits
 from swelab.pool.pool_server import pool_app
@@ -18,16 +20,16 @@ from swelab.sandbox.remote_protocol import find_token, find_tokens
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at")
-    parser.add_argument("--port", type=int, default=18090, help="0: a free one")
+    parser.add_argument("--port", type=at_least(0), default=18090, help="0: a free one")
     parser.add_argument("--token", type=Path, help="file (mode 600) of clients' tokens, one a line")
     parser.add_argument("--node-token", type=Path, required=True, help="file with the exec servers' token")
     parser.add_argument("--state", type=Path, default=Path("pool.sqlite"), help="database of leases")
     parser.add_argument(
-        "--node", action="append", default=[], help="exec server of a new pool, a URL; again for more"
+        "--node", action="append", default=[], help="exec server, a URL; added to those of --state"
     )
-    parser.add_argument("--ttl", type=float, default=120, help="seconds until an unrenewed lease ends")
-    parser.add_argument("--max-leases", type=int, default=1000, help="sandboxes at once")
-    parser.add_argument("--max-waiting", type=int, default=10_000, help="requests that may wait")
+    parser.add_argument("--ttl", type=number, default=120, help="seconds until an unrenewed lease ends")
+    parser.add_argument("--max-leases", type=whole, default=1000, help="sandboxes at once")
+    parser.add_argument("--max-waiting", type=whole, default=10_000, help="requests that may wait")
     parser.add_argument(
         "--node-ca", type=Path, help="PEM file that the nodes' certificates are checked against"
     )
@@ -43,8 +45,8 @@ def main() -> None:
     positive(args, ttl=86400, max_leases=20_000, max_waiting=1_000_000)
     trust = ssl.create_default_context(cafile=args.node_ca) if args.node_ca else True
     store = LeaseStore(args.state)
-    for url in args.node if store.new else ():
-        store.set_node(url.rstrip("/"), False)
+    if kept := take_in(store, args.node):
+        logging.info("%s: %s", args.state, kept)
     limits = PoolLimits(args.ttl, args.max_leases, args.max_waiting)
     pool = Pool(store, limits, lambda url: Link(url, node_token, trust))
     bound = listen(args.host, args.port)

@@ -6,6 +6,7 @@ from pathlib import Path
 from swelab.configs import recipes
 from swelab.configs.experiment import rollout_slice
 from swelab.configs.kinds import POLICY, RATER
+from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.records import write_jsonl
@@ -19,7 +20,7 @@ def main() -> None:
     parser.add_argument("--rater", type=Path, required=True, help="rater recipe")
     parser.add_argument("--policy", type=Path, required=True, help="recipe of the policy that is asked")
     parser.add_argument("--progress", type=Path, required=True, help="journal")
-    parser.add_argument("--workers", type=int, default=4, help="tasks at once")
+    parser.add_argument("--workers", type=at_least(1), default=4, help="tasks at once")
     parser.add_argument("--output", type=Path, required=True, help="difficulty of each task, JSON Lines")
     parser.add_argument("--manifest", type=Path, required=True, help="JSON: counts, mean, how it was made")
     args = parser.parse_args()

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from swelab.console.option_types import at_least, whole
 from swelab.console.terminal import run_script
 from swelab.lineage import Wildcards
 from swelab.records import write_bytes
@@ -18,9 +19,12 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
     parser.add_argument("--configs", type=Path, default=Path("configs"), help="folder of all recipes")
     parser.add_argument(
-        "--trajectories", type=int, default=PACKED, help="attempts of a run with all their steps, at most"
+        "--trajectories",
+        type=at_least(0),
+        default=PACKED,
+        help="attempts of a run with all their steps, at most",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the order in which they are taken")
+    parser.add_argument("--seed", type=whole, default=0, help="seed of the order in which they are taken")
     parser.add_argument("--output", type=Path, required=True, help="the page")
     args = parser.parse_args()
     at = Wildcards({"experiment": args.experiment}, args.configs, args.results)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from swelab.configs import kinds, recipes
 from swelab.configs.experiment import rollout_slice, scaffold_slice, service_of
+from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.jobs.shards import belongs_to, numbered, sample_of
@@ -28,7 +29,7 @@ def main() -> None:
     parser.add_argument("--subset", required=True, help="name of the subset")
     parser.add_argument("--shard", default="000of001", help="<number>of<count>, with s<sample> behind it")
     parser.add_argument("--progress", type=Path, required=True, help="journal")
-    parser.add_argument("--workers", type=int, default=2, help="rollouts at once")
+    parser.add_argument("--workers", type=at_least(1), default=2, help="rollouts at once")
     parser.add_argument("--output", type=Path, required=True, help="trajectories, JSON Lines")
     args = parser.parse_args()
     policy = recipes.load(kinds.POLICY, args.policy)

@@ -7,6 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from swelab.console.option_types import at_least, whole
 from swelab.console.terminal import run_script
 from swelab.grading.evaluation import Places, evaluate, forget, gold_predictions, subset_tasks
 from swelab.grading.swesmith_reports import run_folder, run_report
@@ -16,13 +17,13 @@ from swelab.rollouts.predictions import load_predictions
 
 def options() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    add = parser.add_argument
-    add("-d", "--dataset_path", type=Path, required=True, help="subset: JSON list, JSON Lines or Parquet")
+    add = (parser := argparse.ArgumentParser(description=__doc__)).add_argument
+    add("-d", "--dataset_path", required=True, help="subset: a file, or owner/set[@commit] on the hub")
+    add("--split", default="test", help="of a set on the hub")
     add("-p", "--predictions_path", default="gold", help="JSON object or list, JSON Lines; or gold")
     add("--run_id", required=True, help="folder under --logs")
-    add("-w", "--workers", "--max_workers", type=int, default=4, help="sandboxes at once")
-    add("-t", "--timeout", type=int, help="seconds of a task's tests; as its row says by default")
+    add("-w", "--workers", "--max_workers", type=whole, default=4, help="sandboxes at once")
+    add("-t", "--timeout", type=at_least(1), help="seconds of a task's tests; as its row says by default")
     add("-i", "--instance_ids", nargs="*", default=[], help="ids or shell patterns")
     add("--redo_existing", action="store_true", help="run again what was run")
     add("--report_only", action="store_true", help="only the run's report, from those of the instances")
@@ -37,15 +38,14 @@ def options() -> argparse.Namespace:
 def main() -> None:
     args = options()
     folder = run_folder(args.logs, args.run_id)
-    tasks = subset_tasks(args.dataset_path, args.instance_ids, args.timeout)
+    tasks = subset_tasks(args.dataset_path, args.instance_ids, args.timeout, args.split)
     gold = args.predictions_path == "gold"
     predictions = gold_predictions(tasks, args.repos_dir) if gold else load_predictions(args.predictions_path)
     names = {task.instance_id for task in tasks}
     predictions = {k: row for k, row in predictions.items() if k in names or not args.instance_ids}
     if args.report_only:
-        write_json(
-            folder / "report.json", record := run_report(folder, predictions, set(predictions) - names)
-        )
+        record = run_report(folder, predictions, set(predictions) - names)
+        write_json(folder / "report.json", record)
     else:
         if args.redo_existing:
             forget(folder)

@@ -1,7 +1,7 @@
 """Runs the program mini-swe-agent on a benchmark against a server of ours, or merges slices of such runs.
 
-python -m scripts.run_mini_swe_agent --sglang-url http://host:30000 --data rows.jsonl --output mine
-python -m scripts.run_mini_swe_agent --merge mine other --data rows.jsonl --output preds.json
+.venv/bin/python -m scripts.run_mini_swe_agent --sglang-url http://host:30000 --data rows.jsonl --output mine
+.venv/bin/python -m scripts.run_mini_swe_agent --merge mine other --data rows.jsonl --output preds.json
 """
 
 import argparse
@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.evaluation.benchmark_rows import Source, read_benchmark
 from swelab.outcomes import LOST_ROLLOUTS
@@ -21,15 +22,14 @@ PACKAGED = "swebench_backticks.yaml"
 
 def main() -> None:
     form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    add = parser.add_argument
+    add = (parser := argparse.ArgumentParser(description=__doc__, formatter_class=form)).add_argument
     add("--data", required=True, help="JSON list, JSON Lines, Parquet; or owner/set[@commit] of the hub")
     add("--split", default="test", help="split of a set on the hub")
     add("--output", type=Path, required=True, help="folder of the run; of --merge the file")
     add("--merge", type=Path, nargs="+", default=[], help="folders of slices, which become one file")
     add("--sglang-url", default="", help="address of the server; its token is in OPENAI_API_KEY")
     add("--model", default="default", help="name that the server serves")
-    add("--workers", type=int, default=1, help="instances at once")
+    add("--workers", type=at_least(1), default=1, help="instances at once")
     add("--slice", default="", help="start:stop of the tasks, as in Python")
     add("--filter", default="", help="regular expression that ids begin with")
     add("--config", default=str(CONFIG), help="configuration over the package's own")

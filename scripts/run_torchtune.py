@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.records import InputError
 from swelab.sft.rows.lengths import check_stats
@@ -14,9 +15,9 @@ from swelab.sft.train.torchtune_file import data_file, faults, read_torchtune, r
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, required=True, help="torchtune configuration, YAML")
-    parser.add_argument("--gpus", type=int, default=1, help="processes, with a GPU each")
+    parser.add_argument("--gpus", type=at_least(1), default=1, help="processes, with a GPU each")
     parser.add_argument("--stats", help="length statistics to hold the rows against; none where empty")
-    parser.add_argument("--max-seq-len", type=int, default=32768, help="tokens, for the statistics")
+    parser.add_argument("--max-seq-len", type=at_least(1), default=32768, help="tokens, for the statistics")
     parser.add_argument("--check", action="store_true", help="check only")
     args = parser.parse_args()
     config = read_torchtune(args.config)

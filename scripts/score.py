@@ -7,7 +7,7 @@ from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.records import read_record, write_json
 from swelab.records.report_records import Report
-from swelab.scores.report.text_summary import losses
+from swelab.scores.report.text_summary import losses, trust
 from swelab.scores.score import read_usage, score
 from swelab.tasks.task_rows import read_tasks
 
@@ -33,7 +33,7 @@ def main() -> None:
     low, high = record.interval
     print(
         f"{args.policy} on {args.subset}: {record.resolved}/{record.total} resolved, "
-        f"{record.resolve_rate:.1%} [{low:.1%}, {high:.1%}]{losses(record)}"
+        f"{record.resolve_rate:.1%} [{low:.1%}, {high:.1%}]{losses(record)}{trust(record.validation)}"
     )
 
 

@@ -7,7 +7,7 @@ from swelab.configs import kinds, recipes
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.records import check, write_json
-from swelab.scores.report.text_summary import losses
+from swelab.scores.report.text_summary import losses, trust
 from swelab.scores.trail import trail_record
 from swelab.scores.verified import load_score, score_experiment
 
@@ -43,7 +43,7 @@ def main() -> None:
         rates = ", ".join(
             f"{name} {policy.resolve_rate:.1%}{losses(policy)}" for name, policy in each.policies.items()
         )
-        print(f"{each.benchmark.name}: {rates}, p = {each.comparison.p_value}")
+        print(f"{each.benchmark.name}{trust(each.validation)}: {rates}, p = {each.comparison.p_value}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import argparse
 import signal
 from pathlib import Path
 
+from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.models.serving.complete_checkpoint import longest_context
 from swelab.models.serving.lora import named_adapters
@@ -18,17 +19,17 @@ def options() -> argparse.Namespace:
     add("--base", "--tokenizer", type=Path, help="base model's folder: completes what the checkpoint lacks")
     add("--name", "--served-model-name", help="model name to show; the folder's name by default")
     add("--lora", action="append", default=[], metavar="NAME=FOLDER", help="adapter, asked for as MODEL:NAME")
-    add("--tp", "--tp-size", type=int, default=1, help="GPUs that the weights are spread over")
-    add("--context-length", type=int, help=f"tokens; {CONTEXT} by default, if the model has so many")
+    add("--tp", "--tp-size", type=at_least(1), default=1, help="GPUs that the weights are spread over")
+    add("--context-length", type=at_least(1), help=f"tokens; {CONTEXT} by default, if the model has so many")
     add("--dtype", choices=["auto", "float32", "bfloat16", "float16"], default="auto", help="of the weights")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where it runs")
-    add("--port", type=int, help="a free one by default")
+    add("--port", type=at_least(0), help="a free one by default")
     add("--host", default="127.0.0.1", help="address to listen on; only this machine by default")
     add("--api-key-env", default="", help="environment variable with the access token; random by default")
     add("--token", type=Path, default=Path("server.token"), help="file for the access token")
     add("--log", type=Path, default=Path("server.log"), help="the server's own output")
-    add("--max-total-tokens", type=int, help="tokens in the cache; on a GPU all that fit by default")
-    add("--max-running-requests", type=int, default=32, help="requests at once")
+    add("--max-total-tokens", type=at_least(1), help="tokens in the cache; on a GPU all that fit by default")
+    add("--max-running-requests", type=at_least(1), default=32, help="requests at once")
     add("--sglang-args", default="", help="further options of sglang, in one word")
     return parser.parse_args()
 

@@ -1,8 +1,8 @@
 """Serves a checkpoint from several servers behind one address, until Ctrl-C (docs/cluster-eval.md).
 
-python -m scripts.serve_fleet --weights W --servers 4 --gpus 8             # on this machine
-python -m scripts.serve_fleet --weights W --nodes 4 --servers 2 --gpus 8   # inside of a SLURM job of 4 nodes
-python -m scripts.serve_fleet --weights W --behind http://a:30001 http://b:30001 --api-key-env KEY
+.venv/bin/python -m scripts.serve_fleet --weights W --servers 4 --gpus 8            # on this machine
+.venv/bin/python -m scripts.serve_fleet --weights W --nodes 4 --servers 2 --gpus 8  # in a SLURM job of 4
+.venv/bin/python -m scripts.serve_fleet --weights W --behind http://a:30001 http://b:30001 --api-key-env KEY
 """
 
 import argparse
@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 
 from swelab.configs.kinds.policy import Job
+from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.models.serving.complete_checkpoint import longest_context
 from swelab.models.serving.fleet_by_hand import Front, gate_by_hand, serve_fleet_by_hand
@@ -23,19 +24,18 @@ def main() -> None:
     add("--weights", type=Path, required=True, help="folder in Hugging Face layout")
     add("--base", type=Path, help="base model's folder: completes what the checkpoint lacks")
     add("--name", default="", help="model name to show; the folder's name by default")
-    some, none = range(1, 1000), range(1000)
-    add("--nodes", type=int, choices=some, metavar="N", default=1, help="nodes of the SLURM job")
-    add("--servers", type=int, choices=some, metavar="N", default=1, help="servers of each node")
-    add("--gpus", type=int, choices=none, metavar="N", default=0, help="GPUs of each node, dealt out")
+    add("--nodes", type=at_least(1), default=1, help="nodes of the SLURM job")
+    add("--servers", type=at_least(1), default=1, help="servers of each node")
+    add("--gpus", type=at_least(0), default=0, help="GPUs of each node, dealt out")
     add("--behind", nargs="+", default=[], help="instead: servers that run, each by scripts.serve")
     add("--host", default="127.0.0.1", help="address to listen on; only this machine by default")
-    add("--port", type=int, default=30000, help="of the one address")
+    add("--port", type=at_least(0), default=30000, help="of the one address")
     add("--api-key-env", default="", help="environment variable with the access token; random by default")
     add("--token", type=Path, default=Path("server.token"), help="file for the access token")
     add("--log", type=Path, default=Path("server.log"), help="the servers' own output")
-    add("--context-length", type=int, help=f"tokens; {CONTEXT} by default, if the model has so many")
-    add("--max-total-tokens", type=int, help="tokens in a server's cache; on a GPU all that fit by default")
-    add("--max-running-requests", type=int, default=32, help="requests at once in a server")
+    add("--context-length", type=at_least(1), help=f"tokens; {CONTEXT} by default, if the model has so many")
+    add("--max-total-tokens", type=at_least(1), help="tokens in a server's cache; on a GPU all that fit")
+    add("--max-running-requests", type=at_least(1), default=32, help="requests at once in a server")
     add("--sglang-args", default="", help="further options of sglang, in one word")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)

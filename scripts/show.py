@@ -7,6 +7,7 @@ An instance that several policies attempted is listed; --policy, --subset and --
 import argparse
 from pathlib import Path
 
+from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.grading.show import show
 
@@ -18,9 +19,9 @@ def options() -> argparse.Namespace:
     add("instance", help="an instance id, or a part that only one id has")
     add("--policy", default="*", help="whose attempt")
     add("--subset", default="*", help="on which subset")
-    add("--sample", type=int, help="which of a policy's attempts (0: the first)")
+    add("--sample", type=at_least(0), help="which of a policy's attempts (0: the first)")
     add("--validation", choices=("gold", "base", "reversed"), help="a run of the gate instead of a policy's")
-    add("--number", type=int, default=1, help="with --validation: which of its runs")
+    add("--number", type=at_least(1), default=1, help="with --validation: which of its runs")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--log", action="store_true", help="the whole test log alone")
     what.add_argument("--raw", action="store_true", help="grade and evidence as one JSON object")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from swelab.configs import recipes
 from swelab.configs.kinds import SUBSET
+from swelab.console.option_types import number
 from swelab.console.terminal import run_script
 from swelab.jobs.journal import lock
 from swelab.jobs.provenance import Stage
@@ -23,9 +24,9 @@ def main() -> None:
     parser.add_argument("--recipe", type=Path, required=True, help="configs/subsets/<name>.yaml")
     parser.add_argument("--policy", required=True, help="name of the policy")
     parser.add_argument("--sb-cli", type=Path, default=Path(".venv-sb-cli/bin/sb-cli"), help="the program")
-    parser.add_argument("--wait-minutes", type=float, default=240, help="longest wait for verdicts")
-    parser.add_argument("--poll-seconds", type=float, default=30, help="pause between two looks at a run")
-    parser.add_argument("--call-seconds", type=float, default=900, help="longest call of sb-cli")
+    parser.add_argument("--wait-minutes", type=number, default=240, help="longest wait for verdicts")
+    parser.add_argument("--poll-seconds", type=number, default=30, help="pause between two looks at a run")
+    parser.add_argument("--call-seconds", type=number, default=900, help="longest call of sb-cli")
     parser.add_argument("--progress", type=Path, required=True, help="folder to work in, kept over a kill")
     parser.add_argument("--output", type=Path, required=True, help="the run at the service, with its report")
     args = parser.parse_args()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
+from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.records import InputError
 from swelab.sft.train.on_modal import Modal, find_modal, train_on_modal, tune_on_modal
@@ -18,7 +19,7 @@ def main() -> None:
     parser.add_argument("--recipe", type=Path, help="configs/sft/<name>.yaml")
     parser.add_argument("--config", type=Path, help="torchtune configuration, instead of the three above")
     parser.add_argument("--volume", default="swelab", help="Modal volume")
-    parser.add_argument("--gpus", type=int, help="GPUs; those of the recipe's job by default, or 2")
+    parser.add_argument("--gpus", type=at_least(1), help="GPUs; those of the recipe's job by default, or 2")
     parser.add_argument("--modal", default="", help="Modal's client")
     parser.add_argument("--log", type=Path, default=Path("modal.log"), help="what the client says")
     parser.add_argument("--output", type=Path, help="folder for checkpoint/, checkpoint.json and loss.jsonl")

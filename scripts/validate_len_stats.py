@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.sft.rows.lengths import check_stats
 
@@ -13,7 +14,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data_file", type=Path, required=True, help="training rows, JSON Lines")
     parser.add_argument("--stats_file", type=Path, required=True, help="dataset.stats.json")
-    parser.add_argument("--max_seq_len", type=int, default=32768, help="tokens")
+    parser.add_argument("--max_seq_len", type=at_least(1), default=32768, help="tokens")
     args = parser.parse_args()
     over, stats = check_stats(args.data_file, args.stats_file, args.max_seq_len)
     rows, policy = stats.num_samples, stats.over_long

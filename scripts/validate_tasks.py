@@ -7,6 +7,7 @@ from pathlib import Path
 from swelab.configs import recipes
 from swelab.configs.kinds import SUBSET
 from swelab.configs.kinds.subset import own
+from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.files.json_streams import write_list
 from swelab.grading.validation.subset_lock import LockPlaces, lock_subset
@@ -25,7 +26,7 @@ def main() -> None:
     parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")
     parser.add_argument("--runs", type=Path, help="folder where runs and their logs are kept")
     parser.add_argument("--progress", type=Path, required=True, help="journal")
-    parser.add_argument("--workers", type=int, default=2, help="sandboxes at once")
+    parser.add_argument("--workers", type=at_least(1), default=2, help="sandboxes at once")
     parser.add_argument("--output", type=Path, required=True, help="the lock, JSON")
     parser.add_argument("--kept", type=Path, required=True, help="the tasks that the lock keeps, JSON")
     parser.add_argument("--witness", type=Path, help="what their patches are judged by, ZIP")

@@ -1,16 +1,18 @@
-"""Writes a published set as prompt rows of slime, or as the files for an evaluation of SWE-bench Verified.
+"""Writes a published set as prompt rows of slime or Miles, or as files for an evaluation on Verified.
 
-python -m scripts.write_prompts --data SumanthRH/SWE-Gym-Subset --split train --output-dir data
-python -m scripts.write_prompts --assets --data princeton-nlp/SWE-bench_Verified --output-dir verified
+.venv/bin/python -m scripts.write_prompts --data owner/set --split train --output-dir data
+.venv/bin/python -m scripts.write_prompts --assets --data princeton-nlp/SWE-bench_Verified --output-dir out
 """
 
 import argparse
 import sys
 from pathlib import Path
 
+from swelab.console.option_types import whole
 from swelab.console.terminal import run_script
 from swelab.evaluation.benchmark_rows import Source
-from swelab.evaluation.prompt_rows import write_assets, write_prompts
+from swelab.evaluation.prompt_rows import FORMS, write_assets, write_prompts
+from swelab.records import InputError
 
 
 def main() -> None:
@@ -23,16 +25,17 @@ def main() -> None:
     add("--files", nargs="*", default=[], help="shell patterns of the set's files instead")
     add("--output-dir", type=Path, required=True, help="where the files are written")
     add("--output-name", default="train.jsonl", help="of the prompt rows")
-    add("--max-samples", type=int, default=0, help="the first rows only; 0 for all")
-    add(
-        "--assets",
-        action="store_true",
-        help="instance_ids.txt, docker_images.txt, verified_eval.jsonl",
-    )
+    add("--max-samples", type=whole, default=0, help="the first rows only; 0 for all")
+    add("--form", choices=FORMS, default="slime", help="whose prompt rows")
+    add("--assets", action="store_true", help="instance_ids.txt, docker_images.txt, verified_eval.jsonl")
     args = parser.parse_args()
     if args.train_config != "default" and not args.files:
         parser.error("--train-config: name the files of that configuration with --files")
-    source = Source(args.data, args.split, tuple(args.files), convention(args.data))
+    if args.max_samples < 0:
+        raise InputError(f"--max-samples {args.max_samples}", expected="0 or more")
+    if "" in (args.data, args.output_name):
+        raise InputError("--train-data-source or --output-name is empty", expected="a name")
+    source = Source(args.data, args.split, tuple(args.files), convention(args.data, args.form))
     folder = args.output_dir.expanduser()
     if args.assets:
         told = write_assets(source, folder)
@@ -40,14 +43,16 @@ def main() -> None:
             print(f"refused: {where}: {reason}", file=sys.stderr)
         print(f"{folder}: " + ", ".join(f"{name} {count}" for name, count in told["lines"].items()))
         return
-    told = write_prompts(source, folder / args.output_name, args.max_samples)
+    told = write_prompts(source, folder / args.output_name, args.max_samples, args.form)
     for reason, count in told["left_out"].items():
         print(f"{count} {reason}", file=sys.stderr)
     print(f"{folder / args.output_name}: {told['rows']} rows")
 
 
-def convention(data: str) -> str:
-    return "swe-gym" if "gym" in data.lower() else "swe-bench"
+def convention(data: str, form: str) -> str:
+    """Whose images a set's tasks have. In Miles all are SWE-Gym's, unless the name says SWE-bench."""
+    usual = "swe-gym" if form == "miles" and "bench" not in data.lower() else "swe-bench"
+    return "swe-gym" if "gym" in data.lower() else usual
 
 
 if __name__ == "__main__":

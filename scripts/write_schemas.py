@@ -40,7 +40,7 @@ def main() -> None:
         if path.exists() and read_text(path) == text:
             continue
         if args.check:
-            raise InputError("not as in swelab/", path, "python -m scripts.write_schemas before")
+            raise InputError("not as in swelab/", path, ".venv/bin/python -m scripts.write_schemas before")
         write_bytes(path, text.encode())
         print(path)
 

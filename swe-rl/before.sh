@@ -1,37 +1,60 @@
-# Sourced by the scripts that have SWE-RL's names: finds the clone and its Python, reads .env.swe, says what a script stands for.
+# Sourced by the scripts that have SWE-RL's names: reads .env.swe, and opens a pool server where one is asked for.
+# --help prints the script's second line, then the options of the program that `options_of` names.
 # shellcheck shell=bash
-set -euo pipefail
-root="$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)"
-python="${PYTHON_BIN:-$root/.venv/bin/python}"
-export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../scripts/as_before.sh"
+if [[ " $* " == *" --help "* ]]; then
+  sed -n '2s/^# //p' "$0"
+  [ -z "${options_of:-}" ] || "$python" "$root/$options_of" --help
+  exit
+fi
 
-fail() {
-  echo "error: $1" >&2
-  exit 2
-}
-
-stands_for() {
-  echo "$(basename "$0") stands for $1" >&2
-  command -v "$python" >/dev/null || fail "no such program: $python; expected \`make setup\`, or PYTHON_BIN"
-}
-
-# NAME=VALUE lines of .env.swe; what the user exported wins. Nothing in the file is run.
+# read_settings [NAME/OTHER...]: NAME=VALUE lines of .env.swe; what the user exported wins. Nothing in the file is run.
+# Nor does the file's NAME hold where the user exported OTHER, which is read in its place.
 read_settings() {
-  local file="${ENV_SWE:-$root/swe-rl/.env.swe}" line name value
+  local file="${ENV_SWE:-$root/swe-rl/.env.swe}" line name value pair passed=" "
+  for pair in "$@" SWE_ENV_SERVER_URL/SWE_EXEC_SERVER_URLS EVAL_MODEL_PATH/HF_CKPT MAX_CONCURRENT/SWE_MAX_CONCURRENT; do
+    name="${pair#*/}"
+    [ -z "${!name:-}" ] || passed+="${pair%/*} "
+  done
+  [ -z "${ENV_SWE:-}" ] || [ -r "$file" ] || fail "ENV_SWE=$file: no such file; expected NAME=VALUE lines"
   [ -r "$file" ] || return 0
   while IFS= read -r line || [ -n "$line" ]; do
+    line="$(trimmed "$line")"
     line="${line#export }"
-    [[ $line =~ ^[[:space:]]*(#.*)?$ ]] && continue
+    [[ $line =~ ^(#.*)?$ ]] && continue
     [[ $line =~ ^([A-Za-z_][A-Za-z0-9_]*)=(.*)$ ]] || fail "$file: '$line'; expected NAME=VALUE"
     name="${BASH_REMATCH[1]}" value="${BASH_REMATCH[2]}"
-    [[ $value =~ ^\"(.*)\"$ || $value =~ ^\'(.*)\'$ ]] && value="${BASH_REMATCH[1]}"
-    [ -n "${!name+set}" ] || export "$name=$value"
+    if [[ $value =~ ^\"(.*)\"([[:space:]]+#[^\"]*)?$ || $value =~ ^\'(.*)\'([[:space:]]+#[^\']*)?$ ]]; then
+      value="${BASH_REMATCH[1]}"
+    else
+      value="$(trimmed "${value%%[[:space:]]#*}")"
+      [[ $value != "~/"* ]] || value="$HOME/${value#"~/"}"
+    fi
+    [[ -n ${!name+set} || $passed = *" $name "* ]] || export "$name=$value"
   done <"$file"
+  python="${PYTHON_BIN:-$root/.venv/bin/python}"
+}
+
+# A text without the blanks around it, such as the end of a line from Windows.
+trimmed() {
+  local text="${1#"${1%%[![:space:]]*}"}"
+  printf %s "${text%"${text##*[![:space:]]}"}"
+}
+
+# counts LEAST NAME...: ends unless each of these variables that is set is a whole number of at least LEAST.
+counts() {
+  local name least="$1"
+  shift
+  for name in "$@"; do
+    [[ -z ${!name:-} || ( ${!name} =~ ^(0|[1-9][0-9]{0,8})$ && ${!name} -ge $least ) ]] ||
+      fail "$name=${!name}; expected a whole number of at least $least"
+  done
 }
 
 # SWE_ENV_SERVER_URL, or a pool server over the addresses of SWE_EXEC_SERVER_URLS for as long as the script runs.
 # Without either, sandboxes are those of this machine (SWELAB_BACKEND).
 open_pool() {
+  counts 1 SWE_ENV_SERVER_PORT SWE_MAX_CONTAINERS_PER_NODE
   if [ -n "${SWE_ENV_SERVER_URL:-}" ]; then
     export SWELAB_BACKEND=remote SWELAB_POOL="$SWE_ENV_SERVER_URL"
   elif [ -n "${SWE_EXEC_SERVER_URLS:-}" ]; then

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from swelab.console.option_types import at_least as at_least  # noqa: E402
 
 
 def fail(text):

@@ -142,13 +142,13 @@ def base_manifest(sft: kinds.Sft) -> str:
 
 
 def policy_sources(policy: kinds.Policy) -> list[str]:
-    """What a policy's rollouts are made from: manifests of weights, or folders that have no manifest."""
+    """What a policy's rollouts are made from: manifests of weights, or folders and files without one."""
     known = map(weights_paths, kinds.policy.folders_of(policy))
-    return [manifest or folder for folder, manifest in known if manifest or Path(folder).is_dir()]
+    return [manifest or path for path, manifest in known if manifest or Path(path).exists()]
 
 
 def policy_files(policy: kinds.Policy) -> list[str]:
-    """What the rollouts of a policy wait for: manifests of its weights, and files of folders of one's own."""
+    """What the rollouts of a policy wait for: manifests of its weights, and files of one's own."""
     return [path for source in policy_sources(policy) for path in (local_files(source) or [source])]
 
 
@@ -158,8 +158,7 @@ def _files(start: str, manifest: str = ".manifest.json", **ends: str) -> dict[st
 
 def _images(at: Wildcards, subsets: Iterable[str] | None = None) -> list[str]:
     names = [at.names["subset"]] if subsets is None else subsets
-    whole = [experiment.parts_of(each, at.configs)[-1] for each in names]
-    return at.each("images", [each for each in whole if at.recipe(kinds.SUBSET, each).source == "dataset"])
+    return at.each("images", [whole for each in names for whole in experiment.in_images(each, at.configs)])
 
 
 def _recordings(at: Wildcards) -> list[str]:
@@ -189,7 +188,8 @@ TRAINING: Params = {"training": lambda at: experiment.training_slice(at.recipe(k
 LEARNING: Params = {"training": lambda at: experiment.rl_slice(at.recipe(kinds.RL), at.configs)}
 KINDS = {
     "repo": Kind("build_repo", _files("results/repos/{repo}", archive=".tar", manifest=".json"),
-        {"settings": lambda at: at.recipe(kinds.REPO).plain()}).made_from(recipe=recipe_file("repo")),
+        {"settings": lambda at: at.recipe(kinds.REPO).plain()}).made_from(recipe=recipe_file("repo"),
+        rows=lambda at: local_files(_setting(at, kinds.REPO, "path"))),
     "tasks": Kind("make_tasks fetch_tasks choose_tasks", _files("results/tasks/{subset}", tasks=".json"),
         {"settings": lambda at: experiment.tasks_slice(at.recipe(kinds.SUBSET))}).made_from(
         recipe=SUBSET, **REPOS, rows=lambda at: local_files(_setting(at, kinds.SUBSET, "path")),
@@ -274,7 +274,7 @@ KINDS = {
         manifest="checkpoint.json", stage="checkpoint.manifest.json", metrics="metrics.jsonl",
         validation="validation.jsonl", rollouts="rollouts", tensorboard="tensorboard"), named="rl", paid=True,
         undated=("disjoint",), params=LEARNING).made_from(
-        start=lambda at: local_files(named := at.recipe(kinds.RL).start) or [weights_paths(named)[1]],
+        start=lambda at: local_files(own := at.recipe(kinds.RL).start) or [weights_paths(own)[1] or own],
         recipe=RL, scaffold=lambda at: at.each(recipe_file("scaffold"), [at.recipe(kinds.RL).scaffold]),
         disjoint="rewarded_check", tasks=lambda at: at.each("lock.kept", [at.recipe(kinds.RL).subset]),
         images=lambda at: _images(at, [at.recipe(kinds.RL).subset]),

@@ -4,23 +4,27 @@
 set -euo pipefail
 echo "$(basename "$0") stands for \`hosts/host.sh pull LIST [MIRROR]\`, or the rule pull_images (docs/images.md)" >&2
 fail() { echo "error: $1" >&2; exit 2; }
+[ $# = 0 ] || fail "$1: no option is known; expected the variables TRAIN, N, IMAGE_LIST, SRC_PREFIX, PROXY_PREFIX, MAX_RETRIES, RETRY_SLEEP"
 command -v docker >/dev/null || fail "no such program: docker; expected a container engine"
 TRAIN="${TRAIN:-$HOME/train.jsonl}" N="${N:-0}" IMAGE_LIST="${IMAGE_LIST:-}"
 MAX_RETRIES="${MAX_RETRIES:-5}" RETRY_SLEEP="${RETRY_SLEEP:-15}" SRC_PREFIX="${SRC_PREFIX:-}" PROXY_PREFIX="${PROXY_PREFIX:-}"
-[[ $N =~ ^[0-9]+$ && $MAX_RETRIES =~ ^[1-9][0-9]*$ && $RETRY_SLEEP =~ ^[0-9]+$ ]] || fail "N, MAX_RETRIES and RETRY_SLEEP are numbers"
+for name in N MAX_RETRIES RETRY_SLEEP; do
+  [[ ${!name} =~ ^(0|[1-9][0-9]{0,8})$ ]] || fail "$name=${!name}; expected a whole number"
+done
+[ "$MAX_RETRIES" -ge 1 ] || fail "MAX_RETRIES=0; expected 1 or more"
 [ -z "$PROXY_PREFIX" ] || [ -n "$SRC_PREFIX" ] || fail "PROXY_PREFIX=$PROXY_PREFIX without SRC_PREFIX; expected what it stands for"
 
 names() { # the images of rows, by their own name or by the convention of their set; each once, in the rows' order
   if [ -n "$IMAGE_LIST" ]; then
-    [ -r "$IMAGE_LIST" ] || fail "$IMAGE_LIST: no such file; expected names of images, one a line"
+    [[ -r $IMAGE_LIST && ! -d $IMAGE_LIST ]] || fail "$IMAGE_LIST: no such file; expected names of images, one a line"
     sed 's/#.*//; s/[[:space:]]//g; /^$/d' "$IMAGE_LIST"
     return
   fi
-  [ -r "$TRAIN" ] || fail "$TRAIN: no such file; expected TRAIN=<prompt rows> or IMAGE_LIST=<names>"
+  [[ -r $TRAIN && ! -d $TRAIN ]] || fail "$TRAIN: no such file; expected TRAIN=<prompt rows> or IMAGE_LIST=<names>"
   python3 - "$TRAIN" <<'ROWS'
 import json, sys
 seen = {}
-for number, line in enumerate(open(sys.argv[1], encoding="utf-8"), 1):
+for number, line in enumerate(open(sys.argv[1], encoding="utf-8", errors="replace"), 1):
     if not line.strip():
         continue
     try:
@@ -40,19 +44,27 @@ print("\n".join(seen))
 ROWS
 }
 
+allow() { # on a host of hosts/host.sh the image joins those that sandboxes may be made of
+  local list="${SWELAB_SETTINGS:-/etc/swelab}/images"
+  [ -e "$list" ] || return 0
+  [ -w "$list" ] || fail "$list: cannot be written; expected root"
+  grep -qxF -- "$1" "$list" || echo "$1" >>"$list"
+}
+
 got=0 had=0 failed=0
 list="$(names)"
 [ "$N" = 0 ] || list="$(head -n "$N" <<<"$list")"
 while IFS= read -r name; do
   [ -n "$name" ] || continue
-  [[ $name =~ ^[a-z0-9][A-Za-z0-9._:@/-]*$ ]] || fail "$name is no name of an image"
-  if docker image inspect "$name" >/dev/null 2>&1; then had=$((had + 1)); continue; fi
+  [[ $name =~ ^[a-z0-9][A-Za-z0-9._:@/-]*$ ]] || fail "${IMAGE_LIST:-$TRAIN}: $name is no name of an image"
+  if docker image inspect "$name" >/dev/null 2>&1; then had=$((had + 1)); allow "$name"; continue; fi
   from="$name"
   [ -z "$PROXY_PREFIX" ] || [ "${name#"$SRC_PREFIX"}" = "$name" ] || from="$PROXY_PREFIX${name#"$SRC_PREFIX"}"
   for attempt in $(seq "$MAX_RETRIES"); do
     if docker pull --quiet "$from" >/dev/null </dev/null; then
       [ "$from" = "$name" ] || docker tag "$from" "$name"
       got=$((got + 1))
+      allow "$name"
       continue 2
     fi
     [ "$attempt" = "$MAX_RETRIES" ] || sleep "$RETRY_SLEEP"

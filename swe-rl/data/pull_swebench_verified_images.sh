@@ -2,5 +2,6 @@
 # IMAGE_LIST=docker_images.txt [SRC_PREFIX=docker.io/swebench PROXY_PREFIX=mirror/swebench]: the same as pull_swe_images.sh with a list.
 set -euo pipefail
 export IMAGE_LIST="${IMAGE_LIST:-$HOME/swe_verified/docker_images.txt}"
-[ -x "$(dirname "$(readlink -f "$0")")/pull_swe_images.sh" ] || { echo "error: pull_swe_images.sh is not beside $0; expected both" >&2; exit 2; }
-exec "$(dirname "$(readlink -f "$0")")/pull_swe_images.sh"
+pull="$(dirname "$(readlink -f "$0")")/pull_swe_images.sh"
+[ -r "$pull" ] || { echo "error: pull_swe_images.sh is not beside $0; expected both" >&2; exit 2; }
+exec bash "$pull" "$@"

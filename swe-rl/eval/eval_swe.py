@@ -8,14 +8,15 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from stands_for import ROOT, run  # noqa: E402
+from stands_for import ROOT, at_least, fail, run  # noqa: E402
 
 SCAFFOLD = ROOT / "configs/scaffolds/swe-rl.yaml"
 KEY = "SWE_EVAL_API_KEY"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    usage = "%(prog)s --data ROWS --model MODEL [OPTION VALUE]...; --help lists the options"
+    parser = argparse.ArgumentParser(usage=usage, description=__doc__)
     add = parser.add_argument
     add("--data", required=True, help="slime JSONL, or rows of a published set")
     add("--model", required=True, help="such as openai/Qwen/Qwen3-32B; or a folder of weights")
@@ -24,15 +25,18 @@ def main():
     add("--output-dir", default=f"output/eval_runs/{time.strftime('%Y-%m-%d_%H%M%S')}")
     env = os.environ.get
     add("--env-server-url", default=env("SWE_ENV_SERVER_URL"), help="a pool's address")
-    add("--swe-config", default=env("SWE_CONFIG_PATH", SCAFFOLD), help="a scaffold's recipe")
+    add("--swe-config", default=env("SWE_CONFIG_PATH") or SCAFFOLD, help="a scaffold's recipe")
     add("--data-source", default="swe-gym", help="whose images rows mean that name none")
-    add("--max-concurrent", default=env("SWE_MAX_CONCURRENT", "4"))
-    add("--max-instances", type=int, help="the first ones")
+    add("--max-concurrent", default=env("SWE_MAX_CONCURRENT") or "4", type=at_least(1))
+    add("--max-instances", type=at_least(0), help="the first ones; 0 for all")
     add("--shuffle", action="store_true", help="with a fixed seed")
-    add("--step-limit", default="20")
-    add("--max-tokens", default="4096")
+    add("--step-limit", default="20", type=at_least(1))
+    add("--max-tokens", default="4096", type=at_least(1))
     add("--temperature", default="0")
     args, further = parser.parse_known_args()
+    for name in ("data", "model", "output_dir"):
+        if not getattr(args, name):
+            fail(f"--{name.replace('_', '-')} is empty; expected a value")
     told = ["--scaffold", args.swe_config]
     for name in ("data", "model", "output_dir", "max_concurrent", "step_limit", "max_tokens", "temperature"):
         told += [f"--{name.replace('_', '-')}", getattr(args, name)]

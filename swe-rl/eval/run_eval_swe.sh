@@ -3,6 +3,7 @@
 source "$(dirname "$(readlink -f "$0")")/../before.sh"
 read_settings
 stands_for "\`python -m scripts.evaluate\` (docs/evaluate.md), with a pool server over SWE_EXEC_SERVER_URLS (docs/pool.md)"
+counts 1 MAX_CONCURRENT SWE_MAX_CONCURRENT MAX_TOKENS STEP_LIMIT MAX_INSTANCES TP
 model="${EVAL_MODEL_PATH:-${HF_CKPT:-}}" data="${PROMPT_DATA:-}"
 [ -n "$model" ] || fail "EVAL_MODEL_PATH is not set; expected a folder of weights"
 [ -n "$data" ] || fail "PROMPT_DATA is not set; expected task rows"

@@ -5,6 +5,7 @@ read_settings
 stands_for "\`python -m scripts.serve\` on each host, and \`python -m scripts.serve_fleet --behind\` here (docs/cluster-eval.md)"
 [ -n "${HOSTS:-}" ] || fail "HOSTS is not set; expected names of hosts, or host:port"
 [ -d "${MODEL_PATH:-}" ] || fail "${MODEL_PATH:-MODEL_PATH}: no such folder; expected weights that every host sees"
+counts 1 TP ENGINE_PORT ROUTER_PORT START_SECONDS
 name="${SERVED_MODEL_NAME:-$(basename "$MODEL_PATH" | tr '[:upper:]' '[:lower:]')}"
 SWELAB_FLEET_KEY="${SWELAB_FLEET_KEY:-$("$python" -c 'import secrets; print(secrets.token_urlsafe(32))')}"
 export SWELAB_FLEET_KEY

@@ -9,8 +9,10 @@ while [ $# -gt 0 ]; do
     *) fail "$1: expected --sglang-url URL" ;;
   esac
 done
+[[ -z $url || $url =~ ^https?://[^/] ]] || fail "--sglang-url $url; expected an address such as http://host:30000"
 echo "$(basename "$0") stands for \`python envs/install.py .venv-mini-swe-agent envs/mini-swe-agent.txt\`" >&2
-system="${PYTHON:-$(command -v python3.11 || command -v python3)}"
+system="${PYTHON:-$(command -v python3.11 || command -v python3 || true)}"
+command -v "$system" >/dev/null || fail "no such program: ${system:-python3}; expected PYTHON=<a Python 3.11>"
 cd "$root"
 "$system" envs/install.py .venv-mini-swe-agent --no-compile --imports minisweagent,datasets envs/mini-swe-agent.txt
 echo "mini-swe-agent: $root/.venv-mini-swe-agent"

@@ -18,6 +18,7 @@ from swelab.sandbox import Sandbox
 AGENTS = {
     "mini": "swelab.agents.mini:Mini",
     "mini-swebench": "swelab.agents.mini_benchmark:MiniBenchmark",
+    "debugger": "swelab.agents.debugger.debugger:Debugger",
 }
 """Agents by the `agent:` of a scaffold."""
 

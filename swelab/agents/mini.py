@@ -7,6 +7,7 @@ the end (never from what the model prints), and the ends of `swelab.outcomes`.
 
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("MSWEA_SILENT_STARTUP", "1")
@@ -93,6 +94,13 @@ class SandboxEnvironment:
         """The variables of prompt templates: those given, nothing of the sandbox."""
         return kwargs
 
+    def left(self) -> str:
+        """The patch of a rollout that ended without being submitted: none. Raises SandboxError."""
+        return ""
+
+    def close(self) -> None:
+        """Ends what still runs. Raises SandboxLost."""
+
     def serialize(self) -> Record:
         """What a trajectory says of its environment: the protocol's name, in mini-swe-agent's layout."""
         # The backend is a setting, and no part of the result.
@@ -121,17 +129,18 @@ def run_rollout(
     sandbox: Sandbox,
     base: str,
     scaffold: MiniLoop,
-    environment: type[SandboxEnvironment] = SandboxEnvironment,
+    environment: Callable[[Sandbox, str, MiniLoop], SandboxEnvironment] = SandboxEnvironment,
 ) -> Rollout:
     """One policy's attempt at one task.
 
     `model` follows mini-swe-agent's Model protocol; `sandbox` holds the checkout whose only commit
-    is `base`; `environment` runs the actions. Infrastructure losses become the outcomes sandbox_lost and
-    model_lost, a spent budget budget_spent; nothing that a model does raises an error.
+    is `base`; `environment` makes what runs the actions. Infrastructure losses become the outcomes
+    sandbox_lost and model_lost, a spent budget budget_spent; nothing that a model does raises an error.
     """
+    place = environment(sandbox, base, scaffold)
     agent = DefaultAgent(
         model,
-        environment(sandbox, base, scaffold),
+        place,
         system_template=scaffold.system_template,
         instance_template=scaffold.instance_template,
         step_limit=scaffold.step_limit,
@@ -139,7 +148,7 @@ def run_rollout(
         wall_time_limit_seconds=scaffold.wall_seconds,
         max_consecutive_format_errors=scaffold.max_format_errors,
     )
-    end, reason = None, ""
+    end, reason, patch = None, "", ""
 
     def wait(seconds: float) -> None:
         agent._start_time += seconds
@@ -148,12 +157,23 @@ def run_rollout(
     try:
         agent.run(task.problem_statement)
     except tuple(FAULTS) as error:
-        end = next(end for kind, end in FAULTS.items() if isinstance(error, kind))
-        reason = "" if end in TRAINABLE_ROLLOUTS else str(error)
+        end, reason = _fault(error)
+    try:
+        place.close()
+        patch = "" if end and end not in TRAINABLE_ROLLOUTS else place.left()
+    except SandboxError as error:
+        end, reason = _fault(error)
     record = trajectory(task, agent, end)
+    if record.outcome in TRAINABLE_ROLLOUTS and record.outcome != RolloutEnd.SUBMITTED:
+        record["model_patch"] = patch
     if reason:
         record.info["reason"] = reason
     return record
+
+
+def _fault(error: Exception) -> tuple[RolloutEnd, str]:
+    end = next(end for kind, end in FAULTS.items() if isinstance(error, kind))
+    return end, "" if end in TRAINABLE_ROLLOUTS else str(error)
 
 
 def trajectory(task: Task, agent: DefaultAgent, end: RolloutEnd | None = None) -> Rollout:

@@ -62,15 +62,24 @@ def partitions() -> dict[str, Partition]:
 
 
 def minutes_of(limit: str) -> int:
-    """Minutes of a time limit in SLURM's notation: `infinite`, `30`, `30:00`, `1:30:00`, `2-00:00:00`."""
-    days, _, clock = limit.rpartition("-")
-    if not re.fullmatch(r"\d+(:\d+){0,2}", clock):
-        return UNLIMITED
+    """Minutes of a time limit in SLURM's notation (see `seconds_of`); UNLIMITED where it is none."""
+    seconds = seconds_of(limit)
+    return UNLIMITED if seconds is None else seconds // 60
+
+
+def seconds_of(told: str) -> int | None:
+    """Seconds of a time in SLURM's notation: `30` (minutes), `30:00`, `1:30:00`, `2-00:00:00`, `1-12`.
+
+    None where it is none: `infinite`, `UNLIMITED`, "".
+    """
+    if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", told):
+        return None
+    days, _, clock = told.rpartition("-")
     numbers = [int(part) for part in clock.split(":")]
-    if len(numbers) == 3 or days:
-        hours, minutes = [*numbers, 0][:2]
-        return int(days or 0) * 1440 + hours * 60 + minutes
-    return numbers[0]
+    if not days and len(numbers) < 3:
+        numbers.insert(0, 0)
+    hours, minutes, seconds = [*numbers, 0, 0][:3]
+    return ((24 * int(days or 0) + hours) * 60 + minutes) * 60 + seconds
 
 
 def gpus_of(gres: str) -> dict[str, int]:

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from swelab.configs import recipes
-from swelab.configs.kinds import EXPERIMENT, POLICY, RATER, REPO, SCAFFOLD, SUBSET
+from swelab.configs.kinds import EXPERIMENT, POLICY, RATER, REPO, RL, SCAFFOLD, SUBSET
 from swelab.configs.kinds.experiment import Experiment
 from swelab.configs.kinds.policy import Policy, RecordedPolicy, weights_of
 from swelab.configs.kinds.rl import Rl
@@ -12,7 +12,7 @@ from swelab.configs.kinds.scaffold import Scaffold
 from swelab.configs.kinds.sft import Sft
 from swelab.configs.kinds.subset import AttemptedSubset, Subset, repos_of
 from swelab.configs.recipe_model import Recipe
-from swelab.configs.trained_on import subsets_behind, trained, training_runs, training_subsets
+from swelab.configs.trained_on import learned, subsets_behind, trained, training_runs, training_subsets
 from swelab.records import InputError, Record
 
 NO_RESULT = (
@@ -108,11 +108,23 @@ def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Experiment:
         if policy not in experiment.policies:
             hint = recipes.nearest(policy, experiment.policies)
             raise InputError(f"compare: {policy!r} is not among policies{hint}", path)
+    validated = [each.held_out for name in learned(experiment, configs)
+                 for each in [recipes.named(RL, name, configs)]]  # fmt: skip
+    for subset in [*train, *(name for names in validated for name in names)]:
+        _check_no_evaluation(subset, configs, path)
     for subset in train:
         if both := sorted(set(parts_of(subset, configs)) & set(benchmarks)):
             part = f" in part, as {subset!r}," * (both[0] != subset)
             raise InputError(f"subset {both[0]!r} is trained on{part} and scored", path, "disjoint subsets")
     return experiment
+
+
+def _check_no_evaluation(subset: str, configs: Path, where: Path) -> None:
+    """Raises InputError: the recipe of a subset to train or validate on says that it is an evaluation set."""
+    whole = recipes.named(SUBSET, parts_of(subset, configs)[-1], configs)
+    if whole.source == "kodcode" and whole.evaluation_set:
+        what = f"subset {subset!r} is the evaluation set {whole.evaluation_set}, trained or validated on"
+        raise InputError(what, where, "other tasks: this one may only be a benchmark")
 
 
 def subset_parents(subset: Subset) -> list[str]:
@@ -153,6 +165,15 @@ def parts_of(name: str, configs: Path = recipes.CONFIGS) -> list[str]:
             raise InputError(f"made from itself: {circle}", recipes.path_of("subset", name, configs))
         found.append(subset.subset)
     return found
+
+
+def in_images(name: str, configs: Path = recipes.CONFIGS) -> list[str]:
+    """The subset that a subset is a part of, or itself, if its tasks may lie in images; else none.
+
+    Raises InputError: a subset in a circle.
+    """
+    whole = parts_of(name, configs)[-1]
+    return [whole] if recipes.named(SUBSET, whole, configs).source in ("dataset", "harbor") else []
 
 
 def attempts(name: str, configs: Path = recipes.CONFIGS) -> list[dict[str, str]]:
@@ -211,15 +232,25 @@ def scaffold_slice(scaffold: Scaffold) -> Record:
     return used | {"config": recipes.read_yaml(scaffold.config)} if scaffold.agent == "swe-agent" else used
 
 
-PLACING = ("wandb", "job", "listen")
+PLACING = ("wandb", "job", "listen", "verl")
 """Keys of a recipe of reinforcement learning that say where it runs, and change nothing that it makes."""
+
+
+def learning_slice(rl: Rl) -> Record:
+    """What weights depend on in a recipe of reinforcement learning; an engine where it is no default."""
+    used = without(rl, *PLACING)
+    if rl.engine == "embedded":
+        del used["engine"]
+    else:
+        used |= {key: getattr(rl.cluster, key) for key in ("mode", "resume_from")}
+    return used
 
 
 def rl_slice(rl: Rl, configs: Path = recipes.CONFIGS) -> Record:
     """What reinforcement learning depends on in recipes: its own, its scaffold's and its judge's."""
     judge = recipes.named(POLICY, rl.judge.policy, configs) if rl.judge else None
     return {
-        "recipe": without(rl, *PLACING),
+        "recipe": learning_slice(rl),
         "scaffold": scaffold_slice(recipes.named(SCAFFOLD, rl.scaffold, configs)),
         **({"judge": rollout_slice(judge)} if judge else {}),
     }

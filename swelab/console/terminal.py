@@ -41,6 +41,9 @@ class Tee:
         return getattr(self.stream, name)
 
 
+_OF_A_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
+
+
 def run_script(main: Callable[[], int | None]) -> None:
     """Runs a script's `main` and exits: 0, or 2 after one line that says what is wrong.
 
@@ -48,6 +51,8 @@ def run_script(main: Callable[[], int | None]) -> None:
     noted next to it.
     """
     log = os.environ.get("SWELAB_LOG", "")
+    if module := getattr(sys.modules["__main__"], "__spec__", None):
+        sys.argv[0] = f"python -m {module.name}"  # how argparse's usage line calls the script
     share_with_group("results")
     code: object = 1
     try:
@@ -83,6 +88,8 @@ def _run(main: Callable[[], int | None], log: str) -> None:
             fail(f"{error.filename or 'the output folder'}: disk full; expected room to write")
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
             fail(f"{error.filename or 'a file'}: {error.strerror}")
+        if error.errno in _OF_A_PATH and error.filename:
+            fail(f"{error.filename}: {error.strerror}; expected another path")
         raise
 
 

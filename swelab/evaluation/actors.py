@@ -1,4 +1,4 @@
-"""Who acts in an evaluation's rollouts: a model for each attempt, whose turns are watched."""
+"""Opens the model of each attempt of an evaluation, and reports its turns to the running table."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,10 +23,10 @@ class ServiceRefused(Fault):
 
 
 class Watcher(Protocol):
-    """What is told of a running attempt."""
+    """Is notified of the turns of running attempts."""
 
     def turn(self, name: str, step: int, cost: float, command: str) -> None:
-        """An attempt has an answer: its number, dollars so far, the command in it."""
+        """The model has answered: number of the answer, dollars so far, the command in it."""
         ...
 
 
@@ -39,7 +39,7 @@ def open_actors(
 ) -> Iterator[ActorFor]:
     """The function from a task and the number of a sample to the model that acts.
 
-    Weights are served once for all samples; log: of that server. paid: what a hosted model is paid in a
+    Weights are served once for all samples; log: of that server. paid: the paid turns of a hosted model, by
     sample. Raises InputError, ServingError, BudgetSpent.
     """
     with ExitStack() as stack:
@@ -74,7 +74,7 @@ def _of_sample(service: Service, policy: HostedPolicy, sample: int) -> Service:
 
 
 def watched(model: TextModel, name: str, watcher: Watcher) -> TextModel:
-    """The model, whose answers are told to `watcher`; what its service refuses becomes ServiceRefused."""
+    """The model; `watcher` is notified of its answers, and a refusal of its service raises ServiceRefused."""
     query: Callable[..., Record] = model.query  # type: ignore[attr-defined]
     state = {"step": 0, "cost": 0.0}
 

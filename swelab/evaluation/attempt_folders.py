@@ -1,7 +1,7 @@
-"""What an attempt leaves to be read: `<instance_id>__<ts>/{traj.json, patch.diff, meta.json}`.
+"""The folders of attempts, for people to read: `<instance_id>__<ts>/{traj.json, patch.diff, meta.json}`.
 
-The names and the fields are those of the SWE-RL scripts; the messages are whole, so that mini-swe-agent's
-inspector opens them too. Gold patches are in none of them.
+The names and the fields are those of the SWE-RL scripts; the messages are complete, so that mini-swe-agent's
+inspector opens them, too. No file contains a gold patch.
 """
 
 import threading
@@ -29,9 +29,12 @@ class AttemptFolders:
         self._lock = threading.Lock()
 
     def keep(self, done: Evaluated) -> None:
-        """An attempt of an earlier run keeps its folder."""
+        """Gives an attempt of an earlier run its folder again."""
         if done.run_dir:
             self._names[done.instance_id, done.sample] = done.run_dir
+
+    def begin(self, instance: str, sample: int) -> None:
+        """An attempt begins, or goes on. Nothing is written before it is over."""
 
     def name(self, instance: str, sample: int) -> str:
         """The folder of an attempt; the same for each try at it."""

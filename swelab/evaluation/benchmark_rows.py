@@ -1,6 +1,6 @@
-"""The tasks of an evaluation: rows of a file in any form that we read, or of a set on the hub.
+"""Reads the tasks of an evaluation: rows of a file in any form that we know, or of a set on the hub.
 
-A row that cannot be used is refused with its reason; the others go on.
+A row that cannot be used is refused with its reason; the other rows are used.
 """
 
 import json
@@ -12,15 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from swelab.configs.kinds.subset import DatasetSubset
-from swelab.files.hub_commits import newest_commit
 from swelab.grading.harness.spec import read_spec
 from swelab.records import InputError, check, check_text
 from swelab.records.task_records import Task
-from swelab.tasks.datasets_source import raw_rows
+from swelab.tasks.datasets_source import named_set, raw_rows
+from swelab.tasks.harbor.harbor_folder import Refused
+from swelab.tasks.harbor.harbor_source import read_rows
 from swelab.tasks.published_rows import lacks, read_row
 
-HUB_NAME = re.compile(r"(?P<name>[A-Za-z0-9._-]+/[A-Za-z0-9._-]+)(@(?P<commit>[0-9a-f]{40}))?")
 SHUFFLE_SEED = 42
 """As of mini-swe-agent's runner."""
 NEEDED = {"empty_patch": "field patch is empty", "empty_FAIL_TO_PASS": "field FAIL_TO_PASS is empty"}
@@ -28,43 +27,45 @@ NEEDED = {"empty_patch": "field patch is empty", "empty_FAIL_TO_PASS": "field FA
 
 @dataclass(frozen=True)
 class Source:
-    """Where rows come from. images: naming convention of the images of rows that name none."""
+    """Where rows come from. images: naming convention for images of rows without image_name.
+
+    entrypoint, test_seconds: of debugging tasks; the command that runs the tests of those that name none, and
+    the wall time of tests.
+    """
 
     data: str
     split: str = "test"
     files: tuple[str, ...] = ()
     images: str = "swe-bench"
+    entrypoint: str = ""
+    test_seconds: int = 30
 
     def rows(self) -> Iterator[tuple[str, Any]]:
-        """(where it stands, row as it was published). Raises InputError, HubError."""
+        """(place, row as it was published). Raises InputError, HubError."""
         path = Path(self.data)
-        if path.is_file():
-            yield from _lines(path) if path.suffix == ".jsonl" else raw_rows(_subset(path=self.data))
+        if path.is_dir():
+            yield from ((str(folder), row) for folder, row in read_rows(path, read_spec))
             return
-        found = HUB_NAME.fullmatch(self.data)
-        if not found or path.suffix in (".json", ".jsonl", ".parquet"):
-            raise InputError(
-                "no such file", self.data, "a JSON list, JSON Lines, Parquet, or owner/set of the hub"
+        if path.is_file() and path.suffix == ".jsonl":
+            yield from _lines(path)
+        else:
+            yield from raw_rows(
+                named_set(self.data, self.split, self.files, "Harbor's folders, or owner/set")
             )
-        commit = found["commit"] or newest_commit(found["name"], "dataset")
-        named = {"dataset": found["name"], "revision": commit, "split": self.split, "files": list(self.files)}
-        yield from raw_rows(_subset(**named))
 
     @property
     def name(self) -> str:
         """The subset's name in records: the file's, or the set's with its split."""
         path = Path(self.data)
+        if path.is_dir():
+            return path.resolve().name
         if path.is_file():
             return path.stem
         return f"{self.data.partition('@')[0].replace('/', '--')}-{self.split}"
 
 
-def _subset(**named: Any) -> DatasetSubset:
-    return DatasetSubset(source="dataset", **named)
-
-
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """JSON Lines, of which a broken one is given as its text."""
+    """The rows of a JSON Lines file; a broken line is given as its text."""
     with open(path, encoding="utf-8-sig", errors="surrogateescape") as stream:
         for number, line in enumerate(stream, 1):
             if line.strip():
@@ -76,14 +77,14 @@ def _lines(path: Path) -> Iterator[tuple[str, Any]]:
 
 @dataclass
 class Benchmark:
-    """tasks: what is attempted, in the rows' order; refused: reason by where a row stands; rows: how many."""
+    """tasks: the usable ones, in the rows' order; refused: reason by place of the row; rows: how many."""
 
     tasks: list[Task] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     rows: int = 0
 
     def refuse(self, name: str, reason: str) -> None:
-        """Leaves a task out after all."""
+        """Leaves a task out, with the reason."""
         self.tasks = [task for task in self.tasks if task.instance_id != name]
         self.refused[name] = reason
 
@@ -111,7 +112,7 @@ def read_benchmark(source: Source) -> Benchmark:
         elif known != task:
             found.refused[where] = f"instance_id {task.instance_id} is also that of an earlier, different row"
         else:
-            found.refused[where] = "a row that was there already"
+            found.refused[where] = "the same row stands before it"
     if not found.tasks:
         first = next(iter(found.refused.values()), "it has no row")
         raise InputError(f"none of {found.rows} rows can be used: {first}", source.data)
@@ -122,6 +123,8 @@ def _task(raw: Any, where: str, images: str) -> Task:
     """A row as a task that can be attempted and judged here. Raises InputError."""
     if isinstance(raw, str):
         raise InputError("not JSON", where, "one JSON object a line")
+    if isinstance(raw, Refused):
+        raise InputError(str(raw), where)
     task = read_row(raw, where, images)
     if missing := lacks(task):
         raise InputError(NEEDED.get(missing, missing), where, "a row with patch and tests")
@@ -142,7 +145,7 @@ def chosen(
     ids: Iterable[str] = (),
     shuffled: bool = False,
 ) -> list[Task]:
-    """The tasks to attempt: those that match, of these a slice, of these the first ones.
+    """The tasks to attempt: those that match; then a slice of them; then the first `most`.
 
     pattern: regular expression that an id begins with; part: "start:stop" or "start:stop:step" as in Python;
     ids: exactly these; shuffled: in an order that is always the same. Raises InputError: no such slice or

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from swelab.configs.kinds.policy import ScriptedPolicy
+from swelab.console.option_types import at_least, number, whole
 from swelab.evaluation.benchmark_rows import Source, chosen
 from swelab.evaluation.evaluation_plan import (
     DEFAULT_SCAFFOLD,
@@ -19,14 +20,13 @@ from swelab.evaluation.evaluation_plan import (
 from swelab.records import InputError, Record
 from swelab.records.task_records import Task
 
-UNTOLD = {"output_dir", "resume", "redo_existing", "check_only", "no_checks"}
-"""Options that say nothing about the result."""
+UNRECORDED = {"output_dir", "resume", "redo_existing", "check_only", "no_checks"}
+"""Options that do not affect the result; summary.json does not list them."""
 
 
 def parsed(about: str, arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(
-        prog="python -m scripts.evaluate",
         description=about,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -44,7 +44,7 @@ def _what(add: Callable[..., Any]) -> None:
     add(
         "--data",
         required=True,
-        help="JSON list, JSON Lines, Parquet; or owner/set[@commit] of the hub",
+        help="JSON list, JSON Lines, Parquet; folder of Harbor's tasks; or owner/set[@commit] of the hub",
     )
     add("--output-dir", type=Path, required=True, help="folder of results; one for each evaluation")
     add("--split", default="test", help="split of a set on the hub")
@@ -53,7 +53,7 @@ def _what(add: Callable[..., Any]) -> None:
     add("--slice", default="", help="part of the chosen tasks, start:stop as in Python")
     add(
         "--max-instances",
-        type=_positive,
+        type=at_least(1),
         default=0,
         help="at most so many of the chosen tasks, the first ones",
     )
@@ -82,17 +82,18 @@ def _how(add: Callable[..., Any]) -> None:
         default="",
         help=f"a recipe of configs/scaffolds, or a file; {DEFAULT_SCAFFOLD} by default",
     )
-    add("--max-concurrent", type=_positive, default=4, help="attempts at once")
-    add("--samples", type=_positive, default=1, help="attempts at each task, each with a seed of its own")
-    add("--step-limit", type=_positive, help="model calls of an attempt; the scaffold's by default")
-    add("--max-tokens", type=_positive, default=None, help="tokens of an answer; 4096 by default")
-    add("--temperature", type=float, default=None, help="0 by default")
-    add("--top-p", type=float, default=None, help="1 by default")
-    add("--seed", type=int, default=None, help="of the first sample; 0 by default")
-    add("--budget-dollars", type=float, help="what the evaluation may cost; never exceeded")
-    add("--max-lost", type=int, default=0, help="attempts that may stay lost to infrastructure")
-    add("--tp", type=_positive, help="GPUs of each server, where --model is a folder")
-    add("--dp", type=_positive, help="servers, where --model is a folder; all GPUs by default")
+    add("--max-concurrent", type=at_least(1), default=4, help="attempts at once")
+    add("--samples", type=at_least(1), default=1, help="attempts at each task, each with a seed of its own")
+    add("--step-limit", type=at_least(1), help="model calls of an attempt; the scaffold's by default")
+    add("--max-tokens", type=at_least(1), default=None, help="tokens of an answer; 4096 by default")
+    add("--temperature", type=number, default=None, help="0 by default")
+    add("--top-p", type=number, default=None, help="1 by default")
+    add("--seed", type=whole, default=None, help="of the first sample; 0 by default")
+    add("--no-thinking", action="store_true", help="tell the chat template so (enable_thinking: false)")
+    add("--budget-dollars", type=number, help="what the evaluation may cost; never exceeded")
+    add("--max-lost", type=at_least(0), default=0, help="attempts that may stay lost to infrastructure")
+    add("--tp", type=at_least(1), help="GPUs of each server, where --model is a folder")
+    add("--dp", type=at_least(1), help="servers, where --model is a folder; all GPUs by default")
     add(
         "--repos-dir",
         type=Path,
@@ -104,18 +105,12 @@ def _how(add: Callable[..., Any]) -> None:
     add("--image-prefix", default="", help="mirror put before images' names: host[:port][/folder]")
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected 1 or more")
-    return number
-
-
-def further(args: argparse.Namespace) -> tuple[Plan, Callable[[Sequence[Task]], list[Task]]]:
+def plan_of(args: argparse.Namespace) -> tuple[Plan, Callable[[Sequence[Task]], list[Task]]]:
     """The plan that the options ask for, and the choice of tasks. Raises InputError."""
     path = args.model.endswith((".yaml", ".yml"))
     sampling: Record = {"temperature": args.temperature, "top_p": args.top_p, "seed": args.seed}
     sampling["max_tokens"] = args.max_tokens or (None if path else 4096)
+    sampling["thinking"] = False if args.no_thinking else None
     name, policy = policy_of(
         args.model,
         api_base=args.api_base,
@@ -146,16 +141,16 @@ def further(args: argparse.Namespace) -> tuple[Plan, Callable[[Sequence[Task]], 
         images=args.images,
         image_store=args.image_store,
         image_prefix=args.image_prefix,
-        told=told(args),
+        options=recorded_options(args),
     )
     wanted = {"pattern": args.filter, "part": args.slice, "most": args.max_instances}
     given = {"ids": args.instance_ids, "shuffled": args.shuffle}
     return plan, lambda tasks: chosen(tasks, **wanted, **given)
 
 
-def told(args: argparse.Namespace) -> Record:
-    """The options as summary.json shows them; what an address holds of a user or a key is left out."""
-    given = {name: value for name, value in vars(args).items() if name not in UNTOLD}
+def recorded_options(args: argparse.Namespace) -> Record:
+    """The options as summary.json shows them; user, password and query of an address are left out."""
+    given = {name: value for name, value in vars(args).items() if name not in UNRECORDED}
     found = {name: value for name, value in given.items() if value not in (None, "", [], False)}
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in found.items()}
     return {name: without_secret(each) if isinstance(each, str) else each for name, each in plain.items()}

@@ -1,21 +1,21 @@
-"""Eval scripts of published rows: checked where they are there, made from the benchmark's commands where not.
+"""Eval scripts of published rows: a row's own one is checked, or one is made from the benchmark's commands.
 
 Programs that judge by a script's exit code alone (the SWE-RL scripts, slime's and Miles' examples) call every
-patch right when the script is empty, or goes on after its tests: such a script never leaves this module.
+patch right if the script is empty, or continues after its tests: this module never returns such a script.
 """
 
 import re
 import shlex
 import subprocess
 
-from swelab.grading.harness.script import instrumented
+from swelab.grading.harness.script import KEEPS_CODE, instrumented
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.harness.swesmith_profiles import ACTIVATE
 from swelab.records import InputError
 from swelab.records.task_records import Task
 
 HEREDOC = "EOF_114329324912"
-"""The word of SWE-bench's own scripts."""
+"""The end word of here-documents in SWE-bench's own scripts."""
 STOPS = re.compile(r"^\s*set\s+-[a-z]*e", re.M)
 SECONDS = 20
 MADE = """#!/bin/bash
@@ -38,8 +38,8 @@ tests=$?
 def with_script(task: Task) -> Task:
     """The row with an eval script whose exit code is that of its tests, and the name of its log's parser.
 
-    Raises InputError: the row's own script is empty, is no bash or cannot fail; or it has none, and nothing
-    says how its tests are run.
+    Raises InputError: the row's own script is empty, is not valid bash or cannot fail; or the row has none
+    and does not say how its tests are run.
     """
     where = task.instance_id
     if "eval_script" in task:
@@ -59,12 +59,12 @@ def with_script(task: Task) -> Task:
 
 
 def old_paths(diff: str) -> set[str]:
-    """The files of a diff that are there before it."""
+    """The files of a diff that exist before it is applied."""
     return set(re.findall(r"^--- a/(\S+)", diff, re.M))
 
 
 def checked(text: str, where: str) -> str:
-    """A script that can fail: as it is, or so changed that it ends with the exit code of its tests.
+    """A script that can fail: unchanged, or changed so that it ends with the exit code of its tests.
 
     Raises InputError.
     """
@@ -72,14 +72,14 @@ def checked(text: str, where: str) -> str:
         raise InputError("eval_script is empty", where, "bash that runs the tests")
     found = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=SECONDS)
     if found.returncode:
-        said = (found.stderr.strip().splitlines() or ["bash refuses it"])[0]
-        raise InputError(f"eval_script is not valid bash: {said}", where, "a script that bash reads")
-    if STOPS.search(text):
+        why = (found.stderr.strip().splitlines() or ["bash refuses it"])[0]
+        raise InputError(f"eval_script is not valid bash: {why}", where, "a script that bash reads")
+    if STOPS.search(text) or KEEPS_CODE in text:
         return text
     made = instrumented(text)
     if made == text:
         raise InputError(
-            "eval_script goes on after its tests, so that it never fails",
+            "eval_script continues after its tests, so that it never fails",
             where,
             "`set -e`, or one run of pytest",
         )

@@ -1,4 +1,4 @@
-"""The record of one attempt at one task: how it ended, its patch, its grade, and what it took."""
+"""The record of one attempt at one task: how it ended, its patch, its grade, what it used."""
 
 from swelab.outcomes import LOST_ROLLOUTS, WAITING_ROLLOUTS, GradeEnd
 from swelab.records import Record
@@ -8,17 +8,17 @@ from swelab.rollouts.token_usage import usage_of
 
 
 class Evaluated(TypedRecord):
-    """An attempt that was made and judged, or why it was not."""
+    """An attempt with its verdict, or the reason why there is none."""
 
     instance_id: str = field("the task")
     sample: Count = field("which of the attempts at the task", default=0)
     outcome: str = field("how the rollout ended")
-    exit_status: str = field("the word of the scaffold's program for that", default="")
+    exit_status: str = field("the same in the words of the scaffold's program", default="")
     model_patch: str = field("what was submitted")
     grade: Grade | None = field("the verdict; null of an attempt that waits for a higher budget")
     usage: Usage = field("calls, tokens, dollars")
     reason: str = field("why it was lost, or cannot be judged", default="")
-    is_final: bool = field("a further run does not try it again", default=False)
+    is_final: bool = field("another run does not try it again", default=False)
     run_dir: str = field("folder of the attempt; empty where none was begun", default="")
     elapsed: float = field("seconds from the rollout's begin to the verdict", default=0.0)
 
@@ -29,7 +29,7 @@ class Evaluated(TypedRecord):
 
     @property
     def is_lost(self) -> bool:
-        """Whether infrastructure lost it, and another run may bring it."""
+        """Whether it was lost to infrastructure, so that another run tries it again."""
         return not self.is_final and not self.is_paused and self.status == GradeEnd.INFRA_ERROR
 
     @property

@@ -1,4 +1,4 @@
-"""What an evaluation is asked for: the model as a policy, the scaffold, the folder, how much at once."""
+"""The plan of an evaluation: the model as a policy, the scaffold, the output folder, attempts at once."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -21,18 +21,18 @@ from swelab.records import InputError, Record
 
 DEFAULT_SCAFFOLD = "mini-swebench"
 NO_KEY = "none"
-"""What is sent as the key to a service of one's own that wants none: clients refuse to send nothing."""
+"""Sent as the key to a service of --api-base that wants no key: clients refuse to send none."""
 LONGEST_CONTEXT = 32768
 ROOM = 0.6
 """Share of a GPU's memory that weights may take."""
 OWN_CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-"""For a command that is typed elsewhere than in the clone."""
+"""Recipes for a command that is typed outside of the clone."""
 KEY = "OPENAI_API_KEY"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """An evaluation. `policy_name` is the model's name in all that it writes."""
+    """An evaluation. policy_name: the model's name in all files. options: those of the command line."""
 
     source: Source
     folder: Path
@@ -47,15 +47,22 @@ class Plan:
     images: Path | None = None
     image_store: Path | None = None
     image_prefix: str = ""
-    told: Record = field(default_factory=dict)
+    options: Record = field(default_factory=dict)
 
     @property
     def progress(self) -> Path:
-        """The folder of what makes a killed run go on."""
+        """The folder of the journals from which a killed run continues."""
         return self.folder / "progress"
 
+    @property
+    def witness(self) -> Path | None:
+        """The witness file that validation wrote beside the task file, if there is one."""
+        path = Path(self.source.data)
+        beside = path.with_name(f"{path.stem.removesuffix('.kept')}.witness.zip")
+        return beside if path.is_file() and beside.is_file() else None
+
     def identity(self) -> Record:
-        """What may not change in a folder: another model or scaffold is another evaluation."""
+        """The settings that must be the same in every run of a folder."""
         policy = self.policy.plain()
         kept = ("model", "weights", "kind", "sampling", "base", "adapter", "context_length")
         return {
@@ -93,6 +100,9 @@ def policy_of(
         raise InputError(
             "no such folder" if "/" in model else "--model names no service and no folder", model, expected
         )
+    service, _, name = model.partition("/")
+    if not (service.strip() and name.strip(" /")):
+        raise InputError("--model names no model of the service", model, "openai/NAME, such as openai/gpt-4o")
     settings |= {"kind": "hosted", "model": model}
     settings |= _reached(model, api_base, api_key_env)
     return model, recipes.complete(POLICY, settings, model)
@@ -113,7 +123,7 @@ def _served(folder: Path) -> Record:
 
 
 def gpus_of_a_server(folder: Path, gpus: Sequence[machine.Gpu]) -> int:
-    """The fewest GPUs (a power of two) whose memory has room for the weights beside what a server keeps."""
+    """The fewest GPUs (a power of two) whose memory has room for the weights and for what a server keeps."""
     size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     count = 1
     while count * 2 <= len(gpus) and size > ROOM * sum(gpu.total for gpu in gpus[:count]):
@@ -122,7 +132,7 @@ def gpus_of_a_server(folder: Path, gpus: Sequence[machine.Gpu]) -> int:
 
 
 def _reached(model: str, api_base: str, api_key_env: str) -> Record:
-    """Address and key of a service. One of one's own that wants no key gets the word `none`."""
+    """Address and key of a service; with --api-base and no $OPENAI_API_KEY the key is the word `none`."""
     found: Record = {"api_base": api_base} if api_base else {}
     if api_base and (urlsplit(api_base).scheme not in ("http", "https") or not urlsplit(api_base).hostname):
         raise InputError(f"--api-base {api_base!r}", expected="an address such as http://host:8000/v1")
@@ -152,7 +162,7 @@ def with_servers(policy: Policy, tp: int | None, dp: int | None) -> Policy:
 
 
 def has_no_price(policy: Policy) -> bool:
-    """Whether nobody knows what a hosted model costs: a limit in dollars then says nothing."""
+    """Whether a hosted model's price is unknown: a limit in dollars then has no meaning."""
     if not isinstance(policy, HostedPolicy) or policy.price:
         return False
     return price_of(None, listed_price(policy.model)) is None

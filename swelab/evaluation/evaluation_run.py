@@ -1,25 +1,31 @@
-"""An evaluation from its plan to its files; the same command goes on where an earlier run stopped."""
+"""Runs an evaluation from its plan to its files; the same command continues where an earlier run stopped."""
 
 import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from swelab.evaluation import preconditions
 from swelab.evaluation.attempt_folders import AttemptFolders
 from swelab.evaluation.attempt_run import attempts, finished
 from swelab.evaluation.benchmark_rows import Benchmark, read_benchmark
+from swelab.evaluation.best_of import Seen, visible_runs
+from swelab.evaluation.debugging_rows import debugging_tasks, is_debugging
 from swelab.evaluation.evaluated import Evaluated, evaluated
 from swelab.evaluation.evaluation_plan import Plan
 from swelab.evaluation.result_files import write_results
 from swelab.grading.grading_stage import lost_grade
+from swelab.grading.run_cache import Archive
 from swelab.images.image_names import images_of
+from swelab.jobs.journal import lock, read_journal
 from swelab.outcomes import RolloutEnd
-from swelab.records import Fault, InputError, Record, check, read_json, write_json
+from swelab.records import Fault, InputError, Record, check, read_json, write_json, write_jsonl
 from swelab.records.attempt_records import Trajectory
 from swelab.records.task_records import Task
 from swelab.rollouts.rollout_stage import lost_rollout
+from swelab.tasks.harbor.harbor_archives import write_archives
 from swelab.tasks.pulled_for_tasks import pull_for_tasks
 from swelab.tasks.task_images import leaks, refused, task_images
 
@@ -27,52 +33,84 @@ IDENTITY = "evaluation.json"
 Choice = Callable[[Sequence[Task]], list[Task]]
 
 
-def evaluate(plan: Plan, choose: Choice, *, checks: bool = True, dry: bool = False) -> Record:
-    """Runs what is left of an evaluation; returns the content of its summary.json, which is written.
+def evaluate(
+    plan: Plan,
+    choose: Choice,
+    *,
+    checks: bool = True,
+    dry: bool = False,
+    redo: bool = False,
+    written: Callable[[Path, Record], AttemptFolders] = AttemptFolders,
+) -> Record:
+    """Runs what is left of an evaluation, writes its files, and returns the content of summary.json.
 
-    choose: the tasks to attempt, of all that are usable. dry: only the checks. Raises InputError (no usable
-    row, another evaluation's folder), Fault (a check failed, the model's service refuses, too much was lost):
-    what is finished by then is in the files all the same.
+    choose: selects the tasks to attempt. dry: only the checks. redo: their finished attempts are made again.
+    written: makes what writes the folder of each attempt.
+    Raises InputError (no usable row, another
+    evaluation's folder), Fault (a check failed, the model's service refuses, too many attempts were lost).
+    The files then hold what was finished before.
     """
     began = time.monotonic()
-    benchmark = read_benchmark(plan.source)
-    without_archive(plan, benchmark)
-    tasks = choose(benchmark.tasks)
-    for told in benchmark.reasons():
-        print(f"rows: {told}", file=sys.stderr)
-    print(f"rows: {len(tasks)} tasks of {benchmark.rows} rows", file=sys.stderr, flush=True)
-    check_identity(plan)
-    if checks and _is_left(plan, tasks):
+    plan = with_archives(plan)
+    benchmark, tasks = _asked(plan, choose)
+    if not redo:
+        check_identity(plan)
+    if checks and (redo or _is_left(plan, tasks)):
         preconditions.check(plan, tasks)
     if dry:
         return {}
+    if redo:
+        forget(plan, {task.instance_id for task in tasks})
     plan.progress.mkdir(parents=True, exist_ok=True)
     write_json(plan.folder / IDENTITY, plan.identity())
     before = minutes_before(plan.folder)
     plan, without = with_images(plan, tasks, benchmark)
     tasks = [task for task in tasks if task.instance_id not in benchmark.refused]
     todo = [task for task in tasks if task.instance_id not in without]
-    folders = AttemptFolders(plan.folder, meta(plan))
-    done = [
-        _no_image(plan, task, n, without)
-        for n in range(plan.samples)
-        for task in tasks
-        if task.instance_id in without
-    ]
-    fault: BaseException | None = None
-    try:
-        images = task_images(todo, plan.images, refuse_leaks=False)
-        done += list(attempts(plan, todo, images, folders)) if todo else []
-    except (Fault, KeyboardInterrupt) as error:
-        fault = error
-        known = {task.instance_id for task in todo}
-        last = {(each.instance_id, each.sample): each for each in finished(plan)}
-        done += [each for (name, _), each in last.items() if name in known]
+    folders = written(plan.folder, meta(plan))
+    done = _no_images(plan, tasks, without)
+    made, seen, fault = _made(plan, todo, folders)
     minutes = before + (time.monotonic() - began) / 60
-    record = write_results(plan, benchmark, tasks, done, minutes)
+    record = write_results(plan, benchmark, tasks, [*done, *made], minutes, seen)
     if fault:
         raise fault
     return record
+
+
+def _made(
+    plan: Plan, todo: Sequence[Task], folders: AttemptFolders
+) -> tuple[list[Evaluated], Seen | None, BaseException | None]:
+    """The attempts, what visible tests say of them, and what ended the run before all were made."""
+    try:
+        images = task_images(todo, plan.images, refuse_leaks=False)
+        done = list(attempts(plan, todo, images, folders)) if todo else []
+        return done, visible_runs(plan, todo, images, done), None
+    except (Fault, KeyboardInterrupt) as error:
+        known = {task.instance_id for task in todo}
+        last = {(each.instance_id, each.sample): each for each in finished(plan)}
+        return [each for (name, _), each in last.items() if name in known], None, error
+
+
+def with_archives(plan: Plan) -> Plan:
+    """The plan with the archives that its data, if these are Harbor's folders, carry. Raises InputError."""
+    place, repos = Path(plan.source.data), plan.progress / "repos"
+    return replace(plan, repos=repos) if place.is_dir() and write_archives(place, repos) else plan
+
+
+def _asked(plan: Plan, choose: Choice) -> tuple[Benchmark, list[Task]]:
+    """All rows, and the tasks to attempt; says which rows are refused. Raises InputError, HubError."""
+    if is_debugging(plan.source):
+        benchmark, tasks = debugging_tasks(plan, choose)
+    else:
+        benchmark = read_benchmark(plan.source)
+        without_archive(plan, benchmark)
+        tasks = choose(benchmark.tasks)
+    for reason in benchmark.reasons():
+        print(f"rows: {reason}", file=sys.stderr)
+    print(f"rows: {len(tasks)} tasks of {benchmark.rows} rows", file=sys.stderr)
+    found = f"patches are judged with {plan.witness}" if plan.witness else "no witness file beside the tasks"
+    print(f"witness: {found}", file=sys.stderr, flush=True)
+    return benchmark, tasks
 
 
 def without_archive(plan: Plan, benchmark: Benchmark) -> None:
@@ -87,10 +125,11 @@ def without_archive(plan: Plan, benchmark: Benchmark) -> None:
 
 
 def _is_left(plan: Plan, tasks: Sequence[Task]) -> bool:
-    """Whether something is left to do: an evaluation that is whole is written again without a check."""
-    whole = [each for each in finished(plan) if not (each.is_lost or each.is_paused)]
-    names = {task.instance_id for task in tasks}
-    return sum(each.instance_id in names for each in whole) < len(tasks) * plan.samples
+    """Whether an attempt is left to do: a complete evaluation is written again without the checks."""
+    whole = {
+        (each.instance_id, each.sample) for each in finished(plan) if not (each.is_lost or each.is_paused)
+    }
+    return any((task.instance_id, n) not in whole for task in tasks for n in range(plan.samples))
 
 
 def check_identity(plan: Plan) -> None:
@@ -103,21 +142,38 @@ def check_identity(plan: Plan) -> None:
 
 
 def minutes_before(folder: Path) -> float:
-    """What earlier runs of an evaluation took."""
+    """Minutes that earlier runs of an evaluation took."""
     path = folder / "summary.json"
     found = read_json(path) if path.is_file() else {}
     return float(found.get("minutes") or 0) if isinstance(found, dict) else 0.0
 
 
-def forget(folder: Path) -> None:
-    """Removes what makes an evaluation go on, so that all is done anew; earlier attempts' folders stay."""
-    shutil.rmtree(folder / "progress", ignore_errors=True)
-    for name in (IDENTITY, "summary.json"):
-        (folder / name).unlink(missing_ok=True)
+def forget(plan: Plan, names: set[str]) -> None:
+    """Removes the finished attempts at these instances, so that they are made again; where the folder is of
+    another evaluation, all of it. The folders of earlier attempts stay.
+
+    An attempt that a kill broke off goes on: its paid answers are not paid twice. Raises InputError (another
+    process is at work in the folder).
+    """
+    path, progress = plan.folder / IDENTITY, plan.progress
+    if not path.is_file() or read_json(path) != plan.identity():
+        shutil.rmtree(progress, ignore_errors=True)
+        for name in (IDENTITY, "summary.json"):
+            (plan.folder / name).unlink(missing_ok=True)
+        return
+    archive = Archive(progress / "runs")
+    for journal in (progress / name for name in ("results.jsonl", "rollouts.jsonl", "visible.jsonl")):
+        if not journal.is_file():
+            continue
+        with lock(journal):
+            for row in (row for row in read_journal(journal) if row["instance_id"] in names):
+                if run := (row.get("grade") or {}).get("run"):
+                    archive.path(run).unlink(missing_ok=True)
+            write_jsonl(journal, (row for row in read_journal(journal) if row["instance_id"] not in names))
 
 
 def meta(plan: Plan) -> Record:
-    """What meta.json says of every attempt; no key, no row."""
+    """The content of meta.json that is the same for every attempt. It has no key."""
     policy = plan.policy.plain()
     return {
         "model": plan.policy_name,
@@ -130,13 +186,11 @@ def meta(plan: Plan) -> Record:
 
 
 def with_images(plan: Plan, tasks: Sequence[Task], benchmark: Benchmark) -> tuple[Plan, dict[str, str]]:
-    """The plan with the record of its images, pulled if none was given; why tasks have no image, by id.
+    """(the plan with the record of its images, pulled if none was given; by id, why a task has no image).
 
-    Tasks whose image tells their answer are refused in `benchmark`. Raises InputError, RegistryUnreachable.
+    A task whose image contains its answer is refused in `benchmark`. Raises InputError, RegistryUnreachable.
     """
-    from dataclasses import replace
-
-    wanted = [task for task in tasks if not task.repo_recipe]
+    wanted = [task for task in tasks if task.in_image]
     if not wanted:
         return plan, {}
     if plan.images is None:
@@ -158,10 +212,14 @@ def with_images(plan: Plan, tasks: Sequence[Task], benchmark: Benchmark) -> tupl
     return plan, refused(left, plan.images)
 
 
-def _no_image(plan: Plan, task: Task, sample: int, why: dict[str, str]) -> Evaluated:
-    """The record of an attempt at a task whose image could not be had."""
-    mark = {"policy": plan.policy_name, "subset": plan.source.name}
-    reason = why[task.instance_id]
-    trajectory = Trajectory.of(lost_rollout(task, reason) | mark)
-    grade = lost_grade(task, RolloutEnd.SANDBOX_LOST, reason) | mark | ({"sample": sample} if sample else {})
-    return evaluated(trajectory, sample, grade, "", 0.0)
+def _no_images(plan: Plan, tasks: Sequence[Task], why: dict[str, str]) -> list[Evaluated]:
+    """The records of attempts at tasks whose image cannot be used."""
+    mark, found = {"policy": plan.policy_name, "subset": plan.source.name}, []
+    for sample in range(plan.samples):
+        for task in (task for task in tasks if task.instance_id in why):
+            reason = why[task.instance_id]
+            trajectory = Trajectory.of(lost_rollout(task, reason) | mark)
+            grade = lost_grade(task, RolloutEnd.SANDBOX_LOST, reason) | mark
+            grade = grade | ({"sample": sample} if sample else {})
+            found.append(evaluated(trajectory, sample, grade, "", 0.0))
+    return found

@@ -1,12 +1,13 @@
 """An evaluation as the folder that SWE-bench's leaderboard takes (repository SWE-bench/experiments).
 
 Predictions, metadata.yaml, README.md with the checklist, `logs/<id>/`, `trajs/<id>.traj`, results.
-No test of a hidden set and no path of this machine is in it; what is not known stays to be filled in.
+It contains no test of a hidden set and no path of this machine; fields that are not known say so.
 """
 
+import json
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,10 +41,13 @@ Report: {report}. People: {authors}.
 """
 
 
-def write_leaderboard(folder: Path, to: Path, name: str, told: Record) -> Path:
+def write_leaderboard(
+    folder: Path, to: Path, name: str, details: Record, clean: Callable[[str], str] = str
+) -> Path:
     """Writes the submission of the evaluation in `folder` below `to`; returns its folder, <date>_<name>.
 
-    told: site, report, authors, org, os_model, os_system, as far as they are given. Raises InputError: an
+    details: site, report, authors, org, os_model, os_system, as far as they are given. clean: takes out of a
+    text what must not be handed on. Raises InputError: an
     evaluation that is not over, or of several attempts at each task; a name that cannot be a folder's.
     """
     summary = read_json(folder / "summary.json")
@@ -63,7 +67,7 @@ def write_leaderboard(folder: Path, to: Path, name: str, told: Record) -> Path:
     rows = list(read_jsonl(folder / ROWS))
     first = next((row["run_dir"] for row in rows if row["run_dir"]), "")
     used = read_json(folder / first / "meta.json") if first else {}
-    write_submission(out, name, _submitted(folder, rows), summary, used, told)
+    write_submission(out, name, _submitted(folder, rows, clean), summary, used, details)
     return out
 
 
@@ -80,12 +84,12 @@ class Submitted:
 
 
 def write_submission(
-    out: Path, name: str, attempts: Iterable[Submitted], summary: Record, used: Record, told: Record
+    out: Path, name: str, attempts: Iterable[Submitted], summary: Record, used: Record, details: Record
 ) -> None:
     """Writes the folder of a submission.
 
     summary: model, resolved, total, resolve_rate, interval, errors. used: scaffold and step_limit.
-    told: as `write_leaderboard`.
+    details: as `write_leaderboard`.
     """
     rows, predictions = list[Record](), list[Record]()
     for each in attempts:
@@ -103,9 +107,9 @@ def write_submission(
             write_json(out / "trajs" / f"{each.instance_id}.traj", without_notes(each.trajectory))
     write_jsonl(out / "all_preds.jsonl", predictions)
     write_json(out / "results" / "results.json", results(rows))
-    meta = metadata(name, str(summary["model"]), told)
+    meta = metadata(name, str(summary["model"]), details)
     write_bytes(out / "metadata.yaml", yaml.safe_dump(meta, sort_keys=False).encode())
-    write_bytes(out / "README.md", readme(summary, used, name, told).encode())
+    write_bytes(out / "README.md", readme(summary, used, name, details).encode())
 
 
 def without_notes(trajectory: Record) -> Record:
@@ -115,7 +119,7 @@ def without_notes(trajectory: Record) -> Record:
     return {name: trajectory[name] for name in kept} | {"info": info}
 
 
-def _submitted(folder: Path, rows: Iterable[Record]) -> Iterator[Submitted]:
+def _submitted(folder: Path, rows: Iterable[Record], clean: Callable[[str], str]) -> Iterator[Submitted]:
     """The attempts of an evaluation, in the order of its rows."""
     archive = Archive(folder / "progress" / "runs")
     report = read_json(folder / "report.json")["instances"]
@@ -127,7 +131,8 @@ def _submitted(folder: Path, rows: Iterable[Record]) -> Iterator[Submitted]:
         grade = grades.get(name)
         kept = archive.look(grade["run"]) if grade and grade.get("run") else None
         trajectory = read_json(folder / row["run_dir"] / "traj.json") if row["run_dir"] else None
-        patch, log = predictions[name].model_patch, kept.log if kept else ""
+        told = [predictions[name].model_patch, kept.log if kept else "", trajectory]
+        patch, log, trajectory = json.loads(clean(json.dumps(told, ensure_ascii=False)))
         yield Submitted(name, report[name]["status"], patch, grade, log, trajectory)
 
 
@@ -144,15 +149,15 @@ def results(rows: Iterable[Record]) -> dict[str, list[str]]:
     return {name: sorted(ids) for name, ids in found.items()}
 
 
-def metadata(name: str, model: str, told: Record) -> Record:
-    """metadata.yaml; what was not told is to be filled in."""
-    info = {field: told.get(field) or TO_FILL for field in ("authors", "report", "site")}
-    tags = {"checked": False, "model": [model], "org": told.get("org") or TO_FILL}
-    tags |= {field: bool(told.get(field)) for field in ("os_model", "os_system")}
+def metadata(name: str, model: str, details: Record) -> Record:
+    """metadata.yaml; fields without a value are marked."""
+    info = {field: details.get(field) or TO_FILL for field in ("authors", "report", "site")}
+    tags = {"checked": False, "model": [model], "org": details.get("org") or TO_FILL}
+    tags |= {field: bool(details.get(field)) for field in ("os_model", "os_system")}
     return {"info": {"name": name, **info}, "tags": tags | {"system": {"attempts": "1"}}}
 
 
-def readme(summary: Record, used: Record, name: str, told: Record) -> str:
+def readme(summary: Record, used: Record, name: str, details: Record) -> str:
     """README.md with the figures and the checklist."""
     low, high = summary["interval"]
     return README.format(
@@ -166,6 +171,6 @@ def readme(summary: Record, used: Record, name: str, told: Record) -> str:
         errors=summary["errors"],
         scaffold=used.get("scaffold", ""),
         steps=used.get("step_limit", ""),
-        report=told.get("report") or TO_FILL,
-        authors=told.get("authors") or TO_FILL,
+        report=details.get("report") or TO_FILL,
+        authors=details.get("authors") or TO_FILL,
     )

@@ -1,5 +1,6 @@
-"""What an evaluation needs before it spends anything: each thing looked at, with what to do about it."""
+"""Checks what an evaluation needs before it spends anything; each finding says what to do."""
 
+import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from swelab.cluster.checkup import GIB, Finding
 from swelab.cluster.node_probe import sandbox_fault
 from swelab.configs.experiment import key_variables
 from swelab.configs.kinds.policy import HostedPolicy
-from swelab.configs.kinds.scaffold import SweAgentScaffold
+from swelab.configs.kinds.scaffold import Scaffold, SweAgentScaffold
 from swelab.evaluation.evaluation_plan import Plan
 from swelab.files.weights import check_weights, weight_files
 from swelab.images.image_names import image_name
@@ -31,13 +32,13 @@ LISTS_SECONDS = 10
 WORD = [{"role": "user", "content": "Answer with one word: ready"}]
 CALL = [{"role": "user", "content": "Call the tool bash with the command `true`. Answer with nothing else."}]
 PROMPT_TOKENS = 3000
-"""What a scaffold's own words take, generously."""
+"""Upper bound of the tokens of the words in SWE-agent's configurations."""
 CHARS_PER_TOKEN = 4
 WORKING_GIB, LEAST_GIB = 5, 1
 
 
 def look(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
-    """Findings, as they come: sandboxes, disk, the model, what its service can do. Costs two short calls."""
+    """Looks at sandboxes, disk, the model, what its service can do. Costs two short calls."""
     yield sandboxes()
     yield room(plan.folder)
     yield from images(plan, tasks)
@@ -78,7 +79,7 @@ def room(folder: Path) -> Finding:
 
 def images(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
     """How many images the tasks run in, and whether the record that was given knows them."""
-    wanted = [task for task in tasks if not task.repo_recipe]
+    wanted = [task for task in tasks if task.in_image]
     if not wanted:
         return
     count = len({image_name(task) for task in wanted})
@@ -117,11 +118,11 @@ def service(plan: Plan, policy: HostedPolicy, tasks: Sequence[Task]) -> Iterator
     if not isinstance(scaffold, SweAgentScaffold):
         loop = loop_of(scaffold)
         form = open_agent(loop.agent).form(loop)
-        if form.calls:
+        if form.calls and not form.in_text:
             called, answer = asked(policy, key, CALL, form.offered)
             yield tools(called, answer, plan.scaffold_name)
     if isinstance(longest, int):
-        yield context(longest, policy.sampling.max_tokens, tasks)
+        yield context(longest, policy.sampling.max_tokens, own_words(scaffold), tasks)
 
 
 def bypass_own(address: str) -> None:
@@ -191,9 +192,18 @@ def tools(called: Finding, answer: Any, scaffold: str) -> Finding:
     return Finding(False, f"tools: the model was asked to call bash and did not; {advice}")
 
 
-def context(longest: int, answer: int, tasks: Sequence[Task]) -> Finding:
-    """Whether prompts and answers fit into the model's context."""
-    left = longest - answer - PROMPT_TOKENS
+def own_words(scaffold: Scaffold) -> int:
+    """About how many tokens a scaffold's first messages and its tools take, without the task."""
+    if isinstance(scaffold, SweAgentScaffold):
+        return PROMPT_TOKENS
+    loop = loop_of(scaffold)
+    offered = json.dumps(open_agent(loop.agent).form(loop).offered)
+    return len(loop.system_template + loop.instance_template + offered) // CHARS_PER_TOKEN
+
+
+def context(longest: int, answer: int, words: int, tasks: Sequence[Task]) -> Finding:
+    """Whether prompts and answers fit into the model's context. words: a prompt's tokens without the task."""
+    left = longest - answer - words
     if answer >= longest:
         return Finding(False, f"context: {longest} tokens, and --max-tokens is {answer}; lower it")
     big = sum(len(task.problem_statement) / CHARS_PER_TOKEN > left for task in tasks)

@@ -1,9 +1,9 @@
-"""Published sets as the files that SWE-RL's programs read: prompt rows, names of instances and images."""
+"""Writes published sets as files that SWE-RL's and Miles' programs read: prompt rows, ids, images."""
 
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from swelab.evaluation.benchmark_rows import Source, read_benchmark
@@ -12,14 +12,15 @@ from swelab.records import InputError, Record, write_bytes, write_jsonl
 from swelab.records.task_records import Task
 from swelab.tasks.exports import docker_image, slime_row
 
+FORMS = ("slime", "miles")
 ASSETS = ("instance_ids.txt", "docker_images.txt", "verified_eval.jsonl")
 VACUOUS = "rows without eval_script: a trainer that judges by it alone would call every patch right"
 
 
-def write_prompts(source: Source, path: Path, most: int = 0) -> Record:
-    """Writes slime's prompt rows of a set, all columns kept; returns how many, and what was left out.
+def write_prompts(source: Source, path: Path, most: int = 0, form: str = FORMS[0]) -> Record:
+    """Writes prompt rows of a set, with all columns; returns how many, and counts of left out rows.
 
-    most: the first rows only; 0 for all. Raises InputError, HubError.
+    most: the first rows only; 0 for all. form: one of FORMS. Raises InputError, HubError.
     """
     seen: set[str] = set()
     left: Counter[str] = Counter()
@@ -36,22 +37,35 @@ def write_prompts(source: Source, path: Path, most: int = 0) -> Record:
                 continue
             seen.add(str(name))
             left[VACUOUS] += not str(row.get("eval_script") or "").strip()
-            yield {"text": text, "metadata": {"instance": row, "data_source": named(source.data)}}
+            yield prompt_row(source, row, form)
 
-    write_jsonl(path, islice(rows(), most or None))
-    if not seen:
+    found = rows()
+    if (first := next(found, None)) is None:
         raise InputError("none of its rows has instance_id and problem_statement", source.data)
+    write_jsonl(path, islice(chain([first], found), most or None))
     counts = {reason: count for reason, count in left.items() if count}
     return {"rows": min(len(seen), most or len(seen)), "left_out": counts}
 
 
+def prompt_row(source: Source, row: Record, form: str) -> Record:
+    """A task's row as slime's (SWE-RL's) or Miles' prompt row; of Miles' `subset` says whose images."""
+    if form == "slime":
+        instance = {"instance": row, "data_source": named(source.data)}
+        return {"text": row["problem_statement"], "metadata": instance}
+    subset = "gym" if source.images == "swe-gym" else "verified"
+    return {
+        "prompt": row["problem_statement"],
+        "metadata": {**row, "subset": subset, "split": source.split},
+    }
+
+
 def named(data: str) -> str:
-    """What `data_source` says: the set's name; programs read the convention of its images out of it."""
+    """The value of `data_source`: the set's name, from which programs derive how its images are named."""
     return data.partition("@")[0]
 
 
 def write_assets(source: Source, folder: Path) -> Record:
-    """Writes ASSETS into `folder`; returns their lines, and why rows were refused, by where they stand.
+    """Writes ASSETS into `folder`; returns their numbers of lines, and why rows were refused, by place.
 
     Every row of verified_eval.jsonl has an eval script that can fail. Raises InputError: no row is left;
     HubError.

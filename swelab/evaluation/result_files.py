@@ -9,14 +9,16 @@ from typing import Any
 
 from swelab.evaluation.attempt_folders import ROWS
 from swelab.evaluation.benchmark_rows import Benchmark
+from swelab.evaluation.best_of import Seen, best_of
 from swelab.evaluation.evaluated import Evaluated
 from swelab.evaluation.evaluation_plan import Plan
 from swelab.grading.swebench_report import build_report
 from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records import Record, write_json, write_jsonl
+from swelab.records.attempt_records import RESOLVED_BY
 from swelab.records.score_records import Score
 from swelab.records.task_records import Task
-from swelab.scores.score import rate_of_runs, score
+from swelab.scores.score import rate_of_runs, run_to_run, score
 
 LOST = "lost to infrastructure"
 SEVERAL = ("runs", "spread", "pass_at", "pass_all")
@@ -24,11 +26,17 @@ SEVERAL = ("runs", "spread", "pass_at", "pass_all")
 
 
 def write_results(
-    plan: Plan, benchmark: Benchmark, tasks: Sequence[Task], done: Sequence[Evaluated], minutes: float
+    plan: Plan,
+    benchmark: Benchmark,
+    tasks: Sequence[Task],
+    done: Sequence[Evaluated],
+    minutes: float,
+    seen: Seen | None = None,
 ) -> Record:
     """Writes all files of an evaluation from what is done; returns the content of summary.json.
 
-    results.jsonl and predictions hold what there is; report and score are there only when each attempt is.
+    seen: what visible tests say of patches, where one of several attempts at a task is chosen. results.jsonl
+    and predictions hold the attempts made so far; report and score need all of them.
     """
     order = {task.instance_id: place for place, task in enumerate(tasks)}
     mine = sorted(
@@ -42,6 +50,8 @@ def write_results(
         write_json(plan.folder / named("preds", sample), predicted)
     scored = _scored(plan, tasks, mine)
     record = summary(plan, benchmark, tasks, mine, scored, minutes)
+    if scored and seen is not None and plan.samples > 1:
+        record |= {"best_of": best_of(mine, seen, plan.samples)}
     write_json(plan.folder / "summary.json", record)
     return record
 
@@ -88,7 +98,6 @@ def summary(
     lost = [each for each in mine if each.status == GradeEnd.INFRA_ERROR]
     kept = [each for each in mine if each.status != GradeEnd.INFRA_ERROR]
     every = rate_of_runs(_counts(mine))
-    several: Record = dict(scored or {})
     times = [each.elapsed for each in mine if each.run_dir]
     return {
         "model": plan.policy_name,
@@ -101,22 +110,38 @@ def summary(
         "avg_steps": round(mean([each.usage.calls for each in kept]), 2) if kept else 0.0,
         "avg_elapsed_s": round(mean(times), 1) if times else 0.0,
         "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "args": plan.told,
+        "args": plan.options,
         "interval": every.interval,
         "without_infra_errors": dict(rate_of_runs(_counts(kept))),
         "complete": scored is not None,
         "attempts_left": len(tasks) * plan.samples - sum(not each.is_paused for each in mine),
+        "witness": witnessed(plan, mine),
         "statuses": _sorted(Counter(each.status for each in mine if each.grade)),
         "outcomes": _sorted(Counter(each.outcome for each in mine)),
         "infrastructure": _sorted(Counter(loss(each) for each in lost)),
         "refused_rows": benchmark.refused,
         "tasks": len(tasks),
         "samples": plan.samples,
-        **{name: several[name] for name in SEVERAL if name in several},
+        **_of_several(plan, mine, scored),
         "steps": {"most": max((each.usage.calls for each in mine), default=0)},
         "usage": _spent(mine),
         "minutes": round(minutes, 1),
     }
+
+
+def _of_several(plan: Plan, mine: Sequence[Evaluated], scored: Score | None) -> Record:
+    """What only several attempts a task tell."""
+    several: Record = dict(scored or {})
+    found = {name: several[name] for name in SEVERAL if name in several}
+    return found | ({"run_to_run": run_to_run(_counts(mine), plan.samples)} if "runs" in several else {})
+
+
+def witnessed(plan: Plan, mine: Sequence[Evaluated]) -> Record:
+    """How well resolved attempts are witnessed, and by which file; counts are null where there is none."""
+    counts = Counter(each.grade.evidence for each in mine if each.grade and each.grade.resolved)
+    asked = plan.witness is not None
+    found: Record = {standing: counts[standing] if asked else None for standing in RESOLVED_BY}
+    return {"file": plan.witness.name if plan.witness else None, **found}
 
 
 def loss(done: Evaluated) -> str:
@@ -143,7 +168,7 @@ def _sorted(counts: Counter[str]) -> dict[str, int]:
 
 
 def _spent(mine: Sequence[Evaluated]) -> Record:
-    """Tokens and dollars, and how many attempts told them."""
+    """Tokens and dollars, and of how many attempts each is known."""
     found: Record = {"calls": sum(each.usage.calls for each in mine)}
     for name in ("prompt_tokens", "completion_tokens", "cost"):
         known = [each.usage[name] for each in mine if each.usage[name] is not None]
@@ -165,11 +190,10 @@ def table(record: Record) -> list[str]:
     ]
     if record["errors"] and rest["interval"]:
         low, high = rest["interval"]
-        told = f"{rest['resolved']} of {rest['total']}, {rest['resolve_rate']:.1%} [{low:.1%}, {high:.1%}]"
-        rows.append((f"without the {record['errors']} {LOST}", told))
-    for k, found in (record.get("pass_at") or {}).items():
-        low, high = found["interval"]
-        rows.append((f"pass@{k}", f"{found['rate']:.1%} [{low:.1%}, {high:.1%}]"))
+        text = f"{rest['resolved']} of {rest['total']}, {rest['resolve_rate']:.1%} [{low:.1%}, {high:.1%}]"
+        rows.append((f"without the {record['errors']} {LOST}", text))
+    rows.append(("of these witnessed", _standings(record["witness"])))
+    rows += _of_samples(record)
     rows += [(f"ended as {name}", count) for name, count in record["outcomes"].items()]
     rows += [(f"graded {name}", count) for name, count in record["statuses"].items() if name != "resolved"]
     rows += [(f"lost: {name}", count) for name, count in record["infrastructure"].items()]
@@ -179,12 +203,40 @@ def table(record: Record) -> list[str]:
         rows.append(("attempts left", record["attempts_left"]))
     rows += [
         ("steps", f"mean {record['avg_steps']:g}, most {record['steps']['most']}"),
-        ("tokens", f"{_told(used, 'prompt_tokens')} in, {_told(used, 'completion_tokens')} out"),
+        ("tokens", f"{_count(used, 'prompt_tokens')} in, {_count(used, 'completion_tokens')} out"),
         ("cost", "not known" if used["cost"] is None else f"${used['cost']:.4f}"),
         ("minutes", record["minutes"]),
     ]
     return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
 
 
-def _told(used: Record, name: str) -> str:
+def _of_samples(record: Record) -> list[tuple[str, str]]:
+    """The lines on several attempts at each task: pass@k over tasks, pass@1 from run to run, best-of."""
+    rows = []
+    if not record.get("pass_at") and record["interval"]:
+        rows.append(("pass@1", _share(record["resolve_rate"], record["interval"])))
+    for k, found in (record.get("pass_at") or {}).items():
+        rows.append((f"pass@{k}", _share(found["rate"], found["interval"])))
+        if k == "1" and (luck := record.get("run_to_run")):
+            runs = ", ".join(f"{run['resolve_rate']:.1%}" for run in record["runs"])
+            low, high = luck["interval"]
+            rows.append(("pass@1 from run to run", f"[{low:.1%}, {high:.1%}] on these tasks; runs {runs}"))
+    if best := record.get("best_of"):
+        told = _share(best["resolve_rate"], best["interval"])
+        by = ", ".join(f"{count} by {name.replace('_', ' ')}" for name, count in best["decided"].items())
+        rows.append((f"best of {best['of']} by visible tests", f"{told}; tasks decided: {by}"))
+    return rows
+
+
+def _share(rate: float, interval: Sequence[float]) -> str:
+    return f"{rate:.1%} [{interval[0]:.1%}, {interval[1]:.1%}]"
+
+
+def _standings(found: Record) -> str:
+    if not found["file"]:
+        return "none: no witness file beside the tasks"
+    return "{witnessed}; weakly {weakly_witnessed}, not {not_witnessed}".format_map(found)
+
+
+def _count(used: Record, name: str) -> str:
     return "not known" if used[name] is None else f"{used[name]:,.0f}"

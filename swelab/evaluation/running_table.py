@@ -17,7 +17,7 @@ SHOWN_COMMAND = 100
 
 @dataclass
 class Attempt:
-    """One that runs. began: by time.monotonic()."""
+    """A running attempt. began: by time.monotonic()."""
 
     began: float
     state: str = "sandbox"
@@ -27,7 +27,7 @@ class Attempt:
 
 
 class Running:
-    """What runs, and what has ended and how. Thread-safe."""
+    """The running attempts, and how the others ended. Thread-safe."""
 
     def __init__(self, total: int):
         self.total = total
@@ -77,11 +77,11 @@ class Running:
         ]
 
     def words(self) -> str:
-        """How many are over, and how they ended."""
+        """How many have ended, and how."""
         with self._lock:
             ends = dict(self.ends)
-        told = ", ".join(f"{count} {status}" for status, count in sorted(ends.items(), key=lambda e: -e[1]))
-        return f"{sum(ends.values())} of {self.total}" + (f": {told}" if told else "")
+        counts = ", ".join(f"{count} {status}" for status, count in sorted(ends.items(), key=lambda e: -e[1]))
+        return f"{sum(ends.values())} of {self.total}" + (f": {counts}" if counts else "")
 
 
 @contextmanager

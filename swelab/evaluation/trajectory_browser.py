@@ -1,6 +1,6 @@
-"""Trajectories in a terminal: a list of attempts, and of each the conversation turn by turn.
+"""Shows trajectories in a terminal: a list of attempts, and each conversation turn by turn.
 
-What a model or a test printed may hold control characters: none of them reaches the terminal.
+Control characters that a model or a test printed do not reach the terminal.
 """
 
 import os
@@ -75,18 +75,20 @@ def pages(entry: Entry) -> list[str]:
     known = {name: info[name] for name in ("exit_status", "steps", "error", "eval_result") if info.get(name)}
     head = "\n".join([entry.name, entry.ended, *(f"{name}: {value}" for name, value in known.items())])
     patch = info.get("submission") or ""
-    told = [clean(f"{head}\n{len(messages)} messages\n\n{patch}")]
+    shown = [clean(f"{head}\n{len(messages)} messages\n\n{patch}")]
     for number, message in enumerate(messages, 1):
-        told.append(clean(f"[{number}/{len(messages)}] {_spoken(message)}"))
-    return told
+        shown.append(clean(f"[{number}/{len(messages)}] {_turn(message)}"))
+    return shown
 
 
-def _spoken(message: Record) -> str:
+def _turn(message: Record) -> str:
     """Who says what, and the commands of a turn that calls tools."""
     content = message.get("content")
     if isinstance(content, list):
         content = "\n".join(str(part.get("text", part)) for part in content if isinstance(part, dict))
-    calls = [
+    actions = (message.get("extra") or {}).get("actions") or []
+    calls = [str(action["command"]) for action in actions if action.get("tool") and action.get("command")]
+    calls = calls or [
         str((call.get("function") or {}).get("arguments", "")) for call in message.get("tool_calls") or []
     ]
     return "\n".join([str(message.get("role", "")), "", str(content or ""), *calls])

@@ -8,7 +8,7 @@ from swelab.files.hf_hub import HubRepository
 from swelab.files.json_streams import list_items
 from swelab.records import InputError, read_jsonl
 
-FORMATS = (".jsonl", ".json", ".parquet")
+FORMATS = (".jsonl", ".json", ".parquet", ".parquets")
 
 
 def published_files(
@@ -29,7 +29,7 @@ def read_rows(path: Path, at_once: int) -> Iterator[Any]:
     """Rows of one file; of a Parquet file `at_once` are held. Times are text. Raises InputError."""
     if path.suffix == ".jsonl":
         return read_jsonl(path)
-    if path.suffix == ".parquet":
+    if path.suffix in (".parquet", ".parquets"):
         return _parquet(path, at_once)
     return (row for _, row in list_items(path))
 

@@ -13,11 +13,11 @@ from swelab.grading.run_cache import Archive
 from swelab.grading.swesmith_reports import instance_report, run_report, write_instance
 from swelab.grading.witness_store import Guard, WitnessWriter
 from swelab.records import InputError, Record, write_json
-from swelab.records.attempt_records import Prediction
+from swelab.records.attempt_records import Grade, Prediction
 from swelab.records.task_records import Task
 from swelab.records.whole_files import atomic
 from swelab.tasks.checkout import RepoStore, gold_patch, scratch_folder
-from swelab.tasks.datasets_source import file_rows
+from swelab.tasks.datasets_source import named_rows
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,17 @@ class Places:
     witness: Path | None = None
 
 
-def subset_tasks(path: Path, globs: Sequence[str], seconds: int | None) -> list[Task]:
-    """The rows of a subset file (JSON list, JSON Lines, Parquet) whose id matches one of `globs`, if any.
+def subset_tasks(
+    data: str | Path, globs: Sequence[str], seconds: int | None, split: str = "test"
+) -> list[Task]:
+    """The rows of `data`, a file or a set on the hub, whose id matches one of `globs`, if any.
 
-    `seconds`: time of a task's tests, in place of what its row says. Raises InputError.
+    `seconds`: time of a task's tests, in place of what its row says. Raises InputError, HubError.
     """
-    rows = file_rows(path)
+    rows = named_rows(data, split)
     found = [row for row in rows if not globs or any(fnmatch.fnmatch(row.instance_id, g) for g in globs)]
     if not found:
-        raise InputError(f"no instance matches {', '.join(globs)}", path)
+        raise InputError(f"no instance matches {', '.join(globs)}", data)
     for row in found:
         if "/" in row.instance_id or row.instance_id.startswith("."):
             raise InputError("not a folder's name", row.instance_id, "an instance id")
@@ -53,7 +55,9 @@ def gold_predictions(tasks: Sequence[Task], repos: Path) -> dict[str, Prediction
         store = RepoStore(repos, scratch)
         for task in tasks:
             name = task.instance_id
-            patch = gold_patch(store, task) if task.repo_recipe else read_spec(task).gold_fix
+            if task.answers:
+                raise InputError("no repair of this task is known", name, "tasks with a gold patch")
+            patch = read_spec(task).gold_fix if task.in_image else gold_patch(store, task)
             found[name] = Prediction(instance_id=name, model_name_or_path="gold", model_patch=patch)
     return found
 
@@ -84,11 +88,7 @@ def evaluate(
     mine = {name: row for name, row in predictions.items() if name in known}
     if not mine:
         raise InputError(f"none of {len(predictions)} predictions is for a task of the subset", folder.name)
-    archive, witness = Archive(folder / "runs"), places.witness
-    if guard == "reference":
-        witness = folder / "witness.zip"
-        with atomic(witness) as stream, WitnessWriter(stream, guard):
-            pass  # it says how patches are judged, and holds no witness
+    archive = Archive(folder / "runs")
     grades = grade_shard(
         [known[name] for name in sorted(mine)],
         mine,
@@ -100,15 +100,27 @@ def evaluate(
         workers=workers,
         images_path=places.images,
         runs_dir=archive.folder,
-        witness_path=witness,
+        witness_path=_reference(folder) if guard == "reference" else places.witness,
     )
     for grade in grades:
-        name = grade.instance_id
-        report = instance_report(grade, mine[name], read_spec(known[name]).seconds)
-        if report is None:
-            print(f"{name}: no verdict: {grade.reason}", file=sys.stderr)
-        log = kept.log if (kept := archive.look(grade.run)) else ""
-        write_instance(folder / name, report, mine[name].model_patch, log)
+        _write_report(folder, grade, known[grade.instance_id], mine[grade.instance_id], archive)
     record = run_report(folder, predictions, strangers)
     write_json(folder / "report.json", record)
     return record
+
+
+def _reference(folder: Path) -> Path:
+    """Writes a witness file that holds no witness: it only says that patches are judged by the log alone."""
+    path = folder / "witness.zip"
+    with atomic(path) as stream, WitnessWriter(stream, "reference"):
+        pass
+    return path
+
+
+def _write_report(folder: Path, grade: Grade, task: Task, prediction: Prediction, archive: Archive) -> None:
+    """Writes the report, patch and test log of an instance; says on standard error that it has no verdict."""
+    report = instance_report(grade, prediction, read_spec(task).seconds)
+    if report is None:
+        print(f"{grade.instance_id}: no verdict: {grade.reason}", file=sys.stderr)
+    log = kept.log if (kept := archive.look(grade.run)) else ""
+    write_instance(folder / grade.instance_id, report, prediction.model_patch, log)

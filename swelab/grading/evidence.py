@@ -1,4 +1,4 @@
-"""What a run of a patch left, and what the validation gate keeps of such a run."""
+"""The evidence of a run of a patch, and what the validation gate keeps of it."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from swelab.records.typed import TypedRecord, field
 
 
 class Observed(TypedRecord):
-    """What the observer in the test runner's process told (`inside.observer`)."""
+    """What the observer in the test runner's process reported (`inside.observer`)."""
 
     exit: int = field("exit code of pytest")
-    outcomes: dict[str, Any] = field("pytest's word by test id: the worst that was told of it")
+    outcomes: dict[str, Any] = field("pytest's word by test id: the worst that was reported of it")
     raised: dict[str, str] = field("name of what a test function itself raised, or an empty text, by test id")
     marked: list[str] = field("tests that are marked as expected failures")
     changed: list[str] = field("parts of the test runner that were changed while it ran")
@@ -22,7 +22,7 @@ class Observed(TypedRecord):
 
 
 class RunEvidence(TypedRecord):
-    """All that a verdict is made from. What comes after `seconds` is of tests that ran."""
+    """All that a verdict is made from. The fields after `seconds` are there only if the tests ran."""
 
     ended: str = field("ran, not_applied, or the GradeEnd that the run ended with before its tests")
     reason: str = field("why it ended so")
@@ -36,10 +36,12 @@ class RunEvidence(TypedRecord):
     limit: str = field("the limit that the tests met", default="")
     log: str = field("output of the tests", default="")
     code: int | None = field("exit code of the tests")
-    sealed: str = field("the observer's record: a word of `told.STATES`")
+    sealed: str = field("the observer's record: a word of `observer_record.STATES`")
     observed: Observed | None = field("the observer's record", default=None)
     guard_fault: str = field("first error of the guard's own code", default="")
-    said: str | None = field("base64 of the values that the patch's code said in the question", default=None)
+    said: str | None = field(
+        "base64 of the values that the patch's code emitted in the question", default=None
+    )
     said_ended: str = field("why the question's run came to no end of its own", default="")
     reference: bool = field("run and judged as the reference harness does", default=False)
     patch: str | None = field("the patch, in kept runs", default=None)

@@ -120,28 +120,27 @@ def grade_shard(
     predicted = [task for task in in_shard(tasks, shard) if task.instance_id in predictions]
     images = task_images(predicted, images_path, refuse_leaks=False)
     with (
-        Deferred(open_backend(), most=workers) as backend,
+        open_bench(repos_dir, images, runs_dir, witness_path, workers) as bench,
         Journal(progress) as journal,
-        scratch_folder() as scratch,
     ):
-        store, witnesses = RepoStore(repos_dir, scratch), Witnesses(witness_path)
-        bench = Bench(store, cast(Backend, backend), images, Archive(runs_dir), witnesses)
         keyed = [(prediction_key(task, predictions, bench), task) for task in predicted]
-
         kept, judged_by = (path and path.absolute() for path in (runs_dir, witness_path))
         place = GradePlace(policy, subset, predictions, images, repos_dir.absolute(), kept, judged_by)
-        yield from run_shard(
-            keyed,
-            lambda: nullcontext(place.work(bench)),
-            journal,
-            workers=workers,
-            label=f"grade {policy} {subset}",
-            is_lost=place.is_lost,
-            is_good=lambda record: record.resolved,
-            kind=Grade,
-            place=place,
-            losses=Losses(max_lost, lambda record: record.reason, policy, "grades"),
-        )
+        yield from place.grades(keyed, bench, journal, workers, max_lost)
+
+
+@contextmanager
+def open_bench(
+    repos_dir: Path,
+    images: Mapping[str, Image],
+    runs_dir: Path | None,
+    witness_path: Path | None,
+    workers: int,
+) -> Iterator[Bench]:
+    """A bench while the block lasts. Raises BackendMissing, InputError (what is no witness file)."""
+    with Deferred(open_backend(), most=workers) as backend, scratch_folder() as scratch:
+        store, witnesses = RepoStore(repos_dir, scratch), Witnesses(witness_path)
+        yield Bench(store, cast(Backend, backend), images, Archive(runs_dir), witnesses)
 
 
 def _check_predictions(
@@ -174,14 +173,29 @@ class GradePlace:
         mark = {"policy": self.policy, "subset": self.subset}
         return lambda task: grade_prediction(task, self.predictions[task.instance_id], bench) | mark
 
+    def grades(
+        self, keyed: list[tuple[str, Task]], bench: Bench, journal: Journal, workers: int, max_lost: int
+    ) -> Iterator[Grade]:
+        """Grades of the tasks in `keyed` (key and task), in their order; see `run_shard`."""
+        return run_shard(
+            keyed,
+            lambda: nullcontext(self.work(bench)),
+            journal,
+            workers=workers,
+            label=f"grade {self.policy} {self.subset}",
+            is_lost=self.is_lost,
+            is_good=lambda record: record.resolved,
+            kind=Grade,
+            place=self,
+            losses=Losses(max_lost, lambda record: record.reason, self.policy, "grades"),
+        )
+
     @contextmanager
     def open(self, count: int) -> Iterator[Callable[[Task], Grade]]:
         """Grading in this process alone."""
-        with Deferred(open_backend(), most=count) as backend, scratch_folder() as scratch:
-            store = RepoStore(self.repos_dir, scratch)
-            witnesses = Witnesses(self.witness_path)
-            archive = Archive(self.runs_dir)
-            yield self.work(Bench(store, cast(Backend, backend), self.images, archive, witnesses))
+        given = (self.repos_dir, self.images, self.runs_dir, self.witness_path)
+        with open_bench(*given, count) as bench:
+            yield self.work(bench)
 
     def is_lost(self, record: Grade) -> bool:
         """Whether the grading was lost to its infrastructure; a lost rollout has nothing to grade."""
@@ -197,7 +211,10 @@ def prediction_key(task: Task, predictions: Mapping[str, Prediction], bench: Ben
     """Key of the grade of a task's prediction. Raises InputError on a task that does not say how to test."""
     read_spec(task)
     prediction = predictions[task.instance_id]
-    return grade_key(task, prediction.model_patch or "", prediction.outcome, bench.ground(task))
+    ended = prediction.outcome
+    if wants_own_eval(task):
+        ended = f"{ended}, eval {prediction.own_eval or 'none'}"
+    return grade_key(task, prediction.model_patch or "", ended, bench.ground(task))
 
 
 def grade_prediction(task: Task, prediction: Prediction, bench: Bench) -> Grade:
@@ -208,9 +225,23 @@ def grade_prediction(task: Task, prediction: Prediction, bench: Bench) -> Grade:
         patch = prediction.model_patch or ""
         record = bench.judged(task, patch, bench.run(task, patch))
         record = record | ({"run": bench.key(task, patch)} if bench.archive.folder else {})
-        record = record | {"outcome": prediction.outcome}
+        record = with_own_eval(task, prediction, record) | {"outcome": prediction.outcome}
     check(record, "grade", f"grade of {task.instance_id}")
     return record
+
+
+def wants_own_eval(task: Task) -> bool:
+    """Whether a task is judged as published: a repair counts only if the agent saw its tests pass."""
+    return bool(task.compat and not task.compat.final_eval)
+
+
+def with_own_eval(task: Task, prediction: Prediction, grade: Grade) -> Grade:
+    """The grade; where `compat.final_eval` is false, unresolved unless the agent's own last `eval` passed."""
+    if not (grade.resolved and wants_own_eval(task)) or prediction.own_eval == "passed":
+        return grade
+    said = "its last eval failed" if prediction.own_eval else "it never called eval"
+    reason = f"the tests pass, but the agent did not see that: {said} (compat.final_eval is false)"
+    return grade | {"status": GradeEnd.UNRESOLVED, "resolved": False, "reason": reason}
 
 
 def lost_grade(task: Task, outcome: str, reason: str = "") -> Grade:

@@ -8,7 +8,7 @@ from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record
 from swelab.records.attempt_records import RESOLVED_BY, UNASKED, Grade
 from swelab.records.report_records import Report, ReportedInstance, ReportValidation
-from swelab.records.task_records import Lock, Task
+from swelab.records.task_records import NULL_ONLY, Lock, Task
 
 LISTS = {
     "completed_ids": (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, GradeEnd.SUSPECT, GradeEnd.TAMPERED),
@@ -98,14 +98,17 @@ def witness_counts(instances: Iterable[ReportedInstance]) -> Record:
 def validation(lock: Lock) -> ReportValidation:
     """The report's fields about the validation of its tasks: counts, and the ids that were left out."""
     runs, kept, unjudged = lock.settings.gold_runs, len(lock.kept), len(lock.unjudged)
-    valid = kept - lock.private
+    null_kept = sum(row.validated == NULL_ONLY for row in lock.kept)
+    valid = kept - lock.private - null_kept
     counts = [row.gold_resolved for row in (*lock.flaky, *lock.broken, *lock.unjudged)]
+    counts = counts if runs else []
     figures = {
         "gold_runs": runs,
-        "gold_tasks": lock.total - lock.private,
+        "gold_tasks": lock.total - lock.private - lock.null_tasks,
         "gold_resolved_each_time": valid + sum(count == runs for count in counts),
         "gold_runs_resolved": valid * runs + sum(counts),
         "kept": kept,
+        **({"null_tasks": lock.null_tasks, "null_kept": null_kept} if lock.null_tasks else {}),
         **({"private": lock.private} if lock.private else {}),
         "flaky": len(lock.flaky),
         "broken": len(lock.broken),

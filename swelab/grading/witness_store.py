@@ -1,7 +1,7 @@
-"""What the host keeps of a subset's witness: each task's question, and the gold patch's values in it.
+"""The witness of a subset, kept on the host: each task's question, and the gold patch's values in it.
 
-One ZIP archive a subset beside its lock, a member a task, read one at a time: the answers never enter a
-sandbox, a prompt or the lock.
+One ZIP archive for each subset, in its lock's folder, with one member for each task. The gold values never
+enter a sandbox, a prompt or the lock.
 """
 
 import json
@@ -24,22 +24,28 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 class KeptWitness(TypedRecord):
-    """The question of a task, and what the gold patch says in it."""
+    """The question of a task, and the gold patch's values in it."""
 
     is_open = False
     files: dict[str, str] = field("text of the question's files by path in the repository")
-    kept: list[str] = field("other test files that the question needs")
+    kept: list[str] = field("other files of the tests that the question needs")
+    patterns: list[str] = field("names of files of tests, as the runner's settings have them", default=[])
+    whole: bool = field("it is not known which files it needs: all of the tests' folders stay", default=False)
     removed: list[str] = field("files that must not be there")
+    cases: dict[str, list[int]] = field(
+        "numbers of the cases that are asked for, by name of a question's file; all of other files",
+        default={},
+    )
     args: list[str] = field("arguments of pytest")
     repaired: list[str] = field("tests that the patch must repair; the other tests were drawn")
     manifest: WitnessManifest = field("what was cut from the tests")
-    gold: GoldValues = field("what the gold patch says")
+    gold: GoldValues = field("the gold patch's values")
 
 
 class Witnesses:
     """The witnesses of the tasks of one subset or several, by instance id; none without a file.
 
-    Raises InputError on what is no such file, and on subsets that are not judged alike.
+    Raises InputError on another kind of file, and on subsets with different guards.
     """
 
     def __init__(self, *paths: Path | None, guard: Guard = "whole"):
@@ -48,13 +54,13 @@ class Witnesses:
         for path in filter(None, paths):
             try:
                 self._zips.append(zipfile.ZipFile(path))
-                told: Guard = json.loads(self._zips[-1].read(_HEADER))["guard"]
+                own: Guard = json.loads(self._zips[-1].read(_HEADER))["guard"]
             except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
                 what = f"cannot be read: {error}"
                 raise InputError(what, path, "the witness file that validation wrote with the lock") from None
-            if len(self._zips) > 1 and told != self.guard:
-                raise InputError(f"its guard is {told}", path, f"{self.guard}, as that of the other subset")
-            self.guard = told
+            if len(self._zips) > 1 and own != self.guard:
+                raise InputError(f"its guard is {own}", path, f"{self.guard}, as that of the other subset")
+            self.guard = own
 
     def of(self, instance_id: str) -> KeptWitness | None:
         """The witness of a task; None where the gold patch cannot be witnessed, or nothing is kept."""
@@ -64,8 +70,8 @@ class Witnesses:
     def digest(self, instance_id: str) -> str:
         """Hash of the witness and guard that judge a task's patches; "" for the whole guard alone."""
         data = self._read(instance_id)
-        told = [data.decode() if data else "", "" if self.guard == "whole" else self.guard]
-        return digest(told) if any(told) else ""
+        parts = [data.decode() if data else "", "" if self.guard == "whole" else self.guard]
+        return digest(parts) if any(parts) else ""
 
     def _read(self, instance_id: str) -> bytes:
         name = f"{instance_id}.json"

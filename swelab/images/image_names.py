@@ -88,14 +88,14 @@ def is_file(text: str) -> bool:
 
 
 def images_of(tasks: Iterable[Task]) -> dict[str, Sequence[Task]]:
-    """Tasks by the name of the image that they run in; forged tasks (with a repo_recipe) run in none.
+    """Tasks by the name of the image that they run in; those whose code is ours run in none.
 
     The rows wait on disk.
     """
     spool = Spool()
     found: dict[str, list[int]] = {}
     for task in tasks:
-        if not task.repo_recipe:
+        if task.in_image:
             found.setdefault(image_name(task), []).append(spool.add(task))
     return {name: Picked(spool, numbers, Task) for name, numbers in found.items()}
 

@@ -1,4 +1,4 @@
-"""Calls of functions that read hostile text, in a kept process of their own with bounds of time and memory.
+"""Calls of functions that read hostile text, in kept processes of their own with bounds of time and memory.
 
 A pattern that tries a text again and again, or a parser that nests without end, holds the interpreter's lock:
 where it runs, nothing else of the process does. There it costs a child that is killed and started anew.
@@ -12,7 +12,6 @@ import signal
 import struct
 import subprocess
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -37,61 +36,75 @@ class Unread(Fault):
 
 
 class BoundedCalls:
-    """Calls module-level functions in a child process, which is started at the first call. Thread-safe.
+    """Calls module-level functions in child processes, which are started when they are needed and kept.
 
-    One call at a time; its arguments and its result travel pickled. cpu_seconds bounds each call.
+    Thread-safe: each of the calls that threads make at the same time has a child of its own, so that one
+    whose text takes long holds no other up. Arguments and results travel pickled. cpu_seconds bounds each
+    call.
     """
 
     def __init__(self, cpu_seconds: float = CPU_SECONDS):
         self._cpu_seconds = cpu_seconds
-        self._lock = threading.Lock()
-        self._child: subprocess.Popen[bytes] | None = None
-        self._owner = 0
+        self._idle: list[_Child] = []
 
     def call(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """The function's result. Raises what it raises; Unread beyond the bounds; OSError (no process)."""
         request = pickle.dumps((self._cpu_seconds, function, arguments))
-        with self._lock:
-            try:
-                answer = self._answer(request)
-            except BaseException:
-                self._end()
-                raise
+        try:
+            child = self._idle.pop()
+        except IndexError:
+            child = _Child(self._cpu_seconds)
+        try:
+            answer = child.answer(request)
+        except BaseException:
+            child.end()
+            raise
+        self._idle.append(child)
         is_fine, value = pickle.loads(answer)
         if not is_fine:
             raise value
         return value  # type: ignore[no-any-return]
 
-    def _answer(self, request: bytes) -> bytes:
+
+class _Child:
+    """A process that answers one call at a time; started anew where it has ended, and after a fork."""
+
+    def __init__(self, cpu_seconds: float):
+        self._cpu_seconds = cpu_seconds
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+
+    def answer(self, request: bytes) -> bytes:
+        """The packed answer to a packed call. Raises Unread, OSError."""
         for is_last in (False, True):
             try:
                 return self._ask(self._running(), request)
             except EOFError:
                 was_killed = self._ended_with() in _BY_OTHERS
-                self._end()
+                self.end()
             if is_last or not was_killed:
                 break
         bounds = f"{self._cpu_seconds:g} s or {MEMORY_BYTES >> 30} GiB"
         raise Unread(f"it took more than {bounds}")
 
     def _ended_with(self) -> int | None:
-        """The exit code of a child that says nothing more; None while it runs."""
+        """The exit code of a process that says nothing more; None while it runs."""
         try:
-            return self._child.wait(1) if self._child else None
+            return self._process.wait(1) if self._process else None
         except subprocess.TimeoutExpired:
             return None
 
     def _running(self) -> "subprocess.Popen[bytes]":
-        if self._child is None or self._owner != os.getpid() or self._child.poll() is not None:
-            self._child = subprocess.Popen(
+        if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
+            self._process = subprocess.Popen(
                 [sys.executable, "-c", _SERVE, *sys.path],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 start_new_session=True,
             )
             self._owner = os.getpid()
-            weakref.finalize(self, _close, self._child, self._owner)
-        return self._child
+            weakref.finalize(self, _close, self._process, self._owner)
+        return self._process
 
     def _ask(self, child: "subprocess.Popen[bytes]", request: bytes) -> bytes:
         assert child.stdin and child.stdout
@@ -102,10 +115,11 @@ class BoundedCalls:
             raise EOFError from None
         return _read(child.stdout.fileno(), time.monotonic() + _WALL_SECONDS)
 
-    def _end(self) -> None:
-        if self._child is not None:
-            _close(self._child, self._owner)
-            self._child = None
+    def end(self) -> None:
+        """Ends the process, if there is one."""
+        if self._process is not None:
+            _close(self._process, self._owner)
+            self._process = None
 
 
 def _close(child: "subprocess.Popen[bytes]", owner: int) -> None:

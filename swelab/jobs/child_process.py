@@ -33,6 +33,11 @@ LID = (
     *("--perms", "0700", "--tmpfs", PRIVATE),
 )
 
+UNMASKED = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""Another lid, for a command that makes namespaces of its own: under the first its /proc counts as masked."""
+REAPER = '"$@" & wait $!'
+"""The first process of a namespace, which waits for those that others leave."""
+
 FAULT = re.compile(r"\b\w*(Error|Exception|Killed|out of memory)\b", re.IGNORECASE)
 
 DIE_WITH_PARENT = """
@@ -54,6 +59,17 @@ def has_namespaces() -> bool:
         return False
 
 
+@cache
+def unmasked() -> Sequence[str]:
+    """The words of the lid `UNMASKED` for this user; none where it is not allowed here."""
+    for mapped in ((), ("--user", "--map-current-user")):
+        lid = (*UNMASKED, *mapped)
+        with suppress(OSError, subprocess.TimeoutExpired):
+            if subprocess.run([*lid, "true"], capture_output=True, timeout=20).returncode == 0:
+                return lid
+    return ()
+
+
 Command = Callable[[str], Sequence[str]]
 """Makes the words of a command from the path of its private folder."""
 
@@ -63,7 +79,7 @@ class Tethered:
 
     `command` makes the argument vector from the path of a private folder, which holds `files` and is
     the command's TMPDIR: there a secret is neither in `ps` nor left behind. `stdin` is a descriptor that it
-    reads from; nothing without.
+    reads from; nothing without. `nests`: it makes sandboxes itself, so its lid is `UNMASKED`.
     """
 
     def __init__(
@@ -74,11 +90,14 @@ class Tethered:
         log: IO[bytes],
         files: Mapping[str, bytes] | None = None,
         stdin: int = subprocess.DEVNULL,
+        nests: bool = False,
     ):
         self._stdin = stdin
         self._scratch: str | None = None
         self._first = 0
-        start = self._start_in_namespace if has_namespaces() else self._start_in_group
+        self._lid = [*unmasked(), "sh", "-c", REAPER, "sh"] if nests and unmasked() else []
+        lid = not nests and has_namespaces()
+        start = self._start_in_namespace if lid else self._start_in_group
         self.process = start(command, dict(env), log, files or {})
 
     def _start_in_namespace(
@@ -110,7 +129,8 @@ class Tethered:
         for name, data in files.items():
             with open(os.open(f"{self._scratch}/{name}", os.O_WRONLY | os.O_CREAT, 0o600), "wb") as stream:
                 stream.write(data)
-        argv = [sys.executable, "-c", DIE_WITH_PARENT, str(os.getpid()), *command(self._scratch)]
+        tied = [sys.executable, "-c", DIE_WITH_PARENT, str(os.getpid()), *self._lid]
+        argv = [*tied, *command(self._scratch)]
         return _popen(argv, {**env, "TMPDIR": self._scratch}, log, [], self._stdin)
 
     def poll(self) -> int | None:

@@ -16,7 +16,7 @@ SUFFIX = ".seconds.tsv"
 
 def _name(item: Any) -> str:
     """The instance id of what is worked on; "" where it has none, such as a run for several tasks."""
-    return str(item.get("instance_id", "")) if isinstance(item, Mapping) else ""
+    return str(item.get("instance_id", "") if isinstance(item, Mapping) else getattr(item, "instance_id", ""))
 
 
 class Timings:

@@ -13,7 +13,8 @@ from swelab.lineage import weights_paths
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.chat.hosted import HostedModel
 from swelab.models.chat.open_hosted import open_service
-from swelab.models.chat.scripted import ScriptedModel
+from swelab.models.chat.scripted import ScriptedModel, read_repairs, with_repair
+from swelab.models.chat.scripted_debugging import ScriptedDebugger
 from swelab.models.chat.served_models import ChatModel
 from swelab.models.chat.text_model import TextModel
 from swelab.models.serving.engine import DEFAULT_ENGINE, open_engine
@@ -97,7 +98,8 @@ def open_policy(
     paid is kept in `paid`. Raises InputError, ServingError, BudgetSpent.
     """
     if policy.kind == "scripted":
-        yield lambda task: ScriptedModel(task, policy, scaffold)
+        repairs, script = read_repairs(policy), ScriptedDebugger if scaffold.debugger else ScriptedModel
+        yield lambda task: script(with_repair(task, repairs), policy, scaffold)
     elif policy.kind == "hosted":
         with open_service(policy, name, scaffold, paid.ledger) as service:
             yield lambda task: HostedModel(service, scaffold, lambda: paid.turns(task))

@@ -1,13 +1,57 @@
-"""Bytes of a machine that many requests draw on: what does not fit waits its turn, for a while."""
+"""Shares out bytes of a machine among requests: one that does not fit waits its turn, for a while."""
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
+from typing import TypeVar
 
 from swelab.sandbox.remote_protocol import NotReached, Refused
 
+SLOWEST = 32 << 10
+"""Bytes a second that whoever sends or reads many of them has to keep up."""
 _PATIENCE = 45.0
+_RESERVE = 8  # this part is kept for those who have nothing
+T = TypeVar("T")
+
+
+class Turns:
+    """Who moves many bytes takes turns with the others who do: one piece each time round the event loop.
+
+    So a small request waits for one piece at each of its steps, however many bytes are on their way.
+    """
+
+    def __init__(self) -> None:
+        self._one = asyncio.Lock()
+
+    async def take(self) -> None:
+        """Returns when it is this caller's turn to move its next piece."""
+        async with self._one:
+            await asyncio.sleep(0)
+
+
+class Credit:
+    """How long somebody may be waited for: some seconds, and more as long as bytes move at the least speed.
+
+    What came fast is not saved up: whoever stops has at most these seconds.
+    """
+
+    def __init__(self, seconds: float, slowest: int) -> None:
+        self._most, self._slowest = seconds, slowest
+        self.left = seconds
+
+    async def wait(self, moving: Awaitable[T]) -> T:
+        """What is waited for. Raises TimeoutError when nothing is left."""
+        began = time.monotonic()
+        async with asyncio.timeout(self.left):
+            moved = await moving
+        self.left -= time.monotonic() - began
+        return moved
+
+    def moved(self, count: int) -> None:
+        """So many bytes have moved."""
+        self.left = min(self._most, max(0.0, self.left) + count / self._slowest)
 
 
 class Grant:
@@ -21,45 +65,52 @@ class Grant:
         self._budget.change(self._key, size - self.size)
         self.size = size
 
-    def grow(self, more: int) -> None:
-        """Take more at once. Raises NotReached (it is not there now), Refused (it never is)."""
-        self._budget.check(self.size + more)
-        if not self._budget.fits(self._key, more):
-            raise self._budget.late(self.size + more)
-        self.keep(self.size + more)
+    async def reach(self, size: int) -> None:
+        """Have at least these bytes. Raises Refused (too many), NotReached (not free in time)."""
+        if size > self.size:
+            self._budget.check(size)
+            await self._budget.take(self._key, size - self.size, 1)
+            self.size = size
 
 
 class Budget:
-    """At most `most` bytes at once. All that one key has is at most half of them, save a single request.
+    """At most `most` bytes at once. A key gets no more than it leaves free: half, if there is no other key.
 
-    Those who wait are served in their order; a key that has its half lets others pass. For one event loop.
+    A single request of a key may have all but an eighth of what is free. So whatever some have, there is
+    room for a small request of another. Requests are served in the order in which they came; those that do
+    not fit let others pass. For one event loop.
     """
 
     def __init__(self, name: str, most: int, patience: float = _PATIENCE) -> None:
         self.name, self.most, self._patience = name, most, patience
         self.used = 0
         self._by: Counter[str] = Counter()
-        self._waiting: list[tuple[asyncio.Future[None], str, int]] = []
+        self._grants: Counter[str] = Counter()
+        self._waiting: list[tuple[asyncio.Future[None], str, int, int]] = []
 
     @contextlib.asynccontextmanager
     async def hold(self, key: str, size: int) -> AsyncIterator[Grant]:
-        """The bytes, as long as the block lasts. Raises Refused (more than all), NotReached (not in time)."""
+        """Takes the bytes while the block lasts. Raises Refused (too many), NotReached (not free in time)."""
         self.check(size)
-        if self._waiting or not self.fits(key, size):
-            await self._turn(key, size)
-        else:
-            self.change(key, size)
+        await self.take(key, size, 0)
+        self._grants[key] += 1
         grant = Grant(self, key, size)
         try:
             yield grant
         finally:
+            self._grants[key] -= 1
+            if not self._grants[key]:
+                del self._grants[key]
             grant.keep(0)
 
-    async def _turn(self, key: str, size: int) -> None:
+    async def take(self, key: str, size: int, own: int) -> None:
+        """Count bytes for a key once they are free; `own`: how many grants they are added to. See `hold`."""
+        if self._fits(key, size, own):
+            self.change(key, size)
+            return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = turn, key, size
+        entry = turn, key, size, own
         self._waiting.append(entry)
-        self._serve()
         try:
             async with asyncio.timeout(self._patience):
                 await asyncio.shield(turn)
@@ -68,24 +119,24 @@ class Budget:
                 self.change(key, -size)
             else:
                 self._waiting.remove(entry)
-            raise self.late(size) if isinstance(error, TimeoutError) else error from None
+            raise self._late(size) if isinstance(error, TimeoutError) else error from None
 
     def check(self, size: int) -> None:
-        """Raises Refused where so much is never given."""
-        if size > self.most:
-            raise Refused(f"{self.name}: {size} bytes asked for, and there are only {self.most}")
+        """Raises Refused for more bytes than one request can get."""
+        if size > (most := self.most - self.most // _RESERVE):
+            raise Refused(f"{self.name}: {size} bytes asked for; a request gets at most {most}")
 
-    def late(self, size: int) -> NotReached:
-        """What is told to who waited in vain; the request may be sent again."""
+    def _late(self, size: int) -> NotReached:
+        """The error of a request that waited in vain; it may be sent again."""
         return NotReached(f"{self.name}: {size} bytes were not free in time; try again")
 
-    def fits(self, key: str, size: int) -> bool:
-        """Whether so much more may be given to this key now."""
-        mine = self._by[key]
-        return self.used + size <= self.most and (not mine or mine + size <= self.most // 2)
+    def _fits(self, key: str, size: int, own: int) -> bool:
+        left = self.most - self.used - size
+        single = self._grants[key] == own
+        return left >= self._by[key] + size or (single and left >= self.most // _RESERVE)
 
     def change(self, key: str, size: int) -> None:
-        """Count bytes that are given (or given back, if negative)."""
+        """Count bytes that are given, or given back if negative."""
         self.used += size
         self._by[key] += size
         if self._by[key] <= 0:
@@ -95,10 +146,8 @@ class Budget:
 
     def _serve(self) -> None:
         for entry in list(self._waiting):
-            turn, key, size = entry
-            if self.fits(key, size):
+            turn, key, size, own = entry
+            if self._fits(key, size, own):
                 self._waiting.remove(entry)
                 self.change(key, size)
                 turn.set_result(None)
-            elif self.used + size > self.most:
-                break

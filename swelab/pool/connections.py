@@ -1,7 +1,7 @@
-"""The connections of a server: bounded by address and by token, in time, and in what is not read.
+"""The connections of a server: bounded by address and by token, in time, and in unread bytes.
 
-Whoever has shown no token is an outsider. Outsiders may connect as much as they like: the oldest of them make
-way, and who has shown a token keeps its place.
+A connection without a token is an outsider. When there are too many outsiders, the oldest of them are closed;
+a connection that has shown a token keeps its place.
 """
 
 import contextlib
@@ -19,7 +19,6 @@ HEAD_SECONDS = 10.0
 WRITE_SECONDS = 60.0
 _MOST = 8192
 _OWN_FILES = 256
-_BURST = 64
 Peer = tuple[str, int]
 
 
@@ -41,7 +40,7 @@ class _Connection:
 
 
 def network(address: str) -> str:
-    """The address, of IPv6 the network of 64 bits: one machine has all of it."""
+    """An IPv4 address as it is; of an IPv6 address the network of 64 bits, which one machine may own."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -50,7 +49,7 @@ def network(address: str) -> str:
 
 
 class Connections:
-    """Who is connected; `most` in all, half of them of outsiders, a quarter of those of one address."""
+    """The open connections: at most `most`, half of them outsiders, a quarter outsiders of one address."""
 
     def __init__(self, most: int = 0) -> None:
         self.most = most or _room_for_files()
@@ -76,7 +75,7 @@ class Connections:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Cut off the oldest outsider; without another than the newest, who waits idly; else the newest."""
+        """Close the oldest outsider; or an idle connection, if only the newest is one; else the newest."""
         full = max((each for each in self._idle.values() if each), key=len, default=None)
         outside = max(self._outside.values(), key=len)
         self._cut(next(iter((outside if self._outsiders > 1 or not full else full).values())))
@@ -85,7 +84,7 @@ class Connections:
         """A request with that token begins on a connection; False: the token has too many."""
         found = self._all.get(peer) if peer else None
         if found is None:
-            return True  # not one of ours: a test's, or cut off meanwhile
+            return True  # unknown: of a test, or closed meanwhile
         if not found.token:
             self._leave_outside(found)
             found.token = token
@@ -135,14 +134,14 @@ class Connections:
     def counts(self) -> dict[str, float]:
         """Values for /metrics."""
         for one in list(self._all.values()):
-            if one.is_closed():  # before its keys were exchanged; no protocol hears of that
+            if one.is_closed():  # before its keys were exchanged: no protocol is notified of that
                 self.gone(one)
-        told = {"connections": len(self._all), "connections_outside": self._outsiders}
-        return {**told, "connections_cut_total": self.cut}
+        counts = {"connections": len(self._all), "connections_outside": self._outsiders}
+        return {**counts, "connections_cut_total": self.cut}
 
 
 def _room_for_files() -> int:
-    """How many connections this process may have open; it may open as many files as the system lets it."""
+    """How many connections this process can have open; raises its limit of open files as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST + _OWN_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -151,24 +150,8 @@ def _room_for_files() -> int:
     return _MOST if soft == resource.RLIM_INFINITY else max(16, min(_MOST, soft - _OWN_FILES))
 
 
-class Gate(socket.socket):
-    """A listening socket that tells of whom it takes in, before a byte is read or a key exchanged."""
-
-    registry: Connections
-    _burst = 0
-
-    def accept(self) -> tuple[socket.socket, Any]:
-        """See socket.socket."""
-        self._burst = (self._burst + 1) % _BURST
-        if not self._burst:
-            raise BlockingIOError  # first those who are in are heard; then the others come in
-        taken, peer = super().accept()
-        self.registry.accepted(taken, (str(peer[0]), int(peer[1])))
-        return taken, peer
-
-
 class Prompt(H11Protocol):
-    """Cuts off who does not send the head of a request in time, and who does not read what it asked for."""
+    """Closes connections that do not send the head of a request in time, or do not read their answer."""
 
     _late: Any = None
     _unread: Any = None

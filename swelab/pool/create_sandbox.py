@@ -28,7 +28,8 @@ async def make(pool: "Pool", lease: Lease) -> None:
     except Exception as error:
         _not_made(pool, lease, node, error)
         return
-    node.room.warm.add(lease.image)
+    if lease.asked.image or lease.asked.digest:
+        node.room.warm.add(lease.image)
     lease.container, lease.state = str(answer["container_id"]), ACTIVE
     lease.ends = time.monotonic() + pool.limits.ttl_seconds
     pool.write(lease)

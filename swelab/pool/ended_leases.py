@@ -1,4 +1,4 @@
-"""What a pool remembers of leases that ended: who asked, and why it ended. No more of it stays."""
+"""What a pool remembers of ended leases: the request, and why the lease ended."""
 
 import time
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from swelab.sandbox.protocol import SandboxLost
 
 GIVEN_BACK = "that request's sandbox was given back"
 _KEPT = 10_000
-_SECONDS = 6 * 3600.0
+_SECONDS = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class EndedLease:
 
 
 class EndedLeases:
-    """The last ones, by their names and by the requests that asked for them."""
+    """Leases that ended in the last 15 minutes, 10,000 at most, by name and by request."""
 
     def __init__(self, kept: int = _KEPT, seconds: float = _SECONDS) -> None:
         self._kept, self._seconds = kept, seconds
@@ -38,9 +38,9 @@ class EndedLeases:
         return len(self._all)
 
     def add(self, lease: Lease) -> list[str]:
-        """Remember a lease; the names of those that are forgotten for it."""
-        told = shorten(lease.reason, 500)
-        ended = EndedLease(lease.id, lease.request_id, fingerprint(lease.asked), told, time.monotonic())
+        """Remember a lease; returns the names of older ones that are forgotten."""
+        reason = shorten(lease.reason, 500)
+        ended = EndedLease(lease.id, lease.request_id, fingerprint(lease.asked), reason, time.monotonic())
         self._all[ended.id] = self._requests[ended.request_id] = ended
         forgotten = []
         while True:
@@ -53,7 +53,7 @@ class EndedLeases:
         return forgotten
 
     def find(self, lease_id: str) -> EndedLease | None:
-        """The one with that name."""
+        """The ended lease with that name."""
         return self._all.get(lease_id)
 
     def check(self, lease_id: str) -> None:
@@ -69,5 +69,5 @@ class EndedLeases:
             raise SandboxLost(ended.reason or GIVEN_BACK)
 
     def of_request(self, request_id: str) -> EndedLease | None:
-        """The one that a request had asked for."""
+        """The ended lease of a request."""
         return self._requests.get(request_id)

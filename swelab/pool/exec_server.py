@@ -14,10 +14,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from swelab.pool import request_schemas
-from swelab.pool.exit_verdicts import DIFF, as_text, check_script, evaluate, inside
+from swelab.pool.exit_verdicts import DIFF, check_script, evaluate, inside
 from swelab.pool.front_door import (
     FrontDoor,
     Handler,
+    TextAnswer,
     answering,
     bytes_answer,
     guarded,
@@ -25,7 +26,7 @@ from swelab.pool.front_door import (
     until_sent,
 )
 from swelab.pool.held_sandbox import Held
-from swelab.pool.host_sandboxes import Host
+from swelab.pool.host_sandboxes import SMALL_ANSWER, Host
 from swelab.pool.prometheus import Figures
 from swelab.pool.request_bodies import JSON_BYTES, described, fingerprint, read_json, spooled
 from swelab.pool.request_schemas import PoolRequest
@@ -33,7 +34,7 @@ from swelab.records import Record
 from swelab.sandbox.protocol import DEFAULT_LIMITS, WORKDIR, EngineDown, ExecResult
 from swelab.sandbox.remote_protocol import BYTES, Refused
 
-TREE_BYTES = 8 << 30
+TREE_BYTES = 7 << 30
 FILE_BYTES = 256 << 20
 _PATCH_BYTES = 16 << 20
 _ACTS = request_schemas.acts("container_id")
@@ -163,7 +164,13 @@ class _Node:
         async with AsyncExitStack() as stack:
             held = stack.enter_context(self.host.taken(asked, seconds))
             told = await held.once.run(asked.request_id, fingerprint(asked), lambda: work(held))
-            return until_sent(answer(told), stack, held.unread)
+            made = answer(told)
+            if isinstance(made, TextAnswer):
+                await made.write(self.door.turns)
+            if len(made.body) > SMALL_ANSWER:
+                self.host.find(held.id)
+            stack.enter_context(held.command(len(made.body)))  # it takes memory until it has been sent
+            return until_sent(made, stack, held.unread)
 
     async def exec(self, request: Request) -> Response:
         """Runs a line of bash; its output as bytes where the caller accepts them."""
@@ -171,7 +178,7 @@ class _Node:
         limits = request_schemas.limits_of(asked, self.host.find(asked.container_id).limits)
         self.host.limits.check(limits)
         as_bytes = BYTES in request.headers.get("accept", "")
-        if not as_bytes:  # to write much of it as JSON would hold up the others
+        if not as_bytes:  # JSON may take six times as many bytes
             limits = replace(limits, output_bytes=min(limits.output_bytes, JSON_BYTES))
         command = asked.command
         if asked.cwd != WORKDIR:
@@ -181,7 +188,7 @@ class _Node:
             told = {name: value for name, value in vars(result).items() if name != "output"}
             if as_bytes:
                 return bytes_answer(result.output, told)
-            return json_answer(output=as_text(result.output), **told)
+            return TextAnswer("output", result.output, told)
 
         return await self._once(
             asked,
@@ -254,12 +261,9 @@ class _Node:
         """
         asked = await read_json(request, _ACTS["get"])
         asked.pop("request_id", None)
-        most = asked.max_bytes
         async with AsyncExitStack() as stack:
             held = stack.enter_context(self.host.taken(asked))
-            grant = await stack.enter_async_context(self.host.answers.hold(held.id, most))
-            data = await self.host.thread(held.box.get, asked.path, most)
-            grant.keep(len(data))
+            data = await stack.enter_async_context(self.host.read(held, asked.path, asked.max_bytes))
             return until_sent(bytes_answer(data), stack, held.unread)
 
     async def diff(self, request: Request) -> Response:
@@ -271,7 +275,7 @@ class _Node:
             if result.returncode or result.limit:
                 told = f"exit {result.returncode} {result.limit}".rstrip()
                 raise Refused(f"git could not tell the changes: {told}")
-            return json_answer(patch=as_text(result.output), returncode=0, error="")
+            return TextAnswer("patch", result.output, {"returncode": 0, "error": ""})
 
         async def work(held: Held) -> ExecResult:
             limits = replace(held.limits, wall_seconds=120, cpu_seconds=60, output_bytes=_PATCH_BYTES)

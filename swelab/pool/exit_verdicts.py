@@ -1,4 +1,4 @@
-"""Diffs and verdicts by exit code alone, for callers that have a script and no more."""
+"""Diffs, and verdicts by exit code alone, for callers that only have a script."""
 
 import hashlib
 import re
@@ -17,7 +17,7 @@ _SHOWN = 2000  # characters of the output of `evaluate`
 
 
 def check_script(script: str) -> None:
-    """Raises Refused for a script whose exit code says nothing of what happened in it."""
+    """Raises Refused for a script whose exit code does not depend on its commands."""
     if not _STRICT.search(script):
         raise Refused(
             "eval_script: expected `set -e`; without it the exit code says nothing about its commands"
@@ -25,12 +25,12 @@ def check_script(script: str) -> None:
 
 
 def inside(asked: PoolRequest) -> str:
-    """The start of a line of bash that goes on in the folder that is asked for."""
+    """Bash that changes into the requested folder; a command follows it."""
     return f"cd -- {shlex.quote(asked.cwd)} && "
 
 
 def as_text(data: bytes) -> str:
-    """UTF-8; other bytes are lone surrogates."""
+    """Decodes UTF-8; other bytes become lone surrogates."""
     return data.decode("utf-8", "surrogateescape")
 
 

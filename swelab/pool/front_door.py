@@ -1,7 +1,7 @@
-"""The front door of both servers: what they do with a request first, and how they answer.
+"""The front door of both servers: checks each request first, and sends the answers.
 
-Token, connections, sizes, times and shape of a request are looked at here, before anything is touched; errors
-are told here; and what an answer holds is held until it has been sent.
+Token, connections, sizes, times and shape of a request are checked here, before it has any effect. Errors
+become answers here. Memory that an answer uses is given back when it has been sent.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import hmac
 import json
 import logging
 from base64 import b64decode
+from codecs import getincrementaldecoder
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -22,34 +23,35 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
-from swelab.pool.budget import Budget
-from swelab.pool.connections import Connections
+from swelab.pool.body_scan import BodyScan
+from swelab.pool.budget import SLOWEST, Budget, Credit, Turns
+from swelab.pool.connections import WRITE_SECONDS, Connections
 from swelab.records import Fault, InputError, Record
 from swelab.sandbox.remote_protocol import BYTES, RESULT, NotReached, Refused, error_record, header
 
 _BODIES_BYTES = 64 << 20  # of JSON that comes in or is read, at once
 _AT_ONCE = 4096  # requests of one token
-_PIECE = 256 << 10
+_PIECE = 64 << 10
 _UPLOADS = 64  # at once
 _log = logging.getLogger(__name__)
 
 
 class TooBig(Refused):
-    """A body with more bytes than may be."""
+    """A body with too many bytes."""
 
 
 class Conflict(Refused):
-    """The id of another request, or what the state does not allow."""
+    """The id of another request, or a request that the state does not allow."""
 
 
 _STATUS: dict[type[Exception], int] = {TooBig: 413, Conflict: 409}
 
 
 class FrontDoor:
-    """Refuses requests without a token before anything of the body is read, and who asks too much at once.
+    """Refuses requests without a token before any of the body is read, and too many requests of one token.
 
-    `tokens`: role -> tokens. The roles shown are in the scope as `roles`, whose token it is as `who`. Plain
-    HTTP alone, no query strings.
+    `tokens`: role -> tokens. The scope gets the token's roles as `roles`, and a name of the token as `who`.
+    Only plain HTTP, no query strings.
     """
 
     def __init__(
@@ -62,19 +64,22 @@ class FrontDoor:
         self.connections = Connections()
         self.bodies = Budget("this server's memory for requests", _BODIES_BYTES)
         self.uploads = Budget("uploads that this server passes on", _UPLOADS)
-        self.reading = asyncio.Lock()
+        self.scan, self.turns = BodyScan(), Turns()
         self._asked: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self.scan.close()
             return
         if scope["type"] != "http":
             return
         status = 500
 
-        async def tell(message: Message) -> None:
+        async def sent(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -88,7 +93,7 @@ class FrontDoor:
                 self._asked[who] += 1
                 free = self.connections.began(scope.get("client"), who) and self._asked[who] <= _AT_ONCE
                 refused = refused or (None if free else _busy())
-            await (refused or self._app)(scope, receive, tell)
+            await (refused or self._app)(scope, receive, sent)
         finally:
             if who:
                 self._asked[who] -= 1
@@ -111,7 +116,7 @@ class FrontDoor:
         return None
 
     def _roles(self, shown: bytes) -> tuple[set[str], str]:
-        """The roles that a token has, and a name for whose it is."""
+        """The roles of a token, and a name for the token."""
         scheme, _, value = shown.partition(b" ")
         if scheme.lower() == b"basic":
             try:
@@ -127,7 +132,7 @@ class FrontDoor:
 
 
 def _answer(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
-    # Perhaps a body follows that is not read: the connection cannot be used again.
+    # A body may follow that is not read, so the connection cannot be used again.
     record = {"ok": False, "error": text, "error_type": "Refused", "retryable": False}
     return JSONResponse(record, status, headers={"Connection": "close", **(headers or {})})
 
@@ -158,7 +163,7 @@ def answering(endpoint: Handler) -> Handler:
             return _Ascii(record, status, headers=headers)
         except Exception:
             _log.exception("%s failed", request.url.path)
-            return _answer(500, "a fault of this server: its log tells more")
+            return _answer(500, "a fault of this server: see its log")
 
     return answer
 
@@ -182,14 +187,14 @@ def guarded(
     return FrontDoor(app, tokens, lambda path, status: seen(path if path in known else "?", status))
 
 
-def bytes_answer(data: bytes, told: Record | None = None) -> Response:
+def bytes_answer(data: bytes, about: Record | None = None) -> Response:
     """An answer of bytes, with JSON about them in a header."""
-    return Response(data, media_type=BYTES, headers={RESULT: header(told)} if told is not None else None)
+    return Response(data, media_type=BYTES, headers={RESULT: header(about)} if about is not None else None)
 
 
-def json_answer(**told: Any) -> JSONResponse:
+def json_answer(**fields: Any) -> JSONResponse:
     """The answer {"ok": true, ...}; bytes that are not UTF-8 are escaped lone surrogates."""
-    return _Ascii({"ok": True, **told})
+    return _Ascii({"ok": True, **fields})
 
 
 class _Ascii(JSONResponse):
@@ -197,10 +202,31 @@ class _Ascii(JSONResponse):
         return json.dumps(content, ensure_ascii=True).encode()
 
 
-def until_sent(answer: Response, held: AsyncExitStack, unread: set[asyncio.Task[None]]) -> Response:
-    """The answer, sent piece by piece as it is read; what it holds is given back when it has been sent.
+class TextAnswer(Response):
+    """{"ok": true, ..., name: text}, of bytes that may be much text; its body is written by `write`."""
 
-    While it is sent its task is among `unread`; who cancels it there cuts the answer off.
+    def __init__(self, name: str, text: bytes, about: Record) -> None:
+        super().__init__(media_type="application/json")
+        self._name, self._text, self._about = name, text, about
+
+    async def write(self, turns: Turns) -> None:
+        """Write the body piece by piece, so that the event loop goes on meanwhile."""
+        read = getincrementaldecoder("utf-8")("surrogateescape")
+        about = json.dumps({"ok": True, **self._about})[:-1]
+        pieces = [f'{about}, {json.dumps(self._name)}: "'.encode()]
+        for at in range(0, len(self._text), _PIECE):
+            if at:
+                await turns.take()
+            text = read.decode(self._text[at : at + _PIECE], at + _PIECE >= len(self._text))
+            pieces.append(json.dumps(text)[1:-1].encode())
+        self.body, self._text = b"".join([*pieces, b'"}']), b""
+        self.headers["content-length"] = str(len(self.body))
+
+
+def until_sent(answer: Response, held: AsyncExitStack, unread: set[asyncio.Task[None]]) -> Response:
+    """The answer, sent piece by piece as the client reads it; then `held` is given back.
+
+    While it is being sent, its task is in `unread`: cancelling the task ends the answer.
     """
     return _Holding(answer, held.pop_all(), unread)
 
@@ -214,7 +240,7 @@ class _Holding(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
         async with self._held:
-            sending = asyncio.ensure_future(self._send(send))
+            sending = asyncio.ensure_future(self._send(send, scope["door"].turns))
             self._unread.add(sending)
             sending.add_done_callback(self._unread.discard)
             try:
@@ -225,10 +251,17 @@ class _Holding(Response):
         if not sending.cancelled():
             sending.result()
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, send: Send, turns: Turns) -> None:
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        credit = Credit(WRITE_SECONDS, SLOWEST)
         await send(start)
         for at in range(0, len(self.body), _PIECE):
+            if at:
+                await turns.take()
             piece = bytes(self.body[at : at + _PIECE])
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            try:
+                await credit.wait(send({"type": "http.response.body", "body": piece, "more_body": True}))
+            except TimeoutError:
+                return  # the server ends the connection of an answer without an end
+            credit.moved(len(piece))
         await send({"type": "http.response.body", "body": b""})

@@ -64,6 +64,7 @@ class Held(Living):
     closing: bool = False
     commands: list[int] = field(default_factory=list)
     unread: set[asyncio.Task[None]] = field(default_factory=set)
+    large: asyncio.Lock = field(default_factory=asyncio.Lock)  # of who reads a large file
     sessions: dict[str, tuple[LiveSession, int]] = field(default_factory=dict)
     once: Once = field(default_factory=lambda: Once(answer_bytes))
 

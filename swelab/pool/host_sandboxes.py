@@ -5,7 +5,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, TypeVar
 
@@ -17,12 +17,14 @@ from swelab.pool.lifetime import LONGEST_SECONDS
 from swelab.pool.request_schemas import PoolRequest, footprint
 from swelab.records import Record
 from swelab.sandbox.docker_backend import DockerBackend, DockerSandbox
-from swelab.sandbox.protocol import ExecResult, Image, Limits, SandboxLost, SessionAnswer
+from swelab.sandbox.protocol import ExecResult, Image, Limits, PathRefused, SandboxLost, SessionAnswer
 from swelab.sandbox.remote_protocol import NoPlace, Refused
 
+SMALL_ANSWER = 1 << 20
 _COMMANDS = 8  # at once in one sandbox
 _SESSIONS = 8  # likewise
 _TICK_SECONDS = 0.25
+_MAKE_SECONDS = 2000.0  # for so long a pool may ask for the same sandbox
 _PING_SECONDS = 3.0
 _AGAIN_SECONDS = 5.0
 _log = logging.getLogger(__name__)
@@ -45,7 +47,7 @@ class Host:
         self.expired = 0
         self.spool = Budget("this host's disk for uploads", limits.spool_bytes)
         self.answers = Budget("this host's memory for answers", limits.answer_bytes)
-        self._creating = Once(kept=10_000, keep_errors=False)
+        self._creating = Once(kept=10_000, keep_errors=False, known_seconds=_MAKE_SECONDS)
         self.shelf = Shelf()
         self._threads = ThreadPoolExecutor(
             limits.containers * (_COMMANDS + 2) + 16, thread_name_prefix="host"
@@ -270,6 +272,26 @@ class Host:
         if found is not None:
             await self.thread(found[0].close)
         return found is not None
+
+    @contextlib.asynccontextmanager
+    async def read(self, held: Held, path: str, most: int) -> AsyncIterator[bytes]:
+        """See protocol.Sandbox.get; its bytes count as an answer's until the block ends.
+
+        Most files are small. Large ones are read one at a time, when room is free, and sent before the next.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            grant = await stack.enter_async_context(self.answers.hold(held.id, min(most, SMALL_ANSWER)))
+            try:
+                data = await self.thread(held.box.get, path, grant.size)
+            except PathRefused:
+                if most <= grant.size:
+                    raise
+                await stack.enter_async_context(held.large)
+                await grant.reach(most)
+                data = await self.thread(held.box.get, path, most)
+                self.find(held.id)  # else nothing would cut off its answer
+            grant.keep(len(data))
+            yield data
 
     async def fill(self, held: Held, archive: IO[bytes]) -> None:
         """Unpack a tar file to /testbed. Raises SandboxLost, OSError."""

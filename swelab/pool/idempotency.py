@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ class Once:
     """Runs the work of each request id once; asked again, then or later, it gives the same answer.
 
     The work goes on when the client goes away. `size` tells the bytes of an answer; the last `kept`
-    answers stay, failures only with `keep_errors`.
+    answers stay, failures only with `keep_errors`. For `known_seconds` more it is known that there was one.
     """
 
     def __init__(
@@ -77,13 +78,15 @@ class Once:
         kept: int = 8,
         keep_errors: bool = True,
         shelf: Shelf | None = None,
+        known_seconds: float = math.inf,
     ) -> None:
         self._measure, self._kept, self._keep_errors = size, kept, keep_errors
+        self._known_seconds = known_seconds
         self._shelf = shelf or Shelf()
         self._shelf.enter(self)
         self._running: dict[str, tuple[str, asyncio.Task[Any]]] = {}
         self._verdicts: dict[str, _Verdict] = {}
-        self._gone: dict[str, None] = {}
+        self._gone: dict[str, float] = {}  # when its answer was given up
         self.size = 0
 
     def knows(self, key: str) -> bool:
@@ -130,8 +133,9 @@ class Once:
         """Keep of the oldest answer that there was one."""
         key = next(iter(self._verdicts))
         self.size -= self._verdicts.pop(key).size
-        self._gone[key] = None
-        while len(self._gone) > _MOST:
+        self._gone[key] = time.monotonic()
+        before = time.monotonic() - self._known_seconds
+        while len(self._gone) > _MOST or next(iter(self._gone.values())) < before:
             del self._gone[next(iter(self._gone))]
 
     def forget_before(self, moment: float) -> None:

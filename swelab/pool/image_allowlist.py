@@ -1,6 +1,7 @@
 """Which images of an engine sandboxes may be made of."""
 
 import re
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from swelab.records import read_text, shorten
 from swelab.sandbox.docker_engine import DockerEngine
 from swelab.sandbox.docker_images import IMAGE_NAME, find_image
 from swelab.sandbox.protocol import Image, ImageMissing
+
+_HUB = "docker.io/"
 
 
 class AllowedImages:
@@ -37,15 +40,14 @@ class AllowedImages:
             digest = str(told.get("Id", "")) if isinstance(told, dict) else ""
         image = Image(name, digest, workdir=workdir)
         record = find_image(engine, image)
-        known = {record["Id"], *(record.get("RepoTags") or ())}
+        known = {record["Id"]}.union(*map(_forms, record.get("RepoTags") or ()))
         for full in record.get("RepoDigests") or ():
             known |= {full, full.rpartition("@")[2], full.rpartition("@")[0]}
         self._check(name, known)
         return image
 
     def _check(self, name: str, known: set[str]) -> None:
-        patterns = self.patterns()
-        if not any(fnmatchcase(each, pattern) for each in known for pattern in patterns):
+        if not _matched(known, self.patterns()):
             raise ImageMissing(f"image {name} is not on this host's list of allowed images")
 
     def listed(self, engine: DockerEngine) -> list[str]:
@@ -54,7 +56,28 @@ class AllowedImages:
             images = engine.api.images()
         names = {tag for image in images for tag in (image.get("RepoTags") or [])} - {"<none>:<none>"}
         patterns = self.patterns()
-        return sorted(name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns))
+        return sorted(name for name in names if _matched(_forms(name), patterns))
+
+
+def _matched(names: Collection[str], patterns: Sequence[str]) -> bool:
+    every = {form for name in names for form in (name, *_hub_names(name))}
+    return any(fnmatchcase(each, pattern) for each in every for pattern in patterns)
+
+
+def _forms(tag: str) -> set[str]:
+    """What a list may write for `repository:tag`: the same, or the repository alone."""
+    return {tag, tag.rpartition(":")[0]}
+
+
+def _hub_names(name: str) -> list[str]:
+    """Other names of an image of Docker Hub: lists write `docker.io/`, an engine leaves it out."""
+    if name.startswith(_HUB):
+        bare = name.removeprefix(_HUB)
+        return [bare, bare.removeprefix("library/")]
+    first, slash, _ = name.partition("/")
+    if not slash:
+        return [] if name.startswith("sha256:") else [f"{_HUB}{name}", f"{_HUB}library/{name}"]
+    return [] if re.search(r"[.:]|^localhost$", first) else [f"{_HUB}{name}"]
 
 
 def _told_names(name: str, digest: str) -> set[str]:
@@ -62,8 +85,7 @@ def _told_names(name: str, digest: str) -> set[str]:
     if not re.fullmatch(IMAGE_NAME, name, re.ASCII):
         raise ImageMissing(f"{shorten(name)!r} is not the name of an image")
     bare, _, own = name.partition("@")
-    tagged = ":" in bare.rpartition("/")[2]
-    repository = bare.rpartition(":")[0] if tagged else bare
+    tag = bare if ":" in bare.rpartition("/")[2] else f"{bare}:latest"
+    repository = tag.rpartition(":")[0]
     digests = {each for each in (digest, own, name if name.startswith("sha256:") else "") if each}
-    names = {bare} if tagged else {bare, f"{bare}:latest"}
-    return names | {repository} | digests | {f"{repository}@{each}" for each in digests}
+    return _forms(tag) | digests | {f"{repository}@{each}" for each in digests}

@@ -17,6 +17,7 @@ from swelab.records import InputError, Record, shorten
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS nodes (url TEXT PRIMARY KEY, draining INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS left_nodes (url TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS leases (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
@@ -56,7 +57,6 @@ class LeaseStore:
             version = self._base.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, _VERSION):
                 raise InputError(f"version {version}", path, f"the state of a pool, version {_VERSION}")
-            self.new = version == 0
             if (told := self._base.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
                 raise sqlite3.DatabaseError(shorten(str(told)))
             self._base.executescript(_TABLES + f"PRAGMA user_version={_VERSION};")
@@ -89,11 +89,17 @@ class LeaseStore:
         """Add a node, or change it. Raises OSError (nothing was written)."""
         with self._written():
             self._base.execute("INSERT OR REPLACE INTO nodes VALUES (?, ?)", (url, draining))
+            self._base.execute("DELETE FROM left_nodes WHERE url = ?", (url,))
 
     def drop_node(self, url: str) -> None:
-        """Forget a node. Raises OSError (nothing was written)."""
+        """Forget a node, but for its address among those that left. Raises OSError (nothing was written)."""
         with self._written():
+            self._base.execute("INSERT OR REPLACE INTO left_nodes VALUES (?)", (url,))
             self._base.execute("DELETE FROM nodes WHERE url = ?", (url,))
+
+    def left_nodes(self) -> set[str]:
+        """Nodes that were told to leave and did not join again."""
+        return {url for (url,) in self._base.execute("SELECT url FROM left_nodes").fetchall()}
 
     @contextlib.contextmanager
     def _written(self) -> Iterator[None]:

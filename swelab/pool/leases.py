@@ -1,6 +1,7 @@
-"""A lease: one sandbox lent to one caller, from the request on."""
+"""A lease: one sandbox lent to one caller. It begins with the request."""
 
 import asyncio
+import functools
 import secrets
 import time
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from swelab.sandbox.remote_protocol import Granted
 
 WAITING, MAKING, ACTIVE, ENDING, ENDED = "waiting", "making", "active", "ending", "ended"
 PLACED = (MAKING, ACTIVE, ENDING)
-"""States in which a lease takes a place on its node."""
+"""States in which a lease occupies a place on its node."""
 
 
 @dataclass
@@ -39,12 +40,12 @@ class Lease(Living):
     made: asyncio.Future[Any] | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
-    @property
+    @functools.cached_property
     def limits(self) -> Limits:
         """The limits of its sandbox."""
         return limits_of(self.asked, DEFAULT_LIMITS)
 
-    @property
+    @functools.cached_property
     def memory(self) -> int:
         """Bytes that its sandbox may use, with its files."""
         return footprint(self.limits)
@@ -56,12 +57,12 @@ class Lease(Living):
 
     @property
     def client(self) -> str:
-        """Whose token asked for it: places are shared out evenly among tokens."""
+        """The token that asked for it: places are shared evenly among tokens."""
         return self.asked.client
 
     @property
     def beats(self) -> bool:
-        """Whether its caller renews it also while a command runs."""
+        """Whether its caller sends heartbeats, also while a command runs."""
         return self.asked.heartbeats
 
     def attempt_id(self) -> str:
@@ -69,10 +70,10 @@ class Lease(Living):
         return f"{self.id}.{self.attempt}"
 
     def kept(self) -> Record:
-        """The fields that are kept over a restart of the server."""
+        """The fields that survive a restart of the server."""
         names = ("id", "request_id", "asked", "state", "node", "attempt", "container", "reason")
         return {name: getattr(self, name) for name in names}
 
     def answer(self, ttl: float) -> Granted:
-        """What the caller gets."""
+        """The answer to the caller."""
         return Granted(lease_id=self.id, container_id=self.container, node_url=self.node, ttl_seconds=ttl)

@@ -1,11 +1,11 @@
-"""How long a lent thing lives: until it is renewed no more, and while a request of it is answered."""
+"""How long a lease or a sandbox lives: some time after its last renewal, and while a request is answered."""
 
 import contextlib
 import time
 from collections.abc import Iterator
 
 LONGEST_SECONDS = 86400.0
-"""What a host takes as seconds to live; no request of a pool exceeds it, whatever a client asks for."""
+"""Longest time to live that a host accepts; a pool asks hosts for no more, even if a client does."""
 
 
 class Living:
@@ -15,16 +15,16 @@ class Living:
     busy: list[float]
 
     def until(self) -> float:
-        """When it ends, unless it is renewed before."""
+        """When it ends, if it is not renewed before."""
         return max((self.ends, *self.busy))
 
     def renew(self, seconds: float) -> None:
-        """Let it live for these seconds from now, at least."""
+        """Let it live for at least these seconds from now."""
         self.ends = max(self.ends, time.monotonic() + seconds)
 
     @contextlib.contextmanager
     def in_use(self, seconds: float) -> Iterator[None]:
-        """It lives while a request is answered, for these seconds at most, and then as long as before."""
+        """Lets it live while the block answers a request, for at most these seconds; afterwards as before."""
         deadline = time.monotonic() + seconds
         self.busy.append(deadline)
         try:

@@ -8,11 +8,14 @@ import httpx
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from swelab.pool.budget import Turns
 from swelab.pool.request_bodies import pieces
 from swelab.records import Record
 from swelab.sandbox.remote_protocol import BYTES, KEEPALIVE, REQUEST, RESULT, NotReached, header, told_error
 
 _CONNECT_SECONDS = 5.0
+_PIECE = 16 << 10
+_IDLE_SECONDS = 10.0  # each idle connection is looked at with each request, so few should be
 
 
 class Link:
@@ -21,7 +24,9 @@ class Link:
     def __init__(self, url: str, token: str, trust: ssl.SSLContext | bool = True) -> None:
         self.url = url
         transport = httpx.AsyncHTTPTransport(
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=60),
+            limits=httpx.Limits(
+                max_connections=None, max_keepalive_connections=64, keepalive_expiry=_IDLE_SECONDS
+            ),
             verify=trust,
             socket_options=KEEPALIVE,
         )
@@ -68,17 +73,19 @@ class Link:
             for name in ("content-type", "content-length", RESULT)
             if name in answer.headers
         }
-        return StreamingResponse(_body(answer), answer.status_code, headers=told)
+        return StreamingResponse(_body(answer, request.scope["door"].turns), answer.status_code, headers=told)
 
     async def close(self) -> None:
         """End its connections."""
         await self._client.aclose()
 
 
-async def _body(answer: httpx.Response) -> AsyncIterator[bytes]:
+async def _body(answer: httpx.Response, turns: Turns) -> AsyncIterator[bytes]:
     try:
         async for piece in answer.aiter_raw():
             yield piece
+            if len(piece) >= _PIECE:
+                await turns.take()
     finally:
         await answer.aclose()
 

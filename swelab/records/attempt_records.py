@@ -56,6 +56,11 @@ class Prediction(TypedRecord):
     sample: Count = field(_SAMPLE, default=0)
     outcome: FinalEnd = field("how the rollout ended; submitted when not there", default=RolloutEnd.SUBMITTED)
     model_patch: str | None = field("unified diff; empty or null when there is none")
+    own_eval: Literal["passed", "failed", ""] = field(
+        "what the agent's last call of its tool `eval` said; absent where it called none",
+        default="",
+        enum=["passed", "failed"],
+    )
 
 
 class Usage(TypedRecord):

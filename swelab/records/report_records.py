@@ -9,12 +9,20 @@ class Validation(TypedRecord):
     """The gate that the tasks passed."""
 
     is_open = False
-    gold_runs: int = field("runs of each gold patch", minimum=1)
+    gold_runs: Count = field("runs of each gold patch; 0 where no task has one")
     gold_tasks: Count = field("tasks whose gold patch was run")
     gold_resolved_each_time: Count = field("tasks whose gold patch was resolved in every run")
     gold_runs_resolved: Count = field("gold runs that resolved their task, of gold_runs * gold_tasks")
     kept: int = field("tasks to attempt: those that passed, and those whose answers are private", minimum=1)
     flaky: Count = field("gold patches resolved in some runs only")
+    null_tasks: int = field(
+        "tasks beside the gold tasks: no repair is known, the code as it is was run alone",
+        default=0,
+        minimum=1,
+    )
+    null_kept: Count = field(
+        "of the kept tasks those validated by the null run only: the same tests failed every time", default=0
+    )
     private: int = field(
         "kept tasks beside the gold tasks: their answers are private, nothing was run", default=0, minimum=1
     )

@@ -8,12 +8,57 @@ from swelab.records.typed import Bounds, Count, TypedRecord, field, one_of
 TestName = Annotated[str, Bounds(minLength=1)]
 
 
+NULL_ONLY: Literal["null only"] = "null only"
+"""How far a task is known to be sound that came without a repair: its code fails, and nothing more."""
+
+
+NullEnd = Literal["ran", "too long", "broken off"]
+
+
+class TaskFile(TypedRecord):
+    """A file of a task whose whole repository lies in its row."""
+
+    is_open = False
+    path: str = field("path in the checkout", minLength=1)
+    content: str = field("its text")
+
+
+class NullRun(TypedRecord):
+    """What the tests of a task without a repair said of its code as it is."""
+
+    is_open = False
+    collected: int = field("tests that pytest collects in a run in which the imports work", minimum=1)
+    imports: bool = field("the tests can be imported with the code as it is")
+    collected_by: Literal["code", "stand-in"] = field(
+        "what the tests imported when they were collected: the code as it is, or, where that cannot be "
+        "imported, a module that has every name"
+    )
+    ended: NullEnd = field(
+        "how the run ended; with another word than `ran`, tests without a result count as failing"
+    )
+    skipped: list[str] = field("tests that skip themselves, which are not listed", default=())
+
+
+class Compat(TypedRecord):
+    """Published ways of judging that are not ours; absent, the strict way holds."""
+
+    is_open = False
+    final_eval: bool = field(
+        "false: a repair counts only if the last call of the agent's own tool `eval` passed", default=True
+    )
+    skip_counts_as_pass: bool = field("true: a skipped test is a passed one", default=False)
+
+
 class Task(TypedRecord):
     """One row of a subset: a bug in a repository, in SWE-smith's schema with further fields of ours."""
 
     also = {
         "if": {"not": {"required": ["answers"]}},
         "then": {"properties": {"patch": {"minLength": 1}, "FAIL_TO_PASS": {"minItems": 1}}},
+        "else": {
+            "if": {"properties": {"answers": {"const": "none"}}},
+            "then": {"required": ["null_run"], "properties": {"FAIL_TO_PASS": {"minItems": 1}}},
+        },
     }
     instance_id: str = field(
         "<owner>__<repo>.<rev8>.<bug type>__<hash>; also a file name",
@@ -26,12 +71,20 @@ class Task(TypedRecord):
     FAIL_TO_PASS: list[TestName] = field("tests that fail with the bug and must pass after the fix")
     PASS_TO_PASS: list[TestName] = field("tests that pass with the bug and must go on passing")
     image_name: str = field("what the task runs in", minLength=1)
-    answers: Literal["private", ""] = field(
-        "patch and tests are not published: the only rows without them", default="", enum=["private"]
+    answers: Literal["private", "none", ""] = field(
+        "private: patch and tests are not published; none: there are tests and no repair is known. All other "
+        "rows have both",
+        default="",
+        enum=["private", "none"],
     )
     base_commit: Any = field("the commit that the checkout starts from", default="")
     repo_recipe: str = field(
         "stem of the file under configs/repos that the clean checkout is made from", default=""
+    )
+    part: str = field(
+        "folder of that archive that the checkout is made from; the whole archive where absent",
+        default="",
+        pattern="^[A-Za-z0-9_][A-Za-z0-9_.-]*$",
     )
     test_cmd: str = field("shell command run in the checkout; prints one status line a test", default="")
     test_patch: str | None = field("unified diff that brings the tests of the fix", default=None)
@@ -50,7 +103,22 @@ class Task(TypedRecord):
     hidden_tests: bool = field("files with tests to repair are not in the agent's checkout", default=False)
     tests_left_out: Any = field("tests of the file whose verdict varies, in forged rows", default=())
     image: Any = field("the image by its digest, of rows that name it so", default=None)
+    files: list[TaskFile] = field(
+        "the whole checkout with the bug, of tasks that are a few files; instead of repo_recipe", default=()
+    )
+    entrypoint: str = field("the command by which an agent runs the tests, as the row gives it", default="")
+    readonly: list[str] = field("files that the agent's tools must not change", default=())
+    null_run: NullRun | None = field(
+        "of rows without a repair: what the tests said of the code as it is", default=None, type="object"
+    )
+    evaluation_set: str = field("the published evaluation set that the row is of", default="")
+    compat: Compat | None = field("published ways of judging it", default=None, type="object")
     version: Any = field("version of the repository, by which SWE-bench knows how to test it", default=None)
+
+    @property
+    def in_image(self) -> bool:
+        """Whether it runs in an image of its own: its code is no archive of ours, nor in its row."""
+        return not (self.repo_recipe or self.files)
 
     @property
     def is_bug(self) -> bool:
@@ -88,7 +156,12 @@ class Difficulty(TypedRecord):
 class Gate(TypedRecord):
     """the recipe's `validate`"""
 
-    gold_runs: int = field("runs of each gold patch", minimum=1)
+    gold_runs: Count = field("runs of each gold patch; 0 where tasks come without one")
+    null_runs: int = field(
+        "runs of the code as it is, of tasks without a repair; absent where there are none",
+        default=0,
+        minimum=1,
+    )
     together: bool = field("tasks of one repository shared runs", default=False)
     allow_leaks: bool = field("tasks whose answer can be read are kept", default=False)
     guard: str = field("the recipe's `guard`", default="whole")
@@ -102,6 +175,17 @@ class KeptTask(TypedRecord):
     task: str = field("hash of its row")
     place: str = field("digest of its repository's archive or its image")
     seconds: float = field("wall time of the slowest gold run that it was in", minimum=0)
+    validated: Literal["null only", ""] = field(
+        "null only: no repair is known, so nobody showed that its tests can pass; absent: the gold patch was "
+        "resolved in every run",
+        default="",
+        enum=[NULL_ONLY],
+    )
+    fails: list[str] = field("null only: the tests that its code as it is does not pass", default=())
+    collected: int = field(
+        "null only: tests that pytest collects where the imports work", default=0, minimum=1
+    )
+    imports: bool = field("null only: false where the code as it is cannot be imported", default=True)
     witness: GradeWitness | None = field(
         "how well its gold patch is witnessed, which no other patch can exceed; absent where nobody asked",
         default=None,
@@ -128,7 +212,7 @@ class Leak(TypedRecord):
 
 class Lock(TypedRecord):
     """Which tasks of a subset passed validation: gold patch resolved every time, empty and reversed patch
-    never."""
+    never. Of tasks without a repair: the same tests fail in every run of the code as it is, and no more."""
 
     is_open = False
     tasks_digest: str = field("hash of the subset's rows")
@@ -137,6 +221,11 @@ class Lock(TypedRecord):
     kept: list[KeptTask] = field("tasks to work with, in the subset's order")
     private: int = field(
         "of the kept tasks those that were not run: their answers are private", default=0, minimum=1
+    )
+    null_tasks: int = field(
+        "rows without a repair: validated by runs of the code as it is alone; absent where there are none",
+        default=0,
+        minimum=1,
     )
     flaky: list[DroppedTask] = field("tasks whose gold patch was resolved in some runs only")
     broken: list[DroppedTask] = field("tasks that can never be graded rightly")

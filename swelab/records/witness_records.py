@@ -40,6 +40,9 @@ class WitnessManifest(TypedRecord):
     sight: dict[str, list[str]] = field(
         "node id of each test function -> hashes of the constants that its question shows"
     )
+    shown: dict[str, list[Any]] = field(
+        "node id of each test function -> the constants of its question, as data", default={}
+    )
 
 
 class GoldValue(TypedRecord):
@@ -57,6 +60,7 @@ class GoldValue(TypedRecord):
     bits: float = field(
         "bits that the value is worth; 0 where the bug emits the same", default=0.0, minimum=0
     )
+    guess: str = field("the simple change of what is in sight that gives it, or an empty text", default="")
 
 
 class GoldTest(TypedRecord):

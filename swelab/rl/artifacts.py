@@ -4,13 +4,14 @@ The names inside of a rollout's folder are those of the SWE-RL scripts (`traj.js
 `step_debug` and `info`, `patch.diff`, `meta.json`). Gold patches are in none of them.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from swelab.configs.kinds.rl import Rl
 from swelab.records import Record, write_bytes, write_json
 from swelab.rl.failures import Attempt
+from swelab.rl.method import Group
+from swelab.rl.rewards import solved
 from swelab.rl.rollouts import RolledOut
 from swelab.rollouts.command_steps import steps
 
@@ -22,9 +23,9 @@ class Artifacts:
     folder: Path
     recipe: Rl
 
-    def write(self, step: int, rollouts: Sequence[RolledOut], attempts: Sequence[Attempt]) -> None:
-        """A folder, named <instance>__g<group>__i<index>, for each rollout of a step that is kept."""
-        for done, attempt in zip(rollouts, attempts, strict=True):
+    def write(self, step: int, group: Group) -> None:
+        """A folder, named <instance>__g<group>__i<index>, for each rollout of a step's group that is kept."""
+        for place, (done, attempt) in enumerate(zip(group.rollouts, group.attempts, strict=True)):
             asked = done.asked
             if asked.sample >= {"all": asked.sample + 1, "first": 1, "none": 0}[self.recipe.rollouts.keep]:
                 continue
@@ -35,8 +36,10 @@ class Artifacts:
                 "index": asked.sample,
             }
             patch = done.trajectory["model_patch"] or ""
+            masked = {"trained": group.treated.trained[place], "untrained": group.treated.reason(place)}
             write_json(
-                folder / "traj.json", trajectory_of(done, attempt) | {"info": info(done, attempt) | named}
+                folder / "traj.json",
+                trajectory_of(done, attempt) | {"info": info(done, attempt) | masked | named},
             )
             write_bytes(folder / "patch.diff", patch.encode("utf-8", "surrogateescape"))
             said = {
@@ -74,7 +77,7 @@ def trajectory_of(done: RolledOut, attempt: Attempt) -> Record:
 def validation_row(step: int, done: RolledOut, whole: bool) -> Record:
     """A line of validation.jsonl: an attempt of one task by the weights after `step` steps.
 
-    whole: with the conversation.
+    whole: with the conversation. `reward` is 1 for a resolved task, null where infrastructure lost it.
     """
     found = {
         "step": step,
@@ -82,6 +85,7 @@ def validation_row(step: int, done: RolledOut, whole: bool) -> Record:
         "outcome": done.trajectory["outcome"],
         "status": done.grade["status"],
         "resolved": done.grade["resolved"],
+        "reward": done.attempted(solved).reward,
         "model_patch": done.trajectory["model_patch"],
     }
     if not whole:

@@ -4,8 +4,8 @@
 * leave_baseline: its reward enters no mean and no deviation of its group;
 * drop_group: its whole group is not trained.
 
-What infrastructure lost is always masked and always leaves the baseline, and never drops a group: a dead
-sandbox says nothing about the policy.
+What infrastructure lost is always masked and always leaves the baseline. It drops a group only where a
+recipe names its end under drop_group, as a dead sandbox says nothing about the policy.
 """
 
 from collections import Counter
@@ -55,31 +55,45 @@ class Treated:
     """A group after the switches.
 
     rewards: None for those outside the baseline. trained: whether each rollout is. dropped: why the whole
-    group is not, or "".
+    group is not, or "". untrained: why each rollout by itself is not trained, or "".
     """
 
     rewards: list[float | None]
     trained: list[bool]
     dropped: str = ""
+    untrained: tuple[str, ...] = ()
+
+    def reason(self, place: int) -> str:
+        """Why the rollout at `place` of the group is not trained: its own reason, else its group's; or ""."""
+        own = self.untrained[place] if self.untrained else ""
+        return own or (f"group: {self.dropped}" if self.dropped else "")
 
 
 def treat(group: Sequence[Attempt], switches: Switches, keep_constant: bool = False) -> Treated:
     """Applies the switches to a group. A constant group is dropped unless `keep_constant`."""
     rewards: list[float | None] = []
-    trained: list[bool] = []
+    untrained: list[str] = []
     dropped = ""
     for attempt in group:
         ends = {attempt.end, attempt.grade} - {None}
         outside = attempt.lost or bool(ends & switches.leave_baseline)
         rewards.append(None if outside else attempt.reward)
-        masked = attempt.lost or bool(ends & switches.mask) or not attempt.trained_tokens
-        trained.append(not masked and not outside)
-        if not attempt.lost and (why := sorted(str(end) for end in ends & switches.drop_group)):
+        untrained.append(
+            _untrained(attempt, sorted(map(str, ends & (switches.mask | switches.leave_baseline))))
+        )
+        if why := sorted(str(end) for end in ends & switches.drop_group):
             dropped = dropped or f"{why[0]} in the group"
     if not dropped and is_constant(rewards):
         known = any(reward is not None for reward in rewards)
         dropped = "" if keep_constant and known else "constant" if known else "all lost"
-    return Treated(rewards, trained if not dropped else [False] * len(group), dropped)
+    return Treated(rewards, [not (dropped or why) for why in untrained], dropped, tuple(untrained))
+
+
+def _untrained(attempt: Attempt, switched: Sequence[str]) -> str:
+    """Why an attempt by itself is not trained, or "". switched: its ends that the switches are on for."""
+    if attempt.lost:
+        return "infrastructure"
+    return switched[0] if switched else "" if attempt.trained_tokens else "no token sampled"
 
 
 @dataclass

@@ -8,55 +8,21 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from swelab.models.serving.engine import Weights
 from swelab.records import read_json, write_json, write_jsonl
 from swelab.rl import metrics
-from swelab.rl.advantages import OF_ROLLOUTS, STEP_WISE, step_wise
 from swelab.rl.ahead import Ahead
 from swelab.rl.busy import Busy, StepClock
-from swelab.rl.failures import Attempt, Switches, Tally, Treated, treat
 from swelab.rl.learner import NotFinite, Trained, Trainee
+from swelab.rl.method import Group, Method, advantages_of, group_of, measured
 from swelab.rl.prompts import Prompts
-from swelab.rl.rewards import reward_of
 from swelab.rl.rollouts import Asked, Kept, Maker, RolledOut
 from swelab.rl.samples import samples
 from swelab.rl.step_reports import Reports
 from swelab.rl.token_weights import token_weights
 from swelab.rl.validating import Validation, Validations
-
-
-@dataclass(frozen=True)
-class Method:
-    """How rollouts become a batch. See the recipe's keys of the same names."""
-
-    steps: int
-    prompts: int
-    samples: int
-    reward: str = "solved"
-    evidence: str = "resolved"
-    advantage: str = "grpo-unscaled"
-    aggregation: str = "token-mean"
-    horizon: int = 0
-    per_step: bool = False
-    weigh: str = "rollout"
-    switches: Switches = Switches()
-    keep_constant: bool = False
-    refill: int = 0
-    ahead: int = 0
-    coefficient: float = 0.0
-    keep_checkpoints: int = 2
-
-
-@dataclass(frozen=True)
-class Group:
-    """The rollouts of one prompt, and what the switches made of them."""
-
-    rollouts: list[RolledOut]
-    attempts: list[Attempt]
-    treated: Treated
 
 
 class Training:
@@ -79,7 +45,7 @@ class Training:
         workers: int,
         reports: Reports | None = None,
         validation: Validation | None = None,
-        keep: Callable[[int, list[RolledOut], list[Attempt]], None] = lambda *_: None,
+        keep: Callable[[int, Group], None] = lambda *_: None,
         engine: Busy | None = None,
     ):
         self.folder, self.start, self.prompts, self.method = folder, start, prompts, method
@@ -160,16 +126,18 @@ class Training:
         ahead.done_before(last)
         rolled = clock.seconds()
         for group in groups:
-            self._keep(number + 1, group.rollouts, group.attempts)
+            self._keep(number + 1, group)
         try:
             found = learner.train(batch_of(groups, self.method))
         except NotFinite as error:
             kept = self.checkpoint(number) if number else self.start
             raise NotFinite(f"step {number + 1}: {error}; the last good checkpoint is {kept}") from None
         trained = clock.seconds() - rolled
+        rollouts = [each for group in groups for each in group.rollouts]
         line = {
             "step": number + 1,
-            **self._measures(groups, str(number)),
+            **measured(groups, str(number)),
+            **metrics.of_judge(rollouts, self.place.judge.spent() if self.place.judge else {}),
             **{f"train/{name}": value for name, value in found.items()},
             "time/rollouts": round(rolled, 3),
             "time/train": round(trained, 3),
@@ -195,29 +163,11 @@ class Training:
         while wanted and number < most:
             numbers = range(number, min(number + wanted, most))
             ahead.allow(numbers.stop + later * self.method.prompts)
-            made = [self._group(ahead.take(each)) for each in numbers]
+            made = [group_of(ahead.take(each), self.method) for each in numbers]
             found += made
             number = numbers.stop
             wanted = sum(bool(group.treated.dropped) for group in made)
         return found, number
-
-    def _group(self, rollouts: list[RolledOut]) -> Group:
-        reward = reward_of(self.method.reward, self.method.evidence)
-        attempts = [each.attempted(reward, self.method.coefficient) for each in rollouts]
-        return Group(rollouts, attempts, treat(attempts, self.method.switches, self.method.keep_constant))
-
-    def _measures(self, groups: Sequence[Group], version: str) -> dict[str, float]:
-        tally = Tally()
-        for group in groups:
-            tally.add(group.attempts, group.treated)
-        rollouts = [each for group in groups for each in group.rollouts]
-        attempts = [each for group in groups for each in group.attempts]
-        return {
-            **metrics.of_rewards(attempts, tally),
-            **metrics.of_turns(rollouts, version),
-            **metrics.of_agents(map(metrics.of_rollout, rollouts)),
-            **metrics.of_judge(rollouts, self.place.judge.spent() if self.place.judge else {}),
-        }
 
     def _facts(self, steps: int) -> Path:
         return self.folder / f"step-{steps:05d}.json"
@@ -262,18 +212,3 @@ def batch_of(groups: Sequence[Group], method: Method) -> list[Trained]:
         )
         for (sample, advantages, name, _), weight in zip(made, weights, strict=True)
     ]
-
-
-def advantages_of(group: Group, method: Method) -> list[list[float]]:
-    """The advantage of each turn of each rollout of a group."""
-    if method.advantage == STEP_WISE:
-        reward = reward_of(method.reward, method.evidence)
-        scores = [rollout.scores for rollout in group.rollouts]
-        outcomes = [
-            None if known is None else reward(rollout.grade)
-            for rollout, known in zip(group.rollouts, group.treated.rewards, strict=True)
-        ]
-        return step_wise(outcomes, scores, method.coefficient)
-    lengths = [attempt.trained_tokens for attempt in group.attempts]
-    found = OF_ROLLOUTS[method.advantage](group.treated.rewards, lengths)
-    return [[each] * len(rollout.turns) for each, rollout in zip(found, group.rollouts, strict=True)]

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from swelab.configs.kinds.rl import Rl
@@ -10,6 +9,9 @@ from swelab.files.model_config import ModelConfig
 from swelab.jobs.machine import Machine, this_machine
 from swelab.lineage import Wildcards, weights_paths
 from swelab.records import Fault, InputError, read_json
+from swelab.rl.engines.verl_check import cluster_findings
+from swelab.rl.engines.verl_keys import unheard
+from swelab.rl.finding import Finding
 from swelab.rl.memory_needs import ENGINE, engine_needs, learner_needs
 from swelab.rl.prompts import check_tasks
 from swelab.sandbox.protocol import Limits
@@ -24,32 +26,19 @@ A_CORE = 16
 """Rollouts at once for each core: they mostly wait for the engine, but their commands need a core in time."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing that stands against a training (an error), or is likely to make it slow or end it.
-
-    good: nothing does, and `text` says what was looked at.
-    """
-
-    error: bool
-    text: str
-    good: bool = False
-
-    @property
-    def mark(self) -> str:
-        """The first word of its line."""
-        return "ok " if self.good else "FIX" if self.error else "low"
-
-
 def preflight(recipe: Rl, config: ModelConfig, machine: Machine) -> list[Finding]:
-    """What stands against a recipe on a machine; [] when nothing does.
+    """What stands against a recipe on a machine; [] when nothing does. For verl, what was looked at too.
 
     config: of the weights that it starts from.
     """
+    ignored = [Finding(False, line) for line in unheard(recipe)]
+    if recipe.engine == "verl":
+        return [*_model(recipe, config), *ignored, *cluster_findings(recipe, config, machine)]
     gpus = bool(machine.gpus)
     device = device_of(recipe.train, gpus)
     return [
         *_model(recipe, config),
+        *ignored,
         *_devices(recipe, device, machine),
         *_memory(recipe, config, device, dtype_of(recipe.train, gpus), machine),
         *_sandboxes(recipe, machine),
@@ -131,8 +120,10 @@ def check_recipe(recipe: Rl) -> list[Finding]:
     found = [Finding(False, f"start {recipe.start}: {start} is not made yet, so memory was not looked at")]
     if (start / "config.json").is_file():
         found = _against(recipe, start, this_machine())
-    elif ":" not in recipe.start:
-        found = [Finding(True, f"start: no checkpoint in {start}; expected one in Hugging Face layout")]
+    else:
+        if ":" not in recipe.start:
+            found = [Finding(True, f"start: no checkpoint in {start}; expected one in Hugging Face layout")]
+        found += cluster_findings(recipe, None, this_machine()) if recipe.engine == "verl" else ()
     found += _tasks(recipe)
     return found or [Finding(False, "start, tasks, GPUs, memory and sandboxes: it fits", good=True)]
 

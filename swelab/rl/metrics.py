@@ -17,24 +17,22 @@ from swelab.rl.rollouts import RolledOut
 
 Reported = Mapping[str, float]
 _DROPPED = "groups_dropped/"
+_EACH: Mapping[str, Callable[[list[float]], float]] = {"mean": fmean, "min": min, "max": max}
+_SPREAD = ("turns", "total_time", "model_query_time_sum", "env_execution_time_sum", "eval_time")
+"""Figures of rollouts of which the mean, the smallest and the largest are told."""
 _ALL: dict[str, tuple[Callable[[list[float]], float], str]] = {
-    "turns_mean": (fmean, "turns"),
+    **{f"{key}_{name}": (over, key) for key in _SPREAD for name, over in _EACH.items()},
     "turns_sum": (sum, "turns"),
     "tool_calls_mean": (fmean, "tool_calls"),
     "tool_calls_sum": (sum, "tool_calls"),
-    "total_time_mean": (fmean, "total_time"),
-    "total_time_max": (max, "total_time"),
-    "total_time_min": (min, "total_time"),
-    "model_query_time_sum_mean": (fmean, "model_query_time_sum"),
-    "env_execution_time_sum_mean": (fmean, "env_execution_time_sum"),
-    "eval_time_mean": (fmean, "eval_time"),
     "agent_run_time_mean": (fmean, "agent_run_time"),
-    "time_per_turn": (fmean, "time_per_turn"),
-    "model_query_time_avg": (fmean, "model_query_time_avg"),
-    "env_execution_time_avg": (fmean, "env_execution_time_avg"),
-    "model_time_ratio": (fmean, "model_time_ratio"),
-    "env_time_ratio": (fmean, "env_time_ratio"),
-    "eval_time_ratio": (fmean, "eval_time_ratio"),
+    **{
+        name: (fmean, name)
+        for name in (
+            *("time_per_turn", "model_query_time_avg", "env_execution_time_avg"),
+            *("model_time_ratio", "env_time_ratio", "eval_time_ratio"),
+        )
+    },
 }
 
 
@@ -101,6 +99,22 @@ def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
             if count := sum(attempt.end == end for attempt in attempts):
                 found[f"end/{end}"] = count / len(attempts)
     return found | {f"{_DROPPED}{reason}": count for reason, count in sorted(tally.dropped.items())}
+
+
+def of_groups(groups: Iterable[Sequence[Attempt]]) -> dict[str, float]:
+    """How many tasks of a step none, all or some of the attempts resolved that infrastructure did not lose.
+
+    A task whose attempts are all lost is counted apart.
+    """
+    found = dict.fromkeys(("none", "all", "some"), 0.0)
+    lost = 0.0
+    for group in groups:
+        solved_ones = [attempt.grade == GradeEnd.RESOLVED for attempt in group if not attempt.lost]
+        if not solved_ones:
+            lost += 1
+        else:
+            found["all" if all(solved_ones) else "some" if any(solved_ones) else "none"] += 1
+    return {f"groups_solved/{name}": count for name, count in found.items()} | {"groups_solved/lost": lost}
 
 
 def check_trained(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from swelab.agents.agent import open_agent
 from swelab.configs.kinds.rl import Rl
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models.token_turn import TokenTurn
@@ -13,10 +14,19 @@ from swelab.rl.token_template import TokenTemplate
 def model_maker(
     recipe: Rl, engine: TokenEngine, template: TokenTemplate, scaffold: MiniLoop, temperature: float
 ) -> Callable[[Callable[[TokenTurn], None], list[TokenTurn]], TokenModel]:
-    """Makes the models of rollouts: turns in ids, with the history that the recipe asks for."""
+    """Makes the models of rollouts: turns in ids, with the history that the recipe asks for.
+
+    Their opening offers the scaffold's tools.
+    """
     asked = recipe.rollouts
-    common = (engine, template, scaffold, {**asked.sampling, "temperature": temperature}, "policy")
+    told = offering(template, scaffold, asked.thinking)
+    common = (engine, told, scaffold, {**asked.sampling, "temperature": temperature}, "policy")
     if asked.history == "whole":
         return lambda told, known: TokenModel(*common, told, known)
     budget = asked.context_length - asked.max_tokens
     return lambda told, known: ManagedModel(*common, told, known, budget=budget, head_share=asked.head_share)
+
+
+def offering(template: TokenTemplate, scaffold: MiniLoop, thinking: bool | None = None) -> TokenTemplate:
+    """The template with the tools of the scaffold's agent. Raises InputError where it leaves them out."""
+    return template.offering(open_agent(scaffold.agent).form(scaffold).offered.get("tools", ()), thinking)

@@ -58,13 +58,9 @@ def open_places(
         return
     scaffold = loop_of(recipes.named(SCAFFOLD, recipe.scaffold))
     with (
-        scratch_folder() as scratch,
-        Deferred(open_backend(), most=recipe.rollouts.at_once) as backend,
+        open_bench(reads, folder, recipe.rollouts.at_once) as (bench, scratch),
         judge_of(recipe, folder) as judge,
     ):
-        store = RepoStore(reads.repos_dir, scratch / "repos")
-        archive, witnesses = Archive(folder / "runs"), Witnesses(*reads.witness)
-        bench = Bench(store, cast(Backend, backend), dict(reads.images), archive, witnesses)
         asked = Busy()
         engine, template = Watched(ServedTokens(endpoint), asked), TokenTemplate.of(start)
 
@@ -73,6 +69,18 @@ def open_places(
             return Place(bench, scaffold, scratch, maker, judge if judged else None)
 
         yield place, asked
+
+
+@contextmanager
+def open_bench(reads: Reads, folder: Path, at_once: int) -> Iterator[tuple[Bench, Path]]:
+    """The grader, with sandboxes for `at_once` rollouts, and a folder for what is gone with it.
+
+    folder: of the run, where patches that were tested are remembered. Raises BackendMissing, InputError.
+    """
+    with scratch_folder() as scratch, Deferred(open_backend(), most=at_once) as backend:
+        store = RepoStore(reads.repos_dir, scratch / "repos")
+        archive, witnesses = Archive(folder / "runs"), Witnesses(*reads.witness)
+        yield Bench(store, cast(Backend, backend), dict(reads.images), archive, witnesses), scratch
 
 
 def judge_of(recipe: Rl, folder: Path) -> AbstractContextManager[Judge | None]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from swelab.models.chat.turn_form import cut
+from swelab.models.chat.turn_text import cut
 from swelab.records import digest
 
 HISTORY_STEPS = 8

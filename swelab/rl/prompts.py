@@ -8,6 +8,7 @@ from swelab.configs.kinds.rl import Rl
 from swelab.records import InputError
 from swelab.records.task_records import Task
 from swelab.tasks.disjoint import check_disjoint
+from swelab.tasks.evaluation_tasks import EvaluationTasks
 from swelab.tasks.published_rows import is_private
 
 
@@ -15,10 +16,15 @@ def check_tasks(recipe: Rl, tasks: Sequence[Task], held_out: Sequence[Task]) -> 
     """Raises InputError on tasks that a recipe cannot learn from or be validated on.
 
     A step asks for `prompts` tasks and for at most `refill` others, a validation for `limit`. No task,
-    function or bug may be on both sides, and all tests must be known.
+    function or bug may be on both sides, all tests must be known, and none is of a published evaluation set.
     """
     if private := [task.instance_id for task in (*tasks, *held_out) if is_private(task)]:
         raise InputError(f"the tests of {private[0]} are private", expected="tasks that can be judged here")
+    for use, given in (("train on", tasks), ("validate on while training", held_out)):
+        known = EvaluationTasks()
+        for task in given:
+            known.note(task)
+        known.refuse(use)
     asked, refill = recipe.rollouts.prompts, recipe.method.refill
     if asked + refill > len(tasks):
         more = f" and method.refill {refill}" * bool(refill)

@@ -23,6 +23,7 @@ from swelab.rl.failures import Attempt
 from swelab.rl.judging import Judge, Judged, Votes
 from swelab.rl.process_reward import step_score, trajectory_reward
 from swelab.rl.token_model import TokenModel
+from swelab.rollouts.own_eval import own_eval
 from swelab.rollouts.rollout_stage import attempt_task
 
 TRIES = 3
@@ -172,6 +173,7 @@ class Place:
         )  # fmt: skip
         ran = time.monotonic()
         prediction = Prediction.of({name: trajectory[name] for name in ("model_patch", "outcome")})
+        prediction.update(own_eval(trajectory.messages))
         grade = grade_prediction(asked.task, prediction, self.bench)
         seconds = {"run": round(ran - began, 3), "grade": round(time.monotonic() - ran, 3)}
         return RolledOut(asked, trajectory, grade, tuple(made[-1].turns) if made else (), seconds)

@@ -4,8 +4,6 @@ The same agents drive it as drive any model. Re-tokenising the text of a turn gi
 turns, and a policy is then trained on what it never sampled; so only observations are tokenised.
 """
 
-import json
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,8 +16,6 @@ from swelab.models.token_turn import TokenTurn
 from swelab.records import Record
 from swelab.rl.busy import Busy
 from swelab.rl.token_template import TokenTemplate
-
-_CALL = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|$)", re.DOTALL)
 
 
 class TokenEngine(Protocol):
@@ -98,8 +94,8 @@ class TokenModel(TextModel):
         self.turns.append(turn)
         self._steps.append(Step(turn))
         content, calls = self.template.text(turn.sampled), list[Record]()
-        if self.form.calls:
-            content, calls = tool_calls(content, len(self.turns))
+        if self.form.calls and not self.form.in_text:
+            content, calls = self.form.read(content, len(self.turns))
         usage = {"prompt_tokens": len(prompt), "completion_tokens": len(turn.sampled)}
         return self.reply(content, calls, usage=usage, finish_reason=turn.finish, seconds=seconds)
 
@@ -136,24 +132,3 @@ class TokenModel(TextModel):
     def serialize(self) -> Record:
         config = {"model": self.name, "sampling": self.sampling, "model_type": type(self).__name__}
         return {"info": {"config": config}}
-
-
-def tool_calls(text: str, turn: int) -> tuple[str, list[Record]]:
-    """The text of a turn without its `<tool_call>` blocks, and the calls: Qwen's and Hermes' JSON form.
-
-    A block that is no JSON object of a name and arguments stays in the text.
-    """
-    calls: list[Record] = []
-
-    def take(found: re.Match[str]) -> str:
-        try:
-            said = json.loads(found[1])
-            name, arguments = said["name"], said.get("arguments", {})
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return found[0]
-        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        function = {"name": str(name), "arguments": text}
-        calls.append({"id": f"call_{turn}_{len(calls)}", "type": "function", "function": function})
-        return ""
-
-    return _CALL.sub(take, text).strip() if "<tool_call>" in text else text, calls

@@ -15,15 +15,30 @@ _ANSWER = "\u2060the answer\u2060"
 
 
 class TokenTemplate:
-    """The chat template and tokenizer of a checkpoint. `tools` are those that the opening offers."""
+    """The chat template and tokenizer of a checkpoint.
 
-    def __init__(self, tokenizer: Any, tools: Sequence[Record] = ()):
-        self._tokenizer, self._tools = tokenizer, list(tools)
+    tools: those that the opening offers. thinking: whether the template is told to let turns begin with
+    thoughts, or not to (its `enable_thinking`); None tells it nothing.
+    """
+
+    def __init__(self, tokenizer: Any, tools: Sequence[Record] = (), thinking: bool | None = None):
+        self._tokenizer = tokenizer
+        self._told: Record = {"tools": list(tools)} if tools else {}
+        self._told |= {} if thinking is None else {"enable_thinking": thinking}
         if not tokenizer.eos_token:
             raise InputError("the tokenizer names no eos_token", tokenizer.name_or_path, "the end of a turn")
         self.turn_end: str = tokenizer.eos_token
         self.turn_end_id: int = tokenizer.eos_token_id
         self._after([{"role": "user", "content": "x"}])
+        self._check_tools(tools)
+
+    def _check_tools(self, tools: Sequence[Record]) -> None:
+        """Raises InputError where the template leaves the tools out, so that a policy would not see them."""
+        shown = self._render([{"role": "user", "content": "x"}]) if tools else ""
+        for tool in tools:
+            if tool["function"]["name"] not in shown:
+                where = self._tokenizer.name_or_path
+                raise InputError("the chat template leaves the tools out", where, "one that spells them out")
 
     @classmethod
     def of(cls, checkpoint: Path, tools: Sequence[Record] = ()) -> "TokenTemplate":
@@ -37,6 +52,10 @@ class TokenTemplate:
         if not tokenizer.chat_template:
             raise InputError("the tokenizer has no chat template", checkpoint)
         return cls(tokenizer, tools)
+
+    def offering(self, tools: Sequence[Record], thinking: bool | None) -> "TokenTemplate":
+        """The same template with other tools, and told otherwise about thoughts."""
+        return type(self)(self._tokenizer, tools, thinking)
 
     def opening(self, messages: Sequence[Record]) -> list[int]:
         """The ids of the first messages, up to where the policy's turn begins."""
@@ -68,9 +87,8 @@ class TokenTemplate:
 
     def _render(self, messages: Sequence[Record], open_turn: bool = True) -> str:
         plain = [_plain(message) for message in messages]
-        tools = {"tools": self._tools} if self._tools else {}
         shown: str = self._tokenizer.apply_chat_template(
-            plain, tokenize=False, add_generation_prompt=open_turn, **tools
+            plain, tokenize=False, add_generation_prompt=open_turn, **self._told
         )
         return shown
 

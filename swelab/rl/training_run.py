@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from swelab.configs import recipes
-from swelab.configs.experiment import PLACING, rollout_slice, without
+from swelab.configs.experiment import learning_slice, rollout_slice
 from swelab.configs.kinds import POLICY, SCAFFOLD
 from swelab.configs.kinds.rl import Rl
 from swelab.models.policy_models import weights_digest
@@ -19,11 +19,12 @@ from swelab.models.serving.server import Endpoint
 from swelab.records import digest, write_bytes
 from swelab.records.task_records import Task
 from swelab.rl.artifacts import Artifacts
-from swelab.rl.failures import Switches
+from swelab.rl.engines.verl_run import train_on_verl
 from swelab.rl.learner import STATE, Learner, Settings, Trainee
-from swelab.rl.loop import Method, Training
+from swelab.rl.loop import Training
 from swelab.rl.losses import Clip, Mismatch
 from swelab.rl.machine_check import stop_unless_fit
+from swelab.rl.method import method_of
 from swelab.rl.places import MakePlace, Reads, open_places
 from swelab.rl.prompts import Prompts, check_tasks
 from swelab.rl.rank_process import Opened
@@ -47,10 +48,12 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
     What an earlier run of the same recipe finished there stays. Nothing is started where the recipe does not
     fit this machine. Raises Fault, InputError, ServingError, NotFinite.
     """
+    folder.mkdir(parents=True, exist_ok=True)
+    if recipe.engine == "verl":
+        return train_on_verl(recipe, start, reads, folder, reports)
     check_tasks(recipe, reads.tasks, reads.held_out)
     stop_unless_fit(recipe, start)
     recipes.named(SCAFFOLD, recipe.scaffold)  # a name that is not there is refused before engines start
-    folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(recipe.train.threads)
     method = method_of(recipe)
     with (
@@ -118,7 +121,7 @@ def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
 
     The number of ranks, which changes the order of sums alone, may change too.
     """
-    used = without(recipe, "validation", *PLACING)
+    used = {key: value for key, value in learning_slice(recipe).items() if key != "validation"}
     train = {key: value for key, value in used["train"].items() if key not in ("steps", "ranks")}
     judge = recipes.named(POLICY, recipe.judge.policy) if recipe.judge else None
     judged = [rollout_slice(judge), weights_digest(judge)] if judge else []
@@ -150,32 +153,6 @@ def history_note(template: TokenTemplate) -> str:
             f" endpoint it does not: {changed}"
         )
     return ""
-
-
-def method_of(recipe: Rl) -> Method:
-    """How rollouts become batches."""
-    asked, method = recipe.rollouts, recipe.method
-    failures = method.failures
-    return Method(
-        steps=recipe.train.steps,
-        prompts=asked.prompts,
-        samples=asked.samples,
-        reward=method.reward,
-        evidence=method.evidence,
-        advantage=method.advantage,
-        aggregation=method.aggregation,
-        horizon=method.horizon,
-        per_step=method.sequences == "step",
-        weigh=method.weigh,
-        switches=Switches(
-            frozenset(failures.mask), frozenset(failures.leave_baseline), frozenset(failures.drop_group)
-        ),
-        keep_constant=method.keep_constant,
-        refill=method.refill,
-        ahead=asked.ahead,
-        coefficient=recipe.judge.coefficient if recipe.judge else 0.0,
-        keep_checkpoints=recipe.train.keep_checkpoints,
-    )
 
 
 def settings_of(recipe: Rl) -> Settings:

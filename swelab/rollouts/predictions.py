@@ -15,6 +15,7 @@ from swelab.records import (
     read_text,
 )
 from swelab.records.attempt_records import Prediction, Trajectory
+from swelab.rollouts.own_eval import own_eval
 
 
 def load_predictions(path: str | Path, wanted: Wanted | None = None) -> dict[str, Prediction]:
@@ -102,6 +103,7 @@ def collect(
         )
         if "sample" in row:
             prediction["sample"] = row.sample
+        prediction.update(own_eval(row.messages))
         found[row.instance_id] = spool.add(prediction)
     order = list(names)
     missing = [name for name in order if name not in found]

@@ -64,7 +64,7 @@ class ProgramEnvironment:
         path, repos, record = self._given
         task = _task(path, name)
         backend, limits = open_backend(), Limits(wall_seconds=self._timeout, **LARGE)
-        if task.repo_recipe:
+        if not task.in_image:
             scratch = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="swelab-")))
             RepoStore(repos, scratch / "repos").checkout(task, scratch / "tree")
             base = git(scratch / "tree", "rev-parse", "HEAD").stdout.decode().strip()

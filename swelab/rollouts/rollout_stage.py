@@ -5,7 +5,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -18,6 +18,7 @@ from swelab.jobs.lost_instances import Losses
 from swelab.jobs.shards import belongs_to, in_shard, run_shard, sample_of
 from swelab.models import BudgetSpent
 from swelab.models.billing.paid_turns import PaidRun
+from swelab.models.chat.scripted import read_repairs, with_repair
 from swelab.models.policy_models import ModelFor, open_policy, weights_digest
 from swelab.outcomes import RETRIED_ROLLOUTS, WAITING_ROLLOUTS, RolloutEnd
 from swelab.records import InputError, Record, digest
@@ -34,7 +35,11 @@ EXIT_STATUS = {RolloutEnd.SANDBOX_LOST: "SandboxLost", RolloutEnd.BUDGET_SPENT: 
 
 
 def rollout_key(task: Task, policy: Policy, scaffold: Record, weights: str, repo: str) -> str:
-    """Hash of all that a rollout depends on. scaffold: every setting of the agent, as plain values."""
+    """Hash of all that a rollout depends on.
+
+    task: as the policy knows it, with the repair that its recipe names for it. scaffold: every setting of the
+    agent, as plain values.
+    """
     return digest([task, rollout_slice(policy), scaffold, weights, repo])
 
 
@@ -64,7 +69,8 @@ def roll_out(
         store = RepoStore(repos_dir, scratch / "repos")
         weights = weights_digest(policy)
         folders = (repos_dir.absolute(), progress.absolute().parent / "paid")
-        place = RolloutPlace(policy_name, policy, loop_of(scaffold), subset, weights, images, *folders)
+        named = (policy_name, policy, loop_of(scaffold), subset, weights)
+        place = RolloutPlace(*named, images, *folders, read_repairs(policy))
         keyed = [(place.key(task, store), task) for task in mine]
         rows = run_shard(
             keyed,
@@ -120,7 +126,10 @@ def out_of_budget(reason: str, left: int, total: int, policy: str, kept: str) ->
 
 @dataclass(frozen=True)
 class RolloutPlace:
-    """Rollouts of one policy on a subset, wherever they run; see `ray_workers.Place`."""
+    """Rollouts of one policy on a subset, wherever they run; see `ray_workers.Place`.
+
+    repairs: that a scripted policy's recipe names, by instance id.
+    """
 
     policy_name: str
     policy: Policy
@@ -130,6 +139,7 @@ class RolloutPlace:
     images: Mapping[str, Image]
     repos_dir: Path
     paid_folder: Path
+    repairs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -140,7 +150,8 @@ class RolloutPlace:
         """Key of a task's rollout. Raises InputError (no such archive)."""
         image = self.images.get(task.instance_id)
         place = image.digest if image else store.digest(task)
-        return rollout_key(task, self.policy, self.scaffold.plain(), self.weights, place)
+        shown = with_repair(task, self.repairs)
+        return rollout_key(shown, self.policy, self.scaffold.plain(), self.weights, place)
 
     def paid(self, store: RepoStore) -> PaidRun:
         """The paid turns of this policy's rollouts, kept on disk."""

@@ -56,7 +56,7 @@ def roll_out_batch(
         what = f"a policy of kind {policy.kind} with a scaffold of SWE-agent"
         raise InputError(what, f"policy {policy_name}", "kind hosted or checkpoint")
     mine, section = in_shard(tasks, shard), swe_agent.agent_section(scaffold.config)
-    if ours := [task.instance_id for task in mine if task.repo_recipe]:
+    if ours := [task.instance_id for task in mine if not task.in_image]:
         raise InputError("this task has no image of its own", ours[0], "a task of a published set")
     images, weights = task_images(mine, images_path), weights_digest(policy)
     used = scaffold.plain() | {"config": section}

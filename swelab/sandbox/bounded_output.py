@@ -1,5 +1,11 @@
 """Keeps the two ends of a stream of any length in bounded memory."""
 
+import os
+import select
+import time
+
+_PAUSE_SECONDS, _SMALL = 0.004, 1 << 14
+
 
 class BoundedOutput:
     """Head and tail halves of `limit` bytes; the middle is counted and forgotten."""
@@ -10,6 +16,25 @@ class BoundedOutput:
         self._head = bytearray()
         self._tail = bytearray()
         self._total = 0
+        self._last_read = 0.0
+        self._at_once = 0  # small pieces that may still be taken without waiting
+
+    def read(self, descriptor: int) -> bytes:
+        """Take what a pipe holds, 64 KiB at most, and return it; b"" at its end. Raises OSError.
+
+        After small pieces in quick succession it waits: a writer that writes line by line would otherwise
+        wake the reader for each line, which costs both. The first pieces of an answer to somebody who waits
+        for it are taken at once.
+        """
+        now = time.monotonic()
+        chunk = os.read(descriptor, 1 << 16)
+        self.add(chunk)
+        if self._at_once:
+            self._at_once -= 1
+        elif 0 < len(chunk) < _SMALL and now - self._last_read < _PAUSE_SECONDS:
+            select.select((), (), (), _PAUSE_SECONDS)  # time.sleep fails where the clock of day is faked
+        self._last_read = time.monotonic()
+        return chunk
 
     def add(self, chunk: bytes) -> None:
         """Take the next bytes of the stream."""

@@ -159,9 +159,9 @@ class BubblewrapSandbox(Closing):
         watch = Watch(launch.init_pid, self._meter, limits, self._group)
         launch.go()
         if session:
-            session.open(launch.gate, launch.kill)
+            session.open(launch.gate, launch.kill, launch.output)
         try:
-            limit = self._follow(launch, watch, kept, started + limits.wall_seconds)
+            limit = self._follow(launch, watch, None if session else kept, started + limits.wall_seconds)
         finally:
             if session:
                 session.shut()
@@ -180,19 +180,17 @@ class BubblewrapSandbox(Closing):
             limit = {_CPU_CODE: "cpu", _FILE_CODE: "file"}.get(code, "output" if kept.dropped else "")
         return ExecResult(kept.value(), code, limit == "wall", kept.dropped, limit, seconds)
 
-    def _follow(self, launch: Launch, watch: Watch, kept: BoundedOutput, deadline: float) -> str:
-        """Read output until the command ends; the limit that ended it, "" when it ended by itself."""
+    def _follow(self, launch: Launch, watch: Watch, kept: BoundedOutput | None, deadline: float) -> str:
+        """Follow the command, its output into `kept` (if any), to its end; the limit that ended it, or ""."""
         with selectors.PollSelector() as selector:
-            selector.register(launch.output, selectors.EVENT_READ)
+            if kept is not None:
+                selector.register(launch.output, selectors.EVENT_READ)
             selector.register(launch.bwrap, selectors.EVENT_READ)
             while True:
                 now = time.monotonic()
                 ready = {key.fd for key, _ in selector.select(max(0.0, min(deadline, watch.due) - now))}
-                if launch.output in ready:
-                    chunk = os.read(launch.output, 1 << 16)
-                    kept.add(chunk)
-                    if not chunk:  # the command closed its output and goes on
-                        selector.unregister(launch.output)
+                if kept and launch.output in ready and not kept.read(launch.output):
+                    selector.unregister(launch.output)  # the command closed its output and goes on
                 if launch.bwrap in ready:
                     return ""
                 now = time.monotonic()

@@ -263,9 +263,9 @@ class DockerBackend:
         prepared = self._images.prepared(engine, image)
         try:
             return DockerSandbox(self, prepared, source, limits)
-        except ImageMissing:
+        except ImageMissing:  # somebody removed the prepared image since it was last used: make it again
             self._images.forget(image)
-            raise
+            return DockerSandbox(self, self._images.prepared(engine, image), source, limits)
 
     def discard(self, lane: Lane) -> None:
         """Remove a container, later if the engine does not answer now."""

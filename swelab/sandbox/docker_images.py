@@ -16,7 +16,7 @@ from swelab.sandbox.container_owner import labels
 from swelab.sandbox.docker_engine import DockerEngine
 from swelab.sandbox.protocol import Image, ImageMissing, SandboxLost
 from swelab.sandbox.reap import PREPARED
-from swelab.sandbox.rootfs import gitconfig
+from swelab.sandbox.rootfs import ETC, gitconfig
 
 _PART = r"[A-Za-z0-9]+(?:(?:\.|_{1,2}|-+)[A-Za-z0-9]+)*"
 _DIGEST = r"sha256:[0-9a-f]{64}"
@@ -26,6 +26,7 @@ IMAGE_NAME = f"(?:{_DIGEST}|{_NAMED})"
 UID = 61000  # between the uids of people and those that systemd hands out
 _SCRIPT = Path(__file__).with_name("docker_prepare.sh").read_text()
 _PREPARE_SECONDS = 1800
+_HOSTS = "/.swelab/hosts"  # of docker_prepare.sh
 _CONFINED = {
     "NetworkMode": "none",
     "CapDrop": ["ALL"],
@@ -38,10 +39,12 @@ NEUTRAL = ("BASH_ENV=", "ENV=", "LD_PRELOAD=", "LD_LIBRARY_PATH=")
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prepared image: its id, the variables that the original declares."""
+    """A prepared image: its id, the variables that the original declares, where the engine's machine has the
+    image's file of host names ("": not known)."""
 
     id: str
     environment: dict[str, str]
+    hosts: str = ""
 
 
 class EngineImages:
@@ -59,7 +62,8 @@ class EngineImages:
                 original = find_image(engine, image)
                 declared = (original.get("Config") or {}).get("Env") or []
                 environment = dict(pair.split("=", 1) for pair in declared)
-                self._known[key] = Prepared(_prepare(engine, original["Id"], image), environment)
+                made = _prepare(engine, original["Id"], image)
+                self._known[key] = Prepared(made, environment, _hosts_of(engine, made))
             return self._known[key]
 
     def forget(self, image: Image) -> None:
@@ -96,7 +100,7 @@ def find_image(engine: DockerEngine, image: Image) -> dict[str, Any]:
 
 def _prepare(engine: DockerEngine, original: str, image: Image) -> str:
     """Id of the image prepared from the one with id `original`."""
-    recipe = "\0".join((original, image.workdir, _SCRIPT, gitconfig(), str(UID)))
+    recipe = "\0".join((original, image.workdir, _SCRIPT, gitconfig(), ETC["hosts"], str(UID)))
     tag = hashlib.sha256(recipe.encode()).hexdigest()[:32]
     try:
         with engine.asked("looking for a prepared image"):
@@ -105,7 +109,7 @@ def _prepare(engine: DockerEngine, original: str, image: Image) -> str:
         pass
     settings = {
         "Entrypoint": ["/bin/bash", "--norc", "--noprofile", "-c", _SCRIPT, "prepare"],
-        "Cmd": [str(UID), image.workdir, gitconfig()],
+        "Cmd": [str(UID), image.workdir, gitconfig(), ETC["hosts"]],
         "User": "0:0",
         "WorkingDir": "/",
         "Env": list(NEUTRAL),
@@ -124,6 +128,15 @@ def _prepare(engine: DockerEngine, original: str, image: Image) -> str:
         return str(made["Id"])
     finally:
         engine.remove(container)
+
+
+def _hosts_of(engine: DockerEngine, prepared: str) -> str:
+    """Path, on the engine's machine, of the file of host names in the last layer of a prepared image; "" with
+    a storage driver that does not keep layers in folders."""
+    with engine.asked("looking at a prepared image"):
+        driver = engine.api.inspect_image(prepared).get("GraphDriver") or {}
+    layer = (driver.get("Data") or {}).get("UpperDir")
+    return f"{layer}{_HOSTS}" if layer else ""
 
 
 def _unfit(image: Image, said: str) -> Exception:

@@ -1,5 +1,6 @@
 # Run once for each image, as root in a container of it: what it leaves becomes the image of the sandboxes.
-# $1: uid of the sandbox's user; $2: folder of the image that /testbed is a copy of; $3: git's settings.
+# $1: uid of the sandbox's user; $2: folder of the image that /testbed is a copy of; $3: git's settings;
+# $4: text of /etc/hosts.
 set -eu
 LC_ALL=C
 for tool in setpriv tar head stat chmod cp ln mv rm mkdir cat; do
@@ -15,6 +16,8 @@ for file in passwd group; do
     cat /.swelab/$file >/etc/$file
     chmod 644 /etc/$file
 done
+printf '%s' "$4" >/.swelab/hosts # an engine hides the image's own
+chmod 644 /.swelab/hosts
 [[ -e /etc/gitconfig ]] || printf '%s' "$3" >/etc/gitconfig
 if [[ -d $2 ]]; then
     mkdir /.swelab/repository/testbed

@@ -1,14 +1,17 @@
 """A process in a sandbox that is spoken to line by line: what all local backends share of it.
 
-A thread of its own runs the command as `exec` would, under the same limits; what the process writes is kept
-bounded until somebody asks for it.
+A thread of its own runs the command as `exec` would, under the same limits. What the process writes is kept
+bounded until somebody asks for it. Where it comes through a pipe, the one who asks reads it, without a thread
+between, and a process that fills the pipe while nobody asks waits.
 """
 
+import os
 import select
 import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from swelab.sandbox.bounded_output import BoundedOutput
 from swelab.sandbox.bwrap_process import as_bytes
@@ -17,6 +20,12 @@ from swelab.sandbox.protocol import Closing, ExecResult, SandboxError, SandboxLo
 LINE_BYTES = 1 << 20
 PROMPT_BYTES = 256
 LONGEST_SECONDS = 86400.0
+LOOK_SECONDS = 1.0
+"""So often at least is looked whether the process is still there."""
+AWAKE_SECONDS = 0.0002
+"""So long an answer is waited for without sleep: a debugger takes less, and to be woken takes as long."""
+AT_ONCE = 64
+"""Pieces of an answer that are taken without waiting for more: a debugger writes its answer in a few."""
 
 
 class Heard(BoundedOutput):
@@ -28,6 +37,7 @@ class Heard(BoundedOutput):
         self.changed = threading.Condition()
         self.total = self.taken = 0  # bytes since the process began
         self.last = b""
+        self.awaited = b""  # only bytes that end so are told; b"": all are
         self.at = 0.0  # time.monotonic() of the last byte
 
     def add(self, chunk: bytes) -> None:
@@ -37,13 +47,15 @@ class Heard(BoundedOutput):
             self.total += len(chunk)
             self.last = (self.last + chunk)[-PROMPT_BYTES:]
             self.at = time.monotonic()
-            self.changed.notify_all()
+            if self.last.endswith(self.awaited):
+                self.changed.notify_all()
 
     def take(self) -> tuple[bytes, int]:
         """What was kept since the last time, and the number of bytes that were not."""
         with self.changed:
             found = self.value(), self.dropped
             super().__init__(self._limit)
+            self._at_once = AT_ONCE
             self.taken = self.total
             return found
 
@@ -61,6 +73,8 @@ class LiveSession(Closing):
         self._changed = self.heard.changed
         self._speaking = threading.Lock()
         self._wire: socket.socket | None = None
+        self._output: int | None = None
+        self._readable = select.poll()
         self._kill: Callable[[], None] | None = None
         self._opened = self._over = self._closed = False
         self._result: ExecResult | None = None
@@ -83,16 +97,21 @@ class LiveSession(Closing):
                 self._over = True
                 self._changed.notify_all()
 
-    def open(self, wire: socket.socket, kill: Callable[[], None]) -> None:
-        """The process reads what is sent on `wire`; `kill` ends it soon, `run` then returns or raises."""
+    def open(self, wire: socket.socket, kill: Callable[[], None], output: int | None = None) -> None:
+        """The process reads what is sent on `wire`; `kill` ends it soon, `run` then returns or raises.
+
+        output: a pipe that is read here until `shut`; without one, `run` adds what it reads to `heard`.
+        """
         with self._changed:
-            self._wire, self._kill, self._opened = wire, kill, True
+            self._wire, self._kill, self._output, self._opened = wire, kill, output, True
+            if output is not None:
+                self._readable.register(output, select.POLLIN)
             self._changed.notify_all()
 
     def shut(self) -> None:
         """What `open` was given is of no use from now on."""
         with self._changed:
-            self._wire = self._kill = None
+            self._wire = self._kill = self._output = None
 
     def say(
         self, line: str | None, *, until: bytes = b"", timeout: float = 10.0, quiet: float = 0.5
@@ -103,6 +122,8 @@ class LiveSession(Closing):
         with self._speaking:
             if self._closed:
                 raise SandboxError("the session is closed")
+            if line is not None:
+                self._read(0)
             mark = self.heard.taken if line is None else self.heard.total
             self._send(data, began + timeout)
             end = self._await(until, quiet, mark, began + timeout)
@@ -119,14 +140,21 @@ class LiveSession(Closing):
         if len(self._unsent) + len(data) > LINE_BYTES:
             raise SandboxError(f"the process does not read: {len(self._unsent)} bytes for it still wait")
         self._unsent += data
-        if (wire := self._wire) is not None and self._unsent:
-            self._unsent = _send(wire, self._unsent, deadline)
+        while (wire := self._wire) is not None and self._unsent:
+            self._unsent = _sent(wire, self._unsent)
+            now = time.monotonic()
+            if not self._unsent or now >= deadline:
+                return
+            self._wait_to_send(wire, min(LOOK_SECONDS, deadline - now))
 
     def _await(self, until: bytes, quiet: float, mark: int, deadline: float) -> str:
         """`SessionAnswer.end` of the answer to what was said after `mark` bytes were heard; waits for it."""
         heard = self.heard
-        with self._changed:
-            while not self._over:
+        heard.awaited = until
+        while True:
+            with self._changed:
+                if self._over:
+                    return "exit"
                 now = time.monotonic()
                 fresh = heard.total - mark
                 if until and fresh >= len(until) and heard.last.endswith(until):
@@ -138,8 +166,39 @@ class LiveSession(Closing):
                     due = min(deadline, heard.at + quiet)
                 if now >= deadline:
                     return "timeout"
-                self._changed.wait(due - now)
-        return "exit"
+                if self._output is None:
+                    self._changed.wait(due - now)
+                    continue
+            self._read(due - now)
+
+    def _read(self, seconds: float) -> None:
+        """Takes what the process wrote, where its output is a pipe; waits so long for it, or a moment."""
+        if self._output is None:
+            return
+        awake, ready = time.monotonic() + min(seconds, AWAKE_SECONDS), self._readable.poll(0)
+        while not ready and time.monotonic() < awake:
+            os.sched_yield()
+            ready = self._readable.poll(0)
+        if not ready and not self._readable.poll(min(LOOK_SECONDS, seconds) * 1000):
+            return
+        with self._changed:
+            if self._output is None:
+                return
+            try:
+                if not self.heard.read(self._output):
+                    self._output = None  # the process closed it and goes on, or has ended
+            except BlockingIOError:
+                return
+
+    def _wait_to_send(self, wire: socket.socket, seconds: float) -> None:
+        """Waits until `wire` takes bytes; reads meanwhile, for a process that reads only what is answered."""
+        poll, output = select.poll(), self._output
+        with suppress(ValueError):  # ours is closed
+            poll.register(wire, select.POLLOUT)
+            if output is not None:
+                poll.register(output, select.POLLIN)
+            poll.poll(seconds * 1000)
+        self._read(0)
 
     def close(self) -> None:
         """Kill the process and all it started; returns when they are gone. May be called twice."""
@@ -165,16 +224,11 @@ def line_bytes(line: str | None, until: bytes, timeout: float, quiet: float) -> 
     return data
 
 
-def _send(wire: socket.socket, data: bytes, deadline: float) -> bytes:
-    """What could not be sent in time; nothing where the reader is gone."""
-    rest, poll = memoryview(data), select.poll()
+def _sent(wire: socket.socket, data: bytes) -> bytes:
+    """What is left of `data` when as much as can be is sent; nothing where the reader is gone."""
     try:
-        poll.register(wire, select.POLLOUT)
-        while rest and poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            try:
-                rest = rest[wire.send(rest, socket.MSG_DONTWAIT) :]
-            except BlockingIOError:
-                continue
+        return data[wire.send(data, socket.MSG_DONTWAIT) :]
+    except BlockingIOError:
+        return data
     except (OSError, ValueError):  # its end, or ours, is closed
         return b""
-    return bytes(rest)

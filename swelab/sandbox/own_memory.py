@@ -25,6 +25,7 @@ _SPARE_BYTES, _SPARE_INODES = 64 << 20, 4096
 _LEAST_MEMORY = 128 << 20
 _ROOT = "files"
 Result = TypeVar("Result")
+_one_at_a_time = threading.Lock()
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -65,7 +66,8 @@ class Mounter:
 
 def mounter() -> Mounter | None:
     """This process's; None where it may not make one."""
-    return _mounter_of(os.getpid())
+    with _one_at_a_time:  # two threads that came first would make two, which do not see each other's mounts
+        return _mounter_of(os.getpid())
 
 
 @cache

@@ -4,27 +4,66 @@ The rule `build_sandbox_image` makes it without an engine; the first process tha
 """
 
 import errno
+import functools
 import os
+import sys
 from pathlib import Path
 
 from swelab.records import InputError, read_json
+from swelab.sandbox import toolbox_path
 from swelab.sandbox.docker_engine import DockerEngine
 from swelab.sandbox.docker_images import find_image
+from swelab.sandbox.image_build import PACKAGES
 from swelab.sandbox.protocol import Image, ImageMissing
+from swelab.sandbox.python_view import INSTALLERS, is_one_of
+from swelab.sandbox.rootfs import TOOLBOX
 
 DEFAULT_RECORD = "results/images/sandbox/image.json"
 
 
 def recorded_image() -> Image:
-    """The image of the record at $SWELAB_SANDBOX_IMAGE, else of the rule's output. Raises ImageMissing."""
+    """The image of the record at $SWELAB_SANDBOX_IMAGE, else of the rule's output. Raises ImageMissing.
+
+    Where it has other packages than it would be made from now, a line says so once.
+    """
     path = Path(os.environ.get("SWELAB_SANDBOX_IMAGE") or DEFAULT_RECORD).absolute()
     try:
         record = read_json(path)
-        return Image(record["name"], record["digest"], path.parent / record["folder"])
+        image = Image(record["name"], record["digest"], path.parent / record["folder"])
+        _tell_difference(path, path.parent / record["folder"], frozenset(record["packages"]))
+        return image
     except (InputError, OSError, KeyError, TypeError) as error:
         raise ImageMissing(
             f"no sandbox image at {path} (rule build_sandbox_image, or $SWELAB_SANDBOX_IMAGE): {error}"
         ) from None
+
+
+def difference(root: Path, debian: frozenset[str], toolbox: Path) -> str:
+    """How an image differs from one made now, in words; "" where it does not, or where that is not known.
+
+    root: its unpacked folder. debian: names of its Debian packages. toolbox: the venv to be in it.
+    """
+    wanted, found = _distributions(toolbox), _distributions(root / TOOLBOX.strip("/"))
+    missing = sorted(set(PACKAGES) - {name.partition(":")[0] for name in debian})
+    if not wanted or not (found or root.is_dir()):
+        return ""
+    stale, fresh = sorted(found - wanted), sorted(wanted - found | set(missing))
+    told = [f"it has {', '.join(stale)}"] * bool(stale) + [f"it lacks {', '.join(fresh)}"] * bool(fresh)
+    return " and ".join(told)
+
+
+def _distributions(venv: Path) -> set[str]:
+    """Such as pytest-9.2.0: the packages of a venv but those that install packages."""
+    found = (path.name for path in venv.glob("lib/python*/site-packages/*.dist-info"))
+    return {name.removesuffix(".dist-info") for name in found if not is_one_of(name, INSTALLERS)}
+
+
+@functools.cache
+def _tell_difference(record: Path, root: Path, debian: frozenset[str]) -> None:
+    if told := difference(root, debian, toolbox_path()):
+        what = f"the sandbox image was made from other packages than {toolbox_path()}: {told}"
+        fix = f"delete {record.parent} and run the rule build_sandbox_image"
+        print(f"warning: {record}: {what}; it is used as it is. To renew it, {fix}", file=sys.stderr)
 
 
 def loaded(engine: DockerEngine) -> Image:

@@ -22,6 +22,8 @@ GATE_FIELDS = (
     "gold_resolved_each_time",
     "gold_runs_resolved",
     "kept",
+    "null_tasks",
+    "null_kept",
     "private",
     "flaky",
     "broken",
@@ -49,6 +51,16 @@ def rate_of_runs(counts: Iterable[tuple[int, int]]) -> CountedRate:
     return CountedRate(
         resolve_rate=attempts.rate, interval=interval, resolved=attempts.resolved, total=attempts.total
     )
+
+
+def run_to_run(counts: Iterable[tuple[int, int]], runs: int) -> Record:
+    """{"sd", "interval"} on these very tasks: how far one run's rate strays by the luck of attempts alone,
+    and the interval of the mean rate of `runs` runs.
+
+    counts: (resolved, attempted) of each task.
+    """
+    attempts = Attempts([pair for pair in counts if pair[1]])
+    return {"sd": rounded(attempts.luck), "interval": list(attempts.rerun_interval(runs))}
 
 
 def counted(statuses: Sequence[str], lost: bool = True) -> tuple[int, int]:
@@ -119,7 +131,7 @@ def of_several_runs(verdicts: Verdicts) -> Record:
         ],
         "spread": {
             "sd": rounded(stdev(rates)),
-            "expected_sd": rounded(((attempts.within or 0.0) / size) ** 0.5),
+            "expected_sd": rounded(attempts.luck),
             "lowest": min(rates),
             "highest": max(rates),
             "p_value": runs_differ(whole) if whole else None,

@@ -1,1 +1,1 @@
-"""An experiment handed on: a data set, a model, the leaderboard's folders, an archive of everything."""
+"""Hands an experiment on: as a data set, a model, folders for the leaderboard, an archive of everything."""

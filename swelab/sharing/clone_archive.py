@@ -1,10 +1,11 @@
 """One archive of the code, the recipes and every file behind a score, to verify it elsewhere.
 
-Files keep their times, so that the workflow finds nothing to be done. What holds answers of a hidden
-set stays here; results/withheld.json names it with its hash.
+Files keep their times, so that the workflow finds nothing to be done. Files with answers of a hidden set
+are left out; results/withheld.json names them with their hashes.
 """
 
 import json
+import os
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -19,9 +20,10 @@ from swelab.sharing.experiment_files import Finished
 from swelab.sharing.privacy import Private
 from swelab.tasks.task_rows import read_tasks
 
-CODE = ("benchmarks", "configs", "docs", "envs", "hosts", "profiles", "rules", "scripts", "slurm", "swe-rl",
-        "swelab", "tests", "LICENSE", "Makefile", "README.md", "Snakefile", "pyproject.toml")  # fmt: skip
-"""What a clone holds besides results, where no git says it."""
+CODE = ("benchmarks", "configs", "docs", "envs", "examples", "hosts", "profiles", "rules", "scripts", "slurm",
+        "swe-pdb", "swe-rl", "swelab", "tests", "LICENSE", "Makefile", "README.md", "Snakefile",
+        "pyproject.toml")  # fmt: skip
+"""The files of a clone without results, for a clone without git."""
 BINARY = (".safetensors", ".tar", ".zip", ".bin", ".pt")
 
 
@@ -34,7 +36,7 @@ def write_archive(finished: Finished, to: Path, private: Private) -> None:
     hashes = {path: sha256_of(path) for path in sorted(withheld)}
     names = sorted({*code_files(Path()), *_results(finished)} - withheld)
     answers = _answers(finished)
-    if faults := [told for name in names if (told := _fault(name, private, answers))]:
+    if faults := [fault for name in names if (fault := _fault(name, private, answers))]:
         shown = "; ".join(faults[:3]) + (f" and {len(faults) - 3} more" if len(faults) > 3 else "")
         raise InputError(shown, "archive", "files that may be handed on")
     with (
@@ -42,6 +44,7 @@ def write_archive(finished: Finished, to: Path, private: Private) -> None:
         tarfile.open(fileobj=stream, mode="w:gz", compresslevel=1, dereference=True) as tar,
     ):
         for name in names:
+            tar.dereference = not _within(Path(name))
             tar.add(name, f"{top}/{name}", recursive=False, filter=_nobody)
         data = (json.dumps(hashes, indent=2) + "\n").encode()
         entry = tarfile.TarInfo(f"{top}/{WITHHELD}")
@@ -49,15 +52,20 @@ def write_archive(finished: Finished, to: Path, private: Private) -> None:
         tar.addfile(entry, BytesIO(data))
 
 
+def _within(path: Path) -> bool:
+    """Whether a path is a link to a file in the same folder. Such a link is valid in any clone."""
+    return path.is_symlink() and "/" not in os.readlink(path) and path.is_file()
+
+
 def _nobody(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """The entry without its owner, who is one of this machine."""
+    """The entry without its owner, who is a user of this machine."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     return entry
 
 
 def code_files(root: Path) -> Iterator[str]:
-    """The files of a clone that git has, and its recipes; without git those of a clone's folders."""
+    """The files that git tracks, and all recipes; without git the files in the clone's folders."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True)
     known = listed.stdout.split("\0") if listed.returncode == 0 else []
     for start in ("configs",) if known else CODE:
@@ -83,7 +91,7 @@ def _results(finished: Finished) -> Iterator[str]:
 
 
 def _answers(finished: Finished) -> list[str]:
-    """The gold patches of hidden sets, as they stand in JSON."""
+    """The gold patches of hidden sets, as they are written in JSON."""
     hidden = [each for each in finished.subsets if finished.is_hidden(each)]
     files = [path for subset in hidden for path in finished.paths("lock.kept", subset=subset)]
     patches = [text for path in files for task in read_tasks(path) for text in (task.patch, task.test_patch)]
@@ -91,7 +99,7 @@ def _answers(finished: Finished) -> list[str]:
 
 
 def _fault(name: str, private: Private, answers: list[str]) -> str:
-    """What a file holds that must not leave this machine; "" of none."""
+    """What a file contains that must not leave this machine; "" if nothing."""
     if Path(name).is_dir() or name.endswith(BINARY):
         return ""
     made = name.startswith("results/")  # tests of the code hold made-up keys

@@ -1,6 +1,6 @@
-"""The data behind a score as a data set in Hugging Face's layout: tasks, trajectories, training rows, a card.
+"""Writes the data behind a score as a data set in Hugging Face's layout: tasks, attempts, SFT rows, a card.
 
-Scored tasks are without their answers. Of a hidden set there are no trajectories: a patch may be its answer.
+Scored tasks have no answers in it. It has no trajectories of a hidden set: a patch may be the answer.
 """
 
 from collections import Counter
@@ -20,16 +20,43 @@ from swelab.tasks.task_rows import read_tasks
 TASK = {"instance_id": "text", "subset": "text", "repo": "text", "base_commit": "text", "image_name": "text",
         "problem_statement": "text", "test_cmd": "text"}  # fmt: skip
 ANSWER = {"patch": "text", "test_patch": "text", "FAIL_TO_PASS": "texts", "PASS_TO_PASS": "texts"}
-"""What only tasks have that are not scored."""
+"""Columns that only tasks have which are not scored."""
 ATTEMPT = {"instance_id": "text", "policy": "text", "subset": "text", "sample": "number", "outcome": "text",
            "status": "text", "resolved": "flag", "model_patch": "text", "messages": "turns"}  # fmt: skip
 SFT_ROW = {"instance_id": "text", "policy": "text", "sample": "number", "messages": "turns", "tools": "text",
            "weights": "text"}  # fmt: skip
-TELLS = (
+ABOUT = (
     "Tasks for software-engineering agents, attempts at them with their verdicts, and the rows "
     "that a model was trained on."
 )
 NO_LICENCE = "as its publisher says"
+MEANS = """
+A **policy** is a model in a scaffold, or a script. Each attempt at a task begins in a fresh copy of the
+task's repository, and is judged by the task's tests.
+
+* **tasks**: a row is a task. `problem_statement` is what is asked, `test_cmd` runs its tests. In the
+  split `train`, `FAIL_TO_PASS` and `PASS_TO_PASS` are the tests that judge, and `patch` is the repair;
+  in tasks that swelab made (`image_name` begins with `swelab/`) `patch` is the bug, which the repair
+  takes back.
+* **trajectories**: a row is an attempt. `messages` are its turns, `outcome` says how it ended,
+  `model_patch` what it changed; `status` and `resolved` are the verdict. The split `evaluation` has
+  attempts at scored tasks.
+* **sft**: a row is a training conversation, made from an attempt. Only turns of the assistant are
+  learned, and of these not those whose weight in `weights` is 0.
+
+The repositories are not here. Those of tasks that swelab made are in `{archive}`, in `results/repos`.
+"""
+REASONS = {
+    "breaks_too_many": "the bug breaks more tests than the recipe allows",
+    "broken": "the right repair is not judged as resolved, or no repair is",
+    "empty_patch": "the attempt changed nothing",
+    "flaky": "the right repair is not judged as resolved each time",
+    "function_full": "the function has as many tasks as the recipe allows",
+    "survived": "no test notices the bug",
+    "too_long": "more tokens than the recipe allows",
+    "unresolved": "the tests do not pass",
+}
+"""In words, where the reason itself is a short name."""
 
 
 def write_dataset(finished: Finished, to: Path, private: Private) -> None:
@@ -68,8 +95,8 @@ def _attempts(finished: Finished, runs: Iterable[tuple[str, str]]) -> Iterator[R
         paths = map(Path, finished.paths("trajectories.trajectories", **of))
         for _, row in read_records(paths, Trajectory):
             grade = grades.get((row.instance_id, row.sample))
-            told = {"status": grade.status, "resolved": grade.resolved} if grade else {}
-            yield {**row, "sample": row.sample, **told}
+            verdict = {"status": grade.status, "resolved": grade.resolved} if grade else {}
+            yield {**row, "sample": row.sample, **verdict}
 
 
 def _sft_rows(finished: Finished) -> Iterator[Record]:
@@ -86,9 +113,10 @@ def card(finished: Finished, counts: Counter[tuple[str, str]], private: Private)
         f"  - split: {split}\n    path: {name}/{split}.parquet\n" for each, split in counts if each == name
     ) for name in dict.fromkeys(name for name, _ in counts)]  # fmt: skip
     lines = ["---", "license: other", "configs:", *map(str.rstrip, configs), "---", ""]
-    lines += [f"# Data of the experiment {finished.name}", "", TELLS, ""]
+    lines += [f"# Data of the experiment {finished.name}", "", ABOUT, ""]
     lines += ["| table | split | rows |", "|---|---|---|"]
     lines += [f"| {name} | {split} | {count:,} |" for (name, split), count in counts.items()]
+    lines += MEANS.format(archive=finished.archive).splitlines()
     lines += ["", "Tasks of the split `heldout` are scored: they have no patch and no tests here.", ""]
     hidden = [each for each in finished.subsets if finished.is_hidden(each)]
     if hidden:
@@ -96,7 +124,8 @@ def card(finished: Finished, counts: Counter[tuple[str, str]], private: Private)
     lines += ["## Sources", "", "| subset | made from | licence |", "|---|---|---|"]
     lines += [f"| {subset} | {made} | {licence} |" for subset in finished.subsets
               for made, licence in sources(subset)]  # fmt: skip
-    lines += ["", "## Dropped", "", "| where | why | how many |", "|---|---|---|", *_dropped(finished), ""]
+    lines += ["", "## Dropped", "", "What the recipes left out on the way, by the step that did."]
+    lines += ["", "| set, step | why | how many |", "|---|---|---|", *_dropped(finished), ""]
     met = [f"{count:,} times `{what}`" for what, count in sorted(private.met.items())]
     if met:
         lines += [
@@ -109,6 +138,8 @@ def card(finished: Finished, counts: Counter[tuple[str, str]], private: Private)
 def sources(subset: str) -> list[tuple[str, str]]:
     """(source, licence) of what a subset's tasks are made from."""
     recipe = Wildcards({"subset": parts_of(subset)[-1]}).recipe(kinds.SUBSET)
+    if recipe.source == "harbor":
+        return [("task folders of Harbor", NO_LICENCE)]
     if recipe.source == "dataset":
         place = f"{recipe.dataset}@{recipe.revision}" if recipe.dataset else "rows of its maker"
         return [(place, NO_LICENCE)]
@@ -131,11 +162,16 @@ def _dropped(finished: Finished) -> Iterator[str]:
             lock = read_json(path)
             for part in ("flaky", "broken"):
                 if lock[part]:
-                    yield f"| {names['subset']}, validation | {part} | {len(lock[part]):,} |"
+                    yield f"| {names['subset']}, validation | {_why(part)} | {len(lock[part]):,} |"
     for manifest, stage in finished.trail.stages.items():
-        told = stage.get("drops") if stage.rule.endswith("_tasks") else None
+        drops = stage.get("drops") if stage.rule.endswith("_tasks") else None
         if stage.rule.startswith("build_sft"):
-            told = stage.get("dropped")
-        for reason, count in (told or {}).items():
+            drops = stage.get("dropped")
+        for reason, count in (drops or {}).items():
             number = count if isinstance(count, int) else len(count)
-            yield f"| {Path(manifest).name.partition('.')[0]}, {stage.rule} | {reason} | {number:,} |"
+            yield f"| {Path(manifest).name.partition('.')[0]}, {stage.rule} | {_why(reason)} | {number:,} |"
+
+
+def _why(reason: str) -> str:
+    """A reason with its meaning, where that is known."""
+    return f"{reason}: {REASONS[reason]}" if reason in REASONS else reason

@@ -1,4 +1,4 @@
-"""What is behind a verified score, by kind, and which of its sets are hidden."""
+"""The files behind a verified score, by kind, and which of its sets are hidden."""
 
 import os
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ class Finished:
 
     @cached_property
     def kinds(self) -> list[tuple[str, str, dict[str, str]]]:
-        """(path, kind and role, names by wildcard) of each artifact's file that is there, sorted by path."""
+        """(path, kind and role, names by wildcard) of each existing file behind the score, by path."""
         found = list[tuple[str, str, dict[str, str]]]()
         for path in sorted(self.trail.files):
             kind, names = find(path) or ("", {})
@@ -44,12 +44,12 @@ class Finished:
         return found
 
     def paths(self, role: str, **names: str) -> list[str]:
-        """The files of a kind and role whose names by wildcard are these."""
+        """The files of a kind and role with these names by wildcard."""
         return [path for path, each, of in self.kinds if each == role and names.items() <= of.items()]
 
     @property
     def archive(self) -> str:
-        """Name of the archive that is handed on."""
+        """The archive's file name."""
         return f"swelab-{self.name}.tar.gz"
 
     @property
@@ -76,10 +76,10 @@ class Finished:
         if subset not in self.recipe.benchmarks:
             return False
         parts = [Wildcards({"subset": each}).recipe(kinds.SUBSET) for each in parts_of(subset)]
-        told = {getattr(part, "tests", "") for part in parts} | {
-            getattr(part, "answers", "") for part in parts
-        }
-        return bool(told & {"hidden", "private"})
+        return any(
+            getattr(part, "tests", "") == "hidden" or getattr(part, "answers", "") == "private"
+            for part in parts
+        )
 
     def withheld(self) -> set[str]:
         """The files that hold answers of hidden sets."""
@@ -95,9 +95,9 @@ def _is(pattern: str, names: dict[str, str], path: str) -> bool:
 
 
 def read_finished(path: Path) -> Finished:
-    """A verified score with all that is behind it; the working folder is then its clone.
+    """A verified score and the files behind it; the working folder becomes its clone.
 
-    Raises InputError: no verified score, or one that does not hold any more.
+    Raises InputError: no verified score, or one that does not verify any more.
     """
     score = read_record(path, VerifiedScore)
     found, _ = verify(path)
@@ -109,5 +109,5 @@ def read_finished(path: Path) -> Finished:
     trail = follow(name for paths in inputs for name in paths)
     if outside := [each for each in trail.files if os.path.isabs(each)]:
         what = f"is made from {outside[0]}, which is not in this clone"
-        raise InputError(what, path, "all that a recipe names below the clone, by a relative path")
+        raise InputError(what, path, "files in the clone, which recipes name by a relative path")
     return Finished(score, score.manifest["experiment"], trail)

@@ -1,4 +1,4 @@
-"""Folders pushed to the Hugging Face hub."""
+"""Uploads folders to the Hugging Face hub."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from swelab.records import InputError, shorten
 
 
 def check_push(name: str) -> None:
-    """Raises InputError: a name that is none of the hub's, or no token."""
+    """Raises InputError: a name that the hub does not have, or no token."""
     parts = name.split("/")
     if len(parts) != 2 or not all(parts):
         raise InputError(f"--push {name!r}", expected="<owner>/<name>")

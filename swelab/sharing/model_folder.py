@@ -1,4 +1,4 @@
-"""The weights that a score is about, as a model in Hugging Face's layout, with a card."""
+"""Writes the weights that a score is about as a model in Hugging Face's layout, with a card."""
 
 import shutil
 from pathlib import Path
@@ -19,10 +19,17 @@ README = """---
 {front}---
 # {policy}
 
-The policy `{policy}` of the experiment `{experiment}`: an agent that repairs software, in the scaffold
-`{scaffold}`. {commit}
+Weights of the policy `{policy}` of the experiment `{experiment}`: a model that repairs software by shell
+commands, with the prompts and limits of the scaffold `{scaffold}` (`configs/scaffolds/{scaffold}.yaml` in the
+archive below). {commit}
+
+The folder loads in transformers. To let the model act on tasks, in a clone of swelab:
+
+    .venv/bin/python -m scripts.evaluate --model FOLDER --data TASKS --scaffold {scaffold} --output-dir OUT
 
 ## Score
+
+A task is resolved if the tests that judge it pass.
 
 | benchmark | resolved | rate | 95 % interval | lost to infrastructure, counted as not resolved |
 |---|---|---|---|---|
@@ -45,7 +52,7 @@ With the archive `{archive}`, which holds the code and every file behind the sco
     make setup
     .venv/bin/snakemake results/verified_score.json --forceall --config experiment={experiment}
 
-Instead of the third, `.venv/bin/python -m scripts.verify results/verified_score.json` checks what is there.
+Instead of the third line, `.venv/bin/python -m scripts.verify results/verified_score.json` checks the files.
 """
 
 
@@ -80,15 +87,16 @@ def card(finished: Finished, policy: kinds.Policy, weights: str) -> str:
         if (its := each["policies"][finished.shown])
     ]
     compared = record["comparison"]
-    told = ""
+    comparison = ""
     if compared["p_value"] is not None:
-        told = (
-            f"\nAgainst `{compared['from']}` on {record['benchmark']['name']}: difference "
-            f"{compared['difference']:+.1%}, p = {compared['p_value']:.2g} ({compared['methods']['test']}).\n"
+        comparison = (
+            f"\n`{finished.shown}` minus `{compared['from']}` on {record['benchmark']['name']}: "
+            f"{compared['difference'] * 100:+.1f} points, "
+            f"p = {compared['p_value']:.2g} ({compared['methods']['test']}).\n"
         )
     code = record["manifest"]["code"]
-    unlike = " with changes" if code["dirty"] else ""
-    commit = f"Made by commit {code['commit']} of swelab{unlike}." if code["commit"] else ""
+    changed = " with changes" if code["dirty"] else ""
+    commit = f"Made by commit {code['commit']} of swelab{changed}." if code["commit"] else ""
     recipe = {key: each for key, each in record["manifest"]["recipes"].items()
               if key.startswith(("experiments/", "sft/", "rl/", "models/"))}  # fmt: skip
     return README.format(
@@ -98,7 +106,7 @@ def card(finished: Finished, policy: kinds.Policy, weights: str) -> str:
         archive=finished.archive,
         scaffold=getattr(policy, "scaffold", ""),
         scores="\n".join(scores),
-        comparison=told,
+        comparison=comparison,
         recipe=yaml.safe_dump(recipe, sort_keys=True, allow_unicode=True),
         data=_data(finished),
         commit=commit,
@@ -107,7 +115,7 @@ def card(finished: Finished, policy: kinds.Policy, weights: str) -> str:
 
 
 def _front(weights: str) -> dict[str, object]:
-    """The card's metadata; the licence of a published model's descendants is that model's."""
+    """The card's metadata; weights made from a published model have its licence, here `other`."""
     bases = _bases(weights)
     made_here = bool(bases) and bases[-1][1].source == "drill"
     front: dict[str, object] = {"license": "mit" if made_here else "other", "pipeline_tag": "text-generation"}
@@ -116,7 +124,7 @@ def _front(weights: str) -> dict[str, object]:
 
 
 def _bases(weights: str) -> list[tuple[str, Model]]:
-    """The model that weights start from, by name; none of a folder."""
+    """(name, recipe) of the model that weights start from; empty for a folder of weights."""
     word, _, name = weights.partition(":")
     while word in ("sft", "rl"):
         start = (

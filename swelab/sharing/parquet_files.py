@@ -1,4 +1,4 @@
-"""Rows as a Parquet file, a thousand held at a time."""
+"""Writes rows to a Parquet file, a thousand at a time."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -14,9 +14,9 @@ AT_ONCE = 1000
 
 
 def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], columns: Columns, private: Private) -> int:
-    """Writes the columns of some rows, cleaned of keys and paths; returns how many.
+    """Writes columns of rows, without keys and paths; returns the number of rows.
 
-    In place of a text, anything else is JSON.
+    In a text column another value is written as JSON.
     """
     import pyarrow
     import pyarrow.parquet
@@ -37,7 +37,7 @@ def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], columns: Column
 
 
 TURN = ("role", "content", "tool_calls")
-"""Fields of a message; what is no text in it is JSON, what is not there is empty."""
+"""Fields of a message: another value than a text is written as JSON, a missing one is empty."""
 
 
 def _batches(rows: Iterable[Mapping[str, Any]]) -> Iterable[list[Mapping[str, Any]]]:

@@ -1,4 +1,4 @@
-"""What must not leave this machine: keys, and paths that name its folders and its user."""
+"""Finds and replaces what must not leave this machine: keys, and paths that name its folders and its user."""
 
 import os
 import re
@@ -10,28 +10,28 @@ from pathlib import Path
 from swelab.files.hf_hub import hub_token
 
 SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
-"""In names of environment variables."""
+"""Names of environment variables that hold a secret."""
 SHAPES = re.compile(
     r"sk-[A-Za-z0-9_-]{32,}|hf_[A-Za-z0-9]{30,}|gh[pousr]_[A-Za-z0-9]{36,}|AKIA[0-9A-Z]{16}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
-"""Keys that are known by their form."""
+"""Keys that are recognised by their form."""
 LEAST = 8
-"""Characters of a secret; shorter values are words like `none`."""
+"""Fewest characters of a secret; shorter values are words like `none`."""
 PLAIN = (Path("/"), Path("/root"), Path("/home"), Path("/tmp"), Path("/usr"), Path("/usr/local"))
-"""Folders that every machine and every sandbox has: they name nobody."""
+"""Folders that every machine and every sandbox has, so that they reveal nothing."""
 
 
 @dataclass
 class Private:
-    """Words of this machine, by what stands in their place; how often each kind was met."""
+    """words: private words, with the text that replaces each. met: how often each such text was put in."""
 
     words: Mapping[str, str]
     met: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, root: Path) -> "Private":
-        """Those of the clone in `root`, of the user, and of this environment."""
+        """The private words of the clone in `root`, of the user, and of this environment."""
         values = [value for name, value in os.environ.items() if SECRET.search(name)] + [hub_token()]
         keys = {value: "[key]" for value in map(str.strip, values) if len(value) >= LEAST and value[0] != "/"}
         folders = [root.absolute(), root.resolve(), Path.home(), Path(sys.prefix)]
@@ -39,9 +39,9 @@ class Private:
         return cls(dict(sorted({**paths, **keys}.items(), key=lambda each: -len(each[0]))))
 
     def found(self, text: str, shapes: bool = True) -> str:
-        """What is in a text that must not be: "a key", "a path of this machine", or "".
+        """What a text contains that is private: "a key", "a path of this machine", or "".
 
-        shapes: also what looks like a key, and is none of this environment.
+        shapes: also look for keys of other environments, by their form.
         """
         stand_in = next((stand_in for word, stand_in in self.words.items() if word in text), "")
         if shapes and not stand_in and SHAPES.search(text):
@@ -49,7 +49,7 @@ class Private:
         return {"[key]": "a key", "[path]": "a path of this machine"}.get(stand_in, "")
 
     def clean(self, text: str) -> str:
-        """A text with `[key]` and `[path]` in place of what must not be in it."""
+        """A text with `[key]` and `[path]` in the place of private words."""
         for word, stand_in in self.words.items():
             if count := text.count(word):
                 self.met[stand_in] = self.met.get(stand_in, 0) + count

@@ -14,14 +14,14 @@ from swelab.sharing.submissions import write_submissions
 
 
 def write_published(score: Path, to: Path) -> list[str]:
-    """Writes the folder `to`, whole or not at all; returns lines on what is not in it, and why.
+    """Writes the folder `to`, completely or not at all; returns one line for each missing part.
 
-    The working folder is then the score's clone. Raises InputError: a score that does not hold, a folder that
-    is there, what must not be handed on.
+    The working folder becomes the score's clone. Raises InputError: a score that does not verify, an existing
+    folder, content that must not be handed on.
     """
     to = to.absolute()
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise InputError("is there already", to, "a new folder")
+        raise InputError("this folder exists already", to, "a new folder")
     finished = read_finished(score.absolute())
     if to.is_relative_to(Path("results").absolute()):
         raise InputError("lies in results/", to, "a folder elsewhere: what is in results/ is made by rules")
@@ -30,9 +30,9 @@ def write_published(score: Path, to: Path) -> list[str]:
     try:
         write_archive(finished, part / finished.archive, private)
         write_dataset(finished, part / "dataset", private)
-        missing = write_model(finished, part / "model", private)
-        told = [f"model: {missing}"] if missing else []
-        told += [
+        reason = write_model(finished, part / "model", private)
+        missing_parts = [f"model: {reason}"] if reason else []
+        missing_parts += [
             f"leaderboard: {each}" for each in write_submissions(finished, part / "leaderboard", private)
         ]
         if to.exists():
@@ -40,4 +40,4 @@ def write_published(score: Path, to: Path) -> list[str]:
         part.replace(to)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    return told
+    return missing_parts

@@ -19,23 +19,23 @@ RUNS = Path("results/progress/runs")
 
 
 def write_submissions(finished: Finished, to: Path, private: Private) -> list[str]:
-    """Writes `<subset>/<date>_<policy>` below `to`; returns why a set has none."""
-    told: list[str] = []
+    """Writes `<subset>/<date>_<policy>` below `to`; returns why others have none."""
+    reasons: list[str] = []
     policy = finished.shown
     recipe = Wildcards({"policy": policy}).recipe(kinds.POLICY)
     for record in (finished.score, *finished.score.get("others", [])):
         subset, its = record["benchmark"]["name"], record["policies"][policy]
         if finished.is_hidden(subset):
-            told.append(f"{subset} is hidden")
+            reasons.append(f"{subset} is hidden")
         elif (recipe.samples or 1) != 1:
-            told.append(f"{subset}: {recipe.samples} attempts at each task; the rule is pass@1")
+            reasons.append(f"{subset}: {recipe.samples} attempts at each task; the rule is pass@1")
         else:
             out = to / subset / f"{time.strftime('%Y%m%d', time.gmtime())}_{policy}"
             summary = {"model": policy, "errors": its["statuses"][GradeEnd.INFRA_ERROR]}
             summary |= {name: its[name] for name in ("resolved", "total", "resolve_rate", "interval")}
             attempts = _attempts(finished, policy, subset, private)
             write_submission(out, policy, attempts, summary, _used(recipe), {})
-    return told
+    return reasons
 
 
 def _used(recipe: kinds.Policy) -> Record:

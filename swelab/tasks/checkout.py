@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from swelab.records import InputError, sha256_file, shorten
+from swelab.records import InputError, digest, sha256_file, shorten
 from swelab.records.task_records import Task
 from swelab.sandbox.scratch import ScratchFolder, copy_tree, is_full, scratch_base
 
@@ -91,12 +91,28 @@ class RepoStore:
         self._empty: Path | None = None
 
     def digest(self, task: Task) -> str:
-        """SHA-256 of the archive that the task is made from."""
-        return self._unpacked(task)[0]
+        """SHA-256 of what the task is made from: its files, or the archive, and its part of it."""
+        if task.files:
+            return digest([dict(file) for file in task.files])
+        archive = self._unpacked(task)[0]
+        return digest([archive, task.part]) if task.part else archive
 
     def clean_tree(self, task: Task) -> Path:
-        """Folder with the repository without the bug. Raises InputError (archive missing or broken)."""
-        return self._unpacked(task)[1]
+        """Folder with the repository, or the task's part of it, without the bug.
+
+        Of a task with its files in its row, with the bug. Raises InputError: archive missing or broken, or
+        without that part.
+        """
+        if task.files:
+            return self._written(task)
+        tree = self._unpacked(task)[1]
+        if not task.part:
+            return tree
+        part = tree / task.part
+        if part.resolve().parent != tree.resolve() or not part.is_dir():
+            where = self.repos_dir / f"{task.repo_recipe}.tar"
+            raise InputError(f"no folder {task.part!r}", where, "the part that the task names")
+        return part
 
     def checkout(self, task: Task, destination: Path, *, for_agent: bool = False) -> None:
         """Makes `destination`: the clean tree with the bug applied, as one commit; all of it is of one age.
@@ -104,15 +120,14 @@ class RepoStore:
         `for_agent`: without the files of hidden tests.
         The same task gives the same commit hash. Raises InputError when the bug's patch does not apply.
         """
-        clean = self.clean_tree(task)
-        destination.mkdir(parents=True)
-        copy_tree(clean, destination, None)
-        applied = git(destination, "apply", "--whitespace=nowarn", "-", data=encode_patch(task.patch))
-        if applied.returncode:
-            fault = shorten(applied.stderr.decode(errors="replace"))
-            if os.strerror(errno.ENOSPC) in fault or is_full(destination):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(destination))
-            raise InputError(f"the bug's patch does not apply: {fault}", task.instance_id, "a git patch")
+        if task.files:
+            destination.mkdir(parents=True)
+            write_files(task, destination)
+        else:
+            clean = self.clean_tree(task)
+            destination.mkdir(parents=True)
+            copy_tree(clean, destination, None)
+            _apply_bug(task, destination)
         for path in task.failing_files if for_agent and task.hidden_tests else ():
             (destination / path).unlink(missing_ok=True)
         (destination / ".git").mkdir()
@@ -129,6 +144,17 @@ class RepoStore:
                 _done(place, "init", "-q", "-b", "main", "--template=")
                 self._empty = place / ".git"
             return self._empty
+
+    def _written(self, task: Task) -> Path:
+        """The folder of a task's own files, written once."""
+        tree = self.cache_dir / f"files.{self.digest(task)[:32]}"
+        with self._lock:
+            if not tree.is_dir():
+                scratch = Path(tempfile.mkdtemp(prefix=".files.", dir=self.cache_dir))
+                write_files(task, scratch)
+                os.chmod(scratch, 0o755)
+                os.replace(scratch, tree)
+        return tree
 
     def _unpacked(self, task: Task) -> tuple[str, Path]:
         name = task.repo_recipe
@@ -147,8 +173,8 @@ class RepoStore:
         archive = self.repos_dir / f"{name}.tar"
         if not archive.is_file():
             raise InputError("no such repository archive", archive)
-        digest = sha256_file(archive)
-        tree = self.cache_dir / f"{name}.{digest[:16]}"
+        sha256 = sha256_file(archive)
+        tree = self.cache_dir / f"{name}.{sha256[:16]}"
         if not tree.is_dir():
             scratch = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=self.cache_dir))
             try:
@@ -160,7 +186,35 @@ class RepoStore:
                 raise InputError(f"not a usable archive: {error}", archive) from None
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
-        return digest, tree
+        return sha256, tree
+
+
+def _apply_bug(task: Task, tree: Path) -> None:
+    """Puts a task's bug into `tree`. Raises InputError (its patch does not apply), OSError (no room)."""
+    applied = git(tree, "apply", "--whitespace=nowarn", "-", data=encode_patch(task.patch))
+    if applied.returncode:
+        fault = shorten(applied.stderr.decode(errors="replace"))
+        if os.strerror(errno.ENOSPC) in fault or is_full(tree):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tree))
+        raise InputError(f"the bug's patch does not apply: {fault}", task.instance_id, "a git patch")
+
+
+def write_files(task: Task, tree: Path) -> None:
+    """Writes the files of a task's row into the folder `tree`. Raises InputError (a path that leaves it)."""
+    for file in task.files:
+        if not is_inside(file.path):
+            raise InputError(f"the path {file.path!r} leaves the checkout", task.instance_id, "a path in it")
+        place = tree / file.path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(encode_patch(file.content))
+        place.chmod(0o644)
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path names a file of a checkout: relative, in short form, not of git itself."""
+    parts = PurePosixPath(path).parts
+    bad = path.startswith("/") or "\\" in path or "\0" in path or not parts
+    return not bad and ".." not in parts and ".git" not in parts and "/".join(parts) == path
 
 
 def _set_one_age(tree: Path) -> None:

@@ -1,5 +1,6 @@
 """Source of tasks `dataset`: a published set in SWE-smith's or SWE-bench's schema, or a local copy of one."""
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,6 +9,7 @@ from typing import Any
 
 from swelab.configs.kinds.subset import DatasetSubset
 from swelab.files.dataset_files import published_files, read_rows
+from swelab.files.hub_commits import newest_commit
 from swelab.files.json_streams import Picked, Spool
 from swelab.records import InputError, numbered_jsonl
 from swelab.records.task_records import Task
@@ -17,6 +19,7 @@ from swelab.tasks.published_rows import lacks, read_row
 from swelab.tasks.sampling import ordered_ids
 
 DOWNLOADS = Path("results/downloads/datasets")
+_HUB_NAME = re.compile(r"([A-Za-z0-9._-]+/[A-Za-z0-9._-]+)(?:@([0-9a-f]{40}))?")
 AT_ONCE = 256
 """Rows held of a file: a published set is larger than what is kept of it."""
 
@@ -66,14 +69,31 @@ def make_tasks(
     return Picked(spool, order[:limit], Task), dict(sorted(drops.items()))
 
 
-def file_rows(path: Path) -> Sequence[Task]:
-    """All rows of a subset file by hand: JSON list, JSON Lines or Parquet, ours or a published one.
+def named_set(
+    data: str, split: str = "test", files: Sequence[str] = (), known: str = "or owner/set"
+) -> DatasetSubset:
+    """The recipe for what a user names: a file, or `owner/set` on the hub, `owner/set@<commit>`.
 
-    They wait on disk. Raises InputError.
+    Without a commit the newest is meant. known: what the caller takes, for the message. Raises InputError:
+    it is none of these; HubError.
     """
-    if not path.is_file():
-        raise InputError("no such file", path, "a subset: JSON list, JSON Lines or Parquet")
-    rows, _ = make_tasks(DatasetSubset(source="dataset", path=str(path)))
+    if Path(data).is_file():
+        return DatasetSubset(source="dataset", path=data)
+    found = _HUB_NAME.fullmatch(data)
+    if not found or Path(data).exists() or Path(data).suffix in (".json", ".jsonl", ".parquet"):
+        what = "not a file" if Path(data).exists() else "no such file"
+        raise InputError(what, data, f"a JSON list, JSON Lines, Parquet, {known}")
+    commit = found[2] or newest_commit(found[1], "dataset")
+    named: dict[str, Any] = {"revision": commit, "split": split, "files": list(files)}
+    return DatasetSubset(source="dataset", dataset=found[1], **named)
+
+
+def named_rows(data: str | Path, split: str = "test") -> Sequence[Task]:
+    """All rows of what a user names (see `named_set`), ours or published ones.
+
+    They wait on disk. Raises InputError, HubError.
+    """
+    rows, _ = make_tasks(named_set(str(data), split))
     return rows
 
 

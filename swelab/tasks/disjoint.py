@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from swelab.records import InputError, Record
 from swelab.records.task_records import Task
+from swelab.tasks.evaluation_tasks import EvaluationTasks
 from swelab.tasks.identity import change, repo_commit
 
 SHOWN = 5
@@ -15,10 +16,12 @@ def check_disjoint(train: Iterable[Task], heldout: Iterable[Task], same_commit: 
     A function is (repository recipe, "path::Qual.name"); rows of a published set have none. A bug is its
     row's hash, or the hash of the change that repairs it. Where both sides name the commit that they start
     from, a shared one is refused too, or with `same_commit` "report" listed under `same_commit`. Raises
-    InputError that lists what is on both sides.
+    InputError that lists what is on both sides, or the tasks of published evaluation sets to be trained on.
     """
-    sides = {"train": _identities(train), "heldout": _identities(heldout)}
+    known = EvaluationTasks()
+    sides = {"train": _identities(map(known.note, train)), "heldout": _identities(heldout)}
     ours, theirs = sides.values()
+    known.refuse("train on")
     shared = {kind: sorted(found & theirs[kind]) for kind, found in ours.items()}
     told = {"same_commit": shared.pop("repo_commit")} if same_commit == "report" else {}
     overlaps = {kind: found for kind, found in shared.items() if found}

@@ -1,7 +1,8 @@
 """The drill: a small real Python package made from a seed, one-line bugs in it, its own tests as judges.
 
 Modules do not import each other, so a task's tests are those of its module, and one run of the test suite
-judges one bug in every module at once.
+judges one bug in every module at once. With `layout: two-file` each module lies in a folder of its own beside
+its test, and that folder is all that a task's checkout holds.
 """
 
 import difflib
@@ -9,14 +10,12 @@ import hashlib
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from swelab.configs import recipes
 from swelab.configs.kinds import REPO
-from swelab.configs.kinds.repo import DrillRepo
 from swelab.configs.kinds.subset import DrillSubset
 from swelab.console.terminal import Progress
 from swelab.jobs.journal import Journal
@@ -24,37 +23,14 @@ from swelab.records import InputError, Record, digest
 from swelab.records.task_records import Task
 from swelab.sandbox import Backend, Limits
 from swelab.tasks.checkout import RepoStore, scratch_folder
-from swelab.tasks.drill_text import (
-    MODULES,
-    NOUNS,
-    PACKAGES,
-    SHAPES,
-    VERBS,
-    Function,
-    Mutation,
-    issue,
-    make_function,
-    test_path,
-)
-from swelab.tasks.forge.archive import write_tar
+from swelab.tasks.drill_archive import build_repo, catalogue, module_text
+from swelab.tasks.drill_text import Function, Mutation, issue, part_of, test_path
 from swelab.tasks.forge.operators import chosen
 from swelab.tasks.split import bug_hash, side_of
 
 VERSION = 1
 """Part of every journal key: raised when the same bug could get another verdict."""
 TEST_COMMAND = "python -m pytest -rA --tb=no -q -p no:cacheprovider"
-PYPROJECT = """[project]
-name = "drill"
-version = "1"
-
-[tool.pytest.ini_options]
-pythonpath = ["."]
-addopts = "-p no:cacheprovider --tb=no"
-"""
-README = """# drill
-
-A generated package of small functions with exact tests: `python -m pytest`.
-"""
 STATUS = re.compile(rb"^(PASSED|FAILED|ERROR) (\S+)", re.MULTILINE)
 RUN_LIMITS = Limits(wall_seconds=120, cpu_seconds=120, output_bytes=8 << 20)
 
@@ -78,51 +54,6 @@ class Verdict:
     failed: tuple[str, ...]
     passed: tuple[str, ...]
     reason: str
-
-
-def catalogue(recipe: DrillRepo) -> dict[str, list[Function]]:
-    """Clean functions by module path; depends on the repository recipe alone. Raises InputError."""
-    rng = random.Random(recipe.seed)
-    paths = [f"{package}/{module}.py" for package in PACKAGES for module in MODULES]
-    names = [f"{verb}_{noun}" for verb in VERBS for noun in NOUNS]
-    modules, count = recipe.modules, recipe.functions_per_module
-    if modules > len(paths) or modules * count > len(names):
-        asked = f"{modules} modules of {count} functions"
-        raise InputError(asked, "drill", f"at most {len(paths)} modules and {len(names)} functions")
-    shapes = [SHAPES[i % len(SHAPES)] for i in range(len(names))]
-    for order in (paths, names, shapes):
-        rng.shuffle(order)
-    found: dict[str, list[Function]] = {}
-    for index, path in enumerate(paths[:modules]):
-        span = range(index * count, (index + 1) * count)
-        found[path] = [make_function(rng, names[i], path, shapes[i]) for i in span]
-    return found
-
-
-def module_text(functions: Iterable[Function], name: str = "", mutation: Mutation | None = None) -> str:
-    """Source of one module; function `name` carries `mutation`."""
-    blocks = ["\n".join(f.lines(mutation if f.name == name else None)) for f in functions]
-    return "\n\n\n".join(blocks) + "\n"
-
-
-def test_text(functions: list[Function]) -> str:
-    """Source of the tests of one module: every function's cases in a test of its own."""
-    module = functions[0].path.removesuffix(".py").replace("/", ".")
-    names = "".join(f"    {f.name},\n" for f in functions)
-    tests = [
-        f"def test_{f.name}():\n" + "\n".join(f"    assert {case}" for case in f.asserts) for f in functions
-    ]
-    return "\n\n\n".join([f"from {module} import (\n{names})", *tests]) + "\n"
-
-
-def build_repo(recipe: DrillRepo) -> bytes:
-    """Tar of the clean package; the same recipe gives the same bytes. Raises InputError."""
-    files = {"README.md": README, "pyproject.toml": PYPROJECT, ".gitignore": "__pycache__/\n"}
-    for path, functions in catalogue(recipe).items():
-        files[path] = module_text(functions)
-        files[test_path(path)] = test_text(functions)
-        files[f"{path.partition('/')[0]}/__init__.py"] = ""
-    return write_tar({path: (text.encode(), False) for path, text in files.items()})
 
 
 def candidates(modules: dict[str, list[Function]], seed: int) -> list[Bug]:
@@ -232,18 +163,20 @@ class Judge:
 
     def _round(self, batch: dict[str, Bug]) -> dict[str, Record]:
         """Clean, with the bugs, with the bugs again: statuses by module path."""
-        tests = " ".join(test_path(path) for path in batch)
+        tests = " ".join(_placed(path, test_path(path)) for path in batch)
         runs = []
         with self.backend.start(self.tree, limits=RUN_LIMITS) as sandbox:
             for buggy in (False, True, True):
                 for path, bug in batch.items() if buggy else ():
-                    sandbox.put(path, bug.text.encode())
+                    sandbox.put(_placed(path, path), bug.text.encode())
                 output = sandbox.exec(f"{TEST_COMMAND} {tests}", limits=RUN_LIMITS).output
                 runs.append({test.decode(): status.decode() for status, test in STATUS.findall(output)})
         found = {}
         for path in batch:
-            prefix = test_path(path) + "::"
-            mine = [{t: s for t, s in run.items() if t.startswith(prefix)} for run in runs]
+            prefix, folder = _placed(path, test_path(path)) + "::", _placed(path, "")
+            mine = [
+                {t.removeprefix(folder): s for t, s in run.items() if t.startswith(prefix)} for run in runs
+            ]
             found[path] = dict(zip(("clean", "first", "second"), mine))
         return found
 
@@ -258,11 +191,17 @@ class Judge:
         return Verdict(failed, passed, "" if failed else "survived")
 
 
+def _placed(path: str, name: str) -> str:
+    """Where `name`, the module of a task or its test, lies in the archive."""
+    part = part_of(path)
+    return f"{part}/{name}" if part else name
+
+
 def task_row(name: str, sha256: str, bug: Bug, verdict: Verdict) -> Task:
     """A row in SWE-smith's schema, with fields of ours added."""
     function, op = bug.function, bug.mutation.op
     mirror = f"swelab__{name}.{sha256[:8]}"
-    return Task(
+    row = Task(
         instance_id=f"{mirror}.func_pm_{op}__{bug.hash[:8]}",
         repo=f"swelab/{mirror}",
         patch=bug.patch,
@@ -282,6 +221,7 @@ def task_row(name: str, sha256: str, bug: Bug, verdict: Verdict) -> Task:
         op=op,
         hint={"path": function.path, "line": bug.line, "name": function.name},
     )
+    return row | {"part": part} if (part := part_of(function.path)) else row
 
 
 def _diff(path: str, clean: str, buggy: str) -> str:

@@ -35,6 +35,8 @@ NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight
 SYMBOLS = {"+": "sum", "-": "difference", "*": "product"}
 COMPARES = {"<": "less than", ">": "more than", "<=": "at most", ">=": "at least"}
 SHAPES = ("arith", "total", "compare", "pick", "scale", "cut")
+FILE_SHAPES = (*SHAPES, "offset", "offset")
+"""Shapes of functions in two-file tasks: the right number of an `offset` shows only while its test runs."""
 FRAMES = (
     "{name} in {path} should {want}.\n{test} fails.",
     "{test} fails.\n{name} in {path} should {want}.",
@@ -87,8 +89,13 @@ class Function:
 
 
 def test_path(path: str) -> str:
-    """`depot/batch.py` -> `tests/test_depot_batch.py`."""
-    return "tests/test_" + path.replace("/", "_")
+    """`depot/batch.py` -> `tests/test_depot_batch.py`; in a two-file task `a.py` -> `test_a.py`."""
+    return "tests/test_" + path.replace("/", "_") if "/" in path else f"test_{path}"
+
+
+def part_of(path: str) -> str:
+    """The folder of the archive that a two-file task's checkout is made from; "" is the whole archive."""
+    return "" if "/" in path else path.removesuffix(".py")
 
 
 def _cases(
@@ -175,11 +182,24 @@ def _cut(rng: random.Random, name: str, path: str) -> Function:
     return Function(name, path, (a,), (f"return {expression}",), asserts, found)
 
 
+def _offset(rng: random.Random, name: str, path: str) -> Function:
+    a, local = rng.choice(OPERANDS)[0], rng.choice(LOCALS)
+    number = rng.randint(2, 9)
+    wants = (f"add the right number to {a}",)
+    others = rng.sample([n for n in range(2, 10) if n != number], 3)
+    found = tuple(Mutation("offset_change", 0, f"{local} = {a} + {n}", wants) for n in others)
+    points = [(point,) for point in rng.sample(range(11, 60), 3)]
+    asserts = _cases((a,), name, f"{a} + {number}", points)
+    body = (f"{local} = {a} + {number}", f"return {local}")
+    return Function(name, path, (a,), body, asserts, found)
+
+
 def make_function(rng: random.Random, name: str, path: str, shape: str) -> Function:
-    """A clean function of the given shape (one of SHAPES); its details come from `rng`."""
+    """A clean function of the given shape (one of FILE_SHAPES); its details come from `rng`."""
     if shape in ("arith", "total"):
         return _arith(rng, name, path, shape == "total")
-    return {"compare": _compare, "pick": _pick, "scale": _scale, "cut": _cut}[shape](rng, name, path)
+    shapes = {"compare": _compare, "pick": _pick, "scale": _scale, "cut": _cut, "offset": _offset}
+    return shapes[shape](rng, name, path)
 
 
 def issue(rng: random.Random, function: Function, mutation: Mutation) -> str:

@@ -48,7 +48,7 @@ def export(tasks: Iterable[Task], folder: Path, *, name: str, recipe: Subset, im
                 files["docker_images.txt"].write(f"{image}\n".encode())
             for file, form in forms.items():
                 if (row := form(task)) is None:
-                    left_out[f"{file}: {'private answers' if is_private(task) else 'binary patch'}"] += 1
+                    left_out[f"{file}: {_why_none(task)}"] += 1
                     continue
                 files[file].write(line(row))
                 counts[file] += 1
@@ -68,7 +68,7 @@ def docker_image(task: Task, digests: Mapping[str, str]) -> str:
 
     Tasks that we make have no image of their own. Raises InputError for text that is no image's name.
     """
-    if task.repo_recipe:
+    if not task.in_image:
         return ""
     written = image_name(task)
     if is_file(written):
@@ -79,14 +79,21 @@ def docker_image(task: Task, digests: Mapping[str, str]) -> str:
     return f"{name.base}:{name.tag}@{digests[written]}"
 
 
+def _why_none(task: Task) -> str:
+    """Why a task has no line in a file."""
+    if task.answers:
+        return "private answers" if is_private(task) else "no repair is known"
+    return "binary patch"
+
+
 def evaluation_row(task: Task) -> Record:
     """The row as the harnesses of SWE-bench and SWE-smith read data sets, and slime's evaluation."""
     return {name: value for name, value in task.items() if name != "source"}
 
 
 def gold_prediction(task: Task) -> Record | None:
-    """The repair as a prediction; None for a binary bug, and where answers are private."""
-    if is_private(task):
+    """The repair as a prediction; None for a binary bug, and where no repair is known."""
+    if task.answers:
         return None
     try:
         patch = reversed_patch(task.patch) if task.is_bug else task.patch

@@ -18,7 +18,7 @@ def repo_commit(task: Task) -> str:
     SWE-smith writes both into the name of its mirror, and its `base_commit` is the mirror's. Rows that we
     make have none: train and held-out share their repositories and are kept apart by function.
     """
-    if task.repo_recipe:
+    if not task.in_image:
         return ""
     if mirror := _MIRROR.fullmatch(task.repo):
         owner, name, commit = mirror.groups()
@@ -29,7 +29,7 @@ def repo_commit(task: Task) -> str:
 
 def change(task: Task) -> str:
     """The hash of a task's bug: the one in a row of ours, else that of the change that repairs it; or ""."""
-    if task.repo_recipe and task.bug:
+    if task.bug and not task.in_image:
         return task.bug
     return change_hash(task.patch, backwards=task.is_bug) if task.patch else ""
 

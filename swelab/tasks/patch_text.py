@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from swelab.records.task_records import Task
 
 HUNK = re.compile(r"@@ -\d{1,18}+(?:,(\d{1,18}+))? \+\d{1,18}+(?:,(\d{1,18}+))? @@")
+_HEADS = ("@@ ", "diff --git ", "--- ", "+++ ")
 _SUFFIXES = {
     "c": "c",
     "cpp": "cc cpp cxx c++ hh hpp hxx",
@@ -62,6 +63,8 @@ def file_changes(patch: str) -> Iterator[FileChange]:
                 current.lines.append((mark, line[1:]))
                 before -= mark != "+"
                 after -= mark != "-"
+        elif not line.startswith(_HEADS):
+            continue
         elif found := HUNK.match(line):
             before, after = (int(count) if count else 1 for count in found.groups())
         elif line.startswith("diff --git ") or (line.startswith("--- ") and current.lines):

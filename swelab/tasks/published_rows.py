@@ -43,7 +43,13 @@ def read_row(raw: Any, where: str, images: str = "swe-bench") -> Task:
     image = image_name(row["instance_id"], prompt.images or images)
     row["image_name"] = row.get("image_name") or row.get("image") or image
     row.setdefault("source", "dataset")
-    return Task.of(row)
+    files = row.get("files")
+    if not (isinstance(files, list) and all(isinstance(each, dict) for each in files)):
+        row.pop("files", None)  # of another meaning than ours
+    try:
+        return Task.of(row)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"a field of another type: {error}", where, "a row in SWE-smith's schema") from None
 
 
 def is_private(task: Task) -> bool:
@@ -53,7 +59,8 @@ def is_private(task: Task) -> bool:
 
 def lacks(row: Task) -> str:
     """ "empty_" and the first required field that is empty, as in sets with private answers; or ""."""
-    return next((f"empty_{name}" for name in ("patch", "FAIL_TO_PASS") if not row[name]), "")
+    wanted = ("FAIL_TO_PASS",) if row.answers == "none" else ("patch", "FAIL_TO_PASS")
+    return next((f"empty_{name}" for name in wanted if not row[name]), "")
 
 
 def image_name(instance: str, images: str = "swe-bench") -> str:

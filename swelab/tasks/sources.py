@@ -5,7 +5,14 @@ from itertools import chain
 from pathlib import Path
 
 from swelab.configs.kinds.repo import Repo
-from swelab.configs.kinds.subset import OwnSubset, Subset, repos_of
+from swelab.configs.kinds.subset import (
+    DatasetSubset,
+    DrillSubset,
+    ForgeSubset,
+    OwnSubset,
+    Subset,
+    repos_of,
+)
 from swelab.records import InputError
 from swelab.records.task_records import Task
 from swelab.sandbox import Backend
@@ -20,9 +27,13 @@ Made = tuple[Iterable[Task], dict[str, int]]
 def build_repo(recipe: Repo, cache_dir: Path) -> bytes:
     """The repository archive of a recipe. Raises InputError."""
     if recipe.source == "drill":
-        from swelab.tasks import drill
+        from swelab.tasks import drill_archive
 
-        return drill.build_repo(recipe)
+        return drill_archive.build_repo(recipe)
+    if recipe.source == "harbor":
+        from swelab.tasks import harbor
+
+        return harbor.build_repo(recipe)
     from swelab.tasks import forge
 
     return forge.build_repo(recipe, cache_dir)
@@ -37,19 +48,32 @@ def make_tasks(
     statuses: Callable[[str, str], dict[str, str]],
     exclude: Sequence[Path] = (),
     ratings: Path | None = None,
+    usable: Callable[[Task], object] = lambda task: None,
 ) -> Made:
     """Task rows of a subset recipe. The backend is opened only by a source that runs tests.
 
     statuses: (log, parser name) -> status by test id. exclude: subset JSONs whose tasks no row of a
-    published set may share; ratings: the difficulty of such rows. Raises InputError, SandboxError.
+    published set may share; ratings: the difficulty of such rows; usable: raises
+    InputError for a row of others whose tests cannot be run here. Raises InputError, SandboxError.
     """
+    if recipe.source == "kodcode":
+        from swelab.tasks import kodcode
+
+        return kodcode.make_tasks(recipe, open_backend, progress, workers)
     tars = archives(recipe, repos_dir)
-    rows, drops = _made(recipe, tars, progress, workers, open_backend, statuses, exclude, ratings)
+    made: Made
+    if recipe.source == "harbor":
+        from swelab.tasks import harbor
+
+        made = harbor.make_tasks(recipe, tars, usable)
+    else:
+        made = _made(recipe, tars, progress, workers, open_backend, statuses, exclude, ratings)
+    rows, drops = made
     return (hide_tests(rows, drops) if recipe.tests == "hidden" else rows), drops
 
 
 def _made(
-    recipe: OwnSubset,
+    recipe: ForgeSubset | DrillSubset | DatasetSubset,
     tars: dict[str, Path],
     progress: Path,
     workers: int,

@@ -11,12 +11,12 @@ from swelab.sandbox.pulled_images import load_images
 
 
 def task_images(tasks: Sequence[Task], path: Path | None, refuse_leaks: bool = True) -> dict[str, Image]:
-    """Image by instance id of the tasks that run in one; forged tasks, with a repo_recipe, do not.
+    """Image by instance id of the tasks that run in one; tasks whose code is ours do not.
 
     `path` is the record that the rule pull_images wrote. Raises InputError: no record, an image that is not
     in it, and with `refuse_leaks` an image that tells the answer of one of the tasks.
     """
-    wanted = [task for task in tasks if not task.repo_recipe]
+    wanted = [task for task in tasks if task.in_image]
     if not wanted:
         return {}
     if path is None:
@@ -42,7 +42,7 @@ def refused(tasks: Sequence[Task], path: Path | None) -> dict[str, str]:
 
     Raises InputError: a task that wants an image without a record, or one that the record does not know.
     """
-    wanted = [task for task in tasks if not task.repo_recipe]
+    wanted = [task for task in tasks if task.in_image]
     if not wanted or path is None:
         task_images(wanted, path)
         return {}

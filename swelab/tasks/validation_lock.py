@@ -8,7 +8,7 @@ from pathlib import Path
 
 from swelab.files.json_streams import Outline, Wanted
 from swelab.records import InputError, digest, read_record
-from swelab.records.task_records import KeptTask, Lock, Task
+from swelab.records.task_records import NULL_ONLY, KeptTask, Lock, Task
 from swelab.tasks.task_rows import read_tasks
 
 
@@ -48,9 +48,11 @@ def lock_of_part(tasks: Iterable[Task], whole: Lock, where: str | Path) -> Lock:
             )
         kept.append(row)
     settings = whole.settings
-    return Lock(
+    part = Lock(
         tasks_digest=outline.digest, total=len(kept), settings=settings, kept=kept, flaky=[], broken=[]
     )
+    null_tasks = sum(row.validated == NULL_ONLY for row in kept)
+    return part | ({"null_tasks": null_tasks} if null_tasks else {})
 
 
 def _names(lock: str | Path, wanted: Wanted | None) -> tuple[dict[str, str], set[str]]:

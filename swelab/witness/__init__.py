@@ -1,23 +1,30 @@
-"""What a patch must say: tests in question form, and the judgement of the values that they emit.
+"""Tests in question form, and the judgement of the values that a patch emits in them.
 
 `forming` turns tests into questions: assertions become statements that emit the values of their operands, and
-what is expected is cut out. `inside` runs beside them in the sandbox. `judgement` holds the values that the
-gold patch said, and judges what another patch says. This room knows Python source and plain data; it knows no
-sandbox, no task and no store.
+what is expected is cut out. `inside` is the code that runs with them in the sandbox. `judgement` compares
+the values that a patch emits with those of the gold patch. This room knows Python source
+and plain data; it knows no sandbox, no task and no store.
 """
 
+import json
+from collections.abc import Mapping, Sequence
 from importlib import resources
 
 CHANNEL = "SWELAB_QUESTION_CHANNEL"
+NEEDS = "SWELAB_QUESTION_NEEDS"
 MODULE = "question_runtime"
+CASES = "question_cases.json"
 
 
-def runtime_files() -> dict[str, bytes]:
+def runtime_files(cases: Mapping[str, Sequence[int]] | None = None) -> dict[str, bytes]:
     """The modules that question files import, by file name: to be put into a folder on PYTHONPATH.
 
     They need the standard library of Python 3.6 or newer. Values leave by the environment variable `CHANNEL`:
-    the number of an inherited file descriptor, or the path of a FIFO. Without it nothing is said. A run emits
-    at most 8 MB; the command must run with PYTHONHASHSEED=0.
+    the number of an inherited file descriptor, or the path of a FIFO. Without it nothing is emitted. A
+    run emits at most 8 MB; the command must run with PYTHONHASHSEED=0. With the variable `NEEDS` the run
+    emits the names of the repository's files that it opened. cases: numbers of the cases that are asked for,
+    by name of a question's file (`emitted.asked_cases`); of other files all cases are.
     """
-    code = resources.files("swelab.witness.inside")
-    return {name: (code / name).read_bytes() for name in (f"{MODULE}.py", "canonical_data.py")}
+    code, names = resources.files("swelab.witness.inside"), (MODULE, "canonical_data", "opened_files")
+    files = {f"{name}.py": (code / f"{name}.py").read_bytes() for name in names}
+    return files | ({CASES: json.dumps(cases).encode()} if cases else {})

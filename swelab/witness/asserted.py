@@ -1,4 +1,7 @@
-"""Whether what a test asserts holds on data: of the patch's values, with those that were cut put back."""
+"""Whether a test's assertion holds for the values that a patch's code emitted.
+
+The expected values, which were cut from the question, are put back for that.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +22,7 @@ from swelab.witness.relations import (
 )
 
 CANNOT_SAY = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
-"""What comparing hostile data may raise: numbers of many digits, more levels than there is stack."""
+"""Errors that hostile data can cause in a comparison: numbers of many digits, deep nesting."""
 
 _BASES = {
     "n": ["builtins.NoneType"], "b": ["builtins.bool", "builtins.int"], "i": ["builtins.int"],
@@ -28,20 +31,25 @@ _BASES = {
 }  # fmt: skip
 
 
-def relation(slot: Slot, said: Sequence[Data], cut: Sequence[Data | None]) -> Truth:
-    """Whether the assertion of a slot holds. What was cut is never taken from the patch's word."""
+def relation(slot: Slot, emitted: Sequence[Data], cut: Sequence[Data | None]) -> Truth:
+    """Whether the assertion of a slot holds; None if the data cannot say.
+
+    emitted: values of the patch. cut: the expected values, None in the other places.
+    """
     try:
-        held = _relation(slot, _filled(slot, said, cut))
+        held = _relation(slot, _filled(slot, emitted, cut))
     except CANNOT_SAY:
         return None
     return negation(held) if slot.negated else held
 
 
-def _filled(slot: Slot, said: Sequence[Data], cut: Sequence[Data | None]) -> list[Data]:
+def _filled(slot: Slot, emitted: Sequence[Data], cut: Sequence[Data | None]) -> list[Data]:
     unknown: Data = ["opaque", "cut"]
     full = []
     for at, is_cut in enumerate(slot.cut):
-        value = (cut[at] if at < len(cut) else None) if is_cut else (said[at] if at < len(said) else None)
+        value = (
+            (cut[at] if at < len(cut) else None) if is_cut else (emitted[at] if at < len(emitted) else None)
+        )
         full.append(value if value is not None else unknown)
     return full
 
@@ -134,7 +142,7 @@ def _class_names(data: Data) -> list[str]:
 
 
 def is_strong(slot: Slot, cut: Sequence[Any]) -> bool:
-    """Whether a relation that holds is worth as much as the value: one side of it is not the patch's."""
+    """Whether a relation that holds proves as much as an equal value: one side is not from the patch."""
     if slot.asserts in ("raises", "warns"):
         return any(each is not None for each in cut)
     one_cut = sum(slot.cut) == 1 and len(slot.cut) == 2 and any(each is not None for each in cut)
@@ -146,15 +154,15 @@ def is_strong(slot: Slot, cut: Sequence[Any]) -> bool:
     )
 
 
-def said_of(values: Sequence[Data]) -> str:
-    """What objects show to everyone: class, public attributes, items; "" where one shows nothing."""
-    told = []
+def public_text(values: Sequence[Data]) -> str:
+    """Class, public attributes and items of objects as one text; "" if one of them shows nothing."""
+    texts = []
     for each in values:
         if each[0] != "O":
-            told.append(repr(each))
+            texts.append(repr(each))
             continue
         public = [pair for pair in each[2] if not pair[0].startswith("_")]
         if not public and not each[3]:
             return ""
-        told.append(repr([each[1], public, each[3]]))
-    return " ".join(told)
+        texts.append(repr([each[1], public, each[3]]))
+    return " ".join(texts)

@@ -1,4 +1,4 @@
-"""What a statement or expression of a test asserts, however it is written."""
+"""Recognises the assertions of a test in every form in which they are written."""
 
 import ast
 from dataclasses import dataclass, field
@@ -15,7 +15,8 @@ COMPARED = {
     "assertNotRegex": "search", "assertIsInstance": "isinstance", "assertNotIsInstance": "isinstance",
 }  # fmt: skip
 NEGATED = {"assertNotAlmostEqual", "assertNotRegex", "assertNotIsInstance"}
-TOLD = {"assertTrue": False, "assertFalse": True, "assertIsNone": False, "assertIsNotNone": True}
+ONE_OPERAND = {"assertTrue": False, "assertFalse": True, "assertIsNone": False, "assertIsNotNone": True}
+"""Methods of one operand, and whether they assert the opposite: that it is false, that it is not None."""
 OPERATORS = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Is: "is",
     ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
@@ -89,14 +90,14 @@ def _call_condition(test: ast.Call, negated: bool) -> "list[Asserted | Each]":
 
 
 def unittest_call(call: ast.Call) -> "list[Asserted | Each] | None":
-    """What `self.assertEqual(...)` and its like assert; None of other calls."""
+    """What a call such as `self.assertEqual(...)` asserts; None for other calls."""
     if not isinstance(call.func, ast.Attribute) or any(isinstance(each, ast.Starred) for each in call.args):
         return None
     name = call.func.attr
-    if name in TOLD and call.args:
+    if name in ONE_OPERAND and call.args:
         if name in ("assertTrue", "assertFalse"):
-            return condition(call.args[0], TOLD[name])
-        op = "is not" if TOLD[name] else "is"
+            return condition(call.args[0], ONE_OPERAND[name])
+        op = "is not" if ONE_OPERAND[name] else "is"
         return [Asserted("compare", [call.args[0], ast.Constant(None)], [op])]
     named = {each.arg: each.value for each in call.keywords}
     operands = [*call.args[:2], *(named[key] for key in ("first", "second") if key in named)]
@@ -111,7 +112,7 @@ def unittest_call(call: ast.Call) -> "list[Asserted | Each] | None":
 
 
 def catches(node: ast.AST) -> str:
-    """ "raises" or "warns" of a call that waits for exceptions or warnings; else ""."""
+    """ "raises" or "warns" for a call that expects an exception or a warning; else ""."""
     if not isinstance(node, ast.Call):
         return ""
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

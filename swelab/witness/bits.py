@@ -1,7 +1,7 @@
 """How hard a value is to guess for someone who reads the question and can run the code with the bug.
 
-A value that stands in the question costs the logarithm of how much stands there. Of a value that is partly
-as with the bug only the difference counts. The numbers are judgements.
+A value that stands in the question is worth the logarithm of the number of values there. If a value is partly
+the same with the bug, only the difference counts. The constants are estimates.
 """
 
 import math
@@ -13,6 +13,15 @@ from swelab.witness.sight import hash_of
 
 MOST, BARE_TRUTH, RAISED = 64.0, 0.3, 3.0
 _CHARACTER, _BYTE = 2.5, 2.0
+
+
+_LIKELY = "ValueError TypeError KeyError AttributeError IndexError RuntimeError".split()
+
+
+def raised(name: str) -> float:
+    """Bits of the class of an exception: there are few that code raises."""
+    kind = name.removeprefix("builtins.")
+    return math.log2(2 + _LIKELY.index(kind)) if kind in _LIKELY else RAISED
 
 
 def surprise(gold: Data, bug: Data | None, sight: Set[str]) -> float:
@@ -46,7 +55,7 @@ def _difference(gold: Data, bug: Data, sight: Set[str]) -> float:
 
 
 def _changed_text(gold: str, bug: str) -> float:
-    """Where the texts differ, and what stands there."""
+    """Bits of the place where the texts differ, and of the text there."""
     start = 0
     while start < min(len(gold), len(bug)) and gold[start] == bug[start]:
         start += 1

@@ -1,4 +1,4 @@
-"""What a value says of the day on which it was made: on another day even right code says another."""
+"""Finds values in which the date stands: on another day right code computes another value."""
 
 import datetime
 import json
@@ -12,13 +12,13 @@ _WRITTEN = (
 
 
 def today() -> list[datetime.date]:
-    """The day here and by universal time: a sandbox may live by either."""
+    """The date here and in universal time: a sandbox may use either."""
     now = datetime.datetime.now(datetime.UTC)
     return sorted({now.date(), now.astimezone().date()})
 
 
 def tells_the_day(values: Sequence[Any], days: Sequence[datetime.date]) -> bool:
-    """Whether one of the days stands somewhere in canonical data, as people and programs write it."""
+    """Whether one of the dates stands in canonical data, in one of the usual spellings."""
     text = json.dumps(values)
     return any(each in text for day in days for each in _spellings(day))
 

@@ -1,37 +1,38 @@
-"""Reads what a run emitted. The text is hostile: everything here is linear in it and bounded."""
+"""Reads what a run of a question emitted. The text is hostile: all that is done with it takes linear time."""
 
 import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from swelab.records.witness_records import WitnessManifest
+from swelab.witness.node_ids import case_of
 
 MAX_BYTES, MAX_LINE, MAX_DEPTH = 16_000_000, 2_000_000, 80
 Data = list[Any]
 Key = tuple[int, int, str]
 _NO_DATA: Data = ["opaque", "no data"]
 _ITEMS = frozenset(("l", "t", "q", "S"))
-_NAMED = _ITEMS | {"b", "i", "f"}  # beside their value they have at most the name of a class
+_NAMED = _ITEMS | {"b", "i", "f"}  # after the value at most the name of its class
 
 
 @dataclass
-class Heard:
-    """What was emitted in one test: values by slot, occurrence and part; the outcome; its parameters."""
+class Emitted:
+    """What one test emitted: values by slot, occurrence and part; how it ended; its parameters."""
 
     values: dict[Key, list[Data]] = field(default_factory=dict)
     outcome: str = ""
     parameters: str = ""
 
 
-def read(raw: bytes, manifest: WitnessManifest) -> dict[tuple[str, int], Heard]:
-    """What a run emitted in each test: by node id of the function and number of the case.
+def read(raw: bytes, manifest: WitnessManifest) -> dict[tuple[str, int], Emitted]:
+    """What a run emitted, by test: node id of the function and number of the case.
 
-    Reading ends at the first line that is no event, or whose sequence number is not the next: what was told
-    cannot be told again in another way.
+    Reading ends at the first line that is no event, or whose number is not the next one: no later line can
+    replace an earlier one. Of several values for the same key the first counts.
     """
     questions = {path.rpartition("/")[2]: base for path, base in manifest.questions.items()}
     owners = {slot.slot: slot.test for slot in manifest.slots}
-    found: dict[tuple[str, int], Heard] = {}
+    found: dict[tuple[str, int], Emitted] = {}
     now = ("", 0)
     for number, text in enumerate(raw[:MAX_BYTES].split(b"\n")):
         event = _event(text, number)
@@ -40,20 +41,42 @@ def read(raw: bytes, manifest: WitnessManifest) -> dict[tuple[str, int], Heard]:
         if event[1] == "case" and len(event) == 4 and isinstance(event[3], str):
             path, _, rest = event[3].partition("::")
             now = (questions.get(path.rpartition("/")[2], ""), _number(event[2]))
-            heard = found.setdefault(now, Heard())
-            heard.parameters = heard.parameters or rest[len(rest.split("[")[0]) :]
+            test = found.setdefault(now, Emitted())
+            test.parameters = test.parameters or rest[len(rest.split("[")[0]) :]
         elif event[1] == "end" and len(event) == 4:
-            heard = found.setdefault(now, Heard())
-            if heard.outcome in ("", "passed"):
-                heard.outcome = event[3] if isinstance(event[3], str) else "?"
-        elif event[1] == "value" and len(event) == 7 and _is_said(event):
+            test = found.setdefault(now, Emitted())
+            if test.outcome in ("", "passed"):
+                test.outcome = event[3] if isinstance(event[3], str) else "?"
+        elif event[1] == "value" and len(event) == 7 and _has_values(event):
             slot = _number(event[3])
             at = (now[0] or owners.get(slot, ""), _number(event[2]))
             key = (slot, _number(event[4]), event[5])
-            heard = found.setdefault(at, Heard())
-            if key not in heard.values:
-                heard.values[key] = [each if is_data(each) else _NO_DATA for each in event[6]]
+            test = found.setdefault(at, Emitted())
+            if key not in test.values:
+                test.values[key] = [each if is_data(each) else _NO_DATA for each in event[6]]
     return found
+
+
+def asked_cases(manifest: WitnessManifest, answers: bytes) -> dict[str, list[int]]:
+    """Numbers of the cases that a question's tests are, by name of the question's file. answers: what a run
+    of `Question.answers` emitted with the gold patch. Not in it are files of whose tests none has a case."""
+    cases = {(base, each.parameters): case for (base, case), each in read(answers, manifest).items()}
+    names = {base: path.rpartition("/")[2] for path, base in manifest.questions.items()}
+    found: dict[str, set[int]] = {}
+    for test, base in manifest.tests.items():
+        if (case := case_of(test, base, cases)) >= 0:
+            found.setdefault(names[base], set()).add(case)
+    return {name: sorted(numbers) for name, numbers in sorted(found.items())}
+
+
+def needs(raw: bytes) -> tuple[list[str], list[str]] | None:
+    """(names of files of tests, files and folders that it opened) of a gold run that was asked for them; None
+    where it does not say."""
+    for text in reversed(raw.split(b"\n")[-3:]):
+        event = json.loads(text) if text.startswith(b"[") else None
+        if event and event[1] == "needs":
+            return event[2], event[3]
+    return None
 
 
 def _event(text: bytes, number: int) -> Data | None:
@@ -67,7 +90,7 @@ def _event(text: bytes, number: int) -> Data | None:
     return event if is_next else None
 
 
-def _is_said(event: Data) -> bool:
+def _has_values(event: Data) -> bool:
     return isinstance(event[5], str) and isinstance(event[6], list)
 
 
@@ -112,13 +135,16 @@ def is_data(value: Any, depth: int = 0) -> bool:
         return (
             len(rest) == 2 and isinstance(rest[1], list) and all(is_data(each, depth + 1) for each in rest[1])
         )
+    if kind == "e":
+        named = isinstance(first, str) and len(rest) in (2, 3) and isinstance(rest[1], str)
+        return named and (
+            len(rest) == 2 or (is_data(rest[2], depth + 1) and rest[2][0] in ("i", "f", "s", "y"))
+        )
     if kind == "F":
         return isinstance(first, str) and all(is_data(each, depth + 1) for each in rest[1:])
     if kind == "cycle":
         return type(first) is int and len(rest) == 1
-    needed = {"s": 1, "y": 1, "T": 1, "M": 1, "e": 2, "r": 2, "R": 2, "h": 2, "opaque": 1, "big": 1}.get(
-        kind, 99
-    )
+    needed = {"s": 1, "y": 1, "T": 1, "M": 1, "r": 2, "R": 2, "h": 2, "opaque": 1, "big": 1}.get(kind, 99)
     return len(rest) >= needed and all(isinstance(each, str) for each in rest)
 
 

@@ -12,15 +12,20 @@ from dataclasses import dataclass, field
 
 from swelab.records.witness_records import Slot, WitnessManifest
 from swelab.witness import MODULE
+from swelab.witness.emitted import Data
+from swelab.witness.mixins import taken_over
 from swelab.witness.node_ids import base_of, located
 from swelab.witness.pruning import Pruner, drop_unused_imports, fill_empty
 from swelab.witness.questions import ALIAS, Form, Questioner, strip_texts
 from swelab.witness.scopes import FUNCTIONS, Function, Scopes
-from swelab.witness.sight import constants
-from swelab.witness.slicing import Slicer, find, inheriting, sliced
+from swelab.witness.sight import constants, hashes
+from swelab.witness.slicing import Slicer, find, inheriting, renamed, sliced
 from swelab.witness.subjects import Subjects, is_test
+from swelab.witness.unasserted import Results
 
 _MAX_SOURCE = 4_000_000  # characters
+_WITHOUT = ("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:unraisableexception")
+"""Plugins of pytest that a question runs without; the last one collects garbage five times at the end."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +46,23 @@ class Question:
     unformed: dict[str, str]
 
 
-def form(sources: Mapping[str, str], tests: Sequence[str], roots: Collection[str] = ()) -> Question:
+def form(
+    sources: Mapping[str, str],
+    tests: Sequence[str],
+    roots: Collection[str] = (),
+    package: Mapping[str, str] | None = None,
+) -> Question:
     """The question form of tests.
 
-    sources: text of the files that hold the tests, of their conftest.py files and of modules beside them that
-    they import, by path in the repository. tests: pytest node ids. roots: names of the packages under test;
-    without them every import is one but those of the standard library and of test runners. Never raises on
-    what stands in a source: such tests are unformed.
+    sources: text of the files that hold the tests, of their conftest.py files and of modules in their folders
+    that they import, by path in the repository. tests: pytest node ids. roots: names of the packages under
+    test; without them every import counts but those of the standard library and of test runners. package:
+    text of modules of the package with classes of assertions that tests inherit, by path. No source makes
+    this raise: tests that cannot be read are unformed.
     """
-    made = _Forming(sources, roots)
+    parsed = {path: _parsed(text) for path, text in (package or {}).items() if path not in sources}
+    trees = {path: tree for path, tree in parsed.items() if isinstance(tree, ast.Module)}
+    made = _Forming(sources, roots, trees)
     by_base: dict[str, list[str]] = {}
     for test in dict.fromkeys(tests):
         where = located(test, sources)
@@ -72,10 +85,11 @@ def form(sources: Mapping[str, str], tests: Sequence[str], roots: Collection[str
 class _Forming:
     sources: Mapping[str, str]
     roots: Collection[str]
+    package: Mapping[str, ast.Module]
     files: dict[str, str] = field(default_factory=dict)
     answers: dict[str, str] = field(default_factory=dict)
     slots: list[Slot] = field(default_factory=list)
-    sight: dict[str, list[str]] = field(default_factory=dict)
+    shown: dict[str, list[Data]] = field(default_factory=dict)
     asked: dict[str, str] = field(default_factory=dict)
     targets: list[str] = field(default_factory=list)
     tests: dict[str, str] = field(default_factory=dict)
@@ -88,7 +102,8 @@ class _Forming:
     def tree(self, path: str) -> ast.Module | str:
         """The parsed file, or why it is not parsed."""
         if path not in self.trees:
-            self.trees[path] = _parsed(self.sources[path])
+            tree = _parsed(self.sources[path])
+            self.trees[path] = tree if isinstance(tree, str) else taken_over(tree, self.package)
         return self.trees[path]
 
     def helpers(self, held: set[str]) -> None:
@@ -124,7 +139,10 @@ class _Forming:
 
     def _names(self, path: str) -> set[str]:
         if path not in self.imports:
-            self.imports[path] = _imported(self.tree(path))
+            names = _imported(self.tree(path))
+            if "" in names:  # `from . import name`: from the package that the module lies in
+                names.add(posixpath.basename(posixpath.dirname(path)))
+            self.imports[path] = names
         return self.imports[path]
 
     def _is_imported(self, path: str, held: set[str]) -> bool:
@@ -149,10 +167,12 @@ class _Forming:
             if any("given(" in ast.unparse(each) for each in chain[-1].decorator_list):
                 return "it draws its inputs at random"
             number, first, texts = len(self.asked), len(self.slots), {}
+            if path not in self.slicers:
+                self.slicers[path] = Slicer(tree)
             for version in ("question", "answers"):
-                part = self.slicers.setdefault(path, Slicer(tree)).sliced(chain)
+                part = self.slicers[path].sliced(chain)
                 inner = (find if own else inheriting)(part, names) or []
-                target = _renamed(part, inner) + ([] if own else names[-1:])
+                target = renamed(part, inner) + ([] if own else names[-1:])
                 texts[version], slots = self._formed(part, version, base, first, target)
         except RecursionError:
             return "its expressions are nested too deeply"
@@ -163,7 +183,7 @@ class _Forming:
         name = posixpath.join(posixpath.dirname(path), f"test_question_{number}.py")
         self.files[name], self.answers[name] = texts["question"], texts["answers"]
         self.slots += slots
-        self.sight[base] = constants(texts["question"])
+        self.shown[base] = constants(texts["question"])
         self.asked[name] = base
         self.targets.append(f"{name}::{'::'.join(target)}")
         return ""
@@ -189,6 +209,7 @@ class _Forming:
         subjects = Subjects(Scopes(tree), self.roots, helpers)
         questioner = Questioner(subjects, shape, test, first)
         questioner.visit(tree)
+        slots = questioner.slots or self._results(subjects, test, first, find(tree, target))
         fill_empty(tree)
         if shape == "question":
             strip_texts(tree)
@@ -203,7 +224,17 @@ class _Forming:
         tree.body.insert(at + docstring, ast.Import(names=[ast.alias(MODULE, ALIAS)]))
         text = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
         compile(text, "question", "exec", dont_inherit=True)
-        return text, questioner.slots
+        return text, slots
+
+    @staticmethod
+    def _results(
+        subjects: Subjects, test: str, first: int, chain: Sequence[ast.ClassDef | Function] | None
+    ) -> list[Slot]:
+        """Lets a test that asserts nothing emit what its calls return."""
+        made = Results(subjects, test, first)
+        if chain and isinstance(chain[-1], FUNCTIONS):
+            made.run(chain[-1])
+        return made.slots
 
     def result(self, held: set[str]) -> Question:
         """The question of the tests that were formed."""
@@ -215,9 +246,10 @@ class _Forming:
             unformed=self.unformed,
             questions=self.asked,
             slots=self.slots,
-            sight=self.sight,
+            sight={base: hashes(each) for base, each in self.shown.items()},
+            shown=self.shown,
         )
-        plugins = ["-p", MODULE, "-p", "no:randomly", "-p", "no:cacheprovider", "--assert=plain"]
+        plugins = ["-p", MODULE, *_WITHOUT, "--assert=plain"]
         return Question(self.files, self.answers, removed, plugins + self.targets, manifest, self.unformed)
 
 
@@ -257,26 +289,3 @@ def _without_tests(tree: ast.Module) -> ast.Module:
     """A copy of a module of tests without its test functions, for modules that import its other names."""
     kept = [each for each in tree.body if not (isinstance(each, FUNCTIONS) and is_test(each.name))]
     return ast.Module(body=copy.deepcopy(kept), type_ignores=[])
-
-
-def _renamed(tree: ast.Module, chain: Sequence[ast.ClassDef | Function]) -> list[str]:
-    """Gives a test's classes and function neutral names everywhere in the module; returns those names."""
-    new: dict[str, str] = {}
-    for at, node in enumerate(chain):
-        number = str(at) if at else ""
-        if isinstance(node, ast.ClassDef):
-            ending = next(
-                (each for each in ("TestCase", "Tests", "Test", "Case") if node.name.endswith(each)), ""
-            )
-            new[node.name] = f"TestQ{number}" if node.name.startswith("Test") else f"Q{number}{ending}"
-        else:
-            new[node.name] = "test_q" if node.name.startswith("test_") or not is_test(node.name) else "testq"
-    for each in ast.walk(tree):
-        if isinstance(each, ast.Name):
-            each.id = new.get(each.id, each.id)
-        elif isinstance(each, ast.Attribute) and is_test(each.attr):
-            each.attr = new.get(each.attr, each.attr)
-    names = [new[node.name] for node in chain]
-    for node, name in zip(chain, names):
-        node.name = name
-    return names

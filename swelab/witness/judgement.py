@@ -6,28 +6,29 @@ itself. A relation contradicts only if it held on the gold patch's own values.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from swelab.records.witness_records import (
     GoldTest,
     GoldValue,
     GoldValues,
     Slot,
-    Standing,
     Testimony,
     TestTestimony,
     Witnessed,
     WitnessManifest,
 )
 from swelab.witness import bits as weights
-from swelab.witness.asserted import CANNOT_SAY, is_strong, relation, said_of
+from swelab.witness.asserted import CANNOT_SAY, is_strong, public_text, relation
+from swelab.witness.changes import Guesses
 from swelab.witness.clock import tells_the_day, today
-from swelab.witness.emitted import Data, Heard, Key, read
-from swelab.witness.node_ids import parameters_of
+from swelab.witness.emitted import Data, Emitted, Key, read
+from swelab.witness.node_ids import case_of
 from swelab.witness.relations import OPAQUE, equal, margins
 from swelab.witness.sight import hash_of
 
 ENOUGH_BITS = 8.0
+_NOT_RUN = "its question did not run with the gold patch"
 _ONCE = 3.0  # bits from which a value that several assertions ask for is counted once
 _OPERATORS = {"==": 0, "!=": 1, "is": 2, "is not": 2, "in": 0, "not in": 1, "<": 0, "<=": 1, ">": 2, ">=": 3}
 
@@ -37,63 +38,71 @@ def gold_values(manifest: WitnessManifest, gold: Sequence[bytes], answers: bytes
 
     gold: what two or more runs of `Question.files` with the gold patch emitted; answers: one run of
     `Question.answers` with it, which also says which case is which test; bug: one run of `Question.files`
-    with the bug. Values that differ between gold runs or tell the day, and objects that say nothing, are
-    left out.
+    with the bug. Left out are values that differ between gold runs or in which the date stands, and objects
+    without data.
     """
     runs = [read(each, manifest) for each in gold]
-    told, buggy = read(answers, manifest), read(bug, manifest)
+    answered, buggy = read(answers, manifest), read(bug, manifest)
     slots = {slot.slot: slot for slot in manifest.slots}
-    cases = {(base, heard.parameters): case for (base, case), heard in told.items()}
+    cases = {(base, each.parameters): case for (base, case), each in answered.items()}
     tests: dict[str, GoldTest] = {}
-    days = today()
     for test, base in manifest.tests.items():
-        case = cases.get((base, parameters_of(test)), -1)
-        at = (base, case)
-        sight = frozenset(manifest.sight.get(base, ())) | _said(buggy.get(at))
-        first = runs[0].get(at)
-        if case < 0 or first is None or any(run.get(at) is None for run in runs):
-            missing = "its question did not run with the gold patch"
+        at = (base, case_of(test, base, cases))
+        emitted = [run[at] for run in runs if at[1] >= 0 and at in run]
+        if len(emitted) < len(runs):
             tests[test] = GoldTest(
-                case=max(case, 0), occurrences=[], bits=0.0, standing="unwitnessed", reason=missing
+                case=max(at[1], 0), occurrences=[], bits=0.0, standing="unwitnessed", reason=_NOT_RUN
             )
             continue
-        steady = [
-            _gold_value(slots[key[0]], key, values, told.get(at, Heard()), buggy.get(at, Heard()), sight)
-            for key, values in first.values.items()
-            if key[0] in slots
-            and all(run[at].values.get(key) == values for run in runs)
-            and _tells(key, values)
-            and not tells_the_day([values, told.get(at, Heard()).values.get(key, [])], days)
-        ]
-        own = GoldTest(case=case, occurrences=steady, bits=0.0, standing="unwitnessed")
-        judged = _test(own, slots, first, set())
-        reason = judged.reason or _why_not(first, steady)
-        tests[test] = own | {
-            "bits": judged.bits,
-            "standing": judged.standing,
-            "reason": "" if judged.standing == "confirmed" else reason,
-        }
+        near = answered.get(at, Emitted()), buggy.get(at, Emitted())
+        sight = frozenset(manifest.sight.get(base, ())) | _hashes(buggy.get(at))
+        shown = sight, Guesses(manifest.shown.get(base, ()))
+        tests[test] = _gold_test(slots, at[1], emitted, near, shown)
     values = GoldValues(tests=tests, bits=0.0, testimony="not_witnessed")
     own_run = judge(manifest, values, gold[0])
-    return values | {"bits": own_run.bits, "testimony": own_run.testimony}
+    counted = {test: each | {"bits": own_run.tests[test].bits} for test, each in tests.items()}
+    return values | {"tests": counted, "bits": own_run.bits, "testimony": own_run.testimony}
 
 
-def _said(bug: Heard | None) -> frozenset[str]:
-    """Hashes of all values of the bug in the test: whoever runs the question with the bug sees them."""
+def _gold_test(
+    slots: dict[int, Slot],
+    case: int,
+    runs: Sequence[Emitted],
+    near: tuple[Emitted, Emitted],
+    shown: tuple[frozenset[str], Guesses],
+) -> GoldTest:
+    """A test's steady values and their standing. near: what the answers and the bug emitted."""
+    first, days = runs[0], today()
+    steady = [
+        _gold_value(slots[key[0]], key, values, *near, *shown)
+        for key, values in first.values.items()
+        if key[0] in slots
+        and all(run.values.get(key) == values for run in runs)
+        and _has_data(key, values)
+        and not tells_the_day([values, near[0].values.get(key, [])], days)
+    ]
+    own = GoldTest(case=case, occurrences=steady, bits=0.0, standing="unwitnessed")
+    judged = _test(own, slots, first, set())
+    reason = "" if judged.standing == "confirmed" else judged.reason or _why_not(first, steady)
+    return own | {"bits": judged.bits, "standing": judged.standing, "reason": reason}
+
+
+def _hashes(bug: Emitted | None) -> frozenset[str]:
+    """Hashes of all values that the test emits with the bug, which anyone who runs it there can see."""
     values = bug.values.items() if bug else ()
-    return frozenset(hash_of(each) for key, said in values if key[2] != "op" for each in said)
+    return frozenset(hash_of(each) for key, data in values if key[2] != "op" for each in data)
 
 
-def _tells(key: Key, values: Sequence[Data]) -> bool:
+def _has_data(key: Key, values: Sequence[Data]) -> bool:
     if key[2] == "op":
         return True
     return any(each[0] not in OPAQUE for each in values)
 
 
-def _why_not(heard: Heard, steady: Sequence[GoldValue]) -> str:
-    if heard.outcome not in ("", "passed"):
-        return f"its question ended as {heard.outcome} with the gold patch"
-    if not heard.values:
+def _why_not(emitted: Emitted, steady: Sequence[GoldValue]) -> str:
+    if emitted.outcome not in ("", "passed"):
+        return f"its question ended as {emitted.outcome} with the gold patch"
+    if not emitted.values:
         return "its question emitted no value"
     if not steady:
         return "its values differ between runs or days, or are objects without data"
@@ -101,12 +110,18 @@ def _why_not(heard: Heard, steady: Sequence[GoldValue]) -> str:
 
 
 def _gold_value(
-    slot: Slot, key: Key, values: list[Data], answers: Heard, bug: Heard, sight: frozenset[str]
+    slot: Slot,
+    key: Key,
+    values: list[Data],
+    answers: Emitted,
+    bug: Emitted,
+    sight: frozenset[str],
+    guesses: Guesses,
 ) -> GoldValue:
-    """A steady value with what was cut beside it, whether its relation held, and its bits."""
+    """A steady value, the expected values cut from its assertion, whether its relation held, its bits."""
     number, at, part = key
-    told = answers.values.get(key, []) if part == "v" else []
-    cut = [told[at] if each and at < len(told) else None for at, each in enumerate(slot.cut)]
+    answered = answers.values.get(key, []) if part == "v" else []
+    cut = [answered[at] if each and at < len(answered) else None for at, each in enumerate(slot.cut)]
     made = GoldValue(slot=number, at=at, part=part, said=values, cut=cut if any(slot.cut) else [])
     other = bug.values.get(key)
     if part == "v":
@@ -117,27 +132,41 @@ def _gold_value(
         return made | {"bits": weights.BARE_TRUTH}
     if part == "v" and other is not None and relation(slot, other, cut) and is_strong(slot, cut):
         return made
-    return made | {"bits": round(_worth(slot, part, values, other, sight), 2)}
+    worth, guess = _worth(slot, part, values, other, sight, guesses)
+    return made | {"bits": round(worth, 2)} | ({"guess": guess} if guess else {})
 
 
-def _worth(slot: Slot, part: str, values: list[Data], bug: list[Data] | None, sight: frozenset[str]) -> float:
+def _worth(
+    slot: Slot,
+    part: str,
+    values: list[Data],
+    bug: list[Data] | None,
+    sight: frozenset[str],
+    guesses: Guesses,
+) -> tuple[float, str]:
+    """(bits of the operands of an assertion, the simple change that gives the one that is worth most)."""
     if part == "v" and slot.asserts in ("raises", "warns"):
-        return weights.RAISED
+        kind = str(values[0][1]) if values[0][0] == "E" else ""
+        return weights.raised(kind), f"raises {kind}" if kind and slot.asserts == "raises" else ""
     if part == "v" and slot.asserts == "truth" and values[0][0] == "b":
-        return weights.BARE_TRUTH
+        return weights.BARE_TRUTH, ""
     found = []
     for at, each in enumerate(values):
         if each[0] in OPAQUE:
             continue
         other = bug[at] if bug is not None and at < len(bug) else None
-        found.append(weights.surprise(each, other, sight))
-    return max(found, default=0.0)
+        if other == each:
+            continue
+        guess, cost = guesses.of(each, other)
+        worth = weights.surprise(each, other, sight)
+        found.append((cost, guess) if guess and cost < worth else (worth, ""))
+    return max(found, default=(0.0, ""))
 
 
-def judge(manifest: WitnessManifest, values: GoldValues, said: bytes) -> Testimony:
-    """Judges what the run of a patch emitted. `said` is hostile: call this under limits of time and memory,
-    since regular expressions of the tests are searched in it. No content of `said` makes it raise."""
-    run = read(said, manifest)
+def judge(manifest: WitnessManifest, values: GoldValues, emitted: bytes) -> Testimony:
+    """Judges what the run of a patch emitted. That is hostile: call this under limits of time and memory,
+    since regular expressions of the tests are searched in it. No content of `emitted` makes it raise."""
+    run = read(emitted, manifest)
     slots = {slot.slot: slot for slot in manifest.slots}
     counted: set[str] = set()
     tests = {
@@ -147,44 +176,53 @@ def judge(manifest: WitnessManifest, values: GoldValues, said: bytes) -> Testimo
     tests |= {
         test: TestTestimony(standing="unwitnessed", reason=why) for test, why in manifest.unformed.items()
     }
-    total = round(sum(each.bits for each in tests.values()), 2)
-    standings = {each.standing for each in tests.values()}
-    word, reason = _task(standings, total)
-    return Testimony(testimony=word, reason=reason, bits=total, tests=tests)
+    word, reason, bits = standing(tests, tests)
+    return Testimony(testimony=word, reason=reason, bits=bits, tests=tests)
 
 
-def _task(standings: set[Standing], total: float) -> tuple[Witnessed, str]:
-    if "contradicted" in standings:
-        return "contradicted", "a test is contradicted"
-    if "unconfirmed" in standings:
-        return "not_witnessed", "a test is not confirmed, although the gold patch's run confirms it"
-    if standings == {"confirmed"} and total >= ENOUGH_BITS:
-        return "witnessed", ""
-    if total > 0:
-        few = f"{total:g} bits, which is less than {ENOUGH_BITS:g}"
-        return "weakly_witnessed", "not every test is confirmed" if standings != {"confirmed"} else few
-    return "not_witnessed", "no test is confirmed"
+def standing(tests: Mapping[str, TestTestimony], repaired: Collection[str]) -> tuple[Witnessed, str, float]:
+    """(how well a task is witnessed, why not better, bits).
+
+    Any test can contradict; only the tests to be repaired confirm, and the bits are theirs.
+    """
+    mine = {test: each for test, each in tests.items() if test in repaired}
+    bits = round(sum(each.bits for each in mine.values()), 2)
+    for word in ("contradicted", "unconfirmed"):
+        for test, each in tests.items():
+            if each.standing == word:
+                found: Witnessed = "contradicted" if word == "contradicted" else "not_witnessed"
+                return found, f"{test} is {word}: {each.reason}", bits
+    short = [(test, each) for test, each in mine.items() if each.standing != "confirmed"]
+    if mine and not short and bits >= ENOUGH_BITS:
+        return "witnessed", "", bits
+    why = f"{bits:g} bits, fewer than {ENOUGH_BITS:g}"
+    if short:
+        test, each = short[0]
+        why = f"{test} is {each.standing}: {each.reason}"
+    return ("weakly_witnessed" if bits else "not_witnessed"), why, bits
 
 
-def _test(gold: GoldTest, slots: dict[int, Slot], heard: Heard | None, counted: set[str]) -> TestTestimony:
-    """The standing of a test. `counted` has the values whose bits were counted, and takes its own."""
+def _test(
+    gold: GoldTest, slots: dict[int, Slot], emitted: Emitted | None, counted: set[str]
+) -> TestTestimony:
+    """The standing of a test. counted: values whose bits were counted already; this test's are added."""
     found: dict[str, str] = {}
     total, again = 0.0, False
     plain = {(each.slot, each.at): each.said for each in gold.occurrences if each.part == "v"}
     for each in gold.occurrences:
         slot = slots[each.slot]
-        now = heard.values.get((each.slot, each.at, each.part)) if heard else None
+        now = emitted.values.get((each.slot, each.at, each.part)) if emitted else None
         try:
-            verdict, why = _occurrence(slot, each, now, heard, plain.get((each.slot, each.at)))
+            verdict, why = _occurrence(slot, each, now, emitted, plain.get((each.slot, each.at)))
         except CANNOT_SAY:
             verdict, why = "unconfirmed", "data cannot be compared"
         found.setdefault(verdict, f"line {slot.line}: {why}" if slot.line else why)
         if verdict != "confirmed":
             continue
         worth = each.bits if now == each.said else min(each.bits, weights.RAISED)
-        name = json.dumps(each.said)
+        name = each.guess or json.dumps(each.said)
         again = again or worth > 0
-        if worth < _ONCE or name not in counted:
+        if name not in counted or (worth < _ONCE and not each.guess):
             total += worth
         if worth:
             counted.add(name)
@@ -203,17 +241,17 @@ def _test(gold: GoldTest, slots: dict[int, Slot], heard: Heard | None, counted: 
 
 
 def _occurrence(
-    slot: Slot, gold: GoldValue, now: list[Data] | None, heard: Heard | None, both: list[Data] | None
+    slot: Slot, gold: GoldValue, now: list[Data] | None, emitted: Emitted | None, both: list[Data] | None
 ) -> tuple[str, str]:
-    """(verdict, reason) of an occurrence: confirmed, weak, unconfirmed, contradicted; "" if it may differ."""
-    if now is None and gold.part in ("v", "op") and heard and (slot.slot, 1, gold.part) in heard.values:
+    """(verdict, reason) of one value: confirmed, weak, unconfirmed, contradicted; "" if it may differ."""
+    if now is None and gold.part in ("v", "op") and emitted and (slot.slot, 1, gold.part) in emitted.values:
         return (
             "unconfirmed",
             "its value is emitted less often",
         )  # right code, too, may go through fewer things
     if gold.part == "op":
         verdict, why = _operator(slot, gold, now)
-        own = heard.values.get((slot.slot, gold.at, "v")) if heard else None
+        own = emitted.values.get((slot.slot, gold.at, "v")) if emitted else None
         return ("weak", why) if verdict == "confirmed" and own != both else (verdict, why)
     if gold.part == "rest":
         return (
@@ -226,7 +264,7 @@ def _occurrence(
     if now == gold.said:
         return "confirmed", ""
     if margins(now) != margins(gold.said):
-        return "unconfirmed", "it says itself how near is near enough"
+        return "unconfirmed", "the patch chooses how near is near enough"
     held = relation(slot, now, gold.cut)
     if held is None and slot.ops == ["=="] and len(now) == len(gold.said):
         held = True if all(map(equal, now, gold.said)) else None
@@ -234,8 +272,8 @@ def _occurrence(
         return "contradicted", "a relation that holds on the gold patch's data is false"
     if held is True:
         return ("confirmed" if is_strong(slot, gold.cut) else "weak"), "relation"
-    two_sided = not any(slot.cut) and (slot.slot, gold.at, "op") in (heard.values if heard else {})
-    if two_sided or said_of(now) == said_of(gold.said) != "":
+    two_sided = not any(slot.cut) and (slot.slot, gold.at, "op") in (emitted.values if emitted else {})
+    if two_sided or public_text(now) == public_text(gold.said) != "":
         return "weak", "objects whose contents differ"
     if slot.asserts == "calls":
         return "unconfirmed", "a mock was called differently"

@@ -18,6 +18,16 @@ def parameters_of(test: str) -> str:
     return rest[len(rest.split("[")[0]) :]
 
 
+def case_of(test: str, base: str, cases: Mapping[tuple[str, str], int]) -> int:
+    """The number of a test's case among `cases`, by (base, parameters); -1 where none is meant, or several by
+    an id that was cut at a space."""
+    parameters = parameters_of(test)
+    if parameters.endswith("]") or not parameters:
+        return cases.get((base, parameters), -1)
+    fits = [case for (own, each), case in cases.items() if own == base and each.startswith(parameters + " ")]
+    return fits[0] if len(fits) == 1 else -1
+
+
 def located(test: str, sources: Mapping[str, str]) -> str | None:
     """The node id of a test in one of the sources; of `test_x (module.Class)` and of a bare name too.
 

@@ -4,6 +4,7 @@ import ast
 import copy
 from collections.abc import Iterator
 
+from swelab.witness.hollow import cut_hollow
 from swelab.witness.questions import ALIAS
 from swelab.witness.scopes import FUNCTIONS, LOOPS, Function, Scope, is_fixture, loads, own_name, parameters
 from swelab.witness.subjects import Subjects, is_test
@@ -167,6 +168,7 @@ class Pruner:
                     if each.arg not in read and self._goes(each.value):
                         each.value = ast.Constant(None)
                         self.went += 1
+        self.went += cut_hollow(self.subjects)
 
     def _fixtures(self) -> None:
         """Fixtures of the module that only hold what is expected, where nothing reads them any more."""

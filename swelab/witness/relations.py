@@ -1,10 +1,12 @@
 """Python's relations on canonical data: True, False, or None where the data cannot show it."""
 
+import decimal
 import json
 import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 from typing import Any
 
 from swelab.witness.emitted import Data
@@ -16,6 +18,8 @@ NUMBERS = frozenset("ifb")
 SEQUENCES = frozenset(("l", "t", "q"))
 OPAQUE = frozenset(("opaque", "big", "cycle", "cut"))
 OBJECTS = OPAQUE | {"O", "R", "A", "K", "E", "F", "M", "v"}
+_SEVERAL = OBJECTS | {"r"}
+"""What may be equal to data of another look: no key of sets and dicts can be made of it."""
 _PLAIN = frozenset(("n", "s", "y", "l", "t", "d", "S", "i", "f", "b"))
 _MAX_SEARCHED = 8_000  # characters that a pattern is searched in
 
@@ -45,6 +49,28 @@ def number(data: Data) -> int | float:
     return float(data[1])
 
 
+_WRITTEN: dict[str, tuple[re.Pattern[str], Callable[..., Any]]] = {
+    "Decimal": (re.compile(r"\w+\('([^']+)'\)"), decimal.Decimal),
+    "Fraction": (re.compile(r"\w+\((-?\d+), (\d+)\)"), lambda over, under: Fraction(int(over), int(under))),
+    "complex": (re.compile(r"(.+)"), complex),
+}
+_LONGEST = 2_000  # characters of such a number
+
+
+def written_number(data: Data) -> Any:
+    """The number that plain data, a Decimal, a Fraction or a complex number stand for; None for other data.
+
+    Raises ValueError, ArithmeticError.
+    """
+    if data[0] in NUMBERS:
+        return number(data)
+    if data[0] != "r" or data[1] not in _WRITTEN or len(data[2]) > _LONGEST:
+        return None
+    pattern, kind = _WRITTEN[data[1]]
+    found = pattern.fullmatch(data[2])
+    return kind(*found.groups()) if found else None
+
+
 def all_of(found: Iterable[Truth]) -> Truth:
     """Whether all hold; False as soon as one does not."""
     held: Truth = True
@@ -69,21 +95,42 @@ def equal(a: Data, b: Data) -> Truth:
     if a[0] == "h" or b[0] == "h":
         one, other = (each if each[0] == "h" else digest(each) for each in (a, b))
         return True if one == other else None
-    if a[0] in NUMBERS and b[0] in NUMBERS:
-        return number(a) == number(b)
     if a[0] in OBJECTS or b[0] in OBJECTS:
         return None
+    if a[0] == "e" or b[0] == "e":
+        return _equal_members(a, b)
+    numbers = [written_number(each) for each in (a, b)]
+    if None not in numbers:
+        return bool(numbers[0] == numbers[1])
     if a[0] != b[0]:
         return False if a[0] in _PLAIN and b[0] in _PLAIN else None
     if a[0] in SEQUENCES:
         return len(a[1]) == len(b[1]) and all_of(map(equal, a[1], b[1]))
     if a[0] == "S":
-        return None if has(a, OBJECTS) or has(b, OBJECTS) else set(map(_key, a[1])) == set(map(_key, b[1]))
+        return None if has(a, _SEVERAL) or has(b, _SEVERAL) else set(map(_key, a[1])) == set(map(_key, b[1]))
     if a[0] == "d":
         return _equal_dicts(a, b)
-    if a[0] == "r":
-        return a[2] == b[2] if a[1] == b[1] != "typing" else None
-    return a[1:3] == b[1:3] if a[0] == "e" else a[1] == b[1]
+    return _equal_reprs(a, b) if a[0] == "r" else a[1] == b[1]
+
+
+def _equal_members(a: Data, b: Data) -> Truth:
+    """`==` where a member of an enumeration takes part: of IntEnum and its like by number or text."""
+    if a[0] == b[0] and a[1:3] == b[1:3]:
+        return True
+    plain = [each[3] if each[0] == "e" and len(each) > 3 else each for each in (a, b)]
+    if all(each[0] == "e" for each in plain):
+        return False
+    return None if any(each[0] == "e" for each in plain) else equal(*plain)
+
+
+def _equal_reprs(a: Data, b: Data) -> Truth:
+    """`==` of values that are said by their repr: another one may be equal where there are several."""
+    if a[1] != b[1] or a[1] == "typing":
+        return None
+    if a[2] == b[2]:
+        return True
+    several = a[1] in ("range", "PurePath", "slice") or any("tzinfo" in each[2] for each in (a, b))
+    return None if several else False
 
 
 def _equal_dicts(a: Data, b: Data) -> Truth:
@@ -94,10 +141,11 @@ def _equal_dicts(a: Data, b: Data) -> Truth:
     theirs = {_key(key): value for key, value in b[1]}
     if not len(a[1]) == len(theirs) == len({_key(key) for key, _ in a[1]}):
         return None  # keys that look alike: one that is right would do for all
+    missing = None if has([key for key, _ in a[1] + b[1]], _SEVERAL) else False
     found: list[Truth] = []
     for key, value in a[1]:
         other = theirs.get(_key(key))
-        found.append(equal(value, other) if other is not None else None if has(key, OBJECTS) else False)
+        found.append(equal(value, other) if other is not None else missing)
     return all_of(found)
 
 
@@ -109,6 +157,8 @@ def _key(data: Any) -> str:
 def _plain(data: Any) -> Any:
     if not isinstance(data, list):
         return data
+    if data[:1] == ["e"] and len(data) == 4:
+        data = data[3]
     if len(data) > 1 and isinstance(data[0], str) and data[0] in NUMBERS and isinstance(data[1], str | bool):
         value = number(data)
         whole = isinstance(value, float) and math.isfinite(value) and value == int(value)
@@ -143,8 +193,10 @@ def truth(data: Data) -> Truth:
     """`bool(data)`."""
     if data[0] == "n":
         return False
-    if data[0] in NUMBERS:
-        return number(data) != 0
+    if (value := written_number(data)) is not None:
+        return bool(value != 0)
+    if data[0] == "e" and len(data) > 3:
+        return truth(data[3])
     if data[0] in ("s", "y", "l", "t", "d", "S", "q"):
         return len(data[1]) > 0
     return True if data[0] in ("T", "F", "M", "e", "E") or data[:2] == ["r", "Match"] else None
@@ -168,11 +220,16 @@ def ordered(a: Data, b: Data, op: str) -> Truth:
         ">": operator.gt,
         ">=": operator.ge,
     }[op]
-    if a[0] in NUMBERS and b[0] in NUMBERS:
-        return compare(number(a), number(b))
+    a, b = (each[3] if each[0] == "e" and len(each) > 3 else each for each in (a, b))
+    numbers = [written_number(each) for each in (a, b)]
+    if None not in numbers:
+        try:
+            return bool(compare(*numbers))
+        except (ArithmeticError, TypeError):  # no number, or a complex one
+            return None
     if a[0] == b[0] == "s":
         return compare(a[1], b[1])
-    if a[0] == b[0] == "S" and not has(a, OBJECTS) and not has(b, OBJECTS):
+    if a[0] == b[0] == "S" and not has(a, _SEVERAL) and not has(b, _SEVERAL):
         return compare(set(map(_key, a[1])), set(map(_key, b[1])))
     return None
 

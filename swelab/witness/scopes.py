@@ -163,6 +163,15 @@ def is_fixture(node: Function) -> bool:
     return any("fixture" in ast.unparse(each) for each in node.decorator_list)
 
 
+def fixture_name(node: Function) -> str:
+    """The name by which tests ask for a fixture: its function's, or `name=` of its decorator."""
+    for each in node.decorator_list if is_fixture(node) else []:
+        for given in each.keywords if isinstance(each, ast.Call) else []:
+            if given.arg == "name" and isinstance(given.value, ast.Constant):
+                return str(given.value.value)
+    return node.name
+
+
 def own_name(node: ast.AST | None) -> str:
     """The name of what is called as `f(...)`, `self.f(...)` or `cls.f(...)`; "" of other calls."""
     if isinstance(node, ast.Name):

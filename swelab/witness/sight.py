@@ -3,9 +3,10 @@
 import ast
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from swelab.witness.emitted import Data
 from swelab.witness.inside import canonical_data
 
 canon: Callable[[], Any] = canonical_data.Canon
@@ -13,20 +14,28 @@ canon: Callable[[], Any] = canonical_data.Canon
 _ALWAYS: tuple[Any, ...] = (None, True, False, 0, 1, -1, 2, "", [], {}, (), b"", set())
 
 
+MOST_SHOWN = 500
+
+
 def hash_of(data: Any) -> str:
     """A short hash of canonical data."""
     return hashlib.sha256(json.dumps(data).encode()).hexdigest()[:12]
 
 
-def constants(text: str) -> list[str]:
-    """Hashes of the constants and literal containers in a module's text, and of what anyone tries first."""
-    found = [canon().of(value) for value in _ALWAYS]
+def constants(text: str) -> list[Data]:
+    """The constants and literal containers in a module's text, at most MOST_SHOWN."""
+    found: dict[str, Data] = {}
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Constant):
-            found.append(canon().of(node.value))
-        elif isinstance(node, ast.List | ast.Tuple | ast.Dict | ast.Set):
+        if isinstance(node, ast.Constant | ast.List | ast.Tuple | ast.Dict | ast.Set | ast.UnaryOp):
             try:
-                found.append(canon().of(ast.literal_eval(node)))
+                data = canon().of(ast.literal_eval(node))
             except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 continue
-    return sorted({hash_of(each) for each in found})
+            found.setdefault(json.dumps(data), data)
+    return list(found.values())[:MOST_SHOWN]
+
+
+def hashes(shown: Iterable[Data]) -> list[str]:
+    """Hashes of constants, and of what anyone tries first."""
+    tried = [canon().of(value) for value in _ALWAYS]
+    return sorted({hash_of(each) for each in (*shown, *tried)})

@@ -2,10 +2,20 @@
 
 import ast
 import copy
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from swelab.witness.scopes import FUNCTIONS, Function, bound_names, is_fixture, parameters, root_name
+from swelab.witness.mixins import TAKEN_OVER
+from swelab.witness.scopes import (
+    FUNCTIONS,
+    Function,
+    bound_names,
+    fixture_name,
+    is_fixture,
+    parameters,
+    root_name,
+)
 from swelab.witness.subjects import is_test
 
 _SET_UP = frozenset(
@@ -89,6 +99,8 @@ class Slicer:
         self.tree = tree
         self._mentions: dict[int, set[str]] = {}
         self._bound = {id(each): _binds(each) for each in tree.body}
+        classes = (each for each in ast.walk(tree) if isinstance(each, ast.ClassDef))
+        self._tests = [id(each) for owner in classes for each in owner.body if _is_test_member(each)]
 
     def sliced(self, chain: Sequence[ast.ClassDef | Function]) -> ast.Module:
         """A copy of the module with only what the test at the end of `chain` needs.
@@ -100,13 +112,15 @@ class Slicer:
         within = (each for each in blocks if any(node is chain[0] for node in ast.walk(each)))
         holder = next((each for each in self.tree.body if each is chain[0]), None) or next(within)
         kept = self._needed(holder, test)
-        copied: dict[int, ast.AST] = {}
+        # Other tests are not copied: in a class with hundreds of them that would take seconds for each.
+        left_out = ast.Pass()
+        copied: dict[int, ast.AST] = {each: left_out for each in self._tests if each != id(test)}
         body = [copy.deepcopy(each, copied) for each in self.tree.body if id(each) in kept]
         module = ast.Module(body=body, type_ignores=[])
         own = copied[id(test)]
         for each in ast.walk(module):
             if isinstance(each, ast.ClassDef):
-                each.body = [member for member in each.body if member is own or not _is_test_member(member)]
+                each.body = [member for member in each.body if member is not left_out]
         _drop_members(module, {id(copied[id(each)]) for each in chain}, own)
         for each in ast.walk(module):
             if isinstance(each, ast.ClassDef) and not each.body:
@@ -147,6 +161,29 @@ def sliced(tree: ast.Module, chain: Sequence[ast.ClassDef | Function]) -> ast.Mo
     return Slicer(tree).sliced(chain)
 
 
+def renamed(tree: ast.Module, chain: Sequence[ast.ClassDef | Function]) -> list[str]:
+    """Gives a test's classes and function neutral names everywhere in the module; returns those names."""
+    new: dict[str, str] = {}
+    for at, node in enumerate(chain):
+        number = str(at) if at else ""
+        if isinstance(node, ast.ClassDef):
+            ending = next(
+                (each for each in ("TestCase", "Tests", "Test", "Case") if node.name.endswith(each)), ""
+            )
+            new[node.name] = f"TestQ{number}" if node.name.startswith("Test") else f"Q{number}{ending}"
+        else:
+            new[node.name] = "test_q" if node.name.startswith("test_") or not is_test(node.name) else "testq"
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Name):
+            each.id = new.get(each.id, each.id)
+        elif isinstance(each, ast.Attribute) and is_test(each.attr):
+            each.attr = new.get(each.attr, each.attr)
+    names = [new[node.name] for node in chain]
+    for node, name in zip(chain, names):
+        node.name = name
+    return names
+
+
 def _is_test_member(node: ast.AST) -> bool:
     return isinstance(node, FUNCTIONS) and is_test(node.name) and not is_fixture(node)
 
@@ -156,7 +193,13 @@ def _is_wanted(node: ast.stmt, bound: set[str], names: set[str], own: set[str], 
         if is_test(node.name) and not is_fixture(node):
             return node is test or node.name in names
         automatic = is_fixture(node) and "autouse" in " ".join(map(ast.unparse, node.decorator_list))
-        return node.name in names or automatic or node.name in _SET_UP or node.name.startswith("pytest_")
+        return (
+            fixture_name(node) in names
+            or node.name in names
+            or automatic
+            or node.name in _SET_UP
+            or node.name.startswith("pytest_")
+        )
     if isinstance(node, ast.ImportFrom):
         return (
             any(each.name == "*" for each in node.names) or node.module == "__future__" or bool(bound & names)
@@ -213,10 +256,10 @@ def _mentioned(node: ast.AST, test: ast.AST) -> set[str]:
 
 
 def _drop_members(module: ast.Module, chain: set[int], test: ast.AST) -> None:
-    """Members of the test's classes that nothing mentions go."""
-    owners = [each for each in ast.walk(module) if isinstance(each, ast.ClassDef) and id(each) in chain]
-    for owner in owners:
-        if _has_foreign_base(module, owner):
+    """Members of the test's classes that nothing mentions go, and of classes of assertions taken over."""
+    classes = [each for each in ast.walk(module) if isinstance(each, ast.ClassDef)]
+    for owner in [each for each in classes if id(each) in chain or each.name.startswith(TAKEN_OVER)]:
+        if _has_foreign_base(module, owner) and id(owner) in chain:
             continue
         while True:
             mentioned = set(_attributes(module)) | _mentioned_members(owner, test)
@@ -229,6 +272,7 @@ def _drop_members(module: ast.Module, chain: set[int], test: ast.AST) -> None:
                 or each.name in mentioned | _SET_UP
                 or each.name.startswith("__")
                 or "autouse" in " ".join(map(ast.unparse, each.decorator_list))
+                or (id(owner) not in chain and not re.match("_?assert", each.name))
             ]
             if len(kept) == len(owner.body):
                 break

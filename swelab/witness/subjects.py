@@ -16,6 +16,7 @@ from swelab.witness.scopes import (
     Function,
     Scope,
     Scopes,
+    fixture_name,
     flat_targets,
     is_fixture,
     is_literal,
@@ -56,7 +57,7 @@ class Subjects:
         self.names: set[tuple[Scope, str]] = set()
         self.attributes: set[tuple[str, str]] = set()
         self.known = {name: _known(node) for name, node in scopes.classes.items()}
-        self.fixtures = {each.name: each for each in scopes.functions if is_fixture(each)}
+        self.fixtures = {fixture_name(each): each for each in scopes.functions if is_fixture(each)}
         self.direct = direct_helpers(scopes)
         nodes = [each for each in ast.walk(scopes.tree) if each in scopes.of]
         for _ in range(20):
@@ -272,7 +273,7 @@ class Subjects:
             elif asks and name in self.fixtures:
                 fixture = self.fixtures[name]
                 home = self.scopes.of[fixture]
-                subject = (home, name) in self.names
+                subject = (home, fixture.name) in self.names
             else:
                 subject = not (asks and name in CLEAN_FIXTURES)
             if subject:

@@ -1,10 +1,14 @@
 """Tables of cases in tests: rows of literal lists, parametrize marks, loops over them."""
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from swelab.witness.scopes import Function, Scope, Scopes, own_name
+
+_SEEN_THROUGH = re.compile(r"(held\d+_)?(staticmethod|classmethod|(contextlib\.)?contextmanager)")
+"""Decorators past which a function's parameters are its caller's arguments."""
 
 
 @dataclass
@@ -147,7 +151,7 @@ def direct_helpers(scopes: Scopes) -> dict[str, tuple[Function, list[ast.Call]]]
         for name, found in named.items()
         if len(found) == 1
         and not name.startswith("test")
-        and all(ast.unparse(each) in ("staticmethod", "classmethod") for each in found[0].decorator_list)
+        and all(_SEEN_THROUGH.fullmatch(ast.unparse(each)) for each in found[0].decorator_list)
         and uses.get(name, 0) == len(calls.get(name, ())) > 0
         and not found[0].args.vararg
         and not found[0].args.kwarg

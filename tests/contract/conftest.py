@@ -3,8 +3,11 @@
 `make test` takes bubblewrap, and docker for the tests marked on_docker; `make test-full` takes the others."""
 
 import os
+import re
+import shutil
 import signal
 import socket
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from swelab.records import read_json
 from swelab.sandbox import Image, open_backend
 from swelab.sandbox.scratch import PREFIX
 from swelab.tasks.checkout import RepoStore
+from tests.conftest import ROOT
 from tests.contract import engine as engines
 from tests.contract import pool_servers
 from tests.contract.attacks import PATIENCE, SHORT, processes_with, program
@@ -58,6 +62,14 @@ def dead_port():
 def store(repos_dir, tmp_path):
     """Working copies of the repositories that rules made."""
     return RepoStore(repos_dir, tmp_path / "trees")
+
+
+@pytest.fixture
+def place_of_rollouts(task, store, backend, tmp_path):
+    """What a rollout needs besides its model."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    return task, store, backend, scratch
 
 
 @pytest.fixture(scope="session")
@@ -171,3 +183,24 @@ def sandbox(place, tree):
     """A fresh sandbox with short limits."""
     with place.start(tree, limits=SHORT) as opened:
         yield opened
+
+
+@pytest.fixture
+def trainer(tmp_path):
+    """In place of Python: prints how snakemake was called, and is Python for anything else.
+
+    The recipes beside it start from weights that are there.
+    """
+    path = tmp_path / "python"
+    path.write_text(
+        f'#!/bin/bash\n[ "$1 $2" = "-m snakemake" ] || exec {sys.executable} "$@"\nshift 2\necho "$@"\n'
+    )
+    path.chmod(0o755)
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    for recipe in (*(tmp_path / "configs/rl").iterdir(), *(tmp_path / "configs/policies").iterdir()):
+        text = recipe.read_text()
+        for name in re.findall(r"(?m)^(?:start|weights): models/(\S+)", text):
+            (tmp_path / "models" / name).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "models" / name / "config.json").write_text("{}")
+        recipe.write_text(text.replace(": models/", f": {tmp_path}/models/"))
+    return path

@@ -93,8 +93,8 @@ def test_mini_through_the_seam(run):
 
 
 def test_a_second_family_is_a_class_and_an_entry(run, monkeypatch):
-    monkeypatch.setitem(AGENTS, "debugger", "tests.contract.test_agents:Debugger")
-    scaffold = loop_of(recipes.load(SCAFFOLD, DEMO)).model_copy(update={"agent": "debugger", "step_limit": 9})
+    monkeypatch.setitem(AGENTS, "probing", "tests.contract.test_agents:Debugger")
+    scaffold = loop_of(recipes.load(SCAFFOLD, DEMO)).model_copy(update={"agent": "probing", "step_limit": 9})
     with closing(Canned(scaffold, [])) as model:
         model.form = open_agent(scaffold.agent).form(scaffold)
         assert [tool["function"]["name"] for tool in model.offered["tools"]] == ["bash", "pdb"]
@@ -117,7 +117,7 @@ def test_a_second_family_is_a_class_and_an_entry(run, monkeypatch):
 
 
 def test_an_unknown_agent_is_refused():
-    with pytest.raises(InputError, match="no agent is called 'mimi'; expected mini or mini-swebench"):
+    with pytest.raises(InputError, match="no agent is called 'mimi'; expected mini or "):
         open_agent("mimi")
 
 

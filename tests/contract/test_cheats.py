@@ -97,6 +97,20 @@ def test_forgeries_are_refused_and_honest_fixes_are_not(tmp_path, backend):
     check_summary(summary)
 
 
+@pytest.mark.parametrize("name, status", [
+    ("lines_rewritten", "unresolved"), ("answered_by_a_type", "tampered"),
+])  # fmt: skip
+def test_the_record_holds_by_itself(name, status, tmp_path, backend):
+    """Neither the reading of the patch nor the witness nor spoiled tests help here."""
+    (tmp_path / "drill.tar").write_bytes(drill.build_repo(recipes.named(REPO, "drill")))
+    store = RepoStore(tmp_path, tmp_path / "trees")
+    entry = next(each for each in corpus.entries("observer") if each.name == name)
+    task = broken(store, entry)
+    patch = corpus.patch_of(entry, task, store)
+    found = grade(task, patch, store, backend, Limits(), frozenset({"guard"}))
+    assert found.status == status, found.reason
+
+
 @pytest.mark.full
 def test_a_plain_grader_is_fooled_by_most(task, repos_dir, tmp_path, backend):
     summary = check_cheats([task], RepoStore(repos_dir, tmp_path), backend, plain=True)
@@ -217,7 +231,9 @@ def test_what_tests_compare_with_cannot_be_bent(task, tmp_path, backend, test, p
     patch = git(tree, "diff", "--binary").stdout.decode()
     assert plain_grade(bent, patch, store, backend)
     verdict = grade(bent, patch, store, backend, Limits(), CHECKS - {"audit"})
-    assert verdict["status"] == "tampered" and why in verdict["reason"], verdict
+    # Packages replace functions honestly too.
+    expected = "suspect" if why.startswith("stdlib.") else "tampered"
+    assert verdict["status"] == expected and why in verdict["reason"], verdict
     assert grade(bent, gold_patch(store, bent), store, backend, Limits())["status"] == "resolved"
 
 

@@ -145,6 +145,17 @@ def test_a_faulty_file_is_refused_before_anything_is_asked(examine, tmp_path):
     assert code == 2 and not fixes and "SLURM_CONF is" in text
 
 
+def test_a_job_knows_how_long_it_has_left(cluster):
+    asked = [
+        sys.executable,
+        "-c",
+        "from swelab.rl.engines import verl_deadline; print(verl_deadline.seconds_left())",
+    ]
+    for limit, least, most in (("2", 90, 120), ("1-00:00:00", 86_300, 86_400)):
+        left = float(cluster.ask("srun", "--quiet", f"--time={limit}", f"--chdir={ROOT}", *asked))
+        assert least < left <= most
+
+
 def test_a_node_that_does_not_see_the_clone_is_found_out(examine, cluster, clone):
     for node in ("c1", "c2"):
         cluster.kill_node(node)

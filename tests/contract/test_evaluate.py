@@ -175,3 +175,19 @@ def test_a_loss_is_told_apart_and_made_good_by_the_same_command(world, run, tmp_
     assert code == 0 and read_json(out / "summary.json")["resolved"] == 3, last
     assert {name for name, _ in vendor.asked[before:]} == {"task-2"}
     assert len([path for path in out.iterdir() if "__" in path.name]) == 3
+
+
+def test_only_the_chosen_attempts_are_made_again(world, vendor, run, tmp_path):
+    out = tmp_path / "out"
+    given = options(world, vendor, out, "--max-instances", "3", "--no-checks")
+    assert run(*given)[0] == 0
+    folders = {row["instance_id"]: row["run_dir"] for row in read_jsonl(out / "results.jsonl")}
+    before = len(vendor.asked)
+    code, said, last = run(*given, "--filter", "task-1", "--redo-existing")
+    assert code == 0 and "| resolved | 1 of 1" in said, last
+    assert len(vendor.asked) == before + 3 and {name for name, _ in vendor.asked[before:]} == {"task-1"}
+    assert run(*given)[0] == 0 and len(vendor.asked) == before + 3, "the others' results were kept"
+    again = {row["instance_id"]: row["run_dir"] for row in read_jsonl(out / "results.jsonl")}
+    assert {name for name in folders if again[name] != folders[name]} == {"task-1"}
+    assert run(*given, "--temperature", "1", "--redo-existing")[0] == 0
+    assert len(vendor.asked) == before + 12, "another evaluation is made anew"

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import subprocess
 import sys
 
@@ -59,6 +60,22 @@ def test_the_leaderboard_s_folder_holds_all_and_no_more(evaluation, tmp_path):
     write_json(tmp_path / "part/summary.json", {"complete": False})
     part = run_python(*command[:2], tmp_path / "part", *command[3:])
     assert part.returncode == 2 and "this evaluation is not finished" in part.stderr
+
+
+def test_the_leaderboard_s_folder_tells_no_key_and_no_path(evaluation, tmp_path, monkeypatch):
+    key = "made-up-" + "k" * 40
+    monkeypatch.setenv("SOME_API_KEY", key)
+    shutil.copytree(evaluation, tmp_path / "mine")
+    row = next(row for row in read_jsonl(evaluation / "results.jsonl") if row["resolved"])
+    trajectory = read_json(path := tmp_path / "mine" / row["run_dir"] / "traj.json")
+    trajectory["messages"].append({"role": "user", "content": f"é {key} in {ROOT}/x"})
+    write_json(path, trajectory)
+    command = ["-m", "scripts.export_leaderboard", tmp_path / "mine", "--to", tmp_path / "to"]
+    done = run_python(*command, "--name", "toy")
+    assert done.returncode == 0 and "with `[key]` in its place: 1\n" in done.stdout, done.stderr
+    texts = [path.read_text() for path in (tmp_path / "to").rglob("*") if path.is_file()]
+    assert not [text for text in texts if key in text or str(ROOT) in text]
+    assert any("é [key] in [path]/x" in text for text in texts)
 
 
 def test_a_person_looks_through_it_in_a_terminal(evaluation, tmp_path):

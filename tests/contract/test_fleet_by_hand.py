@@ -129,7 +129,7 @@ def test_hosts_of_a_list_get_a_server_each_and_the_one_address_is_here(tmp_path)
     with json_service(answer(seen, "one")) as one, json_service(answer(seen, "two")) as two:
         ports = [server.url.rpartition(":")[2] for server in (one, two)]
         told = {"HOSTS": " ".join(f"127.0.0.1:{port}" for port in ports), "MODEL_PATH": weights, "SSH": ssh}
-        told |= {"PYTHON_BIN": python, "ENV_SWE": tmp_path / "none", "LOGS": tmp_path / "logs"}
+        told |= {"PYTHON_BIN": python, "ENV_SWE": "/dev/null", "LOGS": tmp_path / "logs"}
         told |= {"SWELAB_FLEET_KEY": TOKEN, "NOTES": tmp_path / "notes", "ROUTER_PORT": 8123}
         done = subprocess.run(
             [ROOT / "swe-rl/scripts/deploy_sglang_cluster_4nodes.sh"],

@@ -5,16 +5,17 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from swelab.models.serving.server import free_port
+from swelab.records import read_json, read_jsonl
+from tests.conftest import ROOT, make_repos, make_task
 from tests.contract.attacks import until, writers
 from tests.contract.slurm import needed_cluster
 from tests.toy_checkpoint import make_checkpoint
 
 pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
-ROOT = Path(__file__).resolve().parents[2]
 IN_THE_JOB = """
 import json, sys, time
 from pathlib import Path
@@ -82,3 +83,77 @@ def test_two_nodes_serve_as_one(tmp_path):
         assert until(lambda: job not in cluster.jobs(), 60), said()
         assert not writers(tmp_path / "server.log") and not writers(tmp_path / "server1.log")
         assert "model server 1: " in (tmp_path / "log").read_text()
+
+
+TASKS = 24
+SCAFFOLD = """
+system_template: ""
+instance_template: "{{task}}"
+observation_template: "{{output.output}}"
+format_error_template: again
+action_regex: "(?s)(.+)"
+step_limit: 4
+max_observation_chars: 100
+limits: {wall_seconds: 20, cpu_seconds: 20}
+"""
+"""Every answer of the toy model is taken as a command; each attempt has four of them."""
+
+
+@pytest.fixture
+def launched(tmp_path):
+    """(cluster, job, port, environment) of a fleet that SWE-RL's script submitted; it serves."""
+    make_checkpoint(tmp_path / "toy")
+    own = ("SWELAB_", "SWE_", "DOCKER_HOST", "SLURM_", "MODEL_")
+    told = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    port = free_port()
+    with needed_cluster() as cluster:
+        told |= {**cluster.env, "NODES": "2", "GPUS": "1", "TP": "1", "MODEL_PATH": str(tmp_path / "toy")}
+        told |= {"ROUTER_PORT": str(port), "PYTHON_BIN": sys.executable, "ENV_SWE": "/dev/null"}
+        script = ROOT / "swe-rl/scripts/launch_sglang_cluster_4nodes.sh"
+        done = subprocess.run(
+            [script, "--max-total-tokens", "4096", "--max-running-requests", "8"], cwd=tmp_path,
+            env=told | {"SBATCH_PARTITION": "gpu"}, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        job = done.stdout.split()[-1]
+        log = tmp_path / f"sglang-fleet-{job}.log"
+        serves = lambda: log.exists() and "serves 2 servers of toy" in log.read_text()  # noqa: E731
+        assert until(lambda: serves() or job not in cluster.jobs(), 240) and serves(), log.read_text()
+        yield cluster, job, port, told
+        cluster.ask("scancel", job)
+        assert until(lambda: job not in cluster.jobs(), 60), log.read_text()
+
+
+def test_a_launched_fleet_loses_no_attempt_with_an_engine(launched, tmp_path):
+    cluster, job, port, told = launched
+    steps = cluster.ask("squeue", "--noheader", "--steps", "--format=%i %N").splitlines()
+    assert {line.split()[1] for line in steps if line.startswith(f"{job}.")} >= {"g1", "g2"}
+    make_repos(tmp_path)
+    rows = [make_task() | {"instance_id": f"task-{n}"} for n in range(TASKS)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "toy.yaml").write_text(SCAFFOLD)
+    out, key = tmp_path / "out", (tmp_path / "server.token").read_text().strip()
+    options = {"model": "openai/toy", "api-base": f"http://127.0.0.1:{port}/v1", "scaffold": "toy.yaml"}
+    options |= {"data": "rows.jsonl", "repos-dir": "repos", "output-dir": out, "max-tokens": 12}
+    evaluation = subprocess.Popen(
+        [sys.executable, "-m", "scripts.evaluate"]
+        + [str(word) for name, value in options.items() for word in (f"--{name}", value)],
+        cwd=tmp_path, env=told | {"OPENAI_API_KEY": key, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    ended = lambda: len((out / "results.jsonl").read_text().splitlines())  # noqa: E731
+    assert until(lambda: (out / "results.jsonl").exists() and ended() >= 4, 120)
+    (scheduler,) = [pid for pid, text in writers(tmp_path / "server1.log").items() if "scheduler" in text]
+    os.kill(scheduler, signal.SIGKILL)
+    assert ended() < TASKS
+    said = evaluation.communicate(timeout=300)[1]
+    assert evaluation.returncode == 0, said
+    found = list(read_jsonl(out / "results.jsonl"))
+    assert [row["instance_id"] for row in found] == [f"task-{n}" for n in range(TASKS)]
+    summary = read_json(out / "summary.json")
+    assert (summary["total"], summary["errors"], summary["complete"]) == (TASKS, 0, True)
+    assert all(row["n_steps"] == 4 for row in found), summary["outcomes"]
+    log = tmp_path / f"sglang-fleet-{job}.log"
+    assert until(lambda: "model server 1: " in log.read_text(), 30), (
+        "the engine was killed, and started again"
+    )

@@ -314,14 +314,14 @@ def test_a_request_that_ends_engines_is_sent_to_no_more_of_them(front):
 @pytest.mark.full
 def test_an_engine_that_is_not_said_to_be_up_is_asked_nothing(front):
     """It may run again, and still serve weights of yesterday."""
-    front.gate.tell([False, True])
+    front.gate.set_up([False, True])
     try:
         assert until(lambda: front.gate.generating() == 1)
         assert {front.ask().json()["by"] for _ in range(8)} == {"b"} and not front.engines[0].seen
-        front.gate.tell([False, False])
+        front.gate.set_up([False, False])
         assert until(lambda: front.ask().status_code == 503)
     finally:
-        front.gate.tell([True, True])
+        front.gate.set_up([True, True])
 
 
 @pytest.mark.full
@@ -391,6 +391,9 @@ class Peers:
     def cut(self, peer):
         self.told.append(("cut", peer))
 
+    def rests(self, peer):
+        self.told.append(("rests", peer))
+
 
 @pytest.mark.full
 def test_a_client_that_takes_nothing_is_cut_off_and_its_request_ends(front, monkeypatch):
@@ -415,7 +418,7 @@ def test_a_client_that_takes_nothing_is_cut_off_and_its_request_ends(front, monk
         await gates.Gate(served, workers, TOKEN, KEY, peers)({**scope, "client": peer}, receive, send)
 
     asyncio.run(asyncio.wait_for(ask(), 10))
-    assert peers.told == [("known", peer), ("cut", peer)]
+    assert peers.told == [("known", peer), ("cut", peer), ("rests", peer)]
     assert until(lambda: sum(engine.cut for engine in front.engines) == 1)
 
 

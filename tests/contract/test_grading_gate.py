@@ -251,6 +251,8 @@ def test_an_equal_patch_is_never_run_twice_and_another_is(task, bench, tmp_path)
     assert second == first | {"outcome": "step_limit"}
     other = grade_prediction(task, prediction | {"model_patch": gold.replace("a + b", "b + a")}, idle)
     assert other["status"] == "infra_error"
+    made = idle.archive.look(idle.key(task, gold)).made
+    assert made["limits"]["memory_bytes"] and {"run", "grader", "backend", "place"} < made.keys()
     assert idle.archive.get(run_key(task, gold.replace("a + b", "b + a"), bench.place(task))) is None
 
 

@@ -22,7 +22,7 @@ BREAKS = {
     "the observer cannot be imported": ("observer", "import pytest\n", "True"),
     "the observer cannot start": ("observer", "self.integrity = watch.Integrity()", "True"),
     "collection": ("observer", "self.codes = {item.nodeid", "True"),
-    "a look at the runner": ("observer", "with self.powers.unheard():  # reading", "True"),
+    "a look at the runner": ("observer", "with self.powers.paused():  # reading", "True"),
     "a test's report": ("observer", "if report.failed:", "True"),
     "a test's report alone": ("observer", "if report.failed:", "'test_last' in report.nodeid"),
     "the end": ("observer", "self.look(True)", "True"),

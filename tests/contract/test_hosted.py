@@ -16,8 +16,8 @@ from swelab.models import BudgetSpent, ContextLimit, ModelLost
 from swelab.models.billing import api_keys
 from swelab.models.billing.ledger import Ledger
 from swelab.models.billing.paid_turns import PaidRun
-from swelab.models.billing.prices import CallTokens, price_of
-from swelab.models.chat import bounded_http, hosted, litellm_calls, litellm_errors
+from swelab.models.billing.prices import CallTokens, price_of, read_usage
+from swelab.models.chat import bounded_http, hosted, litellm_calls, litellm_errors, openai_calls
 from swelab.models.chat.hosted import HostedModel, Talk
 from swelab.models.chat.open_hosted import open_service
 from swelab.records import InputError, read_jsonl
@@ -486,3 +486,64 @@ def test_paid_turns_are_not_paid_again(service, opened, tmp_path):
     assert len(service.requests) == asked + 1
     assert len(list(read_jsonl(tmp_path / "paid/turns/one.jsonl"))) == 5  # and what was seen before two
     again.close()
+
+
+CALLED = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}
+TURNS = {
+    "text": ({"content": "hello"}, "stop"),
+    "cut": ({"content": "hel"}, "length"),
+    "nothing": ({"content": None}, None),
+    "tools": ({"content": None, "tool_calls": [CALLED]}, "tool_calls"),
+    "tools, ended as text": ({"content": "", "tool_calls": [CALLED]}, "stop"),
+    "thoughts in the text": ({"content": "<think>a\nb</think>\nhello"}, "stop"),
+    "thoughts apart": ({"content": "<think>a</think>x", "reasoning_content": "b"}, "stop"),
+    "open thoughts": ({"content": "<think>a"}, "length"),
+    "another word": ({"content": "x"}, "abort"),
+    "tokens": ({"content": "x"}, "max_tokens"),
+}
+
+
+@pytest.mark.parametrize("message, reason", TURNS.values(), ids=TURNS)
+def test_an_answer_is_read_as_litellm_reads_it(message, reason):
+    """Services with names of their own are asked without LiteLLM (`openai_calls`)."""
+    litellm = litellm_calls.quiet_litellm()
+    usage = {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}
+    usage["prompt_tokens_details"] = {"cached_tokens": 5}
+    choice = {"index": 0, "finish_reason": reason, "message": {"role": "assistant", **message}}
+    answer = {"id": "x", "object": "chat.completion", "created": 1, "model": "toy", "choices": [choice]}
+    answer["usage"] = usage
+    theirs = litellm.utils.convert_to_model_response_object(
+        response_object=copy.deepcopy(answer), model_response_object=litellm.ModelResponse()
+    )
+    ours = openai_calls.completion(json.dumps(answer))
+    assert hosted.said(ours.choices[0]) == hosted.said(theirs.choices[0])
+    assert read_usage(ours) == read_usage(theirs) == CallTokens(9, 4, 5, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "null",
+        "<html>",
+        '{"choices": [{"message": null}]}',
+        '{"choices": [{"message": {"content": 3}}]}',
+    ],
+)
+def test_answers_of_another_form_are_refused(text):
+    with pytest.raises(ValueError):
+        openai_calls.completion(text)
+
+
+@pytest.mark.parametrize(
+    "name, plain",
+    [("toy", True), ("Qwen/Qwen3-4B", True), ("my-gpt-5", False)]
+    + [(name, False) for name in ("gpt-4o", "o3-mini", "ft:gpt-4o:me::1", "gpt-9", "whisper-1", "")],
+)
+def test_names_that_litellm_knows_are_left_to_it(name, plain):
+    assert openai_calls.is_plain(f"openai/{name}") == plain
+    assert not openai_calls.is_plain(f"anthropic/{name}")
+    if plain:
+        litellm = litellm_calls.quiet_litellm()
+        with pytest.raises(Exception, match="isn't mapped|not mapped"):
+            litellm.get_model_info(f"openai/{name}")

@@ -262,3 +262,48 @@ def test_a_published_set_of_trajectories_becomes_recordings(tmp_path, monkeypatc
         done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     assert recordings(tmp_path / "p"), "what was there stays"
+
+
+@pytest.fixture
+def scripts(hub, tmp_path, task):
+    """Runs a script where the hub has the task, as o/set."""
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([task]), tmp_path / "rows")
+    hub.files["dataset", "o/set"] = {"data/test-00000.parquet": (tmp_path / "rows").read_bytes()}
+
+    def run(name, *words):
+        command = [sys.executable, "-m", f"scripts.{name}", *map(str, words)]
+        settings = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=settings)
+
+    return run
+
+
+def test_predictions_are_graded_against_a_set_on_the_hub(scripts, tmp_path, repos_dir):
+    def grades(name):
+        words = ("--dataset_path", name, "--run_id", "gold", "--repos-dir", repos_dir)
+        return scripts("run_evaluation", *words)
+
+    done = grades(f"o/set@{REVISION}")
+    assert done.returncode == 0 and "1 of 1 resolved" in done.stderr
+    (tmp_path / "a/folder").mkdir(parents=True)
+    for name, words in (
+        (f"o/none@{REVISION}", "o/none"),
+        ("rows.json", "no such file"),
+        ("a/folder", "not a file"),
+    ):
+        refused = grades(name)
+        assert refused.returncode == 2 and "Traceback" not in refused.stderr
+        assert words in refused.stderr.splitlines()[-1]
+
+
+def test_images_of_a_set_on_the_hub_are_recorded_with_its_commit(scripts, tmp_path):
+    places = ("--store", "images", "--progress", "pulled.jsonl", "--output", "images/images.json")
+    done = scripts("pull_images", "--tasks", f"o/set@{REVISION}", *places)
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((tmp_path / "images/images.manifest.json").read_text())
+    assert (manifest["dataset"], manifest["revision"], manifest["inputs"]) == ("o/set", REVISION, {})
+
+
+def test_a_set_on_the_hub_is_written_as_task_folders(scripts, tmp_path, repos_dir, task):
+    done = scripts("export_harbor", "--tasks", f"o/set@{REVISION}", "--to", "out", "--repos-dir", repos_dir)
+    assert done.returncode == 0 and "1 task folders in out, 0 tasks left out" in done.stdout, done.stderr

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -52,3 +53,29 @@ def test_slices_of_the_real_program_make_the_whole_and_are_resolved(tmp_path):
     grade = ["-m", "scripts.run_evaluation", "-d", tmp_path / "rows.jsonl", "-p", preds, "--run_id", "mini"]
     done = run_python(*grade, "--logs", tmp_path / "graded", "--repos-dir", tmp_path / "repos")
     assert "3 of 3 resolved" in done.stderr, done.stderr
+
+
+OPENED = """
+import sys
+from importlib.metadata import packages_distributions
+from swelab.rollouts.program_environment import ProgramEnvironment
+box = ProgramEnvironment(tasks=sys.argv[1], repos=sys.argv[2])
+box.execute({"command": "swelab-open task-0"})
+assert "def add" in box.execute({"command": "cat calc/core.py"})["output"]
+box.cleanup()
+known = packages_distributions()
+print(*{name for each in sys.modules for name in known.get(each.partition(".")[0], [])})
+"""
+
+
+def test_the_programs_own_environment_has_all_that_our_sandboxes_need(tmp_path):
+    repos = make_repos(tmp_path)
+    (tmp_path / "tasks.json").write_text(json.dumps([make_task() | {"instance_id": "task-0"}]))
+    told = {name: value for name, value in os.environ.items() if not name.startswith("SWELAB_")}
+    done = run_python("-c", OPENED, tmp_path / "tasks.json", repos, env=told)
+    assert done.returncode == 0, done.stderr
+    lines = (ROOT / "envs/mini-swe-agent.txt").read_text().splitlines()
+    plain = lambda name: re.sub(r"[-_.]+", "-", name).lower()  # noqa: E731
+    listed = {plain(line.partition("==")[0]) for line in lines if "==" in line}
+    loaded = {plain(name) for name in done.stdout.split()} - {"swelab", "pip", "setuptools"}
+    assert "fastjsonschema" in loaded and loaded <= listed, loaded - listed

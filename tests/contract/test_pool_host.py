@@ -136,7 +136,7 @@ def test_servers_that_cannot_start_say_so_in_one_line(engine, node, tmp_path, mo
         (["pool_server", "--token", token, "--node-token", tmp_path / "none"], "cannot be read"),
         (["pool_server", "--token", token, "--node-token", token], "clients have the nodes' token too"),
         (["pool_server", *two, "--state", tmp_path / "state"], "not a database"),
-        (["pool_server", *two, "--state", tmp_path / "s", "--ttl", "nan"], "more than 0, at most 86400"),
+        (["pool_server", *two, "--state", tmp_path / "s", "--ttl", "0"], "more than 0, at most 86400"),
         (["exec_server", "--token", token, "--max-containers", 0], "more than 0, at most 10000"),
     ]
     for words, said in tries:

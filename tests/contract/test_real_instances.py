@@ -1,9 +1,10 @@
-"""Real instances validated, rolled out by script and graded: gold resolved 3 of 3, empty patch 0 of 3."""
+"""Real instances, graded by the rules, by one command, and by their own scripts: gold resolved, empty not."""
 
 import io
 import json
 import os
 import subprocess
+import sys
 import tarfile
 
 import pytest
@@ -12,10 +13,11 @@ from swelab.configs import recipes
 from swelab.configs.kinds import POLICY
 from swelab.records import read_json, read_jsonl, write_json
 from swelab.sandbox import Image, open_backend, sandbox_image
-from swelab.tasks.datasets_source import file_rows
+from swelab.tasks.datasets_source import named_rows
 from swelab.tasks.image_history import prepare
 from swelab.tasks.image_leaks import check_image
-from tests.conftest import run_python
+from tests.conftest import ROOT, run_python
+from tests.contract.hosted_service import Service, text_of
 from tests.contract.real_instances import CASES, files, make, tar
 
 pytestmark = [pytest.mark.real, pytest.mark.full]
@@ -81,7 +83,7 @@ def graded(folder, backend, name, predictions):
 def test_real_instances_are_told_right(ground, instances):
     (backend, folder), (rows, fixes, _) = ground, instances
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    tasks = list(file_rows(folder / "rows.jsonl"))
+    tasks = list(named_rows(folder / "rows.jsonl"))
     write_json(folder / "tasks.json", tasks)
     for task in tasks:
         fix = fixes[task["instance_id"]]
@@ -127,3 +129,62 @@ def test_real_instances_are_told_right(ground, instances):
 
 BESIDE = "diff --git a/NOTES b/NOTES\nnew file mode 100644\n--- /dev/null\n+++ b/NOTES\n@@ -0,0 +1 @@\n+x\n"
 """A patch that repairs nothing."""
+
+
+def export(folder, rows):
+    """verified_eval.jsonl of rows, as the script of SWE-RL's name writes it."""
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    script = ROOT / "swe-rl/data/export_swebench_verified_assets.py"
+    subprocess.run(
+        [sys.executable, script, "--dataset", folder / "rows.jsonl", "--output-dir", folder / "verified"],
+        env=os.environ | {"PYTHON_BIN": sys.executable}, check=True,
+    )  # fmt: skip
+    names = (folder / "verified/instance_ids.txt").read_text().split()
+    assert names == [case.instance for case in CASES]
+    return folder / "verified/verified_eval.jsonl"
+
+
+def applied(patch):
+    return f"git apply -v - <<'END'\n{patch}END\n"
+
+
+def test_exported_rows_are_judged_by_the_exit_code_of_their_scripts(ground, instances):
+    (backend, folder), (rows, _, _) = ground, instances
+    record = read_json(folder / "images.json")["images"]
+    for row in read_jsonl(export(folder, rows)):
+        task = row["metadata"]["instance"]
+        found = record[task["instance_id"]]
+        image = Image(
+            task["instance_id"], found["digest"], folder / found["folder"] if found["folder"] else None
+        )
+        with backend.start(None, image=image) as box:
+            assert box.exec(task["eval_script"]).returncode != 0, task["instance_id"]
+        with backend.start(None, image=image) as box:
+            done = box.exec(applied(task["patch"]) + task["eval_script"])
+            assert done.returncode == 0, done.output
+
+
+@pytest.mark.parametrize("gold", [True, False], ids=["gold", "nothing"])
+def test_exported_rows_are_evaluated_by_one_command(ground, instances, gold):
+    """The model is a service that knows the gold patches, or hands in nothing."""
+    (backend, folder), (rows, _, _) = ground, instances
+
+    def speak(turn, history):
+        told = "".join(map(text_of, history))
+        patch = next((row["patch"] for row in rows if row["problem_statement"] in told), "")
+        command = applied(patch) if gold and not turn else "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+        return f"Turn {turn}.\n```bash\n{command}\n```"
+
+    service = Service(speak=speak)
+    given = ["--model", "openai/toy", "--api-base", f"{service.url}/v1", "--data", export(folder, rows)]
+    given += ["--output-dir", folder / "out", "--images", folder / "images.json", "--max-tokens", 4096]
+    short = str(ROOT / "configs/scaffolds/demo.yaml")
+    names = ["swe-rl/eval/eval_swe.py", "--swe-config", short] if gold else ["-m", "scripts.evaluate"]
+    names += [] if gold else ["--scaffold", short]
+    env = os.environ | {"SWELAB_BACKEND": backend.name, "PYTHON_BIN": sys.executable}
+    done = run_python(*names, *given, env=env)
+    service.close()
+    assert done.returncode == 0, done.stderr
+    told = read_json(folder / "out/summary.json")
+    assert (told["resolved"], told["total"], told["errors"]) == (3 if gold else 0, 3, 0), done.stdout
+    assert told["statuses"] == ({"resolved": 3} if gold else {"empty_patch": 3})

@@ -18,10 +18,11 @@ from swelab.records import Fault, InputError, read_jsonl
 from swelab.rl import training_run
 from swelab.rl.learner import Learner
 from swelab.rl.loop import Training
+from swelab.rl.method import method_of
 from swelab.rl.prompts import Prompts
 from swelab.rl.rollouts import Place
 from swelab.rl.step_reports import StepReports
-from swelab.rl.training_run import method_of, settings_of
+from swelab.rl.training_run import settings_of
 from swelab.tasks.checkout import RepoStore
 from tests.contract.small_rl import RECIPE, ROOT, command, journals, make_place, tasks
 from tests.tensorboard_events import scalars

@@ -308,3 +308,27 @@ def test_root_without_its_rights_is_told_which_one(backend):
     without = ["setpriv", "--inh-caps=-sys_admin", "--bounding-set=-sys_admin"]
     said = _open(*without, "/bin/sh", "-c", 'exec "$@"', "sh")
     assert "root needs CAP_SYS_ADMIN" in said and len(said.splitlines()) == 1
+
+
+_OPENED_AT_ONCE = """
+import sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from swelab.sandbox import open_backend
+together = threading.Barrier(8)
+
+def one(_):
+    together.wait()
+    with open_backend("bubblewrap").start(Path(sys.argv[1])) as sandbox:
+        return sandbox.exec("cat there").output
+
+with ThreadPoolExecutor(8) as pool:
+    print(set(pool.map(one, range(8))))
+"""
+
+
+def test_threads_that_open_backends_at_once_all_get_working_sandboxes(tmp_path, backend):
+    (tmp_path / "there").write_text("here")
+    command = [sys.executable, "-c", _OPENED_AT_ONCE, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "{b'here'}\n", done.stderr[-2000:]

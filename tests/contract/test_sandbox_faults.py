@@ -25,6 +25,7 @@ from swelab.sandbox import (
     sandbox_image,
 )
 from swelab.sandbox.docker_engine import DockerEngine
+from swelab.sandbox.docker_images import EngineImages
 from tests.conftest import ROOT, run_python
 from tests.contract import engine as engines
 from tests.contract.attacks import PATIENCE, SHORT, processes_with, program, text, token, until
@@ -85,11 +86,9 @@ def test_an_image_is_known_by_its_digest_alone(engine, docker, tree, image):
 
 
 @pytest.mark.full
-def test_an_image_removed_meanwhile_is_missing_and_then_made_again(engine, docker, tree, image):
+def test_a_prepared_image_removed_meanwhile_is_made_again(engine, docker, tree, image):
     prepared = docker._images.prepared(docker.engine, image)
     engine.docker("rmi", "--force", prepared.id)
-    with pytest.raises(ImageMissing):
-        docker.start(tree, image=image)
     with docker.start(tree, image=image, limits=SHORT) as box:
         assert text(box.exec("cat a.txt")) == "hello\n"
 
@@ -220,8 +219,6 @@ def test_the_script_reaps_and_removes_prepared_images(engine, docker, tree, imag
     done = run_python("-m", "scripts.reap", "--images", env=os.environ)
     assert done.stdout.startswith("removed 0 containers\nremoved ") and " 0 prep" not in done.stdout
     assert "swelab-prepared" not in engine.docker("images")
-    with pytest.raises(ImageMissing):
-        docker.start(tree)
     with docker.start(tree) as box:
         assert text(box.exec("cat a.txt")) == "hello\n"
     assert sandbox_image.loaded(docker.engine).digest in engine.docker("images", "--no-trunc", "--quiet")
@@ -236,4 +233,34 @@ def test_what_an_engine_is_told_about_a_container(engine, docker, tree):
     assert host["PidsLimit"] == SHORT.processes + 4 and host["Binds"] is None
     assert host["Memory"] == SHORT.memory_bytes + SHORT.disk_bytes + SHORT.shm_bytes == host["MemorySwap"]
     assert {container_owner.OWNER, container_owner.RUN} <= config["Labels"].keys()
-    assert {mount["Type"] for mount in told["Mounts"]} == {"volume"}
+    mounts = {mount["Destination"]: (mount["Type"], mount["RW"]) for mount in told["Mounts"]}
+    assert mounts.pop("/etc/hosts") == ("bind", False) and set(mounts.values()) == {("volume", True)}
+
+
+def test_a_container_without_network_finds_itself_alone(docker, tree):
+    listen = (
+        "import socket; s = socket.create_server(('localhost', 0)); socket.create_connection(s.getsockname())"
+    )
+    outside = "import socket; socket.create_connection(('10.0.0.1', 80), 5)"
+    with docker.start(tree, limits=SHORT) as box:
+        told = docker.engine.api.inspect_container(box._lanes[0].id)
+        assert told["Config"]["NetworkDisabled"] is True
+        own = text(box.exec("readlink /proc/self/ns/net")).strip()
+        assert own.startswith("net:[") and own != os.readlink("/proc/self/ns/net")
+        assert text(box.exec("tail -n +3 /proc/net/dev | cut -d: -f1")).split() == ["lo"]
+        assert text(box.exec("getent hosts sandbox; cat /etc/resolv.conf")).split()[0] == "127.0.0.1"
+        assert box.exec(f'python -c "{listen}"').returncode == 0
+        assert b"Network is unreachable" in box.exec(f'python -c "{outside}"').output
+        assert box.exec("echo 10.0.0.1 elsewhere >>/etc/hosts").returncode == 1
+
+
+@pytest.mark.parametrize("place", ["", "/no/such/layer/hosts"])
+def test_an_engine_that_cannot_mount_the_file_of_names_gives_a_network_of_none(
+    docker, tree, monkeypatch, place
+):
+    monkeypatch.setattr("swelab.sandbox.docker_images._hosts_of", lambda engine, prepared: place)
+    monkeypatch.setattr(docker, "_images", EngineImages())
+    with docker.start(tree, limits=SHORT) as box:
+        told = docker.engine.api.inspect_container(box._lanes[0].id)
+        assert not told["Config"].get("NetworkDisabled") and told["HostConfig"]["NetworkMode"] == "none"
+        assert "localhost" in text(box.exec("cat /etc/hosts"))

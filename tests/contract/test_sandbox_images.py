@@ -134,3 +134,11 @@ def test_an_image_without_the_needed_programs_is_refused_in_one_line(engine, ima
     with pytest.raises(SandboxError, match="cannot hold a sandbox: the image has no program setpriv"):
         docker.start(tree, image=replace(image, name="poor", digest=made))
     assert Path(image.folder).exists() and until(lambda: engine.containers() == [])
+
+
+def test_packages_of_the_sandbox_image_are_compiled(engine, image, tree):
+    docker = open_backend("docker")
+    _loaded(docker)
+    with docker.start(tree, image=image, limits=SHORT) as box:
+        said = text(box.exec("python -v -c 'import pytest' 2>&1 | grep 'code object from.*site-packages'"))
+    assert "_pytest/config" in said and not [line for line in said.splitlines() if ".pyc" not in line]

@@ -65,7 +65,7 @@ def test_the_end_of_an_answer(sandbox):
         assert (late.end, late.output) == ("timeout", b"slow") and 0.4 < late.seconds < 1.4
         assert session.say(None, until=b"> ").output == b" done> \n> "
         assert session.say(None, until=b"> ", timeout=0.2).end == "timeout"  # that prompt was told before
-        quiet = session.say("y 0", quiet=0.3)
+        quiet = session.say("y 0", quiet=1.5)
         assert (quiet.end, quiet.output) == ("quiet", b"y done> \n> ")
         for wrong in ({"timeout": 0}, {"until": b"x" * 257}, {"quiet": -1}):
             with pytest.raises(ValueError, match="expected"):
@@ -116,6 +116,23 @@ def test_one_that_does_not_read_blocks_nobody(sandbox):
         assert session.say("x" * 1_000_000, timeout=1).end == "timeout"
         with pytest.raises(SandboxError, match="the process does not read"):
             session.say("x" * 1_000_000, timeout=1)
+
+
+def test_one_that_reads_only_what_is_answered_gets_a_long_line(sandbox):
+    limits = Limits(**{**vars(LONG), "output_bytes": 2_000_000})
+    with sandbox.session("cat", limits=limits) as session:
+        line = "0123456789" * 90_000
+        assert session.say(line, until=b"\n", **LATE).output == line.encode() + b"\n"
+
+
+@pytest.mark.full
+def test_what_is_written_while_nobody_asks_is_told_at_the_next_question(sandbox):
+    limits = Limits(**{**vars(LONG), "output_bytes": 2_000_000})
+    script = "read x; sleep 0.5; head -c 1000000 /dev/zero | tr '\\0' y; echo; read x; echo \"got $x\""
+    with sandbox.session(script, limits=limits) as session:
+        assert session.say("go", timeout=0.1).end == "timeout"
+        time.sleep(2)
+        assert session.say("on", until=b"got on\n", **LATE).output == b"y" * 1_000_000 + b"\ngot on\n"
 
 
 @pytest.mark.full

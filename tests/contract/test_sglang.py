@@ -245,6 +245,43 @@ def test_a_served_model_rates_tasks(endpoint, tmp_path, monkeypatch):
     assert rate("easy", "hard") == [("unreadable", None), ("context_limit", None)]
 
 
+DEBUGGER = """
+{agent: debugger, tools: [view, rewrite, eval], tool_descriptions: short, calls: qwen, max_format_errors: 2,
+ format_error_template: again, system_template: Fix the bug., instance_template: Answer.}
+"""
+
+
+def test_debugging_rows_are_attempted_through_the_endpoint_of_a_served_checkpoint(endpoint, tmp_path):
+    """Its words are nonsense: every attempt ends as one that called no tool, and none is lost."""
+    files = {"solution.py": "def f():\n    return 0\n"}
+    files["test.py"] = "import solution\n\n\ndef test_f():\n    assert solution.f() == 1\n"
+    listed = [{"path": path, "content": text} for path, text in files.items()]
+    rows = [
+        {"task_id": f"kod_{n}", "extra_info": {"files": listed, "task_name": f"kod_{n}"}} for n in range(3)
+    ]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    (tmp_path / "short.yaml").write_text(DEBUGGER)
+    given = [
+        "--parquet_path",
+        "rows.json",
+        "--model_name",
+        "toy",
+        "--base_url",
+        endpoint.url,
+        "--n_parallel",
+        "3",
+    ]
+    given += ["--output_dir", "out", "--scaffold", "short.yaml", "--max-tokens", "24", "--max_steps", "4"]
+    told = os.environ | {"SWE_PDB_API_KEY": endpoint.api_key, "PYTHON_BIN": sys.executable}
+    command = [ROOT / "swe-pdb/run_kod_debug_gym.py", *given]
+    done = subprocess.run(command, cwd=tmp_path, env=told, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "| resolved | 0 of 3, 0.0% [" in done.stdout and "| pass@1 | 0.0% [" in done.stdout
+    record = json.loads((tmp_path / "out/summary.json").read_text())
+    assert (record["outcomes"], record["errors"], record["complete"]) == ({"malformed": 3}, 0, True)
+    assert record["usage"]["calls"] == 6 and record["usage"]["completion_tokens"] > 0
+
+
 @pytest.mark.full
 def test_a_server_by_hand_comes_back_after_a_kill_and_ends_when_it_is_told(folder, tmp_path):
     """By the name and the variables of SWE-smith's script; at its address, with its token."""

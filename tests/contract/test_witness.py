@@ -31,6 +31,7 @@ FILES = {
         'def test_tag():\n    assert tag("ox", 4242) == "ox-004242/200944e"\n\n\n'
         'def test_short():\n    assert tag("elk", 7).startswith("elk")\n'
     ),
+    **dict.fromkeys(("tests/answers.json", "tests/data/a(1).txt", "tests/data/b.txt", "check_all.py"), "1\n"),
     "tests/test_luck.py": "from tags.luck import draw\n\n\ndef test_draw():\n    assert draw() != draw()\n",
 }
 BUG = """--- a/tags/core.py
@@ -159,8 +160,11 @@ def test_what_the_question_is_asked_in(tasks, bench):
         run = QuestionRun(spec, OTHER, sandbox, Limits())
         assert run.prepare() is None
         asked = {"tests/test_question_0.py": LOOK}
-        said = run.ask(asked, ["tests/test_question_0.py"], ["tests/test_tags.py"], [])
+        said = run.ask(asked, ["tests/test_question_0.py"], ["tests/test_tags.py"], ["tests/data/a(1).txt"],
+                       ["check_*.py"])  # fmt: skip
     found = said.values.decode().split("\n")
     assert "./tags/core.py" in found and "./tests/test_question_0.py" in found
     assert not [path for path in found if ".git" in path.split("/") or "test_tags" in path]
+    assert [path for path in found if path.startswith("./tests/data/")] == ["./tests/data/a(1).txt"]
+    assert "./tests/answers.json" not in found and "./check_all.py" not in found
     assert "./tests/test_luck.py" not in found and "this goes nowhere" not in found

@@ -40,11 +40,11 @@ def toolbox() -> str:
     return os.environ.get("SWELAB_TOOLBOX") or str(ROOT / ".venv-sandbox")
 
 
-def command(*arguments: str, config=()) -> list[str]:
+def command(*arguments: str, config=(), targets=TARGETS) -> list[str]:
     settings = [*config, f"toolbox={toolbox()}"]
     if not any(setting.startswith("experiment=") for setting in config):
         settings.append("experiment=small")
-    return [sys.executable, "-m", "snakemake", *TARGETS, *arguments, "--config", *settings]
+    return [sys.executable, "-m", "snakemake", *targets, *arguments, "--config", *settings]
 
 
 def command_on_slurm(*arguments: str, config=(), program="tests.e2e.impatient") -> list[str]:
@@ -54,10 +54,10 @@ def command_on_slurm(*arguments: str, config=(), program="tests.e2e.impatient") 
     return [*snakemake, "--config", f"toolbox={toolbox()}", *config, *arguments]
 
 
-def snakemake(clone: Path, *arguments: str, config=()) -> tuple[int, str]:
+def snakemake(clone: Path, *arguments: str, config=(), targets=TARGETS) -> tuple[int, str]:
     """Exit code and all output of a run in the clone."""
     done = subprocess.run(
-        command(*arguments, config=config),
+        command(*arguments, config=config, targets=targets),
         cwd=clone,
         capture_output=True,
         text=True,

@@ -7,7 +7,7 @@ import pytest
 
 from swelab.configs.kinds.policy import CheckpointPolicy
 from swelab.jobs.provenance import Stage, manifest_path
-from swelab.lineage import KINDS, Kind, behind, find, pattern, policy_sources, weights_paths
+from swelab.lineage import KINDS, Kind, Wildcards, behind, find, pattern, policy_sources, weights_paths
 from swelab.scores.trail import follow
 from tests.conftest import ROOT
 
@@ -37,6 +37,13 @@ def test_a_manifest_lies_where_a_stage_writes_it():
         if kind.manifest and kind.manifest.endswith(".manifest.json") and "tensorboard" not in kind.files:
             first = kind.files["predictions"] if "usage" in kind.files else next(iter(kind.files.values()))
             assert manifest_path(first).as_posix() == kind.manifest
+
+
+def test_weights_to_start_from_that_are_not_there_are_named(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("swelab.lineage.local_files", lambda _: [])
+    start = KINDS["rewarded"].needs["start"]
+    assert start(Wildcards({"rl": "swerl-8b-2nodes"})) == ["models/Qwen3-8B"]
 
 
 @pytest.fixture
@@ -117,6 +124,16 @@ def test_a_new_kind_is_one_entry(configs, tmp_path, monkeypatch):
     assert (
         trail.makers["results/tasks/train.json"] == "results/tasks/train.manifest.json" and not trail.faults
     )
+
+
+def test_a_folder_of_weights_that_is_not_there_is_named(monkeypatch, tmp_path):
+    """As what the rule waits for: an empty name would be all that Snakemake says."""
+    at = Wildcards({"rl": "swerl-8b-2nodes"}, ROOT / "configs")
+    monkeypatch.chdir(tmp_path)
+    assert KINDS["rewarded"].needs["start"](at) == ["models/Qwen3-8B"]
+    (tmp_path / "models/Qwen3-8B").mkdir(parents=True)
+    (tmp_path / "models/Qwen3-8B/config.json").write_text("{}")
+    assert KINDS["rewarded"].needs["start"](at) == ["models/Qwen3-8B/config.json"]
 
 
 def test_every_path_of_the_graph_is_a_rule_s_and_no_rule_names_one_itself():

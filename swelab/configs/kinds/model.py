@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from swelab.configs.recipe_model import Recipe, Sha256, Word
+from swelab.configs.recipe_model import OrAbsent, Recipe, Sha256, Word
 
 
 class Architecture(Recipe):
@@ -48,6 +48,13 @@ class Train(Recipe):
         "last part",
     )
     listing_weight: float = Field(0.3, ge=0, le=1, description="loss weight of a document's listing of code")
+    frame_weight: OrAbsent[float] = Field(
+        None,
+        ge=0,
+        le=1,
+        description="loss weight, in texts about tools, of what stands around the values of a call; 1 where "
+        "absent, which outweighs the words that must be copied: the model then hardly learns to copy them",
+    )
     threads: int = Field(
         2, ge=1, description="CPU threads; part of the result, as sums depend on their order"
     )
@@ -65,6 +72,11 @@ class DrillModel(Recipe):
         le=1,
         description="share of its functions on the held-out side, as in the subsets; no such function's "
         "name is in the text",
+    )
+    actions: OrAbsent[Literal["shell", "tools"]] = Field(
+        None,
+        description="what the text's last lines are: shell commands, also where absent, or calls of the "
+        "debugger's tools",
     )
     seed: int = Field(0, ge=0, description="seed of weights and text")
     architecture: Architecture = Architecture()

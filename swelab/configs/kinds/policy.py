@@ -1,5 +1,6 @@
 """Who acts: a scripted policy, a hosted model, a checkpoint that we serve, or recorded trajectories."""
 
+import os
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -39,6 +40,11 @@ class ScriptedPolicy(Recipe):
     seed: int = Field(0, description="seed of the failures")
     wrong_edit: float = Field(0, ge=0, le=1, description="share of tasks that it edits wrongly")
     give_up: float = Field(0, ge=0, le=1, description="share of tasks that it gives up")
+    repairs: OrAbsent[str] = Field(
+        None,
+        min_length=1,
+        description="JSON Lines of predictions: repairs of tasks whose rows have none; others are given up",
+    )
 
 
 class Rates(Recipe):
@@ -70,6 +76,16 @@ class Sampling(Recipe):
     seed: int = Field(0, description="sampling seed")
 
 
+class ServedSampling(Sampling):
+    """How a model is sampled that an OpenAI-compatible server of ours or of the user has."""
+
+    thinking: OrAbsent[bool] = Field(
+        None,
+        description="what the chat template is told by `enable_thinking`: false asks for turns without "
+        "thoughts; absent tells it nothing",
+    )
+
+
 class HostedPolicy(Recipe):
     """A model that a service hosts."""
 
@@ -99,7 +115,7 @@ class HostedPolicy(Recipe):
         description="how many last messages, besides the first, are marked for Anthropic's prompt cache; "
         "other services cache by themselves",
     )
-    sampling: Sampling = Sampling()
+    sampling: ServedSampling = ServedSampling()
 
 
 class Job(Recipe):
@@ -151,7 +167,7 @@ class CheckpointPolicy(Recipe):
     context_length: int = Field(32768, ge=16, description="tokens of a conversation")
     max_total_tokens: int = Field(65536, ge=64, description="tokens in the server's cache")
     max_running_requests: int = Field(32, ge=1, description="requests at once in the server")
-    sampling: Sampling = Sampling()
+    sampling: ServedSampling = ServedSampling()
 
 
 class RecordedPolicy(Recipe):
@@ -214,6 +230,8 @@ def folders_of(policy: Policy) -> list[str]:
     """What a policy's rollouts are made from, as `weights` names it; none where a site serves the weights."""
     if policy.kind == "recorded":
         return [policy.folder] if policy.folder else []
+    if policy.kind == "scripted":
+        return [os.path.expanduser(policy.repairs)] if policy.repairs else []
     if policy.kind != "checkpoint" or policy.endpoint:
         return []
     return [*weights_of(policy), *([policy.adapter] if policy.adapter else [])]

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from swelab.configs.recipe_model import Recipe, Sha256
+from swelab.configs.recipe_model import OrAbsent, Recipe, Sha256
 
 Owner = Annotated[
     str,
@@ -53,6 +53,11 @@ class PypiRepo(Recipe):
         ["*.egg-info", "PKG-INFO", "__pycache__", "*.pyc"],
         description="patterns of file and folder names of the archive that a checkout does not have",
     )
+    only: OrAbsent[Targets] = Field(
+        None,
+        description="patterns of the files that a checkout has and no others, such as one module and its "
+        "test; absent: all that are not excluded",
+    )
     test_cmd: TestCommand
     log_parser: LogParser = "parse_log_pytest"
     test_timeout: TestTimeout = 60
@@ -96,6 +101,22 @@ class DrillRepo(Recipe):
     seed: int = Field(0, description="seed of names and functions")
     modules: int = Field(ge=1, le=96, description="modules of the package, each with a test file")
     functions_per_module: int = Field(ge=1, description="functions of a module")
+    layout: OrAbsent[Literal["package", "two-file"]] = Field(
+        None,
+        description="package, also where absent: a task's checkout is the whole package; two-file: one "
+        "module and its test, nothing else",
+    )
 
 
-Repo = Annotated[PypiRepo | GitRepo | DrillRepo, Field(discriminator="source")]
+class HarborRepo(Recipe):
+    """The repository in Harbor's task folders that scripts.export_harbor wrote."""
+
+    source: Literal["harbor"]
+    path: str = Field(min_length=1, description="folder of the task folders")
+    repository: str = Field(
+        pattern=r"^[A-Za-z0-9_.-]+$",
+        description="name of the repository there: `repository` of [metadata.swelab] in task.toml",
+    )
+
+
+Repo = Annotated[PypiRepo | GitRepo | DrillRepo | HarborRepo, Field(discriminator="source")]

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from swelab.configs.kinds.policy import Job
+from swelab.configs.kinds.verl import Verl, faults
 from swelab.configs.recipe_model import Distinct, OrAbsent, Recipe
 from swelab.outcomes import EVIDENCE, LISTS
 
@@ -51,6 +52,11 @@ class Rollouts(Recipe):
         "whole",
         description="what the policy is shown of a long conversation: all of it, or its first and last "
         "turns with a line for the others",
+    )
+    thinking: OrAbsent[bool] = Field(
+        None,
+        description="what the chat template is told by `enable_thinking`: false asks for turns without "
+        "thoughts; absent tells it nothing",
     )
     keep: Literal["all", "first", "none"] = Field(
         "all", description="rollouts that are written as folders: all, the first of each group, or none"
@@ -214,13 +220,19 @@ class Rl(Recipe):
         "of this machine's that they all reach",
     )
     job: Job = Field(Job(), description="what it asks a cluster for, and how many servers answer the policy")
+    engine: Literal["embedded", "verl"] = Field(
+        "embedded",
+        description="what trains: the learner of this program on one machine, or verl on the nodes of a "
+        "cluster (docs/rl-scale.md)",
+    )
+    verl: OrAbsent[Verl] = Field(None, description="what engine verl is told; no other engine looks at it")
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:
         """Refuses keys that cannot be meant together, before anything is paid for the start or the tasks."""
         asked, method, norm = self.rollouts, self.method, "seq-mean-token-sum-norm"
         context, attempts = f"context_length {asked.context_length}", asked.prompts * asked.samples
-        faults = {
+        wrong = {
             f"rollouts.max_tokens {asked.max_tokens} leaves no room in {context}": (
                 asked.max_tokens >= asked.context_length
             ),
@@ -231,10 +243,15 @@ class Rl(Recipe):
             "method.advantage step-wise without a judge": method.advantage == "step-wise" and not self.judge,
             f"validation.subset {self.subset} is the subset that is trained on": self.subset in self.held_out,
         }
-        for what, holds in faults.items():
-            if holds:
-                raise PydanticCustomError("rl", "{what}", {"what": what})
+        found = [what for what, holds in wrong.items() if holds]
+        for what in found or (faults(self) if self.engine == "verl" else ()):
+            raise PydanticCustomError("rl", "{what}", {"what": what})
         return self
+
+    @property
+    def cluster(self) -> Verl:
+        """What engine verl is told, by default where the recipe says nothing."""
+        return self.verl or Verl()
 
     @property
     def judges(self) -> list[str]:

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from swelab.configs.kinds.debugger_settings import DebuggerSettings
 from swelab.configs.recipe_model import OrAbsent, Recipe
 
 
@@ -18,10 +19,7 @@ class Limits(Recipe):
     file_bytes: int = Field(268435456, ge=1024, description="biggest file")
 
 
-class MiniScaffold(Recipe):
-    """Mini-swe-agent's loop, with one command in a fenced block of each turn."""
-
-    agent: Literal["mini"] = "mini"
+class _Loop(Recipe):
     system_template: str = Field(description="jinja2 template of the system message")
     instance_template: str = Field(
         description="jinja2 template of the first user message; {{task}} is the issue text"
@@ -49,9 +47,17 @@ class MiniScaffold(Recipe):
     limits: Limits = Limits()
 
 
-class MiniLoop(MiniScaffold):
+class MiniScaffold(_Loop):
+    """Mini-swe-agent's loop, with one command in a fenced block of each turn."""
+
+    agent: Literal["mini"] = "mini"
+
+
+class MiniLoop(_Loop):
     """What mini-swe-agent's loop runs by: a recipe, or the settings that the installed package brings."""
 
+    agent: Literal["mini", "debugger"] = "mini"
+    debugger: OrAbsent[DebuggerSettings] = Field(None, description="tools and forms of the agent debugger")
     wall_seconds: int = Field(1800, ge=0, description="wall time of a rollout; 0 is no limit")
     calls: OrAbsent[Literal["bash"]] = Field(None, description="actions are calls of this tool")
     environment: OrAbsent[dict[str, str]] = Field(None, description="variables of every command")
@@ -93,6 +99,35 @@ class MiniSwebenchScaffold(Recipe):
     limits: PackageLimits = PackageLimits(
         cpu_seconds=600, memory_bytes=10 * 2**30, processes=1024, file_bytes=2 * 2**30
     )
+
+
+class DebuggerScaffold(DebuggerSettings):
+    """Tools to read, edit, run and debug a task's code, pdb among them (docs/debugger.md)."""
+
+    agent: Literal["debugger"]
+    system_template: str = Field(
+        description="jinja2 template of the system message; {{tree}} lists the files, {{tools}} describes "
+        "the tools in words (for calls: xml)"
+    )
+    instance_template: str = Field(
+        description="jinja2 template of the first user message; {{task}} is the issue text, {{entrypoint}} "
+        "what eval runs"
+    )
+    observation_template: str = Field(
+        "{{output.output}}", description="jinja2 template of an observation; output.tool, output.output"
+    )
+    format_error_template: str = Field(
+        "{{error}}",
+        description="jinja2 template of the reply to a malformed turn; {{error}} says what is wrong",
+    )
+    max_observation_chars: int = Field(
+        10000, ge=100, description="an observation's head and tail are kept up to this"
+    )
+    step_limit: int = Field(80, ge=1, description="model calls of a rollout")
+    max_format_errors: int = Field(3, ge=1, description="malformed turns in a row before the rollout ends")
+    wall_seconds: int = Field(5400, ge=1, description="wall time of a rollout")
+    cost_limit: float = Field(0, ge=0, description="dollars of a rollout; 0 is no limit")
+    limits: Limits = Limits(wall_seconds=30)
 
 
 class SweAgentScaffold(Recipe):
@@ -145,6 +180,7 @@ def _agent(given: Any) -> Any:
 Scaffold = Annotated[
     Annotated[MiniScaffold, Tag("mini")]
     | Annotated[MiniSwebenchScaffold, Tag("mini-swebench")]
+    | Annotated[DebuggerScaffold, Tag("debugger")]
     | Annotated[SweAgentScaffold, Tag("swe-agent")],
     Discriminator(_agent),
 ]

@@ -6,47 +6,18 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from swelab.configs.kinds.kodcode_subset import KodcodeSubset as KodcodeSubset
+from swelab.configs.kinds.subset_parts import (
+    Guard,
+    HeldoutShare,
+    Limit,
+    Seed,
+    Side,
+    Tests,
+)
+from swelab.configs.kinds.subset_parts import Validation as Validation
 from swelab.configs.recipe_model import Distinct, OrAbsent, Recipe, Sha256, Word
 from swelab.records import InputError
-
-Side = Annotated[
-    Literal["train", "heldout"], Field(description="side of the split, by a hash of repository and function")
-]
-HeldoutShare = Annotated[float, Field(ge=0, le=1, description="share of functions on the held-out side")]
-Limit = Annotated[int, Field(ge=1, description="how many tasks; a larger limit keeps the first ones")]
-Seed = Annotated[int, Field(description="seed of the order of candidates")]
-
-
-Guard = Annotated[
-    Literal["whole", "reference"],
-    Field(
-        description="how patches are judged: by all that the grader has, or by their log alone, as "
-        "SWE-bench's own harness does, without guard and witness (docs/grading.md)"
-    ),
-]
-
-
-class Validation(Recipe):
-    """How tasks are validated before they are used."""
-
-    gold_runs: int = Field(3, ge=1, le=20, description="runs of each gold patch; all must be resolved")
-    together: bool = Field(
-        False,
-        description="test files of a repository share a run, and so do bugs in different files: only where "
-        "modules do not depend on one another",
-    )
-    allow_leaks: bool = Field(
-        False, description="keep tasks whose answer is in files that the agent can read; the lock names them"
-    )
-
-
-Tests = Annotated[
-    Literal["visible", "hidden"],
-    Field(
-        description="whether the agent sees the tests to repair; hidden, their files are not in its checkout "
-        "and the statement does not name them",
-    ),
-]
 
 
 class ForgeSubset(Recipe):
@@ -241,6 +212,21 @@ class DatasetSubset(Recipe):
         return self
 
 
+class HarborSubset(Recipe):
+    """Task folders of Harbor, the framework behind Terminal-Bench 2."""
+
+    source: Literal["harbor"]
+    path: str = Field(min_length=1, description="folder of the task folders")
+    repos: Distinct[str] = Field(
+        [],
+        description="repository recipes of the tasks that carry their code, by the name that they have there",
+    )
+    limit: int = Field(0, ge=0, description="how many tasks, in the order of the folders' names; 0 for all")
+    tests: Tests = "visible"
+    validation: Validation = Field(Validation(), alias="validate")
+    guard: Guard = "whole"
+
+
 class AttemptedSubset(Recipe):
     """Tasks of another subset, by how often a policy solves them: its measured pass rate."""
 
@@ -265,7 +251,7 @@ class AttemptedSubset(Recipe):
         return self
 
 
-OwnSubset = ForgeSubset | DrillSubset | DatasetSubset
+OwnSubset = ForgeSubset | DrillSubset | DatasetSubset | HarborSubset | KodcodeSubset
 """A subset with tasks of its own, not a part of another."""
 Subset = Annotated[OwnSubset | AttemptedSubset, Field(discriminator="source")]
 
@@ -278,5 +264,5 @@ def own(recipe: Subset, where: str | Path) -> OwnSubset:
 
 
 def repos_of(recipe: Subset) -> list[str]:
-    """The repository recipes whose code a subset's tasks are made in; none of tasks that exist already."""
-    return recipe.repos if isinstance(recipe, ForgeSubset | DrillSubset) else []
+    """The repository recipes whose code a subset's tasks lie in; none of tasks that lie in images."""
+    return recipe.repos if isinstance(recipe, ForgeSubset | DrillSubset | HarborSubset) else []

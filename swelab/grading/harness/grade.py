@@ -9,7 +9,7 @@ import base64
 import hashlib
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -58,22 +58,22 @@ def grade(
     image: Image | None = None,
     witness: KeptWitness | None = None,
 ) -> Grade:
-    """Grades one patch; tampered is a patch that would decide how it is judged.
+    """Grades one patch. The status is tampered if the patch tries to decide how it is judged.
 
     Raises InputError when the task itself is unusable.
     """
     run = run_patch(task, patch or "", store, backend, limits, checks, image, witness=witness)
-    return judged(read_spec(task), patch or "", run, witness)
+    return judged(read_spec(task), patch or "", run, witness if "witness" in checks else None)
 
 
 def judged(spec: RunSpec, patch: str, run: RunEvidence, witness: KeptWitness | None = None) -> Grade:
     """The grade of a run's evidence. Raises InputError (unknown log parser)."""
     status, reason, tests = read_verdict(spec, run)
-    told: GradeWitness | None = None
+    found: GradeWitness | None = None
     if witness and (status in PASSING or run.said is not None) and not run.reference:
-        told, unconfirmed = testimony(witness, run)
+        found, unconfirmed = testimony(witness, run)
         if status in PASSING:
-            status, reason = with_witness(status, reason, told, unconfirmed)
+            status, reason = with_witness(status, reason, found, unconfirmed)
     record = Grade(
         instance_id=spec.instance_id,
         status=status,
@@ -82,7 +82,7 @@ def judged(spec: RunSpec, patch: str, run: RunEvidence, witness: KeptWitness | N
         patch_sha256=hashlib.sha256(encode_patch(patch)).hexdigest(),
         seconds=run.seconds,
     )
-    return record | ({"tests_status": tests} if tests else {}) | ({"witness": told} if told else {})
+    return record | ({"tests_status": tests} if tests else {}) | ({"witness": found} if found else {})
 
 
 def run_patch(
@@ -98,8 +98,8 @@ def run_patch(
 ) -> RunEvidence:
     """Runs a patch's tests and returns the evidence. Raises InputError (unusable task).
 
-    witness: the question that a patch whose tests pass is asked; where its values are gold's there is no
-    second run with spoiled tests.
+    witness: the question that is put to a patch whose tests pass. If the patch's values are those of the gold
+    patch, there is no second run with spoiled tests.
     """
     start = time.monotonic()
     spec = read_spec(task)
@@ -115,37 +115,45 @@ def run_patch(
         return run | {"ended": GradeEnd.TAMPERED, "reason": reason}
     limits = limits_of(limits, image)
     try:
-        with fresh_sandbox(spec, task, store, backend, limits, image) as sandbox:
-            run = run | PatchRun(spec, patch, sandbox, limits, checks).evidence()
-        run = run | {"reference": True} if checks == REFERENCE else run
-        if witness and "witness" in checks and read_verdict(spec, run)[0] in PASSING:
-            with fresh_sandbox(spec, task, store, backend, limits, image) as sandbox:
-                run = run | said(QuestionRun(spec, patch, sandbox, limits), witness)
-            if testimony(witness, run)[0].standing == "witnessed":
-                checks = checks - {"echo"}
-        if wants_echo(spec, run, checks):
-            with fresh_sandbox(spec, task, store, backend, limits, image) as sandbox:
-                run = run | echo(PatchRun(spec, patch, sandbox, limits, frozenset({"guard"}), spoil=True))
+        with sandboxes(spec, task, store, backend, limits, image) as fresh:
+            with fresh() as sandbox:
+                tested = PatchRun(spec, patch, sandbox, limits, checks)
+                run = run | tested.evidence()
+            run = run | {"reference": True} if checks == REFERENCE else run
+            asked = witness if "witness" in checks and read_verdict(spec, run)[0] in PASSING else None
+            if asked:
+                with fresh() as sandbox:
+                    question = QuestionRun(spec, patch, sandbox, limits, tested.removed)
+                    run = run | ask_question(question, asked)
+            if wants_echo(spec, run, checks) and not (asked and is_witnessed(asked, run)):
+                with fresh() as sandbox:
+                    run = run | echo(PatchRun(spec, patch, sandbox, limits, frozenset({"guard"}), spoil=True))
     except (SandboxError, OSError, MemoryError) as error:
         run = run | {"ended": GradeEnd.INFRA_ERROR, "reason": f"{type(error).__name__}: {error}"}
     return run | {"seconds": round(time.monotonic() - start, 3)}
 
 
-def said(question: QuestionRun, witness: KeptWitness) -> Record:
-    """{"said", "said_ended"}: what the patch's code says in the task's question.
+def ask_question(question: QuestionRun, witness: KeptWitness) -> Record:
+    """{"said", "said_ended"}: the values that the patch's code emits in the task's question.
 
-    The patch was applied before. Raises SandboxError, OSError, InputError (unusable task).
+    Raises SandboxError, OSError, InputError (unusable task).
     """
     if failed := question.prepare():
         raise SandboxError(f"the patch was applied to be tested, but not to be asked: {failed.reason}")
-    told = question.ask(witness.files, witness.args, witness.removed, witness.kept)
-    return {"said": base64.b64encode(told.values).decode(), "said_ended": told.ended}
+    asked = (witness.files, witness.args, witness.removed, witness.kept, witness.patterns, witness.whole)
+    answer = question.ask(*asked, witness.cases)
+    return {"said": base64.b64encode(answer.values).decode(), "said_ended": answer.ended}
 
 
 def limits_of(limits: Limits, image: Image | None) -> Limits:
     """The limits of commands, which are no lower than IN_IMAGES in an image."""
     least = IN_IMAGES if image else {}
     return replace(limits, **{name: max(value, getattr(limits, name)) for name, value in least.items()})
+
+
+def is_witnessed(witness: KeptWitness, run: RunEvidence) -> bool:
+    """Whether the values that a patch emitted confirm all tests to be repaired."""
+    return testimony(witness, run)[0].standing == "witnessed"
 
 
 @contextmanager
@@ -158,14 +166,28 @@ def fresh_sandbox(
     image: Image | None,
     others: Sequence[Task] = (),
 ) -> Iterator[Sandbox]:
-    """A sandbox with the task's checkout, of its repository's archive or of its image; with the bugs of
-    `others` in it too.
+    """One of `sandboxes`."""
+    with sandboxes(spec, task, store, backend, limits, image, others) as fresh, fresh() as sandbox:
+        yield sandbox
+
+
+@contextmanager
+def sandboxes(
+    spec: RunSpec,
+    task: Task,
+    store: RepoStore,
+    backend: Backend,
+    limits: Limits,
+    image: Image | None,
+    others: Sequence[Task] = (),
+) -> Iterator[Callable[[], Sandbox]]:
+    """Makes sandboxes with the task's checkout, of its repository's archive or of its image; with the bugs of
+    `others` in it too. The checkout is made once, and each sandbox gets a copy.
 
     Raises InputError (no image, archive or test file), SandboxError, OSError.
     """
     if image is not None:
-        with backend.start(None, image=image, limits=limits) as sandbox:
-            yield sandbox
+        yield lambda: backend.start(None, image=image, limits=limits)
         return
     with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
         tree = Path(scratch) / "tree"
@@ -177,8 +199,7 @@ def fresh_sandbox(
             source = (tree / name).resolve()
             if not source.is_relative_to(tree.resolve()) or not source.is_file():
                 raise InputError(f"test file {name} is not in the repository", spec.instance_id)
-        with backend.start(tree, limits=limits) as sandbox:
-            yield sandbox
+        yield lambda: backend.start(tree, limits=limits)
 
 
 def wants_echo(spec: RunSpec, run: RunEvidence, checks: frozenset[str]) -> bool:

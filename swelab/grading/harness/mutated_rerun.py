@@ -51,12 +51,12 @@ class _Draw:
 _OTHERS = """
 
 def {name}(value):
-    if isinstance(value, (list, tuple)) and value:
+    if type(value) in (list, tuple) and value:
         for place, each in enumerate(value[:20]):
             for other in {name}(each):
                 changed = [*value[:place], other, *value[place + 1:]]
                 yield changed if isinstance(value, list) else tuple(changed)
-    elif isinstance(value, dict) and value:
+    elif type(value) is dict and value:
         for key in list(value)[:20]:
             for other in {name}(value[key]):
                 yield {{**value, key: other}}
@@ -64,12 +64,13 @@ def {name}(value):
         yield -value - {number}
     elif isinstance(value, (str, bytes)):
         yield value + ({word} if isinstance(value, str) else {word}.encode())
-    elif isinstance(value, (set, frozenset)):
+    elif type(value) in (set, frozenset):
         yield {{*value, {word}}}
     else:
-        yield [{word}] if isinstance(value, list) else ({word},) if isinstance(value, tuple) else object()
+        yield [{word}] if type(value) is list else ({word},) if type(value) is tuple else object()
 """
-"""Values of the same kind, in each of which one thing is another."""
+"""Values of the same kind, in each of which one thing is another. Of other classes of containers, whose
+`==` may overlook what differs, it is an object that equals nothing."""
 
 
 def spoiled(source: str, names: list[tuple[str, ...]], seed: int) -> tuple[str, list[tuple[str, ...]]]:
@@ -89,7 +90,7 @@ def spoiled(source: str, names: list[tuple[str, ...]], seed: int) -> tuple[str, 
     added: list[tuple[int, list[str]]] = []
     for name in names:
         function = _find(tree, name)
-        if function and (ending := _ending(function, draw)):
+        if function and (ending := _ending(function, lines, draw)):
             added += [ending, *_impossible(function, lines, draw, "; return")]
             done.append(name)
     for node in ast.walk(tree) if done else ():
@@ -97,7 +98,16 @@ def spoiled(source: str, names: list[tuple[str, ...]], seed: int) -> tuple[str, 
             added += _impossible(node, lines, draw)
     for after, text in sorted(added, key=lambda each: -each[0]):
         lines[after:after] = text
-    return "\n".join(lines) + (draw.source if done else ""), done
+    whole = "\n".join(lines) + (draw.source if done else "")
+    return (whole, done) if _is_python(whole) else (source, [])
+
+
+def _is_python(text: str) -> bool:
+    try:
+        python_syntax.parse_python(text)
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def complaint(wanted: list[str], outcomes: dict[str, str]) -> str:
@@ -124,7 +134,7 @@ def _find(tree: ast.Module, name: tuple[str, ...]) -> Test | None:
     return None
 
 
-def _ending(function: Test, draw: _Draw) -> tuple[int, list[str]] | None:
+def _ending(function: Test, lines: list[str], draw: _Draw) -> tuple[int, list[str]] | None:
     """(line, what comes after it): the end of a test, at which honest code fails; None where that is not
     certain."""
     first, last = function.body[0], function.body[-1]
@@ -132,7 +142,7 @@ def _ending(function: Test, draw: _Draw) -> tuple[int, list[str]] | None:
         isinstance(node, ast.Return | ast.Yield | ast.YieldFrom) for node in _own_nodes(function)
     ):
         return None
-    pad = " " * first.col_offset
+    pad = lines[first.lineno - 1][: first.col_offset]
     ending = [f"{pad}if not globals().get({draw.flag!r}):", f"{pad}    raise AssertionError({draw.word!r})"]
     return last.end_lineno or last.lineno, ending
 

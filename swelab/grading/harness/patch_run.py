@@ -1,4 +1,4 @@
-"""One patch in one sandbox: applied, its judges restored, its tests run under guard, the evidence taken."""
+"""Runs one patch in one sandbox: applies it, restores what judges it, runs the tests, takes the evidence."""
 
 import errno
 import io
@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from swelab.grading.evidence import RunEvidence, ended
-from swelab.grading.harness import audit, patches, protected, told
+from swelab.grading.harness import audit, patches, protected
 from swelab.grading.harness.guard import Guard, pack_tar
 from swelab.grading.harness.hostile_text import review
 from swelab.grading.harness.logs import between
 from swelab.grading.harness.mutated_rerun import spoiled
+from swelab.grading.harness.observer_record import RECORD_BYTES, observed, read_record
 from swelab.grading.harness.spec import RunSpec
 from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record
@@ -70,17 +71,17 @@ class PatchRun:
         self.spec, self.patch, self.sandbox, self.limits = spec, patch, sandbox, limits
         self.checks, self.spoil = checks, spoil
         self.wanted: list[str] = []
+        self.removed: list[str] = []
+        """What is removed before protected files come back; known once the patch is applied."""
         self.guard = Guard(root=WORKDIR)
 
     def evidence(self) -> RunEvidence:
-        """What the run left. Raises InputError (unusable task), SandboxError, OSError."""
+        """The evidence of the run. Raises InputError (unusable task), SandboxError, OSError."""
         tests = self._spoiled() if self.spoil else {}
-        applied, tar = self._prepare()
+        applied, files = self._prepare()
         if applied:
             return applied
-        files = _untar(tar)
-        remove = protected.to_remove(files["fresh"], files["protected"], files["tops"], self.spec.test_paths)
-        before, gone = _texts(files["before.tar"]), set(remove)
+        before, gone = _texts(files["before.tar"]), set(self.removed)
         named = set(patches.touched_paths(self.patch))
         fresh = protected.fresh_python(files["fresh"])
         changed = [path for path in fresh if path not in gone and not self.spec.protects(path)]
@@ -91,7 +92,7 @@ class PatchRun:
         found = review(texts, self.spec.gold if "audit" in self.checks else None)
         found["dynamic"] += audit.binaries(self.patch)
         self.guard.new = protected.new_modules(changed, files["tops"])
-        run = RunEvidence.of(found | self._run(changed, remove, tests))
+        run = RunEvidence.of(found | self._run(changed, tests))
         if (seen := run.observed) and "powers" in seen:
             seen["powers"] = [power for power in seen.powers if not self._excused(power, before)]
         return run
@@ -144,71 +145,73 @@ class PatchRun:
     def _shell(self, command: str) -> bool:
         return self.sandbox.exec(command, limits=self._bounds(PREPARE_SECONDS, 1 << 16)).returncode == 0
 
-    def _prepare(self) -> tuple[RunEvidence | None, bytes]:
-        """Sets protected files aside and applies the patch: (why the run ended there, if it did, the tar that
-        the script wrote)."""
-        spec, folder = self.spec, self.guard.prepared
+    def applying(self, folder: str, listed: bool = True) -> dict[str, bytes]:
+        """The files that `folder` of the sandbox must have for the patch to be applied: prepare.sh, which
+        `protected.prepare_script` tells of, and what it reads."""
+        spec = self.spec
         ours = {path for path in patches.touched_paths(spec.gold) if spec.protects(path)}
         gold = patches.only(spec.gold, ours)
         how = ("apply -R" if spec.gold_reversed else "apply") if gold else ""
-        script = protected.prepare_script(folder, spec.test_paths, spec.setup, how)
+        script = protected.prepare_script(folder, spec.test_paths, spec.setup, how, listed)
         files = {"prepare.sh": script.encode(), "patch.diff": encode_patch(self.patch)}
         files["touched"] = b"".join(
             b"./" + os.fsencode(path) + b"\0" for path in patches.touched_paths(self.patch)
         )
-        if gold:
-            files["gold.diff"] = encode_patch(gold)
-        self.sandbox.put(f"{folder}/in.tar", pack_tar(files))
+        return files | ({"gold.diff": encode_patch(gold)} if gold else {})
+
+    def _prepare(self) -> tuple[RunEvidence | None, dict[str, bytes]]:
+        """Sets protected files aside and applies the patch: (why the run ended there, if it did, the script's
+        files)."""
+        spec, folder = self.spec, self.guard.prepared
+        self.sandbox.put(f"{folder}/in.tar", pack_tar(self.applying(folder)))
         result = self.sandbox.exec(
             f"tar -xf {folder}/in.tar -C {folder} && . {folder}/prepare.sh 2>{folder}/log",
             limits=self._bounds(PREPARE_SECONDS, FILE_BYTES),
         )
         if result.returncode == 91:
-            return ended("not_applied", "no way of applying it succeeded"), b""
+            return ended("not_applied", "no way of applying it succeeded"), {}
         if result.returncode == 94:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
         if result.returncode in TASK_FAULTS:
             raise InputError(TASK_FAULTS[result.returncode], spec.instance_id, "a task that can be set up")
         if result.returncode:
             why = result.limit or f"exit code {result.returncode}"
-            return ended(GradeEnd.UNRESOLVED, f"the patch cannot be applied ({why})"), b""
+            return ended(GradeEnd.UNRESOLVED, f"the patch cannot be applied ({why})"), {}
         if result.dropped_bytes:
-            return ended(GradeEnd.UNRESOLVED, "what the patch changed is too much to be read"), b""
-        return None, result.output
+            return ended(GradeEnd.UNRESOLVED, "what the patch changed is too much to be read"), {}
+        files = _untar(result.output)
+        fresh, kept, tops = (files[name] for name in ("fresh", "protected", "tops"))
+        self.removed = protected.to_remove(fresh, kept, tops, spec.test_paths)
+        return None, files
 
-    def restorable(self) -> tuple[RunEvidence | None, list[str]]:
-        """Applies the patch: (why that failed, if it did; what is removed before protected files come back).
+    def apply(self) -> RunEvidence | None:
+        """Applies the patch: why that failed, if it did. Afterwards `removed` is known.
 
         Raises InputError (unusable task), SandboxError, OSError.
         """
-        applied, tar = self._prepare()
-        if applied:
-            return applied, []
-        files = _untar(tar)
-        tests = self.spec.test_paths
-        return None, protected.to_remove(files["fresh"], files["protected"], files["tops"], tests)
+        return self._prepare()[0]
 
     def _no_room(self) -> RunEvidence:
-        """The end of a run whose tests have no room. Raises OSError where it is others who leave none."""
-        if not self._fills():
+        """The end of a run whose tests have no room. Raises OSError if the patch did not use the room up."""
+        if not self.fills():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.guard.folder)
         return ended(GradeEnd.UNRESOLVED, "the patch leaves no room for the tests to run")
 
-    def _fills(self) -> bool:
+    def fills(self) -> bool:
         """Whether it is the sandbox's own files that leave no room, not those of others on the host."""
         count = "du -sx {} --total /testbed /tmp ~ 2>/dev/null | tail -n 1"
-        said = [self.sandbox.exec(count.format(what)).output.split() for what in ("-B1", "--inodes")]
-        used, inodes = (int(words[0]) if words and words[0].isdigit() else 0 for words in said)
+        found = [self.sandbox.exec(count.format(what)).output.split() for what in ("-B1", "--inodes")]
+        used, inodes = (int(words[0]) if words and words[0].isdigit() else 0 for words in found)
         return 2 * (used + inodes * INODE_BYTES) > self.limits.disk_bytes
 
     def _bounds(self, seconds: int, output_bytes: int) -> Limits:
         return replace(self.limits, wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=output_bytes)
 
-    def _run(self, changed: list[str], remove: list[str], tests: dict[str, str]) -> RunEvidence:
+    def _run(self, changed: list[str], tests: dict[str, str]) -> RunEvidence:
         """Puts protected files back and runs the tests, under guard where pytest runs them."""
         spec, guard = self.spec, self.guard
         guarded = spec.by_pytest and "guard" in self.checks
-        files = {"remove": b"".join(os.fsencode(path) + b"\0" for path in remove)}
+        files = {"remove": b"".join(os.fsencode(path) + b"\0" for path in self.removed)}
         files |= {"eval.sh": spec.eval_script.encode(), "test.diff": encode_patch(spec.test_patch)}
         if guarded:
             only = tests if self.spoil else None
@@ -221,9 +224,9 @@ class PatchRun:
             return self._no_room()
         result = self.sandbox.exec(
             guard.command(spec.tested_command(guard.folder), guarded),
-            limits=self._bounds(spec.seconds, LOG_BYTES + told.TOLD_BYTES if guarded else LOG_BYTES),
+            limits=self._bounds(spec.seconds, LOG_BYTES + (RECORD_BYTES if guarded else 0)),
         )
-        record = told.heard(result.output, guard.nonce, guard.key, LOG_BYTES)
+        record = read_record(result.output, guard.nonce, guard.key, LOG_BYTES)
         log, code = between(record.log.decode("utf-8", "replace"), guard.nonce)
         if result.returncode == 94 and f">>> {guard.nonce} start".encode() not in result.output:
             return self._no_room()
@@ -231,23 +234,19 @@ class PatchRun:
             return ended(GradeEnd.TAMPERED, "the patch bars the restoration of protected files")
         if result.returncode == 95:
             raise SandboxError("the output of commands cannot be opened anew in the sandbox")
-        facts: Record = {
-            "guarded": guarded,
-            "code_is_runners": spec.code_is_runners,
-            "timed_out": result.timed_out,
-        }
-        facts |= {"limit": result.limit, "log": log, "code": code}
+        facts: Record = {"guarded": guarded, "code_is_runners": spec.code_is_runners, "code": code}
+        facts |= {"timed_out": result.timed_out, "limit": result.limit, "log": log}
         if not guarded:
             return RunEvidence.of({**facts, "sealed": "unwatched"})
         state = "cut" if record.state == "gap" and result.dropped_bytes else record.state
         if state == "unstarted" and not self._unclaimed():
             state = "unended"
-        observed = told.observed(record.lines, self._junit() if state == "whole" else None)
-        run = RunEvidence.of({**facts, "sealed": state, "observed": observed})
+        seen = observed(record.observations, self._junit() if state == "whole" else None)
+        run = RunEvidence.of({**facts, "sealed": state, "observed": seen})
         return run | guard_fault(run)
 
     def _junit(self) -> str | None:
-        """pytest's JUnit file; "" where it is missing, None where the tests' command has its own mind."""
+        """pytest's JUnit file; "" if it is missing, None if the tests' command asks for one of its own."""
         command = self.spec.eval_script + self.spec.test_cmd
         if "junit" in command or "PYTEST_ADDOPTS" in command:  # or sets the variable by which we ask for it
             return None
@@ -257,7 +256,7 @@ class PatchRun:
             return ""
 
     def _watched(self) -> list[str]:
-        """The repaired tests around which the runner is looked over, drawn where they are many."""
+        """The repaired tests around which the runner is inspected: a random choice if there are many."""
         tests = list(self.spec.fail_to_pass)
         return random.Random(self.guard.seed).sample(tests, min(len(tests), MOST_WATCHED))
 
@@ -270,19 +269,19 @@ class PatchRun:
 
 
 def guard_fault(run: RunEvidence) -> Record:
-    """How errors of the guard itself change a run: nothing is said about the patch, unless a file of it was
-    at work when they came; "guard_fault" is the first of them, and tracebacks are put behind the log."""
+    """The fields that errors of the guard itself change: "guard_fault" is the first one, the log gets all
+    tracebacks. Unless a file of the patch was at work, the run says nothing about the patch."""
     if not run.observed or not run.observed.faults:
         return {}
     faults = run.observed.faults
     error = faults[0]["error"]
     text = "\n".join(each["traceback"] for each in faults)
-    told = {"guard_fault": error, "log": f"{run.log}\nThe guard itself failed:\n{text}"}
+    changed: Record = {"guard_fault": error, "log": f"{run.log}\nThe guard itself failed:\n{text}"}
     patched = next((each["patched"] for each in faults if each["patched"]), "")
     if patched:
         reason = f"the guard failed while {patched} was at work: {error}"
-        return told | {"ended": GradeEnd.UNRESOLVED, "reason": reason}
-    return told | {"ended": GradeEnd.INFRA_ERROR, "reason": f"the guard itself failed: {error}"}
+        return changed | {"ended": GradeEnd.UNRESOLVED, "reason": reason}
+    return changed | {"ended": GradeEnd.INFRA_ERROR, "reason": f"the guard itself failed: {error}"}
 
 
 def _texts(tar: bytes) -> dict[str, str]:

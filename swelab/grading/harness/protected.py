@@ -92,18 +92,21 @@ def _of_tests(test_files: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, .
     return frozenset(test_files), tuple(f"{folder}/" for folder in test_folders(test_files))
 
 
-def prepare_script(folder: str, test_files: list[str], setup: Iterable[str], gold: str) -> str:
+def prepare_script(
+    folder: str, test_files: list[str], setup: Iterable[str], gold: str, listed: bool = True
+) -> str:
     """Bash that sets protected files aside in {folder}/protected.tar and applies {folder}/patch.diff.
 
     setup: shell lines run before all else. gold: "", or how `git apply` puts {folder}/gold.diff (the gold
-    patch's part in protected files) on: "apply" or "apply -R". Writes a tar to standard output: `fresh`,
-    what is new or changed after the patch (`<type> <inode> <ctime> <size> ./path\\t<link target>`, each
-    ended by a NUL), `protected` and `tops` (NUL-ended paths), `way` (how it was applied), before.tar (the
-    files that {folder}/touched names, as they were) and after.tar (fresh Python files). Exit code 0; 90 when
-    the set-up fails, 91 when no way of applying works, 92 when files cannot be set aside, 93 when the gold
-    part does not apply, 94 when there is no room.
+    patch's part in protected files) on: "apply" or "apply -R". If `listed`, it writes a tar to standard
+    output: `fresh`, what is new or changed after the patch (`<type> <inode> <ctime> <size> ./path\\t<link
+    target>`, each ended by a NUL), `protected` and `tops` (NUL-ended paths), `way` (how it was applied),
+    before.tar (the files that {folder}/touched names, as they were) and after.tar (fresh Python files). Exit
+    code 0; 90 when the set-up fails, 91 when no way of applying works, 92 when files cannot be set aside, 93
+    when the gold part does not apply, 94 when there is no room.
     """
     ungold = {"": "", "apply": "apply -R", "apply -R": "apply"}[gold]
+    lists = dict(zip(("found", "before", "tops", "told"), _LISTS if listed else [""] * 4, strict=True))
     return _PREPARE.format(
         folder=folder,
         setup="\n".join(f"{{ {line}\n}} >&2 || exit 90" for line in setup),
@@ -111,6 +114,7 @@ def prepare_script(folder: str, test_files: list[str], setup: Iterable[str], gol
         metadata=" ".join(METADATA),
         gold=f"git {gold} --whitespace=nowarn $G/gold.diff >&2 || exit 93" if gold else "",
         ungold=f"git {ungold} --whitespace=nowarn $G/gold.diff >&2 || exit 93" if gold else "",
+        **lists,
     )
 
 
@@ -170,54 +174,68 @@ def _expression(test_files: list[str]) -> str:
     parts += [f"-path {shlex.quote(f'*/{name}/*')}" for name in RUNNER_FILES if name.endswith("-info")]
     parts += [f"-path './{name}' ! -path './*/*'" for name in ROOT_FILES]
     parts += [
-        f"-path {shlex.quote(f'./{_literal(name)}/*')}" for name in (INSTALLED, *test_folders(test_files))
+        f"-path {shlex.quote(f'./{literal(name)}/*')}" for name in (INSTALLED, *test_folders(test_files))
     ]
-    parts += [f"-path {shlex.quote(f'./{_literal(name)}')}" for name in test_files]
+    parts += [f"-path {shlex.quote(f'./{literal(name)}')}" for name in test_files]
     return " -o ".join(parts)
 
 
-def _literal(name: str) -> str:
+def literal(name: str) -> str:
     """A path as a pattern of `find` that matches nothing else."""
     return "".join(f"\\{char}" if char in "*?[]\\" else char for char in name)
 
+
+_LISTS = (
+    r"""
+found() { find . -path ./.git -prune -o ! -type d -printf '%y %i %C@ %s %p\t%l\0' | sort -z; }
+tar -c --null --no-recursion -T $G/touched -f $G/before.tar 2>/dev/null
+""",
+    "found >$G/before",
+    r"""
+shopt -s nullglob dotglob
+printf '%s\0' ./* src/* lib/* >$G/tops
+shopt -u nullglob dotglob
+""",
+    r"""
+found | comm -z -13 $G/before - >$G/fresh
+while IFS= read -r -d '' entry; do
+  entry=${entry#* * * * }
+  entry=${entry%%$'\t'*}
+  [[ $entry != *.py || ! -f $entry || -L $entry ]] || printf '%s\0' "$entry"
+done <$G/fresh >$G/python
+tar -c --null --no-recursion -T $G/python -f $G/after.tar
+tar -c -C $G way fresh protected tops before.tar after.tar
+""",
+)
+"""The parts of the script that find out what the patch changes."""
 
 _PREPARE = r"""
 G={folder}
 export LC_ALL=C
 {setup}
-found() {{ find . -path ./.git -prune -o ! -type d -printf '%y %i %C@ %s %p\t%l\0' | sort -z; }}
 named() {{
   find . {metadata} -path ./.git -prune -o ! -type d \( {protected} -o -path '.git/*' \) -print0 2>/dev/null
 }}
-tar -c --null --no-recursion -T $G/touched -f $G/before.tar 2>/dev/null
+{found}
 {gold}
 named >$G/protected
 tar -c --null -T $G/protected -f $G/protected.tar || {{ printf %65536s >$G/room || exit 94; exit 92; }}
 {ungold}
-found >$G/before
-shopt -s nullglob dotglob
-printf '%s\0' ./* src/* lib/* >$G/tops
-shopt -u nullglob dotglob
+{before}
+{tops}
 {{
 if [ ! -s $G/patch.diff ]; then echo none >$G/way
 elif git apply --whitespace=nowarn $G/patch.diff; then echo git >$G/way
 elif git apply --whitespace=nowarn --3way $G/patch.diff; then echo 3way >$G/way; git reset -q
 else
   git reset -q --hard; git clean -qfd
-  found >$G/before
+  {before}
   patch --batch --forward --dry-run --fuzz=5 -p1 -i $G/patch.diff &&
     patch --batch --forward --fuzz=5 -p1 --no-backup-if-mismatch -i $G/patch.diff && echo patch >$G/way
 fi
 }} >&2
 [ -s $G/way ] || exit 91
-found | comm -z -13 $G/before - >$G/fresh
-while IFS= read -r -d '' entry; do
-  entry=${{entry#* * * * }}
-  entry=${{entry%%$'\t'*}}
-  [[ $entry != *.py || ! -f $entry || -L $entry ]] || printf '%s\0' "$entry"
-done <$G/fresh >$G/python
-tar -c --null --no-recursion -T $G/python -f $G/after.tar
-tar -c -C $G way fresh protected tops before.tar after.tar
+{told}
 """
 
 NOT_PUT_BACK = "{ printf %65536s >$G/room || exit 94; exit 92; }"

@@ -1,40 +1,43 @@
-"""A task's question in one sandbox: patch, question files, no tests; the values that the code says.
+"""Asks a task's question in one sandbox: patch and question files, but no tests; takes the emitted values.
 
 The values leave on the pipe that carries the command's output: the test runner's own output goes nowhere.
 """
 
 import errno
 import os
+import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from swelab.grading.evidence import RunEvidence
 from swelab.grading.harness import protected, script
 from swelab.grading.harness.guard import CLEARED, Guard, pack_tar
-from swelab.grading.harness.patch_run import PatchRun
+from swelab.grading.harness.patch_run import PREPARE_SECONDS, PatchRun
 from swelab.grading.harness.spec import RunSpec
 from swelab.sandbox import WORKDIR, ExecResult, Limits, Sandbox, SandboxError
 from swelab.tasks.checkout import encode_patch
-from swelab.witness import CHANNEL, runtime_files
+from swelab.witness import CHANNEL, NEEDS, runtime_files
 
-SAID_BYTES = 9 << 20
-"""Bytes of values that are kept; a runtime of ours says less."""
+VALUES_BYTES = 9 << 20
+"""Bytes of values that are kept; our own runtime emits less."""
 
 FULL_BYTES = 7_900_000
-"""Bytes of values after which a runtime of ours may have left some unsaid: it says at most 8 MB."""
+"""With more bytes of values, our runtime may have left some out: it emits at most 8 MB."""
 
 _READY = b"ready\n"
-"""Said before the patch's code can run: without it, what went wrong is none of its doing."""
+"""Written before the patch's code can run: if it is missing, the patch is not to blame."""
 
 _NO_ROOM = 94
 _NOT_READY = "exit 92"
-_TESTS = r"\( -name 'test_*.py' -o -name '*_test.py' \)"
+_NOT_APPLIED = (90, 91, 93)
+"""Exit codes of `protected.prepare_script`."""
+PATTERNS = ("test_*.py", "*_test.py")
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a question's run said. ended: why there is no more of it; "" where it came to its end."""
+class Answer:
+    """The values that a question's run emitted. ended: why it broke off; "" if it came to its end."""
 
     values: bytes
     ended: str = ""
@@ -47,79 +50,136 @@ class QuestionRun:
     only what a question needs is there; git's folder is not.
     """
 
-    def __init__(self, spec: RunSpec, patch: str, sandbox: Sandbox, limits: Limits):
+    def __init__(
+        self,
+        spec: RunSpec,
+        patch: str,
+        sandbox: Sandbox,
+        limits: Limits,
+        removed: Sequence[str] | None = None,
+    ):
+        """removed: what is removed before protected files come back, if a run of the same patch told
+        (`PatchRun.removed`): the patch is then applied by the command that asks."""
         self.spec, self.sandbox, self.limits = spec, sandbox, limits
         self._run = PatchRun(spec, patch, sandbox, limits, frozenset())
+        self._known = removed
         self._before: list[str] = []
         self._parts: dict[str, bytes] = {}
 
     def prepare(self) -> RunEvidence | None:
-        """Applies the patch: how the run ended if that failed. Raises InputError (unusable task),
-        SandboxError, OSError."""
-        applied, remove = self._run.restorable()
+        """Applies the patch, unless `ask` does: how the run ended if that failed. Raises InputError (unusable
+        task), SandboxError, OSError."""
         guard, diff = self._run.guard, encode_patch(self.spec.tests_diff)
-        names = b"".join(os.fsencode(path) + b"\0" for path in remove)
-        self._parts = {"remove": names, "test.diff": diff}
-        lines = [f"G={guard.prepared}", f"R={guard.folder}/remove", protected.RESTORE]
+        place, applied, lines = guard.prepared, None, []
+        if self._known is None:
+            applied = self._run.apply()
+        else:
+            place = f"{guard.folder}/prepared"
+            files = self._run.applying(place, listed=False)
+            self._parts = {f"prepared/{name}": data for name, data in files.items()}
+            lines = [f"( . {place}/prepare.sh ) || exit"]
+        removed = self._run.removed if self._known is None else self._known
+        names = b"".join(os.fsencode(path) + b"\0" for path in removed)
+        self._parts |= {"remove": names, "test.diff": diff}
+        lines += [f"G={place}", f"R={guard.folder}/remove", protected.RESTORE]
         if diff:
             lines.append(f"git apply --whitespace=nowarn {guard.folder}/test.diff || {_NOT_READY}")
         self._before = [*lines, f"rm -rf $G $R {guard.folder}/test.diff .git"]
         return applied
 
     def ask(
-        self, files: Mapping[str, str], args: Iterable[str], removed: Iterable[str], kept: Iterable[str]
-    ) -> Said:
-        """Runs question files and returns what they said.
+        self,
+        files: Mapping[str, str],
+        args: Iterable[str],
+        removed: Iterable[str],
+        kept: Iterable[str],
+        patterns: Iterable[str] = (),
+        whole: bool = False,
+        cases: Mapping[str, Sequence[int]] | None = None,
+    ) -> Answer:
+        """Runs question files and returns the values that they emitted.
 
-        removed: files that must not be there; kept: test files that must, of those that this patch's
-        repository has. Raises SandboxError, OSError.
+        removed: files that must not be there; kept: files of the tests that must, and folders of them (with
+        a slash at the end); patterns: names of files of tests in addition to pytest's own. With `whole` the
+        folders of the tests stay as they are, and the run says what it needs. cases: see `runtime_files`.
+        Raises SandboxError, OSError.
         """
         folder = self._run.guard.folder
         parts = {f"tree/{path}": text.encode() for path, text in files.items()}
-        parts |= {f"runtime/{name}": data for name, data in runtime_files().items()}
-        for name, paths in (("removed", removed), ("kept", kept)):
-            parts[name] = b"".join(os.fsencode(f"./{path}") + b"\0" for path in paths)
+        parts |= {f"runtime/{name}": data for name, data in runtime_files(cases).items()}
+        parts["removed"] = b"".join(os.fsencode(f"./{path}") + b"\0" for path in removed)
+        parts |= _expressions(kept)
+        found = _of_tests([] if whole else patterns, [] if whole else self.spec.test_paths)
         self.sandbox.put(f"{folder}/question.tar", pack_tar({**self._parts, **parts}))
+        seconds = self.spec.seconds + (PREPARE_SECONDS if self._before and self._known is not None else 0)
         bounds = replace(
-            self.limits,
-            wall_seconds=self.spec.seconds,
-            cpu_seconds=2 * self.spec.seconds,
-            output_bytes=SAID_BYTES,
+            self.limits, wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=VALUES_BYTES
         )
-        done = self.sandbox.exec(self._command(folder, args), limits=bounds)
+        done = self.sandbox.exec(self._command(folder, args, found, whole), limits=bounds)
         self._before, self._parts = [], {}
         self._run.guard = Guard(WORKDIR)  # no two runs in the same folder: values may hold its name
         if not done.output.startswith(_READY):
-            return _unasked(done)
+            return self._unasked(done)
         ended = done.limit or (f"exit code {done.returncode}" if done.returncode not in (0, 1) else "")
         ended = ended or ("output" if len(done.output) > FULL_BYTES else "")
-        return Said(done.output.removeprefix(_READY), ended)
+        return Answer(done.output.removeprefix(_READY), ended)
 
-    def _command(self, folder: str, args: Iterable[str]) -> str:
-        """Bash that says on its standard output that it is ready, then the values, and nothing else."""
+    def _command(self, folder: str, args: Iterable[str], found: tuple[str, str], whole: bool) -> str:
+        """Bash that writes to its standard output that it is ready, then the values, and nothing else."""
         not_there = f"{{ printf %65536s >{folder}/room || exit {_NO_ROOM}; {_NOT_READY}; }}"
         return "\n".join([
             "exec 3>&1 >/dev/null 2>&1 </dev/null",
             f"unset {' '.join(CLEARED)}",
             f"tar -xf {folder}/question.tar -C {folder} || {not_there}",
             *self._before,
-            f"find . -path ./{protected.INSTALLED} -prune -o {_TESTS} -type f -print0 "
-            f"| grep -zvxFf <(tr '\\0' '\\n' <{folder}/kept) >>{folder}/removed",
+            *(f"find . -path ./{protected.INSTALLED} -prune -o {which} ! -type d -print0 "
+              f"| grep -zvEf {folder}/{kept} >>{folder}/removed"
+              for which, kept in zip(found, ("needed", "kept"))),
             f"xargs -0 rm -rf -- <{folder}/removed",
             f"find . -path ./{protected.INSTALLED} -prune -o -name __pycache__ -prune -exec rm -rf {{}} +",
             f"tar -c -C {folder}/tree . | tar -x || {not_there}",
-            f"rm -rf {folder}/tree {folder}/removed {folder}/kept {folder}/question.tar",
-            f"export PYTHONPATH={folder}/runtime${{PYTHONPATH:+:$PYTHONPATH}} PYTHONHASHSEED=0 {CHANNEL}=3",
+            f"rm -rf {folder}/tree {folder}/removed {folder}/kept {folder}/needed {folder}/question.tar",
+            f"export PYTHONPATH={folder}/runtime${{PYTHONPATH:+:$PYTHONPATH}} PYTHONHASHSEED=0 {CHANNEL}=3"
+            + f" {NEEDS}=1" * whole,
             "echo ready >&3",
             f"{script.launcher(self.spec.eval_script or self.spec.test_cmd)} -q {shlex.join(args)}",
         ])  # fmt: skip
 
+    def _unasked(self, done: ExecResult) -> Answer:
+        """The empty answer to a question that could not be put into place. Raises OSError if others left no
+        room, SandboxError if a limit was met."""
+        if done.returncode == _NO_ROOM:
+            if self._run.fills():
+                return Answer(b"", "no room: the patch fills the sandbox")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "the question's sandbox")
+        if self._known is not None and done.returncode in _NOT_APPLIED:
+            why = f"exit code {done.returncode}"
+            raise SandboxError(f"the patch was applied to be tested, but not to be asked: {why}")
+        if done.limit:
+            raise SandboxError(f"the question could not be put into place: limit {done.limit} was met")
+        return Answer(b"", f"exit code {done.returncode}, before its tests")
 
-def _unasked(done: ExecResult) -> Said:
-    """What there is of a question that was not put into place. Raises OSError where there was no room,
-    SandboxError where a limit was met."""
-    if done.returncode == _NO_ROOM:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "the question's sandbox")
-    if done.limit:
-        raise SandboxError(f"the question could not be put into place: limit {done.limit} was met")
-    return Said(b"", f"exit code {done.returncode}, before its tests")
+
+def _of_tests(patterns: Iterable[str], test_files: list[str]) -> tuple[str, str]:
+    """Arguments of `find` for files of tests: (by their names, by the folders that are for tests)."""
+    names = [
+        f"-{'path' if '/' in each else 'name'} {shlex.quote('*/' * ('/' in each) + each)}"
+        for each in (*PATTERNS, *patterns)
+    ]
+    names += [f"-path {shlex.quote('./' + protected.literal(each))}" for each in test_files]
+    folders = [
+        f"-path {shlex.quote(f'./{protected.literal(each)}/*')}"
+        for each in protected.test_folders(test_files)
+    ]
+    return _any_of(names), _any_of(folders or ["-false"])
+
+
+def _any_of(parts: list[str]) -> str:
+    return rf"\( {' -o '.join(parts)} \)"
+
+
+def _expressions(kept: Iterable[str]) -> dict[str, bytes]:
+    """Files of regular expressions for what must stay: of files, and of files and folders."""
+    lines = [f"^{re.escape(f'./{path}')}" + ("" if path.endswith("/") else "$") for path in kept]
+    files = [line for line in lines if line.endswith("$")]
+    return {"needed": os.fsencode("\n".join(files)), "kept": os.fsencode("\n".join(lines))}

@@ -29,8 +29,10 @@ def instrumented(text: str) -> str:
 
     The code is kept behind the line that runs pytest, on which `set -e` has no effect (a watched run of
     pytest always fails). Where no single line does, it is taken before the line with the end marker; a
-    script without one is left as it is.
+    script without one is left as it is, and so is one that keeps the code already.
     """
+    if KEEPS_CODE in text:
+        return text
     lines = text.split("\n")
     hidden = _here_documents(text)
     places = [n for n, line in enumerate(lines) if n not in hidden and runs_of_pytest(line)]

@@ -82,7 +82,8 @@ class RunSpec:
     image: name of the OCI image, "" when the repository's archive is enough. setup: shell lines that
     bring the image's checkout to the state that the patch is made against. test_patch: put on after the
     prediction; tests_diff: the same, or what the eval script puts on. gold: the gold patch, in whose place
-    its reverse stands when `gold_reversed`. seconds: wall time for the tests.
+    its reverse stands when `gold_reversed`. seconds: wall time for the tests. skips_pass: a skipped test
+    counts as a passed one, as a published way of judging has it.
     """
 
     instance_id: str
@@ -100,6 +101,7 @@ class RunSpec:
     gold: str = ""
     gold_reversed: bool = False
     seconds: int = DEFAULT_TIMEOUT
+    skips_pass: bool = False
 
     @property
     def gold_fix(self) -> str:
@@ -161,7 +163,7 @@ def read_spec(task: Task) -> RunSpec:
         task = task | {name: _tests(task, name) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}
     if task.test_cmd:
         return _with_command(task)
-    if task.repo_recipe:
+    if not task.in_image:
         raise InputError("no test_cmd", task.instance_id, "a task with a test command")
     if task.eval_script:
         return _with_script(task)
@@ -175,7 +177,7 @@ def _common(task: Task) -> Record:
         "instance_id": task.instance_id,
         "fail_to_pass": tuple(task.FAIL_TO_PASS),
         "pass_to_pass": tuple(task.PASS_TO_PASS),
-        "image": "" if task.repo_recipe else task.image or task.get("image_name") or "",
+        "image": "" if not task.in_image else task.image or task.get("image_name") or "",
         "gold": task.patch,
         "tests_diff": task.test_patch or "",
     }
@@ -191,7 +193,8 @@ def _with_command(task: Task) -> RunSpec:
         gold_reversed=not task.test_patch,
         test_patch=task.test_patch or "",
         seconds=task.test_timeout or DEFAULT_TIMEOUT,
-        setup=_branch(task) if not task.repo_recipe and not task.test_patch else (),
+        skips_pass=bool(task.compat and task.compat.skip_counts_as_pass),
+        setup=_branch(task) if task.in_image and not task.test_patch else (),
     )
 
 

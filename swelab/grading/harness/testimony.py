@@ -1,15 +1,16 @@
-"""What the witness makes of a verdict: values that a patch's code said, beside those of the gold patch."""
+"""Confirms or corrects a verdict by the witness: the patch's values compared with the gold patch's."""
 
 import base64
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from swelab.grading.evidence import RunEvidence
 from swelab.grading.witness_store import KeptWitness
 from swelab.jobs.bounded_calls import BoundedCalls, Unread
 from swelab.outcomes import GradeEnd
 from swelab.records.attempt_records import GradeWitness
-from swelab.records.witness_records import GoldValues, Testimony, TestTestimony, Witnessed, WitnessManifest
-from swelab.witness.judgement import ENOUGH_BITS, gold_values, judge
+from swelab.records.witness_records import GoldValues, TestTestimony, WitnessManifest
+from swelab.witness.emitted import asked_cases
+from swelab.witness.judgement import gold_values, judge, standing
 
 _APART = BoundedCalls()
 
@@ -17,65 +18,64 @@ UNCONFIRMED = "the witness does not confirm the patch"
 
 
 def testimony(witness: KeptWitness, run: RunEvidence) -> tuple[GradeWitness, bool]:
-    """(how well a patch is witnessed, whether a test is unconfirmed that the gold patch confirms)."""
+    """(how well a patch is witnessed, whether a test is unconfirmed that the gold patch's values confirm).
+
+    A patch that was never asked, though it could have been, confirms nothing.
+    """
     if run.said is None:
-        return GradeWitness(standing="not_witnessed", reason="the question was not run"), False
+        return GradeWitness(standing="not_witnessed", reason="the question was not asked"), True
     try:
-        told = _APART.call(judge, witness.manifest, witness.gold, base64.b64decode(run.said))
+        judged = _APART.call(judge, witness.manifest, witness.gold, base64.b64decode(run.said))
     except Unread as fault:
         return GradeWitness(standing="not_witnessed", reason=f"its values cannot be judged: {fault}"), True
-    found = standing(told, witness.repaired)
-    unconfirmed = any(each.standing == "unconfirmed" for each in told.tests.values())
+    found = _grade_witness(judged.tests, witness.repaired)
+    unconfirmed = any(each.standing == "unconfirmed" for each in judged.tests.values())
     if run.said_ended and found.standing != "witnessed":
         reason = f"{found.reason} (the question's run ended with {run.said_ended})"
-        if found.standing == "contradicted":  # it may have had no time to say more
+        if found.standing == "contradicted":  # it may have had no time to emit more
             return found | {"standing": "not_witnessed", "reason": reason}, True
         found = found | {"reason": reason}
     return found, unconfirmed
 
 
 def gold_apart(manifest: WitnessManifest, gold: list[bytes], answers: bytes, bug: bytes) -> GoldValues:
-    """What the gold patch says in a question; see `witness.judgement.gold_values`. Raises Unread."""
+    """The gold patch's values in a question; see `witness.judgement.gold_values`. Raises Unread."""
     return _APART.call(gold_values, manifest, gold, answers, bug)
 
 
-def standing(told: Testimony, repaired: Collection[str]) -> GradeWitness:
-    """How well a task is witnessed by what its tests say: contradicted by any test, confirmed by those to be
-    repaired."""
-    mine = {test: each for test, each in told.tests.items() if test in repaired}
-    bits = round(sum(each.bits for each in mine.values()), 2)
-    for word in ("contradicted", "unconfirmed"):
-        for test, each in told.tests.items():
-            if each.standing == word:
-                found: Witnessed = "contradicted" if word == "contradicted" else "not_witnessed"
-                return GradeWitness(standing=found, reason=f"{test} is {word}: {each.reason}", bits=bits)
-    short = [(test, each) for test, each in mine.items() if each.standing != "confirmed"]
-    why = f"{short[0][0]} is {short[0][1].standing}: {short[0][1].reason}" if short else ""
-    if mine and not short and bits >= ENOUGH_BITS:
-        return GradeWitness(standing="witnessed", bits=bits)
-    why = why or f"{bits:g} bits, fewer than {ENOUGH_BITS:g}"
-    return GradeWitness(standing="weakly_witnessed" if bits else "not_witnessed", reason=why, bits=bits)
+def cases_apart(manifest: WitnessManifest, answers: bytes) -> dict[str, list[int]]:
+    """The cases that a question's tests are; see `witness.emitted.asked_cases`. Empty if they cannot be
+    read."""
+    try:
+        return _APART.call(asked_cases, manifest, answers)
+    except Unread:
+        return {}
 
 
 def own_standing(manifest: WitnessManifest, values: GoldValues, repaired: Collection[str]) -> GradeWitness:
-    """How well the gold patch's own run is witnessed: no patch's can be better."""
-    told = {
+    """How well the gold patch's own run is witnessed. No other patch can do better."""
+    tests = {
         test: TestTestimony(standing=each.standing, reason=each.reason, bits=each.bits)
         for test, each in values.tests.items()
     }
-    told |= {
+    tests |= {
         test: TestTestimony(standing="unwitnessed", reason=why) for test, why in manifest.unformed.items()
     }
-    return standing(Testimony(testimony=values.testimony, bits=values.bits, tests=told), repaired)
+    return _grade_witness(tests, repaired)
 
 
-def with_witness(status: str, reason: str, told: GradeWitness, unconfirmed: bool) -> tuple[str, str]:
+def _grade_witness(tests: Mapping[str, TestTestimony], repaired: Collection[str]) -> GradeWitness:
+    word, reason, bits = standing(tests, repaired)
+    return GradeWitness(standing=word, reason=reason, bits=bits)
+
+
+def with_witness(status: str, reason: str, witness: GradeWitness, unconfirmed: bool) -> tuple[str, str]:
     """The status and reason of a patch whose tests pass (resolved or suspect), after its witness."""
-    if told.standing == "contradicted":
+    if witness.standing == "contradicted":
         return (
             GradeEnd.TAMPERED,
-            f"the values that the patched code computes contradict the tests: {told.reason}",
+            f"the values that the patched code computes contradict the tests: {witness.reason}",
         )
     if unconfirmed:
-        return GradeEnd.SUSPECT, f"{UNCONFIRMED}: {told.reason}"
-    return (GradeEnd.RESOLVED, "") if told.standing == "witnessed" else (status, reason)
+        return GradeEnd.SUSPECT, f"{UNCONFIRMED}: {witness.reason}"
+    return (GradeEnd.RESOLVED, "") if witness.standing == "witnessed" else (status, reason)

@@ -1,8 +1,8 @@
-"""From what a run left behind to a verdict: no sandbox, no files, so that a kept run can be judged anew.
+"""The verdict on a run's evidence. It needs no sandbox and no files, so that a kept run can be judged anew.
 
 The channels are the log, the test command's exit code, pytest's JUnit file, the observer's one-way record.
-A listed test is a success only if every channel that reports it says so; a channel
-that tells of a success where another saw a failure is forged.
+A listed test is a success only if every channel that reports it says so; a channel that reports a success
+where another saw a failure is forged.
 """
 
 import xml.etree.ElementTree as ElementTree
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from swelab.grading.evidence import Observed, RunEvidence
 from swelab.grading.harness import logs
+from swelab.grading.harness.observer_record import STATES
 from swelab.grading.harness.reference_verdict import reference_verdict
 from swelab.grading.harness.spec import RunSpec
-from swelab.grading.harness.told import STATES
 from swelab.outcomes import GradeEnd
 from swelab.records.attempt_records import TestVerdicts
 
@@ -25,6 +25,13 @@ ENDED: dict[str, str] = {"not_applied": GradeEnd.APPLY_FAILED}
 PASSING = (GradeEnd.RESOLVED, GradeEnd.SUSPECT)
 """Verdicts of patches whose tests pass."""
 
+_LIBRARY = "stdlib."
+_HOOKS = frozenset(
+    "stdlib.sys.excepthook stdlib.sys.displayhook stdlib.sys.unraisablehook stdlib.threading.excepthook "
+    "stdlib.warnings.showwarning stdlib.warnings.formatwarning".split()
+)
+"""Functions that Python has for being replaced. No outcome of a test depends on them."""
+
 _WORDS = {
     "passed": "PASSED",
     "xpassed": "PASSED",
@@ -32,6 +39,7 @@ _WORDS = {
     "skipped": "SKIPPED",
     "failed": "FAILED",
 }
+_NOT_FAILING = {"PASSED", "SKIPPED", "XFAIL"}
 _MOST_TAGS = 1_000_000
 """Most tags of a JUnit file that is read: patched code may write into it."""
 
@@ -48,16 +56,24 @@ def verdict(spec: RunSpec, run: RunEvidence) -> Verdict:
 
 
 def suspicion(run: RunEvidence) -> str:
-    """By what a patch's code could forge the result; "" when nothing of the kind is in it."""
+    """Why a patch's code could have forged the result; "" if it contains nothing of the kind."""
     if run.findings:
         return "the patch's code reaches for the test run: " + "; ".join(run.findings[:3])
     if run.observed and run.observed.powers:
         return "patched code used a reserved power: " + ", ".join(run.observed.powers[:3])
+    if run.observed and (replaced := [each for each in run.observed.changed if _is_replaced(each)]):
+        return "patched code took the place of " + ", ".join(replaced[:3])
     return ""
 
 
+def _is_replaced(label: str) -> bool:
+    """Whether a changed part is one of the standard library. Packages do that for good reasons, so it is
+    no proof of tampering."""
+    return label.startswith(_LIBRARY) and label not in _HOOKS
+
+
 def _tested(spec: RunSpec, run: RunEvidence) -> Verdict:
-    """The verdict that tests and channels give, whatever the patch's code looks like."""
+    """The verdict by tests and channels alone, without the findings on the patch's code."""
     if run.ended != "ran":
         ended: str = run.ended
         return ENDED.get(ended, ended), run.reason, None
@@ -93,7 +109,7 @@ def _by_log(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict:
 def _guarded(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict:
     seen = run.observed
     if seen is None or run.sealed != "whole":
-        return _unheard(spec, run, status)
+        return _without_record(spec, run, status)
     fault = next(signs_of_tampering(run, seen), "")
     outcomes = _outcomes(seen)
     tests = _judged(spec, seen, status, outcomes)
@@ -108,12 +124,12 @@ def _guarded(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict
 
 
 def _forged(spec: RunSpec, status: dict[str, str]) -> GradeEnd:
-    """What a contradiction makes of a run: tampered where its plain log claims success, else unresolved."""
+    """The status of a run with a contradiction: tampered if its plain log claims success, else unresolved."""
     claims_success = not any(logs.missed(logs.judge(spec.tests, status)))
     return GradeEnd.TAMPERED if claims_success else GradeEnd.UNRESOLVED
 
 
-def _unheard(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict:
+def _without_record(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict:
     """The verdict of a run whose record is not whole."""
     if run.sealed == "cut":
         return GradeEnd.UNRESOLVED, STATES["cut"], None
@@ -133,8 +149,8 @@ def _end(run: RunEvidence) -> str:
 
 def signs_of_tampering(run: RunEvidence, seen: Observed) -> Iterator[str]:
     """Signs of tampering in the observer's record `seen`, independent of the listed tests."""
-    if seen.changed:
-        yield f"the test runner was changed while it ran: {', '.join(seen.changed[:3])}"
+    if changed := [label for label in seen.changed if not label.startswith(_LIBRARY)]:
+        yield f"the test runner was changed while it ran: {', '.join(changed[:3])}"
     if seen.junit == "" and seen.exit in _ENDS_ITSELF:
         yield "pytest's JUnit file is missing though the runner ended by itself"
     if run.code_is_runners and run.code != seen.exit:
@@ -142,12 +158,11 @@ def signs_of_tampering(run: RunEvidence, seen: Observed) -> Iterator[str]:
 
 
 def _outcomes(seen: Observed) -> dict[str, str]:
-    """Status by test id of the observer's record: what the test itself raised goes before what was
-    reported."""
+    """Status by test id in the observer's record; an expected failure counts only where it is marked."""
     found = {}
     marked = set(seen.marked)
-    for test, told in seen.outcomes.items():
-        word = _WORDS.get(told or "", "ERROR")
+    for test, outcome in seen.outcomes.items():
+        word = _WORDS.get(outcome or "", "ERROR")
         if word == "XFAIL" and test not in marked:
             word = "SKIPPED"
         found[test] = word
@@ -158,6 +173,8 @@ def _judged(spec: RunSpec, seen: Observed, status: dict[str, str], outcomes: dic
     observed = logs.Results(outcomes)
 
     def accepts(group: str, test: str, found: set[str]) -> bool:
+        if spec.skips_pass and (seen_of := observed.of(test)) and seen_of <= _NOT_FAILING:
+            return logs.not_failed(group, test, found)
         return logs.passed(group, test, found) and logs.passed(group, test, observed.of(test))
 
     return logs.judge(spec.tests, status, accepts)
@@ -167,19 +184,19 @@ def _contradictions(
     spec: RunSpec, seen: Observed, status: dict[str, str], outcomes: dict[str, str]
 ) -> Iterator[str]:
     """Listed tests that one channel saw fail and another calls passed."""
-    junit, calls_are_told = _junit(seen.junit), not seen.raised.keys().isdisjoint(spec.listed)
+    junit, calls_are_recorded = _junit(seen.junit), not seen.raised.keys().isdisjoint(spec.listed)
     for test in spec.listed:
-        told = outcomes.get(test)
+        outcome = outcomes.get(test)
         raised = seen.raised.get(test)
-        if told == "PASSED" and raised is None and calls_are_told:
+        if outcome == "PASSED" and raised is None and calls_are_recorded:
             yield f"{test} is reported as passed but was not seen to run"
-        if told == "PASSED" and raised:
+        if outcome == "PASSED" and raised:
             yield f"{test} raised {raised} and is reported as passed"
-        if told in ("FAILED", "ERROR") and status.get(test) == "PASSED":
+        if outcome in ("FAILED", "ERROR") and status.get(test) == "PASSED":
             yield f"the log says that {test} passed, but it did not"
-        written = junit.get(_junit_name(test), told)
-        if "PASSED" in (told, written) and {told, written} & {"FAILED", "ERROR"}:
-            yield f"the JUnit file says {written} of {test}, the runner {told}"
+        written = junit.get(_junit_name(test), outcome)
+        if "PASSED" in (outcome, written) and {outcome, written} & {"FAILED", "ERROR"}:
+            yield f"the JUnit file says {written} of {test}, the runner {outcome}"
 
 
 def _junit(text: str | None) -> dict[tuple[str, str], str]:

@@ -1,11 +1,11 @@
-"""The one-way record of a watched run, and what goes wrong inside the guard itself. PYTEST_DONT_REWRITE
+"""The one-way record of a watched run, and errors of the guard itself. PYTEST_DONT_REWRITE
 
-What the guard sees leaves the process at once, by the stream that carries the run's log out of the sandbox:
-numbered lines, each under a key that is gone when the line is written. What was told can be neither taken
-back nor told anew by code that finds the channel later.
+Each observation leaves the process at once, through the stream that carries the run's log out of the sandbox,
+as numbered lines, each sealed with a key that is forgotten when the line is written. Code that finds the
+channel later can neither withdraw nor replace an earlier observation.
 
-An error of the guard's own code is never taken for an act of the patch: it is told at once, with the stack
-that it met, and says of itself whether a patched file was at work in it.
+An error of the guard's own code is never taken for an act of the patch: it is reported at once, with its
+stack and with the patched file on that stack, if there is one.
 """
 
 import hashlib
@@ -20,16 +20,16 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PLAN = os.path.join(HERE, "plan.json")
 STREAM = os.path.join(HERE, "told")
 ASIDE = frozenset("-h --help -V -VV --version --markers --fixtures --collect-only --co".split())
-"""With one of these pytest runs no test: the plan is another process's."""
+"""With one of these options pytest runs no test: the plan is for another process."""
 EXHAUSTED = (RecursionError, MemoryError)
-"""What tested code can bring about anywhere: no error of the guard's."""
+"""Errors that tested code can cause anywhere: they are not the guard's."""
 MOST_FAULTS, MOST_TEXT = 5, 20000
 PIECE = 3500
 """Bytes of a line, so that it is written whole whatever else writes into the log (PIPE_BUF is 4096)."""
 
 
 def own_copy(name):
-    """A module of the standard library loaded once more, for nobody else to change."""
+    """A second copy of a module of the standard library, which other code does not know and cannot change."""
     spec = importlib.util.find_spec(name)
     module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
     spec.loader.exec_module(module)  # type: ignore[union-attr]
@@ -59,7 +59,7 @@ def read_plan():
 
 
 def claim():
-    """The plan of the run, which goes with the first reading; None in every later process."""
+    """The plan of the run, which the first reader removes; None in every later process."""
     plan = None if ASIDE.intersection(command_words()) else read_plan()
     if plan is not None:
         os.unlink(PLAN)
@@ -67,7 +67,9 @@ def claim():
 
 
 class Channel:
-    """The stream out of the sandbox, for this process alone: a fork of it tells nothing."""
+    """The stream out of the sandbox, for this process alone: a fork of it writes nothing."""
+
+    __slots__ = ("file", "key", "lock", "mark", "number", "process", "stream")  # no method can be put over
 
     def __init__(self, plan):
         self.mark, self.key, self.number = plan["nonce"].encode(), bytearray.fromhex(plan["key"]), 0
@@ -80,7 +82,7 @@ class Channel:
         self.file = STAT(self.stream)[1:3]
 
     def tell(self, *words):
-        """Writes one observation, as a list of plain values."""
+        """Writes one observation, a list of plain values."""
         if PROCESS() != self.process:
             return
         body = ENCODE(words).encode("ascii")
@@ -105,13 +107,13 @@ class Channel:
 
 
 class Faults:
-    """Errors of the guard's own code. As a context: those of the block, which are raised on."""
+    """Reports errors of the guard's own code. As a context: those of the block, which are raised again."""
 
     def __init__(self, plan):
         self.channel = Channel(plan)
         self.files = {os.path.join(plan["root"], name): name for name in plan["changed"]}
         self.count = 0
-        self.busy = set()  # threads in which what happens is the guard's own doing
+        self.busy = set()  # threads in which the guard itself is at work
 
     def __enter__(self):
         return self
@@ -121,7 +123,7 @@ class Faults:
             self.note(error)
 
     def note(self, error):
-        """Tells of an error."""
+        """Reports an error."""
         within = get_ident() in self.busy
         self.busy.add(get_ident())
         try:
@@ -133,7 +135,7 @@ class Faults:
                 self.busy.discard(get_ident())
 
     def described(self, error):
-        """{"error", "traceback", "patched": the patched file that was at work, or ""}."""
+        """{"error", "traceback", "patched": the patched file on the stack, or ""}."""
         places = [getattr(error, "filename", None)]
         step, frame = error.__traceback__, sys._getframe().f_back
         while step is not None:
@@ -155,7 +157,7 @@ def name_of(kind):
 
 
 def note_at_start(error):
-    """Tells of an error from before the observer took the plan."""
+    """Reports an error from before the observer took the plan."""
     plan = claim()
     if plan is not None:
         Faults(plan).note(error)

@@ -1,14 +1,15 @@
 """A pytest plugin that watches a graded run from inside. PYTEST_DONT_REWRITE
 
 Only the first pytest process of a run is watched: it takes the plan (and with it the key) off the disk
-before any code of the repository is imported. It keeps nothing of what it sees: each test's outcome, what
-the test function itself raised, a change of the runner's own code, a reserved power that a patched file
-used, all is told at once by the one-way record.
+before any code of the repository is imported. It keeps nothing: each test's outcome, what the test function
+itself raised, a change of the runner's own code, a reserved power that a patched file used go into the
+one-way record at once.
 """
 
 import importlib.machinery
 import os
 import sys
+import types
 
 import pytest
 
@@ -34,8 +35,8 @@ class Loader:
 
 
 class Spoiler:
-    """Finds modules as the other finders do, and has those of some files loaded from other text. On disk
-    nothing tells: size, age and content of a file are those of the ordinary run."""
+    """Finds modules as the other finders do, but loads those of some files from other text. The files on disk
+    keep the size, age and content of the ordinary run."""
 
     def __init__(self, texts):
         self.codes = {path: compile(text, path, "exec") for path, text in texts.items()}
@@ -64,6 +65,7 @@ class Observer:
         self.listed, self.watched = set(plan["listed"]), set(plan["watched"])
         self.codes, self.changed, self.own = {}, set(), {}
         self.hooks = self.config = self.well = None
+        self.early = {}  # type: dict[str, list[object]]
         installed = os.path.join(plan["root"], ".swelab", "")
         elsewhere = [
             entry
@@ -76,14 +78,14 @@ class Observer:
         self.tell("start")
 
     def different(self, what):
-        """Tells, once, of something that is not what it was."""
+        """Reports, once, something that has been changed."""
         if what not in self.changed:
             self.changed.add(what)
             self.tell("changed", what)
 
     def configure(self, config):
-        """With `only`, has nothing but those files collected, with other text."""
-        self.config = config
+        """With `only`, lets pytest collect nothing but those files, with other text."""
+        self.config, self.early = config, hook_functions(config)
         for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
             os.environ.pop(name, None)  # runs of pytest inside tests are not this one
         with self.faults:
@@ -96,7 +98,7 @@ class Observer:
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items):
-        """Takes up the tests when everybody has had a say in which they are."""
+        """Notes the tests, after every other plugin has chosen among them."""
         yield
         with self.faults:
             if self.plan["only"]:
@@ -110,7 +112,7 @@ class Observer:
             self.remember(items)
 
     def remember(self, items):
-        """Takes up what the tests are, before the first of them runs."""
+        """Notes the tests' code, marks and modules, before the first of them runs."""
         self.codes = {item.nodeid: code_of(item) for item in items}
         for item in items:
             code, wraps = self.codes[item.nodeid], getattr(getattr(item, "obj", None), "__wrapped__", None)
@@ -143,9 +145,9 @@ class Observer:
                 self.look(False, tests=False)
 
     def look(self, everything, tests=True):
-        """Notes what of the runner's code is different; a test module may change itself while a test
-        runs."""
-        with self.powers.unheard():  # reading code is an event of its own
+        """Reports changes of the runner's code. After a test (`tests=False`) those of test modules do
+        not count: they may change themselves while a test runs."""
+        with self.powers.paused():  # reading code is an event of its own
             found = self.integrity.changed(everything)
         found += ["stdlib." + name for name in self.integrity.replaced(self.powers.files, everything)]
         found += ["observer." + name for name, value in self.own.items() if vars(self).get(name) is not value]
@@ -155,20 +157,32 @@ class Observer:
             if tests or name.split(".")[0] in known:
                 self.different(name)
 
+    def plugins(self):
+        """All plugins that are registered."""
+        return self.config.pluginmanager.get_plugins()  # type: ignore[union-attr]
+
     def strange_hooks(self):
-        """Hooks in which patched files, or code of no file, take part, or that lost a part since the
-        collection."""
-        found = []
-        for name, functions in hook_functions(self.config).items():
+        """Hooks in which patched files, code of no file or of no plugin, or what is no function of Python
+        take part, or that lost a part since the collection."""
+        found, plugins = [], set(map(id, self.plugins()))
+        for name, parts in hook_parts(self.config).items():
+            functions = list(map(function_of, parts))
             files = {file for each in functions for file in watch.files_behind(each) if type(file) is str}
             gone = self.hooks is not None and any(each not in functions for each in self.hooks.get(name, []))
-            if gone or any(file in self.powers.files or file.startswith("<") for file in files):
+            known = set(map(id, self.early.get(name, [])))
+            added = [each for each in functions if id(each) not in known]
+            if (
+                gone
+                or any(file in self.powers.files or file.startswith("<") for file in files)
+                or any(type(each) is not types.FunctionType for each in added)
+                or not plugins.issuperset(id(each.plugin) for each in parts)
+            ):
                 found.append(name)
         return found
 
     def pytest_runtest_logreport(self, report):
-        """Tells of a report on one of a test's three phases, where it says more than what was told of the
-        call."""
+        """Passes on pytest's report on one of a test's three phases, unless the call was reported with the
+        same outcome already."""
         with self.faults:
             if report.failed:
                 word = "failed" if report.when == "call" else "error"
@@ -193,13 +207,18 @@ class Observer:
 
 def hook_functions(config):
     """The functions behind each hook of pytest."""
-    found = {}
-    for name, caller in vars(config.hook).items():
-        if hasattr(caller, "get_hookimpls"):
-            found[name] = [
-                getattr(each.function, "__func__", each.function) for each in caller.get_hookimpls()
-            ]
-    return found
+    return {name: list(map(function_of, parts)) for name, parts in hook_parts(config).items()}
+
+
+def hook_parts(config):
+    """The implementations of each hook of pytest, as pluggy keeps them."""
+    callers = vars(config.hook).items()
+    return {name: caller.get_hookimpls() for name, caller in callers if hasattr(caller, "get_hookimpls")}
+
+
+def function_of(part):
+    """The function of an implementation."""
+    return getattr(part.function, "__func__", part.function)
 
 
 def code_of(item):
@@ -209,7 +228,7 @@ def code_of(item):
 
 
 def start():
-    """The observer of this process where the run's plan is its to take; else None."""
+    """The observer, if this process gets the run's plan; else None."""
     plan = channel.claim()
     if plan is None:
         return None
@@ -227,5 +246,5 @@ def pytest_configure(config):
     if OBSERVER is not None and OBSERVER.config is None:
         config.pluginmanager.register(OBSERVER, "swelab-observer")
         OBSERVER.configure(config)
-        for module in PARTS.values():  # not to be found by looking through the modules
+        for module in PARTS.values():  # so that code that looks through the modules does not find it
             sys.modules.pop(module.__name__, None)

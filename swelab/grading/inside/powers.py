@@ -17,22 +17,22 @@ EVENTS = frozenset(
 )
 WRITES = frozenset("open os.rename os.remove os.link os.symlink os.truncate os.chmod".split())
 PAIRS = frozenset("os.rename os.link os.symlink".split())
-HEARD = EVENTS | WRITES
+RECORDED = EVENTS | WRITES
 ATTRIBUTES = ("object.__setattr__", "object.__getattr__")
 LOOKED_AT = frozenset("__code__ tb_frame gi_frame cr_frame ag_frame".split())
 HANDING_OUT = ("traceback", "inspect", "logging")
-"""Modules that hand out frames: who calls them asks for these."""
+"""Modules that hand out frames: calling them counts as asking for a frame."""
 DEEP = frozenset(
     "gc.get_objects gc.get_referrers gc.get_referents sys.settrace sys.setprofile sys.addaudithook "
     "sys._current_frames subprocess.Popen os.system".split()
 )
 """For these events indirect callers count, too."""
 IN_THREADS = frozenset("gc.get_objects gc.get_referrers sys._current_frames open".split())
-"""For these events threads count that neither a test nor the runner nor a patched file is seen in."""
+"""For these events a thread counts that has neither a test nor the runner nor a patched file on its stack."""
 
 
 def plain(value):
-    """Whether a value is text that nobody has taught anything."""
+    """Whether a value is exactly str: a subclass may misreport itself."""
     return type(value) is str
 
 
@@ -73,26 +73,26 @@ class Powers:
         self.test_files = set(map(file_of, self.tests)) - {None}
         self.found = set()  # type: set[str]
         if hasattr(sys, "addaudithook"):
-            sys.addaudithook(self.heard)
+            sys.addaudithook(self.audit)
 
     def use(self, what):
-        """Tells, once, of a power that was used."""
+        """Reports, once, that a power was used."""
         if what not in self.found:
             self.found.add(what)
             self.faults.channel.tell("power", what)
 
     @contextmanager
-    def unheard(self):
-        """Meanwhile the acts of this thread count as the grader's own."""
+    def paused(self):
+        """While the block runs, the acts of this thread count as the grader's own."""
         self.busy.add(get_ident())
         try:
             yield
         finally:
             self.busy.discard(get_ident())
 
-    def heard(self, event, arguments):
-        """One audit event of the interpreter."""
-        if event not in HEARD or get_ident() in self.busy:
+    def audit(self, event, arguments):
+        """Looks at one audit event of the interpreter."""
+        if event not in RECORDED or get_ident() in self.busy:
             return
         self.busy.add(get_ident())
         try:
@@ -106,7 +106,7 @@ class Powers:
             self.busy.discard(get_ident())
 
     def weigh(self, event, arguments, frame):
-        """One audit event that `frame` caused; None: the interpreter itself, before and after all code."""
+        """Judges an event that `frame` caused; None is the interpreter itself, before and after all code."""
         if event in WRITES:
             self.written(event, arguments, frame)
             return
@@ -117,15 +117,15 @@ class Powers:
             self.use(name + " " + event)
 
     def asking(self, frame):
-        """The patched file that does something itself, or by a module that hands out frames."""
+        """The patched file that acts itself, or through a module that hands out frames."""
         module = dict.get(frame.f_globals, "__name__")
         if type(module) is str and module in HANDING_OUT and frame.f_back is not None:
             frame = frame.f_back
         return self.files.get(frame.f_code.co_filename)
 
     def behind(self, frame, event):
-        """The patched file on whose behalf `frame` does something, if it is neither a test nor the runner
-        that asks for it; of a thread, where none of them is on the stack, that it is one."""
+        """The patched file that made `frame` act: the innermost of patched files, tests and the runner on its
+        stack, if it is a patched file. "(a thread)" if a thread has none of them on its stack."""
         while frame is not None:
             path = frame.f_code.co_filename
             if path in self.files:
@@ -137,8 +137,8 @@ class Powers:
         return "(a thread)" if event in IN_THREADS and get_ident() != MAIN else None
 
     def written(self, event, arguments, frame):
-        """Notes a change to a test's file or to a conftest.py by anyone, and that patched code reads a
-        test's file."""
+        """Reports a change of a test's file or a conftest.py by any code, and patched code that reads
+        a test's file."""
         flags = [each for each in arguments[2:3] if type(each) is int]
         reads = event == "open" and not any(each & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC) for each in flags)
         for path in map(real, arguments[: 2 if event in PAIRS else 1]):

@@ -35,7 +35,7 @@ def starts_runner(words):
 
 
 def load_runner():
-    """Imports the runner from its own place; False where that cannot be."""
+    """Imports the runner from its own place; False if that fails."""
     try:
         for name in ("unittest", "unittest.case", "traceback", "pytest"):
             importlib.import_module(name)
@@ -51,7 +51,7 @@ def load_runner():
 
 
 def load_observer(channel):
-    """Imports the observer; why it cannot be is written down as the guard's own error."""
+    """Imports the observer. If that fails, reports it as the guard's own error."""
     try:
         importlib.import_module(OBSERVER)
     except Exception as error:
@@ -60,8 +60,8 @@ def load_observer(channel):
 
 
 def start():
-    """Looks at what this process is; the guard's folder stays on the path where the observer may yet be
-    asked for."""
+    """Starts the observer in a test runner's process. In another one the guard's folder stays at the end of
+    the path, since pytest may yet be started in it."""
     own_customization()
     sys.path.insert(0, HERE)
     channel = importlib.import_module(CHANNEL)

@@ -1,4 +1,4 @@
-"""What the runner's code was when it was loaded. PYTEST_DONT_REWRITE"""
+"""Remembers the runner's code as it was loaded, and finds changes of it. PYTEST_DONT_REWRITE"""
 
 import builtins
 import operator
@@ -22,20 +22,20 @@ def files_behind(value):
 
 
 class Held:
-    """Names of a module or class with what they stood for; looked over without running anybody's code."""
+    """Names of a module or class with the values that they had; comparing them runs no code of anybody."""
 
     def __init__(self, scope):
         self.get = scope.get
         self.names, self.values, self.labels = [], [], []
 
     def add(self, label, name, value):
-        """Holds one more name."""
+        """Remembers one more name."""
         self.names.append(name)
         self.values.append(value)
         self.labels.append(label)
 
     def changed(self):
-        """(label, what stands there now) of each name that stands for something else."""
+        """(label, its value now) of each name whose value has changed."""
         if not some(each(differ, each(self.get, self.names), self.values)):
             return []
         now = each(self.get, self.names)
@@ -43,7 +43,7 @@ class Held:
 
 
 class Integrity:
-    """What the runner's code was when it was loaded, name by name, and which names are different now."""
+    """The runner's code as it was loaded, name by name, and which names are different now."""
 
     def __init__(self):
         self.held, self.seen = {}, set()  # type: dict[int, Held], set[int]
@@ -63,7 +63,7 @@ class Integrity:
         self.shadows = [(name, scope, known - set(scope)) for name, scope in self.scopes]
 
     def add(self, label, scope, own=None):
-        """Takes up the functions and classes of a module or class; with `own`, those it defined itself."""
+        """Remembers the functions and classes of a module or class; with `own`, only what it defines."""
         if id(scope) in self.seen:
             return
         self.seen.add(id(scope))
@@ -80,7 +80,7 @@ class Integrity:
                 self.add_class(label + "." + name, value, own)
 
     def add_class(self, label, cls, own):
-        """Takes up what a class defines, its own names only."""
+        """Remembers what a class itself defines."""
         scope = vars(cls)
         if id(cls) in self.seen:
             return
@@ -91,7 +91,7 @@ class Integrity:
                 self.hold(label, scope, name, value, plain)
 
     def hold(self, label, scope, name, value, plain):
-        """Takes up one name, and the code of the function `plain` behind it."""
+        """Remembers one name, and the code of the function `plain` behind it."""
         self.held.setdefault(id(scope), Held(scope)).add(label + "." + name, name, value)
         if isinstance(plain, types.FunctionType):
             self.functions.append(plain)
@@ -134,7 +134,7 @@ class Integrity:
         return isinstance(new, types.FunctionType) and self.legacy.get(name) is new
 
     def changed(self, everything):
-        """Labels of what is different now; builtins, which tests patch for a while, only with
+        """Labels of what is different now. Builtins, which tests may patch for a while, count only with
         `everything`."""
         found = [
             label

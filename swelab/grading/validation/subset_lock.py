@@ -38,12 +38,12 @@ def lock_subset(
     refused: why tasks are not tried, by instance id. Raises InputError (unusable tasks, none kept), Fault
     when runs were lost to infrastructure again and again.
     """
-    settings = recipe.validation
+    settings, allows = recipe.validation, getattr(recipe.validation, "allow_leaks", True)
     with Journal(at.progress) as journal, scratch_folder() as scratch, _writer(at, recipe.guard) as writer:
         store, judges = RepoStore(at.repos, scratch), Witnesses(guard=recipe.guard)
         bench = Bench(store, backend := open_backend(), images, Archive(at.runs), judges)
         leaks = list(find_leaks(read_tasks(at.tasks), store, backend, images))
-        unusable = {**refused, **({} if settings.allow_leaks else refused_leaks(leaks))}
+        unusable = {**refused, **({} if allows else refused_leaks(leaks))}
         lock = validate(read_tasks(at.tasks), settings, bench, journal, workers, unusable, writer)
     return Lock.of(lock | ({"leaks": leaks} if leaks else {}))
 

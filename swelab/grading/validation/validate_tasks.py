@@ -4,16 +4,13 @@ Gold patches go through the grader itself. All gold trees of one repository arch
 clean tree, so a run of one test command on it tells about every task with that command.
 """
 
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from types import MappingProxyType
 
+from swelab.configs.kinds.kodcode_subset import NullValidation
 from swelab.configs.kinds.subset import Validation
 from swelab.files.json_streams import Outline
 from swelab.grading import versions
@@ -22,8 +19,9 @@ from swelab.grading.grading_stage import Bench
 from swelab.grading.harness.grade import fresh_sandbox
 from swelab.grading.harness.logs import GROUPS, statuses
 from swelab.grading.harness.patch_run import LOG_BYTES
-from swelab.grading.harness.patches import touched_paths
 from swelab.grading.harness.spec import read_spec
+from swelab.grading.validation.null_only import has_no_gold, null_difference, null_facts, null_sentence
+from swelab.grading.validation.reversed_gold import applies_again
 from swelab.grading.validation.validation_batches import Batch, gold_batches, rounds
 from swelab.grading.validation.witness_stage import add_witnesses
 from swelab.grading.witness_store import WitnessWriter
@@ -33,7 +31,7 @@ from swelab.outcomes import LOST_GRADES, GradeEnd
 from swelab.records import Fault, InputError, digest
 from swelab.records.task_records import DroppedTask, KeptTask, Lock, Task
 from swelab.sandbox import Limits, SandboxError
-from swelab.tasks.checkout import encode_patch, git, gold_patch
+from swelab.tasks.checkout import encode_patch, gold_patch
 from swelab.tasks.patch_text import reversed_patch
 from swelab.tasks.published_rows import is_private
 
@@ -60,24 +58,28 @@ class _Brief:
     unjudged: str
     missing: int
     first: str
+    differs: str = ""
+    """Of a task without a repair: the first test that does not do what the row says that it does."""
 
     @classmethod
     def of(cls, task: Task, run: GateRun) -> "_Brief":
         missing = _missing(task, run)
         first = missing[0] if missing else ""
-        return cls(run.status, run.reason, run.seconds, run.unjudged, len(missing), first)
+        differs = null_difference(task, missing) if has_no_gold(task) else ""
+        return cls(run.status, run.reason, run.seconds, run.unjudged, len(missing), first, differs)
 
 
 def validate(
     tasks: Iterable[Task],
-    settings: Validation,
+    settings: Validation | NullValidation,
     bench: Bench,
     journal: Journal,
     workers: int,
     refused: Mapping[str, str] = MappingProxyType({}),
     writer: WitnessWriter | None = None,
 ) -> Lock:
-    """The lock of `tasks` (schema `lock`). Tasks on which the guard itself fails are unjudged in it.
+    """The lock of `tasks` (schema `lock`). Tasks on which the guard itself fails are unjudged in it. Tasks
+    without a repair are validated by null runs only: the same tests must fail in every run of their code.
     settings: the recipe's `validate`; finished runs are journalled.
 
     Tasks are held BLOCK at a time, then only their verdicts; tasks of one block share runs. refused: why
@@ -90,11 +92,12 @@ def validate(
     outline = Outline()
     kept: list[KeptTask] = []
     parts: dict[str, list[DroppedTask]] = {"flaky": [], "broken": [], "unjudged": []}
-    rows, private = map(outline.add, tasks), 0
+    rows, private, null_tasks = map(outline.add, tasks), 0, 0
     while block := list(islice(rows, BLOCK)):
         usable = [task for task in block if task.instance_id not in refused]
         tried = [task for task in usable if not is_private(task)]
         private += len(usable) - len(tried)
+        null_tasks += sum(map(has_no_gold, block))
         seen = _seen(tried, settings, bench, journal, workers)
         passed: list[KeptTask] = []
         for task in block:
@@ -109,14 +112,16 @@ def validate(
         first = (unjudged + parts["broken"] + parts["flaky"])[0]
         what = f"no task is valid; {first.instance_id}: {first.reason}"
         raise InputError(what, expected="gold patches that work")
-    gate = settings.plain() | ({"guard": guard} if (guard := bench.witnesses.guard) != "whole" else {})
+    guard = bench.witnesses.guard
+    gate = {"gold_runs": 0} | settings.plain() | ({"guard": guard} if guard != "whole" else {})
     facts = {"tasks_digest": outline.digest, "total": len(outline.ids), "settings": gate}
     facts |= {"kept": kept, **parts} | ({"unjudged": unjudged} if unjudged else {})
+    facts |= {"null_tasks": null_tasks} if null_tasks else {}
     return Lock.of(facts | ({"private": private} if private else {}))
 
 
 def _seen(
-    tasks: list[Task], settings: Validation, bench: Bench, journal: Journal, workers: int
+    tasks: list[Task], settings: Validation | NullValidation, bench: Bench, journal: Journal, workers: int
 ) -> dict[str, dict[str, list[_Brief]]]:
     """The results of all runs that some tasks need, by instance and kind of run.
 
@@ -146,8 +151,14 @@ def _seen(
     return seen
 
 
-def _jobs(tasks: list[Task], settings: Validation, bench: Bench) -> Iterator[GateJob]:
-    """What is run."""
+def _jobs(tasks: list[Task], settings: Validation | NullValidation, bench: Bench) -> Iterator[GateJob]:
+    """What is run. Raises InputError: a task without a repair among others."""
+    if isinstance(settings, NullValidation):
+        numbered = ((task, number) for task in tasks for number in range(settings.null_runs))
+        yield from (GateJob("base", Batch.of(task), number) for task, number in numbered)
+        return
+    if odd := next(filter(has_no_gold, tasks), None):
+        raise InputError("no repair is known", odd.instance_id, "a subset with `source: kodcode`")
     together = settings.together
     for batch in gold_batches(tasks, bench, together):
         for number in range(settings.gold_runs):
@@ -209,7 +220,7 @@ def _graded(task: Task, patch: str, bench: Bench) -> tuple[GateRun, RunEvidence]
 def _base(batch: Batch, bench: Bench) -> tuple[GateRun, RunEvidence]:
     """The tests on the code with the bug, as an empty patch leaves it."""
     task = batch.row
-    if task.instance_id in bench.images:
+    if task.instance_id in bench.images or has_no_gold(task):
         return _graded(task, "", bench)
     spec = read_spec(task)
     assert bench.backend is not None
@@ -228,26 +239,9 @@ def _reversed(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence | None]:
     starts."""
     spec = read_spec(task)
     patch = spec.gold if spec.gold_reversed else reversed_patch(spec.gold)
-    if task.instance_id not in bench.images and not _applies_again(task, encode_patch(patch), bench):
+    if task.instance_id not in bench.images and not applies_again(task, encode_patch(patch), bench.store):
         return _told(GradeEnd.APPLY_FAILED, "", [], 0.0), None
     return _graded(task, patch, bench)
-
-
-def _applies_again(task: Task, patch: bytes, bench: Bench) -> bool:
-    """Whether the bug's patch applies to the code with the bug, in any of the ways that a prediction may."""
-    clean = bench.store.clean_tree(task)
-    with tempfile.TemporaryDirectory(dir=bench.store.cache_dir) as scratch:
-        tree = Path(scratch)
-        for name in touched_paths(task.patch):
-            if (clean / name).is_file():
-                (tree / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(clean / name, tree / name)
-        if git(tree, "apply", "-", data=encode_patch(task.patch)).returncode:
-            return True  # the grader will say what is wrong with it
-        if git(tree, "apply", "--check", "-", data=patch).returncode == 0:
-            return True
-        dry = ("patch", "--batch", "--forward", "--dry-run", "--fuzz=5", "-p1", "--directory", str(tree))
-        return subprocess.run(dry, input=patch, capture_output=True).returncode == 0
 
 
 def _judge(
@@ -263,12 +257,15 @@ def _judge(
         reason += f"; {image.install}" if image and image.install else ""
     if part != "kept":
         return part, DroppedTask(instance_id=name, reason=reason, gold_resolved=resolved)
-    seconds = max((each.seconds for each in results.get("gold", ())), default=0.0)
-    return part, KeptTask(instance_id=name, task=digest(task), place=bench.place(task), seconds=seconds)
+    seconds = max((each.seconds for each in results.get("gold", results.get("base", ()))), default=0.0)
+    row = KeptTask(instance_id=name, task=digest(task), place=bench.place(task), seconds=seconds)
+    return part, row | null_facts(task)
 
 
 def _sentence(results: dict[str, list[_Brief]]) -> tuple[str, str, int]:
     """("kept" | "flaky" | "broken" | "unjudged", reason, gold runs that resolved the task)."""
+    if "gold" not in results:
+        return (*null_sentence(results["base"]), 0)
     golds = results["gold"]
     good = sum(not each.missing for each in golds)
     if whys := [each.unjudged for found in results.values() for each in found if each.unjudged]:

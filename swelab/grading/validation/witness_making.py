@@ -1,44 +1,42 @@
-"""The witness of a task: its tests as a question, and what the gold patch says in it.
+"""Makes the witness of a task: its tests as a question, and the values that the gold patch emits in it.
 
-The gold patch says it three times (once with what is expected left in), the code with the bug once. Tasks
-that share a clean tree share the sandbox of their gold runs.
+The gold patch runs the question three times, in two sandboxes (once with the expected values left in), the
+code with the bug once. Tasks that share a clean tree share the sandbox of their gold runs.
 """
 
 import base64
-import io
 import json
 import posixpath
 import random
 import re
-import shlex
-import tarfile
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 from swelab.grading.evidence import WitnessRun
 from swelab.grading.grading_stage import Bench
 from swelab.grading.harness.grade import fresh_sandbox, limits_of
 from swelab.grading.harness.patches import touched_paths
-from swelab.grading.harness.question_run import QuestionRun, Said
+from swelab.grading.harness.protected import test_folders
+from swelab.grading.harness.question_run import PATTERNS, Answer, QuestionRun
 from swelab.grading.harness.spec import RunSpec, read_spec
-from swelab.grading.harness.testimony import gold_apart, own_standing
+from swelab.grading.harness.testimony import cases_apart, gold_apart, own_standing
+from swelab.grading.validation.witness_sources import task_sources
 from swelab.grading.witness_store import KeptWitness
 from swelab.jobs.bounded_calls import Unread
 from swelab.records import InputError
 from swelab.records.attempt_records import UNASKED, GradeWitness
 from swelab.records.task_records import Task
 from swelab.sandbox import Limits, Sandbox, SandboxError
-from swelab.tasks.checkout import encode_patch, gold_patch
+from swelab.tasks.checkout import gold_patch
+from swelab.witness.emitted import needs
 from swelab.witness.forming import Question, form
 
 OTHERS = 3
 """How many tests that pass with the bug too are asked in addition to those to be repaired."""
 
-MOST_SOURCE = 4 << 20
 _TEST_NAME = re.compile(r"(test_.*|.*_test)\.py")
 
 
@@ -51,13 +49,23 @@ class Asked:
     patch: str
     question: Question
     kept: list[str]
-    gold: list[Said]
+    gold: list[Answer]
+    patterns: list[str] = field(default_factory=list)
+    whole: bool = True
+    cases: dict[str, list[int]] = field(default_factory=dict)
 
-    def ask(self, run: QuestionRun, kept: Iterable[str], answers: bool = False) -> Said:
-        """Asks the question, or its form with what is expected left in. kept: test files that stay."""
+    def ask(self, run: QuestionRun, answers: bool = False, kept: Iterable[str] = ()) -> Answer:
+        """Asks the question, or its form with what is expected left in. kept: files that others need.
+
+        Once the cases of the tests are known, only those are run. A run that meets its time limit is made
+        again, since the machine may have been busy: what it did not emit would be missed for good.
+        """
         asked = self.question
         files = asked.answers if answers else asked.files
-        return run.ask(files, asked.command_args, asked.removed, kept)
+        stay = sorted({*self.kept, *kept})
+        rest = (asked.command_args, asked.removed, stay, self.patterns, self.whole, self.cases)
+        answer = run.ask(files, *rest)
+        return run.ask(files, *rest) if answer.ended == "wall" else answer
 
 
 def make_witnesses(tasks: Sequence[Task], bench: Bench) -> WitnessRun:
@@ -98,10 +106,11 @@ def _formed(tasks: Sequence[Task], bench: Bench, standings: dict[str, GradeWitne
         if not spec.by_pytest:
             standings[task.instance_id] = _not("pytest does not run its tests")
             continue
-        sources = _sources(task, spec, bench)
+        homes = roots(spec.gold)
+        sources, assertions = task_sources(task, spec, bench, homes)
         draw = random.Random(f"witness {task.instance_id}")
         others = draw.sample(spec.pass_to_pass, min(OTHERS, len(spec.pass_to_pass)))
-        question = form(sources, [*spec.fail_to_pass, *others], roots(spec.gold))
+        question = form(sources, [*spec.fail_to_pass, *others], homes, assertions)
         formed = [test for test in spec.fail_to_pass if test in question.manifest.tests]
         if not formed:
             first = spec.fail_to_pass[0]
@@ -126,25 +135,55 @@ def roots(gold: str) -> set[str]:
 
 
 def _ask_gold(asked: Sequence[Asked], bench: Bench) -> None:
-    """Asks the questions with the gold patch, in one sandbox, as their clean tree is the same."""
+    """Asks the questions with the gold patch, in two sandboxes: a value of one sandbox alone is no evidence.
+    The first has all files of the tests, and tasks share it, as their clean tree is the same. The second is
+    a task's own, with the files that its question needed in the first and without further cases, as at
+    grading."""
     if not asked:
         return
     kept = {path for each in asked for path in each.kept}
-    first = asked[0]
-    with _sandbox(first, bench) as (sandbox, limits):
-        run = QuestionRun(first.spec, first.patch, sandbox, limits)
-        if run.prepare():
-            raise InputError("its gold patch does not apply", first.task.instance_id)
+    with _gold_sandbox(asked[0], bench) as run:
         for each in asked:
-            each.gold += [each.ask(run, kept, answers=number == 2) for number in range(3)]
+            each.gold += [each.ask(run, kept=kept), each.ask(run, answers=True, kept=kept)]
+    for each in asked:
+        needed = needs(each.gold[0].values)
+        if needed:
+            patterns, paths = needed
+            each.kept = sorted({*each.kept, *filter(_can_be_removed(each.spec), paths)})
+            each.patterns = sorted(filter(_is_of_tests, patterns))
+        each.whole = needed is None
+        each.cases = cases_apart(each.question.manifest, each.gold[1].values)
+        with _gold_sandbox(each, bench) as run:
+            each.gold.insert(1, each.ask(run))
 
 
-def _ask_bug(asked: Asked, bench: Bench) -> Said:
-    """Asks a question without a patch."""
+def _can_be_removed(spec: RunSpec) -> Callable[[str], bool]:
+    """Whether a path that a question needs is one that is removed where it is not needed."""
+    folders = tuple(f"{folder}/" for folder in test_folders(spec.test_paths))
+    return lambda path: path.endswith(".py") or path.startswith(folders) or path in spec.test_paths
+
+
+def _is_of_tests(pattern: str) -> bool:
+    """Whether a pattern of file names is more than wildcards: `*.py` names the code, too."""
+    return bool(re.search(r"\w", pattern.removesuffix(".py"))) and pattern not in PATTERNS
+
+
+@contextmanager
+def _gold_sandbox(asked: Asked, bench: Bench) -> Iterator[QuestionRun]:
+    """A sandbox with the gold patch. Raises InputError (it does not apply)."""
     with _sandbox(asked, bench) as (sandbox, limits):
-        run = QuestionRun(asked.spec, "", sandbox, limits)
+        run = QuestionRun(asked.spec, asked.patch, sandbox, limits)
+        if run.prepare():
+            raise InputError("its gold patch does not apply", asked.task.instance_id)
+        yield run
+
+
+def _ask_bug(asked: Asked, bench: Bench) -> Answer:
+    """Asks a question without a patch, and in all cases: whoever guesses sees those, too."""
+    with _sandbox(asked, bench) as (sandbox, limits):
+        run = QuestionRun(asked.spec, "", sandbox, limits, removed=[])
         run.prepare()
-        return asked.ask(run, asked.kept)
+        return replace(asked, cases={}).ask(run)
 
 
 @contextmanager
@@ -156,91 +195,30 @@ def _sandbox(asked: Asked, bench: Bench) -> Iterator[tuple[Sandbox, Limits]]:
         yield sandbox, limits
 
 
-def _witness(asked: Asked, bug: Said) -> tuple[GradeWitness, KeptWitness | None]:
+def _witness(asked: Asked, bug: Answer) -> tuple[GradeWitness, KeptWitness | None]:
     """(how well the gold patch is witnessed; the question and gold values, if it is)."""
     question, repaired = asked.question, list(asked.spec.fail_to_pass)
-    *gold, answers = [said.values for said in asked.gold]
+    *gold, answers = [each.values for each in asked.gold]
     try:
         values = gold_apart(question.manifest, gold, answers, bug.values)
     except Unread as fault:
         return _not(f"its values cannot be read: {fault}"), None
-    told = own_standing(question.manifest, values, repaired)
-    ended = next((said.ended for said in asked.gold if said.ended), "")
-    if ended and told.standing != "witnessed":
-        told = told | {"reason": f"{told.reason} (its question ended with {ended})"}
-    if told.standing not in ("witnessed", "weakly_witnessed"):
-        return told | {"standing": UNASKED}, None
+    own = own_standing(question.manifest, values, repaired)
+    ended = next((each.ended for each in asked.gold if each.ended), "")
+    if ended and own.standing != "witnessed":
+        own = own | {"reason": f"{own.reason} (its question ended with {ended})"}
+    if own.standing not in ("witnessed", "weakly_witnessed"):
+        return own | {"standing": UNASKED}, None
     witness = KeptWitness(
         files=question.files,
         kept=asked.kept,
+        patterns=asked.patterns,
+        whole=asked.whole,
         removed=question.removed,
+        cases=asked.cases,
         args=question.command_args,
         repaired=repaired,
         manifest=question.manifest,
         gold=values,
     )
-    return told, witness
-
-
-def _sources(task: Task, spec: RunSpec, bench: Bench) -> dict[str, str]:
-    """Text of the files that hold the asked tests, and of the Python files in their folders and above."""
-    files = sorted({test.partition("::")[0] for test in spec.listed})
-    folders = sorted({folder for path in files for folder in _above(path)})
-    if task.instance_id not in bench.images:
-        found = _read_tree(bench.store.clean_tree(task), files, folders)
-    else:
-        found = _read_image(task, spec, bench, files, folders)
-    words = set(re.findall(r"\w+", " ".join(text for path, text in found.items() if path in files)))
-    return {path: text for path, text in found.items() if _is_needed(path, files, words)}
-
-
-def _above(path: str) -> Iterator[str]:
-    while path:
-        path = posixpath.dirname(path)
-        yield path or "."
-
-
-def _is_needed(path: str, files: Iterable[str], words: set[str]) -> bool:
-    name = posixpath.basename(path).removesuffix(".py")
-    return path in files or name == "conftest" or name in words
-
-
-def _read_tree(tree: Path, files: Iterable[str], folders: Iterable[str]) -> dict[str, str]:
-    own = {posixpath.dirname(path) or "." for path in files}
-    found, size = {}, 0
-    for folder in folders:
-        names = "*.py" if folder in own else "conftest.py"
-        for path in sorted((tree / folder).glob(names)):
-            size += path.stat().st_size
-            if path.is_file() and not path.is_symlink() and size < MOST_SOURCE:
-                found[path.relative_to(tree).as_posix()] = path.read_text("utf-8", "replace")
-    return found
-
-
-def _read_image(
-    task: Task, spec: RunSpec, bench: Bench, files: Sequence[str], folders: Sequence[str]
-) -> dict[str, str]:
-    """The same from the task's image, with the tests of its fix."""
-    image = bench.images[task.instance_id]
-    own = sorted({posixpath.dirname(path) or "." for path in files})
-    lines = ["{", *spec.setup]
-    if spec.tests_diff:
-        lines += ["git apply --whitespace=nowarn /tmp/tests.diff"]
-    lines += ["} >/dev/null 2>&1 </dev/null", "shopt -s nullglob"]
-    names = [f"{shlex.quote(folder)}/conftest.py" for folder in folders]
-    names += [f"{shlex.quote(folder)}/*.py" for folder in own]
-    lines += [f"for f in {' '.join(names)}; do [ -f $f ] && printf '%s\\0' $f; done | sort -zu | "
-              "tar -c --null -T - --ignore-failed-read 2>/dev/null"]  # fmt: skip
-    limits = replace(limits_of(Limits(), image), output_bytes=2 * MOST_SOURCE, wall_seconds=300)
-    assert bench.backend is not None
-    with fresh_sandbox(spec, task, bench.store, bench.backend, limits, image) as sandbox:
-        sandbox.put("/tmp/tests.diff", encode_patch(spec.tests_diff))
-        done = sandbox.exec("\n".join(lines), limits=limits)
-    if done.dropped_bytes or not done.output:
-        return {}
-    found = {}
-    with tarfile.open(fileobj=io.BytesIO(done.output)) as tar:
-        for entry in tar:
-            if entry.isreg() and (stream := tar.extractfile(entry)):
-                found[posixpath.normpath(entry.name)] = stream.read().decode("utf-8", "replace")
-    return found
+    return own, witness

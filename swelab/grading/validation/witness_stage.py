@@ -12,7 +12,6 @@ from swelab.jobs.journal import Journal
 from swelab.jobs.shards import run_shard
 from swelab.records import Fault, digest
 from swelab.records.task_records import KeptTask, Task
-from swelab.tasks.published_rows import is_private
 
 SHARED = 8
 """Tasks of one clean tree whose gold runs share a sandbox: few enough to be lost at once."""
@@ -34,7 +33,7 @@ def add_witnesses(
         yield from kept
         return
     names = {row.instance_id for row in kept}
-    asked = [task for task in tasks if task.instance_id in names and not is_private(task)]
+    asked = [task for task in tasks if task.instance_id in names and not task.answers]
     groups = list(_groups(asked, bench))
     runs = run_shard(
         [(_key(group, bench), group) for group in groups],

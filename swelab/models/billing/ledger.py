@@ -212,7 +212,7 @@ def sums_in_words(account: Account) -> str:
         )
         text += " counted at their most)"
     if account.unpriced:
-        text += f"; {account.unpriced} earlier calls had no price and are not counted"
+        text += f"; {account.unpriced} calls had no known price and are not counted"
     return text
 
 

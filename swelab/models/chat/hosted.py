@@ -84,6 +84,7 @@ class Service:
 
     def __post_init__(self) -> None:
         asked = self.sampling.plain()
+        thinking = asked.pop("thinking", None)
         self.drops = dropped(self.model, asked)
         for setting, reason in self.drops.items():
             print(f"warning: {setting} is not sent to {self.model}: {reason}", file=sys.stderr, flush=True)
@@ -97,6 +98,12 @@ class Service:
             # Beside a temperature, some services refuse top_p even where it says nothing.
             if name not in self.drops and (name, value) != ("top_p", 1)
         }
+        if thinking is not None:
+            if not self.api_base:
+                raise InputError(
+                    f"sampling.thinking is not told to {self.model}", expected="api_base: a server of yours"
+                )
+            self.sent["extra_body"] = {"chat_template_kwargs": {"enable_thinking": thinking}}
 
     def answer(self, history: list[Record], talk: Talk, keep: Keep) -> HostedAnswer:
         """The next turn of a conversation; given to `keep` before the bill is closed.

@@ -6,9 +6,7 @@ import warnings
 from functools import cache
 from typing import Any
 
-import httpx
-
-from swelab.models.chat import bounded_http
+from swelab.models.chat import bounded_http, openai_calls
 from swelab.records import InputError, Record, shorten
 
 
@@ -20,7 +18,7 @@ def quiet_litellm() -> Any:
 
     litellm.suppress_debug_info = True
     litellm.telemetry = False
-    litellm.client_session = _client()
+    litellm.client_session = openai_calls.client()
     logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
     # `read_usage` copes with token counts that are no integers; a warning would only reach the terminal.
     warnings.filterwarnings("ignore", "Pydantic serializer warnings", UserWarning)
@@ -28,21 +26,18 @@ def quiet_litellm() -> Any:
 
 
 @cache
-def _client() -> httpx.Client:
-    return bounded_http.bounded_client()
-
-
-@cache
 def _handler() -> Any:
     """LiteLLM's own form of a client, for services that it does not reach through OpenAI's library."""
     from litellm.llms.custom_httpx.http_handler import HTTPHandler
 
-    return HTTPHandler(client=_client())
+    return HTTPHandler(client=openai_calls.client())
 
 
 @cache
 def provider(model: str) -> tuple[str, str]:
     """The service that a model name stands for, and its name there. Raises InputError."""
+    if openai_calls.is_plain(model):
+        return "openai", model.partition("/")[2]
     litellm = quiet_litellm()
     try:
         name, service, *_ = litellm.get_llm_provider(model)
@@ -54,6 +49,8 @@ def provider(model: str) -> tuple[str, str]:
 
 def listed_price(model: str) -> Record:
     """The entry of a model in LiteLLM's packed table, at the service that it names; {} for nothing."""
+    if openai_calls.is_plain(model):
+        return {}
     litellm = quiet_litellm()
     try:
         found: Record = litellm.model_cost[litellm.get_model_info(model)["key"]]
@@ -64,6 +61,8 @@ def listed_price(model: str) -> Record:
 
 def dropped(model: str, sampling: Record) -> dict[str, str]:
     """The sampling settings that a model does not take, each with the reason."""
+    if openai_calls.is_plain(model):
+        return {}
     litellm = quiet_litellm()
     service, name = provider(model)
     found = {}
@@ -82,7 +81,9 @@ def dropped(model: str, sampling: Record) -> dict[str, str]:
 def complete(
     model: str, messages: list[Record], secret: str | None, base: str | None, sampling: Record
 ) -> Any:
-    """One request, sent once. Raises LiteLLM's exceptions, which `litellm_errors.read_fault` classifies."""
+    """One request, sent once. Raises LiteLLM's exceptions or httpx's: see `litellm_errors.read_fault`."""
+    if secret and base and openai_calls.can_send(model, messages, secret, base):
+        return openai_calls.complete(model, messages, secret, base, sampling)
     litellm = quiet_litellm()
     client = {"client": _handler()} if provider(model)[0] == "anthropic" else {}
     return litellm.completion(

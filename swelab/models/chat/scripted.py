@@ -6,15 +6,18 @@ up), so that rejection sampling has something to reject. It stands where a hoste
 """
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from unidiff import PatchSet
 
-from swelab.configs.kinds.policy import ScriptedPolicy
+from swelab.configs.kinds.policy import Policy, ScriptedPolicy
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models.chat.sed_edit import substitution
 from swelab.models.chat.text_model import TextModel
-from swelab.records import InputError, Record, digest
+from swelab.records import InputError, Record, digest, read_records
+from swelab.records.attempt_records import Prediction
 from swelab.records.task_records import Task
 
 TEST = "python -m pytest -qq"
@@ -46,10 +49,11 @@ class Edit:
     after: list[str]
 
 
-def gold_edit(task: Task) -> Edit:
+def gold_edit(task: Task, replacing: bool = False) -> Edit:
     """The smallest block of lines that repairs the first place that the task's patch names.
 
     Where the row's patch is the bug (SWE-smith), it is undone; where it is the fix (SWE-bench), it is made.
+    `replacing`: a repair that only adds lines takes a line next to them along, so that it replaces one.
     Raises InputError (no hunk).
     """
     hunks = [(file.path, hunk) for file in PatchSet(task.patch) for hunk in file]
@@ -67,6 +71,8 @@ def gold_edit(task: Task) -> Edit:
     tail = 0
     while tail < min(len(clean), len(buggy)) - lead and clean[-1 - tail] == buggy[-1 - tail]:
         tail += 1
+    if replacing and lead + tail == len(buggy):
+        lead, tail = (lead - 1, tail) if lead else (lead, max(tail - 1, 0))
     return Edit(
         path,
         start + lead,
@@ -109,18 +115,46 @@ def edit_command(edit: Edit) -> str:
 def wrong_command(edit: Edit) -> str:
     """A wrong edit: another operator of the line changed, or a comment added."""
     line = edit.before[0] if edit.before else ""
+    for changed in _changed(edit):
+        expression = substitution(line, changed)
+        if expression:
+            return f"sed -i {quote(f'{edit.number}{expression}')} {edit.path}"
+    return f"sed -i '{edit.number}s/$/  # checked/' {edit.path}"
+
+
+def wrong_lines(edit: Edit) -> list[str]:
+    """The lines of a wrong edit: another operator of the first one changed, or a comment added."""
+    line, *others = edit.before or [""]
+    return [next(_changed(edit), f"{line}  # checked"), *others]
+
+
+def _changed(edit: Edit) -> Iterator[str]:
+    """The first line of an edit with one operator changed, but for the right one."""
+    line = edit.before[0] if edit.before else ""
     for match in _TOKEN.finditer(line):
         changed = line[: match.start()] + WRONG[match[0]] + line[match.end() :]
         if [changed] != edit.after:
-            expression = substitution(line, changed)
-            if expression:
-                return f"sed -i {quote(f'{edit.number}{expression}')} {edit.path}"
-    return f"sed -i '{edit.number}s/$/  # checked/' {edit.path}"
+            yield changed
 
 
 def quote(text: str) -> str:
     """`text` in single quotes for a shell."""
     return "'" + text.replace("'", "'\\''") + "'"
+
+
+def read_repairs(policy: Policy) -> dict[str, str]:
+    """The repairs by instance id that a policy's recipe names; {} where it names none. Raises InputError."""
+    if policy.kind != "scripted" or not policy.repairs:
+        return {}
+    rows = read_records([Path(policy.repairs).expanduser()], Prediction)
+    return {row.instance_id: row.model_patch or "" for _, row in rows}
+
+
+def with_repair(task: Task, repairs: Mapping[str, str]) -> Task:
+    """A task without a repair as one whose patch is its repair, if that is known."""
+    if task.answers != "none" or not repairs.get(task.instance_id):
+        return task
+    return task | {"patch": repairs[task.instance_id], "version": "repaired"}  # not `is_bug`
 
 
 class ScriptedModel(TextModel):
@@ -146,6 +180,8 @@ class ScriptedModel(TextModel):
 
     def _command(self, turn: int, seen: str) -> str:
         submit = f"echo {self.scaffold.submit_marker}"
+        if not self.task.patch:
+            return submit  # nobody knows a repair
         edit = gold_edit(self.task)
         if turn == 0:
             return self._look(edit)

@@ -50,7 +50,7 @@ class Answer(NamedTuple):
 class ChatModel(TextModel):
     """A model behind an OpenAI-compatible endpoint.
 
-    `sampling` holds temperature, top_p, max_tokens, seed and, if wanted, stop.
+    `sampling` holds temperature, top_p, max_tokens, seed and, if wanted, stop and thinking.
     """
 
     def __init__(self, endpoint: Endpoint, scaffold: MiniLoop, sampling: Record):
@@ -60,7 +60,11 @@ class ChatModel(TextModel):
     def ask(self, messages: list[Record]) -> Answer:
         """One request. Raises openai.OpenAIError."""
         chat: Any = client(self.endpoint.url, self.endpoint.api_key).chat.completions
-        return read(chat.create(model=self.name, messages=messages, **self.sampling, **self.offered))
+        asked = {name: value for name, value in self.sampling.items() if name != "thinking"}
+        if "thinking" in self.sampling:
+            told = {"enable_thinking": self.sampling["thinking"]}
+            asked["extra_body"] = {"chat_template_kwargs": told}
+        return read(chat.create(model=self.name, messages=messages, **asked, **self.offered))
 
     def query(self, messages: list[Record], **_: object) -> Record:
         """The next assistant message; `extra` holds its command, tokens, finish reason, cost and seconds.

@@ -27,6 +27,7 @@ class TextModel:
         self.scaffold, self.name = scaffold, name
         self.form: Form = form_of(scaffold)
         self.config = Settings()
+        self._replies = 0
 
     @property
     def offered(self) -> Record:
@@ -41,12 +42,16 @@ class TextModel:
         a service wants each call answered.
         """
         facts: Record = {"cost": 0.0, **extra}
-        message = {"role": "assistant", "content": content, "extra": facts}
-        calls = list(tool_calls) if self.form.calls else []
+        calls, said = list(tool_calls) if self.form.calls else [], content
+        self._replies += 1
+        if self.form.in_text:
+            said, calls = (said, calls[-1:]) if calls else self.form.read(content, self._replies)
+        message = {"role": "assistant", "content": said, "extra": facts}
         try:
-            actions = self.form.parse(content, calls, extra.get("finish_reason", ""))
+            actions = self.form.parse(said, calls, extra.get("finish_reason", ""))
         except FormatError as error:
             facts |= {"refused_calls": calls} if self.form.calls else {}
+            message["content"] = content
             kept = [message] if content or not self.form.calls else []
             raise FormatError(*kept, *error.messages) from None
         facts |= {"actions": actions}

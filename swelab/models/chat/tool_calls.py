@@ -3,16 +3,20 @@
 A scaffold with `calls: bash` has them. What is asked, parsed and answered is that library's (version 2.4).
 """
 
+import json
+import re
 from typing import Any
 
 from jinja2 import StrictUndefined, Template
 from minisweagent.exceptions import FormatError
 from minisweagent.models.utils.actions_toolcall import BASH_TOOL, parse_toolcall_actions
 
+from swelab.models.chat.turn_text import after_thoughts
 from swelab.records import Record
 from swelab.records.training_records import Called, ToolCall
 
 OFFERED = {"tools": [BASH_TOOL], "parallel_tool_calls": True}
+_CALL = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|$)", re.DOTALL)
 _NOT_RUN = {"output": "", "returncode": -1, "exception_info": "action was not executed"}
 
 
@@ -70,3 +74,43 @@ def observations(
         }
         for action, output in zip(actions, seen, strict=True)
     ]
+
+
+def written_calls(text: str, turn: int) -> tuple[str, list[Record]]:
+    """The text of a turn without its `<tool_call>` blocks, and the calls: Qwen's and Hermes' JSON form.
+
+    A block that is no JSON object of a name and arguments stays in the text, and so does one in thoughts.
+    """
+    calls: list[Record] = []
+    said = after_thoughts(text)
+    thoughts = text[: len(text) - len(said)]
+
+    def take(found: re.Match[str]) -> str:
+        call = _call(found[1], f"call_{turn}_{len(calls)}")
+        calls.extend([call] if call else [])
+        return "" if call else found[0]
+
+    return (thoughts + _CALL.sub(take, said)).strip() if "<tool_call>" in said else text, calls
+
+
+def last_written_call(text: str, turn: int) -> tuple[str, list[Record]]:
+    """The text of a turn before its last `<tool_call>` block, and its call; all of it where it has none.
+
+    A block may be open at the end of the text; one that is no call, or in thoughts, is none.
+    """
+    said = after_thoughts(text)
+    before, found, inside = said.rpartition("<tool_call>")
+    call = _call(inside.partition("</tool_call>")[0], f"call_{turn}_0") if found else None
+    if not call:
+        return text, []
+    return (text[: len(text) - len(said)] + before).strip(), [call]
+
+
+def _call(text: str, name: str) -> Record | None:
+    try:
+        said = json.loads(text)
+        function, arguments = said["name"], said.get("arguments", {})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    given = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return {"id": name, "type": "function", "function": {"name": str(function), "arguments": given}}

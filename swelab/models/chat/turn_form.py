@@ -9,7 +9,8 @@ from jinja2 import StrictUndefined, Template
 from minisweagent.models.utils.actions_text import parse_regex_actions
 
 from swelab.configs.kinds.scaffold import MiniLoop
-from swelab.models.chat.tool_calls import OFFERED, facts_of, observations, parse_calls
+from swelab.models.chat.tool_calls import OFFERED, facts_of, observations, parse_calls, written_calls
+from swelab.models.chat.turn_text import after_thoughts, cut
 from swelab.records import Record
 
 
@@ -18,8 +19,14 @@ class Form(Protocol):
 
     calls: bool
     """Whether actions are tool calls: a service then wants a message of the role tool for each."""
+    in_text: bool
+    """Whether a turn's text may hold its call, where the service found none; the last call is then taken."""
     offered: Record
     """What a request holds besides messages and sampling: the tools."""
+
+    def read(self, content: str, turn: int) -> tuple[str, list[Record]]:
+        """The text of a turn without the calls that are written in it, and these; turn: a number for ids."""
+        ...
 
     def parse(self, content: str, calls: list[Record], finish_reason: str) -> list[Record]:
         """The actions of a turn, of its text or of its tool calls. Raises FormatError (there are none)."""
@@ -33,16 +40,20 @@ class Form(Protocol):
 class FencedForm:
     """One command in a fenced block, as the scaffold's `action_regex` finds it."""
 
-    calls = False
+    calls = in_text = False
     offered: Record = {}
 
     def __init__(self, scaffold: MiniLoop) -> None:
         self._scaffold = scaffold
 
+    def read(self, content: str, turn: int) -> tuple[str, list[Record]]:
+        """The text itself."""
+        return content, []
+
     def parse(self, content: str, calls: list[Record], finish_reason: str) -> list[Record]:
         """See `Form.parse`; FormatError too when there are several blocks."""
         return parse_regex_actions(
-            content,
+            after_thoughts(content),
             action_regex=self._scaffold.action_regex,
             format_error_template=self._scaffold.format_error_template,
             template_kwargs={"finish_reason": finish_reason},
@@ -66,11 +77,15 @@ class FencedForm:
 class CalledForm:
     """Calls of the one tool `bash`."""
 
-    calls = True
+    calls, in_text = True, False
     offered = OFFERED
 
     def __init__(self, scaffold: MiniLoop) -> None:
         self._scaffold = scaffold
+
+    def read(self, content: str, turn: int) -> tuple[str, list[Record]]:
+        """See `written_calls`."""
+        return written_calls(content, turn)
 
     def parse(self, content: str, calls: list[Record], finish_reason: str) -> list[Record]:
         """See `Form.parse`."""
@@ -84,11 +99,3 @@ class CalledForm:
 def form_of(scaffold: MiniLoop) -> Form:
     """The turns of a scaffold of kind `mini`."""
     return CalledForm(scaffold) if scaffold.calls else FencedForm(scaffold)
-
-
-def cut(text: str, limit: int) -> str:
-    """`text` with its middle replaced by a count when it is longer than `limit` characters."""
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"

@@ -109,8 +109,8 @@ class Fleet:
             raise faults[0]
         with self.changed:
             for server in self.servers:
-                server.told = self._tell_gate
-            self._tell_gate()
+                server.on_change = self._update_gate
+            self._update_gate()
         return f"{self.gate.url}/v1"
 
     def _keep_gate(self, gate: GateProcess) -> None:
@@ -129,9 +129,9 @@ class Fleet:
                     raise
                 self._ended.wait(2**failed)
 
-    def _tell_gate(self) -> None:
+    def _update_gate(self) -> None:
         if self.gate:
-            self.gate.tell([server.endpoint is not None for server in self.servers])
+            self.gate.set_up([server.endpoint is not None for server in self.servers])
 
     def give_up(self, fault: BaseException) -> None:
         """Nothing is served any more, for this reason."""

@@ -22,7 +22,13 @@ from swelab.models.serving.complete_checkpoint import vocabulary
 from swelab.models.serving.engine import DEFAULT_ENGINE
 from swelab.models.serving.fleet import DRAIN_SECONDS, open_fleet
 from swelab.models.serving.gate_process import GateProcess, GateSettings
-from swelab.models.serving.serve_by_hand import STARTUP_SECONDS, chosen_key, hold, private_file
+from swelab.models.serving.serve_by_hand import (
+    STARTUP_SECONDS,
+    check_free,
+    chosen_key,
+    hold,
+    private_file,
+)
 from swelab.models.serving.server import Endpoint
 from swelab.records import InputError
 
@@ -50,6 +56,7 @@ def serve_fleet_by_hand(weights: Path, job: Job, front: Front) -> None:
     Raises InputError before anything starts; ServingError when a server does not come up, or not again.
     """
     key, began = chosen_key(front.key_env, front.host), time.monotonic()
+    check_free(front.token)
     with (
         hold(front.log),
         open_fleet(
@@ -82,6 +89,7 @@ def gate_by_hand(weights: Path, urls: Sequence[str], front: Front) -> None:
         what = f"the variable {front.key_env or '--api-key-env'} is not set"
         raise InputError(what, expected="the token with which each of the servers was started")
     key, began = chosen_key(front.key_env, front.host), time.monotonic()
+    check_free(front.token)
     with (
         hold(front.log),
         open_gate(weights, urls, key, front) as endpoint,

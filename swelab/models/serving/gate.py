@@ -1,8 +1,9 @@
-"""The one door to our model servers: a token on every path, a list of paths, requests checked by shape.
+"""The gate in front of our model servers: a token on every path, a list of paths, requests checked by shape.
 
-An engine's own HTTP server is also its remote control (weights, profiles, dumps, other clients' requests),
-fetches what a request names, and ends at some requests. So clients reach it only through here: what is not
-on the list is not there, and what a shape does not name is refused before an engine sees it.
+An engine's own HTTP server also controls it (weights, profiles, dumps, other clients' requests), fetches
+addresses that a request names, and crashes at some requests. So clients reach it only through the gate: other
+paths than those listed do not exist, and fields that a shape does not name are refused before an engine sees
+them.
 """
 
 import asyncio
@@ -10,8 +11,7 @@ import hashlib
 import hmac
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,24 +19,20 @@ import httpx
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from swelab.models.serving.gate_bodies import SILENCE_SECONDS, Bodies, Cut
 from swelab.models.serving.request_shapes import Limits, Refused, Shape, engine_body, read_request
 from swelab.models.serving.workers import Worker, Workers
 
-SILENCE_SECONDS = 60.0
-"""Between two pieces of a body, and for a client to take a piece of its answer."""
-BODY_SECONDS = 300.0
 REQUEST_SECONDS = 3600.0
 QUIET_SECONDS = 1800.0
-"""An engine may take so long for the next piece of an answer."""
+"""Longest time that an engine may take for the next piece of an answer."""
 ATTEMPTS = 3
 AGAIN_SECONDS = 0.3
 LOSSES, LOSS_SECONDS, LOST = 3, 600.0, 10_000
-"""A request with which so many engines ended in so many seconds is sent to no further one."""
+"""A request during which LOSSES engines ended within LOSS_SECONDS is sent to no further one. LOST: how many
+such requests are remembered."""
 FREE_BYTES, BYTES_PER_TOKEN = 1 << 20, 64
-"""A body may hold so much, and so much more for each token of the context."""
-READ_BYTES = 64 << 20
-HELD_BYTES, HELD_BODIES = 256 << 20, 4
-"""So much of all bodies is in memory at a time, at least so many of the largest size."""
+"""Longest body: FREE_BYTES, and BYTES_PER_TOKEN for each token of the context."""
 MOST_REQUESTS = 4096
 MODELS, HEALTH = "/v1/models", ("/health", "/health_generate")
 
@@ -55,15 +51,15 @@ class Served:
         return FREE_BYTES + BYTES_PER_TOKEN * self.limits.context_length
 
 
-class Cut(Exception):
-    """A client that went away, or an answer that broke off after its beginning was sent on."""
-
-
 class Peers(Protocol):
     """The connections of a server, by the address of their peer."""
 
     def known(self, peer: tuple[str, int] | None) -> None:
-        """A connection has shown the token."""
+        """A connection has shown the token: a request of it begins."""
+        ...
+
+    def rests(self, peer: tuple[str, int] | None) -> None:
+        """A request of a connection has ended."""
         ...
 
     def cut(self, peer: tuple[str, int] | None) -> None:
@@ -81,7 +77,7 @@ class Gate:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=2)
         timeout = httpx.Timeout(QUIET_SECONDS, connect=10)
         self._client = httpx.AsyncClient(limits=limits, timeout=timeout, trust_env=False)
-        self._running = self._held = 0
+        self._running, self._bodies = 0, Bodies(served.body_bytes)
         self._lost: OrderedDict[bytes, list[float]] = OrderedDict()
         self._began = int(time.time())
 
@@ -102,6 +98,7 @@ class Gate:
             self._peers.cut(scope.get("client"))
         finally:
             self._running -= 1
+            self._peers.rests(scope.get("client"))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         method, path = scope["method"], scope["path"]
@@ -120,10 +117,10 @@ class Gate:
 
     def _admit(self, scope: Scope) -> None:
         """Raises Refused for a request without the token, or in a form that is not understood."""
-        told: dict[bytes, list[bytes]] = {}
+        headers: dict[bytes, list[bytes]] = {}
         for name, value in scope["headers"]:
-            told.setdefault(name.lower(), []).append(value)
-        shown = told.get(b"authorization", [])
+            headers.setdefault(name.lower(), []).append(value)
+        shown = headers.get(b"authorization", [])
         scheme, _, value = shown[0].partition(b" ") if len(shown) == 1 else (b"", b"", b"")
         right = hmac.compare_digest(hashlib.sha256(value.strip()).digest(), self._token)
         if scheme.lower() != b"bearer" or not right:
@@ -131,9 +128,9 @@ class Gate:
         self._peers.known(scope.get("client"))
         if scope["query_string"]:
             raise Refused("query strings are not accepted; expected all fields in the body")
-        if told.get(b"content-encoding", [b"identity"]) != [b"identity"]:
+        if headers.get(b"content-encoding", [b"identity"]) != [b"identity"]:
             raise Refused("compressed bodies are not accepted; expected no Content-Encoding", 415)
-        if self._running > MOST_REQUESTS:
+        if self._running > MOST_REQUESTS and not self._bodies.end_oldest():
             raise Refused(f"over {MOST_REQUESTS} requests at once; try again", 503)
 
     def _models(self) -> Response:
@@ -152,8 +149,10 @@ class Gate:
         self, path: str, shape: type[Shape], scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Reads a request, has an engine answer it, and gives up when the client goes away."""
-        with self._room() as take:
-            request = read_request(await self._body(scope, receive, take), shape, self._served.limits)
+        with self._bodies.room() as room:
+            body = await self._bodies.read(scope, receive, room)
+            request = read_request(body, shape, self._served.limits)
+            del body
             content = engine_body(request)
             beginning = request.beginning() if len(self._workers.each) > 1 else ()
             del request
@@ -169,47 +168,8 @@ class Gate:
                     task.cancel()
                 await asyncio.gather(forward, gone, return_exceptions=True)
 
-    @contextmanager
-    def _room(self) -> Iterator[Callable[[int], None]]:
-        """Memory for a body, taken as its pieces come and given back at the end of the block."""
-        size, most = 0, max(HELD_BYTES, HELD_BODIES * self._served.body_bytes)
-
-        def take(count: int) -> None:
-            nonlocal size
-            if self._held + count > most:
-                raise Refused("too many large requests at once; try again later", 503)
-            size += count
-            self._held += count
-
-        try:
-            yield take
-        finally:
-            self._held -= size
-
-    async def _body(self, scope: Scope, receive: Receive, take: Callable[[int], None]) -> bytes:
-        """A request's body. Raises Refused, Cut, TimeoutError.
-
-        Of one that is too long the rest is read, within bounds: a client that still writes reads no answer.
-        """
-        most, told, count, body = self._served.body_bytes, _length(scope), 0, bytearray()
-        more = told <= READ_BYTES
-        async with asyncio.timeout(BODY_SECONDS):
-            while more and count <= READ_BYTES:
-                async with asyncio.timeout(SILENCE_SECONDS):
-                    message = await receive()
-                if message["type"] != "http.request":
-                    raise Cut
-                piece, more = message.get("body", b""), message.get("more_body", False)
-                count += len(piece)
-                if max(told, count) <= most:
-                    take(len(piece))
-                    body += piece
-        if max(told, count) > most:
-            raise Refused(f"a body of over {most} bytes: longer than the model's maximum context length", 413)
-        return bytes(body)
-
     async def _forward(self, path: str, content: bytes, beginning: Sequence[bytes], send: Send) -> None:
-        """Has a worker answer; one that is lost before its answer began is followed by another."""
+        """Has a worker answer; if it is lost before its answer began, another one."""
         tried: list[Worker] = []
         name = hashlib.blake2b(content, digest_size=16).digest()
         for attempt in range(ATTEMPTS):
@@ -223,7 +183,7 @@ class Gate:
         raise Refused("no model server is up; try again", 503)
 
     def _losses(self, name: bytes) -> list[float]:
-        """When engines were lost with a request, lately."""
+        """When engines were lost during a request, within LOSS_SECONDS."""
         found = [at for at in self._lost.get(name, ()) if at > time.monotonic() - LOSS_SECONDS]
         if name in self._lost:
             self._lost[name] = found
@@ -243,7 +203,7 @@ class Gate:
             async with self._client.stream(
                 "POST", worker.url + path, content=content, headers=self._headers
             ) as answer:
-                if answer.status_code in (401, 503):  # not ours any more, or ending
+                if answer.status_code in (401, 503):  # another engine took its port, or it is ending
                     worker.generates = False
                     return False
                 kind = answer.headers.get("content-type", "application/json")
@@ -276,14 +236,8 @@ def refusal(text: str, status: int) -> Response:
     return JSONResponse({"error": error}, status, headers={"Connection": "close"})
 
 
-def _length(scope: Scope) -> int:
-    """The length that a request tells, 0 where it tells none."""
-    told = [value for name, value in scope["headers"] if name.lower() == b"content-length"]
-    return int(told[0]) if told and told[0].isdigit() else 0
-
-
 async def _gone(receive: Receive) -> None:
-    """Until the client goes away."""
+    """Waits until the client goes away."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

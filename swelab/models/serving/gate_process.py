@@ -1,4 +1,4 @@
-"""A gate as a process of ours: started, told which engines are up, started again at its address."""
+"""Runs a gate as a process: starts it, sends it which engines are up, starts it again at its address."""
 
 import json
 import os
@@ -25,10 +25,10 @@ LIBRARY = str(Path(__file__).resolve().parents[3])
 
 @dataclass(frozen=True)
 class GateSettings:
-    """What a gate is: where it listens, its clients' token, and the engines behind it with their key.
+    """Where a gate listens, its clients' token, and the engines behind it with their key.
 
-    `names` are the models that it says it serves. `context_length` is in tokens, ids below `vocabulary` are
-    tokens.
+    `names` are the models that it lists. `context_length` is in tokens; ids of tokens are below
+    `vocabulary`.
     """
 
     host: str
@@ -44,7 +44,7 @@ class GateSettings:
 
 
 class GateProcess:
-    """A running gate; `url` is its address, without /v1. Its port stays over a restart.
+    """A running gate; `url` is its address, without /v1. Its port is the same after a restart.
 
     Must be made and restarted in a thread that outlives it. Raises ServingError.
     """
@@ -59,12 +59,12 @@ class GateProcess:
         self._port = settings.port if settings.port is not None else free_port(host)
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{self._port}"
         bypass(host)
-        self._lock, self._told = threading.Lock(), -1
+        self._lock, self._pipe = threading.Lock(), -1
         self._up = [True] * len(settings.urls)
         self.start(wanted=1)
 
     def start(self, wanted: int = 0) -> None:
-        """Starts it and waits until it answers, and so many engines behind it generate."""
+        """Starts it and waits until it answers and `wanted` engines behind it generate."""
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         settings = {**vars(self.settings), "port": self._port, "up": self._up}
@@ -80,8 +80,8 @@ class GateProcess:
         os.close(reading)
         with self._lock:
             self._close()
-            self._told = writing
-        self.tell()
+            self._pipe = writing
+        self.set_up()
         deadline = time.monotonic() + READY_SECONDS
         while self.generating() < wanted:
             if (status := self._process.poll()) is not None or time.monotonic() > deadline:
@@ -90,12 +90,12 @@ class GateProcess:
                 raise ServingError(f"the gate {state}: {fault_line(self.log)}; log: {self.log}")
             time.sleep(POLL_SECONDS)
 
-    def tell(self, up: Sequence[bool] = ()) -> None:
-        """Says which engines are up, or what was said last again. Requests go to no others."""
+    def set_up(self, up: Sequence[bool] = ()) -> None:
+        """Sends the gate which engines are up (without `up`, what was sent last): only they get requests."""
         with self._lock:
             self._up = list(up) or self._up
-            with suppress(OSError):  # it has ended: its next start is told
-                os.write(self._told, json.dumps(self._up).encode() + b"\n")
+            with suppress(OSError):  # it has ended: its next start sends it again
+                os.write(self._pipe, json.dumps(self._up).encode() + b"\n")
 
     def alive(self) -> bool:
         """Whether its process runs."""
@@ -117,6 +117,6 @@ class GateProcess:
             self._close()
 
     def _close(self) -> None:
-        if self._told >= 0:
-            os.close(self._told)
-        self._told = -1
+        if self._pipe >= 0:
+            os.close(self._pipe)
+        self._pipe = -1

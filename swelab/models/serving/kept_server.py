@@ -39,7 +39,7 @@ class Server(threading.Thread):
         self.fault: BaseException | None = None
         self.weights: Weights | None = None
         self.starts = 0
-        self.told: Callable[[], None] = lambda: None
+        self.on_change: Callable[[], None] = lambda: None
         """Called after every change of `endpoint`, before anything else is done with the server."""
         self._start_server, self._changed, self._ending = start, changed, threading.Event()
 
@@ -56,13 +56,13 @@ class Server(threading.Thread):
                     try:
                         watch(endpoint, self.log, self._ending)
                     finally:  # before it is stopped, which takes time while it hangs
-                        self._tell(None, None)
+                        self._set_state(None, None)
             except Exception as fault:
                 if self._ending.is_set():
                     return
                 failures = 1 if time.monotonic() - began > STEADY_SECONDS else failures + 1
                 lasting = not self.starts or failures > RESTARTS or not isinstance(fault, Fault)
-                self._tell(None, fault if lasting else None)
+                self._set_state(None, fault if lasting else None)
                 if lasting:
                     return
                 kept = self._keep_log()
@@ -76,7 +76,7 @@ class Server(threading.Thread):
             with self._changed:
                 wanted = self.weights
                 if wanted is served:
-                    self._tell(endpoint, None)
+                    self._set_state(endpoint, None)
                     return
             assert wanted is not None
             replace(endpoint, wanted)
@@ -89,10 +89,10 @@ class Server(threading.Thread):
             self.log.replace(kept)
         return kept
 
-    def _tell(self, endpoint: Endpoint | None, fault: BaseException | None) -> None:
+    def _set_state(self, endpoint: Endpoint | None, fault: BaseException | None) -> None:
         with self._changed:
             self.endpoint, self.fault = endpoint, fault
-            self.told()
+            self.on_change()
             self._changed.notify_all()
 
     def up(self) -> bool:

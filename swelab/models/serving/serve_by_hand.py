@@ -31,8 +31,7 @@ def serve_by_hand(weights: Path, *, token: Path, key_env: str, host: str, log: P
     """
     key, began = chosen_key(key_env, host), time.monotonic()
     endings: dict[str, Any] = {"api_key": key, "host": host, "log": log, "startup_seconds": STARTUP_SECONDS}
-    if token.exists():
-        hold(token).close()
+    check_free(token)
     with suppress(OSError):
         log.parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -86,24 +85,38 @@ def further_options(text: str, engine: str = DEFAULT_ENGINE, gpus: int = 1) -> l
     return [*(chosen.gpu_options(gpus, 0) if gpus != 1 else ()), *options]
 
 
+def check_free(token: Path) -> None:
+    """Raises InputError where a running server uses a file, before another starts for minutes."""
+    if token.exists():
+        hold(token).close()
+
+
 def hold(path: Path) -> IO[bytes]:
     """`path`, opened for our eyes only and ours until it is closed or we end; its content stays.
 
     Raises InputError when another server holds it, or it cannot be written.
     """
-    try:
-        stream = open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
-    except OSError as error:
-        raise InputError(
-            f"cannot be written: {error.strerror}", path, "a file for the token or log"
-        ) from None
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        stream.close()
-        expected = "--token and --log with other files for a second server"
-        raise InputError("a running server uses this file", path, expected) from None
-    return stream
+    while True:
+        try:
+            stream = open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
+        except OSError as error:
+            told = f"cannot be written: {error.strerror}"
+            raise InputError(told, path, "a file for the token or log") from None
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            stream.close()
+            expected = "--token and --log with other files for a second server"
+            raise InputError("a running server uses this file", path, expected) from None
+        if _is_at(stream, path):
+            return stream
+        stream.close()  # a server that ended removed it in this moment
+
+
+def _is_at(stream: IO[bytes], path: Path) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(stream.fileno()), path.stat())
+    return False
 
 
 @contextmanager
@@ -117,4 +130,5 @@ def private_file(path: Path, text: str) -> Iterator[None]:
         try:
             yield
         finally:
-            path.unlink(missing_ok=True)
+            if _is_at(stream, path):  # another process may have put another server's file in its place
+                path.unlink()

@@ -81,13 +81,16 @@ class Sglang:
         """See `Engine.read_tokens`."""
         try:
             facts = answer["meta_info"]
+            whole = [{"start": 0, "version": facts.get("weight_version", "")}]  # of releases before spans
             scored = facts["output_token_logprobs"]
             return TokenTurn(
                 prompt=tuple(prompt),
                 sampled=tuple(each[1] for each in scored),
                 logprobs=tuple(each[0] for each in scored),
                 finish=facts["finish_reason"]["type"],
-                versions=tuple((span["start"], span["version"]) for span in facts["weight_versions"]),
+                versions=tuple(
+                    (span["start"], span["version"]) for span in facts.get("weight_versions", whole)
+                ),
             )
         except (LookupError, TypeError) as error:
             text = f"{type(error).__name__} {error} in {shorten(str(answer))}"

@@ -1,7 +1,8 @@
 """The engines behind a gate: which one a request goes to, and which generate.
 
-The list is fixed when the gate starts. Whoever keeps the engines says which are up (`Workers.told`): one that
-comes up again gets requests once it serves the current weights. Whether one generates, the gate asks itself.
+The list is fixed when the gate starts. The process that runs the engines reports which are up
+(`Workers.set_up`): an engine that was started again counts as up once it serves the current weights. The gate
+itself asks whether an engine generates.
 """
 
 import asyncio
@@ -14,13 +15,13 @@ from contextlib import suppress
 import httpx
 
 CHECK_SECONDS = 5.0
-"""So long after a worker's last answer it is asked to generate."""
+"""A worker that has not answered for so long is asked to generate."""
 LOOK_SECONDS = 0.3
 ANSWER_SECONDS = 15.0
 REMEMBERED = 100_000
-"""Beginnings of prompts whose worker is known."""
+"""How many beginnings of prompts are remembered with the worker that got them."""
 SLACK = 4
-"""So many more requests than the least busy may a worker have that has a prompt's beginning cached."""
+"""How many more requests than the least busy a worker may have and still get a prompt that it has cached."""
 
 
 class Worker:
@@ -46,8 +47,8 @@ class Workers:
         self._health, self._headers = health, {"Authorization": f"Bearer {key}"}
         self._known: OrderedDict[bytes, int] = OrderedDict()
 
-    def told(self, up: Sequence[bool]) -> None:
-        """Takes in which workers are up."""
+    def set_up(self, up: Sequence[bool]) -> None:
+        """Sets which workers are up."""
         for worker, now in zip(self.each, up, strict=True):
             worker.up, worker.generates = now, worker.generates and now
 
@@ -56,7 +57,7 @@ class Workers:
         return sum(worker.up and worker.generates for worker in self.each)
 
     def choose(self, beginning: Sequence[bytes], tried: Collection[Worker] = ()) -> Worker | None:
-        """Where a prompt goes: where most of it is cached, or where least is done; None when all are down.
+        """The worker that has most of a prompt cached, or else the least busy one; None when all are down.
 
         beginning: the prompt in pieces. tried: workers that lost the request already, asked last.
         """

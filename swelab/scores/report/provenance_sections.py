@@ -175,7 +175,7 @@ def task_gates(evidence: ReportData) -> Iterator[list[str]]:
         if subset in evidence.gates:
             told = evidence.gates[subset].figures
             reasons = {f"{kind}: {meaning}": told.get(kind, 0) for kind, meaning in validation.KINDS.items()}
-            entered = told["gold_tasks"] + told.get("private", 0)
+            entered = told["gold_tasks"] + told.get("private", 0) + told.get("null_tasks", 0)
             yield gate(f"Validating {escape(subset)}", entered, told["kept"], reasons)
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from swelab.records.report_records import Validation
 from swelab.records.score_records import Comparison, PolicyScore, RunsCompared
 from swelab.scores.score import PLANNED_RUNS, Verdicts, counted, detectable, rate_of_runs
 from swelab.scores.statistics.multi_run import planned
@@ -37,6 +38,13 @@ def losses(score: PolicyScore) -> str:
     rest = score.without_infra_errors.resolve_rate
     without = "without them nothing is left" if rest is None else f"{rest:.1%} without them"
     return f" ({lost} of {score.total} lost to infrastructure, counted as not resolved: {without})"
+
+
+def trust(gate: Validation | None) -> str:
+    """What stands behind the tasks of a rate, where that is less than a gold patch; '' where it is one."""
+    if not gate or not gate.null_kept:
+        return ""
+    return f" (validated: null only, {gate.null_kept} of {gate.kept} tasks: no repair of them is known)"
 
 
 def runs(count: int) -> str:

@@ -27,6 +27,7 @@ TESTS = 12
 
 _BLOCK = re.compile(r"```[\w-]*\n(.*?)\n?```", re.DOTALL)
 _CALL = re.compile(r"<function=\w+>|<mswea_bash_command>")
+_WRITTEN = re.compile(r"<function=[^>]*>.*?(?:</function>|\Z)", re.DOTALL)
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
@@ -107,6 +108,8 @@ def spoken(message: Message, refused: bool) -> Record:
     """
     text, extra = content_text(message.content), message.get("extra") or {}
     commands = [str(action.get("command", "")) for action in extra.get("actions") or []]
+    if commands and extra["actions"][0].get("tool"):  # a call that is written in the text is shown once
+        text = _WRITTEN.sub("", text)
     if not commands and not refused:
         blocks = _BLOCK.findall(text)
         commands = blocks if len(blocks) == 1 else []

@@ -23,15 +23,28 @@ def sentence(evidence: ReportData, subset: str) -> str:
     told = gate.figures
     private = told.private
     unseen = f"{private:,} tasks were not validated, as their answers are private. " if private else ""
+    unseen += null_only(told)
     if not told.gold_tasks:
-        return note(unseen.strip())
+        return note(unseen.strip(), warns=bool(told.null_tasks))
     count = told.unjudged
     unjudged = f", {count:,} unjudged ({KINDS['unjudged']})" if count else ""
     return note(
-        f"{unseen}Validation: {told.kept - private:,} of {told.gold_tasks:,} tasks valid; "
+        f"{unseen}Validation: {told.kept - private - told.null_kept:,} of {told.gold_tasks:,} tasks valid; "
         f"gold patches resolved {gold(told)} runs ({told.gold_runs:,} each); "
         f"{told.flaky:,} flaky, {told.broken:,} broken{unjudged}"
         f"{' (left out)' if told.flaky + told.broken + count else ''}."
+    )
+
+
+def null_only(figures: Validation) -> str:
+    """What is said of tasks without a repair; "" where there are none."""
+    if not figures.null_tasks:
+        return ""
+    left_out = f"; {figures.flaky:,} flaky, {figures.broken:,} broken (left out)" * (not figures.gold_tasks)
+    return (
+        f"Validated: null only. Of {figures.null_tasks:,} tasks no repair is known: in {figures.null_kept:,} "
+        f"the same tests failed in every run of the code as it is{left_out}. Nobody showed that they can be "
+        "solved. "
     )
 
 
@@ -46,16 +59,19 @@ def overview(evidence: ReportData) -> str:
     for subset in evidence.subsets:
         if subset in evidence.gates:
             figures = evidence.gates[subset].figures
-            valid = figures.kept - figures.private
+            valid = figures.kept - figures.private - figures.null_kept
+            null = f"{figures.null_kept:,} of {figures.null_tasks:,}" if figures.null_tasks else "0"
             counts = (figures.gold_tasks, valid, figures.flaky, figures.broken)
-            rows.append([escape(subset), *(f"{count:,}" for count in counts), gold(figures)])
+            rows.append([escape(subset), *(f"{count:,}" for count in counts), gold(figures), null])
         else:
-            rows.append([escape(subset), *["not validated"] * 5])
-    head = ["Subset", "Tasks", "Valid", "Flaky", "Broken", "Gold runs resolved"]
+            rows.append([escape(subset), *["not validated"] * 6])
+    head = ["Subset", "Tasks", "Valid", "Flaky", "Broken", "Gold runs resolved", "Null only"]
     told = note(
         "Valid: the gold patch is resolved in every run, an empty patch and the reversed gold patch never. "
         f"Flaky: {KINDS['flaky']}. Broken: {KINDS['broken']}. A run that several tasks "
-        "of a repository share counts for each. Only valid tasks are attempted."
+        "of a repository share counts for each. Null only: no repair is known, and the same tests fail in "
+        "every run of the code as it is; nothing shows that such a task can be solved. Only valid tasks and "
+        "these are attempted."
     )
     return table(head, rows, "Validation of the tasks") + told + dropped(evidence)
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from math import comb, sqrt
 
 import numpy as np
-from scipy.stats import chi2, norm
+from scipy.special import chdtrc, ndtri
 
 from swelab.records import InputError
 from swelab.scores.statistics.rates import CONFIDENCE, POWER, rounded, wilson
@@ -67,6 +67,20 @@ class Attempts:
             return None
         return float(np.mean(resolved * (attempted - resolved) / (attempted * (attempted - 1))))
 
+    @property
+    def luck(self) -> float:
+        """Standard deviation of one run's rate on these tasks, by the luck of attempts alone."""
+        return sqrt((self.within or 0.0) / self.tasks)
+
+    def rerun_interval(self, runs: int, confidence: float = CONFIDENCE) -> Interval:
+        """Interval of the mean rate of `runs` runs on these very tasks: what further runs would change.
+
+        Normal, from `luck`: with tasks fixed, attempts are independent (Miller 2024, arXiv:2411.00640,
+        section 3). It says nothing of other tasks, and is a point where no task's attempts differ.
+        """
+        half = float(ndtri((1 + confidence) / 2)) * self.luck / sqrt(runs)
+        return rounded(max(0.0, self.rate - half)), rounded(min(1.0, self.rate + half))
+
     def interval(self, confidence: float = CONFIDENCE) -> Interval:
         """Interval of `rate` over tasks and runs: tasks as clusters of attempts (`effective_wilson`).
 
@@ -122,7 +136,7 @@ def effective_wilson(
         number = float(tasks)
     else:
         number = float(total) if variance <= 0 else min(max(spread / variance, tasks), total)
-    z = norm.ppf((1 + confidence) / 2)
+    z = ndtri((1 + confidence) / 2)
     middle = (share + z * z / (2 * number)) / (1 + z * z / number)
     half = z * sqrt(spread / number + z * z / (4 * number**2)) / (1 + z * z / number)
     low, high = (0.0 if share <= 0 else middle - half), (1.0 if share >= 1 else middle + half)
@@ -142,7 +156,7 @@ def runs_differ(verdicts: Sequence[Sequence[bool]]) -> float | None:
     if runs < 2 or below <= 0:
         return None
     statistic = (runs - 1) * (runs * (columns**2).sum() - columns.sum() ** 2) / below
-    return rounded(float(chi2.sf(statistic, runs - 1)))
+    return rounded(float(chdtrc(runs - 1, statistic)))
 
 
 def planned(
@@ -154,7 +168,7 @@ def planned(
     (None where `within` is not known); the second where what one resolves says nothing of the other.
     Source: Miller 2024, arXiv:2411.00640, section 5: (z_a + z_b)^2 (w^2 + 2 s^2 / K) / n.
     """
-    z = norm.ppf((1 + confidence) / 2) + norm.ppf(POWER)
+    z = ndtri((1 + confidence) / 2) + ndtri(POWER)
     total = rate * (1 - rate)
     luck = min(total, within or 0.0)
     apart = 2 * (total - luck) + 2 * luck / runs

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from math import gcd, lcm, sqrt
 
 import numpy as np
-from scipy.stats import binom, norm
+from scipy.special import ndtri
 
 from swelab.scores.statistics.multi_run import Interval, mean_interval
-from swelab.scores.statistics.rates import CONFIDENCE, POWER, rounded
+from swelab.scores.statistics.rates import CONFIDENCE, POWER, heads, rounded
 
 FINEST = 2520
 """Shares are counted in steps of 1/FINEST where their common denominator is larger; it divides by 1 to 10."""
@@ -44,7 +44,7 @@ def sign_flip(differences: Sequence[int]) -> float:
     for size, count in sorted(sizes.items()):
         size //= unit
         wider = np.zeros(len(chances) + size * count)
-        for flipped, weight in enumerate(binom.pmf(np.arange(count + 1), count, 0.5)):
+        for flipped, weight in enumerate(heads(count)):
             wider[size * flipped : size * flipped + len(chances)] += weight * chances
         chances = wider
     tail = float(chances[: (reach - seen) // 2 + 1].sum())
@@ -89,7 +89,7 @@ def found_difference(
     """
     differences = [d / n - c / m for (c, m), (d, n) in zip(first, second, strict=True)]
     spread = float(np.std(differences, ddof=1)) if len(differences) > 1 else 0.0
-    z = norm.ppf((1 + confidence) / 2) + norm.ppf(power)
+    z = ndtri((1 + confidence) / 2) + ndtri(power)
     return rounded(min(1.0, z * spread / sqrt(len(differences)))) if spread > 0 else None
 
 

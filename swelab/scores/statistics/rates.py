@@ -1,15 +1,16 @@
 """Statistics of resolve rates: one rate, two rates on the same tasks, and what could be detected.
 
-scipy does the work where it has the method. Rates are shares (0..1); limits are rounded to ten
-significant digits, so that the last bit of a platform's arithmetic does not reach a file.
+Rates are shares (0..1); limits are rounded to ten significant digits, so that the last bit of a platform's
+arithmetic does not reach a file. Of scipy only `special` is imported at once: `stats` would take most of the
+time in which a script starts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import sqrt
+from itertools import islice
+from math import fsum, sqrt
 
-from scipy.optimize import brentq
-from scipy.stats import binomtest, norm
+from scipy.special import ndtri
 
 from swelab.records import InputError
 
@@ -32,8 +33,20 @@ def wilson(resolved: int, total: int, confidence: float = CONFIDENCE) -> tuple[f
         raise InputError("a rate over no tasks", expected="at least one task")
     if not 0 <= resolved <= total:
         raise InputError(f"{resolved} resolved of {total}", expected="0 <= resolved <= total")
-    low, high = binomtest(resolved, total).proportion_ci(confidence, method="wilson")
+    share, z = resolved / total, ndtri((1 + confidence) / 2)
+    middle, below = 2 * total * share + z * z, 2 * (total + z * z)
+    half = z * sqrt(4 * total * share * (1 - share) + z * z)
+    low = 0.0 if resolved == 0 else (middle - half) / below
+    high = 1.0 if resolved == total else (middle + half) / below
     return rounded(low), rounded(high)
+
+
+def heads(tosses: int) -> Iterator[float]:
+    """The chances of 0, 1, ..., `tosses` heads of a fair coin, each exact but for the last bit."""
+    ways, all_ways = 1, 2**tosses
+    for found in range(tosses + 1):
+        yield ways / all_ways
+        ways = ways * (tosses - found) // (found + 1)
 
 
 @dataclass(frozen=True)
@@ -85,8 +98,8 @@ def mcnemar_exact(gained: int, lost: int) -> float:
 
     Source: McNemar 1947; the binomial test of gained among the discordant pairs against 1/2.
     """
-    discordant = gained + lost
-    return rounded(binomtest(gained, discordant).pvalue) if discordant else 1.0
+    tail = fsum(islice(heads(gained + lost), min(gained, lost) + 1))
+    return rounded(min(1.0, 2 * tail))
 
 
 def paired_interval(pairs: PairCounts, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -131,7 +144,7 @@ def detectable_difference(
     the difference with the share of discordant pairs held at the one observed.
     """
     share = (pairs.gained + pairs.lost) / pairs.total
-    alpha, beta = norm.ppf((1 + confidence) / 2), norm.ppf(power)
+    alpha, beta = ndtri((1 + confidence) / 2), ndtri(power)
 
     def excess(difference: float) -> float:
         spread: float = alpha * sqrt(share) + beta * sqrt(max(0.0, share - difference**2))
@@ -139,4 +152,6 @@ def detectable_difference(
 
     if not share or excess(share) < 0:
         return None
+    from scipy.optimize import brentq
+
     return rounded(brentq(excess, 0.0, share, xtol=1e-12))

@@ -61,11 +61,19 @@ _DEFINITION = re.compile(rb"^def (\w+)\(", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Document:
-    """One document of the corpus: a note, a listing of code (or ""), then one line or hunk."""
+    """One document of the corpus: a note, a listing of code (or ""), then one line or hunk.
+
+    values: (start, end) of the characters of the line that differ from document to document; () is all of it.
+    """
 
     note: str
     listing: str
     line: str
+    values: tuple[tuple[int, int], ...] = ()
+
+    def asks(self, start: int, end: int) -> bool:
+        """Whether these characters of the line are of a value."""
+        return not self.values or any(first <= start and end <= last for first, last in self.values)
 
     @property
     def text(self) -> str:
@@ -108,8 +116,9 @@ def defined(archive: bytes, name: str) -> list[tuple[str, str]]:
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             for member in tar:
                 stream = tar.extractfile(member)
-                if stream and member.name.endswith(".py") and not member.name.startswith("tests/"):
-                    found += [(member.name, match.decode()) for match in _DEFINITION.findall(stream.read())]
+                path = own_path(member.name)
+                if stream and path.endswith(".py") and not path.startswith(("tests/", "test_")):
+                    found += [(path, match.decode()) for match in _DEFINITION.findall(stream.read())]
     except (tarfile.TarError, OSError) as error:
         raise InputError(
             f"not a usable archive: {error}", name, "the archive of a drill repository"
@@ -117,6 +126,12 @@ def defined(archive: bytes, name: str) -> list[tuple[str, str]]:
     if not found:
         raise InputError("defines no function", name, "the archive of a drill repository")
     return found
+
+
+def own_path(member: str) -> str:
+    """The path of a file as tasks name it: programs of two files lie in a folder of the module's name."""
+    folder, _, name = member.rpartition("/")
+    return name if folder and name in (f"{folder}.py", f"test_{folder}.py") else member
 
 
 def document(rng: random.Random, function: Function, mutation: Mutation) -> Document:

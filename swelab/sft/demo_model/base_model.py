@@ -23,7 +23,14 @@ from swelab.records import Record, write_json
 from swelab.records.training_records import LossRow
 from swelab.records.typed import field
 from swelab.sft.demo_model.base_corpus import Document, World
-from swelab.sft.demo_model.base_tokenizer import SPECIAL, check_tokenizer, save_tokenizer, train_tokenizer
+from swelab.sft.demo_model.base_tokenizer import (
+    CHAT_TEMPLATE,
+    SPECIAL,
+    TOOL_TEMPLATE,
+    check_tokenizer,
+    save_tokenizer,
+    train_tokenizer,
+)
 from swelab.sft.train.schedule import warmup_cosine
 
 VOCABULARY_DOCUMENTS = 4000
@@ -54,7 +61,8 @@ def make_base_model(recipe: DrillModel, world: World, folder: Path) -> tuple[Rec
     model = new_model(shape, rows, recipe.seed)
     loss = list(pretrain(model, batches(world, tokenizer, recipe), train))
     os.makedirs(folder, exist_ok=True)
-    save_tokenizer(tokenizer, folder, shape.max_seq_len)
+    template = TOOL_TEMPLATE if recipe.actions == "tools" else CHAT_TEMPLATE
+    save_tokenizer(tokenizer, folder, shape.max_seq_len, template)
     save_model(model, shape, rows, tokenizer, folder)
     facts = {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -63,7 +71,7 @@ def make_base_model(recipe: DrillModel, world: World, folder: Path) -> tuple[Rec
         "tokens": loss[-1].tokens,
         "final_loss": round(sum(row.loss for row in loss[-100:]) / len(loss[-100:]), 4),
         "names_left_out": len(world.heldout),
-        "tokenised_alike": check_tokenizer(folder, texts[:CHECKED_DOCUMENTS]),
+        "tokenised_alike": check_tokenizer(folder, texts[-CHECKED_DOCUMENTS:]),
     }
     return facts, loss
 
@@ -91,15 +99,14 @@ def encode(tokenizer: Tokenizer, document: Document, train: Train) -> tuple[list
     """Token ids of a document between end-of-text tokens, and the loss weight of each."""
     end = end_of_text(tokenizer)
     ids, weights = [end], [0.0]
-    parts = (
-        (document.note, train.note_weight),
-        (document.listing, train.listing_weight),
-        (document.line, 1.0),
-    )
-    for text, weight in parts:
+    for text, weight in ((document.note, train.note_weight), (document.listing, train.listing_weight)):
         part = tokenizer.encode(text).ids
         ids += part
         weights += [weight] * len(part)
+    line = tokenizer.encode(document.line)
+    ids += line.ids
+    around = 1.0 if train.frame_weight is None else train.frame_weight
+    weights += [1.0 if document.asks(*span) else around for span in line.offsets]
     return [*ids, end], [*weights, train.note_weight]
 
 

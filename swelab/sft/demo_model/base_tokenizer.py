@@ -24,6 +24,23 @@ CHAT_TEMPLATE = (
     "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+TOOL_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% set role = 'user' if message['role'] == 'tool' else message['role'] %}"
+    "{{'<|im_start|>' + role + '\n' + (message['content'] or '')}}"
+    "{% if loop.first and tools %}{% for tool in tools %}"
+    "{{'\n' + tool['function']['name'] + '('"
+    " + (tool['function']['parameters']['properties'] | list | join(', ')) + ')'}}"
+    "{% endfor %}{% endif %}"
+    "{% for call in message['tool_calls'] or [] %}{% set asked = call['function']['arguments'] %}"
+    "{{('\n' if message['content'] or not loop.first else '')"
+    " + '<tool_call>\n{\"name\": \"' + call['function']['name'] + '\", \"arguments\": '"
+    " + (asked if asked is string else asked | tojson) + '}\n</tool_call>'}}{% endfor %}"
+    "{{'<|im_end|>' + '\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+"""Offers tools by their names and arguments alone; as Qwen's, it writes calls as JSON between tags, and what
+tools answer as the user's turns."""
 
 
 class TokenizerError(Fault):
@@ -53,7 +70,9 @@ def _splitter(pattern: str) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
-def save_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
+def save_tokenizer(
+    tokenizer: Tokenizer, folder: Path, context: int, chat_template: str = CHAT_TEMPLATE
+) -> None:
     """Writes tokenizer.json and, from the same object, vocab.json and merges.txt, and the chat template."""
     text = tokenizer.to_str(pretty=True)
     write_bytes(folder / "tokenizer.json", text.encode())
@@ -81,7 +100,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
         "model_max_length": context,
         "clean_up_tokenization_spaces": False,
         "add_prefix_space": False,
-        "chat_template": CHAT_TEMPLATE,
+        "chat_template": chat_template,
         "added_tokens_decoder": added,
     }
     write_json(folder / "tokenizer_config.json", settings)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from swelab.records import SCHEMAS, InputError, read_json
 from swelab.records.attempt_records import Rollout
@@ -65,7 +66,7 @@ def write_conversation(trajectory: Rollout, style: Style) -> Conversation:
     if any(not isinstance(turn.said, str | None) for turn in turns):
         raise Unfit("not_plain_text")
     written = Conversation([])
-    tools = style.tools or _own_tools(trajectory.trajectory_format)
+    tools = style.tools or _offered(trajectory) or _own_tools(trajectory.trajectory_format)
     if style.name == "tool":
         written.tools = tools
     if style.name == "xml":
@@ -83,6 +84,13 @@ def write_conversation(trajectory: Rollout, style: Style) -> Conversation:
     return written
 
 
+def _offered(trajectory: Rollout) -> list[Tool]:
+    """The tools that a trajectory itself says were offered, as the debugger agent's do; none otherwise."""
+    config = trajectory.info.get("config")
+    found = config.get("tools") if isinstance(config, dict) else None
+    return checked(found) or [] if found else []
+
+
 @cache
 def _own_tools(trajectory_format: str) -> list[Tool]:
     """Definitions of the recording program's default tools."""
@@ -91,14 +99,20 @@ def _own_tools(trajectory_format: str) -> list[Tool]:
 
 def definitions(path: Path) -> list[Tool]:
     """Tool definitions in the chat-completion API's form. Raises InputError."""
-    found = read_json(path)
+    if tools := checked(read_json(path)):
+        return tools
+    raise InputError("not tool definitions", path, "a list of {type: function, function: {name, parameters}}")
+
+
+def checked(found: Any) -> list[Tool] | None:
+    """Tool definitions in the chat-completion API's form; None where they are none."""
     try:
         tools = [Tool.of(tool) for tool in found]
         if tools and all(isinstance(tool.function.parameters["properties"], dict) for tool in tools):
             return tools
     except (TypeError, KeyError, ValueError):
         pass
-    raise InputError("not tool definitions", path, "a list of {type: function, function: {name, parameters}}")
+    return None
 
 
 def _complete_ranges(turns: list[Turn], notes: Counter[str]) -> None:

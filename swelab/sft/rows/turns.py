@@ -130,11 +130,25 @@ def _mini(message: Message, refused: bool) -> Turn:
         return Turn("assistant", said, calls, action, fault=_fault(calls, refused, len(calls)))
     if not isinstance(content, str):
         return Turn("assistant", content, fault="no_call")
+    if (written := parse_xml(content)) and not refused and _tool_of(message) == written.name:
+        return Turn("assistant", written.said, [Call(written.name, _noted(message))])
     pattern = TAGGED if TAGGED.search(content) else BLOCK
     commands = [found.strip() for found in pattern.findall(content)]
     calls = [Call("bash", {"command": command}) for command in commands]
     said = pattern.sub("", content).strip()
     return Turn("assistant", said, calls, "\n".join(commands), fault=_fault(calls, refused, 1))
+
+
+def _noted(message: Message) -> Record:
+    """The arguments of a turn's action as the agent took them: with their types."""
+    found: Record = message["extra"]["actions"][0]["arguments"]
+    return found
+
+
+def _tool_of(message: Message) -> str:
+    """The tool of a turn's one action, where the agent has several tools."""
+    actions = (message.get("extra") or {}).get("actions") or [{}]
+    return str(actions[0].get("tool", ""))
 
 
 READERS = {"swe-agent": _swe_agent, "swe-agent-text": _text}

@@ -3,7 +3,9 @@
 import fnmatch
 import io
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from swelab.configs.kinds.repo import GitRepo, PypiRepo
 from swelab.records import InputError
@@ -35,7 +37,20 @@ def build_repo(recipe: PypiRepo | GitRepo, cache_dir: Path) -> bytes:
     if LICENCE_MARKS[recipe.licence] not in " ".join(text.lower().split()):
         where = f"{recipe.file}: {recipe.licence_file}"
         raise InputError("licence text not found", where, f"the text of {recipe.licence}")
-    return write_tar({path: file for path, file in files.items() if not _left_out(path, recipe.exclude)})
+    kept = {path: file for path, file in files.items() if not _left_out(path, recipe.exclude)}
+    return write_tar(_only(recipe.only, kept, recipe.file) if recipe.only else kept)
+
+
+def _only(patterns: list[str], files: Files, archive: str) -> Files:
+    """The files that a pattern matches. Raises InputError for a pattern that matches none."""
+    found: Files = {}
+    for pattern in patterns:
+        matched = {path: file for path, file in files.items() if fnmatch.fnmatchcase(path, pattern)}
+        if not matched:
+            where = f"{archive}: {pattern}"
+            raise InputError("only: no file of the archive has this name", where, f"such as {_some(files)}")
+        found |= matched
+    return found
 
 
 def _own(recipe: GitRepo) -> Files:
@@ -65,21 +80,36 @@ def read_members(data: bytes, name: str) -> Files:
     Raises InputError on a broken archive, a link or device, a path that leaves the folder, or more
     than `MAX_UNPACKED` bytes.
     """
+    return _read(data, name, _inner_path, "r", "a .tar.gz source archive")
+
+
+def read_plain(data: bytes, name: str | Path) -> Files:
+    """Files of a repository archive, (bytes, executable) by path. Raises InputError like `read_members`."""
+    return _read(data, name, _plain_path, "r:", "a tar of plain files")
+
+
+def _read(
+    data: bytes,
+    name: str | Path,
+    path_of: Callable[[tarfile.TarInfo, str | Path], str],
+    mode: Literal["r", "r:"],
+    expected: str,
+) -> Files:
     files: Files = {}
     total = 0
     try:
-        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        with tarfile.open(fileobj=io.BytesIO(data), mode=mode) as tar:
             for member in tar:
                 if member.isdir():
                     continue
-                path = _inner_path(member, name)
+                path = path_of(member, name)
                 total += member.size
                 if total > MAX_UNPACKED:
                     raise InputError(f"unpacks to more than {MAX_UNPACKED >> 20} MiB", name)
                 stream = tar.extractfile(member)
                 files[path] = (stream.read() if stream else b"", bool(member.mode & 0o100))
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise InputError(f"not a usable archive: {error}", name, "a .tar.gz source archive") from None
+        raise InputError(f"not a usable archive: {error}", name, expected) from None
     return files
 
 
@@ -96,11 +126,20 @@ def write_tar(files: Files) -> bytes:
     return buffer.getvalue()
 
 
-def _inner_path(member: tarfile.TarInfo, name: str) -> str:
-    parts = member.name.removeprefix("./").split("/")
-    if not member.isfile() or len(parts) < 2 or any(part in ("", ".", "..", ".git") for part in parts):
-        raise InputError(f"unsafe entry {member.name!r}", name, "plain files in one top folder")
+def _inner_path(member: tarfile.TarInfo, name: str | Path) -> str:
+    parts = _parts(member, name, 2, "plain files in one top folder")
     return "/".join(parts[1:])
+
+
+def _plain_path(member: tarfile.TarInfo, name: str | Path) -> str:
+    return "/".join(_parts(member, name, 1, "plain files below the folder"))
+
+
+def _parts(member: tarfile.TarInfo, name: str | Path, least: int, expected: str) -> list[str]:
+    parts = member.name.removeprefix("./").split("/")
+    if not member.isfile() or len(parts) < least or any(part in ("", ".", "..", ".git") for part in parts):
+        raise InputError(f"unsafe entry {member.name!r}", name, expected)
+    return parts
 
 
 def _left_out(path: str, patterns: list[str]) -> bool:

@@ -77,7 +77,7 @@ def make_tasks(
 def open_repository(name: str, archive: Path, scratch: Path, configs: Path) -> Repository:
     """A repository archive unpacked under `scratch`, with its recipe. Raises InputError."""
     settings, where = recipes.named(REPO, name, configs), recipes.path_of("repo", name, configs)
-    if settings.source == "drill":
+    if settings.source == "drill" or settings.source == "harbor":
         raise InputError(f"its source is {settings.source!r}", where, "pypi or git")
     place = Task.of({"instance_id": name, "repo_recipe": archive.stem})
     tree = RepoStore(archive.parent, scratch).clean_tree(place)

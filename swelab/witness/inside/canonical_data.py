@@ -2,11 +2,12 @@
 
 `["n"]` None, `["b", true]`, `["i", "5"]`, `["f", "1.5"]`, `["s", text]`, `["y", hex]`, `["l", [...]]` list,
 `["t", ...]` tuple, `["q", ...]` deque, `["S", ...]` set, `["d", [[key, value], ...]]`, `["e", class,
-member]`, `["T", class]`, `["F", function]`, `["M", module]`, `["r", kind, repr]` other plain values, `["v",
-kind, [...]]` views, `["E", class, bases, args, text]` exceptions, `["A", expected, rel, abs]`
-approximations, `["K", calls, count]` mocks, `["O", class, [[attribute, value], ...], items or null]`
-objects, `["R", class, repr]`, and what says nothing: `["opaque", class]`, `["cycle", up]`, `["big",
-class]`. `["h", kind, hash]` is a digest. A subclass of a plain type has its name last.
+member]` (of IntEnum and its like with the number or text as data), `["T", class]`, `["F", function]`,
+`["M", module]`, `["r", kind, repr]` other plain values, `["v", kind, [...]]` views, `["E", class, bases,
+args, text]` exceptions, `["A", expected, rel, abs]` approximations, `["K", calls, count]` mocks, `["O",
+class, [[attribute, value], ...], items or null]` objects, `["R", class, repr]`, and what says nothing:
+`["opaque", class]`, `["cycle", up]`, `["big", class]`. `["h", kind, hash]` is a digest. A subclass of a
+plain type has its name last. Texts are without the addresses of objects.
 """
 
 import collections
@@ -47,6 +48,7 @@ _SEQUENCES = (
 )
 _VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 _MATCH = type(re.match("", ""))
+_ADDRESS = re.compile(" at 0x[0-9a-fA-F]{6,16}")  # of an object: differs between runs
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
@@ -127,7 +129,12 @@ class Canon:
         if cls is bool:
             return ["b", value]
         if isinstance(value, enum.Enum):
-            return ["e", name_of(cls), str(value._name_)]
+            plain = self.plain(value, cls)
+            return ["e", name_of(cls), str(value._name_ or repr(value))] + ([plain[:2]] if plain else [])
+        return self.plain(value, cls)
+
+    def plain(self, value, cls):
+        """The data of a number, text or bytes, or of what inherits from these."""
         if isinstance(value, int):
             small = int.bit_length(value) < 10_000
             return [
@@ -241,6 +248,7 @@ def _subclass(cls, kind):
 
 
 def _text(text, cls):
+    text = _ADDRESS.sub(" at 0x", text)
     if len(text) > MAX_TEXT:
         return ["h", "s", hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]]
     return ["s", text] + _subclass(cls, str)

@@ -11,9 +11,18 @@ import os
 import threading
 
 from canonical_data import Canon, digest
+from opened_files import Needs
 
 CHANNEL = "SWELAB_QUESTION_CHANNEL"
+NEEDS = "SWELAB_QUESTION_NEEDS"
+CASES = "question_cases.json"
 MAX_TOTAL, MAX_TEST, MAX_VALUE, MAX_OCCURRENCES = 8_000_000, 200_000, 8_000, 400
+MAX_PARTS = 100  # occurrences of a receiver or an argument: one may be large, and is looked at whole
+_OF_THE_RUNNER = {
+    "_pytest.outcomes.OutcomeException",
+    "_pytest.runner.OutcomeException",
+    "unittest.case.SkipTest",
+}
 SMALL = 100  # bytes: values of this size are said in full whatever a test has spent
 
 
@@ -60,15 +69,14 @@ class _Speaker:
             self.sequence += 1
             self.stream.write(text.encode("ascii"))
 
-    def emit(self, slot, part, values):
-        """The values of an occurrence: in full, or as digests if they are large or the test emitted much."""
+    def emit(self, slot, part, values, most=MAX_OCCURRENCES):
+        """The first `most` occurrences: in full, or as digests if large or if the test emitted much."""
         with self.lock:
-            key = (slot, part)
-            at = self.said[key] = self.said.get(key, 0) + 1
-            if at > MAX_OCCURRENCES:
+            at = self.said[slot, part] = self.said.get((slot, part), 0) + 1
+            if at <= most:
+                self.say(["value", self.case, slot, at, part, [self.value(each) for each in values]])
+            else:
                 self.add_rest(slot, part, values)
-                return
-            self.say(["value", self.case, slot, at, part, [self.value(each) for each in values]])
 
     def add_rest(self, slot, part, values):
         """Further occurrences are emitted together, as one hash, when the test ends."""
@@ -105,7 +113,14 @@ def emit(slot, *operands):
 
 def part(slot, number, value):
     """Emits a receiver or an argument, and returns it."""
-    _speaker.emit(slot, f"s{number}", [value])
+    _speaker.emit(slot, f"s{number}", [value], MAX_PARTS)
+    return value
+
+
+def result(slot, number, value):
+    """Emits what a call of a test without assertions returned, if it is anything, and returns it."""
+    if value is not None:
+        _speaker.emit(slot, f"r{number}", [value])
     return value
 
 
@@ -141,12 +156,7 @@ def ordered(slot, left, right):
 def _ends_the_test(error):
     """Whether an exception is how the test runner skips, fails or leaves a test."""
     names = {f"{each.__module__}.{each.__name__}" for each in type(error).__mro__}
-    runner = {
-        "_pytest.outcomes.OutcomeException",
-        "_pytest.runner.OutcomeException",
-        "unittest.case.SkipTest",
-    }
-    return bool(names & runner) or isinstance(error, GeneratorExit)
+    return bool(names & _OF_THE_RUNNER) or isinstance(error, GeneratorExit)
 
 
 class Caught:
@@ -174,10 +184,11 @@ class Caught:
     def __getattr__(self, name):
         if name.startswith("__") or self.__dict__.get("raised") is None:
             raise AttributeError(name)
-        import pytest
+        from _pytest._code import ExceptionInfo
 
         error = self.raised
-        return getattr(pytest.ExceptionInfo((type(error), error, error.__traceback__)), name)
+        made = getattr(ExceptionInfo, "from_exc_info", ExceptionInfo)  # pytest 6 and later warn of the latter
+        return getattr(made((type(error), error, error.__traceback__)), name)
 
     def __str__(self):
         return repr(self.raised)
@@ -216,11 +227,8 @@ class Warned:
             return False
         self.warnings = self.list
         if self.list:
-            self.warning, self.filename, self.lineno = (
-                self.list[0].message,
-                self.list[0].filename,
-                self.list[0].lineno,
-            )
+            first = self.list[0]
+            self.warning, self.filename, self.lineno = first.message, first.filename, first.lineno
         emit(self.slot, [(each.category, str(each.message)) for each in self.list], *self.expected)
         return False
 
@@ -249,16 +257,34 @@ def warned_call(slot, expected, function, *args, **keywords):
         return function(*args, **keywords)
 
 
+_needs = Needs() if os.environ.pop(NEEDS, "") else None
+
+
+def pytest_sessionfinish(session, exitstatus):
+    """Emits, if asked, which files the run needed and names of files of tests. Then ends the process."""
+    if _needs is not None and _needs.known:
+        patterns = list(map(str, session.config.getini("python_files")))
+        _speaker.say(["needs", patterns, sorted(_needs.found)])
+    if _speaker.stream is not None:
+        os._exit(int(exitstatus))
+
+
 _numbers = {}
 
 
 def pytest_collection_finish(session):
-    """Numbers the tests of each function in the order of collection."""
-    counts = {}
+    """Numbers the tests of each function in the order of collection; only those that are asked for stay."""
+    path, wanted, counts, kept = os.path.join(os.path.dirname(__file__), CASES), {}, {}, []
+    if os.path.exists(path):
+        with open(path) as stream:
+            wanted = json.load(stream)
     for item in session.items:
         base = item.nodeid.split("[")[0]
-        _numbers[item.nodeid] = counts.get(base, 0)
-        counts[base] = counts.get(base, 0) + 1
+        number = _numbers[item.nodeid] = counts.get(base, 0)
+        counts[base] = number + 1
+        if number in wanted.get(os.path.basename(base.split("::")[0]), [number]):
+            kept.append(item)
+    session.items[:] = kept
 
 
 def pytest_runtest_logstart(nodeid, location):

@@ -12,6 +12,7 @@ from swelab.records import InputError
 from tests.conftest import ROOT
 
 DRILL = {"source": "drill", "repos": ["drill"], "side": "train", "heldout_share": 0.15, "limit": 9}
+KNOWN = {"source": "kodcode", "path": "x", "evaluation_set": "syn-debug"}
 PART = {"source": "attempted", "subset": "whole", "policy": "tries", "at_least": 0.1, "at_most": 0.9}
 RECIPES = {
     "experiments/one": {
@@ -37,6 +38,7 @@ RECIPES = {
     "subsets/whole": DRILL,
     "subsets/shown": DRILL,
     "subsets/held": DRILL | {"side": "heldout"},
+    "subsets/known": KNOWN,
     "subsets/part": PART,
     "subsets/part-of-part": PART | {"subset": "part"},
     "subsets/published": {"source": "dataset", "path": "rows.jsonl"},
@@ -111,6 +113,10 @@ def test_what_was_learned_from_counts_as_trained(configs):
         ("subsets/part", PART | {"subset": "hole"}, "unknown subset 'hole' (did you mean 'whole'?)"),
         ("subsets/whole", {"source": "dataset", "path": "x", "scorer": "sb-cli"},
          "tasks of whole are judged by a service; expected tasks with tests"),
+        ("subsets/shown", KNOWN, "subset 'shown' is the evaluation set syn-debug, trained or validated on"),
+        ("subsets/whole", KNOWN, "subset 'part' is the evaluation set syn-debug, trained or validated on"),
+        ("rl/learns", RECIPES["rl/learns"] | {"validation": {"subset": "known"}},
+         "subset 'known' is the evaluation set syn-debug, trained or validated on"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_trained_on_is_one_line_before_anything_runs(configs, name, recipe, words):

@@ -37,6 +37,13 @@ def test_every_shipped_recipe_loads(kind):
         recipes.named(kind, name)
 
 
+@pytest.mark.parametrize("name", ["demo-debugger", "demo-rewrite"])
+def test_a_demo_trains_under_the_prompt_that_it_is_scored_under(name):
+    scored, trained = (recipes.named(SCAFFOLD, each).plain() for each in (name, f"{name}-train"))
+    assert trained.pop("step_limit") < scored.pop("step_limit")
+    assert trained == scored
+
+
 def test_every_shipped_experiment_is_sound():
     for name in recipes.names("experiment"):
         load_experiment(name)

@@ -66,6 +66,10 @@ def test_clock():
             "error: out.json: disk full; expected room to write\n",
         ),
         (PermissionError(errno.EACCES, "Permission denied", "x"), "error: x: Permission denied\n"),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file or directory", "/proc/x"),
+            "error: /proc/x: No such file or directory; expected another path\n",
+        ),
     ],
 )
 def test_faults_are_one_line(error, text, capsys):

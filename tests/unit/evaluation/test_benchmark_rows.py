@@ -26,7 +26,7 @@ def test_a_bad_row_is_refused_with_its_reason_and_the_others_go_on(tmp_path):
     reasons = [reason for _, reason in sorted(found.refused.items())]
     assert found.rows == 8 and len(reasons) == 6
     told = (
-        *("not JSON", "field repo is missing", "was there already"),
+        *("not JSON", "field repo is missing", "the same row stands before it"),
         *("earlier, different row", "../x", "field patch is empty"),
     )
     assert all(word in reason for word, reason in zip(told, reasons, strict=True))

@@ -58,6 +58,7 @@ def test_a_script_that_goes_on_after_its_tests_is_mended(ended):
     text = checked(OFFICIAL, "a").replace("pytest", f"(exit {ended}) #", 1).replace("git checkout 0", "true")
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True)
     assert done.returncode == int(ended), done.stderr
+    assert checked(text, "a") == text, "an exported row can be exported again"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from swelab.evaluation.benchmark_rows import Benchmark, Source
-from swelab.evaluation.command_line import further, parsed
+from swelab.evaluation.command_line import parsed, plan_of
 from swelab.evaluation.evaluated import evaluated
 from swelab.evaluation.evaluation_plan import (
     Plan,
@@ -15,7 +15,7 @@ from swelab.evaluation.evaluation_plan import (
     with_servers,
 )
 from swelab.evaluation.evaluation_run import IDENTITY, check_identity, without_archive
-from swelab.evaluation.preconditions import images
+from swelab.evaluation.preconditions import context, images, own_words
 from swelab.evaluation.result_files import summary, table
 from swelab.grading.grading_stage import lost_grade
 from swelab.outcomes import RolloutEnd
@@ -92,9 +92,9 @@ def test_a_model_without_a_price_has_no_limit_in_dollars(tmp_path, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     (tmp_path / "rows.jsonl").write_text("")
     given = ["--data", str(tmp_path / "rows.jsonl"), "--output-dir", str(tmp_path / "out")]
-    own, _ = further(parsed("", ["--model", "openai/mine/x", "--api-base", "http://h:1/v1", *given]))
+    own, _ = plan_of(parsed("", ["--model", "openai/mine/x", "--api-base", "http://h:1/v1", *given]))
     assert own.scaffold.cost_limit == 0 and own.policy.api_key_env == "OPENAI_API_KEY"
-    priced, _ = further(parsed("", ["--model", "openai/gpt-4o", *given]))
+    priced, _ = plan_of(parsed("", ["--model", "openai/gpt-4o", *given]))
     assert priced.scaffold.cost_limit is None and priced.scaffold_name == "mini-swebench"
 
 
@@ -126,3 +126,18 @@ def test_images_are_looked_for_before_anything_is_started(tmp_path):
     write_json(tmp_path / "images.json", {"images": {}, "failed": {}, "counts": {}})
     (found,) = images(plan(tmp_path, images=tmp_path / "images.json"), [other])
     assert not found.good and found.required and "was not pulled" in found.text
+
+
+def test_a_context_is_short_by_the_words_of_the_scaffold_and_the_task():
+    words = {name: own_words(scaffold_of(name)[1]) for name in ("demo", "mini-swebench", "swe-agent-infer")}
+    assert words["demo"] < 50 < 500 < words["mini-swebench"] < words["swe-agent-infer"] == 3000
+    tasks = [make_task() | {"instance_id": "short"}, make_task() | {"problem_statement": "word " * 2000}]
+    assert context(2048, 96, words["demo"], tasks[:1]).good
+    assert "about 1 of 2 problem statements leave no room" in context(2048, 96, words["demo"], tasks).text
+    assert "about 2 of 2" in context(2048, 1500, words["mini-swebench"], tasks).text
+
+
+@pytest.mark.parametrize("model", ["openai/", "openai// ", "openai/ "])
+def test_a_service_without_a_model_is_refused(model):
+    with pytest.raises(InputError, match="names no model of the service; expected openai/NAME"):
+        policy_of(model, api_base="http://127.0.0.1:1/v1", sampling={})

@@ -2,12 +2,14 @@
 
 import os
 import re
+import threading
 
 import pytest
 
 from swelab.jobs.bounded_calls import BoundedCalls, Unread
 from swelab.records import InputError, read_record
 from swelab.records.task_records import Lock
+from tests.contract.attacks import until
 
 
 def test_a_call_beyond_its_bounds_ends_and_the_next_one_works():
@@ -37,3 +39,18 @@ def test_a_call_whose_process_others_killed_is_made_once_more(tmp_path):
     assert mark.exists()
     with pytest.raises(Unread):
         calls.call(os.system, "kill -9 $PPID")
+
+
+def test_a_call_that_takes_long_holds_no_other_up(tmp_path):
+    calls, held = BoundedCalls(), tmp_path / "held"
+    wait = f"touch {held}; while [ -e {held} ]; do sleep 0.02; done"
+    ended = []
+    slow = threading.Thread(target=lambda: ended.append(calls.call(os.system, wait)))
+    slow.start()
+    assert until(held.exists)
+    other = calls.call(os.getpid)
+    assert calls.call(os.getpid) == other != os.getpid()
+    assert not ended
+    held.unlink()
+    slow.join()
+    assert ended == [0]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from swelab.jobs import child_process
-from swelab.jobs.child_process import Tethered, fault_line, has_namespaces
+from swelab.jobs.child_process import Tethered, fault_line, has_namespaces, unmasked
 from tests.contract.attacks import PATIENCE, processes_with, until
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -66,6 +66,35 @@ def test_the_tree_ends_with_a_killed_parent(lid, number, tmp_path):
     parent.send_signal(number)
     parent.wait()
     assert until(lambda: not processes_with(str(flag)), PATIENCE)
+
+
+NESTS = """
+import os, sys, time
+from swelab.jobs.child_process import Tethered
+sandbox = "bwrap --ro-bind / / --unshare-all --proc /proc --dev /dev true"
+words = ["sh", "-c", f"{sandbox} && touch $0; setsid sh -c 'sleep 600; : $0' $0 & wait", sys.argv[1]]
+log = open(sys.argv[1] + ".log", "wb")
+child = Tethered(lambda _: words, env=os.environ, log=log, nests=True)
+time.sleep(600)
+"""
+
+
+def test_a_command_may_make_sandboxes_and_what_it_detached_ends_with_a_killed_parent(tmp_path):
+    assert unmasked(), "namespaces are a requirement of the tests"
+    flag, environment = tmp_path / "up", {**os.environ, "TMPDIR": str(tmp_path)}
+    parent = subprocess.Popen([sys.executable, "-c", NESTS, str(flag)], cwd=ROOT, env=environment)
+    assert until(lambda: flag.exists() and len(processes_with(str(flag))) >= 4, PATIENCE)
+    parent.kill()
+    parent.wait()
+    assert until(lambda: not processes_with(str(flag)), PATIENCE)
+
+
+def test_the_status_of_a_command_that_makes_sandboxes_is_told(tmp_path):
+    with open(tmp_path / "log", "wb") as log:
+        child = Tethered(lambda _: ["sh", "-c", "exit 3"], env=os.environ, log=log, nests=True)
+    assert until(lambda: child.poll() is not None, PATIENCE)
+    assert child.poll() == 3
+    child.stop()
 
 
 def test_private_files_are_neither_arguments_nor_left_behind(lid, tmp_path):

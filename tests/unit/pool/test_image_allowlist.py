@@ -72,6 +72,24 @@ def test_an_image_that_is_not_on_the_list_reaches_no_engine(allowed):
         allowed.found(Engine({"Id": DIGEST, "RepoTags": ["other/x:1"]}), "swebench/good", "", "/testbed")
 
 
+@pytest.mark.parametrize(
+    "line, name, tag",
+    [
+        ("docker.io/swebench/good:latest", "swebench/good", "swebench/good:latest"),
+        ("docker.io/swebench/*", "docker.io/swebench/good", "swebench/good:latest"),
+        ("swebench/good:latest", "docker.io/swebench/good:latest", "swebench/good:latest"),
+        ("docker.io/library/python:3.11", "python:3.11", "python:3.11"),
+    ],
+)
+def test_an_image_of_docker_hub_has_two_names(tmp_path, line, name, tag):
+    (tmp_path / "images").write_text(f"{line}\n")
+    allowed = AllowedImages(tmp_path / "images")
+    assert allowed.found(Engine({"Id": DIGEST, "RepoTags": [tag]}), name, "", "/testbed").digest == DIGEST
+    for other in ("ghcr.io/swebench/good", "localhost/swebench/good", "h:5000/python:3.11", DIGEST):
+        with pytest.raises(ImageMissing, match="not on this host's list"):
+            allowed.found(Engine({"Id": DIGEST, "RepoTags": [other]}), other, "", "/testbed")
+
+
 @pytest.mark.parametrize("told", [[], {}, {"Id": 7}, "text"])
 def test_an_engine_that_answers_something_else(allowed, told):
     engine = Engine()

@@ -16,7 +16,7 @@ from swelab.pool.front_door import Conflict
 from swelab.pool.idempotency import Once, Shelf
 from swelab.pool.lease_store import LeaseStore
 from swelab.pool.leases import Lease
-from swelab.pool.membership import drain, join, leave
+from swelab.pool.membership import drain, join, leave, take_in
 from swelab.pool.pool import Pool, PoolLimits
 from swelab.pool.request_schemas import PoolRequest
 from swelab.records import InputError
@@ -113,6 +113,24 @@ def test_what_is_kept_of_requests_is_bounded_in_bytes_and_time():
     asyncio.run(main())
 
 
+def test_that_there_was_an_answer_is_known_for_a_while():
+    async def main():
+        once = Once(kept=1, known_seconds=0.05)
+
+        async def work():
+            return "x"
+
+        for number in range(200):
+            await once.run(f"request-{number}", "f", work)
+        assert once.knows("request-198")
+        await asyncio.sleep(0.1)
+        await once.run("another", "f", work)
+        await once.run("one more", "f", work)
+        assert len(once._gone) <= 2 and not once.knows("request-198") and once.knows("another")
+
+    asyncio.run(main())
+
+
 def test_an_error_is_kept_without_what_it_came_through():
     async def main():
         once, seen = Once(), []
@@ -154,17 +172,17 @@ def test_a_budget_is_never_exceeded_and_nobody_waits_for_ever():
 def test_a_budget_refuses_by_name():
     async def main():
         budget = Budget("this host's disk", 100, patience=0.05)
-        with pytest.raises(Refused, match="this host's disk: 101 bytes"):
-            await budget.hold("a", 101).__aenter__()
-        async with budget.hold("a", 100) as whole:
+        with pytest.raises(Refused, match="this host's disk: 89 bytes asked for; a request gets at most 88"):
+            await budget.hold("a", 89).__aenter__()
+        async with budget.hold("a", 88) as whole:
             with pytest.raises(NotReached, match="not free in time"):
-                await budget.hold("b", 1).__aenter__()
+                await budget.hold("b", 10).__aenter__()
             with pytest.raises(Refused):
-                whole.grow(1)
-            whole.keep(60)
-            async with budget.hold("b", 40) as small:
+                await whole.reach(89)
+            whole.keep(40)
+            async with budget.hold("b", 30) as small:
                 with pytest.raises(NotReached):
-                    small.grow(1)
+                    await small.reach(70)
             waits = asyncio.ensure_future(budget.hold("b", 50).__aenter__())
             await one_turn()
             waits.cancel()
@@ -218,6 +236,28 @@ def test_leases_and_nodes_outlive_the_server(tmp_path):
     for each in path.parent.iterdir():
         assert each.stat().st_mode & 0o077 == 0, each
     again.close()
+
+
+def test_nodes_of_the_command_line_join_those_of_an_earlier_start(tmp_path):
+    path = tmp_path / "pool.sqlite"
+    store = LeaseStore(path)
+    assert take_in(store, ["http://a:5000/"]) == ""
+    store.set_node("http://a:5000", True)
+    store.close()
+    store = LeaseStore(path)
+    told = take_in(store, ["http://a:5000", "http://b:5000", "http://b:5000/"])
+    assert told == "nodes of an earlier start: http://a:5000 (drained); added: http://b:5000"
+    assert store.nodes() == {"http://a:5000": True, "http://b:5000": False}
+    assert take_in(store, []).endswith("http://b:5000; added: none")
+    with pytest.raises(InputError, match="--node here; expected an address such as http://host:5000"):
+        take_in(store, ["http://c:5000", "here"])
+    assert len(store.nodes()) == 2
+    store.drop_node("http://b:5000")
+    told = take_in(store, ["http://a:5000", "http://b:5000"])
+    assert told.endswith("added: none; not added, as they left by request: http://b:5000")
+    store.set_node("http://b:5000", False)  # it joined by request
+    assert "left" not in take_in(store, ["http://b:5000"]) and len(store.nodes()) == 2
+    store.close()
 
 
 def test_a_damaged_row_is_set_aside_and_the_rest_is_as_before(tmp_path, caplog):
@@ -316,9 +356,12 @@ def test_tokens(tmp_path, monkeypatch):
 class Host:
     """The least that a pool asks of a host."""
 
+    def __init__(self, boot="b"):
+        self.boot = boot
+
     async def ask(self, path, body, seconds):
         room = {"max_containers": 9, "max_memory_bytes": 1 << 50, "active_containers": 0, "memory_bytes": 0}
-        told = {"boot": "b", "healthy": True, "unknown": [], "extra": {}, **room}
+        told = {"boot": self.boot, "healthy": True, "unknown": [], "extra": {}, **room}
         return {"container_id": body["request_id"]} if path == "/container/create" else told
 
     async def close(self):
@@ -327,6 +370,26 @@ class Host:
 
 async def later(call, *arguments):
     return call(*arguments)
+
+
+def test_only_who_has_made_an_image_is_preferred_for_it(tmp_path):
+    """A host that had made one without an image got all others, until three in ten places were taken."""
+
+    async def main():
+        store = LeaseStore(tmp_path / "pool.sqlite")
+        for name in "abc":
+            store.set_node(f"http://{name}", False)
+        hosts = iter(range(100))
+        pool = Pool(store, PoolLimits(), lambda url: Host(f"boot-{next(hosts)}"))
+        pool.start()
+        for number in range(6):
+            asked = PoolRequest(request_id=f"request-{number}", tree=True)
+            await pool.allocate(asked, 5, asyncio.get_running_loop().create_future())
+        nodes = [lease.node for lease in pool.leases.values()]
+        await pool.stop()
+        return nodes
+
+    assert sorted(asyncio.run(main())) == [f"http://{name}" for name in "aabbcc"]
 
 
 def test_a_full_disk_stops_the_lending_and_nothing_else(tmp_path):

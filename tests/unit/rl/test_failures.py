@@ -15,13 +15,15 @@ EMPTY = Attempt(RolloutEnd.SUBMITTED, GradeEnd.EMPTY_PATCH, 0.0, 0)
 
 @pytest.mark.parametrize("lost", [NO_SANDBOX, NO_GRADE], ids=["sandbox", "grader"])
 def test_what_infrastructure_lost_is_neither_trained_nor_counted(lost):
-    everything_drops = Switches(
-        drop_group=frozenset({*RolloutEnd, *GradeEnd} - {"submitted", "resolved", "unresolved"})
-    )
-    for switches in (Switches(), everything_drops):
-        treated = treat([SOLVED, FAILED, lost], switches)
-        assert treated.rewards == [1.0, 0.0, None] and treated.trained == [True, True, False]
-        assert treated.dropped == ""
+    treated = treat([SOLVED, FAILED, lost], Switches(drop_group=frozenset({"time_limit"})))
+    assert treated.rewards == [1.0, 0.0, None] and treated.trained == [True, True, False]
+    assert treated.dropped == ""
+
+
+@pytest.mark.parametrize("lost, end", [(NO_SANDBOX, "sandbox_lost"), (NO_GRADE, "infra_error")])
+def test_what_infrastructure_lost_drops_its_group_where_the_recipe_says_so(lost, end):
+    treated = treat([SOLVED, FAILED, lost], Switches(drop_group=frozenset({end})))
+    assert treated.dropped == f"{end} in the group" and not any(treated.trained)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +44,15 @@ def test_a_masked_rollout_stays_in_the_baseline_unless_told():
     both = Switches(mask=frozenset({"time_limit"}), leave_baseline=frozenset({"time_limit"}))
     treated = treat([SOLVED, FAILED, LATE], both)
     assert treated.rewards == [1.0, 0.0, None] and treated.trained == [True, True, False]
+
+
+def test_why_each_rollout_is_not_trained():
+    masked = treat([SOLVED, FAILED, LATE, NO_SANDBOX, EMPTY], Switches(mask=frozenset({"time_limit"})))
+    told = [masked.reason(place) for place in range(5)]
+    assert told == ["", "", "time_limit", "infrastructure", "no token sampled"]
+    constant = treat([SOLVED, SOLVED, NO_GRADE], Switches())
+    told = [constant.reason(place) for place in range(3)]
+    assert told == ["group: constant", "group: constant", "infrastructure"]
 
 
 def test_groups_that_teach_nothing():

@@ -191,7 +191,7 @@ def test_logits_are_made_again_where_they_do_not_fit_at_once(toy, monkeypatch):
         learner = Learner(toy, dataclasses.replace(SETTINGS, entropy=0.01))
         learner.train(batch([1.0, -1.0, 0.5]))
         found.append(weights(learner))
-    assert_same(*found, 2e-6)
+    assert_same(*found, 1e-5)  # a step moves a weight by up to 1e-3; sums in another order, by 2e-6
 
 
 def test_activations_are_made_again_where_a_recipe_asks_for_it(toy):

@@ -7,7 +7,8 @@ import pytest
 from swelab.models.token_turn import TokenTurn
 from swelab.records.task_records import Task
 from swelab.rl.failures import Switches, treat
-from swelab.rl.loop import Group, Method, batch_of
+from swelab.rl.loop import batch_of
+from swelab.rl.method import Group, Method
 from swelab.rl.rewards import REWARDS
 from swelab.rl.rollouts import Asked, RolledOut
 

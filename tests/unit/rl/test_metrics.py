@@ -6,7 +6,7 @@ from swelab.models.token_turn import TokenTurn
 from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records.task_records import Task
 from swelab.rl.failures import Attempt, Switches, Tally, treat
-from swelab.rl.metrics import of_agents, of_rewards, of_rollout, of_turns
+from swelab.rl.metrics import of_agents, of_groups, of_rewards, of_rollout, of_turns
 from swelab.rl.rollouts import Asked, RolledOut
 
 TURN = TokenTurn([1, 2], [3, 4, 5, 6], [-1.0] * 4, "stop", ((0, "7"), (3, "8")))
@@ -50,10 +50,17 @@ def test_the_names_of_the_agents_figures():
     assert sorted(of_agents([of_rollout(DONE)])) == sorted(
         f"agent/{name}"
         for name in (
-            *("turns_mean", "turns_sum", "tool_calls_mean", "tool_calls_sum", "total_time_mean"),
-            *("total_time_max", "total_time_min", "model_query_time_sum_mean", "eval_time_mean"),
-            *("env_execution_time_sum_mean", "agent_run_time_mean", "time_per_turn", "model_query_time_avg"),
-            *("env_execution_time_avg", "model_time_ratio", "env_time_ratio", "eval_time_ratio"),
+            *(
+                f"{key}_{of}"
+                for key in (
+                    *("turns", "total_time", "eval_time"),
+                    *("model_query_time_sum", "env_execution_time_sum"),
+                )
+                for of in ("mean", "min", "max")
+            ),
+            *("turns_sum", "tool_calls_mean", "tool_calls_sum", "agent_run_time_mean", "time_per_turn"),
+            *("model_query_time_avg", "env_execution_time_avg"),
+            *("model_time_ratio", "env_time_ratio", "eval_time_ratio"),
         )
     )
 
@@ -72,6 +79,19 @@ def test_rates_and_rewards():
     assert found["rate/lost"] == 0.25 == found["rate/tampered"] == found["rate/masked"]
     assert (found["end/submitted"], found["end/sandbox_lost"]) == (0.5, 0.25)
     assert "reward/mean" not in of_rewards(group[3:], Tally())
+
+
+def test_tasks_by_how_many_of_their_attempts_solve_them():
+    good = Attempt(RolloutEnd.SUBMITTED, GradeEnd.RESOLVED, 1.0, 5)
+    bad = Attempt(RolloutEnd.STEP_LIMIT, GradeEnd.UNRESOLVED, 0.0, 5)
+    lost = Attempt(RolloutEnd.SANDBOX_LOST, None, None, 0)
+    found = of_groups([[good, good], [good, lost], [bad, bad], [bad, good], [lost, lost]])
+    assert found == {
+        "groups_solved/none": 1,
+        "groups_solved/all": 2,
+        "groups_solved/some": 1,
+        "groups_solved/lost": 1,
+    }
 
 
 def test_tokens_of_older_weights_are_stale():

@@ -14,7 +14,8 @@ from swelab.models.token_turn import TokenTurn
 from swelab.records import Fault, InputError
 from swelab.records.task_records import Task
 from swelab.rl.learner import STATE, Learner, NotFinite, Settings
-from swelab.rl.loop import Method, Training
+from swelab.rl.loop import Training
+from swelab.rl.method import Method
 from swelab.rl.prompts import Prompts
 from swelab.rl.rollouts import Asked, Kept, Place, RolledOut
 from swelab.tasks.checkout import RepoStore

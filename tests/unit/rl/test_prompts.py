@@ -75,6 +75,15 @@ def test_tasks_whose_tests_are_private_cannot_be_rewarded():
         check_tasks(recipe(validation={"subset": "held"}), tasks, [task(9, answers="private")])
 
 
+def test_evaluation_sets_are_neither_trained_nor_validated_on():
+    known = {"evaluation_set": "syn-debug"}
+    with pytest.raises(InputError, match="set to train on: 1 of 2 tasks are of syn-debug, such as own"):
+        check_tasks(recipe(rollouts={"prompts": 2}), [task(0), task(1, **known)], [])
+    held_out = [task(number, **known) for number in (2, 3)]
+    with pytest.raises(InputError, match="set to validate on while training: 2 of 2 tasks are of syn-debug"):
+        check_tasks(recipe(rollouts={"prompts": 2}, **LIMITED), [task(0), task(1)], held_out)
+
+
 def test_the_same_function_or_bug_is_not_validated_and_trained():
     tasks = [task(number) for number in range(8)]
     for shared in ({}, {"function": "calc/core.py::last", "bug": tasks[0].bug}):

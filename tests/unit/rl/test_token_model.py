@@ -5,11 +5,12 @@ from minisweagent.exceptions import FormatError
 
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import ContextLimit
+from swelab.models.chat.tool_calls import written_calls
 from swelab.models.token_turn import TokenTurn
 from swelab.records import InputError
 from swelab.rl.managed_model import ManagedModel
 from swelab.rl.samples import samples
-from swelab.rl.token_model import TokenModel, tool_calls
+from swelab.rl.token_model import TokenModel
 from swelab.rl.token_template import TokenTemplate
 from tests.toy_checkpoint import make_checkpoint
 
@@ -152,7 +153,7 @@ def test_an_answer_of_nothing_is_a_full_context(template):
     ],
 )
 def test_calls_in_text(said, left, names):
-    content, calls = tool_calls(said, 3)
+    content, calls = written_calls(said, 3)
     assert content == left and [call["function"]["name"] for call in calls] == names
     assert len({call["id"] for call in calls}) == len(calls)
 

@@ -1,5 +1,9 @@
 """The output keeper: what is shown, what is counted, how much memory it takes."""
 
+import os
+import threading
+import time
+
 import pytest
 
 from swelab.sandbox.bounded_output import BoundedOutput
@@ -37,3 +41,23 @@ def test_memory_does_not_follow_the_stream():
         kept.add(b"y" * 5000)
     assert kept.dropped == 2000 * 5000 - 1000
     assert len(kept._tail) <= 2 * 500 + 5000
+
+
+def test_a_writer_of_many_lines_is_read_in_few_pieces_and_whole():
+    read_end, write_end = os.pipe()
+    lines = [b"%d\n" % number for number in range(300)]
+
+    def write():
+        for line in lines:
+            os.write(write_end, line)
+            time.sleep(0.0002)
+        os.close(write_end)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    kept, pieces = BoundedOutput(1 << 20), 0
+    while kept.read(read_end):
+        pieces += 1
+    writer.join()
+    os.close(read_end)
+    assert kept.value() == b"".join(lines) and pieces < len(lines) / 3

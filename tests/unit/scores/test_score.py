@@ -13,6 +13,7 @@ from swelab.records import InputError, check, digest, read_json, write_json
 from swelab.records.attempt_records import Grade
 from swelab.records.task_records import Task
 from swelab.scores.report.report_data import Gate
+from swelab.scores.report.text_summary import trust
 from swelab.scores.report.validation import sentence
 from swelab.scores.score import score
 from swelab.scores.verified import compare, load_score, score_experiment
@@ -276,6 +277,27 @@ def test_scripts_say_in_one_line_what_is_wrong(workplace):
 
 def dropped(task: dict, reason: str, resolved: int) -> dict:
     return {"instance_id": task["instance_id"], "reason": reason, "gold_resolved": resolved}
+
+
+def test_tasks_validated_by_null_runs_only_are_told_apart():
+    tasks = make_tasks(6)
+    lock = make_lock(tasks, [dropped(tasks[0], "1 of 2 null runs differ", 0)], [])
+    kept = [row | {"validated": "null only", "fails": ["t.py::a"], "collected": 3} for row in lock.kept]
+    settings = {"gold_runs": 0, "null_runs": 2}
+    told = validation(lock | {"kept": kept, "null_tasks": 6, "settings": settings})
+    figures = ("gold_runs", "gold_tasks", "gold_runs_resolved", "null_tasks", "null_kept", "kept", "flaky")
+    assert [told[name] for name in figures] == [0, 0, 0, 6, 5, 5, 1]
+    gates = SimpleNamespace(gates={"mini": Gate(told, {})}, subsets=["mini"])
+    said = sentence(gates, "mini")
+    assert (
+        "Validated: null only. Of 6 tasks no repair is known: in 5 the same tests failed in every run" in said
+    )
+    assert (
+        "1 flaky, 0 broken (left out). Nobody showed that they can be solved." in said
+        and "valid;" not in said
+    )
+    assert trust(told) == " (validated: null only, 5 of 5 tasks: no repair of them is known)"
+    assert trust(validation(make_lock(tasks, [], []))) == trust(None) == ""
 
 
 def test_tasks_whose_answers_are_private_are_told_apart_from_valid_ones():

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import tarfile
 
 import pyarrow.parquet
@@ -11,6 +12,7 @@ import yaml
 
 from swelab.records import InputError, read_json
 from swelab.sharing import hub_upload
+from swelab.sharing.clone_archive import CODE
 from swelab.sharing.published_folder import write_published
 from tests.conftest import ROOT, run_python
 from tests.unit import finished_experiment
@@ -36,6 +38,10 @@ def finish(root):
         shutil.copytree(ROOT / "configs" / kind, root / "configs" / kind)
     recipe = root / f"configs/subsets/{HIDDEN}.yaml"
     recipe.write_text(recipe.read_text() + "tests: hidden\n")
+    (root / "scripts").mkdir()
+    (root / "scripts/serve.sh").write_text("#!/bin/bash\n")
+    (root / "scripts/served.sh").symlink_to("serve.sh")
+    (root / "scripts/elsewhere.sh").symlink_to(ROOT / "swe-rl/before.sh")
     for name in ("verified_score.json", "report.html"):
         (root / "results/experiments/demo").mkdir(parents=True, exist_ok=True)
         (root / "results/experiments/demo" / name).write_text("{}")
@@ -89,8 +95,11 @@ def test_the_data_set_has_tasks_attempts_and_rows(published):
               for row in map(json.loads, path.read_text().splitlines())]  # fmt: skip
     assert sum(row["resolved"] for row in train) == sum(row["resolved"] for row in graded) > 0
     assert [turn["role"] for turn in train[0]["messages"]][:2] == ["system", "user"]
-    assert "| dataset, build_sft_dataset | too_long | 7 |" in card and "| inflection 0.5.1 | MIT |" in card
-    assert "| forge-train, validation | broken | 60 |" in card and "| no test fails | 41 |" in card
+    long = "too_long: more tokens than the recipe allows"
+    assert f"| dataset, build_sft_dataset | {long} | 7 |" in card and "| inflection 0.5.1 | MIT |" in card
+    broken = "broken: the right repair is not judged as resolved, or no repair is"
+    assert f"| forge-train, validation | {broken} | 60 |" in card and "| no test fails | 41 |" in card
+    assert "are in `swelab-demo.tar.gz`, in `results/repos`" in card
 
 
 def test_scored_tasks_have_no_answers_and_hidden_ones_no_attempts(published):
@@ -109,6 +118,7 @@ def test_the_model_and_the_submission(published):
     assert (out / "model/model.safetensors").read_bytes() == weights.read_bytes()
     card, score = (out / "model/README.md").read_text(), read_json(root / SCORE)["policies"]["sft"]
     assert f"| drill-heldout | {score['resolved']} of 12 | {score['resolve_rate']:.1%} |" in card
+    assert "--scaffold demo --output-dir OUT" in card and "`sft` minus `base` on drill-heldout: " in card
     assert "--config experiment=demo" in card and yaml.safe_load(card.split("---")[1])["license"] == "mit"
     (submission,) = (out / "leaderboard/drill-heldout").iterdir()
     resolved = read_json(submission / "results/results.json")["resolved"]
@@ -128,6 +138,8 @@ def test_the_archive_verifies_elsewhere_and_keeps_times(published, tmp_path):
     for path in (there / "results/grades").rglob("*.json*"):
         before = (root / path.relative_to(there)).stat().st_mtime_ns
         assert abs(path.stat().st_mtime_ns - before) < 1000
+    assert os.readlink(there / "scripts/served.sh") == "serve.sh"
+    assert not (there / "scripts/elsewhere.sh").is_symlink(), "a link that leads elsewhere comes as its file"
     grades = there / "results/grades/sft/forge-heldout/report.json"
     grades.write_text(grades.read_text() + "\n")
     done = run_python("-m", "scripts.verify", there / SCORE)
@@ -178,11 +190,19 @@ def test_what_does_not_hold_or_is_there_already_is_refused(published, tmp_path):
     _, out, _ = published
     there = unpacked(out, tmp_path)
     done = run_python("-m", "scripts.publish", there / SCORE, "--to", out)
-    assert done.returncode == 2 and "is there already" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 2 and "folder exists already" in done.stderr and "Traceback" not in done.stderr
     (there / "results/sft/demo/checkpoint/model.safetensors").write_bytes(b"other")
     done = run_python("-m", "scripts.publish", there / SCORE, "--to", tmp_path / "new")
     assert done.returncode == 2 and "does not hold" in done.stderr and done.stderr.count("\n") == 1
     assert not (tmp_path / "new").exists()
+
+
+def test_a_clone_without_git_hands_on_the_same_code():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    if not listed:
+        pytest.skip("this is no clone of git")
+    tops = {name.partition("/")[0] for name in listed}
+    assert {name for name in tops if name[0] != "."} - {"results"} == set(CODE)
 
 
 def test_nothing_is_pushed_without_a_token(monkeypatch, tmp_path):

@@ -14,8 +14,9 @@ from swelab.configs.kinds.repo import DrillRepo
 from swelab.configs.kinds.subset import DrillSubset
 from swelab.models.chat.sed_edit import substitution
 from swelab.records import InputError, check
+from swelab.records.task_records import Task
 from swelab.tasks import drill
-from swelab.tasks.checkout import unpack
+from swelab.tasks.checkout import RepoStore, gold_patch, unpack
 from swelab.tasks.drill_text import NOUNS, SHAPES, VERBS, issue, make_function
 from swelab.tasks.split import side_of
 
@@ -26,11 +27,14 @@ RECIPE = DrillSubset(source="drill", repos=["small"], side="train", heldout_shar
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """A small drill repository: (configs folder, archives by name)."""
-    root = tmp_path_factory.mktemp("drill")
+    return written(tmp_path_factory.mktemp("drill"), SMALL)
+
+
+def written(root, settings):
     (root / "repos").mkdir()
-    text = "\n".join(f"{key}: {value}" for key, value in SMALL.plain().items())
+    text = "\n".join(f"{key}: {value}" for key, value in settings.plain().items())
     (root / "repos" / "small.yaml").write_text(text + "\n")
-    (root / "small.tar").write_bytes(drill.build_repo(SMALL))
+    (root / "small.tar").write_bytes(drill.build_repo(settings))
     return root, {"small": root / "small.tar"}
 
 
@@ -139,3 +143,36 @@ def test_an_archive_of_another_recipe_is_refused(small, backend, tmp_path):
     other.write_bytes(drill.build_repo(SMALL.model_copy(update={"seed": 9})))
     with pytest.raises(InputError, match="not the archive of its recipe"):
         drill.make_tasks(RECIPE, {"small": other}, backend, tmp_path / "j", workers=1, configs=small[0])
+
+
+def test_a_two_file_task_is_a_module_and_its_test_and_nothing_else(backend, tmp_path):
+    repo = recipes.named(REPO, "drill-files").model_copy(update={"modules": 5})
+    where, journal = written(tmp_path, repo), tmp_path / "journal.jsonl"
+    rows, drops = make(where, backend, journal, operators=["offset_change"], limit=3)
+    assert len(rows) == 3 and not drops
+    store = RepoStore(where[0], tmp_path / "cache")
+    for number, row in enumerate(rows):
+        check(row, "task", row.instance_id)
+        tree = tmp_path / f"tree{number}"
+        store.checkout(row, tree)
+        module = row.hint["path"]
+        assert {p.name for p in tree.iterdir()} == {".git", module, f"test_{module}"}
+        assert 30 <= len((tree / module).read_text().splitlines()) <= 100
+        assert [f"test_{module}::test_{row.hint['name']}"] == row.FAIL_TO_PASS
+        with backend.start(tree) as sandbox:
+            buggy = drill.STATUS.findall(sandbox.exec(row.test_cmd).output)
+            assert [t.decode() for status, t in buggy if status == b"FAILED"] == row.FAIL_TO_PASS
+            sandbox.put("gold.diff", gold_patch(store, row).encode())
+            fixed = drill.STATUS.findall(sandbox.exec(f"patch -p1 <gold.diff >&2; {row.test_cmd}").output)
+        assert {status for status, _ in fixed} == {b"PASSED"} and len(fixed) == len(buggy) == 8
+        # Tasks of other parts share no sandbox, and no kept run.
+        assert store.digest(row) != store.digest(row | {"part": f"{row.part}_"})
+        # The right number is neither in the issue nor anywhere in the module.
+        assert not any(letter.isdigit() for letter in row.problem_statement)
+
+
+def test_a_part_that_the_archive_lacks_is_refused(small, tmp_path):
+    store = RepoStore(small[0], tmp_path)
+    for part in ("none", "..", "depot/.."):
+        with pytest.raises(InputError, match="expected the part that the task names"):
+            store.clean_tree(Task.of({"instance_id": "a", "repo_recipe": "small", "part": part}))

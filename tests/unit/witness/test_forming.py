@@ -127,7 +127,7 @@ def test_each_test_is_alone_under_a_neutral_name(question):
     ("tests/other.py::test_a", "", "not among the sources"),
     (f"{PATH}::test_b", "def test_a(): assert f() == 1", "not defined in its file"),
     (f"{PATH}::test_a", "def test_a(: pass", "not Python"),
-    (f"{PATH}::test_a", "import pkg\ndef test_a(): pkg.run()", "asserts nothing"),
+    (f"{PATH}::test_a", "import pkg\ndef test_a(): print(1)", "asserts nothing"),
     (f"{PATH}::test_a", "@given(x)\ndef test_a(x): assert f(x) == 1", "at random"),
     (f"{PATH}::test_a", "def test_a():\n    assert f(" + "(" * 150 + "1" + ")" * 150 + ") == 1", ""),
     (f"{PATH}::test_a", "def test_a():\n    assert f(" + "-" * 20_000 + "1) == 1", "too deeply"),
@@ -204,3 +204,103 @@ def test_other_ways_to_name_a_test(test, found):
     assert list(form({"app/tests.py": source}, [test]).manifest.questions.values()) == [
         f"app/tests.py::{found}"
     ]
+
+
+def test_a_fixture_may_have_another_name_than_its_function():
+    source = (
+        "import pytest, pkg\n@pytest.fixture(name='made')\ndef _make():\n    return pkg.make()\n"
+        "@pytest.fixture(name='want')\ndef _want():\n    return 'secret'\n"
+        "@pytest.mark.usefixtures('made')\ndef test_a(): assert pkg.go() == 1\n"
+        "def test_b(made, want): assert made == want\n"
+    )
+    made = form({"tests/test_a.py": source}, ["tests/test_a.py::test_a", "tests/test_a.py::test_b"])
+    used, asked = made.files["tests/test_question_0.py"], made.files["tests/test_question_1.py"]
+    assert "def _make" in used and "def _make" in asked and "secret" not in asked
+    assert "q_.emit(1, made, q_.CUT)" in asked
+
+
+def test_a_test_that_asserts_nothing_emits_the_results_of_its_calls():
+    source = (
+        "import pkg\ndef test_a():\n    pkg.run('a')\n    made = pkg.make()\n    print(1)\n"
+        "    for each in made:\n        each.go(lambda: 1)\n"
+    )
+    made = form({"tests/test_a.py": source}, ["tests/test_a.py::test_a"])
+    question = made.files["tests/test_question_0.py"]
+    assert re.findall(r"q_\.result\((\d), (\d), ([\w.]+)", question) == [
+        ("0", "1", "pkg.run"), ("0", "2", "pkg.make"), ("0", "3", "each.go"),
+    ]  # fmt: skip
+    assert [slot.cut for slot in made.manifest.slots] == [[False]]
+
+
+TESTING = """
+import unittest
+from contextlib import contextmanager
+from typing import Optional
+from .core import Refused, parse
+LIMIT = 3
+class testing:
+    class Asserts(unittest.TestCase):
+        def assertValue(self, value, want=None, size=None, msg=None):
+            if want is not None:
+                self.assertEqual(value.text, want, msg)
+            if size is not None:
+                self.assertEqual(len(value.text), size, msg)
+        def assertParsed(self, given: Optional[str], want, msg="secret note"):
+            self.assertValue(parse(given, LIMIT), want, msg=msg)
+        @contextmanager
+        def assertRefused(self):
+            with self.assertRaises(Refused):
+                yield
+"""
+INHERITED = """
+import unittest
+import pkg
+from pkg import helpers
+WANT = "secret1"
+class Tests(helpers.Asserts, unittest.TestCase):
+    def test_parse(self):
+        self.assertParsed("in1", WANT)
+        self.assertValue(pkg.parse("in2", 1), size=777)
+    def test_refused(self):
+        with self.assertRefused():
+            pkg.parse("", 1)
+"""
+
+
+def test_assertions_that_the_package_gives_its_tests_are_taken_over():
+    tests = [f"tests/test_a.py::Tests::{name}" for name in ("test_parse", "test_refused")]
+    made = form({"tests/test_a.py": INHERITED}, tests, ["pkg"], {"src/pkg/testing.py": TESTING})
+    assert not made.unformed
+    assert "src/pkg/testing.py" not in {**made.files, **made.answers}.keys() | {*made.removed}
+    question, refused = made.files["tests/test_question_0.py"], made.files["tests/test_question_1.py"]
+    assert "from pkg.testing import parse as held0_parse" in question
+    assert "from contextlib import contextmanager as held0_contextmanager" in refused
+    assert "self.assertParsed('in1', q_.CUT)" in question and "size=q_.CUT" in question
+    assert re.search(r"q_\.emit\(\d+, q_\.part\(\d+, 1, value\)\.text, q_\.CUT\)", question)
+    assert re.search(r"with q_\.caught\(\d+\):\n +yield", refused)
+    assert not re.findall("secret|777", "".join(made.files.values()))
+    assert "secret1" in made.answers["tests/test_question_0.py"]
+
+
+def test_a_base_of_the_standard_library_is_not_the_packages():
+    source = (
+        "import unittest, pkg\nclass Tests(unittest.TestCase):\n"
+        "    def test_a(self):\n        self.assertEqual(pkg.go(), 1)\n"
+    )
+    package = {"pkg/testing.py": "class TestCase:\n    def assertEqual(self, a, b):\n        pass\n"}
+    made = form({"tests/test_a.py": source}, ["tests/test_a.py::Tests::test_a"], ["pkg"], package)
+    assert "class TestQ(unittest.TestCase)" in made.files["tests/test_question_0.py"]
+
+
+def test_a_mixin_in_the_package_of_the_tests_stays_where_tests_import_it_from_there():
+    mixin = "class Mixin:\n    def test_made(self):\n        self.assertEqual(self.make(3), 9)\n"
+    test = (
+        "import unittest\nimport pkg\nfrom . import Mixin\n"
+        "class LowTest(unittest.TestCase, Mixin):\n    make = pkg.make\n"
+        "    def test_own(self):\n        self.assertEqual(pkg.make(4), 16)\n"
+    )
+    sources = {"tests/__init__.py": mixin, "tests/test_low.py": test}
+    question = form(sources, ["tests/test_low.py::LowTest::test_own"], roots=["pkg"])
+    assert not question.unformed and question.removed == ["tests/test_low.py"]
+    text = question.files.get("tests/__init__.py", "")
+    assert "9" not in text, text

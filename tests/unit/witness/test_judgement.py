@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from swelab.records.witness_records import GoldTest, GoldValue, GoldValues, Slot, WitnessManifest
 from swelab.witness import judgement
-from swelab.witness.emitted import read
+from swelab.witness.emitted import asked_cases, read
 from swelab.witness.forming import form
 from swelab.witness.judgement import gold_values, judge
 from tests.unit.witness.toy_question import run
@@ -83,8 +84,9 @@ REPAIRED = [
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gold")
     question = form({PATH: TESTS}, [*REPAIRED, f"{PATH}::test_unchanged"], roots=["pkg"])
-    golds = [run(folder / str(at), GOLD, question)[0] for at in range(2)]
     answers, _ = run(folder / "answers", GOLD, question, answers=True)
+    cases = None, asked_cases(question.manifest, answers)
+    golds = [run(folder / str(at), GOLD, question, cases=each)[0] for at, each in enumerate(cases)]
     bug, _ = run(folder / "bug", BUG, question)
     return question, gold_values(question.manifest, golds, answers, bug), bug
 
@@ -98,6 +100,27 @@ def test_gold_confirms_what_the_bug_gets_wrong(made):
     assert values.tests[f"{PATH}::test_unchanged"].reason == "no value differs with the bug"
     assert judge(question.manifest, values, bug).testimony == "contradicted"
     assert values.tests[REPAIRED[1]].case == 1, "the case is known by the parameters of the answers' run"
+
+
+def test_only_the_cases_that_are_tests_of_the_task_are_run(tmp_path):
+    question = form({PATH: TESTS}, REPAIRED[1:2], roots=["pkg"])
+    answers, _ = run(tmp_path / "answers", GOLD, question, answers=True)
+    cases = asked_cases(question.manifest, answers)
+    assert cases == {"test_question_0.py": [1]}
+    asked, _ = run(tmp_path / "asked", GOLD, question, cases=cases)
+    (base,) = question.manifest.questions.values()
+    assert set(read(asked, question.manifest)) == {(base, 1)}
+    everything, _ = run(tmp_path / "all", GOLD, question)
+    assert {case for _, case in read(everything, question.manifest)} >= {0, 1}
+
+
+def test_an_id_that_was_cut_at_a_space_means_the_case_that_begins_so(tmp_path):
+    cut = f"{PATH}::test_parse[12"
+    question = form({PATH: TESTS}, [cut], roots=["pkg"])
+    golds = [run(tmp_path / str(at), GOLD, question)[0] for at in range(2)]
+    answers, _ = run(tmp_path / "answers", GOLD, question, answers=True)
+    values = gold_values(question.manifest, golds, answers, run(tmp_path / "bug", BUG, question)[0])
+    assert values.tests[cut].standing == "confirmed" and values.tests[cut].case == 0
 
 
 def test_other_right_code_is_confirmed(made, tmp_path):
@@ -146,6 +169,20 @@ def square(n): return n * n
     told = judge(question.manifest, values, said).tests
     assert [each.standing for each in told.values()] == ["contradicted", "unconfirmed"]
     assert values.tests[f"{PATH}::test_differ"].bits < 1, "an operator's answer is easily guessed"
+
+
+@pytest.mark.parametrize(
+    "held, word", [(True, "contradicted"), (False, "unconfirmed"), (None, "unconfirmed")]
+)
+def test_a_relation_contradicts_only_if_it_held_on_the_gold_patchs_data(held, word):
+    slot = Slot(slot=0, test="a", line=1, asserts="compare", ops=["=="], cut=[False, True])
+    manifest = WitnessManifest(tests={"a": "a"}, unformed={}, questions={"q.py": "a"}, slots=[slot], sight={})
+    value = GoldValue(slot=0, at=1, part="v", said=[["i", "5"]], cut=[None, ["i", "5"]], held=held, bits=9.0)
+    test = GoldTest(case=0, occurrences=[value], bits=9.0, standing="confirmed")
+    gold = GoldValues(tests={"a": test}, bits=9.0, testimony="witnessed")
+    said = b'[0,"case",0,"q.py::test_q"]\n[1,"value",0,0,1,"v",[["i","%d"]]]\n'
+    assert judge(manifest, gold, said % 5).tests["a"].standing == "confirmed"
+    assert judge(manifest, gold, said % 6).tests["a"].standing == word
 
 
 def test_silence_and_a_second_story_contradict(made, tmp_path):

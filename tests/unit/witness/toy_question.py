@@ -8,12 +8,12 @@ import threading
 from swelab.witness import CHANNEL, runtime_files
 
 
-def run(folder, package, question, answers=False):
+def run(folder, package, question, answers=False, cases=None):
     """What `package` (text of pkg.py) says in the question."""
     folder.mkdir()
     code = folder / "code"
     code.mkdir()
-    for name, data in runtime_files().items():
+    for name, data in runtime_files(cases).items():
         (code / name).write_bytes(data)
     root = folder / "root"
     for name, text in (question.answers if answers else question.files).items():

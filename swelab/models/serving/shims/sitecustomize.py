@@ -11,7 +11,8 @@ import os
 import sys
 from collections.abc import Callable
 
-gc.disable()
+SERVER = "sglang.launch_server" in sys.orig_argv
+"""Other programs, such as trainers that import sglang, find the packages here and start as ever."""
 _set_start_method = multiprocessing.set_start_method
 
 
@@ -40,4 +41,6 @@ def unpin() -> None:
     torch.Tensor.pin_memory = lambda tensor, *_, **__: tensor  # type: ignore[method-assign]
 
 
-multiprocessing.set_start_method = set_start_method
+if SERVER:
+    gc.disable()
+    multiprocessing.set_start_method = set_start_method

@@ -146,3 +146,32 @@ def test_complaints():
     assert complaint(["t::a"], {"t::a": "failed"}) == ""
     assert "t::a passes" in complaint(["t::a"], {"t::a": "passed"})
     assert complaint(["t::a"], {}) == "no spoiled test ran"
+
+
+def test_files_that_are_indented_by_tabs_are_spoiled():
+    source = "class TestTabs:\n\tdef test_sum(self):\n\t\tvalue = 4\n\t\tassert value == 4\n"
+    text, done = spoiled(source, [("TestTabs", "test_sum")], 1)
+    compile(text, "test_tabs.py", "exec")
+    assert done == [("TestTabs", "test_sum")]
+    with pytest.raises(AssertionError):
+        scope = {}
+        exec(text, scope)
+        scope["TestTabs"]().test_sum()
+
+
+OVERLOOKS = """
+class Table(dict):
+    def __eq__(self, other):
+        return hasattr(other, "keys") and list(other) == list(self)
+
+
+def test_copy():
+    table = Table(a=1, b=2)
+    assert Table(table) == table
+"""
+
+
+def test_a_container_whose_equality_overlooks_values_is_no_forgery():
+    """Packages have such classes; their tests would hold for values that nobody expects."""
+    text, done = spoiled(OVERLOOKS, [("test_copy",)], 1)
+    assert done and outcome(OVERLOOKS, "test_copy") and not outcome(text, "test_copy")

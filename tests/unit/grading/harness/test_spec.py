@@ -111,6 +111,7 @@ def test_what_comes_after_pytest_does_not_change_the_exit_code(tmp_path, flags, 
     )  # fmt: skip
     assert done.returncode == code and done.stdout.count("ran -k a or b; c") == 1
     assert KEEPS_CODE in script
+    assert instrumented(script) == script, "a script that was exported is graded as it is"
 
 
 @pytest.mark.parametrize("text, told", [

@@ -1,15 +1,16 @@
 """What the witness makes of a verdict."""
 
+import base64
+
 import pytest
 
-from swelab.grading.harness.testimony import standing, with_witness
+from swelab.grading.evidence import ended
+from swelab.grading.harness import testimony
+from swelab.grading.witness_store import KeptWitness
+from swelab.jobs.bounded_calls import BoundedCalls
 from swelab.records.attempt_records import GradeWitness
-from swelab.records.witness_records import Testimony
-
-
-def told(**tests):
-    rows = {name: {"standing": word, "bits": bits, "reason": "why"} for name, (word, bits) in tests.items()}
-    return Testimony.of({"testimony": "not_witnessed", "bits": 0.0, "tests": rows})
+from swelab.records.witness_records import TestTestimony
+from swelab.witness.judgement import standing
 
 
 @pytest.mark.parametrize(
@@ -26,8 +27,11 @@ def told(**tests):
     ],
 )
 def test_tests_to_be_repaired_decide_and_others_may_contradict(tests, expected, reason):
-    found = standing(told(**tests), ["a", "b"])
-    assert found.standing == expected and found.reason.startswith(reason)
+    judged = {
+        name: TestTestimony(standing=word, bits=bits, reason="why") for name, (word, bits) in tests.items()
+    }
+    found, why, _ = standing(judged, ["a", "b"])
+    assert found == expected and why.startswith(reason)
 
 
 @pytest.mark.parametrize("before", ["resolved", "suspect"])
@@ -42,6 +46,44 @@ def test_tests_to_be_repaired_decide_and_others_may_contradict(tests, expected, 
     ],
 )
 def test_a_suspect_patch_is_resolved_only_where_it_is_witnessed(before, word, unconfirmed, after):
-    found = with_witness(before, "a reason", GradeWitness(standing=word, reason="why"), unconfirmed)
+    found = testimony.with_witness(before, "a reason", GradeWitness(standing=word, reason="why"), unconfirmed)
     assert found[0] == (before if after == "same" else after)
     assert bool(found[1]) == (found[0] != "resolved" or after == "same")
+
+
+@pytest.mark.parametrize("before", ["resolved", "suspect"])
+def test_a_patch_that_was_never_asked_is_not_resolved(before):
+    """As when its log is first read as a failure, and later as a success."""
+    told, unconfirmed = testimony.testimony(KeptWitness.of({}), ended("ran"))
+    assert (told.standing, told.reason) == ("not_witnessed", "the question was not asked")
+    status, reason = testimony.with_witness(before, "", told, unconfirmed)
+    assert status == "suspect" and "the question was not asked" in reason
+
+
+def test_values_that_take_for_ever_to_be_judged_confirm_nothing(monkeypatch):
+    """A pattern of a test, searched in a text of the patch's choice, ends with the time that it may take."""
+    monkeypatch.setattr(testimony, "_APART", BoundedCalls(cpu_seconds=0.5))
+    slot = {"slot": 0, "test": "t.py::test_a", "line": 1, "asserts": "compare", "ops": ["search"]}
+    manifest = {
+        "tests": {"t.py::test_a": "t.py::test_a"},
+        "unformed": {},
+        "questions": {"test_question_0.py": "t.py::test_a"},
+        "slots": [slot | {"cut": [False, True]}],
+        "sight": {},
+    }
+    value = {"slot": 0, "at": 1, "part": "v", "said": [["s", "aaa"]], "bits": 9.0, "held": True}
+    gold = {"case": 0, "occurrences": [value | {"cut": [None, ["s", "(a+)+$"]]}], "bits": 9.0}
+    gold |= {"standing": "confirmed"}
+    values = {"tests": {"t.py::test_a": gold}, "bits": 9.0, "testimony": "witnessed"}
+    witness = KeptWitness.of({"manifest": manifest, "gold": values, "repaired": ["t.py::test_a"]})
+    case = b'[0,"case",0,"test_question_0.py::test_q"]\n'
+
+    def told(text):
+        said = case + b'[1,"value",0,0,1,"v",[["s","%s"]]]\n' % text.encode()
+        run = ended("ran") | {"said": base64.b64encode(said).decode(), "said_ended": ""}
+        found, unconfirmed = testimony.testimony(witness, run)
+        return found.standing, found.reason, unconfirmed
+
+    assert told("aaa")[0] == "witnessed"
+    word, reason, unconfirmed = told("a" * 60 + "!")
+    assert word == "not_witnessed" and "cannot be judged: it took more than 0.5 s" in reason and unconfirmed

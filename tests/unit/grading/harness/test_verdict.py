@@ -160,3 +160,10 @@ def test_an_expected_failure_marked_by_the_tests_themselves_counts_for_the_tests
 def test_a_junit_file_that_pytest_does_not_write_is_not_read(junit, monkeypatch):
     monkeypatch.setattr("swelab.grading.harness.verdict.ElementTree", None)
     assert verdict(SPEC, run(seen(junit=junit)))[0] == "resolved"
+
+
+@pytest.mark.parametrize(
+    "label, status", [("stdlib.math.isclose", "suspect"), ("stdlib.sys.excepthook", "resolved")]
+)
+def test_a_function_of_the_library_may_be_replaced_only_where_python_means_it(label, status):
+    assert verdict(SPEC, run(seen(changed=[label])))[0] == status

@@ -243,6 +243,15 @@ def test_an_interrupted_call_counts_with_its_worst(tmp_path):
     book.close()
 
 
+def test_calls_without_a_price_are_told_apart(tmp_path):
+    book = Ledger(tmp_path / "ledger.jsonl", None)
+    for _ in range(3):
+        book.note_unpriced()
+    told = sums_in_words(book.account())
+    book.close()
+    assert told == "0 calls cost $0.00; 3 calls had no known price and are not counted"
+
+
 def test_money_is_told_to_the_cent_or_finer():
     amounts = {0: "$0.00", 5: "$0.0000", 12 * CENT: "$0.1200", 1234567 * 10**6: "$1234.57"}
     assert [dollars(each) for each in amounts] == list(amounts.values())

@@ -1,5 +1,6 @@
 """The script on rows that are not ours: published sets name neither function nor test command."""
 
+import json
 import subprocess
 
 from unidiff import PatchSet
@@ -8,8 +9,9 @@ from swelab.agents.agent import loop_of
 from swelab.configs import recipes
 from swelab.configs.kinds import POLICY, SCAFFOLD
 from swelab.files.dataset_files import read_rows
-from swelab.models.chat.scripted import ScriptedModel, gold_command
+from swelab.models.chat.scripted import ScriptedModel, gold_command, read_repairs, with_repair
 from swelab.records.task_records import Task
+from swelab.tasks.patch_text import reversed_patch
 from swelab.tasks.published_rows import read_row
 from tests.at_hand import DATA, needs_rows
 from tests.conftest import BUG
@@ -87,3 +89,19 @@ def test_the_gold_is_submitted_of_rows_whose_patch_is_the_bug(task, tmp_path):
             path.write_text(text)
         edits(row, tree)
         assert row.is_bug and {path: path.read_text() for path in clean} == clean
+
+
+def test_repairs_of_rows_without_one(task, tmp_path):
+    """Their predictions are named by the policy's recipe; a task that they lack is given up."""
+    path = tmp_path / "repairs.jsonl"
+    line = {"instance_id": task["instance_id"], "model_name_or_path": "x", "model_patch": reversed_patch(BUG)}
+    path.write_text(json.dumps(line) + "\n")
+    policy = recipes.named(POLICY, "scripted").model_copy(update={"repairs": str(path)})
+    bare = Task.of({**task, "patch": "", "answers": "none"})
+    repairs = read_repairs(policy)
+    known = with_repair(bare, repairs)
+    assert not known.is_bug and gold_command(known) == "sed -i '2s/-/+/' calc/core.py"
+    assert with_repair(task, repairs) == task and with_repair(bare, {}) == bare
+    scaffold = loop_of(recipes.named(SCAFFOLD, "demo"))
+    turn = ScriptedModel(bare, policy, scaffold).query([{"role": "user", "content": ""}])
+    assert turn["extra"]["actions"][0]["command"] == f"echo {scaffold.submit_marker}"

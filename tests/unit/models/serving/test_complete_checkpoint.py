@@ -1,5 +1,6 @@
 """What a checkpoint lacks comes from its base model, in a view; names and adapters that are refused."""
 
+import fcntl
 import json
 import os
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from swelab.models import policy_models as policies
 from swelab.models.serving.complete_checkpoint import completed, longest_context, vocabulary
 from swelab.models.serving.lora import check_adapters, check_name, named_adapters
 from swelab.models.serving.serve_by_hand import (
+    check_free,
     chosen_key,
     further_options,
     hold,
@@ -218,6 +220,31 @@ def test_the_token_file_is_private_and_goes(tmp_path):
     assert not path.exists()
     with pytest.raises(InputError, match="cannot be written"):
         private_file(tmp_path / "no" / "token", "x").__enter__()
+
+
+def test_a_file_that_goes_at_the_moment_it_is_taken_is_made_anew(tmp_path, monkeypatch):
+    """A server that ends removes its file when the next has opened it, and does not hold it yet."""
+    path, real = tmp_path / "token", fcntl.flock
+
+    def flock(stream, how):
+        monkeypatch.setattr(fcntl, "flock", real)
+        path.unlink()
+        real(stream, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with private_file(path, "mine\n"):
+        assert path.read_text() == "mine\n"
+
+
+def test_a_file_of_another_server_stays(tmp_path):
+    """Whoever deleted the token by hand has started a second server."""
+    path = tmp_path / "token"
+    with private_file(path, "first\n"):
+        path.unlink()
+        with private_file(path, "second\n"), pytest.raises(InputError, match="a running server uses this"):
+            check_free(path)
+        path.write_text("third\n")
+    assert path.read_text() == "third\n"
 
 
 def test_a_second_server_takes_neither_token_nor_log_of_the_first(checkpoint, tmp_path):

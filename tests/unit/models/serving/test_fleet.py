@@ -81,7 +81,7 @@ def test_one_that_starts_again_is_up_when_it_has_the_current_weights(keep, monke
     fleet = keep(script)
     (first,) = fleet.await_first()
     server = fleet.servers[0]
-    server.told = lambda: seen.append("up" if server.endpoint else f"down, {len(script.ports)} starts")
+    server.on_change = lambda: seen.append("up" if server.endpoint else f"down, {len(script.ports)} starts")
     monkeypatch.setattr(kept_server, "replace", lambda endpoint, weights, *_: seen.append(weights.version))
     monkeypatch.setattr(fleets, "replace", lambda endpoint, weights, *_: seen.append("published"))
     assert fleet.publish(Weights(Path("there"), "step-7")) == 1

@@ -139,10 +139,10 @@ def test_the_token_is_not_shown():
     assert "hush" not in repr(Endpoint("http://127.0.0.1:1/v1", "hush", "toy"))
 
 
-def in_shims(code):
+def in_shims(code, *words):
     environment = {**os.environ, "PYTHONPATH": str(SHIMS)}
     return subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, check=True
     )
 
 
@@ -169,8 +169,18 @@ def test_children_are_forked_only_while_there_is_one_thread():
         "multiprocessing.set_start_method('spawn', force=True)\n"
         "print(multiprocessing.get_start_method(), gc.isenabled())\n"
     )
-    assert in_shims(code.format(threads=0)).stdout.split() == ["fork", "True"]
-    assert in_shims(code.format(threads=1)).stdout.split() == ["spawn", "True"]
+    server = "sglang.launch_server"
+    assert in_shims(code.format(threads=0), server).stdout.split() == ["fork", "True"]
+    assert in_shims(code.format(threads=1), server).stdout.split() == ["spawn", "True"]
+
+
+def test_other_programs_start_as_ever():
+    code = (
+        "import gc, multiprocessing\n"
+        "multiprocessing.set_start_method('spawn')\n"
+        "print(multiprocessing.get_start_method(), gc.isenabled())\n"
+    )
+    assert in_shims(code).stdout.split() == ["spawn", "True"]
 
 
 def test_stand_ins_are_only_for_machines_without_a_gpu():

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from swelab.agents.debugger.definitions import definitions
+from swelab.configs.kinds.debugger_settings import DebuggerSettings
 from swelab.lineage import Wildcards
+from swelab.models.chat.tool_form import ToolForm
 from swelab.records import InputError, read_json, write_json
 from swelab.records.attempt_records import Grade, Message, Trajectory
 from swelab.records.score_records import Comparison
@@ -238,6 +241,27 @@ def test_steps_of_other_scaffolds():
         {"say": "", "commands": ["ls", "pwd"], "observations": ["a", "b"]},
         {"say": "THOUGHT: look", "commands": ["cat x"], "observations": []},
     ]
+
+
+@pytest.mark.parametrize("calls", ["qwen", "xml"])
+def test_calls_of_several_tools_are_shown_as_commands(calls):
+    form = ToolForm(
+        definitions(DebuggerSettings(tools=["pdb", "rewrite"])),
+        calls,
+        observation_template="{{output.output}}",
+        format_error_template="{{error}}",
+        max_observation_chars=1000,
+    )
+    messages = [{"role": "user", "content": "it fails"}]
+    edit = {"path": "a.py", "start": 2, "new_code": "    return a"}
+    for name, arguments in (("pdb", {"command": "b a.py:2"}), ("rewrite", edit)):
+        content, told = form.written("I see.", name, arguments, len(messages))
+        actions = form.parse(content, told, "stop")
+        said = {"role": "assistant", "content": content, "tool_calls": told, "extra": {"actions": actions}}
+        messages += [said, *form.show(said, [{"output": f"{name} ran", "returncode": 0}], {}, False)]
+    stop, changed = steps([Message.of(each) for each in messages])
+    assert stop == {"say": "I see.", "commands": ["pdb b a.py:2"], "observations": ["pdb ran"]}
+    assert changed["commands"] == ["rewrite a.py start=2\n    return a"] and changed["say"] == "I see."
 
 
 def test_long_trajectories_lose_their_middle_steps():

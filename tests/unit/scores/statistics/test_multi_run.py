@@ -222,3 +222,24 @@ def test_the_found_difference_shrinks_with_tasks():
 def test_holm():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.9, 0.6]) == [1, 1] and holm([]) == [] and holm([0.02]) == [0.02]
+
+
+def test_the_interval_from_run_to_run_holds_the_tasks_fixed():
+    sure = Attempts([(4, 4)] * 30 + [(0, 4)] * 30)
+    assert sure.luck == 0 and sure.rerun_interval(4) == (0.5, 0.5)
+    open_ = Attempts([(2, 4)] * 60)
+    assert open_.luck == pytest.approx((1 / 3 / 60) ** 0.5)
+    low, high = open_.rerun_interval(4)
+    assert (low + high) / 2 == pytest.approx(0.5) and high - low == pytest.approx(1.96 * open_.luck, rel=1e-3)
+    assert open_.rerun_interval(16)[1] < high
+    assert Attempts([(1, 1), (0, 1)]).rerun_interval(1) == (0.5, 0.5), "one run says nothing of its luck"
+
+
+def test_the_interval_from_run_to_run_covers_the_tasks_own_rate():
+    draw = np.random.default_rng(3)
+    shares = draw.beta(0.5, 0.5, 100)
+    hits = 0
+    for _ in range(400):
+        low, high = Attempts([(int(n), 4) for n in draw.binomial(4, shares)]).rerun_interval(4)
+        hits += low <= shares.mean() <= high
+    assert 0.92 < hits / 400 < 0.98

@@ -116,6 +116,16 @@ def test_the_repository_archive_depends_on_content_alone(archive_folder, tmp_pat
     assert {(m.mtime, m.uid, m.gid, m.uname) for m in members.values()} == {(0, 0, 0, "")}
 
 
+def test_only_the_files_that_are_asked_for(archive_folder, tmp_path):
+    data = sdist()
+    (archive_folder / "tiny-1.0.tar.gz").write_bytes(data)
+    tar = build_repo(recipe(data, only=["tiny/*.py"]), tmp_path / "cache")
+    assert tarfile.open(fileobj=io.BytesIO(tar)).getnames() == ["tiny/core.py"]
+    with pytest.raises(InputError, match=r"tiny-1\.0\.tar\.gz: \*\.md: only: no file .*as tiny/core\.py"):
+        build_repo(recipe(data, only=["tiny/*.py", "*.md"]), tmp_path / "cache")
+    assert "only" not in recipe(data).model_dump()
+
+
 def test_a_licence_that_is_not_the_named_one(archive_folder, tmp_path):
     data = sdist()
     (archive_folder / "tiny-1.0.tar.gz").write_bytes(data)

@@ -75,6 +75,7 @@ def test_values_are_data_that_the_host_accepts(value):
 
 @pytest.mark.parametrize("one, other", [
     ({1, 2, 3}, {3, 2, 1}), (Point(1), Point(1, 0)), (Hostile("a"), Hostile("a")), (Slotted(), Slotted()),
+    ("made <A object at 0x7f8812ab>", "made <A object at 0x7fe4bc9012ab>"),
 ])  # fmt: skip
 def test_equal_values_are_said_alike(one, other):
     assert Canon().of(one) == Canon().of(other) != ["opaque", "error RuntimeError"]

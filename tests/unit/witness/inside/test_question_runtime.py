@@ -18,6 +18,9 @@ class Q(unittest.TestCase):
         with q_.caught(1) as context:
             raise LookupError("boom", 7)
         assert str(context.exception) == "('boom', 7)" and context.type is LookupError
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert context.exconly() == "LookupError: ('boom', 7)", "as pytest's"
         with q_.caught(2):
             pass
         with q_.warned(3) as seen:
@@ -39,10 +42,12 @@ def test_operators():
     q_.among(9, 1, [1])
     q_.ordered(10, 1, 2)
     assert q_.part(11, 3, "kept") == "kept"
+    assert q_.result(16, 1, "kept") == "kept" and q_.result(16, 2, None) is None
 
 def test_bounds():
     for number in range(1000):
         q_.emit(12, number)
+        q_.part(12, 1, number)
     q_.emit(13, "long" * 3000)
     for number in range(100):
         q_.emit(14, str(number) * 2000)
@@ -103,11 +108,13 @@ def test_operators_are_said_both_ways(events):
     assert values(events, 8, "op") == [[["s", "ZeroDivisionError"], ["s", "ZeroDivisionError"], ["b", False]]]
     assert values(events, 9, "op") == [[["b", True], ["b", False]]]
     assert values(events, 10, "op") == [[["b", True], ["b", True], ["b", False], ["b", False]]]
-    assert values(events, 11, "s3") == [[["s", "kept"]]]
+    assert values(events, 11, "s3") == values(events, 16, "r1") == [[["s", "kept"]]]
+    assert values(events, 16, "r2") == [], "None is what a call returns that does nothing"
 
 
 def test_output_is_bounded(events):
     assert len(values(events, 12)) == 400 and len(values(events, 12, "rest")) == 1
+    assert len(values(events, 12, "s1")) == 100
     assert values(events, 13)[0][0][:2] == ["h", "s"]
     kinds = [each[0][0] for each in values(events, 14)]
     assert kinds[0] == "s" and kinds[-1] == "h"

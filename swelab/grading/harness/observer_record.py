@@ -1,7 +1,7 @@
-"""The one-way record of a watched run, as it comes out of the sandbox among the lines of the log.
+"""Reads the observer's one-way record of a run, whose lines stand among those of the log.
 
-Each line has a number and a seal under a key that the writing process forgets with that line: nobody can
-take a line back, write it anew, or leave one out without its being seen.
+Each line has a number and a seal under a key that the writing process forgets with that line. So a line that
+is withdrawn, replaced or left out is noticed.
 """
 
 import hashlib
@@ -14,11 +14,11 @@ from typing import Any
 from swelab.grading.evidence import Observed
 from swelab.sandbox.bounded_output import BoundedOutput
 
-TOLD_BYTES = 24 << 20
-"""Bytes of a run's output that the record may take beside the log."""
+RECORD_BYTES = 24 << 20
+"""Bytes of a run's output that are kept for the record, in addition to those of the log."""
 
 STATES = {
-    "whole": "the observer told all, from start to end",
+    "whole": "the observer reported from start to end",
     "broken": "the observer's record has a line that is not its own, comes twice or comes after the end",
     "gap": "lines of the observer's record are missing",
     "cut": "lines of the observer's record are in the middle of a log that is too long to be kept",
@@ -28,7 +28,7 @@ STATES = {
 """What each state of a record means."""
 
 _BAD = ("failed", "error")
-_SAID_WITH: dict[str, list[type]] = {
+_FIELDS: dict[str, list[type]] = {
     "start": [],
     "report": [str, str],
     "call": [str, str],
@@ -38,21 +38,23 @@ _SAID_WITH: dict[str, list[type]] = {
     "fault": [dict],
     "end": [int],
 }
-"""Types of what stands beside each first word."""
+"""The types of an observation's further fields, by its first field."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """state: of STATES; lines: what was told up to the first flaw; log: the output without the record."""
+class ObserverRecord:
+    """state: of STATES; observations: those before the first flaw; log: the output without the record."""
 
     state: str
-    lines: list[list[Any]]
+    observations: list[list[Any]]
     log: bytes
 
 
-def heard(output: bytes, nonce: str, key: str, log_bytes: int) -> Told:
-    """Parts a run's output into its log, of which the first and last halves of `log_bytes` are kept, and the
-    record of the run with that nonce and key."""
+def read_record(output: bytes, nonce: str, key: str, log_bytes: int) -> ObserverRecord:
+    """Separates a run's output into its log and the observer's record under this nonce and key.
+
+    log_bytes: of the log, one half from its start and one from its end are kept.
+    """
     line = re.compile(rb"\x1e%s ([0-9a-f]{32}) ((\d{1,9}) [+.][ -~]{0,3500})\x1f" % nonce.encode())
     pieces: dict[int, tuple[bytes, bytes]] = {}
     log, place, state = BoundedOutput(log_bytes), 0, ""
@@ -62,18 +64,20 @@ def heard(output: bytes, nonce: str, key: str, log_bytes: int) -> Told:
         state = "broken" if int(match[3]) in pieces else state
         pieces[int(match[3])] = match[1], match[2]
     log.add(output[place:])
-    lines = []
-    for words in _opened(pieces, bytes.fromhex(key)):
-        if words is None:
+    observations = []
+    for each in _opened(pieces, bytes.fromhex(key)):
+        if each is None:
             state = "broken"
         else:
-            lines.append(words)
-    return Told(state or _state(pieces, lines), lines, log.value())
+            observations.append(each)
+    return ObserverRecord(state or _state(pieces, observations), observations, log.value())
 
 
 def _opened(pieces: dict[int, tuple[bytes, bytes]], key: bytes) -> Iterator[list[Any] | None]:
-    """What the lines say, in their order, up to the first that is missing; None for one that is not whole
-    or not under its key, after which nothing comes."""
+    """The observations in their order, up to the first missing line.
+
+    At a line that is malformed or not sealed with its key they end, with None.
+    """
     number, body = 0, list[bytes]()
     while number in pieces:
         seal, text = pieces[number]
@@ -84,55 +88,55 @@ def _opened(pieces: dict[int, tuple[bytes, bytes]], key: bytes) -> Iterator[list
         body.append(part[1:])
         if part[:1] == b".":
             try:
-                words = json.loads(b"".join(body))
+                found = json.loads(b"".join(body))
             except (ValueError, RecursionError):
-                words = None
-            yield words if _is_the_observer_s(words) else None
+                found = None
+            yield found if _is_observation(found) else None
             body = []
         number, key = number + 1, hashlib.sha256(key).digest()
 
 
-def _is_the_observer_s(words: Any) -> bool:
-    """Whether words are such as the observer says: code that found the channel may say others."""
-    if not isinstance(words, list) or not words or not isinstance(words[0], str):
+def _is_observation(value: Any) -> bool:
+    """Whether a value has the form of an observation: code that found the channel may write other things."""
+    if not isinstance(value, list) or not value or not isinstance(value[0], str):
         return False
-    kind, *rest = words
-    if [type(each) for each in rest] != _SAID_WITH.get(kind):
+    kind, *rest = value
+    if [type(each) for each in rest] != _FIELDS.get(kind):
         return False
-    told = rest[0].values() if kind == "fault" else rest[0] if kind == "marked" else ()
+    texts = rest[0].values() if kind == "fault" else rest[0] if kind == "marked" else ()
     named = kind != "fault" or {"error", "traceback", "patched"} == rest[0].keys()
-    return named and all(isinstance(each, str) for each in told)
+    return named and all(isinstance(each, str) for each in texts)
 
 
-def _state(pieces: dict[int, tuple[bytes, bytes]], lines: list[list[Any]]) -> str:
+def _state(pieces: dict[int, tuple[bytes, bytes]], observations: list[list[Any]]) -> str:
     if not pieces:
         return "unstarted"
     if max(pieces) != len(pieces) - 1:
         return "gap"
-    ends = [place for place, words in enumerate(lines) if words[0] == "end"]
+    ends = [place for place, each in enumerate(observations) if each[0] == "end"]
     if not ends:
         return "unended"
-    return "whole" if ends[0] == len(lines) - 1 else "broken"
+    return "whole" if ends[0] == len(observations) - 1 else "broken"
 
 
-def observed(lines: list[list[Any]], junit: str | None) -> Observed:
-    """The record as evidence. Of a test the worst that was told stands; nothing told is taken back."""
+def observed(observations: list[list[Any]], junit: str | None) -> Observed:
+    """The observations as evidence. If several speak of one test, the worst counts."""
     seen: dict[str, Any] = {"exit": -1, "junit": junit, "outcomes": {}, "raised": {}}
     seen |= {"marked": [], "changed": [], "powers": [], "faults": []}
-    for kind, *words in lines:
+    for kind, *fields in observations:
         if kind == "report":
-            test, word = words
+            test, word = fields
             before = seen["outcomes"].get(test)
             seen["outcomes"][test] = before if before in _BAD else word
         elif kind == "call":
-            test, raised = words
+            test, raised = fields
             seen["raised"][test] = seen["raised"].get(test) or raised
             if not raised:
                 seen["outcomes"].setdefault(test, "passed")
         elif kind == "marked":
-            seen["marked"] = words[0]
+            seen["marked"] = fields[0]
         elif kind == "end":
-            seen["exit"] = words[0]
+            seen["exit"] = fields[0]
         elif kind in ("changed", "power", "fault"):
-            seen[{"power": "powers", "fault": "faults"}.get(kind, kind)].append(words[0])
+            seen[{"power": "powers", "fault": "faults"}.get(kind, kind)].append(fields[0])
     return Observed.of(seen)

@@ -1,4 +1,4 @@
-"""What a test runner's process told can be neither changed nor left out without its being seen."""
+"""The observer's record can be neither changed nor shortened without the grader noticing it."""
 
 import importlib.util
 import os
@@ -8,7 +8,7 @@ import pytest
 
 from swelab.grading import inside
 from swelab.grading.harness.guard import Guard
-from swelab.grading.harness.told import heard, observed
+from swelab.grading.harness.observer_record import observed, read_record
 from tests.growth import TIMES, growth
 
 TEST = "tests/t.py::test_f"
@@ -41,11 +41,11 @@ def said(tmp_path):
     return guard, (tmp_path / "told").read_bytes()
 
 
-def test_what_was_told_is_heard_and_the_log_is_as_it_was(said):
+def test_the_record_is_read_and_the_log_is_as_it_was(said):
     guard, output = said
-    told = heard(output, guard.nonce, guard.key, 1 << 20)
-    assert (told.state, told.log) == ("whole", b"a log\nits end\n")
-    seen = observed(told.lines, "")
+    record = read_record(output, guard.nonce, guard.key, 1 << 20)
+    assert (record.state, record.log) == ("whole", b"a log\nits end\n")
+    seen = observed(record.observations, "")
     assert (seen.exit, seen.outcomes, seen.raised) == (1, {TEST: "failed"}, {TEST: "AssertionError"})
     assert seen.marked == ["x" * 5000, "\udc80\x1e"] and seen.junit == ""
 
@@ -72,7 +72,7 @@ def without(number):
 )
 def test_what_is_missing_changed_or_said_twice_is_seen(said, change, state):
     guard, output = said
-    assert heard(change(output), guard.nonce, guard.key, 1 << 20).state == state
+    assert read_record(change(output), guard.nonce, guard.key, 1 << 20).state == state
 
 
 def test_a_line_after_the_end_breaks_the_record(tmp_path):
@@ -80,10 +80,10 @@ def test_a_line_after_the_end_breaks_the_record(tmp_path):
     channel = channel_of(guard, tmp_path)
     channel.tell("end", 0)
     channel.tell("report", TEST, "passed")
-    assert heard((tmp_path / "told").read_bytes(), guard.nonce, guard.key, 99).state == "broken"
+    assert read_record((tmp_path / "told").read_bytes(), guard.nonce, guard.key, 99).state == "broken"
 
 
-def test_the_worst_that_was_told_stands():
+def test_the_worst_report_on_a_test_counts():
     lines = [["report", TEST, "failed"], ["report", TEST, "passed"]]
     lines += [["call", TEST, "ValueError"], ["call", TEST, ""]]
     seen = observed(lines, None)
@@ -103,17 +103,17 @@ def test_a_closed_stream_is_opened_again_and_a_forked_process_is_silent(tmp_path
     os.waitpid(child, 0)
     channel.tell("end", 1)
     os.close(other)
-    told = heard((tmp_path / "told").read_bytes(), guard.nonce, guard.key, 99)
-    assert (told.state, told.lines) == ("whole", [["start"], ["end", 1]])
+    record = read_record((tmp_path / "told").read_bytes(), guard.nonce, guard.key, 99)
+    assert (record.state, record.observations) == ("whole", [["start"], ["end", 1]])
 
 
 def test_much_hostile_text_is_read_in_linear_time(said):
     guard, output = said
     mark = b"\x1e" + guard.nonce.encode()
-    told = heard(
+    record = read_record(
         output + (mark + b" " + b"0" * 32 + b" 1 .") * 20000 + mark * 100000, guard.nonce, guard.key, 99
     )
-    assert told.state == "whole" and told.log.startswith(b"a log\n")
+    assert record.state == "whole" and record.log.startswith(b"a log\n")
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_words_that_the_observer_does_not_say_break_the_record(tmp_path, words):
     channel.tell("start")
     channel.tell(*words)
     channel.tell("end", 0)
-    told = heard((tmp_path / "told").read_bytes(), guard.nonce, guard.key, 99)
-    assert told.state == "broken" and words not in told.lines
-    observed(told.lines, "")
+    record = read_record((tmp_path / "told").read_bytes(), guard.nonce, guard.key, 99)
+    assert record.state == "broken" and words not in record.observations
+    observed(record.observations, "")
 
 
 @pytest.mark.full
@@ -154,6 +154,6 @@ def test_a_word_of_many_lines_is_read_in_linear_time(tmp_path):
         return (tmp_path / "told").read_bytes()
 
     def read(output):
-        assert heard(output, guard.nonce, guard.key, 99).state == "whole"
+        assert read_record(output, guard.nonce, guard.key, 99).state == "whole"
 
     assert growth(read, told, 3 << 20) < TIMES

@@ -1,0 +1,204 @@
+"""A whole evaluation beside mini-swe-agent's own batch runner, on the same instances and the same fake model.
+
+Three worlds: `instant` (the model answers at once, sandboxes and tests take no time: what is left is
+overhead), `real` (the same model; sandboxes and, on our side, tests are real), `tail` (instant sandboxes, a
+model with long-tailed latency: makespan against max(sum / workers, longest)). mini-swe-agent's runner grades
+nothing.
+"""
+
+import argparse
+import heapq
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.evaluate_world import make_world
+from benchmarks.makespan import SEED, durations
+from swelab.records import read_json, write_json, write_jsonl
+from swelab.records.task_records import Task
+from swelab.rollouts.mini_program import QUIET, Program, shown
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIGS = ("swebench_backticks.yaml", str(ROOT / "swe-rl/configs/minisweagent_sglang_swebench.yaml"))
+INSTANT = "benchmarks.evaluate_world.InstantEnvironment"
+OURS, MINI = "scripts.evaluate", "mini-swe-agent"
+
+
+@dataclass
+class Run:
+    """Wall and CPU seconds of a program with all its children, and how many instances it did."""
+
+    program: str
+    wall: float
+    cpu: float
+    instances: int
+
+    @property
+    def each(self) -> float:
+        """Wall milliseconds an instance."""
+        return 1000 * self.wall / self.instances
+
+
+def environment(own: Path) -> dict[str, str]:
+    """Variables of a run: nobody's settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SWELAB_", "MSWEA_"))}
+    told = {"PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "none", "MSWEA_GLOBAL_CONFIG_DIR": str(own), **QUIET}
+    return kept | told
+
+
+@contextmanager
+def model(folder: Path, seconds: dict[str, float]) -> Iterator[str]:
+    """The address of a fake model that takes so long for an instance."""
+    write_json(folder / "seconds.json", seconds)
+    command = [sys.executable, "-m", "benchmarks.evaluate_model", str(folder / "seconds.json")]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def spend(program: str, command: Sequence[str], own: Path, instances: int) -> Run:
+    """Runs a program. Raises SystemExit with its last words when it fails."""
+    own.mkdir(parents=True, exist_ok=True)
+    with open(own / "said", "w+b") as said:
+        start = time.monotonic()
+        child = subprocess.Popen(command, cwd=ROOT, env=environment(own), stdout=said, stderr=said)
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        wall = time.monotonic() - start
+        if child.returncode:
+            said.seek(0)
+            raise SystemExit(f"{program} failed:\n{said.read().decode(errors='replace')[-3000:]}")
+    return Run(program, wall, used.ru_utime + used.ru_stime, instances)
+
+
+def run_ours(world: Path, tasks: Sequence[Task], url: str, workers: int, name: str, instant: bool) -> Run:
+    """`scripts.evaluate` on the instances."""
+    module = "benchmarks.evaluate_world" if instant else OURS
+    out = world / "ours" / name
+    command = [sys.executable, "-m", module, "--model", "openai/fake", "--api-base", f"{url}/v1"]
+    command += [
+        "--data",
+        str(world / "rows.jsonl"),
+        "--output-dir",
+        str(out),
+        "--max-instances",
+        str(len(tasks)),
+    ]
+    command += ["--repos-dir", str(world / "repos"), "--max-concurrent", str(workers)]
+    run = spend(
+        OURS, command + (["--images", str(world / "images.json")] if instant else []), out, len(tasks)
+    )
+    found = read_json(out / "summary.json")["resolved"]
+    if found != len(tasks):
+        raise SystemExit(f"{OURS}: {found} of {len(tasks)} resolved in {out}")
+    return run
+
+
+def run_mini(world: Path, tasks: Sequence[Task], url: str, workers: int, name: str, instant: bool) -> Run:
+    """mini-swe-agent's own batch runner on the instances."""
+    out = world / "mini" / name
+    further = ("--environment-class", INSTANT) if instant else ()
+    program = Program(url, "fake", out, CONFIGS, workers, repos=world / "repos", further=further)
+    write_jsonl(out / "data/test.jsonl", (shown(task) for task in tasks))
+    write_json(out / "tasks.json", list(tasks))
+    run = spend(MINI, program.command(out / "data"), out / "own", len(tasks))
+    found = sum("x = 1" in row["model_patch"] for row in read_json(out / "preds.json").values())
+    if found != len(tasks):
+        raise SystemExit(f"{MINI}: {found} of {len(tasks)} submitted their patch in {out}")
+    return run
+
+
+def at_once(folder: Path, name: str, count: int, workers: int, instant: bool) -> list[Run]:
+    """Both programs, each first on one instance, with a model that answers at once."""
+    world = folder / name
+    tasks = make_world(world, count, instant)
+    with model(world, {}) as url:
+        runs = []
+        for program in (run_ours, run_mini):
+            start = program(world, tasks[:1], url, workers, "one", instant)
+            runs += [start, program(world, tasks, url, workers, "all", instant)]
+    print(f"\n{name}: {count} instances, {workers} at once")
+    print(
+        f"{'':18s}{'wall s':>8s}{'CPU s':>8s}{'ms an instance':>16s}{'start s':>9s}{'ms without start':>18s}"
+    )
+    for start, whole in zip(runs[::2], runs[1::2], strict=True):
+        rest = 1000 * (whole.wall - start.wall) / count
+        cells = f"{whole.wall:8.1f}{whole.cpu:8.1f}{whole.each:16.1f}{start.wall:9.1f}{rest:18.1f}"
+        print(f"{whole.program:18s}{cells}", flush=True)
+    return runs[1::2]
+
+
+def tail(folder: Path, count: int, workers: int, bound: float) -> list[float]:
+    """Makespan / bound: ours, ours when times of an earlier evaluation are known, mini-swe-agent's."""
+    world = folder / "tail"
+    tasks = make_world(world, count, True)
+    drawn = durations(count, random.Random(SEED))
+    scale = bound / max(sum(drawn) / workers, max(drawn))
+    seconds = {task.instance_id: value * scale for task, value in zip(tasks, drawn, strict=True)}
+    with model(world, seconds) as url:
+        given = (world, tasks, url, workers)
+        runs = [
+            run_ours(*given, "unknown", True),
+            run_ours(*given, "known", True),
+            run_mini(*given, "all", True),
+        ]
+    longest = max(seconds.values())
+    print(f"\ntail: {count} instances, {workers} at once, bound {bound:.0f} s, longest {longest:.1f} s")
+    names = (f"{OURS}, nothing known", f"{OURS}, times of an earlier evaluation known", MINI)
+    for name, run in zip(names, runs, strict=True):
+        print(f"{name:52s}{run.wall:8.1f} s {run.wall / bound:7.3f}", flush=True)
+    free = in_order(list(seconds.values()), workers)
+    print(f"{'no overhead at all, nothing known, this order':52s}{free:8.1f} s {free / bound:7.3f}")
+    return [run.wall / bound for run in runs]
+
+
+def in_order(seconds: Sequence[float], workers: int) -> float:
+    """Makespan where a free worker takes the next attempt: the least that is possible in this order."""
+    free_at = [0.0] * workers
+    for each in seconds:
+        heapq.heapreplace(free_at, free_at[0] + each)
+    return max(free_at)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--instances", type=int, default=500)
+    parser.add_argument("--workers", type=int, default=16, help="attempts at once")
+    parser.add_argument("--bound", type=float, default=120, help="seconds that the long tail is scaled to")
+    parser.add_argument(
+        "--worlds", nargs="+", choices=("instant", "real", "tail"), default=("instant", "real", "tail")
+    )
+    args = parser.parse_args()
+    told = {}
+    with tempfile.TemporaryDirectory(prefix="swelab-evaluate-") as name:
+        folder = Path(name)
+        for world in (each for each in args.worlds if each != "tail"):
+            ours, mini = at_once(folder, world, args.instances, args.workers, world == "instant")
+            told[f"{world}_ms_per_instance"] = ours.each
+            told[f"{world}_ratio_vs_mini_swe_agent"] = mini.wall / ours.wall
+        if "tail" in args.worlds:
+            unknown, known, mini_ratio = tail(folder, args.instances, args.workers, args.bound)
+            told |= {
+                "makespan_ratio": unknown,
+                "makespan_ratio_known": known,
+                "makespan_ratio_mini": mini_ratio,
+            }
+    print("")
+    for key, value in told.items():
+        print(f"{key}={value:.3f}")
+    if "instant" in args.worlds:
+        print(f"overhead_ms_per_instance={told['instant_ms_per_instance']:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""What verl costs around rollouts, beside the embedded engine (`python -m benchmarks.rl --engine verl`).
+
+Both train the same 0.1 M weights on a CPU, 8 x 8 rollouts a step. In the first steps rollouts cost nothing:
+seconds a step, and where they go. Then 512 rollouts in 8 steps, 64 at once, sleep with a long tail: the
+makespan beside that of a schedule by the same rules that loses nothing, in step with the weights and one step
+ahead of them.
+"""
+
+import heapq
+import tempfile
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from benchmarks import rl_pace
+from swelab.configs import recipes
+from swelab.configs.kinds import RL
+from swelab.configs.kinds.rl import Rl
+from swelab.records import Record, read_jsonl
+from swelab.records.task_records import Task
+from swelab.rl.engines import verl_run
+from swelab.rl.places import Reads
+from swelab.rl.training_run import train_policy
+from tests.toy_checkpoint import make_checkpoint
+
+PROMPTS, SAMPLES, AT_ONCE = 8, 8, 64
+FREE_STEPS, PACED_STEPS = rl_pace.FREE // PROMPTS, 8
+STEPS = FREE_STEPS + PACED_STEPS
+RECIPE: Record = {
+    "start": "model:toy",
+    "subset": "some",
+    "scaffold": "demo",
+    "rollouts": {
+        "prompts": PROMPTS, "samples": SAMPLES, "at_once": AT_ONCE, "max_tokens": 24, "context_length": 512,
+        "max_total_tokens": 4096, "keep": "none", "shuffled": False,
+    },
+    "train": {"steps": STEPS, "lr": 1e-4, "threads": 1, "batch_tokens": 4096, "device": "cpu"},
+}  # fmt: skip
+AHEAD = {"ahead": 1, "update": "in_turns"}
+ALONE, APART = {"loops": 1}, {"loops": 1, "nodes": 1}
+ENGINES: Mapping[str, Record] = {
+    "embedded": {},
+    "embedded, 1 ahead": {"rollouts": AHEAD},
+    "verl, sync": {"engine": "verl", "verl": {"gpus": 1, "save": STEPS, "rollout": ALONE}},
+    "verl, separate_async": {
+        "engine": "verl",
+        "rollouts": AHEAD,
+        "verl": {"gpus": 1, "save": STEPS, "mode": "separate_async", "rollout": APART},
+    },
+}
+PARTS = ("rollouts", "train", "publish")
+
+
+def recipe_of(engine: str) -> Rl:
+    """The recipe for one of ENGINES."""
+    own = ENGINES[engine]
+    found = {**RECIPE, **own, "rollouts": {**RECIPE["rollouts"], **own.get("rollouts", {})}}
+    return recipes.complete(RL, found, engine)
+
+
+def trained(engine: str) -> list[Record]:
+    """The lines of a training's steps."""
+    with tempfile.TemporaryDirectory(prefix="pace-") as name:
+        folder = Path(name)
+        start = make_checkpoint(folder / "toy")
+        tasks = [Task.of({"instance_id": f"task-{number}"}) for number in range(PROMPTS)]
+        train_policy(recipe_of(engine), start, Reads(tasks, folder), folder / "run")
+        return [row for row in read_jsonl(folder / "run/metrics.jsonl") if "rollouts" in row]
+
+
+def seconds_of(row: Mapping[str, float]) -> float:
+    """Of a step, by its engine's own clock."""
+    if (told := row.get("verl/timing_s/step")) is not None:
+        return told
+    return sum(row.get(f"time/{part}", 0.0) for part in PARTS)
+
+
+def lossless(ahead: int, learner: float) -> float:
+    """Seconds of a schedule that keeps all places busy as far as steps and weights allow.
+
+    A rollout begins when a place is free and the weights that it may not be further ahead of are there; a
+    step's training takes `learner` seconds when all its rollouts are over.
+    """
+    places, ends = [0.0] * AT_ONCE, [0.0] * (ahead + 1)
+    for step in range(PACED_STEPS):
+        weights, last = ends[step], 0.0
+        for number in range(PROMPTS * SAMPLES):
+            prompt = rl_pace.FREE + step * PROMPTS + number // SAMPLES
+            end = max(heapq.heappop(places), weights) + rl_pace.seconds_of(prompt, number % SAMPLES)
+            heapq.heappush(places, end)
+            last = max(last, end)
+        ends.append(max(last, ends[-1]) + learner)
+    assert all(one <= other for one, other in pairwise(ends))
+    return ends[-1]
+
+
+def show_free(engine: str, rows: Sequence[Record]) -> float:
+    """Seconds a step where rollouts cost nothing, without the first step, which warms up."""
+    later = rows[1:FREE_STEPS]
+    whole = sum(map(seconds_of, later))
+    spent = {part: sum(row.get(f"time/{part}", 0.0) for row in later) / whole for part in PARTS}
+    shares = ", ".join(f"{part} {share:.0%}" for part, share in spent.items())
+    rest = max(0.0, 1 - sum(spent.values()))
+    print(f"{engine}: {whole / len(later):.2f} s a step: {shares}, the rest {rest:.0%}", flush=True)
+    return whole / len(later)
+
+
+def show_paced(engine: str, rows: Sequence[Record], learner: float) -> None:
+    """The makespan of the rollouts with a long tail."""
+    makespan = sum(map(seconds_of, rows[FREE_STEPS:]))
+    best = lossless(recipe_of(engine).rollouts.ahead, 0.0)
+    own = lossless(recipe_of(engine).rollouts.ahead, learner)
+    said = f"{makespan:.1f} s, {makespan / best:.2f} x the {best:.1f} s of a schedule that loses nothing"
+    said += f", {makespan / own:.2f} x with {learner:.2f} s a step on top"
+    count = PACED_STEPS * PROMPTS * SAMPLES
+    print(f"{engine}: {count} rollouts, {AT_ONCE} at once: {said}", flush=True)
+
+
+def show_verl() -> None:
+    """The whole of it; most of the minutes go by until verl's processes are up."""
+    rl_pace.pace_places()
+    verl_run.LOOP = "benchmarks.rl_verl_loop.PacedLoop"
+    free: dict[str, float] = {}
+    for engine in ENGINES:
+        rows = trained(engine)
+        free[engine] = show_free(engine, rows)
+        show_paced(engine, rows, free[engine])
+    print(f"verl_ratio_vs_embedded={free['verl, sync'] / free['embedded']:.2f}")

@@ -1,0 +1,37 @@
+"""verl's agent loop with rollouts of `rl_pace`: imported by verl's processes only."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from benchmarks.rl_pace import kept_in
+from swelab.jobs.journal import Journal
+from swelab.rl.engines.verl_loop import SwelabLoop
+from swelab.rl.engines.verl_tokens import VerlTokens
+from swelab.rl.engines.verl_workplace import Workplace
+from swelab.rl.rollouts import Asked, RolledOut
+
+
+class PacedLoop(SwelabLoop):
+    """Ours, whose rollouts are paced; their number at once, groups, rows and records are as ever."""
+
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self._work = _Paced(self._work)
+
+
+class _Paced:
+    """A workplace whose rollouts are paced."""
+
+    def __init__(self, work: Workplace):
+        self._inner = work
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def roll_out(self, asked: Asked, path: Path, engine: VerlTokens, *_: Any) -> RolledOut:
+        def work() -> RolledOut:
+            with Journal(path) as journal:
+                return kept_in(journal, asked, str(engine._version))
+
+        return await asyncio.get_running_loop().run_in_executor(self._inner._threads, work)

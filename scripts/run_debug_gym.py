@@ -1,0 +1,60 @@
+"""Runs a configuration of debug-gym's form: a model debugs the tasks of a set, under its file names.
+
+The same `-p base.uuid=NAME` goes on where a run stopped. See docs/coming-from-swe-pdb.md.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from swelab.console.option_types import at_least
+from swelab.console.terminal import run_script
+from swelab.evaluation.debug_gym_config import Asked
+from swelab.evaluation.debug_gym_run import Force, list_problems, run_configuration
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add, count = parser.add_argument, at_least(1)
+    add("config", type=Path, help="YAML with a part base, and one for each agent")
+    add("--agent", default="", help="debug_agent or rewrite_agent; the file's first by default")
+    add("-p", "--params", nargs="+", action="extend", default=[], metavar="PART.KEY=VALUE", help="override")
+    workers = os.environ.get("DEBUG_GYM_WORKERS") or "1"
+    add("-n", "--num-workers", type=count, default=workers, help="attempts at once; DEBUG_GYM_WORKERS, or 1")
+    add("--max-problems", type=count, default=0, help="the first ones")
+    force = parser.add_mutually_exclusive_group()
+    force.add_argument("--force-all", action="store_true", help="do all problems again")
+    force.add_argument("--force-failed", action="store_true", help="do those again that are not resolved")
+    add("-t", "--timeout", type=count, default=0, help="seconds of an attempt; the scaffold's by default")
+    add("--llm-name", default="", help="instead of the file's: of llm.yaml, a folder, or a recipe (.yaml)")
+    add("--llm-config-file-path", default="", help="llm.yaml")
+    add("--max-rewrite-steps", type=at_least(0), default=-1, help="instead of the file's; 0 is no limit")
+    add("--list", action="store_true", help="print the problems, and stop")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """0: every problem has an end other than error."""
+    args = options()
+    model = {"llm_name": args.llm_name, "llm_file": args.llm_config_file_path}
+    limits = {"seconds": args.timeout, "max_rewrite_steps": args.max_rewrite_steps}
+    asked = Asked(args.config, args.agent, tuple(args.params), args.num_workers, **limits, **model)
+    force = Force.ALL if args.force_all else Force.FAILED if args.force_failed else Force.NONE
+    if args.list:
+        print("\n".join(list_problems(asked, ROOT, args.max_problems)), flush=True)
+        return 0
+    lines, errors = run_configuration(asked, ROOT, force, args.max_problems)
+    print("\n".join(lines), flush=True)
+    if errors:
+        print(f"error: {errors} problems ended in an error; the same run tries them again", file=sys.stderr)
+    return 2 if errors else 0
+
+
+if __name__ == "__main__":
+    run_script(main)

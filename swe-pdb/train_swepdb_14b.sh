@@ -1,0 +1,4 @@
+#!/usr/bin/env bash
+# [SWE_PDB_MODEL_PATH=weights] [SWE_PDB_CHECKPOINT_BASE=folder] [CUDA_VISIBLE_DEVICES=...] [KEY=VALUE...]: Qwen3-14B with the debugger on 8 GPUs (configs/rl/swepdb-14b.yaml).
+source "$(dirname "$(readlink -f "$0")")/train.sh"
+swepdb swepdb-14b swepdb-rl swepdb-qwen3-14b-1222 rollout/PROJECT/EXPERIMENT "$@"

@@ -1,0 +1,113 @@
+"""The breakpoints of a rollout: kept between sessions, and moved when the code around them is edited."""
+
+import ast
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from difflib import SequenceMatcher
+from typing import Any
+
+from swelab.records import Record
+
+MOST = 200
+"""Breakpoints that are kept."""
+
+
+@dataclass(frozen=True)
+class Breakpoint:
+    """One breakpoint as pdb has it. function: it was set by the name of this function."""
+
+    number: int
+    file: str
+    line: int
+    condition: str = ""
+    temporary: bool = False
+    enabled: bool = True
+    ignore: int = 0
+    function: str = ""
+
+    def plain(self) -> Record:
+        """As the launcher takes it."""
+        return asdict(self)
+
+    def told(self, root: str) -> str:
+        """One line for a person; paths under `root` are relative to it."""
+        facts = [
+            "temporary" if self.temporary else "",
+            "" if self.enabled else "disabled",
+            f"ignored {self.ignore} times" if self.ignore else "",
+            f"if {self.condition}" if self.condition else "",
+        ]
+        said = ", ".join(filter(None, facts))
+        return f"{self.number}: {self.file.removeprefix(root)}:{self.line}" + (f" ({said})" if said else "")
+
+
+def read_breakpoints(found: Any) -> list[Breakpoint]:
+    """The breakpoints in a report of the launcher's; what is not in its form is left out."""
+    kept = []
+    for each in found[:MOST] if isinstance(found, list) else ():
+        try:
+            one = Breakpoint(**each)
+        except TypeError:
+            continue
+        kinds = Breakpoint.__annotations__
+        if all(type(getattr(one, name)) is kind for name, kind in kinds.items()):
+            kept.append(one)
+    return kept
+
+
+def moved(
+    breakpoints: Sequence[Breakpoint], file: str, before: Sequence[str], after: Sequence[str]
+) -> tuple[list[Breakpoint], list[Breakpoint]]:
+    """The breakpoints after an edit of `file`, and those whose line is gone.
+
+    before, after: all its lines. A breakpoint stays with its line, wherever that now is; of lines that were
+    replaced by others, with the one in the same place.
+    """
+    places: dict[int, int] = {}
+    for change in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        _, start, end, new, new_end = change
+        places |= {old + 1: new + old - start + 1 for old in range(start, end) if new + old - start < new_end}
+    kept, gone = [], []
+    for each in breakpoints:
+        if each.file != file:
+            kept.append(each)
+        elif each.line in places:
+            kept.append(replace(each, line=places[each.line]))
+        else:
+            gone.append(each)
+    return kept, gone
+
+
+def better_line(source: str, line: int) -> tuple[str, int] | None:
+    """Why pdb would not stop at a line as meant, and a line where it would; None where the line is fine.
+
+    Where there is no later statement, the suggested line is 0.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    lines = source.splitlines()
+    if line > len(lines):
+        return f"the file has {len(lines)} lines", max((node.lineno for node in statements), default=0)
+    for node in statements:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.lineno == line:
+            body = [each for each in node.body if not _is_docstring(each)] or node.body
+            if body[0].lineno > line:
+                kind = "a class" if isinstance(node, ast.ClassDef) else "a function"
+                return f"line {line} only defines {kind}", body[0].lineno
+            return None
+    text = lines[line - 1].strip()
+    if line > 0 and text and not text.startswith("#"):
+        return None
+    later = sorted(node.lineno for node in statements if node.lineno > line and not _is_docstring(node))
+    return f"line {line} is {'a comment' if text else 'blank'}", later[0] if later else 0
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

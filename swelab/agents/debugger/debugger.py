@@ -1,0 +1,53 @@
+"""The agent `debugger`: mini-swe-agent's loop over tools for files, tests and pdb."""
+
+from functools import partial
+from typing import Any
+
+from swelab.agents.debugger.definitions import definitions
+from swelab.agents.debugger.environment import DebuggerEnvironment
+from swelab.agents.mini import run_rollout
+from swelab.agents.mini_benchmark import PRELUDE
+from swelab.configs.kinds.debugger_settings import DebuggerSettings
+from swelab.configs.kinds.scaffold import DebuggerScaffold, MiniLoop
+from swelab.models.chat.tool_form import ToolForm
+from swelab.models.chat.turn_form import Form
+from swelab.records.attempt_records import Message, Rollout
+from swelab.records.task_records import Task
+from swelab.sandbox import Sandbox
+
+NO_MARKER = "\n"
+"""No line of output is this: a command cannot submit."""
+ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}
+
+
+class Debugger:
+    """See `agents.agent.Agent`."""
+
+    def complete(self, scaffold: DebuggerScaffold) -> MiniLoop:
+        """The recipe, its own settings apart from those of every loop."""
+        given = scaffold.plain()
+        own = {name: given.pop(name) for name in DebuggerSettings.model_fields if name in given}
+        told: dict[str, Any] = {**given, "debugger": own, "action_regex": "", "submit_marker": NO_MARKER}
+        return MiniLoop.model_validate(told | {"prelude": PRELUDE, "environment": ENVIRONMENT})
+
+    def form(self, scaffold: MiniLoop) -> Form:
+        """Calls of the recipe's tools."""
+        settings = scaffold.debugger or DebuggerSettings()
+        return ToolForm(
+            definitions(settings),
+            settings.calls,
+            observation_template=scaffold.observation_template,
+            format_error_template=scaffold.format_error_template,
+            max_observation_chars=scaffold.max_observation_chars,
+        )
+
+    def attempt(self, task: Task, model: Any, sandbox: Sandbox, base: str, scaffold: MiniLoop) -> Rollout:
+        """See `run_rollout`; the patch is taken at every end at which the sandbox lives."""
+        environment = partial(DebuggerEnvironment, task=task)
+        record = run_rollout(task, model, sandbox, base, scaffold, environment=environment)
+        record.info["debugger"]["malformed_turns"] = sum(map(_is_refusal, record.messages))
+        return record
+
+
+def _is_refusal(message: Message) -> bool:
+    return (message.get("extra") or {}).get("interrupt_type") == "FormatError"

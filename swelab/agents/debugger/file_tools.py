@@ -1,0 +1,128 @@
+"""The tools view, rewrite, grep and listdir."""
+
+import shlex
+from difflib import unified_diff
+
+from swelab.agents.debugger.pdb_session import ROOT, PdbSession
+from swelab.agents.debugger.task_files import TaskFiles
+from swelab.sandbox import Limits, Sandbox
+from swelab.sandbox.protocol import PathRefused
+
+LONGEST_LINE = 300
+_GREP = (
+    "grep -nrEHI --exclude-dir=.git -e {pattern} -- {path} 2>&1 | cut -c1-{width} | head -n {lines}; "
+    "exit ${{PIPESTATUS[0]}}"
+)
+_LIST = (
+    "find {path} -mindepth 1 -maxdepth {depth} -not -path '*/.git*' -printf '%y %P\\n' 2>&1 | "
+    "sort -k2 | head -n 2000"
+)
+
+
+def view(files: TaskFiles, pdb: PdbSession, lines: int, path: str, start: int, end: int, bare: bool) -> str:
+    """At most `lines` lines of a file; start, end: 0 where not given."""
+    relative = files.relative(path)
+    if not relative or (text := files.text(relative)) is None:
+        return listdir(files, path, 1)
+    found = text.split("\n")
+    if found and not found[-1]:
+        found.pop()
+    if not found:
+        return f"{relative} is empty."
+    first, last = max(1, start or 1), min(end or len(found), len(found))
+    if first > len(found):
+        return f"{relative} has {len(found)} lines; line {first} is behind its end."
+    if last < first:
+        return f"The range {first} to {end} holds no line; {relative} has {len(found)} lines."
+    shown = min(last, first + lines - 1)
+    stops = {each.line for each in pdb.breakpoints if each.file == ROOT + relative}
+    width = len(str(shown))
+    body = [
+        line if bare else f"{'B' if number in stops else ' '} {number:>{width}} {line}"
+        for number, line in enumerate(found[first - 1 : shown], first)
+    ]
+    head = f"{relative}, lines {first} to {shown} of {len(found)}"
+    head += " (read-only):" if files.is_read_only(relative) else ":"
+    more = f"[{last - shown} more lines: view {relative} with start {shown + 1}.]"
+    return "\n".join([head, *body, *([more] if shown < last else [])])
+
+
+def rewrite(
+    files: TaskFiles, pdb: PdbSession, path: str, start: int, end: int, code: str
+) -> tuple[str, bool]:
+    """Replaces lines; returns what to show, and whether the file has changed. start, end: 0 for none."""
+    relative = files.relative(path)
+    if not relative or (text := files.text(relative)) is None:
+        return f"There is no file {path}; rewrite makes no new ones.", False
+    if files.is_read_only(relative):
+        return f"{relative} is read-only and stays as it is.", False
+    before = text.splitlines(keepends=True)
+    new = [f"{line}\n" for line in code.split("\n")]
+    if code.endswith("\n"):
+        new.pop()
+    if not start and not end:
+        after = new
+    else:
+        first, last = start or 1, end or start
+        if first < 1 or last < first:
+            return f"The range {first} to {last} holds no line.", False
+        if first > len(before) and before and not before[-1].endswith("\n"):
+            before[-1] += "\n"
+        after = [*before[: first - 1], *new, *before[last:]]
+    changed = "".join(after)
+    if changed == text:
+        return f"{relative} is as it was: the new code is the old.", False
+    try:
+        files.sandbox.put(relative, changed.encode("utf-8", "surrogateescape"))
+    except (PathRefused, OSError, UnicodeError) as error:
+        return f"{relative} was not changed: {error}.", False
+    old, now = ([line.rstrip("\n") for line in each] for each in (before, after))
+    diff = "\n".join(unified_diff(old, now, f"a/{relative}", f"b/{relative}", lineterm=""))
+    told = pdb.edited(relative, old, now)
+    return f"{relative} was rewritten:\n{diff}" + (f"\n{told}" if told else ""), True
+
+
+def grep(files: TaskFiles, sandbox: Sandbox, limits: Limits, pattern: str, path: str, most: int) -> str:
+    """Lines of files that match, at most `most`."""
+    place = _inside(files, path)
+    if place is None:
+        return f"{path} lies outside the working folder."
+    settings = {
+        "pattern": shlex.quote(pattern),
+        "path": shlex.quote(place),
+        "width": LONGEST_LINE,
+        "lines": 5000,
+    }
+    result = sandbox.exec(_GREP.format(**settings), limits=limits)
+    lines = [line.removeprefix("./") for line in result.output.decode("utf-8", "replace").splitlines()]
+    if result.returncode == 2:
+        return "\n".join(lines[:5]) or "grep failed."
+    if result.timed_out:
+        return f"grep was stopped after {limits.wall_seconds:g} s."
+    shown = [line for line in lines if not files.is_hidden(line.partition(":")[0])]
+    more = [f"[{len(shown) - most} more lines match.]"] if len(shown) > most else []
+    return "\n".join([*shown[:most], *more]) or f"No line matches {pattern!r}."
+
+
+def listdir(files: TaskFiles, path: str, depth: int) -> str:
+    """What is in a folder, `depth` levels deep."""
+    place = _inside(files, path)
+    if place is None:
+        return f"{path} lies outside the working folder."
+    command = _LIST.format(path=shlex.quote(place), depth=max(1, min(depth, 20)))
+    found = files.sandbox.exec(f"test -d {shlex.quote(place)} || exit 3; {command}")
+    if found.returncode == 3:
+        return f"There is no file or folder {path}."
+    base, shown = files.relative(path), []
+    for line in found.output.decode("utf-8", "replace").splitlines():
+        kind, _, name = line.partition(" ")
+        whole = f"{base}/{name}" if base else name
+        if not files.is_hidden(whole):
+            shown.append(f"{whole}/" if kind == "d" else whole)
+    return "\n".join(files.marked(shown)) or f"{path} is empty."
+
+
+def _inside(files: TaskFiles, path: str) -> str | None:
+    """A path for a command that runs in the working folder; None where it lies outside."""
+    found = files.relative(path)
+    return f"./{found}" if found else "." if files.relative(f"{path}/x") == "x" else None

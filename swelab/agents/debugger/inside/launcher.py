@@ -1,0 +1,136 @@
+"""Starts pdb; before pdb reads a line, it writes a mark that says so and where the program stands.
+
+Its source is executed by the sandbox's Python with the arguments MARK BREAKPOINTS PROGRAM [ARGUMENT...].
+Before pdb reads a line, by whatever prompt, it writes a report: MARK, one line of JSON, MARK. The debugged
+program reads its own stdin from /dev/null, so that it cannot take what is said to pdb.
+"""
+
+from __future__ import annotations
+
+import bdb
+import contextlib
+import json
+import os
+import pdb
+import runpy
+import sys
+from typing import Any
+
+
+class Lines:
+    """The stdin of every debugger of this process; the processes that it forks read an end of file."""
+
+    def __init__(self, mark: str, breakpoints: list[dict[str, Any]]) -> None:
+        self.mark = mark
+        self.owner = os.getpid()
+        self.wanted = breakpoints
+        self.refused: list[dict[str, Any]] = []
+        self.reported: dict[str, Any] = {}
+        self.debugger: Any | None = None
+        self.told = os.dup(1)
+        self.wire = os.fdopen(os.dup(0), "r", encoding="utf-8", errors="surrogateescape")
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+
+    def readline(self) -> str:
+        """The next line for the debugger, after the report.
+
+        What a statement of the debugger's asks for (pdb lends it this stdin) is an end of file too.
+        """
+        if os.getpid() != self.owner or sys.stdin is self:
+            return ""
+        for breakpoint in self.wanted:
+            self.set(breakpoint)
+        self.wanted = []
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        text = (self.mark + self.report() + self.mark).encode("utf-8")
+        while text:
+            text = text[os.write(self.told, text) :]
+        return self.wire.readline()
+
+    def report(self) -> str:
+        """What has changed since the last report, as JSON; "" where nothing has."""
+        now = {"breakpoints": told(), "at": self.place()}
+        changed = {key: value for key, value in now.items() if value != self.reported.get(key)}
+        self.reported = now
+        if self.refused:
+            changed["refused"], self.refused = self.refused, []
+        return json.dumps(changed) if changed else ""
+
+    def set(self, wanted: dict[str, Any]) -> None:
+        """Sets a breakpoint as it was in an earlier session."""
+        debugger = self.debugger
+        if debugger is None:
+            return
+        where = (wanted["file"], wanted["line"])
+        known = set(bdb.Breakpoint.bplist.get((debugger.canonic(where[0]), where[1]), ()))
+        function = wanted["function"] or None
+        error = debugger.set_break(*where, wanted["temporary"], wanted["condition"] or None, function)
+        if error:
+            self.refused.append(wanted)
+            return
+        for made in debugger.get_breaks(*where):
+            if made not in known:
+                made.ignore = wanted["ignore"]
+                if not wanted["enabled"]:
+                    made.disable()
+
+    def place(self) -> list[Any] | None:
+        """File, line and function that the debugger looks at."""
+        stack = getattr(self.debugger, "stack", None)
+        if not stack:
+            return None
+        frame, line = stack[self.debugger.curindex]  # type: ignore[union-attr]
+        return [frame.f_code.co_filename, line, frame.f_code.co_name]
+
+
+def told() -> list[dict[str, Any]]:
+    """All breakpoints of this process."""
+    return [
+        {
+            "number": each.number,
+            "file": each.file,
+            "line": each.line,
+            "condition": each.cond or "",
+            "temporary": bool(each.temporary),
+            "enabled": bool(each.enabled),
+            "ignore": each.ignore,
+            "function": each.funcname or "",
+        }
+        for each in bdb.Breakpoint.bpbynumber
+        if each is not None
+    ]
+
+
+def listen(lines: Lines) -> None:
+    """Makes every debugger of this process read `lines`."""
+    made = pdb.Pdb.__init__
+
+    def init(self: Any, *arguments: Any, **options: Any) -> None:
+        if len(arguments) < 2:
+            options["stdin"] = lines
+        options.update(nosigint=True, readrc=False)
+        made(self, *arguments, **options)
+        self.use_rawinput = 0
+        lines.debugger = self
+
+    pdb.Pdb.__init__ = init  # type: ignore[method-assign]
+
+
+def main() -> None:
+    """Runs `pytest ARGUMENT...` by itself, or pdb with its own arguments."""
+    mark, breakpoints, program = sys.argv[1:4]
+    sys.path[0] = ""
+    listen(Lines(mark, json.loads(breakpoints)))
+    if program == "pytest":
+        sys.argv = sys.argv[3:]
+        runpy.run_module("pytest", run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = sys.argv[3:]
+        pdb.main()
+
+
+main()

@@ -1,0 +1,232 @@
+"""One live pdb in the sandbox: spoken to line by line, ended when it hangs; its breakpoints outlive it."""
+
+import json
+import re
+import secrets
+import shlex
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from swelab.agents.debugger.breakpoints import Breakpoint, better_line, moved, read_breakpoints
+from swelab.agents.debugger.marked_answer import ask
+from swelab.agents.debugger.task_files import TaskFiles
+from swelab.configs.kinds.debugger_settings import DebuggerSettings
+from swelab.configs.kinds.scaffold import MiniLoop
+from swelab.sandbox import Limits, Sandbox, SandboxError, SandboxLost
+from swelab.sandbox.protocol import WORKDIR, Session
+
+LAUNCHER = Path(__file__).parent / "inside" / "launcher.py"
+BOOT = 'import sys; exec(sys.argv.pop(1), {"__name__": "launcher"})'
+ROOT = f"{WORKDIR}/"
+NOT_RUNNING = "No pdb session is running. Begin one with the command start."
+SECONDS = re.compile(r" in \d+\.\d+s(?: \(\d+:\d\d:\d\d\))?")
+"""How pytest says how long it took, which differs from run to run."""
+LONGEST_LINE = 10_000
+PROMPT = "(Pdb) "
+_LISTS, _CLEARS = ("b", "break", "tbreak"), ("cl", "clear")
+_ENDS, _BEGINS = ("q", "quit", "exit", "EOF"), ("restart", "run")
+
+
+@dataclass
+class PdbSession:
+    """The debugger of a rollout. counts: starts, commands, time-outs, sessions that ended by themselves."""
+
+    sandbox: Sandbox
+    loop: MiniLoop
+    settings: DebuggerSettings
+    files: TaskFiles
+    counts: Counter[str] = field(default_factory=Counter)
+    breakpoints: list[Breakpoint] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._session: Session | None = None
+        self._mark = ""
+        self._stale = False
+        self._began: tuple[str, str] = ("pytest", self.files.test_file) if self.files.test_file else ("", "")
+        self._limits = Limits(**self.loop.limits.plain())
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a session waits for commands."""
+        return self._session is not None
+
+    def run(self, command: str, runner: str = "", file: str = "") -> str:
+        """Carries out one command; returns what it shows. Raises SandboxLost."""
+        line, _, rest = command.strip().partition("\n")
+        self.counts["commands"] += 1
+        word, _, argument = line.strip().partition(" ")
+        note = "\n[Only the first line was run: pdb takes one command a call.]" if rest.strip() else ""
+        if len(line) > LONGEST_LINE:
+            return f"The command has {len(line)} characters; expected at most {LONGEST_LINE}."
+        if word == "start" or word in _BEGINS:
+            if not runner and not file and word == "start" and argument:
+                file = argument.strip()
+            return self._start(runner, file) + note
+        if word in _LISTS and not argument.strip():
+            return self._listed() + note
+        if word in _CLEARS and not argument.strip():
+            return self._clear_all() + note
+        if self._session is None:
+            return NOT_RUNNING
+        restarted = ""
+        if self._stale and self.settings.restart_on_rewrite:
+            restarted = (
+                f"[The code has changed: the session was started anew.]\n{self._start(*self._began)}\n"
+            )
+            if self._session is None:
+                return restarted
+        if word in _ENDS:
+            self.close()
+            return restarted + "The pdb session has ended; breakpoints are kept." + note
+        if hint := self._hint(word, argument):
+            return restarted + hint + note
+        shown = self._say(line)
+        if word in (*_LISTS, *_CLEARS, "disable", "enable", "condition", "ignore"):
+            shown = f"{shown.rstrip()}\n{self._listed()}"
+        stale = "[This session still runs the code before the last rewrite.]\n" if self._stale else ""
+        return restarted + stale + shown + note
+
+    def edited(self, path: str, before: list[str], after: list[str]) -> str:
+        """A file was rewritten: its breakpoints move. Returns what the policy should know of that."""
+        self.breakpoints, gone = moved(self.breakpoints, ROOT + path, before, after)
+        said = [f"Breakpoint {each.told(ROOT)} is gone with its line." for each in gone]
+        if self._session is not None:
+            self._stale = True
+            said.append(
+                "The running pdb session has the old code; it starts anew at the next pdb command."
+                if self.settings.restart_on_rewrite
+                else "The running pdb session has the old code; start it anew to debug the new."
+            )
+        return "\n".join(said)
+
+    def close(self) -> None:
+        """Ends the session and all that it started. Raises SandboxLost."""
+        session, self._session, self._stale = self._session, None, False
+        if session is not None:
+            session.close()
+
+    def _start(self, runner: str, file: str) -> str:
+        path, _, test = file.partition("::")
+        path = self.files.relative(path) if path else ""
+        if not path:
+            runner, chosen = (runner or self._began[0], self._began[1])
+            if not chosen:
+                return "start wants a file: the script to debug, or tests to run under pdb."
+            path, _, test = chosen.partition("::")
+        runner = runner or ("pytest" if test or self.files.is_test(path) else "python")
+        if not self.files.is_there(path):
+            return f"There is no file {path}."
+        if test and runner != "pytest":
+            return "A single test needs the runner pytest."
+        self.close()
+        self.counts["starts"] += 1
+        self._began = (runner, f"{path}::{test}" if test else path)
+        self._mark = f"\x02{secrets.token_hex(8)}\x03"
+        kept = self.breakpoints if self.settings.persistent_breakpoints else []
+        self.breakpoints = list(kept)
+        try:
+            self._session = self.sandbox.session(
+                self._command(runner, path, test),
+                env=self.loop.environment,
+                limits=replace(
+                    self._limits,
+                    wall_seconds=self.settings.session_seconds,
+                    cpu_seconds=self.settings.session_cpu_seconds,
+                ),
+            )
+        except ValueError as error:
+            return f"pdb could not be started: {error}."
+        shown = self._say(None)
+        if self._session is not None and self._at and self._at[0].startswith(ROOT):
+            shown = f"{shown.rstrip()}\n{self._say('l .')}"
+        return shown + (f"\n{self._listed()}" if self.breakpoints else "")
+
+    def _command(self, runner: str, path: str, test: str) -> str:
+        target = f"./{path}" if path.startswith("-") else path
+        if runner == "python":
+            program = ["pdb", target]
+        elif test:
+            program = ["pytest", "-sq", f"{target}::{test}", "--trace", "--tb=short"]
+        else:
+            program = ["pdb", "-m", "pytest", "-sq", target]
+        given = json.dumps([each.plain() for each in self.breakpoints])
+        words = ["python", "-u", "-c", BOOT, LAUNCHER.read_text(), self._mark, given, *program]
+        prelude = f"{self.loop.prelude}\n" if self.loop.prelude else ""
+        return f"{prelude}exec {shlex.join(words)}"
+
+    def _say(self, line: str | None) -> str:
+        """What the session answers to a line; it is over afterwards where it does not wait for another."""
+        assert self._session is not None
+        self._at: list[Any] | None = None
+        seconds = self._limits.wall_seconds
+        try:
+            answer = ask(self._session, line, self._mark.encode(), seconds, self._limits.output_bytes)
+        except SandboxLost:
+            raise
+        except SandboxError as error:
+            self.close()
+            return f"[The pdb session was ended: {error}.]"
+        whole = answer.output.decode("utf-8", "replace")
+        if answer.end == "prompt":
+            return self._read(whole)
+        text = _plain(whole.partition(self._mark)[0])
+        self.close()
+        if answer.end == "exit":
+            self.counts["ended"] += 1
+            limit = f" at its {answer.limit} limit" if answer.limit else ""
+            return f"{text}\n[The pdb session has ended{limit}, with exit code {answer.returncode}.]"
+        self.counts["timeouts"] += 1
+        why = f"did not come back to pdb within {seconds:g} s"
+        return f"{text}\n[The program {why}, and the pdb session was ended. Breakpoints are kept.]"
+
+    def _read(self, whole: str) -> str:
+        """The text of an answer; takes in the report in it."""
+        before, _, behind = whole.rpartition(self._mark)
+        text, _, report = before.rpartition(self._mark)
+        behind = f"\n{_plain(behind)}" if behind else ""
+        if not report:  # as before
+            return _plain(text) + behind
+        try:
+            found = json.loads(report)
+            refused = read_breakpoints(found.get("refused", []))
+            if "breakpoints" in found:
+                self.breakpoints = read_breakpoints(found["breakpoints"])
+            at = found.get("at")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # the program wrote into it
+            return _plain(whole)
+        self._at = at if isinstance(at, list) and at and isinstance(at[0], str) else None
+        lost = [f"\n[Breakpoint {each.told(ROOT)} could not be set again.]" for each in refused]
+        return _plain(text) + behind + "".join(lost)
+
+    def _clear_all(self) -> str:
+        for each in list(self.breakpoints):
+            if self._session is not None:
+                self._say(f"clear {each.number}")
+        self.breakpoints = []
+        return "All breakpoints are cleared."
+
+    def _listed(self) -> str:
+        if not self.breakpoints:
+            return "Breakpoints: none"
+        return "\n".join(["Breakpoints:", *(f"  {each.told(ROOT)}" for each in self.breakpoints)])
+
+    def _hint(self, word: str, argument: str) -> str:
+        """Why a breakpoint would not be met, and where it would be; '' where nothing is wrong."""
+        if word not in _LISTS:
+            return ""
+        file, _, number = argument.partition(",")[0].strip().rpartition(":")
+        path = self.files.relative(file)
+        if not path or not number.isdecimal() or (source := self.files.text(path)) is None:
+            return ""
+        found = better_line(source, int(number[:9]))
+        if found is None:
+            return ""
+        why, line = found
+        return f"No breakpoint was set: {why}." + (f" Use {word} {path}:{line}." if line else "")
+
+
+def _plain(text: str) -> str:
+    """What a session wrote, without its last prompt, the folder in paths, and how long tests took."""
+    return SECONDS.sub("", text).replace(ROOT, "").removesuffix(PROMPT).rstrip()

@@ -1,0 +1,68 @@
+"""Small debugging tasks without repairs."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from swelab.configs.kinds.subset_parts import Guard, HeldoutShare, Side
+from swelab.configs.recipe_model import Distinct, OrAbsent, Recipe
+
+EvaluationSet = Literal[
+    "canitedit", "debugbench", "humaneval_buggy", "mbpp_buggy", "mini_nightmare", "syn-debug"
+]
+"""Sets of folders that debuggers are evaluated on."""
+
+
+class NullValidation(Recipe):
+    """How tasks without a repair are validated before they are used."""
+
+    null_runs: int = Field(
+        2, ge=1, le=20, description="runs of the code as it is; the same tests must fail in all"
+    )
+
+
+class CompatKeys(Recipe):
+    """Published ways of judging that are not ours, for figures to compare with."""
+
+    final_eval: bool = Field(
+        True,
+        description="false: a repair counts only if the agent's own last `eval` passed; by default the tests "
+        "run on its patch whatever it called",
+    )
+    skip_counts_as_pass: bool = Field(False, description="true: a skipped test is a passed one")
+
+
+class KodcodeSubset(Recipe):
+    """Small debugging tasks, a file of tests and one of code, without repairs: rows or folders."""
+
+    source: Literal["kodcode"]
+    path: str = Field(
+        min_length=1,
+        description="Parquet, JSON Lines or JSON list of rows with `task_id` and `extra_info.files`; or a "
+        "folder of task folders, each with test.py and its code",
+    )
+    evaluation_set: OrAbsent[EvaluationSet] = Field(
+        None, description="the evaluation set that this is, by name; it is never trained or validated on"
+    )
+    leave_out: Distinct[EvaluationSet] = Field(
+        [], description="evaluation sets whose instances are dropped, by their ids"
+    )
+    side: OrAbsent[Side] = Field(None, description="one side of the split by a hash of the id; else all")
+    heldout_share: HeldoutShare = 0.0
+    limit: int = Field(0, ge=0, description="how many tasks, in the order of the set; 0 for all")
+    entrypoint: OrAbsent[str] = Field(
+        None,
+        min_length=1,
+        description="the command that runs the tests of rows that name none; those of folders never do",
+    )
+    test_timeout: int = Field(30, ge=1, description="seconds of wall time for the tests of a task")
+    compat: CompatKeys = CompatKeys()
+    validation: NullValidation = Field(NullValidation(), alias="validate")
+    guard: Guard = "whole"
+
+    @model_validator(mode="after")
+    def _sides_have_a_share(self) -> Self:
+        if self.side and not self.heldout_share:
+            raise PydanticCustomError("share", "side is {side}, without heldout_share", {"side": self.side})
+        return self

@@ -1,0 +1,185 @@
+"""Keys of a recipe of reinforcement learning that only the cluster engine verl reads.
+
+But for `mode` and `resume_from`, a result depends on none of these keys by more than rounding.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from swelab.configs.recipe_model import OrAbsent, Recipe
+
+if TYPE_CHECKING:
+    from swelab.configs.kinds.rl import Rl
+
+
+class VerlTrainer(Recipe):
+    """The GPUs that train, and how they share the model."""
+
+    nodes: int = Field(1, ge=1, description="nodes that train")
+    backend: Literal["fsdp2", "megatron"] = Field("fsdp2", description="what shares the model out")
+    tensor_parallel: int = Field(1, ge=1, description="megatron: GPUs that share each weight matrix")
+    context_parallel: int = Field(1, ge=1, description="megatron: GPUs that share the tokens of a sequence")
+    sequence_parallel: int = Field(
+        1, ge=1, description="fsdp2: GPUs that share the tokens of a sequence (Ulysses)"
+    )
+    offload: Literal["none", "optimizer", "all"] = Field(
+        "none",
+        description="what lies in main memory: nothing; the optimizer's moments (megatron makes its steps "
+        "there); or, while they are not used, weights too",
+    )
+
+    @property
+    def shared(self) -> int:
+        """GPUs that share the tokens of a sequence."""
+        return self.context_parallel if self.backend == "megatron" else self.sequence_parallel
+
+
+class VerlRollout(Recipe):
+    """The GPUs that serve the policy."""
+
+    nodes: int = Field(
+        0, ge=0, description="nodes that only serve the policy; 0 where it is served by those that train"
+    )
+    tensor_parallel: int = Field(1, ge=1, description="GPUs of one engine")
+    memory: float = Field(
+        0.5, gt=0, lt=1, description="share of a GPU's memory that the engine takes for weights and cache"
+    )
+    loops: int = Field(8, ge=1, description="processes in which rollouts are driven")
+
+
+class VerlJudge(Recipe):
+    """The GPUs that serve the policy which judges single steps."""
+
+    nodes: int = Field(1, ge=1, description="nodes that only serve the judge")
+    tensor_parallel: int = Field(1, ge=1, description="GPUs of one engine of the judge")
+    memory: float = Field(0.5, gt=0, lt=1, description="share of a GPU's memory that its engine takes")
+
+
+class Verl(Recipe):
+    """What the cluster engine is told; the embedded engine does not look at it."""
+
+    mode: Literal["sync", "separate_async"] = Field(
+        "sync",
+        description="the same GPUs train and serve in turn (rollouts.ahead is 0), or some train while "
+        "others serve (rollouts.ahead is at least 1)",
+    )
+    gpus: int = Field(8, ge=1, description="GPUs of each node; with train.device cpu processes of each node")
+    gpu_gib: int = Field(80, ge=1, description="memory of a GPU in GiB, that preflight reckons with")
+    trainer: VerlTrainer = VerlTrainer()
+    rollout: VerlRollout = VerlRollout()
+    judge: OrAbsent[VerlJudge] = Field(
+        None, description="where the judge is served; without it its policy's endpoint is asked"
+    )
+    transfer: Literal["nccl", "nixl"] = Field(
+        "nccl", description="separate_async: how new weights reach the GPUs that serve"
+    )
+    prompt_tokens: int = Field(
+        0,
+        ge=0,
+        description="tokens of rollouts.context_length that are kept for the first messages; 0 is a quarter",
+    )
+    save: int = Field(1, ge=1, description="steps between two checkpoints; the last step has one too")
+    resume_from: str = Field(
+        "",
+        description="folder global_step_N of another run that this one goes on from, with its optimizer; "
+        "empty goes on from the run's own newest, or begins",
+    )
+
+    @property
+    def serving_nodes(self) -> int:
+        """Nodes on which the policy is served."""
+        return self.rollout.nodes or self.trainer.nodes
+
+    @property
+    def nodes(self) -> int:
+        """All nodes: those that train, those that only serve, those of the judge."""
+        return self.trainer.nodes + self.rollout.nodes + (self.judge.nodes if self.judge else 0)
+
+
+def faults(recipe: "Rl") -> Iterator[str]:
+    """What keeps verl from running a recipe, a line each: sizes, modes and keys that do not go together."""
+    yield from _parallel(recipe.cluster)
+    yield from _mode(recipe)
+    yield from _tokens(recipe)
+    yield from _job(recipe)
+    train, mismatch = recipe.train, recipe.method.mismatch
+    if recipe.rollouts.prompts % train.minibatches:
+        what = f"train.minibatches {train.minibatches}, but rollouts.prompts {recipe.rollouts.prompts}"
+        yield f"{what}, no multiple of it: verl makes optimizer steps of whole groups"
+    if mismatch.level == "sequence" and mismatch.truncate is not None:
+        yield (
+            "method.mismatch.truncate with level sequence: verl weighs by the product of a sequence's "
+            "ratios, not by their mean; set level token, or mask_below and mask_above"
+        )
+    if recipe.method.refill:
+        what = f"method.refill {recipe.method.refill}: verl takes further tasks without a bound, and not in"
+        yield f"{what} place of a group that the recipe drops; leave refill out, or ask for more prompts"
+    if recipe.cluster.trainer.backend == "megatron" and (train.dtype == "fp32" or train.device == "cpu"):
+        yield "verl.trainer.backend megatron trains in bf16 on GPUs alone: set backend fsdp2"
+    if train.ranks > 1:
+        yield f"train.ranks {train.ranks}: verl trains on verl.trainer.nodes x verl.gpus; leave ranks out"
+
+
+def _parallel(verl: Verl) -> Iterator[str]:
+    """GPUs against nodes."""
+    trainer, rollout, here = verl.trainer, verl.rollout, verl.trainer.nodes * verl.gpus
+    right, other = "fsdp2", ["sequence_parallel"]
+    if trainer.backend == "fsdp2":
+        right, other = "megatron", ["tensor_parallel", "context_parallel"]
+    for name in other:
+        if (size := getattr(trainer, name)) > 1:
+            yield f"verl.trainer.{name} {size} with backend {trainer.backend}: set backend {right}"
+    each = trainer.tensor_parallel * trainer.shared
+    if here % each:
+        yield f"verl.trainer: {here} GPUs train, no multiple of {each} that share a model or a sequence"
+    yield from _engines("rollout", rollout.tensor_parallel, verl.serving_nodes, verl.gpus)
+    if verl.judge:
+        yield from _engines("judge", verl.judge.tensor_parallel, verl.judge.nodes, verl.gpus)
+
+
+def _engines(name: str, tensor_parallel: int, nodes: int, gpus: int) -> Iterator[str]:
+    several = tensor_parallel % gpus == 0 and nodes * gpus % tensor_parallel == 0
+    if gpus % tensor_parallel and not several:
+        what = f"verl.{name}.tensor_parallel {tensor_parallel}, but {nodes} nodes of {gpus} GPUs"
+        yield f"{what}: an engine takes a divisor of a node's GPUs, or whole nodes"
+
+
+def _mode(recipe: "Rl") -> Iterator[str]:
+    verl, asked = recipe.cluster, recipe.rollouts
+    if verl.mode == "sync":
+        if verl.rollout.nodes:
+            yield f"verl.rollout.nodes {verl.rollout.nodes} with mode sync: set 0, or mode separate_async"
+        if asked.ahead:
+            yield f"rollouts.ahead {asked.ahead} with verl.mode sync: set 0, or mode separate_async"
+        return
+    if not verl.rollout.nodes:
+        yield "verl.mode separate_async without verl.rollout.nodes: name the nodes that serve the policy"
+    if not asked.ahead:
+        yield "rollouts.ahead 0 with verl.mode separate_async: rollouts are at least one step ahead there"
+    if asked.update != "in_turns":
+        yield "rollouts.update between_turns with verl.mode separate_async: it interrupts turns; set in_turns"
+
+
+def _tokens(recipe: "Rl") -> Iterator[str]:
+    """Tokens of a GPU x the GPUs that share a sequence, against the longest sequence."""
+    verl, context, most = recipe.cluster, recipe.rollouts.context_length, recipe.train.batch_tokens
+    if most * verl.trainer.shared < context:
+        name = "context_parallel" if verl.trainer.backend == "megatron" else "sequence_parallel"
+        what = f"train.batch_tokens {most} x verl.trainer.{name} {verl.trainer.shared}"
+        yield f"{what} is less than rollouts.context_length {context}: the longest sequence fits no pass"
+    if verl.prompt_tokens >= context:
+        yield f"verl.prompt_tokens {verl.prompt_tokens} leave no room in rollouts.context_length {context}"
+
+
+def _job(recipe: "Rl") -> Iterator[str]:
+    """What a cluster is asked for, against what verl takes."""
+    verl, job = recipe.cluster, recipe.job
+    if verl.judge and not recipe.judge:
+        yield "verl.judge without a judge"
+    if recipe.train.device == "cuda" and (job.nodes, job.gpus) != (verl.nodes, verl.gpus):
+        what = f"job asks for {job.nodes} nodes of {job.gpus} GPUs"
+        yield f"{what}, but verl takes {verl.nodes} of {verl.gpus}: write job.nodes and job.gpus so"
+    if recipe.train.device == "cpu" and job.nodes not in (1, verl.nodes):
+        yield f"job.nodes {job.nodes}, but verl takes {verl.nodes}: write that, or 1"

@@ -1,0 +1,35 @@
+"""Types of command line options, whose errors say what was expected."""
+
+import argparse
+import math
+import re
+from collections.abc import Callable
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """What reads an option's whole number. It raises ArgumentTypeError."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit()) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r}; expected a whole number of at least {least}")
+        return int(text)
+
+    return read
+
+
+def whole(text: str) -> int:
+    """What reads an option's whole number, also a negative one. Raises ArgumentTypeError."""
+    if not re.fullmatch(r"-?[0-9]+", text):
+        raise argparse.ArgumentTypeError(f"{text!r}; expected a whole number")
+    return int(text)
+
+
+def number(text: str) -> float:
+    """What reads an option's number. Raises ArgumentTypeError."""
+    try:
+        read = float(text)
+    except ValueError:
+        read = math.nan
+    if not math.isfinite(read):
+        raise argparse.ArgumentTypeError(f"{text!r}; expected a number")
+    return read

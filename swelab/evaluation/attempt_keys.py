@@ -1,0 +1,91 @@
+"""The attempts of an evaluation: a task, the number of the sample, and what each of them depends on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from swelab.agents.agent import loop_of
+from swelab.configs.experiment import scaffold_slice
+from swelab.configs.kinds.scaffold import SweAgentScaffold
+from swelab.evaluation.evaluation_plan import Plan
+from swelab.grading.witness_store import Witnesses
+from swelab.models.billing.paid_turns import PaidRun
+from swelab.models.chat.scripted import read_repairs, with_repair
+from swelab.models.policy_models import of_sample, weights_digest
+from swelab.records import Record, digest
+from swelab.records.task_records import Task
+from swelab.rollouts.rollout_stage import rollout_key
+from swelab.sandbox import Image
+from swelab.tasks.checkout import RepoStore
+
+
+@dataclass(frozen=True)
+class Item:
+    """One attempt: a task, and the number of the sample.
+
+    key: of its rollout; result_key: of its verdict, which depends on the witness, too.
+    """
+
+    task: Task
+    sample: int
+    key: str
+    result_key: str
+
+    @property
+    def name(self) -> str:
+        """What it is called on the terminal."""
+        return f"{self.instance_id}#{self.sample}" if self.sample else self.instance_id
+
+    @property
+    def instance_id(self) -> str:
+        """The task's, under which the seconds that it took are kept."""
+        return self.task.instance_id
+
+
+@dataclass
+class Keys:
+    """Keys of the rollouts and verdicts, and where paid turns are kept."""
+
+    plan: Plan
+    images: Mapping[str, Image]
+    store: RepoStore
+    witnesses: Witnesses
+
+    def items(self, tasks: Sequence[Task]) -> list[Item]:
+        """The attempts, sample by sample in the tasks' order. Raises InputError (no such archive)."""
+        found = []
+        for sample in range(self.plan.samples):
+            for task in tasks:
+                key, witness = self.of(task, sample), self.witnesses.digest(task.instance_id)
+                found.append(Item(task, sample, key, digest([key, witness]) if witness else key))
+        return found
+
+    @cached_property
+    def settings(self) -> Record:
+        """Every setting of the scaffold, as plain values."""
+        scaffold = self.plan.scaffold
+        if isinstance(scaffold, SweAgentScaffold):
+            return scaffold_slice(scaffold)
+        return loop_of(scaffold).plain()
+
+    @cached_property
+    def weights(self) -> str:
+        """Digest of the weights that act."""
+        return weights_digest(self.plan.policy)
+
+    @cached_property
+    def repairs(self) -> Mapping[str, str]:
+        """The repairs that a scripted policy's recipe names, by instance id."""
+        return read_repairs(self.plan.policy)
+
+    def of(self, task: Task, sample: int) -> str:
+        """Hash of all that an attempt's rollout depends on. Raises InputError (no such archive)."""
+        image = self.images.get(task.instance_id)
+        place = image.digest if image else self.store.digest(task)
+        policy = of_sample(self.plan.policy, sample)
+        key = rollout_key(with_repair(task, self.repairs), policy, self.settings, self.weights, place)
+        return digest([key, sample]) if sample else key
+
+    def paid(self, sample: int) -> PaidRun:
+        """The paid turns of a sample; all samples have one bill."""
+        return PaidRun(self.plan.progress / "paid", lambda task: self.of(task, sample))

@@ -1,0 +1,111 @@
+"""The best of a task's attempts, chosen without its verdict: by the tests that the agent could see."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+
+from swelab.evaluation.evaluated import Evaluated
+from swelab.evaluation.evaluation_plan import Plan
+from swelab.grading.grading_stage import open_bench
+from swelab.grading.visible_tests import VisibleRun, run_visible, visible_key
+from swelab.jobs.journal import Journal
+from swelab.jobs.shards import run_shard
+from swelab.outcomes import RolloutEnd
+from swelab.records import Record
+from swelab.records.task_records import Task
+from swelab.sandbox import Image
+from swelab.scores.score import rate
+
+RULE = (
+    "the attempt whose patch passes most visible tests; of equal ones the patch that most attempts left, "
+    "word for word; then one that was submitted; then the earliest. A lost attempt or an empty patch is "
+    "chosen only where there is no other"
+)
+Seen = Mapping[tuple[str, str], VisibleRun]
+"""What visible tests say, by instance id and patch."""
+
+
+def by_task(done: Iterable[Evaluated]) -> dict[str, list[Evaluated]]:
+    """The attempts at each task, in the order of samples."""
+    found: dict[str, list[Evaluated]] = {}
+    for each in sorted(done, key=lambda each: each.sample):
+        found.setdefault(each.instance_id, []).append(each)
+    return found
+
+
+def patches_of(attempts: Iterable[Evaluated]) -> list[str]:
+    """The different patches of attempts, without the empty one."""
+    return list(dict.fromkeys(each.model_patch for each in attempts if each.model_patch.strip()))
+
+
+def visible_runs(
+    plan: Plan, tasks: Sequence[Task], images: Mapping[str, Image], done: Sequence[Evaluated]
+) -> dict[tuple[str, str], VisibleRun]:
+    """Runs the visible tests where a task's attempts left several patches; kept as attempts are.
+
+    Raises InputError (an unusable task), BackendMissing.
+    """
+    attempts = by_task(done)
+    several = {name: found for name, row in attempts.items() if len(found := patches_of(row)) > 1}
+    wanted = [(task, patch) for task in tasks for patch in several.get(task.instance_id, ())]
+    if not wanted:
+        return {}
+    with (
+        open_bench(plan.repos, images, None, None, plan.workers) as bench,
+        Journal(plan.progress / "visible.jsonl") as journal,
+    ):
+        runs = run_shard(
+            [(visible_key(task, patch, bench), (task, patch)) for task, patch in wanted],
+            lambda: nullcontext(lambda item: run_visible(item[0], item[1], bench)),
+            journal,
+            workers=plan.workers,
+            label=f"visible tests {plan.policy_name}",
+            kind=VisibleRun,
+            is_lost=lambda run: run.is_lost,
+            is_good=lambda run: not run.failed,
+        )
+        return {(task.instance_id, patch): run for (task, patch), run in zip(wanted, runs, strict=True)}
+
+
+def chosen(attempts: Sequence[Evaluated], seen: Seen) -> Evaluated:
+    """The attempt that RULE chooses; its grade is not looked at."""
+    counts = Counter(each.model_patch for each in attempts)
+
+    def rank(each: Evaluated) -> tuple[bool, int, int, bool, int]:
+        run = seen.get((each.instance_id, each.model_patch))
+        is_patch, passed = bool(each.model_patch.strip()), run.passed if run else 0
+        is_submitted = each.outcome == RolloutEnd.SUBMITTED
+        return is_patch, passed, counts[each.model_patch], is_submitted, -each.sample
+
+    return max(attempts, key=rank)
+
+
+def decided_by(attempts: Sequence[Evaluated], seen: Seen) -> str:
+    """What the choice among a task's attempts rests on."""
+    found = patches_of(attempts)
+    if len(found) < 2:
+        return "one_patch"
+    passed = [run.passed for patch in found if (run := seen.get((attempts[0].instance_id, patch)))]
+    if not any(passed):
+        return "no_visible_test"
+    return "visible_tests" if passed.count(max(passed)) == 1 else "tie"
+
+
+def best_of(done: Sequence[Evaluated], seen: Seen, samples: int) -> Record:
+    """How many tasks the chosen attempts resolve, with the interval over tasks; and what chose them.
+
+    decided: tasks by what the choice rests on; repair_tests_seen: tasks whose tests to be repaired are
+    visible, so that the choice knows a part of the verdict.
+    """
+    attempts = by_task(done)
+    picked = {name: chosen(row, seen) for name, row in attempts.items()}
+    resolved = sum(bool(each.grade and each.grade.resolved) for each in picked.values())
+    return {
+        "of": samples,
+        **rate(resolved, len(picked)),
+        "rule": RULE,
+        "decided": dict(Counter(decided_by(row, seen) for row in attempts.values()).most_common()),
+        "repair_tests_seen": len({name for (name, _), run in seen.items() if run.repairs}),
+        "runs_lost": sum(run.is_lost for run in seen.values()),
+        "chosen": {name: each.sample for name, each in picked.items()},
+    }

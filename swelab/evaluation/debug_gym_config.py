@@ -1,0 +1,257 @@
+"""Configurations of debug-gym's and SWE-PDB's `scripts/run.py`, as the plan of an evaluation.
+
+A file has a part `base` and one for each agent, whose settings win. What changes nothing here is listed in
+UNUSED; a key that is in no list is refused.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from swelab.configs import recipes
+from swelab.configs.kinds import SCAFFOLD
+from swelab.evaluation.benchmark_rows import Source
+from swelab.evaluation.evaluation_plan import OWN_CONFIGS, Plan, policy_of
+from swelab.records import InputError, Record, read_text
+
+AGENTS = {"debug_agent": "debugger", "rewrite_agent": "debugger-rewrite"}
+"""The scaffold of each agent."""
+READ = {
+    *("agent_type", "benchmark", "env_kwargs", "excluded_ids", "llm_config_file_path", "llm_name"),
+    *("max_rewrite_steps", "max_steps", "output_path", "problems", "terminal", "tools", "uuid"),
+}
+UNUSED = {
+    *("history_cutoff", "log_prompt_response_pairs", "memory_size", "random_seed"),
+    *("reset_prompt_history_after_rewrite", "save_patch", "use_conversational_prompt"),
+}
+"""Whole conversations are kept and shown, tasks are in the order of the set, and patches are always saved."""
+ENVIRONMENT = {"data_path", "entrypoint", "persistent_breakpoints", "run_timeout"}
+ENVIRONMENT_UNUSED = {
+    *(
+        "auto_eval_on_rewrite",
+        "auto_list",
+        "dir_tree_depth",
+        "show_current_breakpoints",
+        "show_directory_tree",
+    ),
+}
+BACKENDS = {"local": "", "docker": "docker"}
+"""Where commands run: `local` is the default backend, which is a sandbox all the same."""
+LLM_FILES = ("LLM_CONFIG_FILE_PATH", ".config/debug_gym/llm.yaml")
+KEY = "SWE_PDB_API_KEY"
+MAX_TOKENS = 4096
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says besides the file; 0 and "" where it says nothing."""
+
+    config: Path
+    agent: str = ""
+    params: tuple[str, ...] = ()
+    workers: int = 1
+    seconds: int = 0
+    llm_name: str = ""
+    llm_file: str = ""
+    max_rewrite_steps: int = -1
+
+
+def read_settings(asked: Asked) -> Settings:
+    """The settings of the agent that is asked for. Raises InputError naming file and key."""
+    whole = _mapping(asked.config)
+    for param in asked.params:
+        _override(whole, param)
+    agents = [name for name in whole if name != "base"]
+    name = asked.agent or next(iter(agents), "")
+    if name not in agents:
+        raise InputError(f"no agent {name!r}", asked.config, f"one of {', '.join(agents) or 'its parts'}")
+    found = {**_part(whole, "base", asked.config), **_part(whole, name, asked.config)}
+    found.setdefault("agent_type", name)
+    told = {"llm_name": asked.llm_name, "llm_config_file_path": asked.llm_file}
+    found |= {key: value for key, value in told.items() if value}
+    if asked.max_rewrite_steps >= 0:
+        found["max_rewrite_steps"] = asked.max_rewrite_steps
+    _check_keys(found, READ | UNUSED, "", asked.config)
+    environment = found.get("env_kwargs") or {}
+    if not isinstance(environment, dict):
+        raise InputError("env_kwargs is no mapping", asked.config, "keys and values")
+    _check_keys(environment, ENVIRONMENT | ENVIRONMENT_UNUSED, "env_kwargs.", asked.config)
+    if found["agent_type"] not in list(AGENTS):
+        raise InputError(f"agent_type {found['agent_type']!r}", asked.config, " or ".join(AGENTS))
+    return found | {"env_kwargs": environment}
+
+
+def plan_of_settings(settings: Settings, asked: Asked, folder: Path, root: Path) -> Plan:
+    """The plan of an evaluation. folder: of the plan's own files. root: of the clone. Raises InputError."""
+    name, scaffold = _scaffold(settings, asked)
+    model, policy = _policy(settings, asked.config)
+    return Plan(
+        source=source_of(settings, asked.config, root),
+        folder=folder,
+        policy=policy,
+        policy_name=model,
+        scaffold=scaffold,
+        scaffold_name=name,
+        workers=asked.workers,
+        max_lost=1_000_000,
+        options={"config": str(asked.config), "agent": settings["agent_type"]},
+    )
+
+
+def source_of(settings: Settings, where: Path, root: Path) -> Source:
+    """The tasks of a configuration. root: of the clone. Raises InputError."""
+    environment = settings["env_kwargs"]
+    seconds = environment.get("run_timeout", 30)
+    _check_number("env_kwargs.run_timeout", seconds, where)
+    return Source(
+        str(_data(settings, where, root)),
+        entrypoint=str(environment.get("entrypoint") or ""),
+        test_seconds=int(seconds),
+    )
+
+
+def backend_of(settings: Settings, where: Path) -> str:
+    """The backend that `terminal` asks for; "" for the default one. Raises InputError."""
+    terminal = settings.get("terminal") or {}
+    if not isinstance(terminal, dict):
+        raise InputError(f"terminal is {terminal!r}", where, "a mapping with type: local or docker")
+    kind = terminal.get("type", "local")
+    if kind not in list(BACKENDS):
+        raise InputError(f"terminal.type {kind!r}", where, f"{' or '.join(BACKENDS)}; see docs/sandboxes.md")
+    return BACKENDS[kind]
+
+
+def wanted(settings: Settings, names: Sequence[str], where: Path) -> list[str]:
+    """Those of a set's problems that the configuration asks for. Raises InputError: an unknown one."""
+    asked = settings.get("problems", "all")
+    excluded = settings.get("excluded_ids") or []
+    for key, listed in (("problems", [] if asked == "all" else asked), ("excluded_ids", excluded)):
+        if not isinstance(listed, list):
+            raise InputError(
+                f"{key} is {listed!r}", where, "all, or a list" if key == "problems" else "a list"
+            )
+        if strangers := [each for each in listed if each not in names]:
+            raise InputError(f"{key}: no problem is called {strangers[0]!r}", where, "ids of the set")
+    return [name for name in (names if asked == "all" else asked) if name not in excluded]
+
+
+def _scaffold(settings: Settings, asked: Asked) -> tuple[str, Any]:
+    name = AGENTS[settings["agent_type"]]
+    configs = recipes.CONFIGS if recipes.CONFIGS.is_dir() else OWN_CONFIGS
+    path = recipes.path_of("scaffold", name, configs)
+    made = recipes.load(SCAFFOLD, path).plain()
+    for theirs, ours in (("max_steps", "step_limit"), ("max_rewrite_steps", "max_rewrite_steps")):
+        if theirs in settings:
+            made[ours] = settings[theirs]
+    made.setdefault("max_rewrite_steps", 10)
+    if tools := settings.get("tools"):
+        made["tools"] = [next(iter(each)) if isinstance(each, dict) and each else each for each in tools]
+    environment = settings["env_kwargs"]
+    if "persistent_breakpoints" in environment:
+        made["persistent_breakpoints"] = environment["persistent_breakpoints"]
+    if asked.seconds:
+        made["wall_seconds"] = asked.seconds
+    return name, recipes.complete(SCAFFOLD, made, asked.config)
+
+
+def _policy(settings: Settings, where: Path) -> tuple[str, Any]:
+    """(name, policy) of `llm_name`: an entry of llm.yaml, a folder of weights, or a policy's recipe."""
+    name = settings.get("llm_name")
+    if not isinstance(name, str) or not name:
+        raise InputError("no llm_name", where, "--llm-name, or llm_name in the file")
+    if name == "human":
+        raise InputError("llm_name human: nobody is asked here", where, "a model")
+    if Path(name).is_dir() or name.endswith((".yaml", ".yml")):
+        return policy_of(name, sampling={"max_tokens": MAX_TOKENS} if Path(name).is_dir() else {})
+    path = _llm_file(settings)
+    if path is None:
+        return policy_of(name, sampling={"max_tokens": MAX_TOKENS})
+    entry = _mapping(path).get(name)
+    if not isinstance(entry, dict):
+        raise InputError(f"no model {name!r} in it", path, "an entry with model, endpoint and api_key")
+    base = str(entry.get("endpoint") or "")
+    key = str(entry.get("api_key") or "")
+    os.environ.setdefault(KEY, key or "none")
+    model = str(entry.get("model") or name)
+    further = entry.get("generate_kwargs") or {}
+    if not isinstance(further, dict):
+        raise InputError(f"{name}: generate_kwargs is no mapping", path, "keys and values")
+    sampling = {"max_tokens": MAX_TOKENS} | {
+        each: further[each] for each in ("temperature", "top_p", "max_tokens", "seed") if each in further
+    }
+    called = f"openai/{model}" if base else model
+    _, policy = policy_of(called, api_base=base, api_key_env=KEY, sampling=sampling)
+    return name, policy
+
+
+def _llm_file(settings: Settings) -> Path | None:
+    """The file of models: that of the configuration, else the user's own; None where there is none."""
+    variable, home = LLM_FILES
+    if given := settings.get("llm_config_file_path") or os.environ.get(variable):
+        return Path(str(given)).expanduser()
+    own = Path.home() / home
+    return own if own.is_file() else None
+
+
+def _data(settings: Settings, where: Path, root: Path) -> Path:
+    """The tasks: `data_path` from the working folder, else from the folder of these scripts."""
+    given = settings["env_kwargs"].get("data_path")
+    if not isinstance(given, str) or not given:
+        raise InputError("no env_kwargs.data_path", where, "a folder of tasks, or a file of rows")
+    tried = [Path(given).expanduser(), root / "swe-pdb" / given]
+    for path in tried:
+        if path.exists():
+            return path
+    raise InputError(f"env_kwargs.data_path {given}: it is neither at {tried[0]} nor at {tried[1]}", where)
+
+
+def _mapping(path: Path) -> Settings:
+    try:
+        found = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        place = getattr(error, "problem_mark", None)
+        at = f"{path}, line {place.line + 1}" if place else str(path)
+        raise InputError("no YAML", at, "keys and values") from None
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise InputError("no mapping", path, "keys and values")
+    return found
+
+
+def _part(whole: Settings, name: str, where: Path) -> Settings:
+    part = whole.get(name) or {}
+    if not isinstance(part, dict):
+        raise InputError(f"{name} is no mapping", where, "keys and values")
+    return part
+
+
+def _override(whole: Settings, param: str) -> None:
+    """Sets what `-p part.key=value` says. Raises InputError."""
+    key, equals, text = param.partition("=")
+    if not equals or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", key):
+        raise InputError(f"-p {param}", expected="part.key=value, such as base.max_steps=50")
+    *parts, last = key.split(".")
+    at = whole
+    for part in parts:
+        at = at.setdefault(part, {})
+        if not isinstance(at, dict):
+            raise InputError(f"-p {param}: {part} is no mapping", expected="a key in a part of the file")
+    try:
+        at[last] = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise InputError(f"-p {param}", expected="a value in YAML") from None
+
+
+def _check_keys(found: Record | Settings, known: set[str], at: str, where: Path) -> None:
+    if strangers := sorted(set(found) - known):
+        raise InputError(f"unknown key {at}{strangers[0]}", where, f"one of {', '.join(sorted(known))}")
+
+
+def _check_number(name: str, value: Any, where: Path) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or value < 1:
+        raise InputError(f"{name} is {value!r}", where, "seconds, 1 or more")

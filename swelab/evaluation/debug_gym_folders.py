@@ -1,0 +1,185 @@
+"""The files of debug-gym's and SWE-PDB's `scripts/run.py`: a folder for each problem, and summary.txt.
+
+A problem's folder has debug_gym.log, <problem>_status.json, trajectory.json, tool_calls.json,
+conversation.jsonl and debug_gym.patch. Our own files of the evaluation are beside them (`evaluation/`).
+"""
+
+import json
+import platform
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from swelab.evaluation.attempt_folders import AttemptFolders
+from swelab.evaluation.evaluated import Evaluated
+from swelab.records import Record, read_json, write_bytes, write_json, write_jsonl
+from swelab.records.attempt_records import Trajectory
+from swelab.scores.statistics.rates import wilson
+from swelab.tasks.checkout import encode_patch
+
+RESOLVED, UNRESOLVED, ERROR = "resolved", "unresolved", "error"
+SKIPPED = "skip-"
+"""Before the status of a problem that an earlier run finished."""
+
+
+class DebugGymFolders(AttemptFolders):
+    """Writes each attempt under our names, and in `runs` under theirs. Thread-safe.
+
+    most: calls of an attempt.
+    """
+
+    def __init__(self, folder: Path, meta: Record, runs: Path, most: int):
+        super().__init__(folder, meta)
+        self.runs, self.most = runs, most
+
+    def begin(self, instance: str, sample: int) -> None:
+        """Says that a problem is worked on."""
+        write_status(self.runs, instance, "running", total_steps=self.most)
+
+    def write(self, trajectory: Trajectory, done: Evaluated) -> None:
+        """Writes the folder of an attempt under both names."""
+        super().write(trajectory, done)
+        name, folder = done.instance_id, self.runs / done.instance_id
+        calls = list(tool_calls(trajectory.messages))
+        log = list(steps(trajectory.messages))
+        head = {"problem": name, "success": status_of(done) == RESOLVED, "agent_type": self.meta["scaffold"]}
+        write_json(folder / "trajectory.json", {**head, "log": log})
+        write_json(
+            folder / "tool_calls.json", {"counts": Counter(each["name"] for each in calls), "calls": calls}
+        )
+        write_jsonl(folder / "conversation.jsonl", map(said, trajectory.messages))
+        write_bytes(
+            folder / "debug_gym.log",
+            "".join(f"{row}\n" for row in told(log, done)).encode("utf-8", "replace"),
+        )
+        patch = folder / "debug_gym.patch"
+        if done.model_patch:
+            write_bytes(patch, encode_patch(done.model_patch))
+        else:
+            patch.unlink(missing_ok=True)
+        passed, tests = score_of(done)
+        steps_done = done.usage.calls
+        write_status(self.runs, name, status_of(done), steps_done, self.most, passed, tests)
+
+
+def status_of(done: Evaluated) -> str:
+    """resolved, unresolved, or error for what infrastructure lost or cannot be judged."""
+    if done.row()["infrastructure"]:
+        return ERROR
+    return RESOLVED if done.row()["resolved"] else UNRESOLVED
+
+
+def score_of(done: Evaluated) -> tuple[int, int | None]:
+    """(tests that are as they must be, all listed tests); (0, None) where that is not known."""
+    told = done.grade.tests_status if done.grade else None
+    if told is None:
+        return 0, None
+    passed = [len(part["success"]) for part in told.values()]
+    return sum(passed), sum(passed) + sum(len(part["failure"]) for part in told.values())
+
+
+def write_status(
+    runs: Path,
+    problem: str,
+    status: str,
+    step: int = 0,
+    total_steps: int = 1,
+    score: int = 0,
+    max_score: int | None = None,
+) -> None:
+    """Writes a problem's status record."""
+    found = {"problem_id": problem, "step": step, "total_steps": total_steps, "score": score}
+    found |= {"max_score": max_score, "status": status, "logdir": str(runs / problem)}
+    write_json(status_path(runs, problem), found)
+
+
+def status_path(runs: Path, problem: str) -> Path:
+    """Where a problem's status record is."""
+    return runs / problem / f"{problem}_status.json"
+
+
+def read_status(runs: Path, problem: str) -> Record:
+    """A problem's status record; {} where there is none. Raises InputError."""
+    path = status_path(runs, problem)
+    found = read_json(path) if path.is_file() else {}
+    return found if isinstance(found, dict) else {}
+
+
+def steps(messages: Sequence[Record]) -> Iterator[Record]:
+    """Each turn of the policy: its thought, the call, and what it was told after it."""
+    number = 0
+    for place, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        answer = next((each for each in messages[place + 1 :] if each["role"] in ("tool", "user")), None)
+        calls = message.get("extra", {}).get("actions", [])
+        call = calls[-1] if calls else {}
+        yield {
+            "step_id": number,
+            "content": message["content"],
+            "action": {"name": call.get("tool", ""), "arguments": call.get("arguments", {})},
+            "obs": str(answer["content"]) if answer else "",
+        }
+        number += 1
+
+
+def tool_calls(messages: Sequence[Record]) -> Iterator[Record]:
+    """Each call of a tool, with the number of its turn."""
+    for number, step in enumerate(steps(messages)):
+        if step["action"]["name"]:
+            yield {"step_id": number, **step["action"]}
+
+
+def said(message: Record) -> Record:
+    """A message without what only our records need."""
+    kept = ("role", "content", "tool_calls", "tool_call_id", "name")
+    return {name: message[name] for name in kept if message.get(name) is not None}
+
+
+def told(log: Sequence[Record], done: Evaluated) -> Iterator[str]:
+    """The lines of debug_gym.log."""
+    for step in log:
+        action = step["action"]
+        yield f"step {step['step_id']}: {action['name'] or 'no call'} {json.dumps(action['arguments'])}"
+        yield f"{step['content']}".rstrip()
+        yield f"{step['obs']}".rstrip()
+    why = f": {done.reason}" if done.reason else ""
+    yield f"{done.instance_id}: {status_of(done)}, ended as {done.outcome}, graded {done.status}{why}"
+
+
+def write_summary(runs: Path, problems: Sequence[str]) -> list[str]:
+    """Writes summary.txt over the problems that have an end; its lines. Raises InputError."""
+    named: dict[str, list[str]] = {RESOLVED: [], UNRESOLVED: [], ERROR: []}
+    for problem in sorted(problems):
+        status = str(read_status(runs, problem).get("status", "")).removeprefix(SKIPPED)
+        if status in named:
+            named[status].append(problem)
+    good, bad, lost = (len(each) for each in named.values())
+    total = good + bad + lost
+    lines = [f"{status}: {names}" for status, names in named.items()]
+    lines += [f"num_{status}: {len(names)}" for status, names in named.items()]
+    lines.append(f"acc: {good / total:.2%}" if total else "acc: N/A")
+    for name, count in (("acc", total), ("acc_without_error", good + bad)):
+        if count:
+            low, high = wilson(good, count)
+            lines.append(f"{name}_interval: {good / count:.2%} [{low:.2%}, {high:.2%}]")
+    write_bytes(runs / "summary.txt", "".join(f"{each}\n" for each in lines).encode())
+    return lines
+
+
+def add_experiment(runs: Path, root: Path, config: Record, arguments: Record) -> None:
+    """Adds a line on this run to experiment_info.jsonl. Neither may hold a key."""
+    asked = ["git", "-C", str(root), "rev-parse", "HEAD"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    line = {
+        "datetime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "git_hash": done.stdout.strip(),
+        "config": config,
+        "args": arguments,
+        "python_version": platform.python_version(),
+    }
+    runs.mkdir(parents=True, exist_ok=True)
+    with open(runs / "experiment_info.jsonl", "a", encoding="utf-8") as stream:
+        stream.write(json.dumps(line) + "\n")

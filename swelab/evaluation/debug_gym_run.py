@@ -1,0 +1,146 @@
+"""Runs a configuration of debug-gym's form as an evaluation, and keeps its files under their names."""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+
+from swelab.evaluation.attempt_folders import AttemptFolders
+from swelab.evaluation.benchmark_rows import Source
+from swelab.evaluation.debug_gym_config import (
+    Asked,
+    Settings,
+    backend_of,
+    plan_of_settings,
+    read_settings,
+    source_of,
+    wanted,
+)
+from swelab.evaluation.debug_gym_folders import (
+    ERROR,
+    RESOLVED,
+    SKIPPED,
+    UNRESOLVED,
+    DebugGymFolders,
+    add_experiment,
+    read_status,
+    write_status,
+    write_summary,
+)
+from swelab.evaluation.debugging_rows import task_names
+from swelab.evaluation.evaluation_plan import Plan
+from swelab.evaluation.evaluation_run import check_identity, evaluate, forget
+from swelab.records import InputError, Record, write_bytes, write_json
+from swelab.records.task_records import Task
+
+OWN = "evaluation"
+"""Folder of our own files in that of a run."""
+BACKEND = "SWELAB_BACKEND"
+
+
+class Force(StrEnum):
+    """Which finished problems are done again."""
+
+    NONE = "none"
+    FAILED = "failed"
+    ALL = "all"
+
+
+def run_configuration(
+    asked: Asked, root: Path, force: Force = Force.NONE, most: int = 0
+) -> tuple[list[str], int]:
+    """Runs what is left of a configuration: (lines of summary.txt, problems that ended in an error).
+
+    root: of the clone. most: problems, the first ones; 0 for all. Raises InputError, Fault; summary.txt
+    then tells what was finished before.
+    """
+    settings = read_settings(asked)
+    runs = run_folder(settings)
+    plan = plan_of_settings(settings, asked, runs / OWN, root)
+    names, problems = _problems(settings, plan.source, asked.config, most)
+    if backend := backend_of(settings, asked.config):
+        os.environ.setdefault(BACKEND, backend)
+    print(f"results are in {runs}; -p base.uuid={runs.name} goes on there", file=sys.stderr, flush=True)
+    excluded = settings.get("excluded_ids") or []
+    add_experiment(runs, root, _shown(settings), plan.options | {"force": str(force), "most": most})
+    _prepare(plan, runs, problems, excluded, force)
+    try:
+        _evaluate(plan, runs, problems, force)
+    finally:
+        lines = write_summary(runs, names)
+    statuses = [read_status(runs, name).get("status") for name in problems]
+    return lines, statuses.count(ERROR)
+
+
+def list_problems(asked: Asked, root: Path, most: int = 0) -> list[str]:
+    """The problems that `run_configuration` runs. It needs no model. Raises InputError."""
+    settings = read_settings(asked)
+    return _problems(settings, source_of(settings, asked.config, root), asked.config, most)[1]
+
+
+def _problems(settings: Settings, source: Source, where: Path, most: int) -> tuple[list[str], list[str]]:
+    """(all names of the set, those that are asked for)."""
+    names = task_names(source)
+    problems = wanted(settings, names, where)[: most or None]
+    if not problems:
+        raise InputError("no problem is left", where, "problems that are not in excluded_ids")
+    return names, problems
+
+
+def run_folder(settings: Settings) -> Path:
+    """The folder of a run: that of `uuid`, else one named by the time and the model."""
+    name = settings.get("uuid")
+    if name is None:
+        model = re.sub(r"[^A-Za-z0-9._-]+", "-", str(settings.get("llm_name") or "no_llm")).strip("-")
+        name = f"{time.strftime('%Y%m%d_%H%M%S')}_{model}"
+    name = str(name)
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name):
+        raise InputError(f"uuid {name!r}", expected="letters, digits and . _ -: it names a folder")
+    return Path(str(settings.get("output_path") or "exps")).expanduser() / name
+
+
+def _evaluate(plan: Plan, runs: Path, problems: Sequence[str], force: Force) -> None:
+    chosen = set(problems)
+
+    def choose(tasks: Sequence[Task]) -> list[Task]:
+        by_name = {task.instance_id: task for task in tasks if task.instance_id in chosen}
+        return [by_name[name] for name in problems]
+
+    def folders(folder: Path, meta: Record) -> AttemptFolders:
+        return DebugGymFolders(folder, meta, runs, int(meta["step_limit"]))
+
+    told = evaluate(plan, choose, redo=force is Force.ALL, written=folders)
+    for place, why in told["refused_rows"].items():
+        if place in chosen:
+            write_status(runs, place, ERROR)
+            write_bytes(runs / place / "debug_gym.log", f"{place}: error, cannot be used: {why}\n".encode())
+
+
+def _prepare(plan: Plan, runs: Path, problems: Sequence[str], excluded: Sequence[str], force: Force) -> None:
+    """Writes the first status of each problem, and forgets what is done again. Raises InputError."""
+    if force is not Force.ALL:
+        check_identity(plan)
+    again = set[str]()
+    for name in problems:
+        before = read_status(runs, name)
+        status = str(before.get("status", "")).removeprefix(SKIPPED)
+        if force is Force.FAILED and status in (UNRESOLVED, ERROR):
+            again.add(name)
+        done = status in (RESOLVED, UNRESOLVED) and force is not Force.ALL and name not in again
+        if done:
+            write_json(runs / name / f"{name}_status.json", before | {"status": SKIPPED + status})
+        else:
+            write_status(runs, name, "pending")
+    if again:
+        forget(plan, again)
+    for name in excluded:
+        write_status(runs, name, ERROR)
+        write_bytes(runs / name / "debug_gym.log", f"{name}: error, in excluded_ids, not run\n".encode())
+
+
+def _shown(settings: Settings) -> Record:
+    """The settings as experiment_info.jsonl holds them; models' keys are in another file."""
+    return {name: value for name, value in settings.items() if "key" not in name.lower()}

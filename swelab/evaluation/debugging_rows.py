@@ -1,0 +1,129 @@
+"""Debugging tasks without repairs as tasks of an evaluation: rows of KodCode's form, or task folders.
+
+Which tests an attempt has to repair is what a null run says: the tests, once, on the code as it is. Only
+tasks that were chosen are run.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from swelab.configs.kinds.subset import KodcodeSubset
+from swelab.evaluation.benchmark_rows import Benchmark, Source
+from swelab.evaluation.evaluation_plan import Plan
+from swelab.grading.harness.spec import read_spec
+from swelab.jobs.journal import Journal
+from swelab.records import InputError, check, check_text
+from swelab.records.task_records import Task
+from swelab.sandbox import open_backend
+from swelab.tasks.kodcode.kodcode_rows import TESTS, SmallTask, read_folder, read_row
+from swelab.tasks.kodcode.kodcode_source import null_runs, task_row
+
+JOURNAL = "null_runs.jsonl"
+WHY = {
+    "no_tests": "pytest finds no test in it",
+    "tests_unknown": "its tests cannot be counted",
+    "nothing_fails": "all its tests pass as it is",
+    "all_skipped": "all its tests are skipped",
+}
+
+
+def is_debugging(source: Source) -> bool:
+    """Whether a source holds debugging tasks: folders with test.py, or rows with files and without a patch.
+
+    Of rows the first that is an object decides. Raises InputError, HubError.
+    """
+    path = Path(source.data)
+    if path.is_dir():
+        return any((each / TESTS).is_file() for each in _folders(path))
+    if not path.is_file():
+        return False
+    first = next((raw for _, raw in source.rows() if isinstance(raw, dict)), {})
+    return "instance_id" not in first and ("extra_info" in first or {"task_id", "files"} <= first.keys())
+
+
+def debugging_tasks(
+    plan: Plan, choose: Callable[[Sequence[Task]], list[Task]]
+) -> tuple[Benchmark, list[Task]]:
+    """All rows of a plan's source, and the chosen ones that can be used. Raises InputError, Fault.
+
+    A row that cannot be read, or whose tests do not fail, is refused with its reason.
+    """
+    benchmark, found = _read(plan.source)
+    named = [Task.of({"instance_id": name}) for name in found]
+    picked = [found[task.instance_id] for task in choose(named)]
+    recipe = KodcodeSubset(source="kodcode", path=plan.source.data, test_timeout=plan.source.test_seconds)
+    with Journal(plan.progress / JOURNAL) as journal:
+        verdicts = null_runs(picked, recipe.test_timeout, open_backend, journal, plan.workers)
+        for small, verdict in zip(picked, verdicts, strict=True):
+            if verdict.reason:
+                benchmark.refused[small.name] = WHY.get(verdict.reason, verdict.reason)
+                continue
+            try:
+                benchmark.tasks.append(_checked(task_row(small, verdict, recipe), small.where))
+            except InputError as error:
+                benchmark.refused[small.name] = str(error)
+    if not benchmark.tasks:
+        first = next(iter(benchmark.refused.values()), "it has no row")
+        raise InputError(f"none of the {len(picked)} chosen tasks can be used: {first}", plan.source.data)
+    return benchmark, list(benchmark.tasks)
+
+
+def task_names(source: Source) -> list[str]:
+    """The names of the tasks that can be read, in their order. Raises InputError where there is none."""
+    if not is_debugging(source):
+        what = "neither debugging rows nor folders with test.py"
+        raise InputError(what, source.data, "KodCode rows, or a folder for each task")
+    return list(_read(source)[1])
+
+
+def _read(source: Source) -> tuple[Benchmark, dict[str, SmallTask]]:
+    """The tasks by their names, and what was refused. Raises InputError where none can be read."""
+    benchmark, found = Benchmark(), dict[str, SmallTask]()
+    for where, read in _readers(source):
+        benchmark.rows += 1
+        try:
+            small = read()
+        except InputError as error:
+            benchmark.refused[where] = str(error)
+            continue
+        known = found.setdefault(small.name, small)
+        if known is not small:
+            same = (known.files, known.entrypoint) == (small.files, small.entrypoint)
+            what = "the same row stands before it" if same else f"task_id {small.name} is there twice"
+            benchmark.refused[where] = what
+    if not found:
+        first = next(iter(benchmark.refused.values()), "it has no row")
+        raise InputError(f"none of {benchmark.rows} rows can be used: {first}", source.data)
+    return benchmark, found
+
+
+def _readers(source: Source) -> Iterator[tuple[str, Callable[[], SmallTask]]]:
+    """(place, what reads the task there)."""
+    entrypoint = source.entrypoint or None
+
+    def of_folder(folder: Path) -> Callable[[], SmallTask]:
+        return lambda: read_folder(folder, entrypoint)
+
+    def of_row(where: str, raw: Any) -> Callable[[], SmallTask]:
+        return lambda: read_row(raw, where, entrypoint)
+
+    path = Path(source.data)
+    if path.is_dir():
+        yield from ((str(folder), of_folder(folder)) for folder in _folders(path))
+    else:
+        yield from ((where, of_row(where, raw)) for where, raw in source.rows())
+
+
+def _folders(path: Path) -> list[Path]:
+    return [each for each in sorted(path.iterdir()) if each.is_dir() and not each.name.startswith(".")]
+
+
+def _checked(task: Task, where: str) -> Task:
+    """The task, if it can be attempted and judged. Raises InputError."""
+    check(task, "task", where)
+    check_text(task, where)
+    if task.instance_id.startswith("."):
+        raise InputError(f"{task.instance_id!r} cannot name a folder", where, "an id of another form")
+    read_spec(task)
+    return task

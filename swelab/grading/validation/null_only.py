@@ -1,0 +1,57 @@
+"""Validation of tasks without a repair: the code as it is fails the same tests in every run, and no more."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from swelab.records import Record
+from swelab.records.task_records import NULL_ONLY, Task
+
+
+class NullBrief(Protocol):
+    """A null run as one task needs it."""
+
+    @property
+    def unjudged(self) -> str:
+        """Why nothing could be said."""
+
+    @property
+    def missing(self) -> int:
+        """How many listed tests do not pass."""
+
+    @property
+    def differs(self) -> str:
+        """The first test that does not do what the row says."""
+
+
+def has_no_gold(task: Task) -> bool:
+    """Whether no repair of a task is known, though it has tests."""
+    return task.answers == "none"
+
+
+def null_difference(task: Task, missing: Sequence[str]) -> str:
+    """The first test that passes though the row lists it as failing, or the other way round; or ""."""
+    failed = set(missing)
+    wrong = [test for test in task.FAIL_TO_PASS if test not in failed]
+    wrong += [test for test in task.PASS_TO_PASS if test in failed]
+    return wrong[0] if wrong else ""
+
+
+def null_sentence(runs: Sequence[NullBrief]) -> tuple[str, str]:
+    """("kept" | "flaky" | "broken" | "unjudged", reason) of a task's null runs."""
+    if whys := [run.unjudged for run in runs if run.unjudged]:
+        return "unjudged", whys[0]
+    if not all(run.missing for run in runs):
+        return "broken", "an empty patch is resolved"
+    other = [run.differs for run in runs if run.differs]
+    if other:
+        return "flaky", f"{len(other)} of {len(runs)} null runs differ from the row, such as in {other[0]}"
+    return "kept", ""
+
+
+def null_facts(task: Task) -> Record:
+    """What a lock says of a kept task besides: how far it is known to be sound; {} with a repair."""
+    if not has_no_gold(task) or task.null_run is None:
+        return {}
+    facts: Record = {"validated": NULL_ONLY, "fails": list(task.FAIL_TO_PASS)}
+    facts["collected"] = task.null_run.collected
+    return facts if task.null_run.imports else facts | {"imports": False}

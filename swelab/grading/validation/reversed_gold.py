@@ -1,0 +1,27 @@
+"""Whether the reverse of a gold patch applies at all, which is cheaper to know than what its tests say."""
+
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from swelab.grading.harness.patches import touched_paths
+from swelab.records.task_records import Task
+from swelab.tasks.checkout import RepoStore, encode_patch, git
+
+
+def applies_again(task: Task, patch: bytes, store: RepoStore) -> bool:
+    """Whether the bug's patch applies to the code with the bug, in any of the ways that a prediction may."""
+    clean = store.clean_tree(task)
+    with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
+        tree = Path(scratch)
+        for name in touched_paths(task.patch):
+            if (clean / name).is_file():
+                (tree / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(clean / name, tree / name)
+        if git(tree, "apply", "-", data=encode_patch(task.patch)).returncode:
+            return True  # the grader will say what is wrong with it
+        if git(tree, "apply", "--check", "-", data=patch).returncode == 0:
+            return True
+        dry = ("patch", "--batch", "--forward", "--dry-run", "--fuzz=5", "-p1", "--directory", str(tree))
+        return subprocess.run(dry, input=patch, capture_output=True).returncode == 0

@@ -1,0 +1,131 @@
+"""Tests that the agent could see, run on its patch: what is known of a patch without the hidden tests.
+
+The patch goes into a sandbox that is what the agent's was at its start: files of hidden tests are not in it,
+and no test patch is put on. Nothing is asked but pytest's own log.
+"""
+
+import shlex
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from swelab.grading import evidence
+from swelab.grading.grading_stage import Bench
+from swelab.grading.harness import logs, patches, script
+from swelab.grading.harness.grade import limits_of
+from swelab.grading.harness.patch_run import PatchRun
+from swelab.grading.harness.spec import RunSpec, read_spec
+from swelab.outcomes import GradeEnd
+from swelab.records import digest
+from swelab.records.task_records import Task
+from swelab.records.typed import Count, TypedRecord, field
+from swelab.sandbox import Limits, Sandbox, SandboxError
+from swelab.tasks.checkout import is_encodable
+from swelab.tasks.image_history import HistoryRefused, prepare
+
+VERSION = 1
+"""Of the way in which visible tests are run."""
+NONE_SEEN = "no test that can be run is in the agent's checkout"
+_COMMAND = """set --; for each in {files}; do [ -f "$each" ] && set -- "$@" "$each"; done
+{pytest} -rA --tb=no -q -p no:cacheprovider "$@"
+"""
+
+
+class VisibleRun(TypedRecord):
+    """What the visible tests say of a patch."""
+
+    instance_id: str = field("the task")
+    ended: str = field("ran, not_applied, infra_error, or how it ended before the tests")
+    passed: Count = field("visible tests that passed")
+    failed: Count = field("visible tests that failed, or could not be run")
+    repairs: bool = field("tests to be repaired are among them", default=False)
+    reason: str = field("why there is no result", default="")
+    key: str = field("hash of all that the run depends on", default="")
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether infrastructure lost it."""
+        return self.ended == GradeEnd.INFRA_ERROR
+
+
+def visible_key(task: Task, patch: str, bench: Bench) -> str:
+    """Hash of all that a run of a patch's visible tests depends on. Raises InputError (no such archive)."""
+    return digest(["visible", VERSION, task, patch, bench.place(task)])
+
+
+def visible_spec(task: Task) -> RunSpec | None:
+    """How the visible tests of a task are run: the files of its tests that the agent's checkout has, or all
+    tests where it has none of them.
+
+    None where pytest does not run them. Raises InputError (a task that does not say how to test).
+    """
+    spec = read_spec(task)
+    command = spec.eval_script or spec.test_cmd
+    hidden = task.failing_files if task.hidden_tests or task.is_bug and task.in_image else []
+    files = [path for path in spec.test_paths if path.endswith(".py") and path not in hidden]
+    files = [path for path in files if path.rpartition("/")[2] != "conftest.py"]
+    if not script.runs_of_pytest(command):
+        return None
+    text = _COMMAND.format(files=shlex.join(files), pytest=script.launcher(command))
+    return replace(
+        spec,
+        test_cmd=text,
+        eval_script="",
+        test_patch="",
+        tests_diff="",
+        gold="",
+        setup=(),
+        parser=logs.DEFAULT_PARSER,
+        test_files=tuple(spec.test_paths),
+    )
+
+
+def run_visible(task: Task, patch: str, bench: Bench) -> VisibleRun:
+    """Runs the tests that the agent could see on its patch. Raises InputError (an unusable task)."""
+    spec, name = visible_spec(task), task.instance_id
+    if task.hidden_tests:
+        patch = patches.without(patch, {*task.failing_files})
+    found = VisibleRun(instance_id=name, ended="ran", passed=0, failed=0)
+    if spec is None:
+        return found | {"reason": NONE_SEEN}
+    if not patch.strip():
+        return found | {"ended": GradeEnd.EMPTY_PATCH}
+    refusal = patches.refusal(patch) if is_encodable(patch) else "the patch holds half a character"
+    if refusal:
+        return found | {"ended": "not_applied", "reason": refusal}
+    try:
+        with agent_sandbox(task, bench) as (sandbox, limits):
+            run = evidence.ended("ran") | PatchRun(spec, patch, sandbox, limits, frozenset()).evidence()
+    except (SandboxError, HistoryRefused, OSError, MemoryError) as error:
+        return found | {"ended": GradeEnd.INFRA_ERROR, "reason": f"{type(error).__name__}: {error}"}
+    if run.ended != "ran":
+        return found | {"ended": run.ended, "reason": run.reason}
+    status = {test: word for test, word in logs.statuses(run.log).items() if test not in task.tests_left_out}
+    counts = Counter(status.values())
+    repairs = not task.test_patch and not status.keys().isdisjoint(spec.fail_to_pass)
+    told = {"passed": counts["PASSED"], "failed": counts["FAILED"] + counts["ERROR"], "repairs": repairs}
+    return found | told | ({} if status else {"reason": NONE_SEEN})
+
+
+@contextmanager
+def agent_sandbox(task: Task, bench: Bench) -> Iterator[tuple[Sandbox, Limits]]:
+    """A sandbox as the agent's was at its start, and the limits of its commands.
+
+    Raises InputError (no image, no archive), SandboxError, HistoryRefused, OSError.
+    """
+    image = bench.images.get(task.instance_id)
+    limits = limits_of(Limits(), image)
+    assert bench.backend is not None, "a bench without sandboxes runs nothing"
+    if image is not None:
+        with bench.backend.start(None, image=image, limits=limits) as sandbox:
+            prepare(sandbox, task)
+            yield sandbox, limits
+        return
+    with tempfile.TemporaryDirectory(dir=bench.store.cache_dir) as scratch:
+        tree = Path(scratch) / "tree"
+        bench.store.checkout(task, tree, for_agent=True)
+        with bench.backend.start(tree, limits=limits) as sandbox:
+            yield sandbox, limits

@@ -1,0 +1,111 @@
+"""Chat completions of services that speak OpenAI's form under names of their own, without LiteLLM.
+
+Loading LiteLLM takes 3.5 CPU seconds, and each call through it several milliseconds. Where it would only
+pass a request on, the request is sent from here. Exceptions are httpx's own, which `litellm_errors` reads.
+"""
+
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+
+from swelab.models.chat import bounded_http
+from swelab.records import Record
+
+PRICES = "model_prices_and_context_window_backup.json"
+SPECIAL = re.compile(r"ft:|responses/|chatgpt|codex|gpt-|o\d|.*gpt-5", re.I | re.S)
+"""Names of OpenAI's own models, whose settings LiteLLM adapts."""
+THOUGHTS = re.compile(r"<(think|thinking|budget:thinking)>.*?</(think|thinking|budget:thinking)>", re.S)
+"""Thoughts at the start of an answer: LiteLLM takes them out of the text, and so does `completion`."""
+FINISHES = {name: name for name in ("length", "tool_calls", "function_call", "content_filter")} | {
+    "max_tokens": "length"
+}
+"""Reasons for the end of an answer beside `stop`, which stands for all others."""
+
+
+@cache
+def client() -> httpx.Client:
+    """The client of all hosted models; made when it is first needed, with the proxies that hold by then."""
+    return bounded_http.bounded_client()
+
+
+@cache
+def is_plain(model: str) -> bool:
+    """Whether a model is `openai/NAME` with a name for which LiteLLM has no price and no rules."""
+    service, _, name = model.partition("/")
+    return service == "openai" and bool(name) and not SPECIAL.match(name) and not {model, name} & _listed()
+
+
+@cache
+def _listed() -> frozenset[str]:
+    """The names in LiteLLM's packed table of prices."""
+    found = find_spec("litellm")
+    assert found and found.origin
+    return frozenset(json.loads(Path(found.origin).with_name(PRICES).read_text(encoding="utf-8")))
+
+
+def can_send(model: str, messages: Sequence[Record], secret: str | None, base: str | None) -> bool:
+    """Whether `complete` can send this request: a key, an address without a query, texts alone."""
+    if not (base and secret and "?" not in base and is_plain(model)):
+        return False
+    return not any(isinstance(message.get("content"), list) for message in messages)
+
+
+def complete(model: str, messages: Sequence[Record], secret: str, base: str, sampling: Record) -> Any:
+    """One request, sent once; the answer has the attributes of LiteLLM's.
+
+    Fields of `sampling`'s `extra_body` become fields of the request, as OpenAI's client does it.
+    Raises httpx.HTTPError (HTTPStatusError for a refusal), ValueError (an answer in another form).
+    """
+    further = sampling.get("extra_body") or {}
+    asked = {name: value for name, value in sampling.items() if name != "extra_body"}
+    body = {"model": model.partition("/")[2], "messages": messages, **asked, **further}
+    headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
+    response = client().post(
+        f"{base.rstrip('/')}/chat/completions",
+        content=json.dumps(body).encode("ascii"),
+        headers=headers,
+        timeout=bounded_http.ANSWER_SECONDS,
+    )
+    response.raise_for_status()
+    return completion(response.text)
+
+
+def completion(text: str) -> SimpleNamespace:
+    """The choices and token counts in the text of an answer. Raises ValueError."""
+    told = json.loads(text, object_hook=lambda fields: SimpleNamespace(**fields))
+    try:
+        choices = [_choice(each) for each in told.choices or []]
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"an answer in another form: {error}") from None
+    return SimpleNamespace(choices=choices, usage=getattr(told, "usage", None))
+
+
+def _choice(told: SimpleNamespace) -> SimpleNamespace:
+    if not isinstance(told.message, SimpleNamespace):
+        raise TypeError("no message")
+    reason, content = getattr(told, "finish_reason", None), getattr(told.message, "content", None)
+    if content is not None and not isinstance(content, str):
+        raise TypeError(f"content is a {type(content).__name__}")
+    thoughts = getattr(told.message, "reasoning_content", None) or getattr(told.message, "reasoning", None)
+    if content and not thoughts:
+        content = THOUGHTS.sub("", content, count=1) if THOUGHTS.match(content) else content
+    calls = [_call(each) for each in getattr(told.message, "tool_calls", None) or []]
+    message = SimpleNamespace(content=content, tool_calls=calls)
+    ended = FINISHES.get(str(reason), "tool_calls" if calls else "stop")
+    return SimpleNamespace(finish_reason=ended, message=message)
+
+
+def _call(told: SimpleNamespace) -> SimpleNamespace:
+    arguments = told.function.arguments
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, default=vars)
+    function = SimpleNamespace(name=str(told.function.name), arguments=arguments)
+    return SimpleNamespace(id=str(getattr(told, "id", None) or uuid.uuid4()), function=function)

@@ -1,0 +1,122 @@
+"""The scripted policy with the tools of the debugger agent: a script that knows the gold patch.
+
+It stops in pdb where the failing test begins, prints what the test sees, finds the function that the issue
+names, looks at it, rewrites the line and runs the tests. Where a test alone tells the right number, pdb works
+it out. Without pdb among the tools it reads the test instead. Before each call it says again what the issue
+asks, with the number that pdb gave, for small models copy from what stands right before. It fails honestly on
+a seeded share of tasks.
+"""
+
+import re
+
+from swelab.configs.kinds.debugger_settings import DebuggerSettings
+from swelab.configs.kinds.policy import ScriptedPolicy
+from swelab.configs.kinds.scaffold import MiniLoop
+from swelab.models.chat.scripted import Edit, gold_edit, wrong_lines
+from swelab.models.chat.text_model import TextModel
+from swelab.models.chat.tool_form import ToolForm
+from swelab.records import InputError, Record, digest, shorten
+from swelab.records.task_records import Task
+
+Call = tuple[str, Record]
+"""A tool and its arguments."""
+_CASE = re.compile(r"assert (\w+\(.*\)) == (.+)$", re.MULTILINE)
+_ADDED = re.compile(r"(?<=[+\-*] )\d+$")
+_ONE_NUMBER = re.compile(r"\w+\((\d+)\)$")
+LONGEST_THOUGHT = 300
+"""Characters of an issue's line that are said again."""
+
+
+def asked_line(issue: str, name: str, number: str = "") -> str:
+    """An issue's first line that has the function's name (else its first line), and the number to add."""
+    lines = issue.strip().splitlines() or [""]
+    found = next((line for line in lines if name and re.search(rf"\b{re.escape(name)}\b", line)), lines[0])
+    return shorten(found, LONGEST_THOUGHT) + (f" It is {number}." if number else "")
+
+
+class ScriptedDebugger(TextModel):
+    """mini-swe-agent's Model protocol, played by the script for one task; messages hold no times."""
+
+    timed = False
+
+    def __init__(self, task: Task, policy: ScriptedPolicy, scaffold: MiniLoop):
+        """Raises InputError: the scaffold is not one of the debugger agent, or lacks a tool."""
+        super().__init__(scaffold, name="scripted policy")
+        settings = scaffold.debugger or DebuggerSettings()
+        missing = {"view", "rewrite", "eval", "grep"} - {*settings.tools}
+        if missing:
+            told = f"tools without {', '.join(sorted(missing))}"
+            raise InputError(told, "the scaffold of a scripted policy", "view, rewrite, eval and grep")
+        self.task, self.debugs = task, "pdb" in settings.tools
+        draw = int(digest([policy.seed, task.instance_id])[:12], 16) / 16**12
+        self.gives_up = draw < policy.give_up
+        self.errs = not self.gives_up and draw < policy.give_up + policy.wrong_edit
+
+    def query(self, messages: list[Record], **_: object) -> Record:
+        """The script's next turn, as an assistant message that calls one tool."""
+        turn = sum(message["role"] == "assistant" for message in messages)
+        said = [str(message["content"]) for message in messages]
+        name, arguments = self._call(turn, said)
+        assert isinstance(self.form, ToolForm)
+        thought = asked_line(self.task.problem_statement, self._name(), self._number(turn, said))
+        return self.reply(*self.form.written(thought, name, arguments, turn))
+
+    def _number(self, turn: int, said: list[str]) -> str:
+        """What pdb gave in the second turn, of a task whose bug is an unknown number; else ""."""
+        if not self.debugs or self.task.op != "offset_change" or turn < 2:
+            return ""
+        printed = said[3 - 2 * turn].strip()
+        return printed if printed.isdecimal() else ""
+
+    def _call(self, turn: int, said: list[str]) -> Call:
+        if not self.task.patch or self.gives_up and turn > 1:
+            return self._end()
+        edit = gold_edit(self.task, replacing=True)
+        looks = self._looks(self.task.FAIL_TO_PASS[0], said[-1] if turn == 1 else "", edit)
+        steps = [*looks, self._defined(), self._view(edit), self._rewrite(edit), ("eval", {})]
+        return steps[turn] if turn < len(steps) else self._end()
+
+    def _defined(self) -> Call:
+        """Where the function stands: right before the view, which starts at the line that this tells."""
+        return ("grep", {"pattern": f"def {self._name()}"}) if self._name() else ("eval", {})
+
+    def _view(self, edit: Edit) -> Call:
+        start = (self.task.hint or {}).get("line", edit.number)
+        last = edit.number + max(len(edit.before), 1)
+        return "view", {"path": edit.path, "start": start, "end": last}
+
+    def _looks(self, test: str, seen: str, edit: Edit) -> list[Call]:
+        """What the script learns from the test before it looks at the function."""
+        file, _, name = test.partition("::")
+        if not self.debugs:
+            return [("grep", {"pattern": f"assert {self._name()}".rstrip(), "path": file})]
+        begun: Call = ("pdb", {"command": "start", "file": test})
+        return [begun, ("pdb", {"command": self._printed(seen, edit)})]
+
+    def _printed(self, seen: str, edit: Edit) -> str:
+        """What pdb prints: the number that is to be added, or what the function gives in the first case."""
+        case = _CASE.search(seen)
+        if case is None:
+            return "l ."
+        called, expected = case[1], case[2]
+        alone, after = _ONE_NUMBER.search(called), edit.after[0] if edit.after else ""
+        if self.task.op == "offset_change" and alone and expected.isdecimal() and _ADDED.search(after):
+            return f"p {expected} - {alone[1]}"
+        return f"p {called}"
+
+    def _rewrite(self, edit: Edit) -> Call:
+        """The repair, or an edit that is wrong."""
+        after = wrong_lines(edit) if self.errs else edit.after
+        if not edit.before:
+            raise InputError("the patch adds a whole file", self.task.instance_id, "one that changes a file")
+        end = edit.number + len(edit.before) - 1
+        place: Record = {"path": edit.path, "start": edit.number}
+        return "rewrite", place | ({"end": end} if end > edit.number else {}) | {"new_code": "\n".join(after)}
+
+    def _end(self) -> Call:
+        assert isinstance(self.form, ToolForm)
+        offered = {tool["function"]["name"] for tool in self.form.tools}
+        return ("submit", {}) if "submit" in offered else ("eval", {})
+
+    def _name(self) -> str:
+        return self.task.function.rpartition("::")[2].rpartition(".")[2]

@@ -1,0 +1,19 @@
+"""The text of a turn: what its model thought is set apart, and what is too long is cut."""
+
+
+def after_thoughts(content: str) -> str:
+    """A turn without what its model thought before it, which commands nothing.
+
+    >>> [after_thoughts(text) for text in ("run", "<think>a</think> run", "a</think> run", "<think>cut")]
+    ['run', ' run', ' run', '']
+    """
+    thoughts, ended, said = content.rpartition("</think>")
+    return said if ended or not said.lstrip().startswith("<think>") else ""
+
+
+def cut(text: str, limit: int) -> str:
+    """`text` with its middle replaced by a count when it is longer than `limit` characters."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"

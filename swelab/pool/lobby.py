@@ -1,0 +1,123 @@
+"""Where new connections wait for their first byte: who connects and says nothing costs next to nothing.
+
+To set up a connection takes the event loop far longer than to accept it. All that come are accepted at once;
+a few of those that have said something are set up each time round the loop, by turns of their addresses.
+"""
+
+import asyncio
+import contextlib
+import logging
+import select
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from swelab.pool.connections import HEAD_SECONDS, Connections, network
+
+_AT_ONCE = 64  # that are accepted before others are served
+_SET_UP = 8  # each time round the loop
+_LOOK_SECONDS = 1.0
+_log = logging.getLogger(__name__)
+
+
+class Lobby:
+    """Accepts at a listening socket that does not block; `set_up` makes a connection of what was accepted."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        listening: socket.socket,
+        registry: Connections,
+        set_up: Callable[[socket.socket], Awaitable[Any]],
+    ) -> None:
+        self._loop, self._listening, self._registry, self._set_up = loop, listening, registry, set_up
+        self._silent: dict[int, tuple[socket.socket, str, float]] = {}  # by file: address, and since when
+        self._heard = select.epoll()  # costs a fraction of the loop's own readers
+        loop.add_reader(self._heard.fileno(), self._hear)
+        self._ready: dict[str, deque[socket.socket]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._later: asyncio.TimerHandle | None = None
+        self._open = True
+        self._listen()
+        self._look()
+
+    def _listen(self) -> None:
+        if self._open:
+            self._loop.add_reader(self._listening, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                taken, peer = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # no more files or memory
+                _log.error("no connection can be accepted: %s", error)
+                self._loop.remove_reader(self._listening)
+                self._loop.call_later(_LOOK_SECONDS, self._listen)
+                return
+            taken.setblocking(False)
+            self._registry.accepted(taken, (str(peer[0]), int(peer[1])))
+            self._silent[taken.fileno()] = taken, network(str(peer[0])), time.monotonic()
+            self._heard.register(taken.fileno(), select.EPOLLIN)
+
+    def _hear(self) -> None:
+        for file, _ in self._heard.poll(0, _AT_ONCE):
+            self._heard.unregister(file)
+            taken, address, _ = self._silent.pop(file)
+            with contextlib.suppress(OSError):
+                if taken.recv(1, socket.MSG_PEEK):
+                    if not self._ready:
+                        self._loop.call_soon(self._by_turns)
+                    self._ready.setdefault(address, deque()).append(taken)
+                    continue
+            taken.close()
+
+    def _by_turns(self) -> None:
+        """Set up a few of those that are ready, of each address one, and then of each another."""
+        for _ in range(_SET_UP):
+            if not self._ready:
+                return
+            address = next(iter(self._ready))
+            own = self._ready.pop(address)
+            task = self._loop.create_task(self._connect(own.popleft()))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            if own:
+                self._ready[address] = own
+        if self._ready:
+            self._loop.call_soon(self._by_turns)
+
+    async def _connect(self, taken: socket.socket) -> None:
+        with contextlib.suppress(OSError, ssl.SSLError):
+            await self._set_up(taken)
+
+    def _look(self) -> None:
+        """Close those that have been silent for too long."""
+        before = time.monotonic() - HEAD_SECONDS
+        for file in [each for each, (_, _, since) in self._silent.items() if since < before]:
+            self._silent.pop(file)[0].close()  # which takes it out of the epoll too
+        self._later = self._loop.call_later(_LOOK_SECONDS, self._look)
+
+    def close(self) -> None:
+        """Accept nothing more, and close what is not set up."""
+        if not self._open:
+            return
+        self._open = False
+        self._loop.remove_reader(self._listening)
+        self._listening.close()
+        self._loop.remove_reader(self._heard.fileno())
+        self._heard.close()
+        silent = (taken for taken, _, _ in self._silent.values())
+        for taken in (*silent, *(each for own in self._ready.values() for each in own)):
+            taken.close()
+        self._silent.clear()
+        self._ready.clear()
+        if self._later is not None:
+            self._later.cancel()
+
+    async def wait_closed(self) -> None:
+        """See asyncio."""

@@ -1,0 +1,265 @@
+"""Our rollouts and grader for slime and Miles, whose flags name functions by their import paths.
+
+    --custom-generate-function-path swelab.rl.engines.slime.generate
+    --custom-rm-path swelab.rl.engines.slime.reward_func
+    --dynamic-sampling-filter-path swelab.rl.engines.slime.whole_group
+
+Nothing of either is imported: a sample is known by its fields. What is set in the environment of each process
+that makes rollouts is told in `Settings`.
+"""
+
+import asyncio
+import atexit
+import copy
+import os
+import tempfile
+import threading
+from argparse import Namespace
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+from swelab.agents.agent import loop_of
+from swelab.configs import recipes
+from swelab.configs.kinds import SCAFFOLD
+from swelab.models import ModelLost
+from swelab.models.chat.served_tokens import ServedTokens
+from swelab.models.serving.server import Endpoint
+from swelab.models.token_turn import TokenTurn
+from swelab.outcomes import LOST_GRADES, LOST_ROLLOUTS, RolloutEnd
+from swelab.records import InputError, Record
+from swelab.records.task_records import Task
+from swelab.rl.managed_model import ManagedModel
+from swelab.rl.model_maker import offering
+from swelab.rl.places import Reads, open_bench
+from swelab.rl.rewards import REWARDS
+from swelab.rl.rollouts import Asked, Kept, Place, RolledOut
+from swelab.rl.samples import Sample, samples
+from swelab.rl.token_model import TokenEngine, TokenModel
+from swelab.rl.token_template import TokenTemplate
+from swelab.tasks.task_images import task_images
+from swelab.tasks.task_rows import read_tasks
+
+ENDED = frozenset({RolloutEnd.SUBMITTED})
+"""Ends that slime calls completed; others that are not lost are truncated."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a process must be told: variables of its environment, by the names below.
+
+    tasks: a subset's tasks (SWELAB_TASKS). repos: their archives (SWELAB_REPOS). scaffold: a recipe
+    (SWELAB_SCAFFOLD). images: a record of pulled images (SWELAB_IMAGES; none). work: a folder in which grades
+    are kept (SWELAB_WORK; a temporary one). at_once: rollouts at the same time (SWELAB_AT_ONCE; 16).
+    reward: solved, signed or share_of_tests (SWELAB_REWARD; solved).
+    """
+
+    tasks: Path
+    repos: Path
+    scaffold: Path
+    images: Path | None = None
+    work: Path | None = None
+    at_once: int = 16
+    reward: str = "solved"
+
+    @classmethod
+    def read(cls) -> Self:
+        """Raises InputError: a variable is missing or holds what cannot be meant."""
+        said = {name: os.environ.get(f"SWELAB_{name.upper()}", "") for name in cls.__dataclass_fields__}
+        for name in ("tasks", "repos", "scaffold"):
+            if not said[name]:
+                raise InputError(
+                    "not set", f"SWELAB_{name.upper()}", "a path; see docs/rl.md, slime and Miles"
+                )
+        if said["reward"] and said["reward"] not in REWARDS:
+            raise InputError(f"{said['reward']!r}", "SWELAB_REWARD", f"one of {', '.join(REWARDS)}")
+        if said["at_once"] and not (said["at_once"].isdigit() and int(said["at_once"])):
+            raise InputError(f"{said['at_once']!r}", "SWELAB_AT_ONCE", "a number of at least 1")
+        paths = {
+            name: Path(said[name]) for name in ("tasks", "repos", "scaffold", "images", "work") if said[name]
+        }
+        return cls(**paths, at_once=int(said["at_once"] or 16), reward=said["reward"] or "solved")
+
+
+class Forgotten(Kept):
+    """Keeps nothing: what slime interrupts, it begins again."""
+
+    def __init__(self) -> None:
+        pass
+
+    def result(self, asked: Asked) -> RolledOut | None:
+        """See `Kept`."""
+        return None
+
+    def turns(self, asked: Asked) -> list[TokenTurn]:
+        """See `Kept`."""
+        return []
+
+    def _append(self, line: Record) -> None:
+        pass
+
+
+class Stoppable:
+    """An engine that a rollout asks until slime has had enough of it."""
+
+    def __init__(self, engine: TokenEngine, stopped: threading.Event):
+        self._engine, self._stopped = engine, stopped
+
+    def generate(self, prompt: Sequence[int], sampling: Record) -> TokenTurn:
+        """See `TokenEngine.generate`. Raises ModelLost too where slime aborts what runs."""
+        if not self._stopped.is_set():
+            turn = self._engine.generate(prompt, sampling)
+            if turn.finish != "abort":
+                return turn
+            self._stopped.set()
+        raise ModelLost("slime has stopped the rollout")
+
+
+class Workplace:
+    """Tasks, sandboxes, grader and threads of a process, until it ends."""
+
+    def __init__(self, settings: Settings, stack: ExitStack):
+        """Raises InputError, BackendMissing. stack: what is to be closed when the process ends."""
+        tasks = list(read_tasks(settings.tasks))
+        self.tasks = {task.instance_id: task for task in tasks}
+        self.scaffold = loop_of(recipes.load(SCAFFOLD, settings.scaffold))
+        self.reward, self._settings = REWARDS[settings.reward], settings
+        self.work = settings.work or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="swelab-")))
+        reads = Reads(tasks, settings.repos, images=task_images(tasks, settings.images))
+        self._bench, self._scratch = stack.enter_context(open_bench(reads, self.work, settings.at_once))
+        self.threads = stack.enter_context(ThreadPoolExecutor(settings.at_once))
+
+    def task(self, metadata: Record) -> Task:
+        """The task of a prompt row, by the instance_id in it. Raises InputError."""
+        inner = next(
+            (metadata[name] for name in ("instance", "remote_env_info") if name in metadata), metadata
+        )
+        name = inner.get("instance_id") if isinstance(inner, dict) else None
+        if name not in self.tasks:
+            raise InputError(f"no task {name}", self._settings.tasks, "a row whose instance_id is in it")
+        return self.tasks[name]
+
+    def roll_out(self, args: Namespace, sample: Any, sampling: Record, stopped: threading.Event) -> RolledOut:
+        """A rollout by the servers of `args`, and its grade. Raises InputError, ServingError."""
+        asked = Asked(sample.group_index or 0, sample.index or 0, self.task(sample.metadata))
+        make = lambda told, known: self._model(args, sampling, stopped)  # noqa: E731
+        return Place(self._bench, self.scaffold, self._scratch, make).roll_out(asked, Forgotten())
+
+    def _model(self, args: Namespace, sampling: Record, stopped: threading.Event) -> TokenModel:
+        url = f"http://{args.sglang_router_ip}:{args.sglang_router_port}/v1"
+        key = getattr(args, "sglang_api_key", None) or ""
+        engine = Stoppable(ServedTokens(Endpoint(url, key, "policy")), stopped)
+        given = {name: value for name, value in sampling.items() if value is not None}
+        template = offering(template_of(args.hf_checkpoint), self.scaffold)
+        common = (engine, template, self.scaffold, given, "policy")
+        context = getattr(args, "rollout_max_context_len", None)
+        if not context:
+            return TokenModel(*common)
+        return ManagedModel(*common, budget=context - sampling["max_new_tokens"])
+
+
+_ONE = threading.Lock()
+
+
+def workplace() -> Workplace:
+    """That of this process, made when it is asked for first. Raises InputError, BackendMissing."""
+    with _ONE:
+        return _workplace()
+
+
+@cache
+def _workplace() -> Workplace:
+    with ExitStack() as stack:
+        made = Workplace(Settings.read(), stack)
+        atexit.register(stack.pop_all().close)
+        return made
+    raise AssertionError("unreachable")
+
+
+def template_of(checkpoint: str) -> TokenTemplate:
+    """The chat template of a checkpoint's folder. Raises InputError."""
+    with _ONE:  # transformers cannot be imported by several threads at once
+        return _template_of(checkpoint)
+
+
+@cache
+def _template_of(checkpoint: str) -> TokenTemplate:
+    return TokenTemplate.of(Path(checkpoint))
+
+
+async def generate(args: Namespace, sample: Any, sampling_params: Record) -> Any:
+    """The sample with a rollout and its reward in it; a list of samples where it is of several sequences.
+
+    Raises InputError, ServingError, BackendMissing.
+    """
+    place, stopped = await asyncio.to_thread(workplace), threading.Event()
+    told = (args, sample, dict(sampling_params), stopped)
+    try:
+        done = await asyncio.get_running_loop().run_in_executor(place.threads, place.roll_out, *told)
+    except asyncio.CancelledError:
+        stopped.set()  # its thread ends before the next turn
+        raise
+    per_step = bool(getattr(args, "dynamic_history", False))
+    return filled(sample, done, per_step, template_of(args.hf_checkpoint), told_reward(args, done, place))
+
+
+def told_reward(args: Namespace, done: RolledOut, place: Workplace) -> Any:
+    """The reward as `--reward-key` wants it: a number, or an object with it under that name, and `acc`."""
+    reward = 0.0 if is_lost(done) else place.reward(done.grade)
+    if not (key := getattr(args, "reward_key", None)):
+        return reward
+    return {"acc": float(done.grade["resolved"]), key: reward}
+
+
+def is_lost(done: RolledOut) -> bool:
+    """Whether infrastructure failed: the rollout says nothing about the policy."""
+    return done.trajectory["outcome"] in LOST_ROLLOUTS or done.grade["status"] in LOST_GRADES
+
+
+def filled(sample: Any, done: RolledOut, per_step: bool, template: TokenTemplate, reward: Any) -> Any:
+    """The sample's fields, by slime's names. A rollout of several sequences: a list of samples.
+
+    What is lost, or sampled nothing, is one token that trains nothing, as slime cannot do with none.
+    """
+    made = [] if is_lost(done) else samples(done.turns, per_step)
+    if not made:
+        end = template.turn_end_id
+        made = [Sample([end, end], [0, 0], [0.0, 0.0], [-1, -1])]
+    found = [sample, *(copy.copy(sample) for _ in made[1:])]
+    for each, sequence in zip(found, made, strict=True):
+        _fill(each, sequence, done, template, reward)
+    return found if len(found) > 1 else sample
+
+
+def _fill(sample: Any, sequence: Sample, done: RolledOut, template: TokenTemplate, reward: Any) -> None:
+    begins = sequence.mask.index(1) if sequence.trained else 1
+    sample.tokens = list(sequence.ids)
+    sample.response_length = len(sequence.ids) - begins
+    sample.response = template.text(sequence.ids[begins:])
+    sample.loss_mask = sequence.mask[begins:]
+    sample.rollout_log_probs = sequence.logprobs[begins:]
+    turns = (done.turns[step] for step in sorted(set(sequence.steps) - {-1}))
+    sample.weight_versions = list(dict.fromkeys(version for turn in turns for _, version in turn.versions))
+    sample.reward = reward
+    sample.remove_sample = not sequence.trained
+    facts = {"outcome": done.trajectory["outcome"], "status": done.grade["status"], "seconds": done.seconds}
+    patch = {"model_patch": done.trajectory.get("model_patch", ""), "resolved": done.grade["resolved"]}
+    sample.metadata = {**sample.metadata, "swelab": facts | patch}
+    states = type(sample).Status
+    ended = states.COMPLETED if done.trajectory["outcome"] in ENDED else states.TRUNCATED
+    sample.status = states.ABORTED if is_lost(done) else ended
+
+
+async def reward_func(args: Namespace, sample: Any, **_: Any) -> Any:
+    """The reward that `generate` gave the sample; of a list of samples the list of theirs."""
+    return [each.reward for each in sample] if isinstance(sample, list) else sample.reward
+
+
+def whole_group(args: Namespace, group: list[Any], **_: Any) -> bool:
+    """Whether no rollout of a group was lost: a lost one's reward would move the baseline of the others."""
+    flat = [each for entry in group for each in (entry if isinstance(entry, list) else [entry])]
+    return not any(each.status is type(each).Status.ABORTED for each in flat)

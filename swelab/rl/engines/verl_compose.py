@@ -1,0 +1,58 @@
+"""Runs in verl's own environment: composes its configuration from overrides, and has verl check it.
+
+`python -m swelab.rl.engines.verl_compose` reads {name: [override, ...]} from its standard input, and writes
+{name: fault} to its last line: "" where verl takes the configuration.
+"""
+
+import json
+import os
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+PARTS = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout")
+"""What verl makes typed settings of, which check themselves; the model's want its folder."""
+OWN = ("weigh",)
+"""Keys of the method that our estimator reads; verl has none of them."""
+
+
+def fault(overrides: list[str]) -> str:
+    """What verl has against overrides, as one line; "" where nothing. hydra must be initialized."""
+    from hydra import compose
+    from omegaconf import OmegaConf
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.trainer.ppo.v1 import get_trainer_cls
+    from verl.utils.config import omega_conf_to_dataclass, validate_config
+
+    try:
+        config: Any = compose("ppo_trainer", overrides)
+        OmegaConf.to_container(config, resolve=False, throw_on_missing=False)
+        validate_config(config, need_reference_policy(config), need_critic(config))
+        judged = ["reward.reward_model"] if config.reward.reward_model.enable else []
+        for part in [*PARTS, *judged]:
+            omega_conf_to_dataclass(OmegaConf.select(config, part))
+        algorithm = {key: value for key, value in config.algorithm.items() if key not in OWN}
+        omega_conf_to_dataclass(OmegaConf.create(algorithm))
+        get_trainer_cls(config.trainer.v1.trainer_mode)(config)
+    except Exception as error:  # verl asserts, raises and lets hydra raise
+        return " ".join(f"{type(error).__name__}: {error}".split())[:400]
+    return ""
+
+
+def main() -> None:
+    """Reads recipes, writes faults. What verl prints meanwhile goes to standard error."""
+    from hydra import initialize_config_dir
+
+    asked = json.load(sys.stdin)
+    with redirect_stdout(sys.stderr):
+        import verl.trainer
+
+        folder = Path(os.path.dirname(verl.trainer.__file__), "config")
+        with initialize_config_dir(str(folder), version_base=None):
+            found = {name: fault(overrides) for name, overrides in asked.items()}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""A checkpoint before a SLURM job ends at its time limit.
+
+verl saves every `verl.save` steps. After each step its trainer asks here whether the job may end before the
+next step is over and saved; if so, it saves at once.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+from swelab.cluster import slurm
+from swelab.cluster.slurm import SlurmError
+
+SAVE_SECONDS = 120.0
+"""Kept free for a checkpoint before one was written and timed."""
+MARGIN = 1.5
+"""The next step and its checkpoint may take so many times the longest of the last `STEPS` steps and the
+longest checkpoint so far."""
+STEPS = 5
+_log = logging.getLogger(__name__)
+
+
+def seconds_left() -> float | None:
+    """Seconds until the SLURM job that we run in ends; None outside of one, without a limit, or unknown."""
+    if not (job := os.environ.get("SLURM_JOB_ID")):
+        return None
+    try:
+        told = slurm.ask("squeue", "--noheader", f"--jobs={job}", "--format=%L")
+    except SlurmError as error:
+        _log.warning("no checkpoint before this job's time limit: %s", error)
+        return None
+    return slurm.seconds_of(told.strip())
+
+
+class Deadline:
+    """Whether to save after a step, by how long steps and checkpoints take.
+
+    left: seconds until the job ends, or None; clock: seconds.
+    """
+
+    def __init__(
+        self,
+        left: Callable[[], float | None] = seconds_left,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._left, self._clock = left, clock
+        self._begun: float | None = None
+        self._steps: list[float] = []
+        self._save = 0.0
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._begun = self._clock()
+
+    def is_near(self) -> bool:
+        """Whether the job may end before a further step is over and saved; called when a step is over."""
+        if self._begun is not None:
+            self._steps = [*self._steps, self._clock() - self._begun][-STEPS:]
+        if not self._steps or (left := self._left()) is None:
+            return False
+        return left <= MARGIN * (max(self._steps) + (self._save or SAVE_SECONDS))
+
+    def saved(self, seconds: float) -> None:
+        """A checkpoint took so long."""
+        self._save = max(self._save, seconds)
+
+
+class SavesInTime:
+    """What is put before a trainer of verl: it saves when the job is about to end."""
+
+    config: Any
+    global_steps: int
+    _deadline: Deadline | None = None
+    _saved_step: int = 0
+
+    @property
+    def deadline(self) -> Deadline:
+        """Made with the first step."""
+        self._deadline = self._deadline or Deadline()
+        return self._deadline
+
+    def on_step_begin(self) -> None:
+        """See verl's PPOTrainer."""
+        self.deadline.begin()
+        cast(Any, super()).on_step_begin()
+
+    def _save_checkpoint(self) -> None:
+        """See verl's PPOTrainer."""
+        start = time.monotonic()
+        cast(Any, super())._save_checkpoint()
+        self._saved_step = self.global_steps
+        self.deadline.saved(time.monotonic() - start)
+
+    def on_step_end(self) -> None:
+        """See verl's PPOTrainer, which saves right before it calls this."""
+        if self._saved_step != self.global_steps and self.deadline.is_near():
+            print(f"step {self.global_steps}: saved, as the SLURM job is about to end", flush=True)
+            self._save_checkpoint()
+        cast(Any, super()).on_step_end()

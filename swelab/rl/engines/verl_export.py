@@ -1,0 +1,54 @@
+"""From verl's checkpoints to ours: weights in Hugging Face layout, in the type in which they were trained."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from safetensors import safe_open
+
+from swelab.records import InputError, read_json, write_json
+
+STEP = re.compile(r"global_step_([0-9]+)")
+NEWEST = "latest_checkpointed_iteration.txt"
+DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+
+
+def newest_step(folder: Path) -> int:
+    """The step of verl's newest checkpoint that is whole; 0 without one."""
+    try:
+        return int((folder / NEWEST).read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def export(folder: Path, start: Path, target: Path) -> None:
+    """Makes `target` a checkpoint of ours, of verl's `folder` (global_step_N).
+
+    All but the weights is that of `start`: the configuration, which says their type, the tokenizer, its
+    template. Raises InputError: verl wrote no weights in this layout.
+    """
+    made = folder / "actor" / "huggingface"
+    weights = sorted(made.glob("*.safetensors"))
+    if not weights:
+        raise InputError("no weights in Hugging Face layout", made, "hf_model among checkpoint.save_contents")
+    staged = target.with_name(f".{target.name}.part")
+    shutil.rmtree(staged, ignore_errors=True)
+    shutil.copytree(start, staged, ignore=shutil.ignore_patterns("*.safetensors*", "learner.pt"))
+    for path in (*weights, *made.glob("*.safetensors.index.json")):
+        shutil.copy(path, staged / path.name)
+    config = read_json(staged / "config.json")
+    name = "torch_dtype" if "torch_dtype" in config else "dtype"
+    write_json(staged / "config.json", {**config, name: dtype_of(weights[0])})
+    shutil.rmtree(target, ignore_errors=True)
+    os.replace(staged, target)
+
+
+def dtype_of(path: Path) -> str:
+    """The type of the weights in a file, by its name in torch. Raises InputError on one that is not known."""
+    with safe_open(path, "pt") as weights:
+        names = {weights.get_slice(key).get_dtype() for key in weights.keys()}  # noqa: SIM118
+    known = {DTYPES.get(name, "") for name in names}
+    if len(known) != 1 or "" in known:
+        raise InputError(f"weights of types {sorted(names)}", path, "one type of " + ", ".join(DTYPES))
+    return known.pop()

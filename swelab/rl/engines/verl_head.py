@@ -1,0 +1,59 @@
+"""Ray's head and verl beside it, on the first node of a job: runs in verl's own environment.
+
+`python -m swelab.rl.engines.verl_head NODES ADDRESS SECONDS RAY_WORDS VERL_WORDS`, the last two as JSON
+lists: starts the head, waits until so many nodes are there, and starts verl. Ends with verl's exit code, or
+with 3 and a line where the head ended first or nodes are missing.
+"""
+
+import json
+import logging
+import subprocess
+import sys
+import time
+
+import ray
+
+POLL_SECONDS = 0.5
+RAY_ENDED = 3
+
+
+def main() -> int:
+    """Runs until verl or the head ends; what is left ends with whoever started this."""
+    nodes, address, seconds, *words = sys.argv[1:]
+    ray_words, verl_words = map(json.loads, words)
+    head = subprocess.Popen(ray_words)
+    if fault := absent(int(nodes), address, float(seconds), head):
+        print(f"RayError: {fault}", flush=True)
+        return RAY_ENDED
+    verl = subprocess.Popen(verl_words)
+    while (status := verl.poll()) is None:
+        if (ended := head.poll()) is not None:
+            print(f"RayError: the head of Ray ended with {ended}", flush=True)
+            return RAY_ENDED
+        time.sleep(POLL_SECONDS)
+    return status
+
+
+def absent(nodes: int, address: str, seconds: float, head: "subprocess.Popen[bytes]") -> str:
+    """Waits for the nodes; one line where they do not come in time, else ""."""
+    deadline, there, joined = time.monotonic() + seconds, 0, False
+    while time.monotonic() < deadline:
+        if (ended := head.poll()) is not None:
+            return f"the head of Ray ended with {ended}"
+        try:
+            if not joined:
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+                joined = True
+            alive = [node["Alive"] for node in ray.nodes()]  # type: ignore[no-untyped-call]
+            there = sum(map(bool, alive))
+        except (ConnectionError, RuntimeError, ValueError):
+            there = 0  # the head is not up yet
+        if there >= nodes:
+            ray.shutdown()
+            return ""
+        time.sleep(POLL_SECONDS)
+    return f"{there} of {nodes} nodes joined Ray within {seconds:g} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+"""A recipe of reinforcement learning as settings of verl 0.9.1: hydra overrides of its `ppo_trainer`.
+
+The overrides say all that a recipe says of the learner and the servers. What it says of rollouts (turns,
+history, rewards, how many at once) is read by our agent loop, what it says of advantages by our estimator.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from swelab.configs import recipes
+from swelab.configs.kinds import POLICY
+from swelab.configs.kinds.rl import Rl
+from swelab.lineage import weights_paths
+from swelab.records import InputError
+from swelab.rl.engines.verl_learner_keys import NAME, ROLLOUT, Keys, learner_keys
+
+EMBEDDED_ONLY = ("job.servers", "listen")
+"""Keys that only the embedded engine looks at."""
+
+
+@dataclass(frozen=True)
+class JudgeModel:
+    """The policy that judges steps: the folder of its weights, and how it is sampled."""
+
+    weights: Path
+    max_tokens: int
+    temperature: float
+
+    @classmethod
+    def of(cls, recipe: Rl, configs: Path = recipes.CONFIGS) -> "JudgeModel | None":
+        """The judge of a recipe; None where it has none, or asks one at a service. Raises InputError."""
+        policy = recipes.named(POLICY, recipe.judge.policy, configs) if recipe.judge else None
+        if policy is None or policy.kind != "checkpoint" or policy.endpoint:
+            return None
+        asked = policy.sampling
+        return cls(Path(weights_paths(policy.weights)[0]), asked.max_tokens, asked.temperature)
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """What a run on verl reads and leaves.
+
+    name: of the recipe. weights: the checkpoint that it starts from. tasks, held_out: rows of the tasks that
+    it learns from and is validated on. loops: names our agent loop. folder: of its checkpoints.
+    """
+
+    name: str
+    weights: Path
+    tasks: Path
+    held_out: Path
+    loops: Path
+    folder: Path
+    judge: JudgeModel | None = None
+
+
+def overrides(recipe: Rl, files: RunFiles, places: int | None = None) -> list[str]:
+    """The overrides, each `key=value`, for `python -m verl.trainer.main_ppo` or hydra's compose.
+
+    places: sandboxes that the pool lends at once; None where it is not known. Raises InputError: a recipe for
+    another engine, fewer places than rollouts at once, a judge that is to be served without its weights.
+    """
+    if recipe.engine != "verl":
+        raise InputError(f"engine: {recipe.engine}", files.name, "engine: verl")
+    if fault := too_few(recipe, places):
+        raise InputError(fault, files.name)
+    keys: dict[str, Any] = {
+        **_data(recipe, files),
+        "actor_rollout_ref.model.path": files.weights,
+        **learner_keys(recipe),
+        **_rollout(recipe, files),
+        **_trainer(recipe, files),
+        **_mode(recipe),
+        **_judge(recipe, files),
+    }
+    return [f"{key}={hydra_value(value)}" for key, value in keys.items()]
+
+
+def too_few(recipe: Rl, places: int | None) -> str:
+    """One line where the pool has fewer places than rollouts run at once; else ""."""
+    if places is None or places >= recipe.rollouts.at_once:
+        return ""
+    what = f"rollouts.at_once {recipe.rollouts.at_once}, but the pool has {places} places"
+    return f"{what}: rollouts would wait for a place while their time runs; lower it, or add hosts"
+
+
+def unheard(recipe: Rl) -> list[str]:
+    """What a recipe says that its engine does not look at, a line each."""
+    if recipe.engine == "embedded":
+        return ["verl: engine embedded does not look at it; engine: verl does"] if recipe.verl else []
+    given = {*recipe.model_fields_set, *(f"job.{key}" for key in recipe.job.model_fields_set)}
+    return [f"{key}: engine verl does not look at it" for key in EMBEDDED_ONLY if key in given]
+
+
+def hydra_value(value: Any) -> str:
+    """A value as hydra reads it in an override: text that is no plain word is quoted."""
+    if value is None:
+        return "null"
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(hydra_value, value))}]"
+    if isinstance(value, (bool, int, float)):
+        return str(value)
+    text = str(value)
+    plain = re.fullmatch(r"[A-Za-z/][A-Za-z0-9_./-]*", text)
+    if plain and text.lower() not in ("null", "true", "false", "nan", "inf"):
+        return text
+    escaped = re.sub(r"(\\+)(?=')|(\\+)$", lambda found: found[0] * 2, text).replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _data(recipe: Rl, files: RunFiles) -> Keys:
+    asked = recipe.rollouts
+    prompt = recipe.cluster.prompt_tokens or asked.context_length // 4
+    return {
+        "data.train_files": files.tasks,
+        "data.val_files": files.held_out,
+        "data.train_batch_size": asked.prompts,
+        "data.max_prompt_length": prompt,
+        "data.max_response_length": asked.context_length - prompt,
+        "data.return_raw_chat": True,
+        "data.filter_overlong_prompts": False,
+        "data.shuffle": asked.shuffled,
+        "data.seed": recipe.train.seed,
+    }
+
+
+def _rollout(recipe: Rl, files: RunFiles) -> Keys:
+    """The servers, how they sample, and what drives rollouts."""
+    asked, rollout, judged = recipe.rollouts, recipe.cluster.rollout, recipe.validation
+    warm = judged.temperature if judged else 0.0
+    keys: dict[str, Any] = {
+        f"{ROLLOUT}.name": "sglang",
+        f"{ROLLOUT}.n": asked.samples,
+        f"{ROLLOUT}.temperature": asked.temperature,
+        f"{ROLLOUT}.top_p": asked.top_p,
+        f"{ROLLOUT}.calculate_log_probs": True,
+        f"{ROLLOUT}.max_model_len": asked.context_length,
+        f"{ROLLOUT}.gpu_memory_utilization": rollout.memory,
+        f"{ROLLOUT}.tensor_model_parallel_size": rollout.tensor_parallel,
+        f"{ROLLOUT}.agent.num_workers": rollout.loops,
+        f"{ROLLOUT}.agent.default_agent_loop": NAME,
+        f"{ROLLOUT}.agent.agent_loop_config_path": files.loops,
+        f"{ROLLOUT}.val_kwargs.n": 1,
+        f"{ROLLOUT}.val_kwargs.do_sample": warm > 0,
+        f"{ROLLOUT}.val_kwargs.temperature": warm,
+    }
+    if asked.max_total_tokens:
+        keys[f"+{ROLLOUT}.engine_kwargs.sglang.max_total_tokens"] = asked.max_total_tokens
+    return keys
+
+
+def _trainer(recipe: Rl, files: RunFiles) -> Keys:
+    """Steps, machines, checkpoints, boards."""
+    train, verl = recipe.train, recipe.cluster
+    boards = ["console", "file", "tensorboard", *(["wandb"] if recipe.wandb else [])]
+    resumed = {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": verl.resume_from}
+    return {
+        "trainer.device": "cpu" if train.device == "cpu" else "cuda",
+        "trainer.nnodes": verl.trainer.nodes,
+        "trainer.n_gpus_per_node": verl.gpus,
+        "trainer.total_training_steps": train.steps,
+        "trainer.total_epochs": train.steps,
+        "trainer.save_freq": verl.save,
+        "trainer.max_actor_ckpt_to_keep": train.keep_checkpoints,
+        "trainer.test_freq": recipe.validation.every if recipe.validation else -1,
+        "trainer.val_before_train": recipe.validation is not None,
+        "trainer.default_local_dir": files.folder,
+        "trainer.project_name": recipe.wandb or NAME,
+        "trainer.experiment_name": files.name,
+        "trainer.logger": boards,
+        **(resumed if verl.resume_from else {"trainer.resume_mode": "auto"}),
+    }
+
+
+def _mode(recipe: Rl) -> Keys:
+    """Whether the same GPUs train and serve, and how far rollouts may be ahead of the weights."""
+    verl, ahead, part = recipe.cluster, recipe.rollouts.ahead, "trainer.v1"
+    if verl.mode == "sync":
+        return {f"{part}.trainer_mode": "sync", f"{part}.sampler.sync_refill_failed_groups": True}
+    return {
+        f"{part}.trainer_mode": "separate_async",
+        f"{part}.separate_async.parameter_sync_step": recipe.train.minibatches,
+        f"{part}.separate_async.num_warmup_batches": ahead,
+        f"{part}.sampler.max_off_policy_threshold": ahead + 1,
+        f"{part}.sampler.max_off_policy_strategy": "wait",
+        "actor_rollout_ref.hybrid_engine": False,
+        f"{ROLLOUT}.nnodes": verl.rollout.nodes,
+        f"{ROLLOUT}.n_gpus_per_node": verl.gpus,
+        f"{ROLLOUT}.checkpoint_engine.backend": verl.transfer,
+    }
+
+
+def _judge(recipe: Rl, files: RunFiles) -> Keys:
+    """The nodes on which the judge is served. Raises InputError without its weights."""
+    if not (asked := recipe.cluster.judge):
+        return {}
+    if files.judge is None:
+        raise InputError("verl.judge without the judge's weights", files.name, "a judge of kind checkpoint")
+    part = "reward.reward_model"
+    return {
+        f"{part}.enable": True,
+        f"{part}.enable_resource_pool": True,
+        f"{part}.nnodes": asked.nodes,
+        f"{part}.n_gpus_per_node": recipe.cluster.gpus,
+        f"{part}.model_path": files.judge.weights,
+        f"{part}.rollout.name": "sglang",
+        f"{part}.rollout.tensor_model_parallel_size": asked.tensor_parallel,
+        f"{part}.rollout.gpu_memory_utilization": asked.memory,
+        f"{part}.rollout.response_length": files.judge.max_tokens,
+        f"{part}.rollout.temperature": files.judge.temperature,
+    }

@@ -1,0 +1,55 @@
+"""Our rollouts as an agent loop of verl: it asks for each, we bound how many run at once, and how long."""
+
+from typing import Any
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase
+
+from swelab.records import Record
+from swelab.rl.engines.verl_samples import Row, trained_rows, validation_row
+from swelab.rl.engines.verl_tokens import VerlTokens
+from swelab.rl.engines.verl_workplace import workplace
+from swelab.rl.rollouts import RolledOut
+
+
+class SwelabLoop(AgentLoopBase):
+    """One rollout for verl. order: path of the file that says what is trained (`verl_order`)."""
+
+    def __init__(self, *arguments: Any, order: str, **options: Any):
+        super().__init__(*arguments, **options)
+        self._work = workplace(order)
+
+    async def run(self, sampling_params: Record, **row: Any) -> Row | list[Row]:
+        """The rows of one rollout, when those of its group are over; [] where it trains nothing.
+
+        Raises Fault where no further rollout would go better; the run ends then.
+        """
+        if row["extra_info"]["held_out"]:
+            found = validation_row(await self._validate(sampling_params, row), self._work.method)
+        else:
+            found = await self._train(sampling_params, row)
+        return found[0] if len(found) == 1 else found
+
+    async def _validate(self, sampling: Record, row: Record) -> RolledOut:
+        steps = int(row["global_steps"])
+        asked = self._work.asked(int(row["extra_info"]["index"]), 0, True)
+        journal = self._work.order.validation_journal(asked, steps)
+        engine = self._engine(sampling, steps)
+        return await self._work.roll_out(asked, journal, engine, sampling["temperature"], False)
+
+    async def _train(self, sampling: Record, row: Record) -> list[Row]:
+        session, name, done = int(row["session_id"]), str(row["uid"]), None
+        version = max(0, int(row["global_steps"]) - 1)
+        asked = self._work.asked(int(row["extra_info"]["index"]), session, False)
+        group = self._work.group(name)
+        try:
+            engine, journal = self._engine(sampling, version), self._work.order.journal(asked)
+            done = await self._work.roll_out(asked, journal, engine, sampling["temperature"], True)
+        finally:
+            group.close(session, done)
+        rollouts = await group.whole()
+        self._work.forget(name)
+        return trained_rows(rollouts, self._work.method, version)[session]
+
+    def _engine(self, sampling: Record, version: int) -> VerlTokens:
+        most = self._work.order.recipe.rollouts.context_length
+        return VerlTokens(self.server_manager, sampling, most, version)

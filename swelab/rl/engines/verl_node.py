@@ -1,0 +1,61 @@
+"""A further node of Ray, on a node of our SLURM job: started through srun, ended when its standard input is.
+
+`python -m swelab.rl.engines.verl_node` reads one line of JSON: the words of `ray start`, the head's host and
+port, how long to wait for it, and the log. It ends with 1 when Ray does.
+"""
+
+import json
+import os
+import select
+import socket
+import sys
+import time
+from pathlib import Path
+
+from swelab.jobs.child_process import Tethered
+
+POLL_SECONDS = 0.5
+
+
+def main() -> int:
+    """Runs until standard input ends or Ray does."""
+    told = json.loads(sys.stdin.readline())
+    if not _reached(told["host"], told["port"], told["seconds"]):
+        where = f"{told['host']}:{told['port']}"
+        print(f"RayError: no head of Ray at {where} within {told['seconds']:g} s", file=sys.stderr)
+        return 1
+    with open(Path(told["log"]), "ab") as log:
+        ray = Tethered(
+            lambda private: [*told["words"], f"--temp-dir={private}/ray"],
+            env=os.environ,
+            log=log,
+            nests=True,
+        )
+        try:
+            while ray.poll() is None:
+                if _over():
+                    return 0
+        finally:
+            ray.stop(0)
+    return 1
+
+
+def _over() -> bool:
+    """Whether whoever started this closed our standard input; waits a moment for that."""
+    return bool(select.select([sys.stdin], [], [], POLL_SECONDS)[0]) and not sys.stdin.readline()
+
+
+def _reached(host: str, port: int, seconds: float) -> bool:
+    """Whether the head listens; False when it does not in time, or nobody wants it any more."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not _over():
+        try:
+            socket.create_connection((host, port), timeout=POLL_SECONDS).close()
+            return True
+        except OSError:
+            time.sleep(POLL_SECONDS)
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""What verl's processes are told of a training: one file in the run's folder, and a row for each prompt."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from swelab.agents.agent import loop_of
+from swelab.configs import recipes
+from swelab.configs.kinds import RL, SCAFFOLD
+from swelab.configs.kinds.rl import Rl
+from swelab.configs.kinds.scaffold import MiniLoop
+from swelab.records import Record, digest, read_json, write_json
+from swelab.records.task_records import Task
+from swelab.rl.places import Reads
+from swelab.rl.prompts import Prompts
+from swelab.rl.rollouts import Asked
+from swelab.sandbox import Image
+
+AGENT = "swelab"
+"""Our agent loop by its name in verl."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """A training as its workers know it. Paths are absolute. loops: processes that make rollouts.
+
+    folder: of the run, with journals of all rollouts.
+    """
+
+    recipe: Rl
+    scaffold: Record
+    start: Path
+    reads: Reads
+    folder: Path
+    loops: int = 1
+
+    @property
+    def loop(self) -> MiniLoop:
+        """The loop of the agent. Raises InputError."""
+        return loop_of(recipes.complete(SCAFFOLD, self.scaffold, "scaffold"))
+
+    @property
+    def prompts(self) -> Prompts:
+        """The tasks in the order in which they are trained on."""
+        return Prompts(self.reads.tasks, self.recipe.train.seed, self.recipe.rollouts.shuffled)
+
+    @property
+    def held_out(self) -> Sequence[Task]:
+        """The tasks of a validation; none without one."""
+        asked = self.recipe.validation
+        return self.reads.held_out[: asked.limit or None] if asked else ()
+
+    @property
+    def at_once(self) -> int:
+        """Rollouts that one process makes at the same time."""
+        return max(1, self.recipe.rollouts.at_once // self.loops)
+
+    def journal(self, asked: Asked) -> Path:
+        """Where the turns and the result of a rollout are kept."""
+        step = asked.prompt // self.recipe.rollouts.prompts
+        return self.folder / "journals" / f"{step:05d}" / f"{asked.name}.jsonl"
+
+    def validation_folder(self, steps: int) -> Path:
+        """Where the validation after so many steps is kept. Other tasks or sampling have another folder."""
+        asked = self.recipe.validation
+        name = digest([asked.temperature if asked else 0, list(self.held_out)])[:16]
+        return self.folder / f"validation-{name}" / f"{steps:05d}"
+
+    def validation_journal(self, asked: Asked, steps: int) -> Path:
+        """Where an attempt of the validation after so many steps is kept."""
+        return self.validation_folder(steps) / f"{asked.name}.jsonl"
+
+
+def write_order(path: Path, order: Order) -> None:
+    """Writes an order where `read_order` finds it."""
+    reads = order.reads
+    images = {name: asdict(image) for name, image in reads.images.items()}
+    write_json(
+        path,
+        {
+            "recipe": order.recipe.model_dump(exclude_none=True),
+            "scaffold": order.scaffold,
+            "start": str(order.start),
+            "folder": str(order.folder),
+            "loops": order.loops,
+            "tasks": list(reads.tasks),
+            "held_out": list(reads.held_out),
+            "repos_dir": str(reads.repos_dir),
+            "images": {n: each | {"folder": str(each["folder"] or "")} for n, each in images.items()},
+            "witness": [str(each) for each in reads.witness],
+        },
+    )
+
+
+def read_order(path: Path) -> Order:
+    """The order in a file that `write_order` wrote. Raises InputError."""
+    told = read_json(path)
+    images = {
+        name: Image(**{**each, "folder": Path(each["folder"]) if each["folder"] else None})
+        for name, each in told["images"].items()
+    }
+    return Order(
+        recipes.complete(RL, told["recipe"], path),
+        told["scaffold"],
+        Path(told["start"]),
+        Reads(
+            [Task.of(row) for row in told["tasks"]],
+            Path(told["repos_dir"]),
+            [Task.of(row) for row in told["held_out"]],
+            images,
+            [Path(each) for each in told["witness"]],
+        ),
+        Path(told["folder"]),
+        told["loops"],
+    )
+
+
+def rows(order: Order, count: int) -> Iterator[Record]:
+    """Rows of verl's training data: the first `count` prompts of the run, in their order."""
+    prompts = order.prompts
+    for number in range(count):
+        yield _row(prompts.task(number), number, False)
+
+
+def validation_rows(order: Order) -> Iterator[Record]:
+    """Rows of verl's validation data. Without a validation there is one, as verl wants a file with a row."""
+    for number, task in enumerate(order.held_out or order.reads.tasks[:1]):
+        yield _row(task, number, True)
+
+
+def _row(task: Task, number: int, held_out: bool) -> Record:
+    """One row. The ground truth is the prompt's number: verl writes it beside each sample that it trains."""
+    return {
+        "agent_name": AGENT,
+        "data_source": "held-out" if held_out else "train",
+        "prompt": [{"role": "user", "content": task.instance_id}],
+        "reward_model": {"style": "rule", "ground_truth": str(number)},
+        "extra_info": {"index": number, "held_out": held_out},
+    }

@@ -1,0 +1,17 @@
+"""What each process of verl imports first ($VERL_USE_EXTERNAL_MODULES): what it knows of ours by name."""
+
+import os
+
+ON_CPU = os.environ.get("VERL_PLATFORM") == "cpu"
+
+if ON_CPU:
+    from swelab.rl.engines import verl_cpu
+
+    verl_cpu.install()
+    from swelab.rl.engines.verl_weights import install
+
+    install()
+
+from swelab.rl.engines import verl_advantages  # noqa: E402
+
+verl_advantages.register()

@@ -1,0 +1,136 @@
+"""The record of a training on verl, in the words of the embedded engine: from journals and verl's figures.
+
+Nothing here is kept: all of it is made anew from what lies in the run's folder, after a kill too.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from swelab.jobs.journal import read_journal
+from swelab.records import Record
+from swelab.rl import metrics
+from swelab.rl.artifacts import Artifacts, validation_row
+from swelab.rl.engines.verl_order import Order
+from swelab.rl.method import Group, Method, group_of, measured, method_of
+from swelab.rl.rollouts import Asked, RolledOut, read_result
+
+TRAINED, FIGURES = "trained", "figures"
+"""Folders below verl's own: rows of each step as verl wrote them, and its figures, a file for each start."""
+ROLLOUTS = "rollouts"
+NAMES = {
+    "actor/pg_loss": "train/loss",
+    "actor/grad_norm": "train/grad_norm",
+    "actor/lr": "train/lr",
+    "actor/entropy": "train/entropy",
+    "actor/pg_clipfrac": "train/clipped",
+    "actor/kl_loss": "train/kl",
+    "timing_s/gen": "time/rollouts",
+    "timing_s/update_weights": "time/publish",
+    "timing_s/testing": "time/validation",
+}
+"""verl's figures that mean what one of ours does. All of them stand beside these too, behind `verl/`."""
+TRAINING = ("timing_s/old_log_prob", "timing_s/ref", "timing_s/adv", "timing_s/update_actor")
+
+
+@dataclass(frozen=True)
+class RunRecords:
+    """Reads what a run has left. folder: verl's own, below the run's."""
+
+    order: Order
+    folder: Path
+
+    @cached_property
+    def method(self) -> Method:
+        """How rollouts became batches."""
+        return method_of(self.order.recipe)
+
+    def figures(self) -> dict[int, Record]:
+        """verl's figures of each step; where a step was made again, those of the last time."""
+        found: dict[int, Record] = {}
+        for path in sorted((self.folder / FIGURES).glob("*.jsonl")):
+            for line in _whole_lines(path):
+                found[int(line["step"])] = found.get(int(line["step"]), {}) | line["data"]
+        return found
+
+    def step(self, number: int, figures: Mapping[str, float]) -> Record:
+        """The line of a step in metrics.jsonl; counted from 1."""
+        groups = self.groups(number)
+        tokens = sum(
+            attempt.trained_tokens
+            for group in groups
+            for attempt, trained in zip(group.attempts, group.treated.trained, strict=True)
+            if trained
+        )
+        line = {"step": number, **measured(groups, str(number - 1)), "train/tokens": float(tokens)}
+        numbers = {name: value for name, value in figures.items() if isinstance(value, (int, float))}
+        line |= {ours: numbers[name] for name, ours in NAMES.items() if name in numbers}
+        if spent := [numbers[name] for name in TRAINING if name in numbers]:
+            line["time/train"] = round(sum(spent), 3)
+        return line | {f"verl/{name}": value for name, value in sorted(numbers.items())}
+
+    def groups(self, number: int) -> list[Group]:
+        """The groups that a step was trained on."""
+        return [group_of(self._rollouts(each), self.method) for each in self.prompts(number)]
+
+    def prompts(self, number: int) -> list[int]:
+        """The prompts of a step, as verl wrote them; where it was killed before, those that are its turn."""
+        lines = _whole_lines(self.folder / TRAINED / f"{number}.jsonl")
+        if told := sorted({int(line["gts"]) for line in lines if not line["uid"].startswith("pad")}):
+            return told
+        count = self.method.prompts
+        return list(range((number - 1) * count, number * count))
+
+    def write_rollouts(self, number: int) -> list[RolledOut]:
+        """Writes the folders of a step's rollouts, those that the recipe keeps; the rollouts."""
+        artifacts, groups = Artifacts(self.order.folder / ROLLOUTS, self.order.recipe), self.groups(number)
+        for group in groups:
+            artifacts.write(number, group)
+        return [done for group in groups for done in group.rollouts]
+
+    def validated(self) -> list[int]:
+        """After how many steps there was a validation."""
+        parent = self.order.validation_folder(0).parent
+        return [number for number in map(int, _names(parent)) if self._attempts(number)]
+
+    def validation(self, steps: int) -> Record:
+        """The figures of the validation after so many steps."""
+        return metrics.of_validation(self._attempts(steps))
+
+    def validation_lines(self) -> Iterator[Record]:
+        """Lines of validation.jsonl; the conversations are those of the first and the last validation."""
+        moments = self.validated()
+        for steps in moments:
+            for done in self._attempts(steps):
+                yield validation_row(steps, done, steps in (moments[0], moments[-1]))
+
+    def _rollouts(self, prompt: int) -> list[RolledOut]:
+        task = self.order.prompts.task(prompt)
+        asked = [Asked(prompt, sample, task) for sample in range(self.method.samples)]
+        return [done for each in asked if (done := read_back(each, self.order.journal(each)))]
+
+    def _attempts(self, steps: int) -> list[RolledOut]:
+        """All attempts of a validation; none of one that is not over."""
+        asked = [Asked(number, 0, task) for number, task in enumerate(self.order.held_out)]
+        paths = [self.order.validation_journal(each, steps) for each in asked]
+        found = [done for each, path in zip(asked, paths, strict=True) if (done := read_back(each, path))]
+        return found if len(found) == len(asked) else []
+
+
+def read_back(asked: Asked, path: Path) -> RolledOut | None:
+    """A rollout that is over, from its journal, which its maker may hold; None where it is not."""
+    lines = list(read_journal(path)) if path.exists() else []
+    return next((read_result(asked, line) for line in lines if line["key"] == asked.name), None)
+
+
+def _whole_lines(path: Path) -> list[Record]:
+    """The lines of a file that its writer may not have finished."""
+    if not path.exists():
+        return []
+    return [json.loads(text) for text in path.read_text().splitlines(keepends=True) if text.endswith("\n")]
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("[0-9]*") if path.is_dir())

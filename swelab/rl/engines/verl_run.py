@@ -1,0 +1,233 @@
+"""A training on verl: its processes are started, watched, ended with us, and go on after a kill.
+
+The same command goes on: verl from its newest checkpoint, with rollouts that the journals hold read back.
+"""
+
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from swelab.configs import recipes
+from swelab.configs.kinds import SCAFFOLD
+from swelab.configs.kinds.rl import Rl
+from swelab.jobs.child_process import Tethered, fault_line
+from swelab.records import Fault, write_json, write_jsonl
+from swelab.rl import metrics
+from swelab.rl.engines.verl_export import export, newest_step
+from swelab.rl.engines.verl_keys import JudgeModel, RunFiles, overrides
+from swelab.rl.engines.verl_machine import (
+    TRANSFER_FOLDER,
+    machine_keys,
+    python_of_verl,
+    surroundings,
+)
+from swelab.rl.engines.verl_order import AGENT, Order, rows, validation_rows, write_order
+from swelab.rl.engines.verl_ray import JobRay, OwnRay, open_ray
+from swelab.rl.engines.verl_records import FIGURES, TRAINED, RunRecords
+from swelab.rl.engines.verl_workplace import FAULT
+from swelab.rl.machine_check import stop_unless_fit
+from swelab.rl.places import Reads
+from swelab.rl.prompts import check_tasks
+from swelab.rl.step_reports import Reports
+from swelab.sft.train.device import device_of, dtype_of
+
+LOOP = "swelab.rl.engines.verl_loop.SwelabLoop"
+POLL_SECONDS = 1.0
+GRACE_SECONDS = 20.0
+
+
+class VerlEnded(Fault):
+    """verl ended before the training did."""
+
+
+def train_on_verl(
+    recipe: Rl, start: Path, reads: Reads, folder: Path, reports: Reports | None = None
+) -> Path:
+    """Trains from the checkpoint `start`, in `folder`; the last checkpoint. See `training_run.train_policy`.
+
+    Raises Fault, InputError, VerlEnded.
+    """
+    check_tasks(recipe, reads.tasks, reads.held_out)
+    stop_unless_fit(settled(recipe), start)
+    run = VerlRun(settled(recipe), start.absolute(), absolute(reads), folder.absolute(), reports or Reports())
+    return run.train()
+
+
+def settled(recipe: Rl) -> Rl:
+    """The recipe with the device and the type of numbers that `auto` stands for on this machine."""
+    device = device_of(recipe.train).partition(":")[0]
+    found = {"device": device, "dtype": dtype_of(recipe.train)}
+    return recipe.model_copy(update={"train": recipe.train.model_copy(update=found)})
+
+
+def absolute(reads: Reads) -> Reads:
+    """The same, for processes that work elsewhere."""
+    witness = [path.absolute() for path in reads.witness]
+    return Reads(reads.tasks, reads.repos_dir.absolute(), reads.held_out, reads.images, witness)
+
+
+@dataclass(frozen=True)
+class VerlRun:
+    """One training in its folder; what verl writes lies below `folder`/verl."""
+
+    recipe: Rl
+    start: Path
+    reads: Reads
+    folder: Path
+    reports: Reports
+
+    @property
+    def own(self) -> Path:
+        """verl's folder."""
+        return self.folder / "verl"
+
+    @property
+    def order(self) -> Order:
+        """What verl's processes are told."""
+        scaffold = recipes.named(SCAFFOLD, self.recipe.scaffold).model_dump(exclude_none=True)
+        loops = self.recipe.cluster.rollout.loops
+        return Order(self.recipe, scaffold, self.start, self.reads, self.folder, loops)
+
+    def train(self) -> Path:
+        """All steps that are left; the last checkpoint."""
+        records, last = self._records, self.recipe.train.steps
+        told = _Told(records, self.reports, self.folder)
+        with closing(self.reports):
+            self.reports.begin(last, newest_step(self.own), last * self._rollouts, 0)
+            if newest_step(self.own) < last:
+                self._prepare()
+                self._run(told)
+            told.up_to(newest_step(self.own), whole=True)
+        if (done := newest_step(self.own)) < last:
+            raise VerlEnded(f"verl ended well after {done} of {last} steps; log: {self._log}")
+        write_jsonl(self.folder / "validation.jsonl", records.validation_lines())
+        metrics.check_trained(self.folder / "metrics.jsonl")
+        target = self.folder / f"checkpoint-{last:05d}"
+        export(self.own / f"global_step_{last}", self.start, target)
+        return target
+
+    @property
+    def _records(self) -> RunRecords:
+        return RunRecords(self.order, self.own)
+
+    @property
+    def _rollouts(self) -> int:
+        return self.recipe.rollouts.prompts * self.recipe.rollouts.samples
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "verl.log"
+
+    def _prepare(self) -> None:
+        """What verl reads. More steps add rows at the end, which leaves the place of a resumed run."""
+        asked, ahead = self.recipe.rollouts, self.recipe.rollouts.ahead
+        steps = self.recipe.train.steps + ahead + 2
+        count = steps * asked.prompts
+        for name in (TRAINED, FIGURES):
+            (self.own / name).mkdir(parents=True, exist_ok=True)
+        (self.folder / FAULT).unlink(missing_ok=True)
+        write_order(self.own / "order.json", self.order)
+        write_jsonl(self.own / "train.jsonl", rows(self.order, count))
+        write_jsonl(self.own / "held-out.jsonl", validation_rows(self.order))
+        loop = {"name": AGENT, "_target_": LOOP, "order": str(self.own / "order.json")}
+        write_json(self.own / "loops.yaml", [loop])  # JSON is YAML
+
+    def _run(self, told: "_Told") -> None:
+        """Runs verl to its end. Raises Fault, VerlEnded."""
+        python, number = python_of_verl(), len(list((self.own / FIGURES).iterdir()))
+        figures = self.own / FIGURES / f"{number:05d}.jsonl"
+        own = {**surroundings(self.recipe), "VERL_FILE_LOGGER_PATH": str(figures)}
+        own |= {"RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32)}
+        own |= {"HF_DATASETS_CACHE": str(self.own / "cache")}
+        own |= {TRANSFER_FOLDER: str(self.own / "transfer")}
+        self._sweep()
+        env = {**os.environ, **own}
+        with open_ray(self.recipe, python, env, self.folder) as ray, open(self._log, "ab") as log:
+            verl = Tethered(
+                lambda private: ray.command(private, self.overrides(private, ray.address)),
+                env=env,
+                log=log,
+                nests=True,
+            )
+            try:
+                self._follow(verl, told, ray)
+            finally:
+                verl.stop(GRACE_SECONDS if sys.exc_info()[0] is None else 0)
+
+    def _validates_first(self) -> bool:
+        """Whether a validation belongs where the run begins, or goes on, and is not there yet."""
+        asked, done = self.recipe.validation, newest_step(self.own)
+        if not asked or done % asked.every:
+            return False
+        return done not in self._records.validated()
+
+    def _sweep(self) -> None:
+        """Removes what a killed verl left in its private folder."""
+        with suppress(OSError):
+            shutil.rmtree((self.own / "private").read_text(), ignore_errors=True)
+
+    def overrides(self, private: str, address: str) -> list[str]:
+        """All that verl is told. private: a short path of a folder that ends with it; address: Ray's."""
+        (self.own / "private").write_text(private)
+        files = RunFiles(
+            self.folder.name, self.start, self.own / "train.jsonl", self.own / "held-out.jsonl",
+            self.own / "loops.yaml", self.own, JudgeModel.of(self.recipe),
+        )  # fmt: skip
+        ours = [
+            "data.shuffle=false",
+            "data.validation_shuffle=false",
+            "data.dataloader_num_workers=0",
+            f"trainer.rollout_data_dir={self.own / TRAINED}",
+            "trainer.logger=[console,file]",
+            "trainer.total_epochs=1",
+            f"trainer.val_before_train={self._validates_first()}",
+            f"hydra.run.dir={self.own / 'hydra'}",
+            "hydra.output_subdir=null",
+        ]
+        return [*overrides(self.recipe, files), *ours, *machine_keys(self.recipe, private, address)]
+
+    def _follow(self, verl: Tethered, told: "_Told", ray: OwnRay | JobRay) -> None:
+        while (status := verl.poll()) is None:
+            if (self.folder / FAULT).exists():
+                raise VerlEnded((self.folder / FAULT).read_text().strip())
+            if fault := ray.fault():
+                raise VerlEnded(fault)
+            told.up_to(newest_step(self.own))
+            time.sleep(POLL_SECONDS)
+        if status:
+            raise VerlEnded(f"verl ended with {status}: {fault_line(self._log)}; log: {self._log}")
+
+
+class _Told:
+    """What was reported of a run, and written to metrics.jsonl."""
+
+    def __init__(self, records: RunRecords, reports: Reports, folder: Path):
+        self._records, self._reports, self._folder = records, reports, folder
+        self._lines: dict[int, dict[str, float]] = {}
+
+    def up_to(self, saved: int, whole: bool = False) -> None:
+        """Reports each finished step; the newest only where nothing is written any more (`whole`)."""
+        figures = self._records.figures()
+        known = sorted(step for step in figures if step and (whole or step < max(figures)))
+        wanted: Sequence[int] = range(1, saved + 1) if whole else known
+        new = [step for step in wanted if step not in self._lines]
+        for step in new:
+            for done in self._records.write_rollouts(step):
+                self._reports.rolled_out(done)
+            self._lines[step] = self._records.step(step, figures.get(step, {}))
+            self._reports.step(self._lines[step])
+        if new or whole:
+            self._write()
+
+    def _write(self) -> None:
+        lines = {step: dict(line) for step, line in self._lines.items()}
+        for moment in self._records.validated():
+            found = self._records.validation(moment)
+            lines[moment] = {"step": moment, **lines.get(moment, {}), **found}
+        write_jsonl(self._folder / "metrics.jsonl", (lines[step] for step in sorted(lines)))

@@ -1,0 +1,113 @@
+"""From our rollouts to what verl trains: a row for each sequence, with our advantage of each token."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
+
+from swelab.models.token_turn import TokenTurn
+from swelab.outcomes import LOST_ROLLOUTS
+from swelab.rl.method import Method, advantages_of, group_of
+from swelab.rl.rewards import reward_of
+from swelab.rl.rollouts import RolledOut
+from swelab.rl.samples import Sample, samples
+
+
+class Row(AgentLoopOutput):
+    """One sequence for verl. `advantages`: of each token of the response; none where it is not trained.
+
+    verl wants one reward a row, and gives all rows of a rollout that of the last. So its scores of tokens
+    hold our advantages, which its estimator `swelab` passes on.
+    """
+
+    advantages: list[float] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """See `AgentLoopOutput.as_dict`."""
+        found: dict[str, Any] = super().as_dict()
+        found.pop("advantages", None)
+        if self.advantages is not None:
+            found["rm_scores"] = torch.tensor(self.advantages, dtype=torch.float32)
+        return found
+
+
+def trained_rows(group: dict[int, RolledOut], method: Method, version: int) -> dict[int, list[Row]]:
+    """The rows of each rollout of a group, by its number in it; no row for those that are not trained.
+
+    A group that teaches nothing has one row, of a token that is not trained: a step of verl without any row
+    ends the run. version: of the weights, for that row.
+    """
+    order = sorted(group)
+    found = group_of([group[number] for number in order], method)
+    advantages = advantages_of(found, method)
+    rows: dict[int, list[Row]] = {number: [] for number in order}
+    for number, rollout, attempt, told, trained in zip(
+        order, found.rollouts, found.attempts, advantages, found.treated.trained, strict=True
+    ):
+        if trained:
+            made = samples(rollout.turns, method.per_step)
+            reward = attempt.reward or 0.0
+            rows[number] = [_row(sample, rollout, reward, told, False) for sample in made]
+    if order and not any(rows.values()):
+        rows[order[0]] = [empty_row(version)]
+    return rows
+
+
+def validation_row(done: RolledOut, method: Method) -> list[Row]:
+    """The row of an attempt of a validation; none of one that infrastructure lost."""
+    attempt = done.attempted(reward_of(method.reward, method.evidence))
+    made = samples(done.turns)
+    if attempt.lost or done.trajectory["outcome"] in LOST_ROLLOUTS or not made:
+        return []
+    return [_row(made[-1], done, attempt.reward or 0.0, None, True)]
+
+
+def empty_row(version: int) -> Row:
+    """A row of one token that is not trained."""
+    return Row(
+        prompt_ids=[0],
+        response_ids=[0],
+        response_mask=[0],
+        response_logprobs=[0.0],
+        reward_score=0.0,
+        num_turns=0,
+        metrics=AgentLoopMetrics(),
+        extra_fields=_told(0.0, version, version),
+        advantages=[0.0],
+    )
+
+
+def versions_of(turns: Sequence[TokenTurn]) -> list[int]:
+    """All versions of the weights that sampled these turns."""
+    return [int(version) for turn in turns for _, version in turn.versions]
+
+
+def _row(
+    sample: Sample, done: RolledOut, reward: float, advantages: Sequence[float] | None, held_out: bool
+) -> Row:
+    first = sample.mask.index(1)
+    steps = sample.steps[first:]
+    known = versions_of(done.turns)
+    scores = None if advantages is None else [advantages[step] if step >= 0 else 0.0 for step in steps]
+    resolved = float(bool(done.grade.get("resolved")))
+    return Row(
+        prompt_ids=sample.ids[:first] or [0],
+        response_ids=sample.ids[first:],
+        response_mask=sample.mask[first:],
+        response_logprobs=sample.logprobs[first:],
+        reward_score=reward,
+        num_turns=2 * len(done.turns),
+        metrics=AgentLoopMetrics(generate_sequences=done.seconds["run"], compute_score=done.seconds["grade"]),
+        extra_fields=_told(resolved, min(known), max(known)),
+        advantages=scores,
+    )
+
+
+def _told(resolved: float, oldest: int, newest: int) -> dict[str, Any]:
+    """The fields that verl wants beside each row, the same in all of them."""
+    return {
+        "reward_extra_info": {"resolved": resolved},
+        "min_global_steps": oldest,
+        "max_global_steps": newest,
+    }

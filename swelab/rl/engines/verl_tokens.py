@@ -1,0 +1,79 @@
+"""verl's servers as an engine that samples turns in token ids."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import TimeoutError as Late
+from typing import Any
+from uuid import uuid4
+
+from swelab.models import ContextLimit, ModelLost
+from swelab.models.token_turn import TokenTurn
+from swelab.records import Record, shorten
+
+ANSWER_SECONDS = 900.0
+"""Within these a turn is sampled, waiting for its place at a server included."""
+ABORTED = ("abort", "aborted")
+
+
+class VerlTokens:
+    """The servers of one rollout, asked from a thread while verl's event loop runs in another.
+
+    client: verl's `LLMServerClient`; one request id a rollout keeps it at its server, which knows its tokens.
+    sampling: how verl samples. most: tokens of a conversation. version: of the weights, where a server tells
+    none.
+    """
+
+    def __init__(self, client: Any, sampling: Record, most: int, version: int):
+        self._client, self._sampling, self._most, self._version = client, sampling, most, version
+        self._loop, self._request = asyncio.get_running_loop(), uuid4().hex
+
+    def generate(self, prompt: Sequence[int], sampling: Record) -> TokenTurn:
+        """See `TokenEngine.generate`. What a server's process raises is ModelLost: its place is refilled."""
+        room = self._most - len(prompt) - 1
+        if room < 1:
+            raise ContextLimit(f"no room for an answer after {len(prompt)} tokens of {self._most}")
+        asked = {**self._sampling, "max_tokens": min(int(sampling["max_tokens"]), room)}
+        asked |= {"stop": sampling["stop"]} if sampling.get("stop") else {}
+        call = self._client.generate(self._request, prompt_ids=list(prompt), sampling_params=asked)
+        answer = asyncio.run_coroutine_threadsafe(call, self._loop)
+        try:
+            found = answer.result(ANSWER_SECONDS)
+        except Late:
+            answer.cancel()
+            raise ModelLost(f"no answer in {ANSWER_SECONDS:g} s") from None
+        except Exception as error:
+            raise ModelLost(f"{type(error).__name__}: {shorten(str(error))}") from None
+        return self._turn(prompt, found)
+
+    def _turn(self, prompt: Sequence[int], found: Any) -> TokenTurn:
+        if found.stop_reason in ABORTED or found.log_probs is None:
+            raise ModelLost(
+                f"an answer that ended as {found.stop_reason} after {len(found.token_ids)} tokens"
+            )
+        told = found.extra_fields
+        newest = told.get("max_global_steps", told.get("global_steps"))
+        newest = self._version if newest is None else int(newest)
+        oldest = told.get("min_global_steps")
+        oldest = newest if oldest is None else int(oldest)
+        finish = "length" if found.stop_reason == "length" else "stop"
+        count = len(found.token_ids)
+        return TokenTurn(
+            tuple(prompt),
+            tuple(found.token_ids),
+            tuple(found.log_probs),
+            finish,
+            spans(count, oldest, newest),
+        )
+
+
+def spans(count: int, oldest: int, newest: int) -> tuple[tuple[int, str], ...]:
+    """Versions of the weights of `count` tokens that were sampled by several in turn.
+
+    verl tells the first and the last version and not where they change: all but the last token count as the
+    oldest's.
+    """
+    if not count:
+        return ()
+    if oldest == newest or count == 1:
+        return ((0, str(newest)),)
+    return ((0, str(oldest)), (count - 1, str(newest)))

@@ -1,0 +1,112 @@
+"""The part of a process of verl that makes rollouts: opened with the first of them, ended with it."""
+
+import asyncio
+import atexit
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+
+from swelab.jobs.journal import Journal
+from swelab.records import Fault, write_bytes
+from swelab.rl.engines.verl_order import Order, read_order
+from swelab.rl.method import method_of
+from swelab.rl.model_maker import model_maker
+from swelab.rl.places import judge_of, open_bench
+from swelab.rl.rollouts import Asked, Kept, Place, RolledOut
+from swelab.rl.token_model import TokenEngine
+from swelab.rl.token_template import TokenTemplate
+
+FAULT = "fault.txt"
+"""In the run's folder: the line of a fault that no further rollout would be without."""
+
+
+class Gathering:
+    """The rollouts of one prompt until all of them are over."""
+
+    def __init__(self, size: int):
+        self.done: dict[int, RolledOut] = {}
+        self._open, self._whole = size, asyncio.Event()
+
+    def close(self, session: int, done: RolledOut | None) -> None:
+        """One of them is over; None of one that made no rollout."""
+        if done:
+            self.done[session] = done
+        self._open -= 1
+        if not self._open:
+            self._whole.set()
+
+    async def whole(self) -> dict[int, RolledOut]:
+        """All that were made, by their session, when all are over."""
+        await self._whole.wait()
+        return self.done
+
+
+class Workplace:
+    """Sandboxes, grader, template and threads of one process. verl's event loop calls its methods."""
+
+    def __init__(self, order: Order, open_until: ExitStack):
+        """Raises Fault, InputError."""
+        self.order, self.method, self._scaffold = order, method_of(order.recipe), order.loop
+        self._template = TokenTemplate.of(order.start)
+        bench = open_bench(order.reads, order.folder, order.at_once)
+        self._bench, self._scratch = open_until.enter_context(bench)
+        self._judge = open_until.enter_context(judge_of(order.recipe, order.folder))
+        self._threads = ThreadPoolExecutor(order.at_once)
+        open_until.callback(self._threads.shutdown, wait=False, cancel_futures=True)
+        self._groups: dict[str, Gathering] = {}
+
+    def asked(self, number: int, session: int, held_out: bool) -> Asked:
+        """The rollout of a row of data: its number, and which of the group it is."""
+        task = self.order.held_out[number] if held_out else self.order.prompts.task(number)
+        return Asked(number, session, task)
+
+    def group(self, name: str) -> Gathering:
+        """The rollouts of the prompt that verl calls so."""
+        if name not in self._groups:
+            self._groups[name] = Gathering(self.method.samples)
+        return self._groups[name]
+
+    def forget(self, name: str) -> None:
+        """Nobody asks for that group any more."""
+        self._groups.pop(name, None)
+
+    async def roll_out(
+        self, asked: Asked, journal: Path, engine: TokenEngine, temperature: float, judged: bool
+    ) -> RolledOut:
+        """One rollout and its grade, made in a thread or read back. Raises Fault."""
+        maker = model_maker(self.order.recipe, engine, self._template, self._scaffold, temperature)
+        judge = self._judge if judged else None
+        place = Place(self._bench, self._scaffold, self._scratch, maker, judge)
+
+        def work() -> RolledOut:
+            with Journal(journal) as kept:
+                return place.roll_out(asked, Kept(kept))
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except Fault as fault:
+            write_bytes(self.order.folder / FAULT, f"{asked.name}: {fault}\n".encode())
+            raise
+
+
+@cache
+def _opened(order: str) -> Callable[[], Workplace]:
+    lock, made = threading.Lock(), list[Workplace]()
+
+    def get() -> Workplace:
+        with lock:
+            if not made:
+                stack = ExitStack()
+                atexit.register(stack.close)
+                made.append(Workplace(read_order(Path(order)), stack))
+            return made[0]
+
+    return get
+
+
+def workplace(order: str) -> Workplace:
+    """The workplace of this process for the order in a file. Raises Fault, InputError."""
+    return _opened(order)()

@@ -1,0 +1,24 @@
+"""What an agent's own last call of its tool `eval` said, which published rewards are made from."""
+
+from collections.abc import Iterable
+
+from swelab.records import Record
+from swelab.records.attempt_records import Message
+
+
+def own_eval(messages: Iterable[Message]) -> Record:
+    """{"own_eval": "passed" | "failed"} of the last `eval` in a conversation; {} where the agent called none.
+
+    An `eval` that ends the rollout has no observation: its tests passed if the patch was submitted then.
+    """
+    found, waiting = "", list[str]()
+    for message in messages:
+        extra = message.get("extra") or {}
+        if message.role == "assistant":
+            waiting = [str(action.get("tool", "")) for action in extra.get("actions", ())]
+        elif message.role == "exit":
+            if waiting and waiting[0] == "eval":
+                found = "passed" if extra.get("exit_status") == "Submitted" else "failed"
+        elif waiting and "returncode" in extra and waiting.pop(0) == "eval":
+            found = "passed" if extra["returncode"] == 0 else "failed"
+    return {"own_eval": found} if found else {}

@@ -1,0 +1,209 @@
+"""Tasks as folders of Harbor: image, instruction, hidden verifier, reference solution (docs/harbor.md).
+
+What an agent can see is environment/ and instruction.md; tests/ and solution/ come into the container later.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from swelab.evaluation.eval_scripts import with_script
+from swelab.grading.harness.logs import DEFAULT_PARSER
+from swelab.grading.harness.parsers import module, registry
+from swelab.grading.harness.spec import RunSpec, read_spec
+from swelab.records import InputError, Record, write_bytes
+from swelab.records.task_records import Images, Task
+from swelab.sharing import harbor_judge, harbor_texts
+from swelab.tasks.checkout import RepoStore, encode_patch, gold_patch, scratch_folder
+from swelab.tasks.exports import docker_image
+from swelab.tasks.forge.archive import write_tar
+from swelab.tasks.forge.own_repository import Files
+from swelab.tasks.harbor.harbor_dockerfile import START
+from swelab.tasks.harbor.harbor_folder import CHECKOUT, DOCKERFILE, INSTRUCTION, RESTORED, ROW, SETTINGS
+from swelab.tasks.image_history import HistoryRefused, patched_files, start_command, start_files
+from swelab.tasks.install_steps import preparation
+from swelab.tasks.published_rows import is_private
+
+BASE_IMAGE = "python:3.11-slim-bookworm"
+"""As the sandbox that tasks without an image run in."""
+RUNNER_FILES = (
+    *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg"),
+    *("pyproject.toml", "sitecustomize.py", "usercustomize.py"),
+)
+"""Put back, or removed where they were not there."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """repos: folder of repository archives; images: record of pulled images, for digests; base: image that
+    tasks of an archive start from; network: whether a container reaches one."""
+
+    repos: Path
+    images: Images | None = None
+    base: str = BASE_IMAGE
+    network: bool = False
+
+
+def write_folders(tasks: Iterable[Task], to: Path, export: Export) -> Record:
+    """Writes a folder of `to` for each task; {"written": names, "left_out": why by name}.
+
+    `to` is new or empty. A task is left out where its folder would tell less than the grader needs. Raises
+    InputError: `to` holds something, a repository archive is missing, nothing could be written.
+    """
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise InputError("is there already", to, "a new folder")
+    written, left_out = list[str](), dict[str, str]()
+    with scratch_folder() as scratch:
+        store = RepoStore(export.repos, scratch)
+        for task in tasks:
+            try:
+                files = _of_image(task, export) if task.in_image else _of_archive(task, store, export)
+            except Unfit as fault:
+                left_out[task.instance_id] = str(fault)
+                print(f"left out: {task.instance_id}: {fault}", file=sys.stderr)
+                continue
+            _write(to / task.instance_id, files)
+            written.append(task.instance_id)
+    if not written:
+        raise InputError(f"no task can be written ({next(iter(left_out.values()), 'there is none')})", to)
+    return {"written": written, "left_out": left_out}
+
+
+class Unfit(Exception):
+    """Why a task has no folder."""
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    part = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    for name, content in files.items():
+        write_bytes(part / name, content, durable=False)
+        if name.endswith(".sh"):
+            (part / name).chmod(0o755)
+    part.replace(folder)
+
+
+def _of_archive(task: Task, store: RepoStore, export: Export) -> dict[str, bytes]:
+    """The files of a task whose repository is an archive. Raises InputError, Unfit."""
+    if task.answers:
+        raise Unfit("no repair of it is known")
+    spec = read_spec(task)
+    clean = _files(store.clean_tree(task))
+    with scratch_folder() as scratch:
+        store.checkout(task, scratch / "tree", for_agent=True)
+        agents = _files(scratch / "tree")
+    names = {*spec.test_files, *task.failing_files, *_runner_files(clean)} - {*patched_files(task)}
+    restored = {path: file for path, file in clean.items() if path in names or path not in agents}
+    digest = hashlib.sha256(write_tar(clean)).hexdigest()
+    ours = {"repository": task.repo_recipe, "sha256": digest, "patch": "bug"}
+    told = {"put_back": True, "runner_files": list(RUNNER_FILES), "known": _runner_files(clean)}
+    return _common(task, spec, ours, export, large=False) | _judge(spec, spec.test_cmd, told) | {
+        DOCKERFILE: harbor_texts.dockerfile_of_archive(export.base).encode(),
+        "environment/requirements.txt": harbor_texts.SANDBOX_PINS.read_bytes(),
+        CHECKOUT: write_tar(agents),
+        RESTORED: write_tar(restored),
+        "solution/gold.patch": encode_patch(gold_patch(store, task)),
+    }  # fmt: skip
+
+
+def _of_image(task: Task, export: Export) -> dict[str, bytes]:
+    """The files of a task in a published image. Raises Unfit."""
+    if is_private(task):
+        raise Unfit("its tests are private")
+    if task.is_bug:
+        raise Unfit("its tests lie in the history of its image, where an agent could read the answer")
+    try:
+        row = with_script(task)
+        spec = read_spec(row)
+        command = start_command(task, START)
+        image = docker_image(task, {name: each.digest for name, each in export.images.images.items()}
+                             if export.images else {})  # fmt: skip
+    except (InputError, HistoryRefused) as fault:
+        raise Unfit(str(fault)) from None
+    if spec.eval_type != "pass_and_fail":
+        raise Unfit(f"its log names failures only ({spec.eval_type})")
+    steps = preparation([task])
+    files = {f"environment/start/{name}": content for name, content in start_files(task).items()}
+    if steps:
+        files["environment/start/prepare.sh"] = steps.encode()
+    told = {"put_back": False, "runner_files": [], "known": []}
+    return files | _common(task, spec, {"patch": "fix"}, export, large=True) | {
+        **_judge(spec, "bash /tests/eval.sh", told),
+        "tests/eval.sh": spec.eval_script.encode(),
+        DOCKERFILE: harbor_texts.dockerfile_of_image(image, command, bool(steps)).encode(),
+        "solution/gold.patch": encode_patch(spec.gold_fix),
+    }  # fmt: skip
+
+
+def _common(task: Task, spec: RunSpec, ours: Record, export: Export, large: bool) -> dict[str, bytes]:
+    text = harbor_texts.settings(task, ours, spec.seconds, large, export.network)
+    return {
+        SETTINGS: text.encode(),
+        INSTRUCTION: harbor_texts.instruction(task).encode("utf-8", "replace"),
+        ROW: (json.dumps(task, indent=2) + "\n").encode(),
+        "tests/test.sh": harbor_texts.TEST.encode(),
+        "solution/solve.sh": harbor_texts.SOLVE.encode(),
+    }
+
+
+def _judge(spec: RunSpec, command: str, told: Record) -> dict[str, bytes]:
+    """The verifier and its configuration. Raises Unfit if the log parser cannot be sent along."""
+    parser, files = "", dict[str, bytes]()
+    if spec.parser != DEFAULT_PARSER:
+        parser, text = parser_text(spec.parser)
+        files["tests/parser.py"] = text.encode()
+    told = told | {
+        "workdir": harbor_texts.TESTBED,
+        "command": command,
+        "seconds": spec.seconds,
+        "parser": parser,
+        "marked": spec.has_markers,
+        **spec.tests,
+    }
+    files["tests/judge.json"] = (json.dumps(told, indent=2) + "\n").encode()
+    return files | {"tests/judge.py": Path(harbor_judge.__file__).read_bytes()}
+
+
+def parser_text(name: str) -> tuple[str, str]:
+    """(function, module) of one of swebench's log parsers, which needs nothing but Python. Raises Unfit."""
+    found = registry().get(name)
+    if found is None:
+        raise Unfit(f"its log is read by {name}, which cannot be sent along")
+    source = Path(sys.modules[found.__module__].__file__ or "").read_text(encoding="utf-8")
+    source = source.replace("from swebench.types import TestSpec\n", "TestSpec = object\n")
+    words = "".join(f"    {each.name} = {each.value!r}\n" for each in module("constants").TestStatus)
+    status = f"from enum import Enum\n\n\nclass TestStatus(Enum):\n{words}\n\n"
+    source = source.replace("from swebench.harness.constants import TestStatus\n", status)
+    if re.search(r"^(from|import) swebench", source, re.M):
+        raise Unfit(f"its log is read by {name}, which needs more of swebench")
+    about = f"# Log parsers of swebench {metadata.version('swebench')}, MIT licence:\n"
+    return found.__name__, about + _licence() + "from __future__ import annotations\n\n" + source
+
+
+def _licence() -> str:
+    """The licence of the package swebench, as comments."""
+    for path in metadata.files("swebench") or ():
+        if path.name.upper().startswith("LICENSE"):
+            return "".join(f"# {line}".rstrip() + "\n" for line in path.read_text().splitlines())
+    return ""
+
+
+def _runner_files(files: Files) -> list[str]:
+    return sorted(path for path in files if path.rpartition("/")[2] in RUNNER_FILES)
+
+
+def _files(tree: Path) -> Files:
+    """The files of a tree, without git's."""
+    found = (path for path in sorted(tree.rglob("*")) if path.is_file())
+    named = ((path.relative_to(tree).as_posix(), path) for path in found)
+    return {
+        name: (path.read_bytes(), bool(path.stat().st_mode & 0o100))
+        for name, path in named
+        if not name.startswith(".git/")
+    }

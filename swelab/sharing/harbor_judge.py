@@ -1,0 +1,128 @@
+"""The verifier of an exported task folder: runs in its container, knows nothing of swelab, writes the reward.
+
+It stands as /tests/judge.py beside judge.json, which says what is run; files.tar and parser.py may be there
+too. /logs/verifier gets reward.txt (1 or 0), report.json and test.log.
+"""
+
+import json
+import os
+import re
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+LOGS = Path("/logs/verifier")
+STATUSES = ("FAILED", "PASSED", "SKIPPED", "ERROR", "XFAIL")
+GOOD = {"FAIL_TO_PASS": {"PASSED"}, "PASS_TO_PASS": {"PASSED", "XFAIL"}}
+START, END = ">>>>> Start Test Output", ">>>>> End Test Output"
+MOST_BYTES = 64 << 20
+
+
+def put_back(tree: Path, names: list[str], known: list[str]) -> None:
+    """Brings the tests and the runner's files to their first state; removes files that the attempt added and
+    whose name is among `names`, the runner's. known: those that were there."""
+    for folder, inner, files in os.walk(tree):
+        inner[:] = [each for each in inner if each not in (".git", ".swelab")]
+        for name in files:
+            path = Path(folder, name)
+            if name in names and path.relative_to(tree).as_posix() not in known:
+                path.unlink()
+    with tarfile.open(HERE / "files.tar") as tar:
+        for member in tar:
+            stream = tar.extractfile(member) if member.isfile() else None
+            if stream is None:
+                continue
+            path = tree
+            for part in Path(member.name).parts[:-1]:
+                path = path / part
+                if path.is_symlink() or (path.exists() and not path.is_dir()):
+                    path.unlink()
+                path.mkdir(exist_ok=True)
+            path = path / Path(member.name).name
+            if path.is_symlink() or path.is_file():
+                path.unlink()
+            elif path.is_dir():
+                shutil.rmtree(path)
+            path.write_bytes(stream.read())
+            path.chmod(0o755 if member.mode & 0o100 else 0o644)
+
+
+def run(command: str, tree: Path, seconds: float) -> str:
+    """The output of the tests' command; what still runs after `seconds` is ended."""
+    log = LOGS / "test.log"
+    with open(log, "wb") as stream, subprocess.Popen(
+        ["bash", "-c", command], cwd=tree, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+    with open(log, "rb") as found:
+        return found.read(MOST_BYTES).decode("utf-8", "replace")
+
+
+def pytest_statuses(log: str) -> dict[str, str]:
+    """Status by test of the lines that `pytest -rA` ends with."""
+    found = {}
+    for line in log.split("\n"):
+        if line.startswith(STATUSES):
+            words = (line.replace(" - ", " ") if line.startswith("FAILED") else line).split(None, 2)
+            if len(words) > 1 and not (words[0] == "SKIPPED" and re.fullmatch(r"\[\d+\]", words[1])):
+                found[words[1]] = words[0]
+    return found
+
+
+def statuses(log: str, parser: str) -> dict[str, str]:
+    """Status by test, read by the parser that the task names."""
+    if not parser:
+        return pytest_statuses(log)
+    found: dict[str, str] = runpy.run_path(str(HERE / "parser.py"))[parser](log, None)
+    return found
+
+
+def of(test: str, status: dict[str, str]) -> set[str]:
+    """Statuses of a listed test; of several tests where its id was cut at a space."""
+    if test in status:
+        return {status[test]}
+    if test.count("[") <= test.count("]"):
+        return set()
+    return {found for name, found in status.items() if name.startswith(test)}
+
+
+def judge(told: dict[str, Any]) -> dict[str, Any]:
+    """Runs the tests: {reward, tests by group and result}."""
+    tree = Path(told["workdir"])
+    if told["put_back"]:
+        put_back(tree, told["runner_files"], told["known"])
+    log = run(told["command"], tree, told["seconds"])
+    if told["marked"]:
+        _, begun, rest = log.partition(START)
+        log, ended, _ = rest.rpartition(END)
+        log = log if begun and ended else ""
+    status = statuses(log, told["parser"])
+    tests: dict[str, dict[str, list[str]]] = {}
+    for group, good in GOOD.items():
+        passed = [test for test in told[group] if (found := of(test, status)) and found <= good]
+        failed = [test for test in told[group] if test not in set(passed)]
+        tests[group] = {"success": passed, "failure": failed}
+    return {"reward": int(not any(each["failure"] for each in tests.values())), "tests": tests}
+
+
+def main() -> None:
+    """Writes report.json, then reward.txt."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    found = judge(json.loads((HERE / "judge.json").read_text(encoding="utf-8")))
+    (LOGS / "report.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    (LOGS / "reward.txt").write_text(f"{found['reward']}\n")
+    print(f"reward {found['reward']}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""The files of an exported task folder that are text: settings, instruction, Dockerfile, scripts."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from swelab.records.task_records import Task
+from swelab.tasks.forge.own_repository import SITE_FILE
+from swelab.tasks.harbor.harbor_dockerfile import START
+
+VERSION = "1.4"
+"""Of Harbor's schema of task.toml."""
+AGENT_SECONDS = 3600
+BUILD_SECONDS = 1800
+TESTBED = "/testbed"
+SANDBOX_PINS = Path(__file__).resolve().parents[2] / "envs" / "sandbox.txt"
+_COMMIT = (
+    "git init -q -b main && git add -A -f && GIT_AUTHOR_DATE=2000-01-01T00:00:00Z"
+    " GIT_COMMITTER_DATE=2000-01-01T00:00:00Z git -c user.name=swelab -c user.email=swelab@localhost"
+    " -c core.hooksPath=/dev/null commit -q -m base"
+)
+TEST = """#!/bin/bash
+# Runs the tests of the task and writes /logs/verifier/reward.txt: see judge.py.
+mkdir -p /logs/verifier
+echo 0 >/logs/verifier/reward.txt
+for python in /usr/local/bin/python3 /usr/bin/python3 /opt/miniconda3/bin/python3 python3; do
+    if command -v "$python" >/dev/null; then exec "$python" -I "$(dirname "${BASH_SOURCE[0]}")/judge.py"; fi
+done
+echo "the image has no python3" >&2
+exit 1
+"""
+SOLVE = f"""#!/bin/bash
+# Applies the reference repair.
+patch=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)/gold.patch
+cd {TESTBED} && git apply --whitespace=nowarn "$patch"
+"""
+_INSTRUCTION = f"""The git repository in {TESTBED} has a fault. Repair it by changing its code, so that what
+is described below is right and everything else stays as it is. Leave your changes in the working copy; they
+need no commit. Changes to its tests and to the test runner's settings do not count.
+
+"""
+
+
+def instruction(task: Task) -> str:
+    """The instruction for the agent."""
+    return _INSTRUCTION + task.problem_statement.strip() + "\n"
+
+
+def dockerfile_of_archive(base: str) -> str:
+    """A Dockerfile that unpacks repository.tar, from its own folder, as one commit without history."""
+    return f"""FROM {base}
+RUN apt-get update && apt-get install -y --no-install-recommends git patch && rm -rf /var/lib/apt/lists/*
+COPY requirements.txt /tmp/requirements.txt
+RUN pip install --no-cache-dir -r /tmp/requirements.txt && rm /tmp/requirements.txt && \\
+    cd "$(python3 -c 'import site; print(site.getsitepackages()[0])')" && \\
+    echo {TESTBED}/.swelab/site-packages >{SITE_FILE}
+ADD repository.tar {TESTBED}/
+WORKDIR {TESTBED}
+RUN {_COMMIT}
+"""
+
+
+def dockerfile_of_image(image: str, command: str, prepared: bool) -> str:
+    """A Dockerfile on a published image, whose repository loses every commit after the task's start.
+
+    command: of `image_history.start_command`. prepared: whether there are install steps.
+    """
+    before = f"RUN bash {START}/prepare.sh\n" if prepared else ""
+    return f"FROM {image}\nWORKDIR {TESTBED}\nCOPY start {START}\n{before}RUN {command}\n"
+
+
+def settings(task: Task, ours: Mapping[str, Any], seconds: int, large: bool, network: bool) -> str:
+    """task.toml. ours: the table [metadata.swelab]. large: whether a published image is run."""
+    name = "".join(each if each.isalnum() or each in "._-" else "-" for each in task.instance_id)
+    tables: dict[str, Mapping[str, Any]] = {
+        "": {"schema_version": VERSION},
+        "task": {"name": f"swelab/{name}", "description": f"Repair a fault in {task.repo}.",
+                 "keywords": ["software-engineering", "bug-fix"]},
+        "metadata": {"category": "software-engineering", "tags": ["swe", "bug-fix"]},
+        "metadata.swelab": {"instance_id": task.instance_id, **ours},
+        "verifier": {"timeout_sec": float(seconds + 120)},
+        "agent": {"timeout_sec": float(AGENT_SECONDS)},
+        "environment": {"build_timeout_sec": float(BUILD_SECONDS), "cpus": 2 if large else 1,
+            "memory_mb": 8192 if large else 2048, "storage_mb": 20480 if large else 10240,
+            "network_mode": "public" if network else "no-network"},
+    }  # fmt: skip
+    return "\n".join(_toml_table(name, values) for name, values in tables.items())
+
+
+def _toml_table(name: str, values: Mapping[str, Any]) -> str:
+    """A table of TOML, whose plain strings, numbers and lists are written as JSON writes them."""
+    head = f"[{name}]\n" if name else ""
+    written = {key: json.dumps(value, ensure_ascii=False) for key, value in values.items()}
+    return head + "".join(f"{key} = {text}\n".replace("\x7f", "\\u007f") for key, text in written.items())

@@ -1,0 +1,33 @@
+"""Tasks of published evaluation sets among those to train or validate on, which are refused."""
+
+from collections import Counter
+
+from swelab.records import InputError
+from swelab.records.task_records import Task
+
+
+class EvaluationTasks:
+    """Counts of the tasks that were noted, by the evaluation set that their rows say they are of."""
+
+    def __init__(self) -> None:
+        self.total, self.counts = 0, Counter[str]()
+        self.first: dict[str, str] = {}
+
+    def note(self, task: Task) -> Task:
+        """The task itself, counted."""
+        self.total += 1
+        if name := task.evaluation_set:
+            self.counts[name] += 1
+            self.first.setdefault(name, task.instance_id)
+        return task
+
+    def refuse(self, use: str) -> None:
+        """Raises InputError where some were of an evaluation set. use: what they were meant for."""
+        if not self.counts:
+            return
+        told = "; ".join(
+            f"{count} of {self.total} tasks are of {name}, such as {self.first[name]}"
+            for name, count in self.counts.items()
+        )
+        drops = f"`leave_out: [{', '.join(self.counts)}]` in the subset drops these"
+        raise InputError(f"an evaluation set is no set to {use}: {told}", expected=f"other tasks; {drops}")

@@ -1,0 +1,6 @@
+"""Task folders of Harbor, the framework of Terminal-Bench 2, as a source of task rows (docs/harbor.md)."""
+
+from swelab.tasks.harbor.harbor_archives import build_repo
+from swelab.tasks.harbor.harbor_source import make_tasks
+
+__all__ = ["build_repo", "make_tasks"]

@@ -1,0 +1,109 @@
+"""The repository archive that tasks of ours lie in, made again from their folders."""
+
+import hashlib
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from swelab.configs.kinds.repo import HarborRepo
+from swelab.records import InputError, shorten, write_bytes
+from swelab.tasks.checkout import encode_patch, git
+from swelab.tasks.forge.archive import read_plain, write_tar
+from swelab.tasks.forge.own_repository import Files
+from swelab.tasks.harbor.harbor_folder import (
+    CHECKOUT,
+    RESTORED,
+    HarborFolder,
+    Refused,
+    bytes_in,
+    folders_in,
+    read_folder,
+)
+
+MOST_BYTES = 300 << 20
+
+
+def build_repo(recipe: HarborRepo) -> bytes:
+    """The archive of the repository that a `harbor` recipe names. Raises InputError: no folder holds it."""
+    return archive_in(Path(recipe.path).expanduser(), recipe.repository)
+
+
+def archive_in(place: Path, name: str) -> bytes:
+    """The archive of that name, made again from the first task folder that it can be made from.
+
+    Raises InputError: there is none, or the folders tell of different archives of that name.
+    """
+    digests: dict[str, str] = {}
+    found, why = b"", ""
+    for path in folders_in(place):
+        try:
+            folder = read_folder(path)
+            if folder.repository != name:
+                continue
+            digests.setdefault(str(folder.ours.get("sha256")), path.name)
+            found = found or clean_archive(folder)
+        except Refused as fault:
+            why = f"{path.name}: {fault}"
+    if len(digests) > 1:
+        what = f"{' and '.join(digests.values())} are of different archives {name!r}"
+        raise InputError(what, place, "tasks of one export")
+    if not found:
+        raise InputError(f"no archive {name!r} can be made" + f" ({why})" * bool(why), place,
+                         "task folders that scripts.export_harbor wrote")  # fmt: skip
+    return found
+
+
+def write_archives(place: Path, repos: Path) -> int:
+    """Writes the archives that the task folders in a folder carry; how many. Raises InputError."""
+    names = set[str]()
+    for path in folders_in(place):
+        with suppress(Refused):
+            names.add(read_folder(path).repository)
+    for name in sorted(names - {""}):
+        write_bytes(repos / f"{name}.tar", archive_in(place, name))
+    return len(names - {""})
+
+
+def clean_archive(folder: HarborFolder) -> bytes:
+    """The archive of a task's repository without the bug, made of the checkout, of the files that are put
+    back and of the bug's patch in reverse. Raises Refused where it is not the one that the export had."""
+    files = _read(folder, CHECKOUT) | _read(folder, RESTORED)
+    patch = folder.row.get("patch")
+    with tempfile.TemporaryDirectory(prefix="swelab-harbor-") as scratch:
+        tree = Path(scratch)
+        for path, (content, executable) in files.items():
+            (tree / path).parent.mkdir(parents=True, exist_ok=True)
+            (tree / path).write_bytes(content)
+            (tree / path).chmod(0o755 if executable else 0o644)
+        data = encode_patch(patch if isinstance(patch, str) else "")
+        done = git(tree, "apply", "-R", "--whitespace=nowarn", "-", data=data)
+        if done.returncode:
+            fault = shorten(done.stderr.decode(errors="replace"))
+            raise Refused("its repository cannot be made again", f"the bug is not in it: {fault}")
+        made = write_tar(
+            {
+                path.relative_to(tree).as_posix(): (path.read_bytes(), bool(path.stat().st_mode & 0o100))
+                for path in tree.rglob("*")
+                if path.is_file() and not path.is_symlink()
+            }
+        )
+    digest = hashlib.sha256(made).hexdigest()
+    if digest != folder.ours.get("sha256"):
+        what = f"its files have the hash {digest[:12]}, task.toml says {folder.ours.get('sha256')!s:.12}"
+        raise Refused("its repository cannot be made again", what)
+    return made
+
+
+def canonical(archive: Path) -> str:
+    """Hash of an archive's files, however the archive was written. Raises InputError."""
+    return hashlib.sha256(write_tar(read_plain(archive.read_bytes(), archive))).hexdigest()
+
+
+def _read(folder: HarborFolder, name: str) -> Files:
+    data = bytes_in(folder.path, name, MOST_BYTES)
+    if data is None:
+        raise Refused("its repository cannot be made again", f"no {name}")
+    try:
+        return read_plain(data, name)
+    except InputError as error:
+        raise Refused("its repository cannot be made again", str(error)) from None

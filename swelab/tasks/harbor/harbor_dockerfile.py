@@ -1,0 +1,55 @@
+"""Which image a task folder starts from, where nothing that its Dockerfile adds matters to our grader."""
+
+import re
+
+from swelab.tasks.harbor.harbor_folder import Refused
+
+START = "/swelab-start"
+"""In the image while it is built: the files of `image_history.start_files`."""
+_IDLE = ("WORKDIR", "LABEL", "ENTRYPOINT", "CMD", "MAINTAINER", "STOPSIGNAL", "EXPOSE")
+_COMMANDS = re.compile(
+    r"set -[a-z]+(?: pipefail)?|true|mkdir -p [\w/. -]+|command -v [\w-]+|which [\w-]+|echo [^$`<>|&]*"
+    r"|(?:apt-get|apt) (?:-\S+ )*(?:update|install|clean)\b[^$`<>|&]*|rm -rf /var/lib/apt/lists/\*"
+    r"|curl -\S+ https://astral\.sh/uv/[\w./]*install\.sh \| (?:ba)?sh"
+    r"|git config --(?:global|system) [\w.]+ \S+|bash /swelab-start/(?:scrub|prepare)\.sh[\w '.+/-]*"
+)
+"""What a RUN line may do: tools of verifiers and agents, and what our export writes."""
+
+
+def image_of(dockerfile: str) -> str:
+    """The image that a Dockerfile starts from. Raises Refused: none, or it changes what tests would see."""
+    image = ""
+    for line in _lines(dockerfile):
+        word, _, rest = line.partition(" ")
+        word, rest = word.upper(), rest.strip()
+        if word == "FROM":
+            parts = [part for part in rest.split() if not part.startswith("--")]
+            if image or not parts or "$" in rest or parts[0] == "scratch":
+                raise Refused("an image that has to be built", line)
+            image = parts[0]
+        elif not _is_idle(word, rest):
+            raise Refused("an image that has to be built", line)
+    if not image:
+        raise Refused("no image", "the Dockerfile has no FROM")
+    return image
+
+
+def _is_idle(word: str, rest: str) -> bool:
+    """Whether an instruction leaves the repository and what its tests need as they are."""
+    if word == "RUN":
+        return all(_COMMANDS.fullmatch(each) for each in _commands(rest))
+    return word in _IDLE or (word, rest) in (("USER", "root"), ("USER", "0"), ("COPY", f"start {START}"))
+
+
+def _lines(dockerfile: str) -> list[str]:
+    """The instructions, each in one line."""
+    kept = [line for line in dockerfile.splitlines() if not line.lstrip().startswith("#")]
+    joined = re.sub(r"\\\s*\n", " ", "\n".join(kept))
+    return [" ".join(line.split()) for line in joined.splitlines() if line.strip()]
+
+
+def _commands(text: str) -> list[str]:
+    """The commands of a RUN line."""
+    parts = re.split(r"&&|\|\||;", text.replace("(", " ").replace(")", " "))
+    bare = (re.sub(r"\s*\d?(?:>>?\s*/dev/null|>&\d)", "", part).strip() for part in parts)
+    return [part for part in bare if part]

@@ -1,0 +1,161 @@
+"""One task folder of Harbor: its files, none of them outside of it, its settings, the row that it holds.
+
+The names of files and the keys of task.toml are those of Harbor's public description of the format.
+"""
+
+import json
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from swelab.records import Record, shorten
+
+SETTINGS, INSTRUCTION, DOCKERFILE = "task.toml", "instruction.md", "environment/Dockerfile"
+ROW = "tests/config.json"
+"""Where Harbor's own conversions of SWE-bench and its relatives put the row, and where ours does."""
+CHECKOUT, RESTORED = "environment/repository.tar", "tests/files.tar"
+"""Of our tasks: the checkout with the bug as the agent sees it; what of the clean one is put back."""
+OURS = "swelab"
+"""The table of [metadata] that says what our export put in."""
+COMPOSED = ("docker-compose.yaml", "docker-compose.yml", "singularity-compose.yaml")
+MOST_BYTES = 64 << 20
+_VERSION = re.compile(r"1\.\d{1,3}")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+
+
+class Refused(Exception):
+    """A folder that cannot be used. reason: few words, by which they are counted; detail: of this one."""
+
+    def __init__(self, reason: str, detail: str = ""):
+        self.reason, self.detail = reason, shorten(" ".join(detail.split()))
+        super().__init__(f"{reason}: {self.detail}" if detail else reason)
+
+
+@dataclass(frozen=True)
+class HarborFolder:
+    """settings: of task.toml; row: of tests/config.json, as it stands there."""
+
+    path: Path
+    settings: Record
+    instruction: str
+    row: Record
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.path.name
+
+    @property
+    def environment(self) -> Record:
+        """The table [environment]."""
+        return _table(self.settings, "environment")
+
+    @property
+    def ours(self) -> Record:
+        """What our export says of the task; {} of a folder that somebody else made."""
+        return _table(_table(self.settings, "metadata"), OURS)
+
+    @property
+    def repository(self) -> str:
+        """Name of the archive that the task's code lies in, "" where it lies in an image. Raises Refused."""
+        name = self.ours.get("repository") or ""
+        if name and not (isinstance(name, str) and _NAME.fullmatch(name)):
+            raise Refused("a path out of the folder", f"{name!r} is no repository's name")
+        return str(name)
+
+
+def folders_in(place: Path) -> list[Path]:
+    """The task folders in a folder, or the folder itself if it is one; hidden ones do not count."""
+    if (place / SETTINGS).is_file():
+        return [place]
+    found = place.iterdir() if place.is_dir() else ()
+    return sorted(each for each in found if each.is_dir() and not each.name.startswith("."))
+
+
+def read_folder(path: Path) -> HarborFolder:
+    """A task folder. Raises Refused: what the format asks for is missing or broken, or names no tests."""
+    settings = _settings(path)
+    if settings.get("steps"):
+        raise Refused("several steps", "one patch is judged here, not a sequence of steps")
+    instruction = text_in(path, INSTRUCTION)
+    if not (instruction or "").strip():
+        raise Refused("no instruction.md", "the file is missing" if instruction is None else "it is empty")
+    for name in COMPOSED:
+        if file_in(path, f"environment/{name}"):
+            raise Refused("several containers", f"environment/{name}")
+    if str(_table(settings, "environment").get("os", "linux")).lower() != "linux":
+        raise Refused("not of Linux", f"environment.os = {_table(settings, 'environment')['os']!r}")
+    return HarborFolder(path, settings, instruction or "", _row(path))
+
+
+def file_in(folder: Path, name: str) -> Path | None:
+    """A file of a task folder, None where it is missing. Raises Refused: it lies out of the folder."""
+    path = folder / name
+    if not (path.exists() or path.is_symlink()):
+        return None
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise Refused("a path out of the folder", f"{name} is a link to {path.resolve()}")
+    if not path.is_file():
+        raise Refused("a broken file", f"{name} is no plain file")
+    return path
+
+
+def bytes_in(folder: Path, name: str, most: int = MOST_BYTES) -> bytes | None:
+    """The content of a file of a task folder, None where it is missing. Raises Refused."""
+    path = file_in(folder, name)
+    if path is None:
+        return None
+    try:
+        if path.stat().st_size > most:
+            raise Refused("a broken file", f"{name} has more than {most >> 20} MiB")
+        return path.read_bytes()
+    except OSError as error:
+        raise Refused("a broken file", f"{name}: {error.strerror}") from None
+
+
+def text_in(folder: Path, name: str) -> str | None:
+    """The text of a file of a task folder, None where it is missing. Raises Refused."""
+    data = bytes_in(folder, name)
+    try:
+        return None if data is None else data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Refused("a broken file", f"{name} is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _settings(path: Path) -> Record:
+    """What task.toml says. Raises Refused."""
+    text = text_in(path, SETTINGS)
+    if text is None:
+        raise Refused("no task.toml")
+    try:
+        settings = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise Refused("task.toml is not TOML", str(error)) from None
+    version = settings.get("schema_version", settings.get("version", "1.0"))
+    if not isinstance(version, str) or not _VERSION.fullmatch(version):
+        raise Refused("another version of the format", f"{version!r}, expected 1.x")
+    for name in ("environment", "metadata"):
+        if not isinstance(settings.get(name, {}), dict):
+            raise Refused("task.toml is not Harbor's", f"{name} is no table")
+    return settings
+
+
+def _row(path: Path) -> Record:
+    """The row in tests/config.json. Raises Refused."""
+    text = text_in(path, ROW)
+    if text is None:
+        what = "there is no tests/config.json with FAIL_TO_PASS, PASS_TO_PASS and patch"
+        raise Refused("no list of tests", f"{what}: its own script alone says what is right")
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Refused("tests/config.json is not JSON", str(error)) from None
+    if not isinstance(row, dict):
+        raise Refused("tests/config.json holds no row", f"it is a {type(row).__name__}")
+    return row
+
+
+def _table(settings: Record, name: str) -> Record:
+    found = settings.get(name)
+    return found if isinstance(found, dict) else {}

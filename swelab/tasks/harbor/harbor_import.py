@@ -1,0 +1,53 @@
+"""Task folders of Harbor read by hand or for an evaluation: rows, and the archives that some lie in."""
+
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from swelab.records import InputError, write_bytes
+from swelab.records.task_records import Task
+from swelab.tasks.harbor.harbor_archives import canonical, clean_archive
+from swelab.tasks.harbor.harbor_folder import HarborFolder, Refused
+from swelab.tasks.harbor.harbor_source import Usable, read_rows
+
+
+@dataclass
+class Imported:
+    """rows: of the folders that can be used, in the order of their names; refused: why by folder."""
+
+    rows: list[Task] = field(default_factory=list)
+    refused: dict[str, Refused] = field(default_factory=dict)
+
+    def reasons(self) -> dict[str, int]:
+        """How many folders were refused, by reason."""
+        return dict(Counter(fault.reason for fault in self.refused.values()).most_common())
+
+
+def import_folders(place: Path, repos: Path, usable: Usable) -> Imported:
+    """The tasks of a folder of task folders; archives that are not yet in `repos` are written there.
+
+    What is refused is named on the terminal. Raises InputError: no such folder, none that can be used.
+    """
+    digests: dict[str, str] = {}
+
+    def keep(folder: HarborFolder) -> None:
+        name, wanted = folder.repository, str(folder.ours.get("sha256"))
+        path = repos / f"{name}.tar"
+        if name not in digests:
+            if not path.is_file():
+                write_bytes(path, clean_archive(folder))
+            digests[name] = canonical(path)
+        if digests[name] != wanted:
+            raise Refused("its repository is another one", f"{path} has other files: name another folder")
+
+    found = Imported()
+    for path, row in read_rows(place, usable, keep):
+        if isinstance(row, Refused):
+            found.refused[path.name] = row
+            print(f"refused: {path.name}: {row}", file=sys.stderr)
+        else:
+            found.rows.append(row)
+    if not found.rows:
+        raise InputError(f"no task folder can be used ({found.reasons()})", place, "Harbor's task folders")
+    return found

@@ -1,0 +1,130 @@
+"""Source of tasks `harbor`: the task folders of a folder, those that a grader of ours can judge.
+
+A folder that cannot be used is refused: it is named on the terminal, and counted by its reason.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from swelab.configs.kinds.subset import HarborSubset
+from swelab.images.image_names import parse_image_name
+from swelab.records import InputError, check, check_text
+from swelab.records.task_records import Task
+from swelab.tasks.harbor.harbor_archives import canonical, clean_archive
+from swelab.tasks.harbor.harbor_dockerfile import image_of
+from swelab.tasks.harbor.harbor_folder import (
+    DOCKERFILE,
+    HarborFolder,
+    Refused,
+    folders_in,
+    read_folder,
+    text_in,
+)
+from swelab.tasks.published_rows import lacks, read_row
+
+Usable = Callable[[Task], object]
+"""Raises InputError for a row whose tests cannot be run here."""
+
+
+def make_tasks(
+    recipe: HarborSubset, archives: Mapping[str, Path], usable: Usable
+) -> tuple[Sequence[Task], dict[str, int]]:
+    """Rows of the task folders in `recipe.path`, and how many were refused by reason.
+
+    archives: the recipe's repositories by name. Raises InputError: no folder can be used.
+    """
+    known = {name: canonical(path) for name, path in archives.items()}
+
+    def at_hand(folder: HarborFolder) -> None:
+        name = folder.repository
+        if name not in known:
+            wanted = f"`repos: [{name}]` in the subset's recipe, with configs/repos/{name}.yaml"
+            raise Refused("its repository is not named", f"expected {wanted}")
+        if known[name] != folder.ours.get("sha256"):
+            raise Refused("its repository is another one", f"results/repos/{name}.tar has other files")
+
+    place, drops, rows = Path(recipe.path).expanduser(), Counter[str](), list[Task]()
+    for path, found in read_rows(place, usable, at_hand):
+        if isinstance(found, Refused):
+            drops[found.reason] += 1
+            print(f"refused: {path.name}: {found}", file=sys.stderr)
+        else:
+            rows.append(found)
+    if not rows:
+        raise InputError(f"no task folder can be used ({dict(drops)})", place, "Harbor's task folders")
+    if recipe.limit and len(rows) > recipe.limit:
+        drops["over_limit"] = len(rows) - recipe.limit
+    return rows[: recipe.limit or None], dict(sorted(drops.items()))
+
+
+def read_rows(
+    place: Path, usable: Usable, at_hand: Callable[[HarborFolder], None] | None = None
+) -> Iterator[tuple[Path, Task | Refused]]:
+    """(folder, its row or why there is none) of the task folders in a folder, in the order of their names.
+
+    at_hand: raises Refused for a task of ours whose repository is not there. Raises InputError.
+    """
+    if not place.is_dir():
+        raise InputError("no such folder", place, "a folder of Harbor's task folders")
+    seen: dict[str, str] = {}
+    for path in folders_in(place):
+        try:
+            folder = read_folder(path)
+            row = task_row(folder, usable)
+            if folder.repository and at_hand:
+                at_hand(folder)
+            first = seen.setdefault(row.instance_id, path.name)
+            if first != path.name:
+                raise Refused("the same instance_id twice", f"{row.instance_id} is also that of {first}")
+            yield path, row
+        except Refused as fault:
+            yield path, fault
+
+
+def task_row(folder: HarborFolder, usable: Usable) -> Task:
+    """The row of a task folder. Raises Refused."""
+    try:
+        given = folder.row.items()
+        raw = {name: value for name, value in given if value is not None or name != "eval_script"}
+        row = read_row({"prompt": folder.instruction, "instance": raw}, folder.name)
+    except InputError as error:
+        said = str(error).removeprefix(f"{folder.name}: ").replace("field instance.", "field ")
+        raise Refused("tests/config.json holds no row", said) from None
+    if missing := lacks(row):
+        raise Refused("tests/config.json holds no row", f"{missing.replace('_', ' ', 1)}")
+    if folder.repository:
+        if row.repo_recipe != folder.repository:
+            raise Refused("its repository is another one", f"the row says {row.repo_recipe!r}")
+        clean_archive(folder)  # its own files make the repository that it names
+    else:
+        if row.repo_recipe:
+            raise Refused("its repository is not in it", f"no [metadata.swelab] names {row.repo_recipe!r}")
+        row = _with_image(folder, row)
+    try:
+        check(row, "task", folder.name)
+        check_text(row, folder.name)
+        usable(row)
+    except InputError as error:
+        raise Refused("no tests that can be run here", str(error)) from None
+    return row
+
+
+def _with_image(folder: HarborFolder, row: Task) -> Task:
+    """The row with the image that its container is made from: the row's own name for it, if it has one."""
+    named = folder.environment.get("docker_image")
+    if named is not None and not (isinstance(named, str) and named):
+        raise Refused("task.toml is not Harbor's", f"environment.docker_image is {named!r}")
+    text = text_in(folder.path, DOCKERFILE)
+    if not named and text is None:
+        raise Refused("no image", "neither environment/Dockerfile nor environment.docker_image")
+    image = named or image_of(text or "")
+    own = folder.row.get("image_name") or folder.row.get("image")
+    try:
+        if own and parse_image_name(image).base == parse_image_name(row.image_name).base:
+            return row
+        parse_image_name(image)
+    except InputError as error:
+        raise Refused("no image", str(error)) from None
+    return Task.of({name: value for name, value in row.items() if name != "image"} | {"image_name": image})

@@ -1,0 +1,149 @@
+"""Source of tasks `kodcode`: a file of tests and a file of code, without a repair.
+
+Which tests fail is what the null run says. A task whose tests all pass, or cannot be counted, is dropped and
+counted.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from itertools import islice
+from pathlib import Path
+
+from swelab.configs.kinds.kodcode_subset import KodcodeSubset
+from swelab.files.json_streams import Picked, Spool
+from swelab.jobs.journal import Journal
+from swelab.jobs.shards import run_shard
+from swelab.records import Fault, InputError, Record, digest
+from swelab.records.task_records import Task, TaskFile
+from swelab.sandbox import Backend
+from swelab.tasks.kodcode.evaluation_sets import evaluation_set
+from swelab.tasks.kodcode.kodcode_rows import SmallTask, read_small_tasks
+from swelab.tasks.kodcode.null_run import NullVerdict, null_key, null_run, tests_of
+from swelab.tasks.split import side_of
+
+BLOCK = 500
+"""Tasks that are held at once."""
+IMAGE = "swelab/kodcode"
+
+
+def make_tasks(
+    recipe: KodcodeSubset, open_backend: Callable[[], Backend], progress: Path, workers: int
+) -> tuple[Sequence[Task], dict[str, int]]:
+    """Task rows of a `kodcode` recipe, and how many were dropped by reason.
+
+    progress: journal of null runs. With a larger limit the first rows are the same. Raises InputError (a
+    broken row or folder, no task), Fault when runs were lost to infrastructure again and again.
+    """
+    drops: Counter[str] = Counter()
+    spool, numbers = Spool(), list[int]()
+    chosen = _chosen(recipe, drops)
+    most = recipe.limit or sys.maxsize
+    with Journal(progress) as journal:
+        while len(numbers) < most and (block := list(islice(chosen, min(BLOCK, most - len(numbers))))):
+            for task, verdict in zip(
+                block, null_runs(block, recipe.test_timeout, open_backend, journal, workers)
+            ):
+                if verdict.reason:
+                    drops[verdict.reason] += 1
+                else:
+                    numbers.append(spool.add(task_row(task, verdict, recipe)))
+    if over := sum(1 for _ in chosen):
+        drops["over_limit"] = over
+    if not numbers:
+        raise InputError(f"no row is a task ({dict(drops)})", recipe.path, "tasks of which a test fails")
+    rows = Picked(spool, numbers, Task)
+    _tell_evaluation(rows)
+    return rows, dict(sorted(drops.items()))
+
+
+def _chosen(recipe: KodcodeSubset, drops: Counter[str]) -> Iterator[SmallTask]:
+    """The tasks of the recipe's side that are in no set that it leaves out. Raises InputError."""
+    seen: dict[str, str] = {}
+    for task in read_small_tasks(Path(recipe.path).expanduser(), recipe.entrypoint):
+        same = digest([task.files, task.entrypoint])
+        if task.name in seen and seen[task.name] != same:
+            raise InputError(f"duplicate task_id {task.name}", task.where, "unique ids")
+        if task.name in seen:
+            drops["repeated_row"] += 1
+        elif _set_of(task.name, recipe) in recipe.leave_out:
+            drops["evaluation_row"] += 1
+        elif recipe.side and side_of("kodcode", task.name, recipe.heldout_share) != recipe.side:
+            drops["other_side"] += 1
+        else:
+            yield task
+        seen[task.name] = same
+
+
+def _set_of(name: str, recipe: KodcodeSubset) -> str:
+    """The evaluation set that an instance is of, or ""."""
+    return recipe.evaluation_set or evaluation_set(name)
+
+
+def null_runs(
+    tasks: Sequence[SmallTask],
+    seconds: int,
+    open_backend: Callable[[], Backend],
+    journal: Journal,
+    workers: int,
+) -> Iterator[NullVerdict]:
+    """The verdict on each task. seconds: wall time of its tests. Raises Fault when runs were lost."""
+
+    def work(backend: Backend) -> Callable[[SmallTask], NullVerdict]:
+        return lambda task: null_run(task, backend, seconds)
+
+    verdicts = run_shard(
+        [(null_key(task, seconds), task) for task in tasks],
+        lambda: nullcontext(work(open_backend())),
+        journal,
+        workers=workers,
+        label="null runs",
+        kind=NullVerdict,
+        is_lost=lambda verdict: bool(verdict.lost),
+        is_good=lambda verdict: not verdict.reason,
+    )
+    for verdict in verdicts:
+        if verdict.lost:
+            raise Fault(f"a null run was lost to infrastructure: {verdict.lost}")
+        yield verdict
+
+
+def task_row(task: SmallTask, verdict: NullVerdict, recipe: KodcodeSubset) -> Task:
+    """A row in the schema of ours: no patch, its files, and what the null run said."""
+    row: Record = {
+        "instance_id": task.name,
+        "repo": f"kodcode/{recipe.evaluation_set or Path(recipe.path).stem}",
+        "patch": "",
+        "problem_statement": task.statement,
+        "FAIL_TO_PASS": list(verdict.failing),
+        "PASS_TO_PASS": list(verdict.passing),
+        "image_name": IMAGE,
+        "base_commit": "",
+        "answers": "none",
+        "source": "kodcode",
+        "files": [TaskFile(path=path, content=text) for path, text in task.files.items()],
+        "entrypoint": task.entrypoint,
+        "test_cmd": tests_of(task),
+        "log_parser": "parse_log_pytest",
+        "test_files": [path for path in task.readonly if path != task.code],
+        "readonly": list(task.readonly),
+        "test_timeout": recipe.test_timeout,
+        "bug": digest(sorted(task.files.items()))[:16],
+        "hint": {"path": task.code},
+        "null_run": verdict.run,
+    }
+    if task.hidden:
+        row["hidden_tests"] = True
+    if name := _set_of(task.name, recipe):
+        row["evaluation_set"] = name
+    compat = recipe.compat.model_dump(exclude_defaults=True)
+    return Task.of(row | ({"compat": compat} if compat else {}))
+
+
+def _tell_evaluation(rows: Iterable[Task]) -> None:
+    """Says on the terminal which rows are of evaluation sets."""
+    counts = Counter(name for task in rows if (name := task.evaluation_set))
+    for name, count in counts.items():
+        print(f"{count} tasks are of the evaluation set {name}: none is trained or validated on",
+              file=sys.stderr)  # fmt: skip

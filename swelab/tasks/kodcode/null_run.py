@@ -1,0 +1,136 @@
+"""The null run: what a task's tests say of its code as it is, which is all that is known without a repair.
+
+The tests are counted in a run in which their imports work. Where the code cannot be imported, a stand-in
+takes its place for the collection alone: a module that has every name. All its tests then count as failing.
+"""
+
+import ast
+import re
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from swelab.files.python_syntax import parse_python
+from swelab.records import digest
+from swelab.records.task_records import NullEnd, NullRun, Task, TaskFile
+from swelab.records.typed import TypedRecord, field
+from swelab.sandbox import Backend, ExecResult, Limits, Sandbox, SandboxError
+from swelab.tasks.checkout import write_files
+from swelab.tasks.kodcode.kodcode_rows import SmallTask
+
+VERSION = 1
+"""Part of every journal key: raised when the same task could get another verdict."""
+REPORTING = "-rA -p no:cacheprovider"
+"""What the entry point gets besides its own words, so that it prints a line a test."""
+_COLLECTING = "--collect-only --verbosity=-1 -p no:cacheprovider"
+_TEST = re.compile(r"^([\w./-]+\.py::\S.*)$", re.MULTILINE)
+_LINE = re.compile(r"^(PASSED|FAILED|ERROR|XFAIL|XPASS|SKIPPED) (\S+)", re.MULTILINE)
+_DEFINED = re.compile(r"^(?:async def|def|class)[ \t]+(\w+)", re.MULTILINE)
+_UNSTEADY = ("MagicMock", " at 0x")
+_STAND_IN = '''"""Stands in for code that cannot be imported while its tests are counted."""
+
+from unittest.mock import MagicMock
+
+__all__ = {names!r}
+
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return MagicMock(name=name)
+'''
+
+
+class NullVerdict(TypedRecord):
+    """What the null run of a task says; a line of a journal."""
+
+    reason: str = field("why it is no task; empty where it is one", default="")
+    failing: list[str] = field("tests that do not pass", default=())
+    passing: list[str] = field("tests that pass", default=())
+    run: NullRun | None = field("how it went", default=None, type="object")
+    lost: str = field("why infrastructure lost it", default="")
+
+
+def tests_of(task: SmallTask) -> str:
+    """The command by which a task's tests are judged: its own entry point, with a line a test."""
+    return f"{task.entrypoint} {REPORTING}"
+
+
+def null_key(task: SmallTask, seconds: int) -> str:
+    """What a task's null run is journalled under."""
+    return digest([VERSION, task.entrypoint, task.files, task.code, seconds])
+
+
+def null_run(task: SmallTask, backend: Backend, seconds: int) -> NullVerdict:
+    """Runs a task's tests on its code as it is, in a fresh sandbox. seconds: wall time of the tests."""
+    limits = Limits(wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=8 << 20)
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="swelab-null-") as folder,
+            _sandbox(task, Path(folder), backend, limits) as sandbox,
+        ):
+            return _verdict(task, sandbox, limits)
+    except (SandboxError, OSError, MemoryError) as error:
+        return NullVerdict(lost=f"{type(error).__name__}: {error}")
+
+
+def _sandbox(task: SmallTask, tree: Path, backend: Backend, limits: Limits) -> Sandbox:
+    listed = [TaskFile(path=path, content=text) for path, text in task.files.items()]
+    write_files(Task.of({"instance_id": task.name, "files": listed}), tree)
+    return backend.start(tree, limits=limits)
+
+
+def _verdict(task: SmallTask, sandbox: Sandbox, limits: Limits) -> NullVerdict:
+    collecting = f"{task.entrypoint} {_COLLECTING}"
+    done = sandbox.exec(collecting, limits=limits)
+    tests = _collected(done)
+    if not tests and not done.timed_out and done.returncode == 5:
+        return NullVerdict(reason="no_tests")
+    if tests and done.returncode == 0:
+        return _told(tests, sandbox.exec(tests_of(task), limits=limits))
+    sandbox.put(task.code, stand_in(task.files[task.code]).encode())
+    tests = _collected(again := sandbox.exec(collecting, limits=limits))
+    if not tests or again.returncode or any(word in test for test in tests for word in _UNSTEADY):
+        return NullVerdict(reason="tests_unknown")
+    ended: NullEnd = "too long" if done.timed_out else "broken off"
+    run = NullRun(collected=len(tests), imports=False, collected_by="stand-in", ended=ended)
+    return NullVerdict(failing=_cut(tests), passing=[], run=run)
+
+
+def _told(tests: list[str], result: ExecResult) -> NullVerdict:
+    """The verdict of a run of collected tests."""
+    words: dict[str, set[str]] = {}
+    for word, test in _LINE.findall(result.output.decode("utf-8", "replace")):
+        words.setdefault(test, set()).add(word)
+    ended: NullEnd = "ran" if words and result.returncode in (0, 1) else "broken off"
+    ended = "too long" if result.timed_out else ended
+    listed, said = _cut(tests), {"PASSED", "FAILED", "ERROR"}
+    skipped = [test for test in listed if not words.get(test, set()) & said] if ended == "ran" else []
+    left = [test for test in listed if test not in set(skipped)]
+    passing = [test for test in left if words.get(test) == {"PASSED"}]
+    failing = [test for test in left if words.get(test) != {"PASSED"}]
+    run = NullRun(collected=len(tests), imports=True, collected_by="code", ended=ended)
+    run = run | {"skipped": skipped} if skipped else run
+    reason = "" if failing else "nothing_fails" if passing else "all_skipped"
+    return NullVerdict(reason=reason, failing=failing, passing=passing, run=run)
+
+
+def _collected(result: ExecResult) -> list[str]:
+    """The tests that pytest lists."""
+    return list(dict.fromkeys(_TEST.findall(result.output.decode("utf-8", "replace"))))
+
+
+def _cut(tests: list[str]) -> list[str]:
+    """Test ids up to their first space, as logs name them; each once."""
+    return list(dict.fromkeys(test.split()[0] for test in tests))
+
+
+def stand_in(code: str) -> str:
+    """A module to be imported in the place of `code`: it has every name; `*` imports what `code` defines."""
+    names = _DEFINED.findall(code)
+    with suppress(SyntaxError, ValueError, RecursionError):
+        tree = parse_python(code)
+        assigned = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
+        names += [target.id for target in assigned if isinstance(target, ast.Name)]
+    public = [name for name in dict.fromkeys(names) if not name.startswith("_")]
+    return _STAND_IN.format(names=public)

@@ -1,0 +1,137 @@
+"""Classes of assertions that the package itself gives its tests, taken into the modules of these tests.
+
+If a class of tests inherits `assertParse(...)` from the package, its tests assert by the patch's own code.
+Taken over, the assertions in that method become emissions like all others.
+"""
+
+import ast
+import copy
+import re
+import sys
+from collections.abc import Collection, Mapping
+
+from swelab.witness.scopes import FUNCTIONS, bound_names, root_name
+
+_DEFINED = re.compile(r"^[ \t]+(async )?def _?assert", re.MULTILINE)
+TAKEN_OVER = "TestTakenOver"  # a name of tests is not taken for the package's
+
+
+def has_assertions(text: str) -> bool:
+    """Whether a module of a package may hold a class of assertions."""
+    return "class " in text and _DEFINED.search(text) is not None
+
+
+def taken_over(tree: ast.Module, package: Mapping[str, ast.Module]) -> ast.Module:
+    """A module of tests with copies of the package's classes of assertions that its classes have as a base.
+
+    package: modules that hold such classes, by path in the repository.
+    """
+    found = {name: (path, held) for path, tree in package.items() for name, held in _classes(tree).items()}
+    own = {each.name for each in tree.body if isinstance(each, ast.ClassDef)}
+    standard = _of_standard_library(tree)
+    wanted = {
+        _last(base)
+        for each in tree.body
+        if isinstance(each, ast.ClassDef)
+        for base in each.bases
+        if _last(base) in found and _last(base) not in own and root_name(base) not in standard
+    }
+    if not wanted:
+        return tree
+    tree = copy.deepcopy(tree)
+    for number, name in enumerate(sorted(wanted)):
+        path, held = found[name]
+        made = copy.deepcopy(held)
+        made.name = f"{TAKEN_OVER}{number}"
+        added = [*_imports(made, package[path], _dotted(path), number), made]
+        at = next(at for at, each in enumerate(tree.body) if _is_based(each, name))
+        for node in (node for each in added for node in ast.walk(each)):
+            ast.copy_location(node, tree.body[at])
+        for each in tree.body:
+            if _is_based(each, name):
+                each.bases = [_name(made.name) if _last(base) == name else base for base in each.bases]  # type: ignore[attr-defined]
+        tree.body[at:at] = added
+    return ast.fix_missing_locations(tree)
+
+
+def _of_standard_library(tree: ast.Module) -> set[str]:
+    """The names that a module imports from the standard library."""
+    found = set()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            tops = {(each.asname or each.name).split(".")[0]: each.name.split(".")[0] for each in node.names}
+            found |= {name for name, top in tops.items() if top in sys.stdlib_module_names}
+        elif (
+            isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in sys.stdlib_module_names
+        ):
+            found |= {each.asname or each.name for each in node.names}
+    return found
+
+
+def _classes(tree: ast.Module) -> dict[str, ast.ClassDef]:
+    """The classes of a module with methods that assert."""
+    return {
+        each.name: each
+        for each in ast.walk(tree)
+        if isinstance(each, ast.ClassDef)
+        and any(isinstance(own, FUNCTIONS) and re.match("_?assert", own.name) for own in each.body)
+    }
+
+
+def _last(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _is_based(node: ast.stmt, name: str) -> bool:
+    return isinstance(node, ast.ClassDef) and any(_last(each) == name for each in node.bases)
+
+
+def _dotted(path: str) -> str:
+    parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
+    return ".".join(parts[1:] if parts[0] in ("src", "lib") else parts)
+
+
+def _name(name: str) -> ast.expr:
+    return ast.Name(name, ast.Load())
+
+
+def _imports(made: ast.ClassDef, home: ast.Module, module: str, number: int) -> list[ast.stmt]:
+    """Imports of what a class reads in its module; the class then reads it by the names that they bind."""
+    bound = {name: each for each in home.body for name in _bound(each)}
+    own = _local(made)
+    new: dict[str, str] = {}
+    for node in ast.walk(made):
+        if isinstance(node, FUNCTIONS):
+            node.returns = None
+        if isinstance(node, ast.arg):
+            node.annotation = None
+    for node in ast.walk(made):
+        if isinstance(node, ast.Name) and node.id in bound and node.id not in own:
+            node.id = new.setdefault(node.id, f"held{number}_{node.id}")
+    return [_import(bound[name], name, held, module) for name, held in new.items()]
+
+
+def _import(source: ast.stmt, name: str, held: str, module: str) -> ast.stmt:
+    """An import, by another name, of what a statement of a module binds."""
+    if isinstance(source, ast.Import):
+        was = next(each for each in source.names if (each.asname or each.name.split(".")[0]) == name)
+        return ast.Import([ast.alias(was.name if was.asname else name, held)])
+    if isinstance(source, ast.ImportFrom) and not source.level:
+        was = next(each for each in source.names if (each.asname or each.name) == name)
+        return ast.ImportFrom(source.module, [ast.alias(was.name, held)], 0)
+    return ast.ImportFrom(module, [ast.alias(name, held)], 0)
+
+
+def _bound(node: ast.stmt) -> Collection[str]:
+    """The names that a statement of a module binds."""
+    if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+        return [node.name]
+    return [name for each in ast.walk(node) for name in bound_names(each)]
+
+
+def _local(node: ast.ClassDef) -> set[str]:
+    """The names that functions of a class bind themselves."""
+    stored = {
+        each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+    }
+    return stored | {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}

@@ -1,0 +1,51 @@
+"""Tests that assert nothing: what their calls into the package return is emitted.
+
+Such a test only says that nothing raises. A result that equals the gold patch's confirms it; another result
+says nothing, since right code may have it too.
+"""
+
+import ast
+
+from swelab.records.witness_records import Slot
+from swelab.witness.questions import ALIAS
+from swelab.witness.scopes import FUNCTIONS, Function
+from swelab.witness.subjects import Subjects
+
+
+class Results(ast.NodeTransformer):
+    """Rewrites a test function in place: `slots` has one slot, or none if it calls nothing of the package."""
+
+    def __init__(self, subjects: Subjects, test: str, first: int):
+        self.subjects, self.test, self.first = subjects, test, first
+        self.slots: list[Slot] = []
+        self.count = 0
+
+    def run(self, function: Function) -> None:
+        """Rewrites the statements of a test."""
+        for each in function.body:
+            self.visit(each)
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """Functions and classes that the test defines stay as they are."""
+        return node if isinstance(node, (*FUNCTIONS, ast.ClassDef)) else super().visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        """A result that the test drops."""
+        node.value = self._result(node.value, node)
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        """A result that the test keeps."""
+        node.value = self._result(node.value, node)
+        return node
+
+    def _result(self, value: ast.expr, node: ast.stmt) -> ast.expr:
+        if not isinstance(value, ast.Call | ast.Await) or not self.subjects.holds(value):
+            return value
+        if not self.slots:
+            slot = Slot(slot=self.first, test=self.test, line=node.lineno, asserts="truth", cut=[False])
+            self.slots.append(slot | {"ops": [], "negated": False})
+        self.count += 1
+        asked = ast.Attribute(value=ast.Name(ALIAS, ast.Load()), attr="result", ctx=ast.Load())
+        args: list[ast.expr] = [ast.Constant(self.first), ast.Constant(self.count), value]
+        return ast.copy_location(ast.Call(func=asked, args=args, keywords=[]), value)

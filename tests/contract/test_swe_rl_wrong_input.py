@@ -1,0 +1,217 @@
+"""Wrong inputs of the scripts with SWE-RL's names: one line that says what is wrong, and exit code 2."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.real
+HERE = ROOT / "swe-rl"
+OURS = ("SWE_", "SWELAB_", "HF_", "SBATCH_", "SLURM_")
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder with stand-ins of docker and sbatch, and with an `echo` in place of Python."""
+    for name in ("docker", "sbatch", "echo"):
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('#!/bin/bash\necho "$@" "${SWE_MAX_CONTAINERS_PER_NODE-}"\n')
+        path.chmod(0o755)
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "broken.jsonl").write_bytes(b"\xff{broken\n")
+    return tmp_path
+
+
+def run(place, name, *options, **variables):
+    told = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    told |= {"PATH": f"{place / 'bin'}:{told['PATH']}", "PYTHON_BIN": sys.executable, "EXPORT_ROOT": "out"}
+    told |= {"ENV_SWE": "/dev/null", "SWELAB_SETTINGS": str(place / "none")}
+    told |= {
+        "PYTHON": str(place / "bin/echo"),
+        "SSH": "false",
+    } | variables  # a script that goes on does no harm
+    return subprocess.run([HERE / name, *options], cwd=place, env=told, capture_output=True, text=True)
+
+
+LAUNCH, DEPLOY = "scripts/launch_sglang_cluster_4nodes.sh", "scripts/deploy_sglang_cluster_4nodes.sh"
+POOL, TRAIN = "server/swe_env_pool_server.py", "scripts/run_swe_rl_8b_remote_2nodes.sh"
+PRM = "scripts/run_swe_rl_8b_prm_5nodes_remote.sh"
+WRONG = [
+    (TRAIN, "", {"HF_CKPT": "/no/weights"}, "HF_CKPT=/no/weights: no such folder; expected weights"),
+    (
+        TRAIN,
+        "",
+        {},
+        "HF_CKPT is not set, and models/Qwen3-8B, the weights of configs/rl/swerl-8b-2nodes.yaml",
+    ),
+    (
+        PRM,
+        "--hf-checkpoint model:tiny",
+        {},
+        "--prm-model-path is not set, and models/Qwen3-4B, the weights of",
+    ),
+    (TRAIN, "", {"HF_CKPT": "bin"}, "HF_CKPT=bin: no config.json in it; expected weights in Hugging Face"),
+    (
+        TRAIN,
+        "",
+        {"SWE_EXEC_SERVER_URLS": "http://a:1"},
+        "SWE_EXEC_SERVER_URLS is set, but nodes reach no pool",
+    ),
+    (TRAIN, "--hf-checkpoint none", {}, "--hf-checkpoint=none: no such folder; expected weights"),
+    (TRAIN, "--prm-model-path=", {}, "--prm-model-path=: no such folder; expected weights"),
+    (TRAIN, "--actor-num-gpus-per-node 0 --rollout-num-gpus 8", {}, "--actor-num-gpus-per-node 0; expected"),
+    (
+        TRAIN,
+        "--configs configs",
+        {"EXPORT_ROOT": "/proc/none"},
+        "cannot be made; expected EXPORT_ROOT, SAVE_CKPT",
+    ),
+    (TRAIN, "", {"SWE_MAX_CONTAINERS_PER_NODE": "x"}, "SWE_MAX_CONTAINERS_PER_NODE=x; expected a whole"),
+    (TRAIN, "", {"ENV_SWE": "/no/env"}, "ENV_SWE=/no/env: no such file; expected NAME=VALUE lines"),
+    (LAUNCH, "", {"MODEL_SIZE": "a-b"}, "MODEL_SIZE=a-b; expected such as 27b or 4b"),
+    (LAUNCH, "", {"ROUTER_PORT": "door"}, "ROUTER_PORT=door; expected a whole number of at least 1"),
+    (LAUNCH, "", {"NODES": "four"}, "NODES=four; expected a whole number"),
+    (LAUNCH, "", {"MODEL_PATH": "weights", "TP": "16"}, "TP=16 with GPUS=8; expected a server that fits"),
+    (DEPLOY, "", {"HOSTS": "a", "MODEL_PATH": "weights", "TP": "0"}, "TP=0; expected a whole number"),
+    ("scripts/setup_minisweagent_ces.sh", "--sglang-url here", {}, "--sglang-url here; expected an address"),
+    ("scripts/run_minisweagent_eval.sh", "--sglang-url here", {}, "--sglang-url here; expected an address"),
+    ("scripts/run_minisweagent_eval.sh", "stray", {}, "stray: no option; expected --sglang-url URL"),
+    (POOL, "", {"SWE_EXEC_SERVER_URLS": "here"}, "SWE_EXEC_SERVER_URLS=here; expected http://host:5000"),
+    ("server/swe_exec_server.py", "", {"SWE_MAX_CONTAINERS_PER_NODE": "x"}, "SWE_MAX_CONTAINERS_PER_NODE=x"),
+    ("data/pull_swe_images.sh", "", {"TRAIN": "broken.jsonl"}, "broken.jsonl, line 1: no row of tasks"),
+    ("data/pull_swe_images.sh", "", {"IMAGE_LIST": "/usr"}, "/usr: no such file; expected names of images"),
+    ("data/pull_swebench_verified_images.sh", "--all", {}, "--all: no option is known; expected the"),
+    ("data/preprocess_swe_dataset.py", "--max-samples -4", {}, "--max-samples -4; expected 0 or more"),
+    ("data/preprocess_swe_dataset.py", "--train-data-source=", {}, "--train-data-source or --output-name is"),
+    ("eval/eval_swe.py", "--data= --model m", {}, "--data is empty; expected a value"),
+    ("eval/run_eval_swe.sh", "", {"MAX_CONCURRENT": "-1"}, "MAX_CONCURRENT=-1; expected a whole number"),
+]
+
+
+def test_under_slurm_a_pool_of_the_script_is_refused_before_anything_is_written(place, trainer):
+    own, before = place / "configs", sorted((place / "configs").rglob("*"))
+    done = run(place, TRAIN, "--configs", own, "--lr", "2e-6", SWE_EXEC_SERVER_URLS="http://a:5000")
+    assert done.returncode == 2 and "nodes reach no pool server of this script" in done.stderr
+    assert not (place / "out").exists() and sorted(own.rglob("*")) == before
+
+
+@pytest.mark.parametrize(("name", "options", "variables", "said"), WRONG)
+def test_a_wrong_input_gets_one_line(place, trainer, name, options, variables, said):
+    done = run(place, name, *options.split(), **variables)
+    (line,) = (line for line in done.stderr.splitlines() if " stands for " not in line)
+    assert line.startswith("error: ") and said in line
+    assert done.returncode == 2 and done.stdout == "" and not (place / "out").exists()
+
+
+GUIDE = """
+--api-base --data --dataset --dynamic_history --hf-checkpoint --lr --max-concurrent --max-instances
+--max-tokens --model --n-samples-per-prompt --nproc-per-node --output-dir --prm-enable --prm-m
+--prm-model-path --prm-num-gpus --prm-step-coef --rollout-max-context-len --rollout-max-response-len --save
+--sglang-url --slice --split --step-limit --train-data-source --train-split --workers EVAL_MODEL_PATH
+EXPORT_ROOT HF_CKPT IMAGE_LIST MEGATRON_LM_PATH MODEL_ARGS MODEL_SIZE N OUTPUT_DIR PROMPT_DATA PROXY_PREFIX
+REF_LOAD ROUTER_PORT SAVE_CKPT SEED_IP SRC_PREFIX SWE_EXEC_SERVER_URLS SWE_MAX_CONCURRENT
+SWE_MAX_CONTAINERS_PER_NODE SWE_RL_DIR SWE_SAVE_TRAJ_DIR TRAIN VERIFIED_DIR /container/create /healthz
+.env.swe traj.json patch.diff meta.json summary.json results.jsonl train.jsonl instance_ids.txt
+docker_images.txt verified_eval.jsonl output/ckpt output/eval_runs output/swe_rollouts
+generate_with_swe_remote.py swe_env_client.py swe_context_manager.py swe_prm.py swe_utils.py
+message_utils.py swebench.yaml litellm.json mini-swe-agent swe_exec_server.py swe_env_pool_server.py
+setup_ecs_seed.sh minisweagent_sglang_swebench.yaml run_swe_rl_32b_remote_8nodes.sh
+run_swe_rl_32b_remote_8nodes_resume.sh run_swe_rl_32b_remote_4nodes.sh run_swe_rl_8b_remote_2nodes.sh
+run_swe_rl_8b_prm_5nodes_remote.sh launch_sglang_cluster_4nodes.sh deploy_sglang_cluster_4nodes.sh
+setup_minisweagent_ces.sh run_minisweagent_eval.sh eval_swe.py run_eval_swe.sh eval_swe_verified_local.sh
+preprocess_swe_dataset.py pull_swe_images.sh pull_swebench_verified_images.sh
+export_swebench_verified_assets.py convert_hf_to_torch_dist.py qwen3-32B.sh SWE_REMOTE_DOCKER.md
+CONTEXT_MANAGEMENT.md SWE_PRM.md MINISWEAGENT_SGLANG_EVAL.md
+"""
+
+
+def test_the_page_has_every_name_of_the_guide():
+    page = (ROOT / "docs/coming-from-swe-rl.md").read_text()
+    assert [
+        name for name in GUIDE.split() if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", page)
+    ] == []
+
+
+def test_help_tells_what_a_script_takes_and_runs_nothing(place):
+    for name in (TRAIN, LAUNCH, DEPLOY, "eval/run_eval_swe.sh", "scripts/run_minisweagent_eval.sh"):
+        done = run(place, name, "--help")
+        assert done.returncode == 0 and done.stderr == "", done.stderr
+        assert done.stdout.splitlines()[0] == (HERE / name).read_text().splitlines()[1].removeprefix("# ")
+        assert ("--dynamic_history" in done.stdout) == (name == TRAIN)
+    assert not (place / "out").exists()
+
+
+def test_lines_of_the_settings_file_are_read_as_a_shell_reads_them(place):
+    text = "  export MODEL_PATH='weights'  # mine\r\nROUTER_PORT=8000   # a port\nSGLANG_ARGS=\"--a # b\"\n"
+    (place / "env").write_text(f"{text}PYTHON_BIN={place}/bin/echo\nSERVED_MODEL_NAME=~/name\nGPUS=0\n")
+    told = {name: value for name, value in os.environ.items() if not name.startswith((*OURS, "PYTHON_BIN"))}
+    told |= {"ENV_SWE": "env", "NODES": "1", "HOME": "/home/me"}
+    done = subprocess.run([HERE / LAUNCH], cwd=place, env=told, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--weights weights --name /home/me/name" in done.stdout
+    assert "--port 8000" in done.stdout and "--sglang-args --a # b" in done.stdout
+
+
+def test_training_asks_15_sandboxes_of_a_host_unless_told(place, trainer):
+    given = {"PYTHON_BIN": str(trainer), "SWE_ENV_SERVER_URL": "http://pool:1"}
+    own = ("--configs", place / "configs")
+    trainer.write_text(trainer.read_text() + 'echo "$SWE_MAX_CONTAINERS_PER_NODE"\n')
+    for more, most in (({}, "15"), ({"SWE_MAX_CONTAINERS_PER_NODE": "8"}, "8")):
+        done = run(place, TRAIN, *own, **given, **more)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split()[-1] == most
+    done = run(place, TRAIN, *own, **given, SAVE_CKPT=f"{place}/mine/ckpt/")
+    assert done.returncode == 0 and (place / "mine/ckpt").is_symlink(), done.stderr
+
+
+def test_scripts_that_were_copied_to_a_host_by_themselves(place):
+    alone = place / "home"
+    alone.mkdir()
+    for name in (
+        "server/swe_exec_server.py",
+        "data/pull_swe_images.sh",
+        "data/pull_swebench_verified_images.sh",
+    ):
+        shutil.copyfile(HERE / name, alone / name.partition("/")[2])  # without the mark of a program
+    done = subprocess.run([sys.executable, alone / "swe_exec_server.py"], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "is alone; expected it in" in done.stderr
+    (place / "list").write_text("a/b:1\n")
+    told = os.environ | {"PATH": f"{place / 'bin'}:{os.environ['PATH']}", "IMAGE_LIST": str(place / "list")}
+    told["SWELAB_SETTINGS"] = str(place / "none")
+    command = ["bash", alone / "pull_swebench_verified_images.sh"]
+    done = subprocess.run(command, env=told, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.endswith("0 pulled, 1 were there, 0 could not be had\n")
+
+
+def test_a_host_is_not_set_up_for_a_list_that_is_not_there(place):
+    for name in ("swe-rl/server", "swe-rl/data"):
+        shutil.copytree(ROOT / name, place / "clone" / name)
+    (place / "clone/hosts").mkdir()
+    shutil.copy(place / "bin/echo", place / "clone/hosts/host.sh")
+    command = place / "clone/swe-rl/server/setup_ecs_seed.sh"
+    for name, list_of in (("TRAIN", "/no/rows"), ("IMAGE_LIST", "/no/names")):
+        done = subprocess.run([command], env=os.environ | {name: list_of}, capture_output=True, text=True)
+        assert done.returncode == 2 and done.stdout == ""
+        assert f"error: {list_of}: no such file; expected TRAIN=<prompt rows>" in done.stderr
+    told = os.environ | {"HOME": str(place), "TRAIN": "", "IMAGE_LIST": ""}
+    done = subprocess.run([command], env=told, capture_output=True, text=True)
+    assert done.returncode == 0 and [line.split()[0] for line in done.stdout.splitlines()] == [
+        "setup",
+        "verify",
+    ]
+
+
+def test_rows_that_are_none_leave_the_file_of_before(place):
+    (place / "train.jsonl").write_text("{}\n")
+    (place / "rows.jsonl").write_text(json.dumps({"instance_id": "a"}) + "\n")
+    done = run(
+        place, "data/preprocess_swe_dataset.py", *"--train-data-source rows.jsonl --output-dir .".split()
+    )
+    assert done.returncode == 2 and (place / "train.jsonl").read_text() == "{}\n"

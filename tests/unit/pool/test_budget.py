@@ -1,0 +1,132 @@
+"""Many bytes on their way do not hold up what is small."""
+
+import asyncio
+import json
+import time
+from contextlib import AsyncExitStack
+
+import pytest
+
+from swelab.pool.budget import Budget, Credit, Turns
+from swelab.pool.front_door import TextAnswer
+from swelab.sandbox.remote_protocol import NotReached, Refused
+
+
+def test_of_all_who_move_bytes_one_moves_a_piece_each_time_round():
+    async def run():
+        turns, moved, rounds = Turns(), [], []
+
+        async def mover(name):
+            for _ in range(20):
+                await turns.take()
+                moved.append(name)
+
+        movers = [asyncio.ensure_future(mover(name)) for name in range(24)]
+        while not all(each.done() for each in movers):
+            before = len(moved)
+            await asyncio.sleep(0)
+            rounds.append(len(moved) - before)
+        return moved, rounds
+
+    moved, rounds = asyncio.run(run())
+    assert max(rounds) == 1 and len(moved) == 24 * 20
+    assert sorted(moved[:24]) == list(range(24)), "each has a turn before one has a second"
+
+
+def test_who_is_cancelled_waits_no_more():
+    async def run():
+        turns = Turns()
+        waiting = [asyncio.ensure_future(turns.take()) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[1].cancel()
+        await asyncio.wait(waiting, timeout=5)
+        return [each.cancelled() or each.done() for each in waiting]
+
+    assert asyncio.run(run()) == [True, True, True]
+
+
+async def taken(stack, budget, key, size):
+    """How many requests of this size a key gets at once."""
+    for count in range(1000):
+        try:
+            await stack.enter_async_context(budget.hold(key, size))
+        except NotReached:
+            return count
+    return 1000
+
+
+def test_whatever_some_have_a_small_request_of_another_has_room():
+    async def run():
+        budget = Budget("memory", 1024, patience=0.01)
+        async with AsyncExitStack() as stack:
+            single = await stack.enter_async_context(budget.hold("single", 600))
+            await single.reach(896)
+            with pytest.raises(Refused, match="a request gets at most 896"):
+                await single.reach(897)
+            crowd = [await taken(stack, budget, f"rude-{number}", 16) for number in range(20)]
+            assert await taken(stack, budget, "neighbour", 1) >= 1
+        return crowd, budget.used
+
+    crowd, used = asyncio.run(run())
+    assert 0 < sum(crowd) <= 7 and crowd == sorted(crowd, reverse=True) and not used
+
+
+def test_a_key_leaves_as_much_free_as_it_has():
+    async def run():
+        budget = Budget("memory", 1024, patience=0.01)
+        async with AsyncExitStack() as stack:
+            return [await taken(stack, budget, key, 8) for key in "abcd"]
+
+    assert asyncio.run(run()) == [64, 32, 16, 8]
+
+
+def test_who_grows_waits_for_what_others_give_back():
+    async def run():
+        budget = Budget("memory", 1024, patience=5)
+        async with budget.hold("a", 100) as grant, budget.hold("b", 500) as other:
+            growing = asyncio.ensure_future(grant.reach(700))
+            await asyncio.sleep(0)
+            assert not growing.done() and grant.size == 100
+            other.keep(50)
+            await growing
+            return grant.size, budget.used
+
+    assert asyncio.run(run()) == (700, 750)
+
+
+def test_who_stops_is_waited_for_no_longer_however_much_came_before():
+    async def run():
+        credit, began = Credit(0.2, 1000), time.monotonic()
+        for _ in range(10):
+            await credit.wait(asyncio.sleep(0))
+            credit.moved(1 << 20)
+        for _ in range(4):  # as fast as it has to be
+            await credit.wait(asyncio.sleep(0.1))
+            credit.moved(400)
+        with pytest.raises(TimeoutError):
+            for _ in range(100):
+                await credit.wait(asyncio.sleep(0.02))
+                credit.moved(1)
+        return time.monotonic() - began
+
+    assert asyncio.run(run()) < 1.9
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"plain\n", "é€𝄞".encode() * 50_000, b"\x00\xff\xc3" * 60_000, b"x" * 65535 + "é".encode()]
+)
+def test_much_text_is_written_as_json_writes_it(text):
+    class Counted(Turns):
+        count = 0
+
+        async def take(self):
+            self.count += 1
+            await super().take()
+
+    turns, answer = Counted(), TextAnswer("output", text, {"returncode": 3})
+    asyncio.run(answer.write(turns))
+    told = {"ok": True, "returncode": 3, "output": text.decode("utf-8", "surrogateescape")}
+    assert answer.body == json.dumps(told).encode() and int(answer.headers["content-length"]) == len(
+        answer.body
+    )
+    assert turns.count == max(0, -(-len(text) // 65536) - 1)

@@ -1,0 +1,129 @@
+"""What an exported task folder holds, which tasks have none, and the parsers that go along."""
+
+import json
+import runpy
+import tomllib
+
+import pytest
+
+from swelab.grading.harness.logs import PARSER_REGISTRY
+from swelab.grading.harness.spec import COMMANDS, read_spec
+from swelab.records import InputError
+from swelab.records.task_records import Images, Task
+from swelab.sharing.harbor_export import Export, Unfit, parser_text, write_folders
+from swelab.sharing.harbor_texts import settings
+from swelab.tasks.harbor.harbor_import import import_folders
+from tests.unit.tasks.harbor.test_harbor_source import ROW
+
+DIGEST = "sha256:" + "a" * 64
+TESTS = {name: json.loads(ROW[name]) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}
+PUBLISHED = Task.of({**ROW, **TESTS, "image_name": "swebench/own:1", "source": "dataset"})
+LOGS = {
+    "pytest": "PASSED t.py::test_a\nFAILED t.py::test_b - assert 1\nERROR t.py\nSKIPPED [1] t.py:3: no\n",
+    "options": "PASSED t.py::test_a[/x/y/z]\nPASSED t.py::test_a[a b]\nXFAIL t.py::test_c\n",
+    "django": "test_a (t.T) ... ok\ntest_b (t.T) ... FAIL\ntest_c (t) ... skipped 'x'\nERROR: test_d (t.T)\n",
+    "sympy": "____ sympy/core/t.py:test_x ____\ntest_y ok\ntest_z F\ntest_e E\n",
+    "colours": "\x1b[32mPASSED\x1b[0m t.py::\x1b[1mtest_a\x1b[0m\n",
+    "verbose": "t.py::test_a PASSED\nt.py::test_b FAILED\n",
+}
+
+
+def one(tmp_path, task, **options):
+    """The folder of a task."""
+    write_folders([task], tmp_path / "out", Export(tmp_path, **options))
+    return tmp_path / "out" / task.instance_id
+
+
+def test_a_published_task_starts_from_its_image_without_later_history(tmp_path):
+    pulled = {
+        "image_name": None,
+        "digest": DIGEST,
+        "bytes": 1,
+        "folder": "",
+        "workdir": "/testbed",
+        "pulled": "",
+    }
+    images = Images.of({"images": {"swebench/own:1": {**pulled, "checked": 1, "leaks": []}}, "failed": {}})
+    folder = one(tmp_path, PUBLISHED, images=images)
+    lines = (folder / "environment/Dockerfile").read_text().splitlines()
+    assert lines[0] == f"FROM docker.io/swebench/own:1@{DIGEST}"
+    assert lines[-1] == f"RUN bash /swelab-start/scrub.sh fix '{ROW['base_commit']}' /swelab-start"
+    assert not (folder / "environment/start/patch").read_bytes()
+    assert "requests/api.py" in (folder / "solution/gold.patch").read_text()
+    script = (folder / "tests/eval.sh").read_text()
+    assert "tests/test_api.py" in script and script.count("git apply") == 1
+    told = json.loads((folder / "tests/judge.json").read_text())
+    assert told["FAIL_TO_PASS"] == TESTS["FAIL_TO_PASS"] and told["parser"] == "parse_log_pytest_options"
+    found = import_folders(tmp_path / "out", tmp_path / "repos", read_spec)
+    assert found.rows == [PUBLISHED] and not (tmp_path / "repos").exists()
+
+
+def test_install_steps_are_done_when_the_image_is_built(tmp_path):
+    script = "#!/bin/bash\nset -e\ncd /testbed\npip install numpy==1.0\npytest -rA tests/test_api.py\n"
+    folder = one(tmp_path, PUBLISHED | {"eval_script": script, "log_parser": "parse_log_pytest"})
+    assert "RUN bash /swelab-start/prepare.sh" in (folder / "environment/Dockerfile").read_text()
+    assert "pip install numpy==1.0" in (folder / "environment/start/prepare.sh").read_text()
+    assert "pip install" not in (folder / "tests/eval.sh").read_text()
+    assert len(import_folders(tmp_path / "out", tmp_path / "repos", read_spec).rows) == 1
+
+
+UNFIT = {
+    "private answers": ({"answers": "private", "patch": "", "FAIL_TO_PASS": []}, "private"),
+    "SWE-smith's": ({"test_patch": "", "version": None}, "history of its image"),
+    "a base commit that is none": ({"base_commit": "$(reboot)"}, "not a commit"),
+    "a log of failures": (
+        {"eval_script": "set -e\npytest -rA t.py\n", "eval_type": "fail_only"},
+        "names failures only",
+    ),
+    "an eval script that cannot fail": (
+        {"eval_script": "pytest t.py || true; pytest u.py; true"},
+        "never fails",
+    ),
+    "a parser of ours": (
+        {"eval_script": "set -e\ngo test -v ./...\n", "log_parser": "parse_log_go_verbose"},
+        "cannot be sent along",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", list(UNFIT))
+def test_a_task_that_a_folder_cannot_carry_is_left_out_by_name(tmp_path, capsys, case):
+    changes, why = UNFIT[case]
+    bad = PUBLISHED | {"instance_id": "bad", **changes}
+    found = write_folders([PUBLISHED, bad], tmp_path / "out", Export(tmp_path))
+    assert found["written"] == [PUBLISHED.instance_id] and why in found["left_out"]["bad"]
+    assert "left out: bad: " in capsys.readouterr().err and not (tmp_path / "out/bad").exists()
+    with pytest.raises(InputError, match="no task can be written"):
+        write_folders([bad], tmp_path / "other", Export(tmp_path))
+
+
+def test_a_folder_that_holds_something_and_a_missing_archive_end_it(tmp_path, task):
+    with pytest.raises(InputError, match="no such repository archive"):
+        write_folders([task], tmp_path / "out", Export(tmp_path))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/kept").touch()
+    with pytest.raises(InputError, match="is there already"):
+        write_folders([PUBLISHED], tmp_path / "full", Export(tmp_path))
+
+
+def test_settings_are_toml_whatever_the_names_are(task):
+    odd = task | {"instance_id": "a+b", "repo": 'é"\\\n\x7f\x00'}
+    told = tomllib.loads(settings(odd, {"repository": "calc"}, 60, large=True, network=True))
+    assert told["task"]["name"] == "swelab/a-b" and odd["repo"] in told["task"]["description"]
+    assert told["metadata"]["swelab"] == {"instance_id": "a+b", "repository": "calc"}
+    assert told["verifier"]["timeout_sec"] == 180.0 and told["environment"]["network_mode"] == "public"
+
+
+@pytest.mark.parametrize("parser", sorted({parser for _, parser in COMMANDS.values()}))
+def test_a_parser_that_goes_along_reads_as_the_harness_does(tmp_path, parser):
+    name, text = parser_text(parser)
+    (tmp_path / "parser.py").write_text(text)
+    assert "MIT License" in text
+    sent = runpy.run_path(str(tmp_path / "parser.py"))[name]
+    for log in LOGS.values():
+        assert sent(log, None) == PARSER_REGISTRY[parser](log, None)
+
+
+def test_a_parser_that_nobody_knows_does_not_go_along():
+    with pytest.raises(Unfit, match="parse_log_own, which cannot be sent along"):
+        parser_text("parse_log_own")

@@ -1,0 +1,266 @@
+"""Task folders of Harbor as others may make them: those that can be judged are rows, all others are named."""
+
+import io
+import json
+import shutil
+import tarfile
+
+import pytest
+
+from swelab.configs import recipes
+from swelab.configs.kinds import REPO, SUBSET
+from swelab.evaluation.benchmark_rows import Source, read_benchmark
+from swelab.grading.harness.spec import read_spec
+from swelab.records import InputError
+from swelab.sharing.harbor_export import Export, write_folders
+from swelab.tasks.harbor import build_repo, make_tasks
+from swelab.tasks.harbor.harbor_archives import canonical
+from swelab.tasks.harbor.harbor_folder import Refused
+from swelab.tasks.harbor.harbor_import import import_folders
+from swelab.tasks.harbor.harbor_source import read_rows
+
+IMAGE = "swebench/sweb.eval.x86_64.psf_1776_requests-1:latest"
+TOML = 'version = "1.0"\n[metadata]\ndifficulty = "easy"\n[verifier]\ntimeout_sec = 3000.0\n'
+DOCKERFILE = f"""# a published image
+FROM {IMAGE}
+WORKDIR /testbed
+RUN apt-get update && apt-get install -y --no-install-recommends curl && \\
+    rm -rf /var/lib/apt/lists/*
+RUN curl -LsSf https://astral.sh/uv/0.7.13/install.sh | sh
+RUN mkdir -p /logs
+"""
+ROW = {
+    "instance_id": "psf__requests-1",
+    "repo": "psf/requests",
+    "version": "2.0",
+    "base_commit": "1" * 40,
+    "problem_statement": "get fails",
+    "patch": "--- a/requests/api.py\n+++ b/requests/api.py\n@@ -1 +1 @@\n-a\n+b\n",
+    "test_patch": "--- a/tests/test_api.py\n+++ b/tests/test_api.py\n@@ -1 +1 @@\n-a\n+b\n",
+    "FAIL_TO_PASS": '["tests/test_api.py::test_get"]',
+    "PASS_TO_PASS": '["tests/test_api.py::test_put"]',
+}
+FILES = {
+    "task.toml": TOML,
+    "instruction.md": "Mend get.\n",
+    "environment/Dockerfile": DOCKERFILE,
+    "tests/config.json": json.dumps(ROW),
+    "tests/test.sh": "#!/bin/bash\necho 1 >/logs/verifier/reward.txt\n",
+    "solution/solve.sh": "#!/bin/bash\ntrue\n",
+}
+
+
+def folder(place, name="one", **changes):
+    """A task folder as conversions of SWE-bench write it; None removes a file."""
+    for path, text in {**FILES, **changes}.items():
+        if text is not None:
+            (place / name / path).parent.mkdir(parents=True, exist_ok=True)
+            (place / name / path).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return place / name
+
+
+def with_row(**changes):
+    return {"tests/config.json": json.dumps({**ROW, **changes})}
+
+
+def subset(place, **settings):
+    return recipes.complete(SUBSET, {"source": "harbor", "path": str(place), **settings}, "it")
+
+
+def only(place):
+    (found,) = read_rows(place, read_spec)
+    return found[1]
+
+
+def test_a_conversion_of_swe_bench_is_its_row_in_its_image(tmp_path):
+    folder(tmp_path)
+    rows, drops = make_tasks(subset(tmp_path), {}, read_spec)
+    assert not drops
+    (row,) = rows
+    assert row["FAIL_TO_PASS"] == ["tests/test_api.py::test_get"] and row["patch"] == ROW["patch"]
+    assert row["image_name"] == IMAGE and row["problem_statement"] == "get fails"
+
+
+def test_what_the_row_does_not_say_is_in_the_folder(tmp_path):
+    named = 'schema_version = "1.4"\n[environment]\ndocker_image = "own/prebuilt:3"\n'
+    row = {name: value for name, value in ROW.items() if name != "problem_statement"}
+    changes = {"environment/Dockerfile": "FROM scratch\n", "tests/config.json": json.dumps(row)}
+    folder(tmp_path, **{"task.toml": named, **changes})
+    found = only(tmp_path)
+    assert found.image_name == "own/prebuilt:3" and found.problem_statement == "Mend get.\n"
+
+
+BROKEN = {
+    "no task.toml": ("no task.toml", {"task.toml": None}),
+    "bad TOML": ("task.toml is not TOML", {"task.toml": "version = = 1"}),
+    "TOML that is not UTF-8": ("a broken file", {"task.toml": b'version = "\xff"'}),
+    "a table that is none": ("task.toml is not Harbor's", {"task.toml": 'environment = "docker"'}),
+    "version 2": ("another version of the format", {"task.toml": 'schema_version = "2.0"'}),
+    "a version that is a number": ("another version of the format", {"task.toml": "version = 1.0"}),
+    "no instruction": ("no instruction.md", {"instruction.md": None}),
+    "an empty instruction": ("no instruction.md", {"instruction.md": " \n"}),
+    "steps": ("several steps", {"task.toml": TOML + '[[steps]]\nname = "a"\n'}),
+    "a compose file": ("several containers", {"environment/docker-compose.yaml": "services: {}\n"}),
+    "Windows": ("not of Linux", {"task.toml": TOML + '[environment]\nos = "windows"\n'}),
+    "a script alone": ("no list of tests", {"tests/config.json": None}),
+    "a row that is no JSON": ("tests/config.json is not JSON", {"tests/config.json": "{"}),
+    "a row that is a list": ("tests/config.json holds no row", {"tests/config.json": "[]"}),
+    "no tests to repair": ("tests/config.json holds no row", with_row(FAIL_TO_PASS=[])),
+    "tests that are no list": ("tests/config.json holds no row", with_row(FAIL_TO_PASS="test_get")),
+    "no patch": ("tests/config.json holds no row", with_row(patch="")),
+    "an id with a path": ("no tests that can be run here", with_row(instance_id="../x")),
+    "nobody knows how it is tested": ("no tests that can be run here", with_row(repo="own/unknown")),
+    "no Dockerfile": ("no image", {"environment/Dockerfile": None}),
+    "an image of many stages": (
+        "an image that has to be built",
+        {"environment/Dockerfile": f"FROM {IMAGE}\nFROM python:3.11\n"},
+    ),
+    "a Dockerfile that builds": (
+        "an image that has to be built",
+        {"environment/Dockerfile": f"FROM {IMAGE}\nRUN rm -rf tests\n"},
+    ),
+    "a Dockerfile that hides a command": (
+        "an image that has to be built",
+        {"environment/Dockerfile": f"FROM {IMAGE}\nRUN mkdir -p /logs && echo $(rm -rf tests)\n"},
+    ),
+    "a Dockerfile that pipes into a shell": (
+        "an image that has to be built",
+        {"environment/Dockerfile": f"FROM {IMAGE}\nRUN echo rm -rf tests | sh\n"},
+    ),
+    "a Dockerfile that works behind another command": (
+        "an image that has to be built",
+        {"environment/Dockerfile": f"FROM {IMAGE}\nRUN apt-get install curl & rm -rf tests\n"},
+    ),
+    "a Dockerfile that copies": (
+        "an image that has to be built",
+        {"environment/Dockerfile": f"FROM {IMAGE}\nCOPY . /testbed\n"},
+    ),
+    "a variable for an image": ("an image that has to be built", {"environment/Dockerfile": "FROM $BASE\n"}),
+    "no image's name": ("no image", {"environment/Dockerfile": "FROM ../../etc\n"}),
+    "an archive's name that leads out": (
+        "a path out of the folder",
+        {"task.toml": TOML + '[metadata.swelab]\nrepository = "../../etc"\n'},
+    ),
+    "a repository that is not in it": ("its repository is not in it", with_row(repo_recipe="calc")),
+}
+
+
+@pytest.mark.parametrize("case", list(BROKEN))
+def test_a_broken_folder_is_refused_by_name(tmp_path, capsys, case):
+    reason, changes = BROKEN[case]
+    folder(tmp_path, "good")
+    path = folder(tmp_path, "bad", **changes)
+    if "tests/config.json" not in changes:
+        row = json.dumps({**ROW, "instance_id": "psf__requests-2"})
+        (path / "tests/config.json").write_text(row)
+    rows, drops = make_tasks(subset(tmp_path), {}, read_spec)
+    assert [row["instance_id"] for row in rows] == ["psf__requests-1"] and drops == {reason: 1}
+    assert f"refused: bad: {reason}" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "good")
+    with pytest.raises(InputError, match="no task folder can be used") as fault:
+        make_tasks(subset(tmp_path), {}, read_spec)
+    assert reason in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["task.toml", "instruction.md", "environment/Dockerfile", "tests/config.json"]
+)
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path, name):
+    secret = tmp_path / "secret"
+    secret.write_text(FILES[name])
+    path = folder(tmp_path / "tasks") / name
+    path.unlink()
+    path.symlink_to(secret)
+    assert only(tmp_path / "tasks").reason == "a path out of the folder"
+
+
+def test_a_folder_that_is_linked_out_and_a_pipe_are_not_read(tmp_path):
+    import os
+
+    path = folder(tmp_path / "tasks")
+    shutil.move(path / "tests", tmp_path / "elsewhere")
+    (path / "tests").symlink_to(tmp_path / "elsewhere")
+    assert only(tmp_path / "tasks").reason == "a path out of the folder"
+    (path / "tests").unlink()
+    shutil.move(tmp_path / "elsewhere", path / "tests")
+    (path / "instruction.md").unlink()
+    os.mkfifo(path / "instruction.md")
+    assert only(tmp_path / "tasks").reason == "a broken file"
+
+
+def test_no_folder_an_empty_one_and_the_same_task_twice(tmp_path):
+    with pytest.raises(InputError, match="no such folder"):
+        make_tasks(subset(tmp_path / "none"), {}, read_spec)
+    with pytest.raises(InputError, match="no task folder can be used"):
+        make_tasks(subset(tmp_path), {}, read_spec)
+    folder(tmp_path, "a")
+    folder(tmp_path, "b")
+    rows, drops = make_tasks(subset(tmp_path), {}, read_spec)
+    assert len(rows) == 1 and drops == {"the same instance_id twice": 1}
+    folder(tmp_path, "c", **with_row(instance_id="psf__requests-3"))
+    assert make_tasks(subset(tmp_path, limit=1), {}, read_spec)[1]["over_limit"] == 1
+
+
+@pytest.fixture
+def exported(tmp_path, repos_dir, task):
+    """The task of the package calc, twice, as folders."""
+    to = tmp_path / "out"
+    write_folders([task, task | {"instance_id": "second"}], to, Export(repos_dir))
+    return to
+
+
+def test_the_archive_of_an_export_is_made_again(exported, repos_dir, task):
+    recipe = recipes.complete(REPO, {"source": "harbor", "path": str(exported), "repository": "calc"}, "it")
+    (repos_dir / "again.tar").write_bytes(build_repo(recipe))
+    assert canonical(repos_dir / "again.tar") == canonical(repos_dir / "calc.tar")
+    rows, drops = make_tasks(subset(exported, repos=["calc"]), {"calc": repos_dir / "again.tar"}, read_spec)
+    assert sorted(row["instance_id"] for row in rows) == ["second", task["instance_id"]] and not drops
+    assert next(row for row in rows if row["instance_id"] != "second") == task
+
+
+def test_an_archive_that_is_not_named_or_another_one_is_told(exported, repos_dir, capsys):
+    with pytest.raises(InputError, match="its repository is not named"):
+        make_tasks(subset(exported), {}, read_spec)
+    assert "`repos: [calc]`" in capsys.readouterr().err
+    with tarfile.open(repos_dir / "other.tar", "w") as tar:
+        entry = tarfile.TarInfo("a.py")
+        entry.size = 1
+        tar.addfile(entry, io.BytesIO(b"1"))
+    with pytest.raises(InputError, match="its repository is another one"):
+        make_tasks(subset(exported, repos=["calc"]), {"calc": repos_dir / "other.tar"}, read_spec)
+
+
+@pytest.mark.parametrize("member", ["../evil.py", "/evil.py", "a/.git/config", "link"])
+def test_an_archive_with_an_unsafe_entry_is_refused(exported, tmp_path, member):
+    with tarfile.open(exported / "second/environment/repository.tar", "w") as tar:
+        entry = tarfile.TarInfo(member)
+        entry.type = tarfile.SYMTYPE if member == "link" else tarfile.REGTYPE
+        entry.linkname = "/etc/passwd" if member == "link" else ""
+        tar.addfile(entry)
+    found = import_folders(exported, tmp_path / "new", read_spec)
+    assert [fault.reason for fault in found.refused.values()] == ["its repository cannot be made again"]
+    assert not (tmp_path / "evil.py").exists() and len(found.rows) == 1
+
+
+def test_a_changed_checkout_is_not_taken_for_the_original(exported, tmp_path):
+    path = exported / "second/tests/config.json"
+    row = json.loads(path.read_text())
+    path.write_text(json.dumps({**row, "patch": row["patch"].replace("a - b", "a * b")}))
+    found = import_folders(exported, tmp_path / "new", read_spec)
+    assert found.reasons() == {"its repository cannot be made again": 1}
+    assert (tmp_path / "new/calc.tar").is_file()
+
+
+def test_an_evaluation_reads_task_folders(tmp_path, exported):
+    folder(exported, "third")
+    folder(exported, "fourth", **{"instruction.md": None})
+    found = read_benchmark(Source(str(exported)))
+    assert Source(str(exported)).name == "out" and found.rows == 4
+    assert [len(found.tasks), len(found.refused)] == [3, 1]
+    assert found.reasons() == [
+        f"1 refused, such as {exported / 'fourth'}: no instruction.md: the file is missing"
+    ]
+
+
+def test_what_refuses_says_what_and_where():
+    assert str(Refused("no image", "a\nb")) == "no image: a b"
