@@ -18,7 +18,7 @@ from swelab.sandbox import Limits
 from tests.contract.attacks import processes_with, token, until
 from tests.contract.debugging import recipe
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 EVERY_BACKEND = True
 SESSIONS = int(os.environ.get("SWELAB_SESSIONS", "12"))
 AT_ONCE = 4

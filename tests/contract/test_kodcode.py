@@ -110,24 +110,34 @@ def changed(number, code=None, tests=None):
     return row
 
 
+TESTS = "import {module} as m\n\n\ndef test_a():\n    assert m.one() == 1\n\n\ndef test_b():\n    m.two()\n"
+
+
+@pytest.mark.full
+def test_a_null_run_that_hangs_ends_when_its_time_is_over(tmp_path, backend):
+    row = changed(4, "def one():\n    while True: pass\ndef two(): pass\n", TESTS)
+    write_rows([row], tmp_path / "rows.parquet")
+    recipe = KodcodeSubset(source="kodcode", path=str(tmp_path / "rows.parquet"), test_timeout=3)
+    (task,), drops = make_tasks(recipe, lambda: backend, tmp_path / "journal.jsonl", 1)
+    run = task.null_run
+    assert (run.imports, run.collected, run.ended, drops) == (True, 2, "too long", {})
+    assert (task.FAIL_TO_PASS, task.PASS_TO_PASS) == (["test.py::test_a", "test.py::test_b"], [])
+
+
 def test_null_runs_of_odd_code(tmp_path, backend):
     """A tree that cannot be imported is counted by a stand-in; other ways of not passing are told apart."""
-    tests = (
-        "import {module} as m\n\n\ndef test_a():\n    assert m.one() == 1\n\n\ndef test_b():\n    m.two()\n"
-    )
     given = {
-        "unparsed": changed(1, "def one(:\n", tests),
-        "ends": changed(2, "import sys\nsys.exit(0)\n", tests),
+        "unparsed": changed(1, "def one(:\n", TESTS),
+        "ends": changed(2, "import sys\nsys.exit(0)\n", TESTS),
         "no name": changed(3, "one = 1\n", "from {module} import two\n\n\ndef test_a():\n    two()\n"),
-        "hangs": changed(4, "def one():\n    while True: pass\ndef two(): pass\n", tests),
-        "breaks off": changed(5, "import os\ndef one(): os._exit(0)\ndef two(): pass\n", tests),
-        "sound": changed(6, "def one(): return 1\ndef two(): pass\n", tests),
-        "skips": changed(7, "import pytest\ndef one(): return 2\ndef two(): pytest.skip('no')\n", tests),
+        "breaks off": changed(5, "import os\ndef one(): os._exit(0)\ndef two(): pass\n", TESTS),
+        "sound": changed(6, "def one(): return 1\ndef two(): pass\n", TESTS),
+        "skips": changed(7, "import pytest\ndef one(): return 2\ndef two(): pytest.skip('no')\n", TESTS),
         "none": changed(8, None, "x = 1\n"),
         "all skip": changed(9, None, "import pytest\npytestmark = pytest.mark.skip\ndef test_a(): pass\n"),
     }
     write_rows(given.values(), tmp_path / "rows.parquet")
-    recipe = KodcodeSubset(source="kodcode", path=str(tmp_path / "rows.parquet"), test_timeout=3)
+    recipe = KodcodeSubset(source="kodcode", path=str(tmp_path / "rows.parquet"))
     rows, drops = make_tasks(recipe, lambda: backend, tmp_path / "journal.jsonl", 2)
     assert drops == {"all_skipped": 1, "no_tests": 1, "nothing_fails": 1}
     names = {row["task_id"]: name for name, row in given.items()}
@@ -136,7 +146,6 @@ def test_null_runs_of_odd_code(tmp_path, backend):
         ("unparsed", False, 2, "broken off", ["a", "b"], []),
         ("ends", False, 2, "broken off", ["a", "b"], []),
         ("no name", False, 1, "broken off", ["a"], []),
-        ("hangs", True, 2, "too long", ["a", "b"], []),
         ("breaks off", True, 2, "broken off", ["a", "b"], []),
         ("skips", True, 2, "ran", ["a"], []),
     ):

@@ -370,6 +370,7 @@ def test_a_wrong_option_of_an_evaluation_is_one_line(script, options, said, tmp_
     assert done.stdout == "" and not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_a_wrapped_run_goes_on_after_its_deadline_and_leaves_no_process(tmp_path):
     script = tmp_path / "train.sh"
     script.write_text(

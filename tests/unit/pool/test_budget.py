@@ -10,6 +10,8 @@ import pytest
 from swelab.pool.budget import Budget, Credit, Turns
 from swelab.pool.front_door import TextAnswer
 from swelab.sandbox.remote_protocol import NotReached, Refused
+from tests.contract.attacks import PATIENCE
+from tests.loop_turns import one_turn
 
 
 def test_of_all_who_move_bytes_one_moves_a_piece_each_time_round():
@@ -24,7 +26,7 @@ def test_of_all_who_move_bytes_one_moves_a_piece_each_time_round():
         movers = [asyncio.ensure_future(mover(name)) for name in range(24)]
         while not all(each.done() for each in movers):
             before = len(moved)
-            await asyncio.sleep(0)
+            await one_turn()
             rounds.append(len(moved) - before)
         return moved, rounds
 
@@ -37,9 +39,9 @@ def test_who_is_cancelled_waits_no_more():
     async def run():
         turns = Turns()
         waiting = [asyncio.ensure_future(turns.take()) for _ in range(3)]
-        await asyncio.sleep(0)
+        await one_turn()
         waiting[1].cancel()
-        await asyncio.wait(waiting, timeout=5)
+        await asyncio.wait(waiting, timeout=PATIENCE)
         return [each.cancelled() or each.done() for each in waiting]
 
     assert asyncio.run(run()) == [True, True, True]
@@ -82,10 +84,10 @@ def test_a_key_leaves_as_much_free_as_it_has():
 
 def test_who_grows_waits_for_what_others_give_back():
     async def run():
-        budget = Budget("memory", 1024, patience=5)
+        budget = Budget("memory", 1024, patience=PATIENCE)
         async with budget.hold("a", 100) as grant, budget.hold("b", 500) as other:
             growing = asyncio.ensure_future(grant.reach(700))
-            await asyncio.sleep(0)
+            await one_turn()
             assert not growing.done() and grant.size == 100
             other.keep(50)
             await growing
@@ -94,6 +96,7 @@ def test_who_grows_waits_for_what_others_give_back():
     assert asyncio.run(run()) == (700, 750)
 
 
+@pytest.mark.full
 def test_who_stops_is_waited_for_no_longer_however_much_came_before():
     async def run():
         credit, began = Credit(0.2, 1000), time.monotonic()

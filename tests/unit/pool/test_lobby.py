@@ -9,6 +9,8 @@ import pytest
 from swelab.pool import lobby as lobbies
 from swelab.pool.connections import Connections
 from swelab.pool.lobby import Lobby
+from tests.contract.attacks import PATIENCE
+from tests.loop_turns import one_turn
 
 
 class Hall:
@@ -32,11 +34,11 @@ class Hall:
         made.sendall(said)
         return made
 
-    async def pass_time(self, done, seconds=10):
-        async with asyncio.timeout(seconds):
+    async def pass_time(self, done):
+        async with asyncio.timeout(PATIENCE):
             while not done():
                 self.rounds.append(0)
-                await asyncio.sleep(0)
+                await one_turn()
 
 
 def in_hall(work):
@@ -64,6 +66,7 @@ def is_closed(end):
 
 def test_who_says_nothing_is_not_set_up_and_leaves_after_a_while(monkeypatch):
     async def work(hall):
+        monkeypatch.setattr(lobbies, "HEAD_SECONDS", PATIENCE)
         silent = [hall.come() for _ in range(50)]
         await hall.pass_time(lambda: hall.registry.counts()["connections"] == 50)
         speaking = hall.come(said=b"G")

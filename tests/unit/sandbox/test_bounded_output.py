@@ -43,6 +43,7 @@ def test_memory_does_not_follow_the_stream():
     assert len(kept._tail) <= 2 * 500 + 5000
 
 
+@pytest.mark.full
 def test_a_writer_of_many_lines_is_read_in_few_pieces_and_whole():
     read_end, write_end = os.pipe()
     lines = [b"%d\n" % number for number in range(300)]

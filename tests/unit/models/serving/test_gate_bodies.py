@@ -11,6 +11,7 @@ from swelab.models.serving.gate_bodies import Bodies
 from swelab.models.serving.request_shapes import Limits, Refused
 from swelab.models.serving.sglang_shapes import SHAPES
 from swelab.models.serving.workers import Workers
+from tests.loop_turns import one_turn
 
 SCOPE = {"headers": [(b"content-length", b"100")]}
 
@@ -40,7 +41,7 @@ def test_the_oldest_body_that_does_not_end_makes_way(monkeypatch):
     async def main():
         bodies = Bodies(100)
         slow = [asyncio.ensure_future(read(bodies, sending(b"x" * 99))) for _ in range(4)]
-        await asyncio.sleep(0)
+        await one_turn()
         assert await read(bodies, sending(b"y" * 60, b"y" * 40, whole=True)) == b"y" * 100
         assert isinstance(slow[0].exception(), TimeoutError) and not any(each.done() for each in slow[1:])
         for each in slow:
@@ -57,7 +58,8 @@ def test_a_request_that_is_being_answered_does_not_make_way(monkeypatch):
     async def main():
         bodies, hold = Bodies(100), asyncio.Event()
         whole = [asyncio.ensure_future(read(bodies, sending(b"x" * 90, whole=True), hold)) for _ in range(4)]
-        await asyncio.sleep(0.01)
+        for _ in range(9):
+            await one_turn()
         with pytest.raises(Refused, match="too many large requests at once"):
             await read(bodies, sending(b"y" * 100, whole=True))
         hold.set()
@@ -96,7 +98,7 @@ def test_requests_whose_bodies_do_not_end_leave_places_to_others(monkeypatch):
             asyncio.ensure_future(gate({**scope, "client": ("a", port)}, sending(b"{"), send))
             for port in range(3)
         ]
-        await asyncio.sleep(0)
+        await one_turn()
         whole = sending(b'{"text": "a"}', whole=True)
         await gate({**scope, "client": ("b", 1)}, whole, send)
         assert answers == [503, "no model server is up; try again"] and peers.ended == [("a", 0)]

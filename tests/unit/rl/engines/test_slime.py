@@ -17,6 +17,7 @@ from swelab.rl.engines.slime import Settings, Stoppable, filled, reward_func, to
 from swelab.rl.rewards import signed
 from swelab.rl.rollouts import Asked, RolledOut
 from swelab.rl.token_template import TokenTemplate
+from tests.contract.attacks import PATIENCE
 from tests.slime_sample import SlimeSample
 from tests.toy_checkpoint import make_checkpoint
 
@@ -116,7 +117,7 @@ def test_a_cancelled_rollout_ends_before_its_next_turn(monkeypatch):
 
     def roll_out(args, sample, sampling, stopped):
         begun.set()
-        if stopped.wait(20):
+        if stopped.wait(PATIENCE):
             ended.set()
 
     threads = ThreadPoolExecutor(1)
@@ -124,7 +125,7 @@ def test_a_cancelled_rollout_ends_before_its_next_turn(monkeypatch):
 
     async def cancelled():
         running = asyncio.create_task(slime.generate(Namespace(), SlimeSample(), {}))
-        await asyncio.to_thread(begun.wait, 20)
+        await asyncio.to_thread(begun.wait, PATIENCE)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

@@ -1,7 +1,6 @@
 """Ray over the nodes of a SLURM job, with a stand-in of srun; the real one is in test_verl_nodes.py."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from swelab.configs.kinds import RL
 from swelab.records import InputError
 from swelab.rl.engines import verl_ray
 from swelab.rl.engines.verl_ray import OwnRay, open_ray
+from tests.contract.attacks import until
 
 SETTINGS = {
     "start": "model:toy",
@@ -51,9 +51,7 @@ def opened(tmp_path, **changes):
 
 
 def await_file(path):
-    deadline = time.monotonic() + 20
-    while not (path.exists() and path.stat().st_size) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    assert until(lambda: path.exists() and path.stat().st_size)
     return path.read_text()
 
 
@@ -78,9 +76,8 @@ def test_a_step_of_the_job_is_a_node_of_ray_until_it_is_to_end(job, tmp_path):
 def test_a_node_that_is_lost_is_told_with_what_it_said(job, tmp_path):
     job("echo 'srun: error: b: task 0: Killed' >&2; exit 137")
     with opened(tmp_path) as ray:
-        deadline = time.monotonic() + 20
-        while not (fault := ray.fault()) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        assert until(ray.fault)
+        fault = ray.fault()
     assert fault.startswith("node b: Ray ended with 137: srun: error: b: task 0: Killed; logs: ")
 
 

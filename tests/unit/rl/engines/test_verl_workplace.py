@@ -3,6 +3,7 @@
 import asyncio
 
 from swelab.rl.engines.verl_workplace import Gathering
+from tests.loop_turns import one_turn
 
 
 def test_a_group_is_whole_when_all_are_over_and_has_those_that_were_made():
@@ -11,7 +12,7 @@ def test_a_group_is_whole_when_all_are_over_and_has_those_that_were_made():
         waiting = asyncio.create_task(group.whole())
         group.close(0, "first")
         group.close(2, None)
-        await asyncio.sleep(0)
+        await one_turn()
         early = waiting.done()
         group.close(1, "second")
         return early, await waiting
