@@ -319,6 +319,7 @@ def test_docker_cuts_the_history_of_a_published_image(tmp_path, tmp_path_factory
     assert verified(engine, container, folder) == 1
 
 
+@pytest.mark.full
 @needs_harbor
 def test_harbor_itself_loads_every_folder(world):
     code = (
