@@ -21,8 +21,8 @@ from swelab.sharing.privacy import Private
 from swelab.tasks.task_rows import read_tasks
 
 CODE = ("benchmarks", "configs", "docs", "envs", "examples", "hosts", "profiles", "rules", "scripts", "slurm",
-        "swe-pdb", "swe-rl", "swelab", "tests", "LICENSE", "Makefile", "README.md", "Snakefile",
-        "pyproject.toml")  # fmt: skip
+        "swe-pdb", "swe-rl", "swelab", "tests", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md",
+        "Snakefile", "pyproject.toml")  # fmt: skip
 """The files of a clone without results, for a clone without git."""
 BINARY = (".safetensors", ".tar", ".zip", ".bin", ".pt")
 
