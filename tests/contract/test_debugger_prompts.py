@@ -95,7 +95,9 @@ def row_of(trajectory, calls):
     return SftRow.of(json.loads(json.dumps(found | {"instance_id": "x", "resolved": True})))
 
 
-@pytest.mark.parametrize("calls", ["qwen", "api", "xml"])
+@pytest.mark.parametrize(
+    "calls", ["qwen", *(pytest.param(form, marks=pytest.mark.full) for form in ("api", "xml"))]
+)
 def test_rows_rl_and_evaluation_hold_the_same_tokens(calls, checkpoint, place_of_rollouts):
     loop = recipe(calls=calls, system_template="{{tools}}\n{{tree}}" if calls == "xml" else "{{tree}}")
     texts, given = spelled(loop)

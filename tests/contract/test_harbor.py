@@ -220,6 +220,7 @@ def test_an_evaluation_takes_task_folders_with_their_code(tmp_path, world):
     assert {row["instance_id"] for row in rows} == {task["instance_id"] for task in TASKS}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.package)
 def test_a_published_instance_is_judged_in_the_state_of_its_base_commit(case, tmp_path, tmp_path_factory):
     cache = tmp_path_factory.getbasetemp().parent / "archives"
@@ -296,6 +297,7 @@ def test_docker_builds_what_the_verifier_judges(world, tmp_path, engine, image):
     assert verified(engine, container, folder) == 1
 
 
+@pytest.mark.full
 def test_docker_cuts_the_history_of_a_published_image(tmp_path, tmp_path_factory, engine, image):
     sandbox_image.loaded(open_backend("docker").engine)
     case, tree = CASES[0], tmp_path / "image"

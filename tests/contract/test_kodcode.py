@@ -62,6 +62,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.full
 def test_from_rows_to_the_page(folder, capsys):
     lock = read_lock(folder / "results/tasks/heldout.lock.json")
     tasks = {task.instance_id: task for task in read_tasks(folder / "results/tasks/heldout.kept.json")}
@@ -84,6 +85,7 @@ def test_from_rows_to_the_page(folder, capsys):
         print(f"\n{COUNT} rows without repairs: {len(lock.kept)} kept by null runs only; {dict(resolved)}")
 
 
+@pytest.mark.full
 def test_an_evaluation_set_is_not_trained_on(folder):
     recipe = folder / "configs/subsets/train.yaml"
     before = recipe.read_text()

@@ -177,6 +177,7 @@ def graded(tasks, patches, backend, tmp_path):
         return dict(pool.map(one, turns))
 
 
+@pytest.mark.full
 def test_forgeries(tasks, backend, tmp_path, capsys):
     found = graded(tasks, lambda row, sound: forgeries(row), backend, tmp_path)
     statuses = Counter(str(each.status) for each in found.values())
