@@ -180,6 +180,7 @@ def test_a_subset_exported_and_read_back_is_graded_as_before(world, tmp_path):
     assert grades(tmp_path / "none", tmp_path / "back.json", tmp_path / "repos", none) == (0, 2)
 
 
+@pytest.mark.full
 def test_recipes_of_task_folders_go_through_the_workflow(world, tmp_path):
     clone, folders = tmp_path / "clone", tmp_path / "folders"
     copy_repository(clone)

@@ -132,6 +132,7 @@ def statuses(runs):
     return {path.name: read_json(path / f"{path.name}_status.json")["status"] for path in sorted(folders)}
 
 
+@pytest.mark.full
 def test_an_offline_run_leaves_its_files_goes_on_and_is_forced(offline, vendor, tmp_path):
     runs = tmp_path / "exps/one"
     lines, errors = offline(most=2)
