@@ -1,7 +1,6 @@
 """A real training on verl, on a CPU: killed, it goes on and asks for nothing twice; what it leaves is ours.
 
-Also on two ranks, with rollouts ahead of
-the weights, of a Qwen3, and with one of its processes killed.
+Also on two ranks, with rollouts ahead of the weights, of a Qwen3, and with one of its processes killed.
 """
 
 import contextlib
