@@ -100,6 +100,7 @@ def test_thoughts_can_be_asked_away(qwen3):
 
 
 @pytest.mark.real
+@pytest.mark.full
 def test_it_is_served_trained_saved_and_served_again(qwen3, tmp_path):
     sizes = {"context_length": CONTEXT, "max_total_tokens": 4 * CONTEXT, "max_running_requests": 4}
     with open_fleet(qwen3, name="toy", job=Job(), log=tmp_path / "server.log", **sizes) as (fleet, endpoint):

@@ -18,7 +18,7 @@ from tests.contract.test_served_tokens import scores
 from tests.slime_sample import SlimeSample
 from tests.toy_checkpoint import CONTEXT, SIZES, make_checkpoint
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.full]
 ASKED = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 40, "stop": None}
 
 
