@@ -1,4 +1,4 @@
-"""A sandbox to attack, of each backend for the suites that hold for all (EVERY_BACKEND = True, or "here").
+"""A sandbox to attack, of each backend that decides what a file tests (BACKENDS; else of bubblewrap alone).
 
 `make test` takes bubblewrap, and docker for the tests marked on_docker; `make test-full` takes the others."""
 
@@ -22,14 +22,11 @@ from tests.contract import engine as engines
 from tests.contract import pool_servers
 from tests.contract.attacks import PATIENCE, SHORT, processes_with, program
 
-HERE = ("bubblewrap", "folder", "docker")  # folder: bubblewrap on an unpacked image
-KINDS = (*HERE, "remote")
-
 
 def pytest_generate_tests(metafunc):
     if "kind" in metafunc.fixturenames:
-        every = "alone" not in metafunc.fixturenames and getattr(metafunc.module, "EVERY_BACKEND", False)
-        kinds = {False: HERE[:1], True: KINDS, "here": HERE}[every]
+        alone = "alone" in metafunc.fixturenames
+        kinds = ["bubblewrap"] if alone else getattr(metafunc.module, "BACKENDS", ["bubblewrap"])
         gate = {"bubblewrap", *(["docker"] if metafunc.definition.get_closest_marker("on_docker") else [])}
         marked = [pytest.param(kind, marks=() if kind in gate else pytest.mark.full) for kind in kinds]
         metafunc.parametrize("kind", marked, scope="module")
@@ -89,10 +86,10 @@ def image(image_record):
 
 
 @contextmanager
-def environment(**told):
+def environment(**variables):
     """The block with more variables, or others."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in told.items():
+        for name, value in variables.items():
             patch.setenv(name, str(value))
         yield
 
@@ -175,7 +172,7 @@ def place(kind, backend, request):
     if kind == "remote":
         request.getfixturevalue("pool")
         return Place(open_backend("remote"), engine=request.getfixturevalue("engine"))
-    return Place(backend, request.getfixturevalue("image") if kind == "folder" else None)
+    return Place(backend)
 
 
 @pytest.fixture

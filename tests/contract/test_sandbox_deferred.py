@@ -9,7 +9,7 @@ from swelab.sandbox.deferred import Deferred
 from tests.contract.attacks import PATIENCE
 
 pytestmark = pytest.mark.real
-EVERY_BACKEND = True
+BACKENDS = ("bubblewrap", "docker", "remote")
 
 
 def test_none_is_left_when_the_work_ends(place, tree):

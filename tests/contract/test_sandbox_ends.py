@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 from tests.contract.attacks import PATIENCE, SHORT, processes_with, program, text, token, until
 
 pytestmark = [pytest.mark.real, pytest.mark.alone]
-EVERY_BACKEND = True
+BACKENDS = ("bubblewrap", "docker", "remote")
 
 
 def _in_thread(box, command):

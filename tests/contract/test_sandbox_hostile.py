@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 from tests.contract.attacks import process_count, processes_with, text, token, until
 
 pytestmark = [pytest.mark.real, pytest.mark.alone]
-EVERY_BACKEND = True
+BACKENDS = ("bubblewrap", "docker")
 
 
 # -- processes

@@ -8,7 +8,7 @@ from swelab.sandbox import CpuExceeded, Limits, OutOfMemory, SandboxFull, Timeou
 from tests.contract.attacks import DEEP, MAPPED, PATIENCE, SHORT, processes_with, text, token
 
 pytestmark = [pytest.mark.real, pytest.mark.alone]
-EVERY_BACKEND = True
+BACKENDS = ("bubblewrap", "docker")
 HOG = "for i in 1 2 3 4 5; do python -c 'import time; b = b\"x\" * 70000000; time.sleep(600)' & done; wait"
 LONG = 600.0
 """Wall time that no other limit is met after."""

@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 from tests.contract.attacks import PATIENCE, SHORT, processes_with, token, until
 
 pytestmark = [pytest.mark.real, pytest.mark.alone]
-EVERY_BACKEND = True
+BACKENDS = ("bubblewrap", "docker", "remote")
 PDB = b"(Pdb) "
 LONG = Limits(**{**vars(SHORT), "wall_seconds": 600})
 LATE = {"timeout": PATIENCE}

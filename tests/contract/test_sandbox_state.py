@@ -11,7 +11,7 @@ from swelab.sandbox import Limits, PathRefused
 from tests.contract.attacks import PATIENCE, SHORT, text
 
 pytestmark = pytest.mark.real
-EVERY_BACKEND = True
+BACKENDS = ("bubblewrap", "docker", "remote")
 
 
 @pytest.mark.on_docker

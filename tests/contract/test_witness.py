@@ -21,7 +21,7 @@ from swelab.sandbox import Limits, SandboxLost
 from swelab.tasks.checkout import RepoStore, gold_patch
 
 pytestmark = pytest.mark.real
-EVERY_BACKEND = "here"
+BACKENDS = ("bubblewrap", "docker")
 FILES = {
     "tags/__init__.py": "",
     "tags/core.py": 'def tag(name, number):\n    return f"{name}-{number:06d}/{number * 7919:x}"\n',
@@ -117,6 +117,7 @@ def locked(tasks, bench, tmp_path):
     return {row.instance_id: row for row in lock.kept}, path
 
 
+@pytest.mark.on_docker
 def test_who_says_what_gold_says_is_resolved(tasks, bench, tmp_path):
     task = tasks[0]
     kept, path = locked(tasks, bench, tmp_path)
