@@ -15,7 +15,7 @@ from swelab.records.task_records import Task
 ROOT = Path(__file__).resolve().parents[1]
 FIRST = (
     *("test_demo", "engine sandboxes", "engine pool", "engine tasks", "chain", "test_slurm"),
-    *("test_memory", "test_fleet", "test_ranks"),
+    *("test_fleet", "test_ranks"),
 )
 GROUPS = {
     "chain": "test_chain test_interrupt",
@@ -23,7 +23,7 @@ GROUPS = {
     "test_sandbox_hostile test_sandbox_images test_sandbox_limits test_sandbox_sessions test_sandbox_state",
     "engine pool": "test_one_copy test_pool_chaos test_pool_host test_pool_hostile test_pool_run",
     "engine tasks": "test_cheats test_witness test_grading_faults test_grading_images test_images_engine "
-    "test_swe_agent test_swe_agent_real test_install_steps test_real_instances",
+    "test_swe_agent test_install_steps test_real_instances",
 }
 """Files whose tests share what is slow to start. Each group with an engine has an engine of its own: its
 tests wait more than they compute, so these groups run beside each other."""

@@ -23,7 +23,7 @@ SLOWEST = 20
 
 
 def code() -> str:
-    """The commit that is tried, and a digest of what is changed beside it."""
+    """The commit at HEAD, and a digest of what is not committed."""
     commit = git("rev-parse", "--short=12", "HEAD").strip()
     changes = git("diff", "HEAD")
     return f"{commit}+{hashlib.sha256(changes.encode()).hexdigest()[:8]}" if changes else commit

@@ -23,7 +23,7 @@ from tests.conftest import FILES, make_task
 from tests.contract.attacks import PATIENCE
 
 pytestmark = pytest.mark.real
-EVERY_BACKEND = "here"  # on a host of a pool the sandbox is docker's
+BACKENDS = ("bubblewrap", "docker")  # on a host of a pool the sandbox is docker's
 RECIPE = DrillSubset(source="drill", repos=["drill"], side="train", heldout_share=0, limit=1)
 
 
@@ -109,14 +109,6 @@ def test_the_record_holds_by_itself(name, status, tmp_path, backend):
     patch = corpus.patch_of(entry, task, store)
     found = grade(task, patch, store, backend, Limits(), frozenset({"guard"}))
     assert found.status == status, found.reason
-
-
-@pytest.mark.full
-def test_a_plain_grader_is_fooled_by_most(task, repos_dir, tmp_path, backend):
-    summary = check_cheats([task], RepoStore(repos_dir, tmp_path), backend, plain=True)
-    fooled = [row["cheat"] for row in summary["rows"] if row["fools_plain"] and row["cheat"] != "gold"]
-    assert len(fooled) >= summary["cheats"] / 2, fooled
-    assert summary["resolved"] == 0 and summary["golds_resolved"] == 1, told(summary)
 
 
 @pytest.mark.full

@@ -177,22 +177,6 @@ def test_rollouts_over_killed_servers_are_those_over_sound_ones(
     assert lasting(killed) == lasting(sound)
 
 
-def test_a_server_that_hangs_is_replaced(served, answers):
-    """While the other one, killed before, may still be coming up."""
-    before = served.starts()
-    os.kill(served.scheduler("server.log"), signal.SIGSTOP)
-    assert until(lambda: served.starts()[0] > before[0] and served.whole(), 120)
-    assert [ask(served, number) for number in range(4)] == answers[:4]
-
-
-def test_a_killed_gate_comes_back_at_its_address(served, answers):
-    (pid,) = [pid for pid, text in served.processes("server.gate.log").items() if "bwrap" not in text]
-    os.kill(pid, signal.SIGKILL)
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(lambda number: ask(served, number), range(8))) == answers[:8]
-    assert until(served.whole, 30)
-
-
 def test_the_end_cuts_no_request(served):
     with ThreadPoolExecutor(6) as pool:
         asked = [pool.submit(ask, served, number, tokens=350) for number in range(6)]

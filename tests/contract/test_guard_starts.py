@@ -2,7 +2,6 @@
 
 import pytest
 
-from swelab.grading.cheats.suite import check_cheats, check_summary
 from swelab.grading.harness.grade import judged, run_patch
 from swelab.grading.harness.spec import read_spec
 from swelab.sandbox import Limits
@@ -29,10 +28,3 @@ def test_gold_is_resolved_and_the_bug_is_not(task, repos_dir, tmp_path, backend,
     assert told(task, gold_patch(store, task), store, backend) == ("resolved", "")
     why = "1 tests do not pass, such as tests/test_core.py::test_add"
     assert told(task, "", store, backend) == ("unresolved", why)
-
-
-@pytest.mark.full
-def test_no_cheat_is_resolved_where_the_console_script_starts_the_tests(task, repos_dir, tmp_path, backend):
-    started = task | {"test_cmd": "pytest -rA --tb=no -q -p no:cacheprovider"}
-    summary = check_cheats([started], RepoStore(repos_dir, tmp_path), backend)
-    check_summary(summary)

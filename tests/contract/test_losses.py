@@ -18,7 +18,6 @@ from swelab.rollouts.rollout_stage import roll_out
 from swelab.sandbox import SandboxLost, open_backend
 from tests.contract.hosted_service import PRICE, Fault, Service
 from tests.contract.test_rollout_and_grade import POLICY, SCAFFOLD
-from tests.json_service import json_service
 
 pytestmark = pytest.mark.real
 NAMES = [f"o__r.00000000.func_pm_x__{number:08d}" for number in range(3)]
@@ -189,11 +188,3 @@ def test_lost_gradings_fail_the_shard_and_are_taken_up_again(task, repos_dir, tm
         "apply_failed",
         "infra_error",
     ]  # of the lost rollout nothing is judged
-
-
-@pytest.mark.full
-def test_a_service_that_answers_nonsense_is_lost_too(run):
-    with json_service(lambda path, headers, body: (200, [])) as service:
-        policy = policy_of("checkpoint", service.server_port)
-        with pytest.raises(ShardLost, match="^3 of 3 .*: an answer without choices"):
-            run(policy)

@@ -4,7 +4,6 @@ Whatever happens: a command is done once, a place is lent once, and one time to 
 """
 
 import itertools
-import json
 import os
 import signal
 import subprocess
@@ -356,39 +355,3 @@ def test_hosts_that_join_are_drained_and_leave(patient, tree):
         box.close()
     assert not patient.pool.ask("/nodes/join", {"url": "http://127.0.0.1:1"}, token=keeper)["ok"]
     assert patient.clean(at_once=True)
-
-
-def test_clients_of_the_seed(patient):
-    """Requests as they are sent by programs that know the older servers; but for the token."""
-    pool, loading = patient.pool, {"tree": True, "ttl_seconds": 60}
-    made = patient.hosts[0].ask("/container/create", loading)["container_id"]  # loads the sandbox image
-    patient.hosts[0].ask("/container/destroy", {"container_id": made})
-    lease = pool.ask("/allocate", {"image": "swelab-sandbox:latest", "instance_id": "a__b-1"})
-    assert {"ok", "lease_id", "container_id", "node_url"} <= lease.keys() and lease["ok"]
-    named = {"lease_id": lease["lease_id"]}
-    assert pool.ask("/heartbeat", named)["ok"]
-    setup = "git init -q . && echo one > f && git add -A && git commit -qm x && echo two > f && echo new > g"
-    told = pool.ask("/exec", {**named, "command": setup, "cwd": "/testbed", "timeout": 30, "env": {"A": "b"}})
-    assert (told["ok"], told["returncode"], told["output"]) == (True, 0, "")
-    told = pool.ask(
-        "/exec",
-        {**named, "command": "echo $A; pwd; printf '\\377'; exit 3", "env": {"A": "b"}, "cwd": "/tmp"},
-    )
-    assert (told["returncode"], told["output"]) == (3, "b\n/tmp\n\udcff")
-    told = pool.ask("/exec", {**named, "command": "sleep 30", "timeout": 1})
-    assert (told["ok"], told["returncode"], told["timed_out"]) == (True, 124, True)
-    patch = pool.ask("/diff", {**named, "cwd": "/testbed"})["patch"]
-    assert "-one\n+two\n" in patch and "+++ b/g" in patch
-    script = "set -e\ngrep -q two f"
-    assert (
-        pool.ask("/evaluate", {**named, "patch": patch, "eval_script": script, "timeout": 60})["resolved"]
-        is True
-    )
-    assert pool.ask("/evaluate", {**named, "patch": "", "eval_script": script})["resolved"] is False
-    told = pool.ask("/evaluate", {**named, "patch": "no patch", "eval_script": script})
-    assert (told["ok"], told["resolved"], told["error"]) == (True, False, "the patch does not apply")
-    status = pool.ask("/status")["pool"]
-    assert status["total_leases"] == 1
-    assert {"url", "active_containers", "max_containers", "healthy"} <= status["nodes"][0].keys()
-    assert pool.ask("/close", named)["ok"] and pool.ask("/close", named)["ok"]
-    assert json.dumps(pool.ask("/exec", {**named, "command": "true"})).count("SandboxLost") == 1

@@ -8,8 +8,6 @@ import resource
 import secrets
 import select
 import socket
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -20,7 +18,6 @@ import pytest
 
 from swelab.pool import connections
 from swelab.sandbox.remote_protocol import BYTES
-from tests.conftest import ROOT
 from tests.contract import pool_servers
 from tests.contract.attacks import PATIENCE, until
 
@@ -428,20 +425,6 @@ def test_a_small_request_passes_a_large_one_that_waits(tmp_path):
     finally:
         pool.stop()
         node.stop()
-
-
-@pytest.mark.full
-def test_one_token_for_clients_and_nodes_is_refused(tmp_path):
-    token = pool_servers.write_token(tmp_path / "token")
-    words = ["--token", token, "--node-token", token, "--state", tmp_path / "pool.sqlite", "--port", 0]
-    ended = subprocess.run(
-        [sys.executable, "-m", "scripts.pool_server", *map(str, words)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert (ended.returncode, ended.stdout) == (2, "") and "Traceback" not in ended.stderr
-    assert "clients have the nodes' token too" in ended.stderr and not (tmp_path / "pool.sqlite").exists()
 
 
 def test_places_are_shared_out_by_token(tmp_path):

@@ -82,6 +82,8 @@ def test_a_task_from_its_lease_to_its_verdict(client):
         client.heartbeat(lease)
         told = client.exec(lease, command)
         assert (told["returncode"], told["output"]) == (code, output)
+    told = client.exec(lease, "echo $A; pwd; printf '\\377'; exit 3", cwd="/tmp", env={"A": "b"})
+    assert (told["returncode"], told["output"]) == (3, "b\n/tmp\n\udcff")
     told = client.exec(lease, "echo begun; sleep 60", timeout=1)
     assert (told["returncode"], told["output"]) == (124, "begun\n")  # not -1, and not a sentence
     told = client.exec(lease, f"echo {ANSWER} && git add -A && git diff --cached")

@@ -1,7 +1,5 @@
 """Turns in ids from two real servers behind their gate, whose weights change while they serve."""
 
-import os
-import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -18,7 +16,6 @@ from swelab.models.serving.fleet import open_fleet
 from swelab.rl.samples import samples
 from swelab.rl.token_model import TokenModel
 from swelab.rl.token_template import TokenTemplate
-from tests.contract.attacks import until, writers
 from tests.toy_checkpoint import CONTEXT, SCAFFOLD, SIZES, make_checkpoint
 
 pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
@@ -142,19 +139,6 @@ def test_clients_cannot_change_weights(served, folder):
                 answer = httpx.post(url + path, json=asked(folder), headers=headers)
                 assert answer.status_code == 401, (path, answer.text)
     assert endpoint.admin_key == "" and endpoint.api_key != fleet.servers[0].endpoint.admin_key
-
-
-def test_a_server_that_was_killed_comes_back_with_the_current_weights(served, template, folder):
-    fleet, endpoint = served
-    assert fleet.publish(Weights(folder / "2", "step-2")) == 2
-    first = fleet.servers[0]
-    starts = first.starts
-    (scheduler,) = [pid for pid, line in writers(first.log).items() if "scheduler" in line]
-    os.kill(scheduler, signal.SIGKILL)
-    assert until(lambda: first.starts > starts and first.up(), 120)
-    direct = ServedTokens(first.endpoint).generate(template.opening(ASKED), SAMPLING)
-    assert direct.versions == ((0, "step-2"),)
-    assert_is_of(folder / "2", direct)
 
 
 def test_weights_that_are_not_there_are_refused_and_the_old_ones_serve_on(served, template, folder):

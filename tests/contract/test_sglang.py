@@ -32,19 +32,6 @@ from tests.contract.attacks import until, writers
 from tests.toy_checkpoint import CONTEXT, SCAFFOLD, SIZES, VOCAB, make_adapter, make_checkpoint, merge_adapter
 
 ROOT = Path(__file__).resolve().parents[2]
-PARENT = """
-import sys, time
-from pathlib import Path
-from swelab.jobs import child_process
-from swelab.models.serving.server import serve
-folder = Path(sys.argv[1])
-if sys.argv[2] == "group":
-    child_process.has_namespaces = lambda: False
-sizes = dict(context_length=512, max_total_tokens=4096, max_running_requests=8)
-with serve(folder / "toy", name="toy", log=folder / "server.log", **sizes) as endpoint:
-    (folder / "up").write_text(endpoint.url)
-    time.sleep(600)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -347,19 +334,3 @@ def test_a_server_by_hand_comes_back_after_a_kill_and_ends_when_it_is_told(folde
     assert any(line.startswith("model server 0: the model server has ended") for line in said), said
     assert by_hand.returncode == 0 and shown == "stopped\n"
     assert not token.exists() and not writers(log) and "Traceback" not in "".join(said)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("lid", ["namespace", "group"])
-def test_no_server_outlives_a_killed_parent(folder, lid, tmp_path):
-    (tmp_path / "toy").symlink_to(folder / "toy")
-    log = tmp_path / "server.log"
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path), lid], cwd=ROOT, env=environment)
-    assert until(lambda: (tmp_path / "up").exists() or parent.poll() is not None, 600)
-    assert len(writers(log)) >= 3
-    os.kill(parent.pid, signal.SIGKILL)
-    parent.wait()
-    assert until(lambda: not writers(log))
-    # A group's scratch folder outlives a kill; a namespace leaves nothing.
-    assert bool(list(tmp_path.glob("swelab-*"))) == (lid == "group")
