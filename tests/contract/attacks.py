@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 
 from swelab.sandbox import Limits
+from tests.processes import command_line, matching
+from tests.processes import processes_with as processes_with
 
 SHORT = Limits(wall_seconds=120, cpu_seconds=60, memory_bytes=512 << 20, processes=48)
 """Little, but of time: a command that ends does so on any machine, one that hangs ends the test."""
@@ -40,19 +42,6 @@ for _ in range(12):
     time.sleep(600)
 time.sleep(600)'"""
 """Commands that fill what no list of files or of processes shows."""
-
-
-def processes_with(token):
-    """Ids of the host's processes whose command line holds `token`."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if token.encode() in (entry / "cmdline").read_bytes():
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
 
 
 def program(pid):
@@ -92,11 +81,11 @@ def until(condition, seconds=PATIENCE):
 
 def writers(log):
     """Command line, by pid, of the processes whose output goes to `log`: sglang renames its children."""
-    found = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if (path / "fd/1").readlink() == log:
-                found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-    return found
+    lines = {}
+
+    def writes(folder):
+        if (folder / "fd/1").readlink() == log:
+            lines[int(folder.name)] = command_line(folder)
+
+    matching(writes)
+    return lines

@@ -15,6 +15,7 @@ import pytest
 from swelab.records import sha256_file
 from swelab.sandbox.requirements import tool
 from tests.contract.attacks import until
+from tests.processes import matching
 
 _START_SECONDS = 300
 
@@ -119,16 +120,13 @@ class TestEngine:
 
     def _processes(self, name):
         """Processes of this engine: their command line names its folder."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            try:
-                words = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
-                ours = f"{self.folder}/".encode() in words and int(entry.name) != os.getpid()
-                if ours and name in ("", Path(os.fsdecode(words.split(b"\0")[0])).name):
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-        return found
+
+        def ours(folder):
+            words = (folder / "cmdline").read_bytes()
+            here = f"{self.folder}/".encode() in words and int(folder.name) != os.getpid()
+            return here and name in ("", Path(os.fsdecode(words.split(b"\0")[0])).name)
+
+        return matching(ours)
 
 
 def why_not():

@@ -8,6 +8,8 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from tests.processes import matching
+
 RAY = Path(sys.executable).with_name("ray")
 PORT = 26379
 HOLD = """
@@ -55,17 +57,12 @@ class Cluster:
     def processes(self, number):
         """Ids of all living processes of a node, by their session."""
         session = self.nodes[number].pid
-        found = []
-        for folder in Path("/proc").iterdir():
-            if folder.name.isdigit():
-                try:
-                    text = (folder / "stat").read_text()
-                except OSError:
-                    continue
-                state, _, _, its_session = text.rpartition(")")[2].split()[:4]
-                if int(its_session) == session and state != "Z":
-                    found.append(int(folder.name))
-        return found
+
+        def living(folder):
+            state, _, _, its_session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            return int(its_session) == session and state != "Z"
+
+        return matching(living)
 
     def actor(self, number):
         """The process of ours on a node, None when there is none."""

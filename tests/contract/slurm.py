@@ -14,6 +14,7 @@ import pytest
 from swelab.models.serving.server import free_port
 from swelab.sandbox.requirements import tool
 from tests.contract.attacks import until
+from tests.processes import matching
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "setpriv", "unshare")
 NODES = {"c1": 0, "c2": 0, "g1": 2, "g2": 2}
@@ -188,18 +189,15 @@ class TestCluster:
 
     def _processes(self, *marks):
         """Processes of this cluster, jobs too, with one of `marks` in environment, command line or files."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit() or int(entry.name) in (os.getpid(), os.getppid()):
-                continue
-            try:
-                text = (entry / "environ").read_bytes() + b"\0" + (entry / "cmdline").read_bytes()
-                text += b"\0".join(os.fsencode(os.readlink(link)) for link in (entry / "fd").iterdir())
-            except OSError:
-                continue
-            if os.fsencode(f"{self.folder}/") in text and any(os.fsencode(mark) in text for mark in marks):
-                found.append(int(entry.name))
-        return found
+
+        def ours(folder):
+            if int(folder.name) in (os.getpid(), os.getppid()):
+                return False
+            text = (folder / "environ").read_bytes() + b"\0" + (folder / "cmdline").read_bytes()
+            text += b"\0".join(os.fsencode(os.readlink(link)) for link in (folder / "fd").iterdir())
+            return os.fsencode(f"{self.folder}/") in text and any(os.fsencode(mark) in text for mark in marks)
+
+        return matching(ours)
 
 
 def why_not():

@@ -9,7 +9,6 @@ import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,7 @@ from swelab.models.serving import fleet as fleets
 from swelab.models.serving import kept_server
 from swelab.models.serving.fleet import serve_fleet
 from swelab.rollouts import rollout_stage
-from tests.contract.attacks import until
+from tests.contract.attacks import until, writers
 from tests.toy_checkpoint import SCAFFOLD, SIZES, make_checkpoint
 
 pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
@@ -54,12 +53,7 @@ class Served:
 
     def processes(self, log):
         """Command line by pid of what writes to a log."""
-        found = {}
-        for path in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if (path / "fd/1").readlink() == self.folder / log:
-                    found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        return found
+        return writers(self.folder / log)
 
     def scheduler(self, log):
         return next(pid for pid, text in self.processes(log).items() if "scheduler" in text)

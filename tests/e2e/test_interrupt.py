@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.clone import command, make_clone, snakemake
+from tests.processes import command_line, matching
 
 pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 KILLS = int(os.environ.get("SWELAB_KILLS", "3"))
@@ -30,18 +31,16 @@ IDENTICAL = (
 
 def survivors(folder: Path) -> list[str]:
     """Command lines of living processes that work in `folder` or, sandboxed, on mounts from it."""
-    found = []
-    for process in Path("/proc").iterdir():
-        if not process.name.isdigit():
-            continue
-        try:
-            line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            seen = line + os.readlink(process / "cwd") + (process / "mountinfo").read_text()
-        except OSError:
-            continue
+    lines = []
+
+    def works_here(process):
+        line = command_line(process)
+        seen = line + os.readlink(process / "cwd") + (process / "mountinfo").read_text()
         if line and str(folder) in seen:
-            found.append(line)
-    return found
+            lines.append(line)
+
+    matching(works_here)
+    return lines
 
 
 def statuses(clone: Path) -> dict[str, str]:

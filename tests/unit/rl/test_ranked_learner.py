@@ -17,6 +17,7 @@ from swelab.rl.learner import STATE, Learner, NotFinite, Settings
 from swelab.rl.rank_process import Opened
 from swelab.rl.ranked_learner import RankedLearner, RankLost
 from tests.conftest import ROOT
+from tests.processes import processes_with
 from tests.toy_checkpoint import make_checkpoint
 from tests.unit.rl.toy_batches import assert_same, batch
 
@@ -43,20 +44,9 @@ def opened(toy, tmp_path):
 def ended(words, seconds=20):
     """Whether all processes with these words on their command line end in time."""
     deadline = time.monotonic() + seconds
-    while pids_of(words) and time.monotonic() < deadline:
+    while processes_with(words) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return not pids_of(words)
-
-
-def pids_of(words):
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if words.encode() in (folder / "cmdline").read_bytes() and int(folder.name) != os.getpid():
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
+    return not processes_with(words)
 
 
 def test_two_ranks_train_and_resume_as_one_process_does(toy, opened, tmp_path):
@@ -94,7 +84,7 @@ def test_two_ranks_train_and_resume_as_one_process_does(toy, opened, tmp_path):
         (tmp_path / "alone-2" / STATE).unlink()
         with pytest.raises(InputError, match="the optimizer's state is not there"):
             both.resume(tmp_path / "alone-2")
-        os.kill(max(pids_of(both.address)), signal.SIGKILL)
+        os.kill(max(processes_with(both.address)), signal.SIGKILL)
         with pytest.raises(RankLost, match="a rank of the learner has ended"):
             for _ in range(20):
                 both.train(parts[0])
@@ -140,7 +130,7 @@ def test_a_kill_of_the_main_process_ends_its_ranks(toy, tmp_path, lid):
     )
     address = run.stdout.readline().strip()
     assert not Path(address).parent.exists()
-    assert address and len(pids_of(address)) >= 3, (tmp_path / "log").read_text()
+    assert address and len(processes_with(address)) >= 3, (tmp_path / "log").read_text()
     run.kill()
     run.wait()
     assert ended(address)
