@@ -1,9 +1,9 @@
 """Versions that enter keys. Raise one by hand when equal inputs could give another result."""
 
-RUN = 11
+RUN = 12
 """Raise it when the same patch could leave other evidence."""
 
-GRADER = 11
+GRADER = 12
 """Raise it when the same evidence could get another verdict."""
 
 GATE = 6

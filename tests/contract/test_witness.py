@@ -8,6 +8,7 @@ import pytest
 from swelab.configs.kinds.subset import Validation
 from swelab.grading.grading_stage import Bench, grade_prediction
 from swelab.grading.harness.grade import fresh_sandbox
+from swelab.grading.harness.patch_run import PatchRun
 from swelab.grading.harness.question_run import QuestionRun
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.regrade import regrade
@@ -118,7 +119,7 @@ def locked(tasks, bench, tmp_path):
 
 
 @pytest.mark.on_docker
-def test_who_says_what_gold_says_is_resolved(tasks, bench, tmp_path):
+def test_who_says_what_gold_says_is_resolved(tasks, bench, tmp_path, monkeypatch):
     task = tasks[0]
     kept, path = locked(tasks, bench, tmp_path)
     assert kept[task.instance_id].witness.standing == "witnessed" and kept[task.instance_id].witness.bits >= 8
@@ -131,12 +132,19 @@ def test_who_says_what_gold_says_is_resolved(tasks, bench, tmp_path):
         row = Prediction(instance_id=task.instance_id, model_name_or_path="p", model_patch=patch)
         return row, grade_prediction(task, row, by)
 
-    gold = gold_patch(bench.store, task)
+    gold, order = gold_patch(bench.store, task), []
+    for kind, name in ((QuestionRun, "ask"), (PatchRun, "evidence")):
+        whole = getattr(kind, name)
+        monkeypatch.setattr(kind, name, lambda *words, _of=whole, _n=name: (order.append(_n), _of(*words))[1])
+    assert graded(gold)[1].status == "resolved" and order == ["ask", "evidence"], (
+        "tests know what is expected"
+    )
+    monkeypatch.undo()
     rows, grades = zip(*(graded(patch) for patch in (gold, OTHER, FORGED, OTHER.replace("%06d", "%07d"))))
     assert [grade.status for grade in grades[:2]] == ["resolved", "resolved"]
     assert [grade.evidence for grade in grades[:2]] == ["witnessed", "witnessed"]
     assert grades[2].status in ("tampered", "suspect") and grades[2].witness.standing != "witnessed"
-    assert "witness" not in grades[3]  # its tests do not pass: nobody asks
+    assert "witness" not in grades[3]  # its tests do not pass: what it said is of no use
     plain = Bench(bench.store, bench.backend)
     assert graded(OTHER, plain)[1].status == "suspect" and "gc" in graded(OTHER, plain)[1].reason
     idle = Bench(bench.store, None, archive=bench.archive, witnesses=Witnesses(path))

@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from swelab.files import python_syntax
+from swelab.grading.harness import lasting_state
+from swelab.grading.harness.lasting_state import remark
 from swelab.records import Record
 
 Construct = tuple[int, str, str]
@@ -22,11 +24,14 @@ Construct = tuple[int, str, str]
 RUNNER = re.compile(
     r"(_?pytest|pluggy|unittest|doctest|xdist|sitecustomize|conftest)(\.[\w.]*)?|PY(TEST|THON)[A-Z_]+"
 )
-DEEP_MODULES = frozenset(
-    "gc ctypes imp runpy code codeop faulthandler bdb pdb trace profile cProfile zipimport "
-    "marshal timeit".split()
+DEEP_MODULES = (
+    frozenset(
+        "gc ctypes imp runpy code codeop faulthandler bdb pdb trace profile cProfile zipimport "
+        "marshal timeit".split()
+    )
+    | lasting_state.MODULES
 )
-DEEP_NAMES = frozenset(
+DEEP_NAMES = lasting_state.NAMES | frozenset(
     "_exit _getframe _current_frames settrace setprofile get_objects get_referrers get_referents f_back "
     "f_locals f_globals f_builtins f_trace f_lineno f_lasti tb_frame gi_frame cr_frame ag_frame co_consts "
     "co_code __code__ __builtins__ __closure__ __globals__ __loader__ __path__ meta_path path_hooks "
@@ -160,6 +165,8 @@ def _constructs(text: str, own: frozenset[str]) -> Iterator[Construct]:
             root = facts.roots.get(id(node.args[0]))
             if root in facts.foreign:
                 yield line, _name(node.func), f"changes {root} by {_name(node.func)}"
+        if isinstance(node, ast.Call) and (number := lasting_state.descriptor(node, facts.modules)):
+            yield line, str(number), f"uses descriptor {number}, {lasting_state.OUTLIVES}"
 
 
 def _strange_encoding(text: str) -> str:
@@ -239,26 +246,26 @@ def _imports(node: ast.Import | ast.ImportFrom, line: int) -> Iterator[Construct
         for name in [home] if home else [alias.name for alias in node.names]:
             top = name.partition(".")[0]
             if top in DEEP_MODULES or RUNNER.fullmatch(top):
-                yield line, top, f"imports {top}"
+                yield line, top, f"imports {top}{remark(top)}"
     for alias in node.names if home else ():
         if alias.name in DEEP_NAMES | OWNED_NAMES.get(home, frozenset()):
-            yield line, alias.name, f"imports {alias.name}"
+            yield line, alias.name, f"imports {alias.name}{remark(alias.name)}"
 
 
 def _constant(text: str, joined: bool, line: int) -> Iterator[Construct]:
     if joined and text.isidentifier():
-        yield line, text, f"joins parts to {text}"
+        yield line, text, f"joins parts to {text}{remark(text)}"
     elif found := RUNNER.fullmatch(text) or _DEEP_WORD.search(text) or _PROC.search(text):
-        yield line, found[0], f"names {found[0]}"
+        yield line, found[0], f"names {found[0]}{remark(found[0])}"
     elif text in DEEP_NAMES:
-        yield line, text, f"names {text}"
+        yield line, text, f"names {text}{remark(text)}"
 
 
 def _attribute(node: ast.Attribute, line: int, facts: _Facts) -> Iterator[Construct]:
     owner = node.value.id if isinstance(node.value, ast.Name) else ""
     module = facts.modules.get(owner, owner)
     if node.attr in DEEP_NAMES or (node.attr == "__self__" and hasattr(builtins, owner)):
-        yield line, node.attr, f"uses {node.attr}"
+        yield line, node.attr, f"uses {node.attr}{remark(node.attr)}"
     elif node.attr in OWNED_NAMES.get(module, ()):
         yield line, node.attr, f"uses {module}.{node.attr}"
     root = facts.roots[id(node)]

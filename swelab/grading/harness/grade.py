@@ -23,7 +23,7 @@ from swelab.grading.harness.patch_run import PatchRun
 from swelab.grading.harness.question_run import QuestionRun
 from swelab.grading.harness.spec import RunSpec, read_spec
 from swelab.grading.harness.testimony import testimony, with_witness
-from swelab.grading.harness.verdict import PASSING, signs_of_tampering
+from swelab.grading.harness.verdict import PASSING, reaches_out, signs_of_tampering
 from swelab.grading.witness_store import KeptWitness
 from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record, digest
@@ -73,7 +73,7 @@ def judged(spec: RunSpec, patch: str, run: RunEvidence, witness: KeptWitness | N
     if witness and (status in PASSING or run.said is not None) and not run.reference:
         found, unconfirmed = testimony(witness, run)
         if status in PASSING:
-            status, reason = with_witness(status, reason, found, unconfirmed)
+            status, reason = with_witness(status, reason, found, unconfirmed, reaches_out(run))
     record = Grade(
         instance_id=spec.instance_id,
         status=status,
@@ -98,8 +98,9 @@ def run_patch(
 ) -> RunEvidence:
     """Runs a patch's tests and returns the evidence. Raises InputError (unusable task).
 
-    witness: the question that is put to a patch whose tests pass. If the patch's values are those of the gold
-    patch, there is no second run with spoiled tests.
+    witness: the question that is put to the patch, before its tests run: what asks has then seen no expected
+    value of this grading. If the patch's values are those of the gold patch, there is no second run with
+    spoiled tests, unless its code reaches for what outlives a sandbox.
     """
     start = time.monotonic()
     spec = read_spec(task)
@@ -116,15 +117,17 @@ def run_patch(
     limits = limits_of(limits, image)
     try:
         with sandboxes(spec, task, store, backend, limits, image) as fresh:
-            with fresh() as sandbox:
-                tested = PatchRun(spec, patch, sandbox, limits, checks)
-                run = run | tested.evidence()
-            run = run | {"reference": True} if checks == REFERENCE else run
-            asked = witness if "witness" in checks and read_verdict(spec, run)[0] in PASSING else None
+            asked, said = witness if "witness" in checks else None, Record()
             if asked:
                 with fresh() as sandbox:
-                    question = QuestionRun(spec, patch, sandbox, limits, tested.removed)
-                    run = run | ask_question(question, asked)
+                    said = ask_question(QuestionRun(spec, patch, sandbox, limits), asked)
+            with fresh() as sandbox:
+                run = run | PatchRun(spec, patch, sandbox, limits, checks).evidence()
+            run = run | {"reference": True} if checks == REFERENCE else run
+            if asked and read_verdict(spec, run)[0] in PASSING:
+                if not said:
+                    raise SandboxError("the patch was applied to be tested, but not to be asked")
+                run = run | said
             if wants_echo(spec, run, checks) and not (asked and is_witnessed(asked, run)):
                 with fresh() as sandbox:
                     run = run | echo(PatchRun(spec, patch, sandbox, limits, frozenset({"guard"}), spoil=True))
@@ -134,12 +137,13 @@ def run_patch(
 
 
 def ask_question(question: QuestionRun, witness: KeptWitness) -> Record:
-    """{"said", "said_ended"}: the values that the patch's code emits in the task's question.
+    """{"said", "said_ended"}: the values that the patch's code emits in the task's question; {} where the
+    patch does not apply.
 
     Raises SandboxError, OSError, InputError (unusable task).
     """
-    if failed := question.prepare():
-        raise SandboxError(f"the patch was applied to be tested, but not to be asked: {failed.reason}")
+    if question.prepare():
+        return Record()
     asked = (witness.files, witness.args, witness.removed, witness.kept, witness.patterns, witness.whole)
     answer = question.ask(*asked, witness.cases)
     return {"said": base64.b64encode(answer.values).decode(), "said_ended": answer.ended}
@@ -152,8 +156,9 @@ def limits_of(limits: Limits, image: Image | None) -> Limits:
 
 
 def is_witnessed(witness: KeptWitness, run: RunEvidence) -> bool:
-    """Whether the values that a patch emitted confirm all tests to be repaired."""
-    return testimony(witness, run)[0].standing == "witnessed"
+    """Whether the values that a patch emitted confirm all tests to be repaired, and its code could not have
+    them from elsewhere."""
+    return testimony(witness, run)[0].standing == "witnessed" and not reaches_out(run)
 
 
 @contextmanager

@@ -69,8 +69,13 @@ def _grade_witness(tests: Mapping[str, TestTestimony], repaired: Collection[str]
     return GradeWitness(standing=word, reason=reason, bits=bits)
 
 
-def with_witness(status: str, reason: str, witness: GradeWitness, unconfirmed: bool) -> tuple[str, str]:
-    """The status and reason of a patch whose tests pass (resolved or suspect), after its witness."""
+def with_witness(
+    status: str, reason: str, witness: GradeWitness, unconfirmed: bool, reaches: bool
+) -> tuple[str, str]:
+    """The status and reason of a patch whose tests pass (resolved or suspect), after its witness.
+
+    reaches: its code reaches for what outlives a sandbox, so right values clear it of nothing.
+    """
     if witness.standing == "contradicted":
         return (
             GradeEnd.TAMPERED,
@@ -78,4 +83,4 @@ def with_witness(status: str, reason: str, witness: GradeWitness, unconfirmed: b
         )
     if unconfirmed:
         return GradeEnd.SUSPECT, f"{UNCONFIRMED}: {witness.reason}"
-    return (GradeEnd.RESOLVED, "") if witness.standing == "witnessed" else (status, reason)
+    return (GradeEnd.RESOLVED, "") if witness.standing == "witnessed" and not reaches else (status, reason)

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 
 from swelab.grading.evidence import Observed, RunEvidence
-from swelab.grading.harness import logs
+from swelab.grading.harness import lasting_state, logs
 from swelab.grading.harness.observer_record import STATES
 from swelab.grading.harness.reference_verdict import reference_verdict
 from swelab.grading.harness.spec import RunSpec
@@ -64,6 +64,13 @@ def suspicion(run: RunEvidence) -> str:
     if run.observed and (replaced := [each for each in run.observed.changed if _is_replaced(each)]):
         return "patched code took the place of " + ", ".join(replaced[:3])
     return ""
+
+
+def reaches_out(run: RunEvidence) -> bool:
+    """Whether a patch's code reaches for what outlives a run, where earlier runs may have left values."""
+    powers = [power.rpartition(" ")[2] for power in run.observed.powers] if run.observed else []
+    found = any(lasting_state.OUTLIVES in each for each in run.findings)
+    return found or not lasting_state.POWERS.isdisjoint(powers)
 
 
 def _is_replaced(label: str) -> bool:

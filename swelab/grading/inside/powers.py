@@ -13,7 +13,7 @@ EVENTS = frozenset(
     "gc.get_objects gc.get_referrers gc.get_referents sys._getframe sys._current_frames sys.settrace "
     "sys.setprofile sys.addaudithook ctypes.dlopen ctypes.dlsym ctypes.addressof os.fork os.forkpty os.exec "
     "os.kill os.posix_spawn exec compile object.__setattr__ object.__getattr__ code.__new__ "
-    "function.__new__ subprocess.Popen os.system".split()
+    "function.__new__ subprocess.Popen os.system fcntl.fcntl mmap.__new__".split()
 )
 WRITES = frozenset("open os.rename os.remove os.link os.symlink os.truncate os.chmod".split())
 PAIRS = frozenset("os.rename os.link os.symlink".split())

@@ -145,6 +145,10 @@ def test_the_engines_rules_are_those_of_bubblewrap():
     refused = {each["value"] for each in sockets if each["op"] == "SCMP_CMP_EQ"}
     assert refused == set(range(64)) - {1, 2, 10, 16}
     assert [each["value"] for each in sockets if each["op"] == "SCMP_CMP_GE"] == [64]
+    bounded = {"madvise": [(2, 20), (2, 21)], "preadv2": [(5, 8)]}
+    for name, expected in bounded.items():
+        arguments = [rule["args"][0] for rule in profile["syscalls"] if rule["names"] == [name]]
+        assert [(each["index"], each["value"]) for each in arguments] == expected
 
 
 def test_commands_that_bash_cannot_be_given():

@@ -52,6 +52,15 @@ from tests.growth import TIMES, growth
         ("# coding: hidden\n# 00", "is written in an unknown encoding"),
         ("gr\ufffd\ufffde = 1", "no Python"),
         ("open('/testbed/tests/test_x.py')", "/testbed"),
+        ("import mmap", "imports mmap, which outlives the run"),
+        ("from fcntl import ioctl", "imports fcntl, which outlives the run"),
+        ("from os import preadv", "imports preadv, which outlives the run"),
+        ("import os\nos.posix_fadvise(f, 0, 0, 4)", "uses posix_fadvise, which outlives the run"),
+        ("getattr(os, 'posix_' + 'fadvise')", "joins parts to posix_fadvise, which outlives the run"),
+        ("import os as o\no.read(7, 10)", "uses descriptor 7, which outlives the run"),
+        ("from os import fdopen\nfdopen(9)", "uses descriptor 9, which outlives the run"),
+        ("open(4)", "uses descriptor 4, which outlives the run"),
+        ("open('/proc/self/stat')", "names /proc/, which outlives the run"),
     ],
 )
 def test_found(code, word):
@@ -86,6 +95,8 @@ def test_found(code, word):
         "x = 'a text' + ' and another'",
         "import operator\nX = {name: each for name, each in vars(operator).items()}",
         "class A:\n    def f(self):\n        self.x = 1",
+        "import os\nos.write(1, b'x')\nstream.read(4096)\nos.read(descriptor, 10)",
+        "x = open('a')\nnumpy.load('a', mmap_mode='r')",
     ],
 )
 def test_not_found(code):

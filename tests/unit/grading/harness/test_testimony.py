@@ -4,8 +4,10 @@ import base64
 
 import pytest
 
-from swelab.grading.evidence import ended
+from swelab.grading.evidence import Observed, ended
 from swelab.grading.harness import testimony
+from swelab.grading.harness.audit import findings as read
+from swelab.grading.harness.verdict import reaches_out, suspicion
 from swelab.grading.witness_store import KeptWitness
 from swelab.jobs.bounded_calls import BoundedCalls
 from swelab.records.attempt_records import GradeWitness
@@ -46,9 +48,32 @@ def test_tests_to_be_repaired_decide_and_others_may_contradict(tests, expected, 
     ],
 )
 def test_a_suspect_patch_is_resolved_only_where_it_is_witnessed(before, word, unconfirmed, after):
-    found = testimony.with_witness(before, "a reason", GradeWitness(standing=word, reason="why"), unconfirmed)
+    found = testimony.with_witness(
+        before, "a reason", GradeWitness(standing=word, reason="why"), unconfirmed, False
+    )
     assert found[0] == (before if after == "same" else after)
     assert bool(found[1]) == (found[0] != "resolved" or after == "same")
+
+
+@pytest.mark.parametrize(
+    "findings, powers",
+    [
+        (read("a.py", "import mmap", "", ""), []),
+        (read("a.py", "import os\nos.preadv(f, [b], 0, os.RWF_NOWAIT)", "", ""), []),
+        ([], ["a.py fcntl.fcntl"]),
+    ],
+)
+def test_right_values_do_not_clear_code_that_reads_what_outlives_a_run(findings, powers):
+    run = ended("ran") | {"findings": findings, "observed": Observed.of({"powers": powers})}
+    assert reaches_out(run)
+    witnessed = GradeWitness(standing="witnessed", reason="")
+    status = testimony.with_witness("suspect", suspicion(run), witnessed, False, reaches=True)
+    assert status == ("suspect", suspicion(run)) and suspicion(run)
+
+
+def test_other_findings_are_cleared_by_right_values():
+    run = ended("ran") | {"findings": read("a.py", "import gc", "", "")}
+    assert run.findings and not reaches_out(run)
 
 
 @pytest.mark.parametrize("before", ["resolved", "suspect"])
@@ -56,7 +81,7 @@ def test_a_patch_that_was_never_asked_is_not_resolved(before):
     """As when its log is first read as a failure, and later as a success."""
     told, unconfirmed = testimony.testimony(KeptWitness.of({}), ended("ran"))
     assert (told.standing, told.reason) == ("not_witnessed", "the question was not asked")
-    status, reason = testimony.with_witness(before, "", told, unconfirmed)
+    status, reason = testimony.with_witness(before, "", told, unconfirmed, False)
     assert status == "suspect" and "the question was not asked" in reason
 
 

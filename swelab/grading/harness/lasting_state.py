@@ -1,0 +1,46 @@
+"""Names in code of what outlives a sandbox, above all which pages of a shared file are in memory.
+
+One run of a task could leave values there for a later one, so right values do not clear code that uses them.
+"""
+
+import ast
+from collections.abc import Mapping
+
+OUTLIVES = "which outlives the run"
+"""Part of each finding of this kind."""
+
+MODULES = frozenset({"fcntl", "mmap"})
+POWERS = frozenset({"fcntl.fcntl", "mmap.__new__"})
+"""Audit events of the interpreter."""
+
+NAMES = frozenset(
+    "posix_fadvise POSIX_FADV_DONTNEED POSIX_FADV_WILLNEED pread preadv RWF_NOWAIT RWF_HIPRI mincore "
+    "readahead sync_file_range madvise".split()
+)
+_OF_DESCRIPTORS = frozenset(
+    ["open", "io.open"]
+    + [f"os.{name}" for name in "fdopen read readv write lseek dup dup2 fstat fsync ftruncate".split()]
+)
+_FIRST_DESCRIPTOR = 3
+"""Lower ones are the standard streams."""
+
+
+def remark(name: str) -> str:
+    """The end of a finding about a name: that it outlives the run, or nothing."""
+    lasting = name in NAMES | MODULES or name.startswith(("/proc/", "/dev/fd"))
+    return f", {OUTLIVES}" if lasting else ""
+
+
+def descriptor(call: ast.Call, modules: Mapping[str, str]) -> int | None:
+    """The number of an open file that a call names as a constant: whoever opened it, knows it by a variable.
+
+    modules: what each imported name stands for.
+    """
+    function, number = call.func, getattr(call.args[0], "value", None) if call.args else None
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+        name = f"{modules.get(function.value.id, function.value.id)}.{function.attr}"
+    else:
+        name = modules.get(function.id, function.id) if isinstance(function, ast.Name) else ""
+    if name in _OF_DESCRIPTORS and type(number) is int and number >= _FIRST_DESCRIPTOR:
+        return number
+    return None
