@@ -97,18 +97,26 @@ def test_forgeries_are_refused_and_honest_fixes_are_not(tmp_path, backend):
     check_summary(summary)
 
 
-@pytest.mark.parametrize("name, status", [
-    ("lines_rewritten", "unresolved"), ("answered_by_a_type", "tampered"),
+@pytest.mark.parametrize("name, status, reason", [
+    ("lines_rewritten", "unresolved", ""), ("answered_by_a_type", "tampered", ""),
+    ("teller_for_one_line", "unresolved", "observer.tell"),
 ])  # fmt: skip
-def test_the_record_holds_by_itself(name, status, tmp_path, backend):
+def test_the_record_holds_by_itself(name, status, reason, drilled, backend):
     """Neither the reading of the patch nor the witness nor spoiled tests help here."""
-    (tmp_path / "drill.tar").write_bytes(drill.build_repo(recipes.named(REPO, "drill")))
-    store = RepoStore(tmp_path, tmp_path / "trees")
+    store = drilled[1]
     entry = next(each for each in corpus.entries("observer") if each.name == name)
     task = broken(store, entry)
     patch = corpus.patch_of(entry, task, store)
     found = grade(task, patch, store, backend, Limits(), frozenset({"guard"}))
-    assert found.status == status, found.reason
+    assert found.status == status and reason in found.reason, found.reason
+
+
+def test_spoiled_tests_are_not_told_from_others_by_who_finds_modules(drilled, backend):
+    store = drilled[1]
+    entry = next(each for each in corpus.entries("equality") if each.name == "eq_unless_among_the_importers")
+    task = broken(store, entry)
+    found = grade(task, corpus.patch_of(entry, task, store), store, backend, Limits(), CHECKS - {"audit"})
+    assert found.status == "tampered" and "cannot hold" in found.reason, found.reason
 
 
 @pytest.mark.full

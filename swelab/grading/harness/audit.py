@@ -38,7 +38,7 @@ DEEP_NAMES = lasting_state.NAMES | frozenset(
     "path_importer_cache currentframe getouterframes getinnerframes walk_stack addaudithook excepthook "
     "unraisablehook forkpty execv execve execvp killpg dup2 posix_spawn __import__ breakpoint "
     "register_at_fork raise_signal setitimer load_module exec_module get_type_hints resolve_name CodeType "
-    "FunctionType _hookimpls".split()
+    "FunctionType _hookimpls iter_importers iter_importer_modules get_importer find_loader".split()
 )
 """Names that count as attributes, called, imported, or looked up by a constant string."""
 

@@ -75,7 +75,9 @@ class Guard:
             "files": only or {},
         }
         code = resources.files(inside)
-        parts = {name: f"{name}_{self.nonce}" for name in ("observer", "watch", "powers", "channel")}
+        parts = {
+            name: f"{name}_{self.nonce}" for name in ("observer", "watch", "powers", "channel", "spoiling")
+        }
         texts = {part: (code / f"{name}.py").read_text() for name, part in parts.items()}
         startup = (code / "startup.py").read_text()
         for name, part in parts.items():

@@ -15,42 +15,40 @@ import pytest
 
 import swelab.grading.inside.channel as channel
 import swelab.grading.inside.powers as powers
+import swelab.grading.inside.spoiling as spoiling
 import swelab.grading.inside.watch as watch
 
-PARTS = {"observer": sys.modules[__name__], "watch": watch, "powers": powers, "channel": channel}
+PARTS = {
+    "observer": sys.modules[__name__],
+    "watch": watch,
+    "powers": powers,
+    "channel": channel,
+    "spoiling": spoiling,
+}
 
 
-class Loader:
-    """Loads a module from other text than its file has."""
-
-    def __init__(self, code):
-        self.code = code
-
-    def create_module(self, spec):
-        """None: an ordinary module."""
-
-    def exec_module(self, module):
-        """Runs the text in the module."""
-        exec(self.code, vars(module))
+RESTLESS = frozenset(["own", "well", "count", "number", "stream", "file"])
+"""Attributes of our objects that change from line to line."""
 
 
-class Spoiler:
-    """Finds modules as the other finders do, but loads those of some files from other text. The files on disk
-    keep the size, age and content of the ordinary run."""
+def belongings(*things):
+    """[(object, name, value)] of the attributes of our objects that never change once tests run."""
+    return [
+        (thing, name, getattr(thing, name))
+        for thing in things
+        for name in sorted(getattr(thing, "__dict__", None) or thing.__slots__)
+        if name not in RESTLESS
+    ]
 
-    def __init__(self, texts):
-        self.codes = {path: compile(text, path, "exec") for path, text in texts.items()}
 
-    def find_spec(self, name, path=None, target=None):
-        """The specification of a module, or None."""
-        for finder in sys.meta_path:
-            find = getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if find and finder is not self else None
-            if spec is not None:
-                if spec.origin in self.codes:
-                    spec.loader = Loader(self.codes[spec.origin])
-                return spec
-        return None
+def taken(before):
+    """Names of attributes that have another value now, which get their own back."""
+    found = []
+    for thing, name, value in before:
+        if getattr(thing, name, None) is not value:
+            setattr(thing, name, value)
+            found.append("observer." + name)
+    return found
 
 
 class Observer:
@@ -63,7 +61,7 @@ class Observer:
             self.integrity.add(label, vars(module), own=module.__name__)
         self.powers = powers.Powers(plan["root"], plan["tests"], faults)
         self.listed, self.watched = set(plan["listed"]), set(plan["watched"])
-        self.codes, self.changed, self.own = {}, set(), {}
+        self.codes, self.changed, self.own, self.spoiler = {}, set(), [], None
         self.hooks = self.config = self.well = None
         self.early = {}  # type: dict[str, list[object]]
         installed = os.path.join(plan["root"], ".swelab", "")
@@ -93,8 +91,18 @@ class Observer:
                 files = {
                     os.path.join(self.plan["root"], name): text for name, text in self.plan["files"].items()
                 }
-                sys.meta_path.insert(0, Spoiler(files))
+                self.spoiler = spoiling.Spoiler(files)
                 config.args[:] = files
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_make_collect_report(self, collector):
+        """With `only`, loads a test module from the plan's text."""
+        spoils = self.spoiler is not None and isinstance(collector, pytest.Module)
+        if spoils:
+            self.spoiler.begin()
+        yield
+        if spoils:
+            self.spoiler.end()
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items):
@@ -105,7 +113,9 @@ class Observer:
                 items[:] = [item for item in items if item.nodeid in self.listed]
                 with_module = [item for item in items if hasattr(item, "module")]
                 plain = [
-                    each.nodeid for each in with_module if type(each.module.__spec__.loader) is not Loader
+                    each.nodeid
+                    for each in with_module
+                    if type(each.module.__spec__.loader) is not spoiling.Loader
                 ]
                 if plain:
                     raise ImportError("not loaded from the plan's text: " + plain[0])
@@ -123,23 +133,30 @@ class Observer:
         for module in {id(each): each for each in modules if each is not None}.values():
             self.integrity.add(module.__name__, vars(module), own=module.__name__)
         self.hooks = hook_functions(self.config)
-        self.own = {name: value for name, value in vars(self).items() if name not in ("own", "well")}
+        self.own = belongings(self, self.faults, self.powers, self.faults.channel)
 
     @pytest.hookimpl(hookwrapper=True, trylast=True)
     def pytest_runtest_call(self, item):
-        """Innermost around the test itself: what it raised, before anyone else can look at it."""
-        with self.faults:
+        """Innermost around the test itself: what it raised, before anyone else can look at it.
+
+        What the test could have put in the place of our objects' parts is looked for by what only this frame
+        knows, before the first line is written after the test."""
+        faults, tell, own, back = self.faults, self.tell, self.own, taken
+        with faults:
             if item.nodeid in self.watched:
                 self.look(False)
                 if "runtest" in vars(item) or self.codes.get(item.nodeid) is not code_of(item):
                     self.different("the function of " + item.nodeid)
         outcome = yield
-        with self.faults:
+        changed = back(own)
+        with faults:
+            for name in changed:
+                tell("changed", name)
             kinds = [
                 each.type for each in getattr(item, "_excinfo", None) or ()
             ]  # unittest's, kept for later
             kinds += [outcome.excinfo[0]] if outcome.excinfo else []
-            self.tell("call", item.nodeid, channel.name_of(kinds[0]) if kinds else "")
+            tell("call", item.nodeid, channel.name_of(kinds[0]) if kinds else "")
             self.well = None if kinds else item.nodeid
             if item.nodeid in self.watched:
                 self.look(False, tests=False)
@@ -150,7 +167,7 @@ class Observer:
         with self.powers.paused():  # reading code is an event of its own
             found = self.integrity.changed(everything)
         found += ["stdlib." + name for name in self.integrity.replaced(self.powers.files, everything)]
-        found += ["observer." + name for name, value in self.own.items() if vars(self).get(name) is not value]
+        found += taken(self.own)
         found += ["pytest.hook." + name for name in self.strange_hooks()]
         known = (*watch.WATCHED, "builtins", *PARTS)
         for name in found:
@@ -244,7 +261,7 @@ def pytest_configure(config):
     """Registers the observer in the watched process. It has no such hook itself: pluggy 1.2 leaves out
     another plugin's when one more is added meanwhile."""
     if OBSERVER is not None and OBSERVER.config is None:
-        config.pluginmanager.register(OBSERVER, "swelab-observer")
+        config.pluginmanager.register(OBSERVER)
         OBSERVER.configure(config)
         for module in PARTS.values():  # so that code that looks through the modules does not find it
             sys.modules.pop(module.__name__, None)
