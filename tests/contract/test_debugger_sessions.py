@@ -19,7 +19,7 @@ from tests.contract.attacks import processes_with, token, until
 from tests.contract.debugging import recipe
 
 pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
-EVERY_BACKEND = True
+BACKENDS = ("bubblewrap", "docker", "remote")
 SESSIONS = int(os.environ.get("SWELAB_SESSIONS", "12"))
 AT_ONCE = 4
 HANG = 4.0
