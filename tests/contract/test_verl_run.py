@@ -21,7 +21,7 @@ from swelab.rl.engines.verl_export import newest_step
 from swelab.rl.engines.verl_machine import ROOT
 from tests.at_hand import needs_verl
 from tests.conftest import make_repos
-from tests.contract.test_rl_run import command, held_out_task, tasks
+from tests.contract.small_rl import command, held_out_task, tasks
 from tests.toy_checkpoint import CONTEXT, make_checkpoint
 
 pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone, needs_verl]
