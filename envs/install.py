@@ -30,7 +30,6 @@ KEPT = set(  # variables PIP_... that say where packages come from; all others a
     "NO_CACHE_DIR DEFAULT_TIMEOUT TIMEOUT RETRIES KEYRING_PROVIDER CONFIG_FILE "
     "DISABLE_PIP_VERSION_CHECK".split()
 )
-OURS = {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_CONSTRAINT": os.devnull}  # all is pinned
 
 
 class Failed(Exception):
@@ -214,8 +213,9 @@ class Pip:
 
     def install(self, *arguments: str, quiet: bool = False) -> str:
         """Installs packages. Returns "" or, if quiet, why the index has none. Raises Failed."""
+        whole = ["install", "-q", "--only-binary=:none:", "--no-binary=:none:"]
         done = subprocess.run(
-            [*self.command, "install", "-q", "--only-binary=:none:", "--no-binary=:none:", *arguments],
+            [*self.command, *whole, *arguments],
             env=self.surroundings,
             stderr=subprocess.PIPE,
             text=True,
