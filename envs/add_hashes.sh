@@ -1,0 +1,13 @@
+#!/bin/sh
+# Usage: add_hashes.sh FILE...   Writes the hashes of the pinned packages into envs/*.txt again, after a version was
+# changed by hand. Versions stay as they are: several packages here want other versions than they get.
+set -eu
+uv=${UV:-$(dirname "$0")/../.venv-uv/bin/uv}
+for file in "$@"; do
+    new=$(mktemp)
+    grep '^#' "$file" >"$new"
+    sed -e '/^ /d' -e '/^#/d' -e 's/ *\\$//' "$file" |
+        "$uv" pip compile --quiet --no-config --no-deps --generate-hashes --no-annotate --no-header - >>"$new"
+    cat "$new" >"$file"
+    rm "$new"
+done

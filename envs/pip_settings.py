@@ -1,0 +1,104 @@
+"""pip's settings of where packages come from, as the environment that pip and uv then run in."""
+
+import ast
+import http.client
+import os
+import ssl
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlsplit
+
+ANSWER_SECONDS = 15
+KEYS = {  # the keys that reach pip, and uv's variable for each; others could change what the pins say
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "no-index": "",  # an option of uv's, and no variable
+    "proxy": "ALL_PROXY",
+    "cert": "SSL_CERT_FILE",
+    "client-cert": "SSL_CLIENT_CERT",
+    "trusted-host": "UV_INSECURE_HOST",
+    "timeout": "UV_HTTP_TIMEOUT",
+    "default-timeout": "UV_HTTP_TIMEOUT",
+    "retries": "UV_HTTP_RETRIES",
+    "cache-dir": "UV_CACHE_DIR",
+    "no-cache-dir": "UV_NO_CACHE",
+}
+OWN = tuple(  # how those variables of uv begin that the user may set; they win over pip's settings
+    "UV_DEFAULT_INDEX UV_INDEX UV_EXTRA_INDEX UV_FIND_LINKS UV_INSECURE UV_HTTP UV_KEYRING UV_CACHE "
+    "UV_NO_CACHE UV_LINK_MODE UV_CONCURRENT UV_SYSTEM_CERTS UV_NATIVE_TLS UV_OFFLINE".split()
+)
+
+
+def read(listed: str) -> dict[str, str]:
+    """The settings that `pip config list` prints: `install`'s win over `global`'s, variables over both."""
+    found = {}
+    rows = [line.partition("=") for line in listed.splitlines()]
+    for wanted in ("global", "install", ":env:"):
+        for name, _, text in rows:
+            section, _, key = name.rpartition(".")
+            if section == wanted and key in KEYS:
+                found[key] = " ".join(str(ast.literal_eval(text)).split())
+    return {
+        key: value for key, value in found.items() if value.lower() not in ("0", "false", "no", "off", "")
+    }
+
+
+def surroundings(settings: dict[str, str], outside: dict[str, str]) -> dict[str, str]:
+    """The environment for pip and uv: that of outside, with these settings and no others."""
+    kept = {name: value for name, value in outside.items() if not name.startswith(("PIP_", "UV_", "PYTHON"))}
+    own = {name: value for name, value in outside.items() if name.startswith(OWN)}
+    if index := own.get("UV_DEFAULT_INDEX") or own.get("UV_INDEX_URL"):
+        settings = settings | {"index-url": index}
+    pips = {f"PIP_{key.upper().replace('-', '_')}": value for key, value in settings.items()}
+    uvs = {KEYS[key]: value for key, value in settings.items() if KEYS[key]}
+    uvs["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # as pip: all indexes are one
+    if links := settings.get("find-links"):  # a folder that is not there stops uv, but not pip
+        uvs["UV_FIND_LINKS"] = ",".join(
+            link for link in links.split() if "://" in link or Path(link).exists()
+        )
+    if proxy := settings.get("proxy"):
+        proxy = proxy if "://" in proxy else f"http://{proxy}"
+        uvs |= dict.fromkeys(
+            "HTTP_PROXY HTTPS_PROXY ALL_PROXY http_proxy https_proxy all_proxy".split(), proxy
+        )
+    if cache := settings.get("cache-dir"):
+        uvs["UV_CACHE_DIR"] = f"{cache}/uv"
+    # uv.toml is not read: it, too, could change what the pins say.
+    always = {"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never"}
+    return {**kept, **uvs, **own, **pips, **always}
+
+
+def index_fault(url: str) -> str:
+    """Why an index does not answer within seconds, the lookup of its name included; "" where it does."""
+    parts = urlsplit(without_password(url))
+    if parts.scheme not in ("http", "https"):
+        return "" if Path(urllib.request.url2pathname(parts.path)).exists() else "no such folder"
+    context = ssl.create_default_context()
+    if {parts.hostname, parts.netloc} & {*os.environ.get("UV_INSECURE_HOST", "").split()}:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if client := os.environ.get("SSL_CLIENT_CERT"):
+        context.load_cert_chain(client)
+    fault = [f"no answer within {ANSWER_SECONDS} seconds"]
+
+    def ask() -> None:
+        try:
+            urllib.request.urlopen(parts.geturl(), timeout=ANSWER_SECONDS, context=context).close()
+            fault[0] = ""
+        except urllib.error.HTTPError as error:  # an index that asks for a password answers, too
+            fault[0] = str(error) if error.code >= 500 else ""
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            fault[0] = str(getattr(error, "reason", error))
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(ANSWER_SECONDS)
+    return fault[0]
+
+
+def without_password(url: str) -> str:
+    """An address to ask and to print."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -1,0 +1,62 @@
+"""Which build of torch an environment gets: for CPU or for CUDA."""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+from get_uv import Failed, output, run
+from pip_settings import index_fault
+
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+SIZES = {"cpu": "3.0 GB, about a minute", "cuda": "7.2 GB, some minutes"}
+PIN = Path(__file__).with_name("torch.txt")
+
+
+def kind(stamp: Path) -> str:
+    """The build that was chosen before, else the one for the machine's GPUs."""
+    try:
+        return json.loads(stamp.read_text())["torch"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return "cuda" if "GPU " in output(["nvidia-smi", "-L"]) else "cpu"
+
+
+def announce(folder: Path, build: str) -> None:
+    """Says what is about to be fetched. Raises Failed where there is no room for it."""
+    place, size = folder.absolute().parent, float(SIZES[build].split()[0])
+    free = shutil.disk_usage(place).free / 1e9
+    text = f"installing into {folder}: torch for {build.upper()} (make TORCH=cpu or TORCH=cuda chooses)"
+    print(f"{text}, {SIZES[build]} ({free:.0f} GB are free)", flush=True)
+    if free < size:
+        raise Failed(f"{place}: {free:.1f} GB are free; expected {size} or more")
+
+
+def choose(args: argparse.Namespace, install: list[str], build: str, fault: str) -> list[str]:
+    """What to install together with the other packages; [] where torch had to come before them."""
+    pinned = next(line for line in PIN.read_text().splitlines() if line.startswith("torch=="))
+    exact = f"{pinned}+cpu"
+    if build == "cpu":
+        if has(install, exact, fault):
+            return [exact]
+        other = [*install, "--default-index", args.torch_index]
+        if not index_fault(f"{args.torch_index}/torch/") and has(other, exact, fault):
+            run([*other, "--no-deps", exact], fault)
+            return []
+        print(
+            f"neither the package index nor {args.torch_index} has a CPU build: the CUDA build comes instead"
+        )
+        announce(args.folder, "cuda")
+    limits = [word for file in args.files for word in ("--constraints", str(file))]
+    run([*install, *limits, pinned, f"torch!={exact.removeprefix('torch==')}"], fault)
+    return []
+
+
+def has(install: list[str], package: str, fault: str) -> bool:
+    """Whether an index has a package. Raises Failed where uv cannot tell."""
+    try:
+        run([*install, "--no-deps", "--dry-run", package], fault)
+    except Failed as error:
+        if "No solution found" not in str(error):
+            raise
+        return False
+    return True
