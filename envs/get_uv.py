@@ -14,6 +14,7 @@ from pip_settings import index_fault, read, surroundings, without_password
 
 PINS = Path(__file__).with_name("uv.txt")
 HOME = PINS.resolve().parents[1] / ".venv-uv"
+INDEX = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
 
 
 class Failed(Exception):
@@ -25,9 +26,10 @@ def get_uv() -> str:
 
     The environment of this process then says where the user wants packages to come from, for pip and uv.
     """
-    pip = [str(HOME / "bin/python"), "-Im", "pip"]
+    python = str(HOME / "bin/python")
+    pip = [python, "-Im", "pip"]
     with held(HOME):
-        if not output([*pip, "--version"]):
+        if not output([python, "-Ic", INDEX]):
             shutil.rmtree(HOME, ignore_errors=True)
             run([sys.executable, "-m", "venv", str(HOME)], f"no virtual environment at {HOME}")
         os.environ["PIP_QUIET"] = "0"  # otherwise pip lists nothing
@@ -37,9 +39,11 @@ def get_uv() -> str:
         os.environ.update(environment)
         if not os.access(Path.home(), os.W_OK):
             os.environ.setdefault("UV_CACHE_DIR", str(HOME / "cache"))
-        index = os.environ.get("UV_DEFAULT_INDEX", "https://pypi.org/simple")
+        index = (
+            os.environ.get("UV_DEFAULT_INDEX") or run([python, "-Ic", INDEX], "pip does not start").strip()
+        )
         if not {"PIP_NO_INDEX", "UV_OFFLINE"} & {*os.environ} and (fault := index_fault(index)):
-            raise Failed(f"the package index {without_password(index)} does not answer: {fault}")
+            raise Failed(f"the package index {without_password(index)} does not answer: {fault} (PIP_INDEX_URL names another)")
         if named := os.environ.get("UV"):
             run([named, "--version"], f"UV={named} does not start")
             return named
@@ -49,7 +53,10 @@ def get_uv() -> str:
             if program and wanted.removeprefix("uv==") in output([program, "--version"]).split():
                 return program
         advice = "set UV=/path/to/uv"
-        run([*pip, "install", "-q", "--no-deps", "-r", str(PINS)], f"the index gave no {wanted} ({advice})")
+        run(
+            [*pip, "install", "-q", "--no-deps", "--force-reinstall", "-r", str(PINS)],
+            f"the index gave no {wanted} ({advice})",
+        )
         run([own, "--version"], f"{wanted} does not start on this machine ({advice})")
         return own
 
@@ -74,7 +81,10 @@ def held(folder: Path) -> Iterator[None]:
 
 def run(command: list[str], fault: str) -> str:
     """What a command prints. Raises Failed with what it says, in one line."""
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    except OSError as error:
+        raise Failed(f"{fault}: {error}") from None
     if done.returncode:
         lines = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()
         named = [line for line in lines if line.strip().lower().startswith(("error:", "cause:"))]
@@ -87,5 +97,5 @@ def output(command: list[str]) -> str:
     """What a command prints; "" where it fails."""
     try:
         return run(command, "")
-    except (Failed, OSError):
+    except Failed:
         return ""

@@ -5,7 +5,7 @@ make              set-up, then the demo experiment: results/verified_score.json 
 make rl           set-up, then the demo of reinforcement learning (docs/rl.md)
 make rl-seeds     the same with three seeds, and a table of them
 make debugger     a model that learns to repair programs with Python's debugger (docs/debugger.md)
-make setup        only the set-up: .venv and .venv-sandbox; again it does only what is missing
+make setup        only the set-up: .venv and .venv-sandbox, about a minute; again it does only what is missing
 make test         set-up, then the tests that a change must pass (as root: their Debian packages too)
 make test-full    set-up, then all other tests: kills, clusters, memory, peers, verl; about two hours
 make ci           `make check` and `make test` on a fresh clone of HEAD; notes the commit in .git/ci-green
@@ -18,6 +18,8 @@ make swe-agent SWE_AGENT=checkout    SWE-agent in .venv-swe-agent (docs/swe-agen
 make clean        removes all results
 
 PYTHON=/path/to/python3.11    the Python to build environments with; default: python3.11 of the PATH
+UV=/path/to/uv                the installer; default: uv 0.13.9 of the PATH, else of the index, in .venv-uv
+PIP_INDEX_URL, PIP_FIND_LINKS, ...    where packages come from, as for pip; pip.conf is read too
 TORCH=cpu, TORCH=cuda         which build of torch; default: cuda where nvidia-smi lists a GPU, else cpu
 
 .venv/bin/python -m scripts.doctor       looks at this machine and says what to do about what is missing

@@ -84,13 +84,17 @@ def index_fault(url: str) -> str:
     fault = [f"no answer within {ANSWER_SECONDS} seconds"]
 
     def ask() -> None:
-        try:
-            urllib.request.urlopen(parts.geturl(), timeout=ANSWER_SECONDS, context=context).close()
-            fault[0] = ""
-        except urllib.error.HTTPError as error:  # an index that asks for a password answers, too
-            fault[0] = str(error) if error.code >= 500 else ""
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            fault[0] = str(getattr(error, "reason", error))
+        for page in ("pip/", ""):  # not every index lists its packages, and not every one has pip
+            try:
+                address = f"{parts.geturl().rstrip('/')}/{page}"
+                urllib.request.urlopen(address, timeout=ANSWER_SECONDS, context=context).close()
+                fault[0] = ""
+            except urllib.error.HTTPError as error:  # an index that asks for a password answers, too
+                fault[0] = str(error) if error.code == 404 or error.code >= 500 else ""
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                fault[0] = str(getattr(error, "reason", error))
+            if "404" not in fault[0]:
+                return
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()

@@ -39,7 +39,7 @@ def choose(args: argparse.Namespace, install: list[str], build: str, fault: str)
         if has(install, exact, fault):
             return [exact]
         other = [*install, "--default-index", args.torch_index]
-        if not index_fault(f"{args.torch_index}/torch/") and has(other, exact, fault):
+        if not index_fault(args.torch_index) and has(other, exact, fault):
             run([*other, "--no-deps", exact], fault)
             return []
         print(

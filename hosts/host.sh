@@ -21,8 +21,7 @@ setup() {
     id swelab >/dev/null 2>&1 || useradd --system --home-dir /nonexistent --shell /usr/sbin/nologin swelab
     setpriv --reuid=swelab --regid=swelab --clear-groups test -r "$root/scripts/pool.py" ||
         fail "$root: the user swelab cannot read it; expected a clone that is not in a private home"
-    [[ -d $root/.venv-host ]] || "$python" -m venv "$root/.venv-host"
-    "$root/.venv-host/bin/pip" install -q --no-deps -r "$root/envs/host.txt"
+    "$python" "$root/envs/install.py" "$root/.venv-host" "$root/envs/host.txt"
     install -d -m 750 -o root -g swelab "$settings"
     secret node.token
     [[ $1 == exec-server ]] || secret pool.token

@@ -1,10 +1,11 @@
-"""The set-up by the real Makefile and pip, from an index over HTTP with packages of a few bytes."""
+"""The set-up by the real Makefile and uv, from an index over HTTP with packages of a few bytes."""
 
 import functools
 import http.server
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from tests.conftest import ROOT
 
 pytestmark = pytest.mark.full
 
+UV = os.environ.get("UV") or shutil.which("uv") or ROOT / ".venv-uv/bin/uv"
 MODULES = "torchtune transformers datasets snakemake litellm docker".split()
 FOREIGN = {
     "PIP_TARGET": "/nonexistent/target",
@@ -29,6 +31,9 @@ FOREIGN = {
     "PIP_USER": "1",
     "PIP_QUIET": "3",
     "PIP_NO_DEPS": "1",
+    "UV_CONSTRAINT": "/nonexistent/constraints.txt",
+    "UV_SYSTEM_PYTHON": "1",
+    "UV_CONFIG_FILE": "/nonexistent/uv.toml",
     "PYTHONHOME": "/nonexistent",
     "PYTHONPATH": "/nonexistent",
     "PYTHONWARNINGS": "error",
@@ -37,7 +42,7 @@ FOREIGN = {
 
 
 def wheel(folder: Path, name: str, version: str, files: dict[str, str], needs: str = "") -> None:
-    """Writes a wheel that pip installs."""
+    """Writes a wheel."""
     folder.mkdir(parents=True, exist_ok=True)
     info = f"{name}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
@@ -48,7 +53,9 @@ def wheel(folder: Path, name: str, version: str, files: dict[str, str], needs: s
     files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
         for path, text in files.items():
-            archive.writestr(path, text)
+            entry = zipfile.ZipInfo(path)
+            entry.external_attr = 0o100755 << 16
+            archive.writestr(entry, text)
 
 
 def torch(folder: Path, build: str) -> None:
@@ -77,7 +84,7 @@ class Index:
                 links = "".join(
                     f'<a href="/{parts[0]}/{path.name.replace("+", "%2B")}">{path.name}</a>' for path in found
                 )
-                self.send_response(200 if links else 404)
+                self.send_response(200 if links or len(parts) == 1 else 404)
                 self.send_header("Content-Type", "text/html")
                 self.end_headers()
                 self.wfile.write(links.encode())
@@ -99,6 +106,8 @@ class Index:
         wheel(self.folder / name, "everything", "1.0", everything)
         wheel(self.folder / name, "nvidia_tiny", "1.0", {"nvidia_tiny.py": ""})
         wheel(self.folder / name, "runner", "1.0", {"pytest.py": ""})
+        program = f"#!/bin/sh\nexec '{UV}' \"$@\"\n"
+        wheel(self.folder / name, "uv", "0.13.9", {"uv-0.13.9.data/scripts/uv": program})
         return f"{self.url}/{name}"
 
 
@@ -109,28 +118,49 @@ def index(tmp_path_factory):
     index.server.shutdown()
 
 
+@pytest.fixture(scope="module")
+def installer(tmp_path_factory):
+    """An environment as `.venv-uv`, without uv: it has the pip whose settings are read."""
+    folder = tmp_path_factory.mktemp("installer") / ".venv-uv"
+    subprocess.run([sys._base_executable, "-m", "venv", folder], check=True)
+    return folder
+
+
 @pytest.fixture
-def bare(tmp_path):
+def bare(tmp_path, installer):
     """The Makefile and envs/ in a folder with a difficult name; a few bytes are pinned."""
     folder = tmp_path / "Zwei Wörter"
     shutil.copytree(ROOT / "envs", folder / "envs")
     shutil.copy(ROOT / "Makefile", folder)
+    shutil.copytree(installer, folder / ".venv-uv", symlinks=True)
     (folder / "configs").mkdir()
     (folder / "configs/config.yaml").write_text("backend: bubblewrap\n")
     for name, pinned in {
         "torch": "torch==2.13.0",
         "cpu": "everything==1.0",
         "sandbox": "runner==1.0",
+        "uv": "uv==0.13.9",
     }.items():
         (folder / f"envs/{name}.txt").write_text(f"# pinned\n{pinned}\n")
     return folder
 
 
 def surroundings(index: str, **variables: str) -> dict[str, str]:
-    foreign = ("PIP_", "TORCH", "MAKE")  # the last: this test's own `make` must speak as a user's first one
+    # MAKE: this test's own `make` must speak as a user's first one
+    foreign = ("PIP_", "UV", "TORCH", "MAKE", "PYTHONDONTWRITEBYTECODE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    return (
-        kept | {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": index, "no_proxy": "127.0.0.1"} | variables
+    ours = {
+        "PIP_CONFIG_FILE": "/dev/null",
+        "PIP_INDEX_URL": index,
+        "no_proxy": "127.0.0.1",
+        "UV_NO_CACHE": "1",
+    }
+    return kept | ours | {"PATH": without_uv()} | variables
+
+
+def without_uv() -> str:
+    return os.pathsep.join(
+        place for place in os.environ["PATH"].split(os.pathsep) if not (Path(place) / "uv").exists()
     )
 
 
@@ -166,7 +196,7 @@ def test_make_installs_whatever_the_user_set_for_other_programs(bare, index):
         text=True,
     )
     assert made.returncode == 0, made.stderr
-    assert "torch for CPU (make TORCH=cpu or TORCH=cuda chooses), 3.9 GB" in made.stdout
+    assert "torch for CPU (make TORCH=cpu or TORCH=cuda chooses), 3.0 GB" in made.stdout
     assert build(bare) == "cpu" and inside(bare, "import litellm") == ""
     assert (bare / ".venv-sandbox/.installed").is_file()
     assert not list(bare.glob(".venv-sandbox/**/swelab_home*"))  # the sandboxes' Python stays as it is
@@ -197,7 +227,7 @@ def test_torch_is_the_build_that_the_machine_needs(bare, index, tmp_path, builds
         bare,
         index.fill(name, *builds),
         cpu_index=cpu_index,
-        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        PATH=f"{tmp_path}:{without_uv()}",
     )
     assert code == 0 and build(bare) == found, text
     assert ("has a CPU build: the CUDA build comes instead" in text) == (found != "cpu" and not gpu)
@@ -225,28 +255,60 @@ def test_what_is_not_whole_or_does_not_start_is_made_anew(bare, index):
     assert not (moved / ".venv").exists()
 
 
-def test_a_pip_conf_that_puts_packages_elsewhere_is_refused(bare, index, tmp_path):
-    (tmp_path / "pip.conf").write_text(f"[install]\ntarget = {tmp_path}/elsewhere\n")
-    url = index.fill("both", "cpu", "cuda")
-    code, text = install(bare, url, PIP_CONFIG_FILE=str(tmp_path / "pip.conf"))
-    assert code == 2 and "pip's settings hold install.target=" in text and "PIP_CONFIG_FILE=/dev/null" in text
-    assert not (tmp_path / "elsewhere").exists()
-
-
-def test_a_constraint_of_a_pip_conf_changes_no_pin(bare, index, tmp_path):
-    (tmp_path / "constraints.txt").write_text("torch<=2.0\neverything==0.9\n")
-    (tmp_path / "pip.conf").write_text(f"[global]\nconstraint = {tmp_path}/constraints.txt\n")
-    url = index.fill("both", "cpu", "cuda")
-    code, text = install(bare, url, PIP_CONFIG_FILE=str(tmp_path / "pip.conf"))
+def test_of_a_pip_conf_only_where_packages_come_from_counts(bare, index, tmp_path):
+    index.fill("both", "cpu", "cuda")
+    (tmp_path / "constraints.txt").write_text("torch<=2.0\neverything==0.9\nuv==0.1\n")
+    (tmp_path / "pip.conf").write_text(
+        f"[global]\nconstraint = {tmp_path}/constraints.txt\nno-index = true\nquiet = 3\n"
+        f"find-links = {index.folder}/both {tmp_path}/absent\n[install]\ntarget = {tmp_path}/elsewhere\n"
+    )
+    asked = len(index.asked)
+    code, text = install(bare, "http://127.0.0.1:9", PIP_CONFIG_FILE=str(tmp_path / "pip.conf"))
     assert code == 0 and build(bare) == "cpu", text
+    assert len(index.asked) == asked and not (tmp_path / "elsewhere").exists()
+
+
+def test_an_index_that_does_not_answer_is_named_in_one_line(bare):
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and says nothing
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
+        for address, fault in {url: "", "http://127.0.0.1:9/simple": "Connection refused"}.items():
+            code, text = install(bare, address.replace("//", "//me:secret@"))
+            line = text.splitlines()[-1]
+            assert line.startswith(f"error: the package index {address} does not answer: ") and fault in line
+            assert code == 2 and len(text.splitlines()) == 2 and not (bare / ".venv").exists()
+
+
+def test_uv_is_fetched_once_and_the_users_own_is_taken(bare, index):
+    url = index.fill("both", "cpu", "cuda")
+    for path in (index.folder / "both").glob("uv-*"):
+        shutil.copytree(path.parent, index.folder / "none", ignore=shutil.ignore_patterns("uv-*"))
+    code, text = install(bare, f"{index.url}/none")
+    assert code == 2 and text.splitlines()[-1].startswith(
+        "error: the index gave no uv==0.13.9 (set UV=/path/to/uv): "
+    )
+    assert install(bare, f"{index.url}/none", UV=str(UV))[0] == 0 and not (bare / ".venv-uv/bin/uv").exists()
+    assert install(bare, url, "--torch", "cuda")[0] == 0 and (bare / ".venv-uv/bin/uv").exists()
+    assert install(bare, f"{index.url}/none", "--torch", "cpu")[0] == 0
+    code, text = install(bare, url, "--torch", "cuda", UV="/nonexistent/uv")
+    assert code == 2 and text.splitlines()[-1].startswith("error: UV=/nonexistent/uv does not start: ")
+
+
+def test_other_bytes_than_were_pinned_are_refused(bare, index):
+    url = index.fill("both", "cpu", "cuda")
+    (bare / "envs/cpu.txt").write_text(f"everything==1.0 --hash=sha256:{0:064}\n")
+    code, text = install(bare, url)
+    line = text.splitlines()[-1]
+    assert code == 2 and "everything" in line and "hash" in line.lower(), text
+    assert not (bare / ".venv").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
-@pytest.mark.parametrize("room", [8, 40], ids=["no room for pip", "no room for packages"])
+@pytest.mark.parametrize("room", [8, 60], ids=["no room for uv", "no room for packages"])
 def test_a_full_disk_leaves_nothing_and_heals(bare, index, room):
     url = index.fill("large", "cpu", "cuda")
     wheel(index.folder / "large", "everything", "1.0", {"everything.py": "#" * (40 << 20)})
     disk = bare.with_name("disk")
+    shutil.rmtree(bare / ".venv-uv")
     bare.rename(disk)
     subprocess.run(["cp", "-r", str(disk), f"{disk}.kept"], check=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={room}m", "none", str(disk)], check=True)
@@ -273,7 +335,7 @@ def test_room_is_looked_at_first(bare, index):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=9m", "none", str(bare / "small")], check=True)
     try:
         code, text = install(bare, index.url, folder="small/.venv")
-        assert code == 2 and "0.0 GB are free; expected 3.9 or more" in text.splitlines()[-1]
+        assert code == 2 and "0.0 GB are free; expected 3.0 or more" in text.splitlines()[-1]
     finally:
         subprocess.run(["umount", "--lazy", str(bare / "small")], check=True)
 
