@@ -42,7 +42,7 @@ help:
 setup:
 	@./envs/system.sh "$(PYTHON)" venv git patch $(BWRAP)
 	@$(INSTALL) .venv --torch "$(TORCH)" --no-compile \
-	    --imports torch,torchtune,transformers,datasets,snakemake,litellm,docker envs/cpu.txt
+	    --imports torch,torchtune --imports transformers,datasets,snakemake,litellm,docker envs/cpu.txt
 	@$(INSTALL) .venv-sandbox --imports pytest --path /testbed/.swelab/site-packages envs/sandbox.txt
 
 # What must hold for a change to land; CONTRIBUTING.md tells these three apart.

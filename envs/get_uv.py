@@ -30,8 +30,8 @@ def get_uv() -> str:
     pip = [python, "-Im", "pip"]
     with held(HOME):
         if not output([python, "-Ic", INDEX]):
-            shutil.rmtree(HOME, ignore_errors=True)
-            run([sys.executable, "-m", "venv", str(HOME)], f"no virtual environment at {HOME}")
+            with made_anew(HOME):
+                run([sys.executable, "-m", "venv", str(HOME)], f"no virtual environment at {HOME}")
         os.environ["PIP_QUIET"] = "0"  # otherwise pip lists nothing
         settings = read(run([*pip, "config", "list"], "pip does not start"))
         environment = surroundings(settings, dict(os.environ))
@@ -43,7 +43,8 @@ def get_uv() -> str:
             os.environ.get("UV_DEFAULT_INDEX") or run([python, "-Ic", INDEX], "pip does not start").strip()
         )
         if not {"PIP_NO_INDEX", "UV_OFFLINE"} & {*os.environ} and (fault := index_fault(index)):
-            raise Failed(f"the package index {without_password(index)} does not answer: {fault} (PIP_INDEX_URL names another)")
+            what = f"the package index {without_password(index)} does not answer"
+            raise Failed(f"{what}: {fault} (PIP_INDEX_URL names another)")
         if named := os.environ.get("UV"):
             run([named, "--version"], f"UV={named} does not start")
             return named
@@ -59,6 +60,21 @@ def get_uv() -> str:
         )
         run([own, "--version"], f"{wanted} does not start on this machine ({advice})")
         return own
+
+
+@contextlib.contextmanager
+def made_anew(folder: Path) -> Iterator[None]:
+    """Removes what is there, and what was half made when the making fails: it heals no other way."""
+    shutil.rmtree(folder, ignore_errors=not folder.exists())
+    try:
+        yield
+    except BaseException as error:
+        free = shutil.disk_usage(folder.absolute().parent).free
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, Failed) and free < 4 << 20:
+            fault = f"No space left on device for {folder}; free some, then `make` anew"
+            raise Failed(fault) from None
+        raise
 
 
 @contextlib.contextmanager

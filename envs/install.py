@@ -11,10 +11,11 @@ import os
 import shutil
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch_build
-from get_uv import Failed, get_uv, held, output, run
+from get_uv import Failed, get_uv, held, made_anew, output, run
 
 
 def main() -> None:
@@ -24,7 +25,9 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="+", help="pinned packages with all that they need")
     parser.add_argument("--torch", default="", help="auto, cpu or cuda: also install envs/torch.txt")
     parser.add_argument("--torch-index", default=torch_build.CPU_INDEX, help="where CPU builds of torch are")
-    parser.add_argument("--imports", default="", help="modules to try, separated by commas")
+    parser.add_argument(
+        "--imports", action="append", default=[], help="modules to try: A,B; again: beside these"
+    )
     parser.add_argument("--no-compile", action="store_true", help="leave bytecode to the first starts")
     parser.add_argument("--path", default="", help="a folder whose modules are seen too, if it is there")
     parser.add_argument("--editable", default="", help="a checkout to install without what it needs")
@@ -56,17 +59,9 @@ def install(args: argparse.Namespace) -> None:
         if kind:
             torch_build.announce(args.folder, kind)
         uv = get_uv()
-        try:
-            shutil.rmtree(args.folder, ignore_errors=not args.folder.exists())
+        with made_anew(args.folder):
             fill(args, uv, kind)
             (args.folder / ".installed").write_text(text)
-        except BaseException as error:
-            free = shutil.disk_usage(args.folder.absolute().parent).free
-            shutil.rmtree(args.folder, ignore_errors=True)  # what is not whole heals no other way
-            if isinstance(error, Failed) and free < 4 << 20:
-                fault = f"No space left on device for {args.folder}; free some, then `make` anew"
-                raise Failed(fault) from None
-            raise
 
 
 def is_whole(args: argparse.Namespace) -> bool:
@@ -106,8 +101,13 @@ def fill(args: argparse.Namespace, uv: str, kind: str) -> None:
         shutil.copy(Path(__file__).with_name("swelab_home.py"), site)
         (site / "swelab_home.pth").write_text("import swelab_home\n")
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise its import waits for the network
-    code = "import sys\nfor name in filter(None, sys.argv[1].split(',')): __import__(name)"
-    run([python, "-c", code, args.imports], f"{args.folder} does not work")
+    with ThreadPoolExecutor() as pool:
+        tried = [
+            pool.submit(run, [python, "-c", f"import {names}"], f"{args.folder} does not work")
+            for names in args.imports
+        ]
+    for one in tried:
+        one.result()
     if kind == "cuda" and not output([python, "-c", "import torch; print(torch.version.cuda or '')"]).strip():
         raise Failed("TORCH=cuda: the index gave a CPU build; set PIP_INDEX_URL to one with CUDA builds")
 

@@ -250,7 +250,7 @@ def test_what_is_not_whole_or_does_not_start_is_made_anew(bare, index):
     moved = bare.rename(bare.with_name("moved"))
     assert install(moved, url)[0] == 0 and inside(moved, "import sys; print(sys.prefix)") == f"{moved}/.venv"
     (moved / "envs/cpu.txt").write_text("# again\neverything==1.0\n")
-    code, text = install(moved, url, "--imports", "torch,absent")
+    code, text = install(moved, url, "--imports", "torch", "--imports", "absent")
     assert code == 2 and "does not work: ModuleNotFoundError: No module named 'absent'" in text, text
     assert not (moved / ".venv").exists()
 
