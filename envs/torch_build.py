@@ -9,7 +9,7 @@ from get_uv import Failed, output, run
 from pip_settings import index_fault
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-SIZES = {"cpu": "3.0 GB, about a minute", "cuda": "7.2 GB, some minutes"}
+SIZES = {"cpu": "3.0 GB, 1 to 3 minutes", "cuda": "7.2 GB, some minutes"}
 PIN = Path(__file__).with_name("torch.txt")
 
 
