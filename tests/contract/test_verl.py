@@ -11,8 +11,8 @@ from swelab.records import write_json
 from swelab.rl.engines.verl_machine import ROOT, python_of_verl
 from tests.at_hand import needs_verl
 from tests.conftest import make_repos
-from tests.contract.test_qwen3 import make_qwen3
 from tests.contract.small_rl import held_out_task, tasks
+from tests.contract.test_qwen3 import make_qwen3
 from tests.toy_checkpoint import make_checkpoint
 
 pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone, needs_verl]

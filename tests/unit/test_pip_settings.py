@@ -88,7 +88,10 @@ def test_an_index_on_the_disk_is_looked_for_and_a_password_is_not_printed(tmp_pa
     assert pip_settings.without_password("https://me:secret@host:8/simple") == "https://host:8/simple"
 
 
-@pytest.mark.parametrize("name", "cpu sandbox host peer sb-cli modal swe-agent mini-swe-agent verl uv".split())
+PINNED = "cpu sandbox host peer sb-cli modal swe-agent mini-swe-agent verl uv"
+
+
+@pytest.mark.parametrize("name", PINNED.split())
 def test_every_pin_has_a_hash(name):
     pins = (ROOT / f"envs/{name}.txt").read_text().replace("\\\n", "").splitlines()
     bare = [line for line in pins if not line.startswith("#") and "--hash=sha256:" not in line]

@@ -97,12 +97,12 @@ class Observer:
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_make_collect_report(self, collector):
         """With `only`, loads a test module from the plan's text."""
-        spoils = self.spoiler is not None and isinstance(collector, pytest.Module)
-        if spoils:
-            self.spoiler.begin()
+        spoiler = self.spoiler if isinstance(collector, pytest.Module) else None
+        if spoiler is not None:
+            spoiler.begin()
         yield
-        if spoils:
-            self.spoiler.end()
+        if spoiler is not None:
+            spoiler.end()
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items):

@@ -41,7 +41,10 @@ class Spoiler:
         """Comes first among the finders. A test module that another one has imported is found anew."""
         for name, module in list(sys.modules.items()):
             spec = getattr(module, "__spec__", None)
-            if getattr(spec, "origin", None) in self.codes and type(spec.loader) is not Loader:
+            if (
+                getattr(spec, "origin", None) in self.codes
+                and type(getattr(spec, "loader", None)) is not Loader
+            ):
                 del sys.modules[name]
         sys.meta_path.insert(0, self)
 
