@@ -36,7 +36,13 @@ MAY_USE = {
     "sharing": FOUNDATION | {"evaluation", "grading", "scores", "sharing", "tasks"},
     "scores": FOUNDATION | {"grading", "rollouts", "scores", "tasks"},
 }
-TORCH_ROOMS = ("swelab/sft/", "swelab/rl/", "swelab/models/serving/shims/", "benchmarks/rl.py")
+TORCH_ROOMS = (
+    "swelab/sft/",
+    "swelab/rl/",
+    "swelab/models/serving/shims/",
+    "benchmarks/rl.py",
+    "benchmarks/memory.py",
+)
 BY_HAND = (
     "evaluate",
     "publish",
