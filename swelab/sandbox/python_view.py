@@ -15,7 +15,7 @@ INSTALLERS = (
     *("distutils-precedence.pth", "easy_install.py", "wheel", "wheel-*", "__pycache__"),
 )
 """Of a venv's packages those that tests do not need: they bring other packages along."""
-INSTALLERS_PROGRAMS = ("pip", "pip[0-9.]*", "easy_install*", "wheel", "[Aa]ctivate*")
+INSTALLERS_PROGRAMS = ("pip", "pip[0-9.]*", "easy_install*", "wheel", "*[Aa]ctivate*")
 _PACKAGES = (
     "python*/site-packages",
     "python*/dist-packages",
