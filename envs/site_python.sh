@@ -2,6 +2,7 @@
 # Usage: site_python.sh ARGUMENT...   Python of an environment that a site file names: in the apptainer image
 # $SWELAB_IMAGE, else of the modules $SWELAB_MODULES.
 set -eu
+case "${1:-}" in --help) sed -n '2,${/^#/!q; s/^# //p}' "$0"; exit ;; esac
 if [ -n "${SWELAB_IMAGE:-}" ]; then
     exec apptainer exec --nv --bind "$PWD" --pwd "$PWD" "$SWELAB_IMAGE" python3 "$@"
 fi

@@ -2,6 +2,7 @@
 # Usage: system.sh PYTHON PROGRAM...   Installs the Debian packages of missing programs when root;
 # otherwise says what to ask the administrator for. Prints nothing when all are there.
 set -eu
+case "${1:-}" in -h | --help) sed -n '2,${/^#/!q; s/^# //p}' "$0"; exit ;; esac
 PATH=$PATH:/usr/sbin:/sbin # where dockerd is
 python=$1
 shift

@@ -4,9 +4,10 @@
 #   host.sh pull LIST [PREFIX]   images named in a file, one a line, from a mirror if told; then they are allowed
 #   host.sh verify [URL]         whether the server here is well, and what it has
 set -euo pipefail
+case "${1:-}" in -h | --help) sed -n '2,${/^#/!q; s/^# //p}' "$0"; exit ;; esac
 root=$(cd "$(dirname "$0")/.." && pwd)
 settings=${SWELAB_SETTINGS:-/etc/swelab}
-python=${PYTHON:-$(command -v python3.11 || command -v python3)}
+python=${PYTHON:-$(command -v python3.11 || command -v python3 || true)}
 
 fail() {
     echo "error: $*" >&2

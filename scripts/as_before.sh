@@ -5,9 +5,22 @@ root="$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)"
 python="${PYTHON_BIN:-$root/.venv/bin/python}"
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 
+# --help prints what the script begins with, then the options of the program that `options_of` names.
+case " $* " in *" --help "* | *" -h "*)
+  sed -n '2,${/^#/!q; s/^# //p}' "$0"
+  [ -z "${options_of:-}" ] || "$python" "$root/$options_of" --help
+  exit
+  ;;
+esac
+
 fail() {
   echo "error: $1" >&2
   exit 2
+}
+
+# no_words WORD...: ends where a script that takes variables alone was given words.
+no_words() {
+  [ $# = 0 ] || fail "$1: no option is known; expected variables alone (--help names them)"
 }
 
 stands_for() {

@@ -4,10 +4,7 @@
 # the last checkpoint and the kept attempts. Only the processes that this script started are ended, by their group.
 set -euo pipefail
 here="$(cd "$(dirname "$(readlink -f "$0")")" && pwd)"
-if [[ " $* " == *" --help "* || " $* " == *" -h "* ]]; then
-  sed -n '2,4s/^# //p' "$0"
-  exit
-fi
+case " $* " in *" --help "* | *" -h "*) sed -n '2,${/^#/!q; s/^# //p}' "$0"; exit ;; esac
 script="${TRAIN_SCRIPT:-train_swepdb_4b.sh}"
 [[ $script == */* ]] || script="$here/$script"
 logs="${LOG_DIR:-$here/wrapper_logs}"

@@ -1,12 +1,6 @@
 # Sourced by the scripts that have SWE-RL's names: reads .env.swe, and opens a pool server where one is asked for.
-# --help prints the script's second line, then the options of the program that `options_of` names.
 # shellcheck shell=bash
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../scripts/as_before.sh"
-if [[ " $* " == *" --help "* ]]; then
-  sed -n '2s/^# //p' "$0"
-  [ -z "${options_of:-}" ] || "$python" "$root/$options_of" --help
-  exit
-fi
 
 # read_settings [NAME/OTHER...]: NAME=VALUE lines of .env.swe; what the user exported wins. Nothing in the file is run.
 # Nor does the file's NAME hold where the user exported OTHER, which is read in its place.

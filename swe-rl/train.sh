@@ -2,7 +2,6 @@
 # shellcheck shell=bash
 options_of="${options_of:-swe-rl/rl_recipe.py}"
 export STANDS_FOR="$0"
-[[ " $* " != *" -h "* ]] || set -- --help
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/before.sh"
 
 # A link of the old name to where the rule writes; the folder that it is in is made.

@@ -2,6 +2,7 @@
 # Pulls the images of prompt rows (TRAIN) or of a list (IMAGE_LIST) into this host's engine. It stands for `hosts/host.sh pull LIST [MIRROR]`,
 # and is whole by itself: a host that was given this file alone needs bash, python3 and docker.
 set -euo pipefail
+case "${1:-}" in -h | --help) sed -n '2,${/^#/!q; s/^# //p}' "$0"; exit ;; esac
 echo "$(basename "$0") stands for \`hosts/host.sh pull LIST [MIRROR]\`, or the rule pull_images (docs/images.md)" >&2
 fail() { echo "error: $1" >&2; exit 2; }
 [ $# = 0 ] || fail "$1: no option is known; expected the variables TRAIN, N, IMAGE_LIST, SRC_PREFIX, PROXY_PREFIX, MAX_RETRIES, RETRY_SLEEP"
