@@ -47,7 +47,7 @@ def main() -> None:
         style = Style(args.style, args.malformed_turns, system, tools, failed)
         convert = partial(collect.whole_line, args.traj_dir, args.eval_dir, style)
     output = args.out_dir / f"{args.eval_dir.name}.{args.style}.jsonl"
-    folders = collect.folders_of(args.traj_dir)
+    folders = collect.folders_of(args.traj_dir, args.eval_dir)
     count, dropped = collect.write_lines(collect.convert_all(convert, folders, args.workers), output)
     reasons = dict(sorted(dropped.items()))
     facts = {"folders": len(folders), "rows": count, "dropped": reasons}

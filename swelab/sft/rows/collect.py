@@ -23,12 +23,20 @@ Line = tuple[bytes, str]
 """A row as a line of JSON Lines and '', or b'' and the reason why there is none."""
 
 
-def folders_of(traj_dir: Path) -> list[str]:
-    """Names of the folders in `traj_dir`, sorted. Raises InputError."""
+def folders_of(traj_dir: Path, eval_dir: Path) -> list[str]:
+    """Names of the folders in `traj_dir`, sorted. Raises InputError: one is not there, or holds no folder."""
+    _names(eval_dir, "<id>/report.json")
+    return _names(traj_dir, "<id>/<id>.traj")
+
+
+def _names(folder: Path, holds: str) -> list[str]:
     try:
-        return sorted(entry.name for entry in os.scandir(traj_dir) if entry.is_dir())
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", traj_dir, "a folder of trajectories") from None
+        raise InputError(f"cannot be read: {error.strerror}", folder, f"a folder with {holds}") from None
+    if not names:
+        raise InputError("holds no folder", folder, holds)
+    return names
 
 
 def compat_line(traj_dir: Path, eval_dir: Path, style: str, system: str, folder: str) -> Line:
@@ -97,7 +105,10 @@ def convert_all(convert: Callable[[str], Line], folders: Sequence[str], workers:
 
 
 def write_lines(lines: Iterator[Line], output: Path) -> tuple[int, Counter[str]]:
-    """Writes the rows, atomically; returns how many, and how many were dropped for which reason."""
+    """Writes the rows, atomically; returns how many, and how many were dropped for which reason.
+
+    Raises InputError if no line has a row; then `output` stays as it was.
+    """
     dropped: Counter[str] = Counter()
     count = 0
     with atomic(output) as stream:
@@ -105,6 +116,9 @@ def write_lines(lines: Iterator[Line], output: Path) -> tuple[int, Counter[str]]
             stream.write(text)
             count += not reason
             dropped.update([reason] if reason else [])
+        if not count:
+            why = ", ".join(f"{number} {reason}" for reason, number in sorted(dropped.items()))
+            raise InputError(f"no row comes of {dropped.total()} folders ({why})", output)
     return count, dropped
 
 

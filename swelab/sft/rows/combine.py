@@ -26,7 +26,8 @@ def combine(
 ) -> Record:
     """Writes the rows to `output`; returns the fields of combine_trajs' metadata, and what was left out.
 
-    Holds the places of rows, not the rows. Raises InputError: an unreadable file, a malformed row.
+    Holds the places of rows, not the rows. Raises InputError: an unreadable file, a malformed row, rows whose
+    actions are written in two styles, no row.
     """
     places, unresolved = _places(files, resolved_only)
     draw = random.Random(seed)
@@ -38,6 +39,9 @@ def combine(
         chosen += draw.sample(found, size)
         bugs[_bug_type(name)] += size
         repos[name.rsplit(".", 1)[0]] += size
+    if not chosen:
+        why = f"{unresolved} rows, none of them resolved" if unresolved else "no row"
+        raise InputError(why, ", ".join(map(str, files)), "rows to train on")
     draw.shuffle(chosen)
     _write(files, chosen, output)
     return {
@@ -71,6 +75,7 @@ def _open(path: Path) -> IO[bytes]:
 def _places(files: Sequence[Path], resolved_only: bool) -> tuple[dict[str, list[Place]], int]:
     """Places of the rows by instance, in file order; how many were left out as not resolved."""
     found: dict[str, list[Place]] = {}
+    styles: dict[str, str] = {}
     unresolved = 0
     for file, path in enumerate(files):
         offset = 0
@@ -84,8 +89,18 @@ def _places(files: Sequence[Path], resolved_only: bool) -> tuple[dict[str, list[
                     if not isinstance(row.get("instance_id"), str):
                         raise InputError("no text instance_id", where, "a training row")
                     found.setdefault(row["instance_id"], []).append(Place(file, offset))
+                    styles.setdefault(_style(text), where)
+                    if len(styles) > 1:
+                        one, other = styles.items()
+                        mixed = f"{one[0]} ({one[1]}) and {other[0]} ({other[1]})"
+                        raise InputError(f"actions are written as {mixed}", path, "rows of one style")
                 offset += len(text)
     return found, unresolved
+
+
+def _style(text: bytes) -> str:
+    """How a row's actions are written, as `collect_trajs --style` names it; ticks where nothing shows it."""
+    return "xml" if b"<function=" in text else "tool" if b'"tool_calls"' in text else "ticks"
 
 
 def _row(text: bytes, where: str) -> Record:

@@ -96,7 +96,17 @@ def test_compat_rows_by_the_script(runs):
 
 
 def test_faults_are_one_line(runs):
-    assert collect(runs, "-t", runs / "nowhere").returncode == 2
+    (runs / "empty").mkdir()
+    (runs / "lost" / "plain").mkdir(parents=True)
+    for option, folder, fault in (
+        ("-t", "nowhere", "cannot be read: No such file or directory"),
+        ("-e", "nowhere", "cannot be read: No such file or directory"),
+        ("-e", "empty", "holds no folder"),
+        ("-e", "lost", "no row comes of 9 folders (9 no_report)"),
+    ):
+        done = collect(runs, option, runs / folder)
+        assert done.returncode == 2 and fault in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not list((runs / "out").glob("*"))
     for name, text, fault in [
         ("a.yaml", "agent: {}", "no agent.templates.system_template"),
         ("b.yaml", "a: [", "not YAML"),
@@ -110,7 +120,7 @@ def test_faults_are_one_line(runs):
     (runs / "d.txt").write_text("Words.")
     assert system_prompt(runs / "d.txt") == "Words."
     with pytest.raises(InputError, match="cannot be read"):
-        folders_of(runs / "nowhere")
+        folders_of(runs / "nowhere", runs)
 
 
 def test_order_and_a_lost_process(tmp_path):

@@ -124,3 +124,19 @@ def test_faults_are_one_line(files, tmp_path):
     ]:
         done = run(*options)
         assert done.returncode == 2 and fault in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_two_styles_of_actions_are_not_mixed(tmp_path):
+    texts = {"a": "<function=bash>\nls\n</function>", "b": "```\nls\n```"}
+    for name, text in texts.items():
+        row = {"messages": [{"role": "assistant", "content": text}], "instance_id": name}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
+    done = run(*(tmp_path / f"{name}.jsonl" for name in texts), "-o", tmp_path / "all.jsonl")
+    assert done.returncode == 2 and not (tmp_path / "all.jsonl").exists()
+    assert "actions are written as xml (" in done.stderr and "a.jsonl, line 1) and ticks (" in done.stderr
+
+
+def test_no_row_is_no_file(files, tmp_path):
+    (tmp_path / "none.jsonl").write_text("\n")
+    done = run(tmp_path / "none.jsonl", "-o", tmp_path / "all.jsonl")
+    assert done.returncode == 2 and "no row" in done.stderr and not (tmp_path / "all.jsonl").exists()

@@ -149,7 +149,7 @@ def runs(tmp_path_factory):
 def ours(trajs, reports, style, output, workers=1, spelled=None):
     prompt = system_prompt(trajs.parent / "infer.yaml")
     convert = partial(compat_line, spelled or trajs, reports, style, prompt)
-    return write_lines(convert_all(convert, folders_of(trajs), workers), output)
+    return write_lines(convert_all(convert, folders_of(trajs, reports), workers), output)
 
 
 def reference(root, trajs, reports):
@@ -248,4 +248,4 @@ def test_several_processes_write_the_same(runs, tmp_path):
     two = ours(*runs, "xml", tmp_path / "two.jsonl", workers=2)
     assert one == two and (tmp_path / "one.jsonl").read_bytes() == (tmp_path / "two.jsonl").read_bytes()
     count, dropped = one
-    assert count + sum(dropped.values()) == len(folders_of(runs[0])) and dropped["no_report"] == 2
+    assert count + sum(dropped.values()) == len(folders_of(*runs)) and dropped["no_report"] == 2
