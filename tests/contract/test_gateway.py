@@ -181,6 +181,7 @@ def nested(levels, opening, closing):
         json.dumps({"messages": ISSUE})[:-1] + f', "tools": {nested(100_000, "[", "]")}}}',
         json.dumps({"messages": ISSUE})[:-1] + f', "tools": {nested(200, "[", "]")}}}',
         json.dumps({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]}),
+        *(json.dumps({"messages": ISSUE, **more}) for more in ({"n": True}, {"tools": 5}, {"model": [1]})),
     ],
 )
 def test_what_is_no_call_is_a_clear_refusal(service, behind, body):

@@ -465,7 +465,7 @@ TURNS = {
     "thoughts in the text": ({"content": "<think>a\nb</think>\nhello"}, "stop"),
     "thoughts apart": ({"content": "<think>a</think>x", "reasoning_content": "b"}, "stop"),
     "open thoughts": ({"content": "<think>a"}, "length"),
-    "another word": ({"content": "x"}, "abort"),
+    "another word": ({"content": "x"}, "done"),
     "tokens": ({"content": "x"}, "max_tokens"),
 }
 

@@ -119,11 +119,21 @@ def asked(body: Any, sampling: Sampling) -> tuple[list[Record], Record]:
     check_depth(body)
     done = SAYS_NOTHING | sampling.plain() | {"max_completion_tokens": sampling.max_tokens}
     for name in sorted(body.keys() - set(READ)):
-        if (value := body[name]) not in (None, [], {}) and (name not in done or value != done[name]):
+        if (value := body[name]) not in (None, [], {}) and (
+            name not in done or not is_same(value, done[name])
+        ):
             expected = f"{json.dumps(done[name])}, or nothing" if name in done else "a request without it"
             raise NotDone(name, value, expected)
+    for name, kind, expected in (("model", str, "a text"), ("tools", list, "a list of tools")):
+        if not isinstance(body.get(name), kind | None):
+            raise NotACall(f"{name} is {shorten(json.dumps(body[name]))}", expected=expected)
     history = [{**each, "content": text_of(each.get("content"))} for each in messages]
     return history, {name: body[name] for name in OFFERED if body.get(name) is not None}
+
+
+def is_same(value: Any, other: Any) -> bool:
+    """Whether two settings are equal; true is no number."""
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 def check_depth(body: Any, deepest: int = DEEPEST) -> None:

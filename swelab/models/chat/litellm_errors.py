@@ -25,7 +25,6 @@ NO_QUOTA = re.compile(
     re.I | re.S,
 )
 FILTER = re.compile(r"content[_ ](filter|management|polic)|safety system|usage polic", re.I)
-TOO_LONG = re.compile(OVERFLOW.pattern + r"|(prompt|input) is too long", re.I)
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 GATEWAYS = (408, 502, 504, 520, 522, 524)
 """Answers of something between us and the service, which may have charged all the same."""
@@ -82,7 +81,7 @@ def _judge(status: int, headers: Mapping[str, str], body: str) -> str:
     if status >= 500 or status in (409, 425):
         return PASSING
     if status in (400, 413, 422):
-        if status == 413 or TOO_LONG.search(body):
+        if status == 413 or OVERFLOW.search(body):
             return OVERFLOWED
         return FILTERED if FILTER.search(body) else WRONG
     return WRONG

@@ -17,7 +17,8 @@ from typing import Any
 import httpx
 
 from swelab.models.chat import bounded_http
-from swelab.records import Record
+from swelab.models.chat.served_models import BROKEN_OFF, OVERFLOW
+from swelab.records import Record, shorten
 
 PRICES = "model_prices_and_context_window_backup.json"
 SPECIAL = re.compile(r"ft:|responses/|chatgpt|codex|gpt-|o\d|.*gpt-5", re.I | re.S)
@@ -28,6 +29,34 @@ FINISHES = {name: name for name in ("length", "tool_calls", "function_call", "co
     "max_tokens": "length"
 }
 """Reasons for the end of an answer beside `stop`, which stands for all others."""
+
+
+class ErrorInside(Exception):
+    """An error in the body of an answer of status 200. `litellm_errors` reads it as a refusal's exchange."""
+
+    def __init__(self, error: Any):
+        told = error if isinstance(error, dict) else {"message": str(error)}
+        super().__init__(json.dumps({"error": told}))
+        self.headers = {"content-type": "application/json"}
+        self.status_code = _status(told)
+
+
+def _status(told: Record) -> int:
+    """The HTTP status that an error should have had: its code, or what its words name; else 502."""
+    code = str(told.get("code") or told.get("status") or "")
+    if code.isdigit() and 400 <= int(code) < 600:
+        return int(code)
+    words = json.dumps(told)
+    return next((status for status, kind in _KINDS if kind.search(words)), 502)
+
+
+_KINDS = [
+    (402, re.compile(r"insufficient|quota|credit|billing", re.I)),
+    (401, re.compile(r"api[_ ]?key|unauthorized|authentication|permission", re.I)),
+    (429, re.compile(r"rate.?limit|too many requests", re.I)),
+    (400, re.compile(f"invalid|{OVERFLOW.pattern}", re.I)),
+    (503, re.compile(r"overloaded|unavailable|capacity", re.I)),
+]
 
 
 @cache
@@ -79,7 +108,12 @@ def complete(model: str, messages: Sequence[Record], secret: str, base: str, sam
 
 
 def completion(text: str) -> SimpleNamespace:
-    """The choices and token counts in the text of an answer. Raises ValueError."""
+    """The choices and token counts in the text of an answer. Raises ValueError, ErrorInside."""
+    plain = _decoded(text)
+    if isinstance(plain, dict) and not plain.get("choices"):
+        other = plain.get("base_resp")
+        if error := plain.get("error") or (other.get("status_msg") if isinstance(other, dict) else None):
+            raise ErrorInside(error)
     told = json.loads(text, object_hook=lambda fields: SimpleNamespace(**fields))
     try:
         choices = [_choice(each) for each in told.choices or []]
@@ -88,10 +122,22 @@ def completion(text: str) -> SimpleNamespace:
     return SimpleNamespace(choices=choices, usage=getattr(told, "usage", None))
 
 
+def _decoded(text: str) -> Any:
+    """The JSON of an answer. Raises ValueError, without the parser's own: it says less."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    raise ValueError(f"an answer that is no JSON: {shorten(text, 200)}")
+
+
 def _choice(told: SimpleNamespace) -> SimpleNamespace:
     if not isinstance(told.message, SimpleNamespace):
         raise TypeError("no message")
     reason, content = getattr(told, "finish_reason", None), getattr(told.message, "content", None)
+    if reason in BROKEN_OFF:
+        error = getattr(told, "error", None)
+        raise ErrorInside(vars(error) if error else {"message": f"the answer broke off ({reason})"})
     if content is not None and not isinstance(content, str):
         raise TypeError(f"content is a {type(content).__name__}")
     thoughts = getattr(told.message, "reasoning_content", None) or getattr(told.message, "reasoning", None)

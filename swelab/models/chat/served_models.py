@@ -30,10 +30,16 @@ ATTEMPTS = 7
 LONGEST_WAIT_SECONDS = 30
 ANSWER_SECONDS = 900
 OVERFLOW = re.compile(
-    r"context[_ ](length|window)|maximum context|longer than the model|too many tokens"
-    r"|maximum allowed length",
+    r"context[_ ](length|window|limit|size)|maximum context|longer than the model|too many tokens"
+    r"|maximum (allowed|prompt) length|maximum number of tokens|(prompt|input) is too long"
+    r"|max_new_tokens` must be|reduce the length of the (messages|prompt)|range of input length"
+    r"|model token limit",
     re.I,
 )
+"""Words of services for a conversation that is too long for the model."""
+
+BROKEN_OFF = frozenset({"error", "abort", "aborted", "cancelled"})
+"""Reasons for which an answer ended that make it no answer: the service gave up in the middle of it."""
 
 Given = TypeVar("Given")
 
@@ -100,6 +106,8 @@ def read(response: Any) -> Answer:
         raise ModelLost(f"an answer without choices: {shorten(str(response))}")
     try:
         choice, usage = response.choices[0], response.usage
+        if choice.finish_reason in BROKEN_OFF:
+            raise ModelLost(f"the answer broke off ({choice.finish_reason})")
         return Answer(
             content=choice.message.content or "",
             finish_reason=str(choice.finish_reason),

@@ -1,0 +1,87 @@
+"""What is made of an answer of status 200: errors inside it, broken answers, other forms."""
+
+import json
+
+import pytest
+
+from swelab.models.chat import litellm_errors as faults
+from swelab.models.chat.litellm_errors import read_fault
+from swelab.models.chat.openai_calls import completion
+from swelab.models.chat.served_models import OVERFLOW
+
+MESSAGE = {"role": "assistant", "content": "```bash\nrm -rf tests\n```"}
+
+
+def fault_of(body):
+    with pytest.raises(Exception) as caught:  # noqa: B017, PT011  of two kinds, both are read alike
+        completion(body if isinstance(body, str) else json.dumps(body))
+    return read_fault(caught.value, "secret")
+
+
+@pytest.mark.parametrize(
+    "error, kind",
+    [
+        ({"message": "Rate limit exceeded: try again", "code": 429}, faults.BUSY),
+        ({"message": "Insufficient credits", "code": 402}, faults.QUOTA),
+        ({"message": "No auth credentials found", "code": 401}, faults.KEY),
+        ({"message": "Rate limit reached", "code": "rate_limit_exceeded"}, faults.BUSY),
+        ({"message": "Provider overloaded", "code": 503}, faults.BUSY),
+        (
+            {"message": "the maximum context length is 32768 tokens", "code": 400},
+            faults.OVERFLOWED,
+        ),
+        ("prompt is too long: 200251 tokens > 199999 maximum", faults.OVERFLOWED),
+        ({"message": "upstream went away"}, faults.UNSURE),
+    ],
+)
+def test_an_error_inside_an_answer_is_the_services_own(error, kind):
+    fault = fault_of({"error": error, "user_id": "u"})
+    words = error if isinstance(error, str) else error["message"]
+    assert (fault.kind, fault.text) == (kind, words)
+
+
+def test_another_envelope():
+    told = {"status_code": 2013, "status_msg": "invalid params, context window exceeds limit"}
+    fault = fault_of({"id": "x", "choices": None, "base_resp": told})
+    assert (fault.kind, fault.text) == (faults.OVERFLOWED, told["status_msg"])
+
+
+@pytest.mark.parametrize("reason", ["error", "abort", "cancelled"])
+@pytest.mark.parametrize("error", [None, {"message": "the provider gave up", "code": 502}])
+def test_half_an_answer_is_none(reason, error):
+    choice = {"index": 0, "finish_reason": reason, "message": MESSAGE} | ({"error": error} if error else {})
+    fault = fault_of({"choices": [choice]})
+    assert fault.kind == faults.UNSURE
+    assert fault.text == (error["message"] if error else f"the answer broke off ({reason})")
+
+
+@pytest.mark.parametrize("body", ["<html>busy</html>", ""])
+def test_what_is_no_json_is_shown(body):
+    fault = fault_of(body)
+    assert fault.kind == faults.UNSURE and fault.text == f"an answer that is no JSON: {body}".rstrip()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "input length and `max_tokens` exceed context limit: 174167 + 64000 > 200000",
+        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+        "request (9001 tokens) exceeds the available context size (8192 tokens), try increasing it",
+        "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096.",
+        "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+        "Input length (70001 tokens) exceeds the maximum allowed length (53682 tokens).",
+        "Input is too long for requested model.",
+        "Please reduce the length of the messages or completion.",
+        "InternalError.Algo.InvalidParameter: Range of input length should be [1, 129024]",
+        "Invalid request: Your request exceeded model token limit: 8192 (requested: 9001)",
+    ],
+)
+def test_services_words_for_a_conversation_that_is_too_long(words):
+    assert OVERFLOW.search(words)
+
+
+@pytest.mark.parametrize(
+    "words", ["max_tokens is too large: 100000. This model supports at most 16384", "unknown field: prompt"]
+)
+def test_other_words_are_no_such(words):
+    assert not OVERFLOW.search(words)
