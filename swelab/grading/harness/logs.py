@@ -37,6 +37,7 @@ SUITE_RAN = re.compile(
 """Lines of other test runners that say that tests ran. No part of it is tried twice at one place, so the time
 for a log grows with its length alone."""
 _STATUSES = ("FAILED", "PASSED", "SKIPPED", "ERROR", "XFAIL")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _SKIPPED_COUNT = re.compile(r"^\[\d+\]$")
 _VERBOSE_LINE = re.compile(r"(\S+)\s+(FAILED|PASSED|SKIPPED|ERROR|XFAIL)\b")
 _LINES = {
@@ -109,8 +110,9 @@ def official_statuses(log: str, parser: str) -> dict[str, str]:
     """Status by test id of what lies between the benchmark's markers. Raises InputError (unknown parser).
 
     Where a marker is there more than once, swebench reads up to the first end: a test counts as passed only
-    if that text and the whole say so.
+    if that text and the whole say so. Colours of a terminal are no part of a log.
     """
+    log = _COLOUR.sub("", log) if "\x1b[" in log else log
     whole = official_part(log)
     found = statuses(whole, parser)
     first = log.split(OFFICIAL_START)[1].split(OFFICIAL_END)[0] if OFFICIAL_START in log else whole
@@ -141,9 +143,10 @@ class Results:
 
     def of(self, test: str) -> set[str]:
         """Statuses of a listed test; more than one where its id was cut at a space and fits several;
-        none: absent."""
-        if test in self.status:
-            return {self.status[test]}
+        none: absent. A log's lines give ids up to the first space."""
+        cut = test.partition(" ")[0]
+        if test in self.status or cut in self.status:
+            return {self.status[test if test in self.status else cut]}
         if test.count("[") <= test.count("]"):
             return set()
         if self._cut is None:

@@ -121,6 +121,30 @@ def test_ids_cut_at_a_space(tmp_path, log, mine):
     assert bench(tmp_path, log, code, fail=CUT) is mine
 
 
+SPACED = "t.py::test_f[a b]"
+
+
+@pytest.mark.parametrize(
+    "log, mine",
+    [
+        (f"PASSED {SPACED}\n", True),
+        (f"FAILED {SPACED} - assert 1 == 2\n", False),
+        (f"PASSED {SPACED}\nFAILED t.py::test_f[a c]\n", False),  # which of the two, the log does not tell
+        ("PASSED t.py::test_f[ab]\n", False),
+    ],
+)
+def test_listed_ids_may_hold_spaces(log, mine):
+    log += lines(p="PASSED")
+    spec = RunSpec("i", (SPACED,), (PASS,), test_cmd="run")
+    assert (verdict(spec, run(log, 1 if "FAILED" in log else 0))[0] == "resolved") is mine
+
+
+def test_colours_are_no_part_of_a_log():
+    log = f"\x1b[32mPASSED\x1b[0m {FAIL.partition('::')[0]}::\x1b[1m{FAIL.partition('::')[2]}\x1b[0m\n"
+    assert ours(log + lines(p="PASSED"), 0)[0] == "resolved"
+    assert ours(log.replace("PASSED", "FAILED") + lines(p="PASSED"), 1)[0] == "unresolved"
+
+
 @pytest.mark.parametrize(
     "log, code, mine, of_bench",
     [
