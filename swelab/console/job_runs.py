@@ -88,7 +88,7 @@ def read_runs(logs: Path) -> Iterator[tuple[str, list[str], JobRun]]:
     """
     for path in sorted(logs.glob(f"*/**/*{SUFFIX}")):
         rule, *folders = path.relative_to(logs).parts[:-1]
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
             try:
                 row = JobRun.of(json.loads(line))
                 datetime.fromisoformat(row.started)

@@ -5,6 +5,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
+from swelab.files.text_lines import lines_of
 from swelab.grading.evidence import GateRun, RunEvidence
 from swelab.grading.harness import logs
 from swelab.grading.harness.spec import read_spec
@@ -159,7 +160,7 @@ def _evidence(row: Grade | GateRun, run: RunEvidence | None) -> Iterator[str]:
 
 
 def _tail(log: str) -> str:
-    lines = log.splitlines()
+    lines = lines_of(log)
     if not lines:
         return "none: no test was run"
     if len(lines) <= MOST_LINES:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from swelab.files.text_lines import lines_of
 from swelab.jobs.thread_pool import Done
 
 SUFFIX = ".seconds.tsv"
@@ -55,7 +56,7 @@ class Timings:
         found: dict[str, list[float]] = {}
         stage, subset = self.path.parent.parent.parent, self.path.parent.name
         for path in sorted({self.path, *stage.glob(f"*/{subset}/*{SUFFIX}")}):
-            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            for line in lines_of(path.read_text(encoding="utf-8", errors="replace")):
                 name, _, seconds = line.partition("\t")
                 if name in names and seconds.replace(".", "", 1).isdecimal():
                     found.setdefault(name, []).append(float(seconds))

@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from swelab.files.python_syntax import parse_python, walk
+from swelab.files.text_lines import lines_of, python_lines
 from swelab.records import shorten
 from swelab.records.task_records import Leak, Task
 from swelab.sandbox import WORKDIR, Backend, Image, Limits, PathRefused, Sandbox, SandboxLost
@@ -74,7 +75,7 @@ def hidden_of(task: Task, tree: Path) -> Answer:
         with suppress(SyntaxError, ValueError, RecursionError):
             for node in walk(parse_python(text)):
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in names:
-                    found |= {*windows(text.splitlines()[node.lineno - 1 : node.end_lineno])}
+                    found |= {*windows(python_lines(text)[node.lineno - 1 : node.end_lineno])}
     return Answer(task.instance_id, frozenset(found), frozenset(task.failing_files), "a hidden test")
 
 
@@ -202,4 +203,4 @@ def _candidates(sandbox: Sandbox, answers: Sequence[Answer]) -> Iterator[tuple[s
 
 
 def _text(data: bytes) -> list[str]:
-    return [] if b"\0" in data else data.decode("utf-8", "surrogateescape").splitlines()
+    return [] if b"\0" in data else lines_of(data.decode("utf-8", "surrogateescape"))

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from swelab.files.text_lines import lines_of
 from swelab.records.task_records import Task
 
 HUNK = re.compile(r"@@ -\d{1,18}+(?:,(\d{1,18}+))? \+\d{1,18}+(?:,(\d{1,18}+))? @@")
@@ -115,7 +116,7 @@ def reversed_patch(patch: str) -> str:
     if "GIT binary patch" in patch:
         raise ValueError("a binary patch")
     out, old_name, before, after = [], "", 0, 0
-    for line in patch.splitlines():
+    for line in lines_of(patch):
         if before > 0 or after > 0:
             mark = line[:1]
             before -= mark in ("-", " ", "")

@@ -2,6 +2,8 @@
 
 import hashlib
 
+from swelab.files.text_lines import lines_of
+
 
 def side_of(repo: str, function: str, heldout_share: float) -> str:
     """ "train" or "heldout" by a stable hash of the repository recipe's name and the function.
@@ -15,7 +17,7 @@ def side_of(repo: str, function: str, heldout_share: float) -> str:
 def bug_hash(patch: str) -> str:
     """Hash (16 hex digits) of a patch's paths and changed and context lines, not of its line numbers."""
     kept = []
-    for line in patch.splitlines():
+    for line in lines_of(patch):
         if line.startswith(("diff --git ", "index ", "+++ ", "@@ ")):
             continue
         kept.append(line.rstrip())

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any
 
+from swelab.files.text_lines import python_lines
 from swelab.records import Record
 
 MOST = 200
@@ -88,7 +89,7 @@ def better_line(source: str, line: int) -> tuple[str, int] | None:
     except (SyntaxError, ValueError, RecursionError):
         return None
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
-    lines = source.splitlines()
+    lines = python_lines(source)
     if line > len(lines):
         return f"the file has {len(lines)} lines", max((node.lineno for node in statements), default=0)
     for node in statements:

@@ -5,6 +5,7 @@ from difflib import unified_diff
 
 from swelab.agents.debugger.pdb_session import ROOT, PdbSession
 from swelab.agents.debugger.task_files import TaskFiles
+from swelab.files.text_lines import lines_of, python_lines
 from swelab.sandbox import Limits, Sandbox
 from swelab.sandbox.protocol import PathRefused
 
@@ -56,7 +57,7 @@ def rewrite(
         return f"There is no file {path}; rewrite makes no new ones.", False
     if files.is_read_only(relative):
         return f"{relative} is read-only and stays as it is.", False
-    before = text.splitlines(keepends=True)
+    before = python_lines(text)
     new = [f"{line}\n" for line in code.split("\n")]
     if code.endswith("\n"):
         new.pop()
@@ -94,7 +95,7 @@ def grep(files: TaskFiles, sandbox: Sandbox, limits: Limits, pattern: str, path:
         "lines": 5000,
     }
     result = sandbox.exec(_GREP.format(**settings), limits=limits)
-    lines = [line.removeprefix("./") for line in result.output.decode("utf-8", "replace").splitlines()]
+    lines = [line.removeprefix("./") for line in lines_of(result.output.decode("utf-8", "replace"))]
     if result.returncode == 2:
         return "\n".join(lines[:5]) or "grep failed."
     if result.timed_out:
@@ -114,7 +115,7 @@ def listdir(files: TaskFiles, path: str, depth: int) -> str:
     if found.returncode == 3:
         return f"There is no file or folder {path}."
     base, shown = files.relative(path), []
-    for line in found.output.decode("utf-8", "replace").splitlines():
+    for line in lines_of(found.output.decode("utf-8", "replace")):
         kind, _, name = line.partition(" ")
         whole = f"{base}/{name}" if base else name
         if not files.is_hidden(whole):

@@ -7,6 +7,7 @@ could take it for a file to write.
 import re
 from collections.abc import Iterable, Iterator
 
+from swelab.files.text_lines import lines_of
 from swelab.tasks.patch_text import HUNK
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
@@ -15,9 +16,9 @@ _SUBMODULE_MODES = ("new file mode 160000", "new mode 160000")
 
 
 def header_lines(patch: str) -> Iterator[str]:
-    """The lines of a patch that are not inside a hunk."""
+    """The lines of a patch outside of its hunks; without a carriage return, which GNU patch takes off."""
     before = after = 0
-    for line in patch.splitlines():
+    for line in lines_of(patch):
         if before > 0 or after > 0:
             mark = line[:1]
             if mark in ("-", " ", ""):
@@ -30,7 +31,7 @@ def header_lines(patch: str) -> Iterator[str]:
         if found := HUNK.match(line):
             before, after = (int(count) if count else 1 for count in found.groups())
             continue
-        yield line
+        yield line.removesuffix("\r")
 
 
 def touched_paths(patch: str) -> list[str]:

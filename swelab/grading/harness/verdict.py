@@ -8,6 +8,7 @@ where another saw a failure is forged.
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 
+from swelab.files.text_lines import lines_of
 from swelab.grading.evidence import Observed, RunEvidence
 from swelab.grading.harness import lasting_state, logs
 from swelab.grading.harness.observer_record import STATES
@@ -150,7 +151,7 @@ def _without_record(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> 
 
 def _end(run: RunEvidence) -> str:
     """How a run ended: its exit code and the last line of its log."""
-    lines = [line.strip() for line in run.log.splitlines() if line.strip()]
+    lines = [line.strip() for line in lines_of(run.log) if line.strip()]
     return f"exit code {run.code}" + (f"; the log ends with {lines[-1][:200]!r}" if lines else "")
 
 

@@ -129,7 +129,7 @@ def _whole_lines(path: Path) -> list[Record]:
     """The lines of a file that its writer may not have finished."""
     if not path.exists():
         return []
-    return [json.loads(text) for text in path.read_text().splitlines(keepends=True) if text.endswith("\n")]
+    return [json.loads(text) for text in path.read_text().split("\n")[:-1]]
 
 
 def _names(folder: Path) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from swelab.files.model_config import ModelConfig
+from swelab.files.text_lines import lines_of
 from swelab.records import Record, write_bytes
 from swelab.records.typed import TypedRecord, field
 from swelab.sft.rows.lengths import Length
@@ -138,7 +139,7 @@ def peak_flops(device: str) -> float | None:
 def read_metrics(path: Path) -> list[Record]:
     """The rows of a step log in order; of a step that ran again after a kill only the last one."""
     rows = {}
-    for text in path.read_text(encoding="utf-8").splitlines():
+    for text in lines_of(path.read_text(encoding="utf-8")):
         try:
             row = json.loads(text)
         except ValueError:

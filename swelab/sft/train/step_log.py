@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from swelab.files.text_lines import lines_of
 from swelab.records import Record, read_json
 from swelab.records.training_records import LossRow
 from swelab.sft.train.boards import Boards
@@ -106,7 +107,7 @@ def step_rows(path: Path) -> list[LossRow]:
     A step that was run again after a kill appears once, as it was last.
     """
     rows: dict[int, LossRow] = {}
-    for text in path.read_text(encoding="utf-8").splitlines():
+    for text in lines_of(path.read_text(encoding="utf-8")):
         match = STEP.match(text)
         if match:
             values = dict(part.split(":", 1) for part in match[2].split() if ":" in part)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from swelab.configs.kinds.repo import GitRepo, PypiRepo
+from swelab.files.text_lines import lines_of
 from swelab.jobs.journal import Journal
 from swelab.records import InputError, Record, digest, shorten, typed
 from swelab.sandbox import Backend, Limits, Sandbox, SandboxLost
@@ -122,7 +123,7 @@ class Validator:
             update={"test_cmd": repo.recipe.test_cmd.replace("--tb=no", "--tb=short")}
         )
         log = self._run(replace(repo, recipe=told), None, CLEAN_SECONDS, WIDE).log
-        lines = dict.fromkeys(line[1:].strip() for line in log.splitlines() if line.startswith("E  "))
+        lines = dict.fromkeys(line[1:].strip() for line in lines_of(log) if line.startswith("E  "))
         return shorten("; ".join(lines), 300)
 
     def known(self, repo: Repository, candidate: Candidate, most: int) -> bool:
@@ -247,7 +248,7 @@ def _unusable(run: Run, passed: list[str], most: int) -> str:
 
 def _reason_of(test: str, log: str) -> str:
     """The short reason that pytest's summary gives for a failed test, or ""."""
-    for line in log.splitlines():
+    for line in lines_of(log):
         for status in ("FAILED", "ERROR"):
             if line.startswith(f"{status} {test} - "):
                 return line.removeprefix(f"{status} {test} - ")

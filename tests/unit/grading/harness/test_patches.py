@@ -52,6 +52,20 @@ def test_honest_patches_are_tried(patch):
     assert refusal(patch) == ""
 
 
+@pytest.mark.parametrize("odd", ["\f", "\v", "\x1c", "\x85", "\u2028", "\r"])
+def test_only_a_line_feed_ends_a_line_of_a_patch(odd):
+    """What git takes for one line is one here: a removed SQL comment is no header."""
+    head = "diff --git a/q.py b/q.py\n--- a/q.py\n+++ b/q.py\n@@ -1,3 +1,2 @@\n"
+    patch = f'{head} G = "{odd}"\n--- ../schema/rows.sql\n select\n'
+    assert refusal(patch) == "" and touched_paths(patch) == ["q.py"]
+    back = reversed_patch(patch)
+    assert f' G = "{odd}"\n+-- ../schema/rows.sql\n' in back and reversed_patch(back) == patch
+
+
+def test_headers_of_a_patch_with_carriage_returns_name_the_same_files():
+    assert touched_paths(EDIT.replace("\n", "\r\n")) == ["x.py"]
+
+
 def test_touched_paths():
     patch = EDIT + new("dir/n.py") + "diff --git a/o.py b/p.py\nrename from o.py\nrename to p.py\n"
     assert touched_paths(patch) == ["dir/n.py", "o.py", "p.py", "x.py"]
