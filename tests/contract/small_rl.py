@@ -30,14 +30,14 @@ def held_out_task():
     return make_task() | told | {"function": "calc/core.py::last"}
 
 
-def make_place(folder):
+def make_place(folder, recipe=RECIPE):
     """Fills a folder with all that a training reads."""
     make_checkpoint(folder / "toy")
     write_json(folder / "toy.json", {"digest": "0" * 64})
     write_json(folder / "some.json", tasks())
     write_json(folder / "held.json", [held_out_task()])
     make_repos(folder)
-    (folder / "small.yaml").write_text(RECIPE)
+    (folder / "small.yaml").write_text(recipe)
     return folder
 
 

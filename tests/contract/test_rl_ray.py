@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from swelab.records import read_jsonl, write_json
-from tests.conftest import make_repos
+from swelab.records import read_jsonl
 from tests.contract.ray_cluster import cluster
-from tests.contract.small_rl import RECIPE, ROOT, command, held_out_task, journals, tasks
-from tests.toy_checkpoint import make_checkpoint
+from tests.contract.small_rl import RECIPE, ROOT, command, journals, make_place
 
 pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 
@@ -27,14 +25,7 @@ def nodes():
 
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("rl-ray")
-    make_checkpoint(folder / "toy")
-    write_json(folder / "toy.json", {"digest": "0" * 64})
-    write_json(folder / "some.json", tasks())
-    write_json(folder / "held.json", [held_out_task()])
-    make_repos(folder)
-    (folder / "small.yaml").write_text(RECIPE.replace("steps: 3", "steps: 2"))
-    return folder
+    return make_place(tmp_path_factory.mktemp("rl-ray"), RECIPE.replace("steps: 3", "steps: 2"))
 
 
 def train(ground, nodes, log):

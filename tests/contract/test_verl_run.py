@@ -16,13 +16,12 @@ import torch
 from safetensors.torch import load_file
 
 from swelab.models.serving.server import serve
-from swelab.records import read_json, read_jsonl, write_json
+from swelab.records import read_json, read_jsonl
 from swelab.rl.engines.verl_export import newest_step
 from swelab.rl.engines.verl_machine import ROOT
 from tests.at_hand import needs_verl
-from tests.conftest import make_repos
-from tests.contract.small_rl import command, held_out_task, tasks
-from tests.toy_checkpoint import CONTEXT, make_checkpoint
+from tests.contract.small_rl import command, make_place
+from tests.toy_checkpoint import CONTEXT
 
 pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone, needs_verl]
 FORMS = ("two ranks", "ahead", "qwen3")
@@ -58,14 +57,7 @@ def _as_others():
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A folder with all that a training reads."""
-    folder = tmp_path_factory.mktemp("verl")
-    make_checkpoint(folder / "toy")
-    write_json(folder / "toy.json", {"digest": "0" * 64})
-    write_json(folder / "some.json", tasks())
-    write_json(folder / "held.json", [held_out_task()])
-    make_repos(folder)
-    (folder / "small.yaml").write_text(RECIPE)
-    return folder
+    return make_place(tmp_path_factory.mktemp("verl"), RECIPE)
 
 
 def journals(place, step=""):
