@@ -143,10 +143,12 @@ class Results:
 
     def of(self, test: str) -> set[str]:
         """Statuses of a listed test; more than one where its id was cut at a space and fits several;
-        none: absent. A log's lines give ids up to the first space."""
+        none: absent. A log's lines give the ids of pytest up to the first space."""
+        if test in self.status:
+            return {self.status[test]}
         cut = test.partition(" ")[0]
-        if test in self.status or cut in self.status:
-            return {self.status[test if test in self.status else cut]}
+        if cut in self.status and cut.count("[") > cut.count("]"):
+            return {self.status[cut]}
         if test.count("[") <= test.count("]"):
             return set()
         if self._cut is None:

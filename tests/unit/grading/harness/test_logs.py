@@ -139,6 +139,10 @@ def test_listed_ids_may_hold_spaces(log, mine):
     assert (verdict(spec, run(log, 1 if "FAILED" in log else 0))[0] == "resolved") is mine
 
 
+def test_another_test_with_the_first_word_of_an_id_is_not_that_test():
+    assert Results({"adds": "PASSED"}).of("adds two numbers") == set()
+
+
 def test_colours_are_no_part_of_a_log():
     log = f"\x1b[32mPASSED\x1b[0m {FAIL.partition('::')[0]}::\x1b[1m{FAIL.partition('::')[2]}\x1b[0m\n"
     assert ours(log + lines(p="PASSED"), 0)[0] == "resolved"
