@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 
 from swelab.models.chat import bounded_http
+from swelab.models.chat.litellm_errors import NO_QUOTA
 from swelab.models.chat.served_models import BROKEN_OFF, OVERFLOW
 from swelab.records import Record, shorten
 
@@ -51,7 +52,7 @@ def _status(told: Record) -> int:
 
 
 _KINDS = [
-    (402, re.compile(r"insufficient|quota|credit|billing", re.I)),
+    (402, NO_QUOTA),
     (401, re.compile(r"api[_ ]?key|unauthorized|authentication|permission", re.I)),
     (429, re.compile(r"rate.?limit|too many requests", re.I)),
     (400, re.compile(f"invalid|{OVERFLOW.pattern}", re.I)),

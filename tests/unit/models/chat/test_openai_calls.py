@@ -25,6 +25,8 @@ def fault_of(body):
         ({"message": "Insufficient credits", "code": 402}, faults.QUOTA),
         ({"message": "No auth credentials found", "code": 401}, faults.KEY),
         ({"message": "Rate limit reached", "code": "rate_limit_exceeded"}, faults.BUSY),
+        ({"message": "You are over your quota of requests a minute: rate limit"}, faults.BUSY),
+        ({"message": "You exceeded your current quota", "code": "insufficient_quota"}, faults.QUOTA),
         ({"message": "Provider overloaded", "code": 503}, faults.BUSY),
         (
             {"message": "the maximum context length is 32768 tokens", "code": 400},
