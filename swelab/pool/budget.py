@@ -10,7 +10,7 @@ from typing import TypeVar
 from swelab.sandbox.remote_protocol import NotReached, Refused
 
 SLOWEST = 32 << 10
-"""Bytes a second that whoever sends or reads many of them has to keep up."""
+"""Bytes a second. A client that sends or reads many bytes more slowly loses its connection."""
 _PATIENCE = 45.0
 _RESERVE = 8  # this part is kept for those who have nothing
 T = TypeVar("T")

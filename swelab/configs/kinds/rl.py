@@ -250,7 +250,7 @@ class Rl(Recipe):
 
     @property
     def cluster(self) -> Verl:
-        """What engine verl is told, by default where the recipe says nothing."""
+        """The settings of the engine verl; defaults where the recipe has none."""
         return self.verl or Verl()
 
     @property

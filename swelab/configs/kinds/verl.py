@@ -58,7 +58,7 @@ class VerlJudge(Recipe):
 
 
 class Verl(Recipe):
-    """What the cluster engine is told; the embedded engine does not look at it."""
+    """The settings of the engine verl. The embedded engine does not read them."""
 
     mode: Literal["sync", "separate_async"] = Field(
         "sync",

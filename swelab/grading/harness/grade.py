@@ -98,9 +98,9 @@ def run_patch(
 ) -> RunEvidence:
     """Runs a patch's tests and returns the evidence. Raises InputError (unusable task).
 
-    witness: the question that is put to the patch, before its tests run: what asks has then seen no expected
-    value of this grading. If the patch's values are those of the gold patch, there is no second run with
-    spoiled tests, unless its code reaches for what outlives a sandbox.
+    witness: the question that is put to the patch before its tests run, when its code has seen no expected
+    value of this grading. If its values are those of the gold patch, there is no second run with spoiled
+    tests, unless its code reaches for what outlives a sandbox.
     """
     start = time.monotonic()
     spec = read_spec(task)
@@ -108,12 +108,8 @@ def run_patch(
     if task.hidden_tests:
         patch = patches.without(patch, {*task.failing_files})
     run = ended("ran") | {"findings": [], "dynamic": [], "echo": "", "seconds": 0.0}
-    if not patch.strip() and not allow_empty:
-        return run | {"ended": GradeEnd.EMPTY_PATCH}
-    if not is_encodable(patch):
-        return run | {"ended": "not_applied", "reason": "the patch holds half a character, which no file can"}
-    if reason := patches.refusal(patch):
-        return run | {"ended": GradeEnd.TAMPERED, "reason": reason}
+    if refused := refusal(patch, allow_empty):
+        return run | refused
     limits = limits_of(limits, image)
     try:
         with sandboxes(spec, task, store, backend, limits, image) as fresh:
@@ -134,6 +130,16 @@ def run_patch(
     except (SandboxError, OSError, MemoryError) as error:
         run = run | {"ended": GradeEnd.INFRA_ERROR, "reason": f"{type(error).__name__}: {error}"}
     return run | {"seconds": round(time.monotonic() - start, 3)}
+
+
+def refusal(patch: str, allow_empty: bool) -> Record:
+    """How the run of a patch ends that is not even tried: {"ended", "reason"}; {} for one that is tried."""
+    if not patch.strip() and not allow_empty:
+        return Record(ended=GradeEnd.EMPTY_PATCH)
+    if not is_encodable(patch):
+        return Record(ended="not_applied", reason="the patch holds half a character, which no file can")
+    reason = patches.refusal(patch)
+    return Record(ended=GradeEnd.TAMPERED, reason=reason) if reason else Record()
 
 
 def ask_question(question: QuestionRun, witness: KeptWitness) -> Record:

@@ -32,7 +32,7 @@ def remark(name: str) -> str:
 
 
 def descriptor(call: ast.Call, modules: Mapping[str, str]) -> int | None:
-    """The number of an open file that a call names as a constant: whoever opened it, knows it by a variable.
+    """The descriptor that a call names as a constant. Code that opened a file has its number in a variable.
 
     modules: what each imported name stands for.
     """

@@ -58,8 +58,8 @@ class QuestionRun:
         limits: Limits,
         removed: Sequence[str] | None = None,
     ):
-        """removed: what is removed before protected files come back, if a run of the same patch told
-        (`PatchRun.removed`): the patch is then applied by the command that asks."""
+        """removed: the files to remove before protected files come back, where they are known beforehand, as
+        of an empty patch: the command that asks then applies the patch too."""
         self.spec, self.sandbox, self.limits = spec, sandbox, limits
         self._run = PatchRun(spec, patch, sandbox, limits, frozenset())
         self._known = removed

@@ -49,7 +49,7 @@ class Spoiler:
         sys.meta_path.insert(0, self)
 
     def end(self):
-        """Leaves the finders, if no test module was found."""
+        """Leaves the finders."""
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
 
 

@@ -179,7 +179,7 @@ def _gold_sandbox(asked: Asked, bench: Bench) -> Iterator[QuestionRun]:
 
 
 def _ask_bug(asked: Asked, bench: Bench) -> Answer:
-    """Asks a question without a patch, and in all cases: whoever guesses sees those, too."""
+    """Asks a question without a patch, in all its cases: an agent that guesses sees all of them, too."""
     with _sandbox(asked, bench) as (sandbox, limits):
         run = QuestionRun(asked.spec, "", sandbox, limits, removed=[])
         run.prepare()

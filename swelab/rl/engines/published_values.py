@@ -169,7 +169,7 @@ PUBLISHED: dict[str, Record] = {
 
 @dataclass(frozen=True)
 class Difference:
-    """A value that is not the published one, and the reason that stands beside it in the recipe."""
+    """A recipe's value that differs from the published one, with the recipe's reason for it."""
 
     key: str
     ours: Any

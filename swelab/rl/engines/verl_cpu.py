@@ -15,7 +15,7 @@ from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
 FREE_BYTES = 16 << 30
-"""What verl is told of free memory: it sizes caches of accelerators by it, and none here."""
+"""The free memory that verl reads here. It would size the caches of an accelerator; there are none."""
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -42,7 +42,7 @@ class Processor(ModuleType):
 
 
 class CpuPlatform(PlatformBase):
-    """See `PlatformBase`. Ray's GPUs are then a count that `ray.init` is told, of no hardware."""
+    """See `PlatformBase`. The number of GPUs that `ray.init` gets stands for no hardware."""
 
     device_name = vendor_name = "cpu"
     device_module = Processor("swelab.cpu")

@@ -1,4 +1,4 @@
-"""Ray's head and verl beside it, on the first node of a job: runs in verl's own environment.
+"""Runs Ray's head and verl on the first node of a job, in verl's own environment.
 
 `python -m swelab.rl.engines.verl_head NODES ADDRESS SECONDS RAY_WORDS VERL_WORDS`, the last two as JSON
 lists: starts the head, waits until so many nodes are there, and starts verl. Ends with verl's exit code, or
@@ -18,7 +18,7 @@ RAY_ENDED = 3
 
 
 def main() -> int:
-    """Runs until verl or the head ends; what is left ends with whoever started this."""
+    """Runs until verl or the head ends. The job that started this ends the other one."""
     nodes, address, seconds, *words = sys.argv[1:]
     ray_words, verl_words = map(json.loads, words)
     head = subprocess.Popen(ray_words)

@@ -1,4 +1,4 @@
-"""What verl is told of the machines that it runs on: Ray, and where there is no GPU the settings of a CPU."""
+"""The settings that tell verl of its machines: Ray's, and those of a CPU where there is no GPU."""
 
 import os
 import subprocess
