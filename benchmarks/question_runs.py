@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swelab.witness import CHANNEL, runtime_files
-from swelab.witness.forming import Question
+from swelab.witness.forming import Question, command_args
 
 SECONDS = 600
 """A run that lasts longer is ended."""
@@ -72,7 +72,8 @@ def run_question(
         reader.start()
         keep = os.open(pipe, os.O_RDWR)  # so that the reader ends even where no value is emitted
         try:
-            command = [str(python), "-m", "pytest", "-q", "--tb=line", *extra, *question.command_args]
+            args = ["--tb=line", *extra, *command_args(question.targets)]
+            command = [str(python), "-m", "pytest", "-q", *args]
             run = _run(command, root, environment([code, *paths]) | {CHANNEL: str(pipe)})
         finally:
             os.close(keep)

@@ -103,9 +103,9 @@ def only(question: Question, tests: list[str]) -> Question:
     kept = {test: base for test, base in question.manifest.tests.items() if test in tests}
     unformed = {test: why for test, why in question.unformed.items() if test in tests}
     names = [path for path, base in question.manifest.questions.items() if base in kept.values()]
-    args = [each for each in question.command_args if "::" not in each or each.partition("::")[0] in names]
+    targets = [each for each in question.targets if each.partition("::")[0] in names]
     manifest = question.manifest | {"tests": kept, "unformed": unformed}
-    return replace(question, manifest=manifest, command_args=args, unformed=unformed)
+    return replace(question, manifest=manifest, targets=targets, unformed=unformed)
 
 
 def patch(root: Path, text: str, *flags: str) -> None:

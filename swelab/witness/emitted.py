@@ -1,6 +1,7 @@
 """Reads what a run of a question emitted. The text is hostile: all that is done with it takes linear time."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +68,29 @@ def asked_cases(manifest: WitnessManifest, answers: bytes) -> dict[str, list[int
         if (case := case_of(test, base, cases)) >= 0:
             found.setdefault(names[base], set()).add(case)
     return {name: sorted(numbers) for name, numbers in sorted(found.items())}
+
+
+def by_case(raw: bytes) -> dict[str, list[Data]]:
+    """The events of each test by its node id, in their order and without their numbers. Those that belong to
+    no test stand under ""; which files the run needed is left out."""
+    found: dict[str, list[Data]] = {}
+    now = ""
+    for number, text in enumerate(raw[:MAX_BYTES].split(b"\n")):
+        event = _event(text, number)
+        if event is None:
+            break
+        if event[1] == "case":
+            now = str(event[-1])
+        if event[1] != "needs":
+            found.setdefault(now, []).append(event[1:])
+    return found
+
+
+def written(cases: Iterable[list[Data]]) -> bytes:
+    """What a run emits that emits these events."""
+    events = [event for case in cases for event in case]
+    lines = [json.dumps([number, *event], separators=(",", ":")) for number, event in enumerate(events)]
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def needs(raw: bytes) -> tuple[list[str], list[str]] | None:

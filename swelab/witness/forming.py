@@ -34,16 +34,21 @@ class Question:
 
     files: text of the question modules by path in the repository. answers: the same modules with what is
     expected left in, which only the gold patch may run. removed: the tests among the sources, which the
-    sandbox must not hold. command_args: arguments of pytest. manifest: what was cut. unformed: tests that
+    sandbox must not hold. targets: node ids of the questions. manifest: what was cut. unformed: tests that
     have no form, and why.
     """
 
     files: dict[str, str]
     answers: dict[str, str]
     removed: list[str]
-    command_args: list[str]
+    targets: list[str]
     manifest: WitnessManifest
     unformed: dict[str, str]
+
+
+def command_args(targets: Sequence[str]) -> list[str]:
+    """Arguments of pytest that run questions. targets: their node ids."""
+    return ["-p", MODULE, *_WITHOUT, "--assert=plain", *targets]
 
 
 def form(
@@ -51,18 +56,20 @@ def form(
     tests: Sequence[str],
     roots: Collection[str] = (),
     package: Mapping[str, str] | None = None,
+    first: int = 0,
 ) -> Question:
     """The question form of tests.
 
     sources: text of the files that hold the tests, of their conftest.py files and of modules in their folders
     that they import, by path in the repository. tests: pytest node ids. roots: names of the packages under
     test; without them every import counts but those of the standard library and of test runners. package:
-    text of modules of the package with classes of assertions that tests inherit, by path. No source makes
-    this raise: tests that cannot be read are unformed.
+    text of modules of the package with classes of assertions that tests inherit, by path. first: number of
+    the first question, by which its module is named. No source makes this raise: tests that cannot be read
+    are unformed.
     """
     parsed = {path: _parsed(text) for path, text in (package or {}).items() if path not in sources}
     trees = {path: tree for path, tree in parsed.items() if isinstance(tree, ast.Module)}
-    made = _Forming(sources, roots, trees)
+    made = _Forming(sources, roots, trees, first)
     by_base: dict[str, list[str]] = {}
     for test in dict.fromkeys(tests):
         where = located(test, sources)
@@ -86,6 +93,7 @@ class _Forming:
     sources: Mapping[str, str]
     roots: Collection[str]
     package: Mapping[str, ast.Module]
+    first: int
     files: dict[str, str] = field(default_factory=dict)
     answers: dict[str, str] = field(default_factory=dict)
     slots: list[Slot] = field(default_factory=list)
@@ -166,7 +174,7 @@ class _Forming:
                 return "it is not defined in its file by this name"
             if any("given(" in ast.unparse(each) for each in chain[-1].decorator_list):
                 return "it draws its inputs at random"
-            number, first, texts = len(self.asked), len(self.slots), {}
+            number, first, texts = self.first + len(self.asked), len(self.slots), {}
             if path not in self.slicers:
                 self.slicers[path] = Slicer(tree)
             for version in ("question", "answers"):
@@ -249,8 +257,7 @@ class _Forming:
             sight={base: hashes(each) for base, each in self.shown.items()},
             shown=self.shown,
         )
-        plugins = ["-p", MODULE, *_WITHOUT, "--assert=plain"]
-        return Question(self.files, self.answers, removed, plugins + self.targets, manifest, self.unformed)
+        return Question(self.files, self.answers, removed, self.targets, manifest, self.unformed)
 
 
 def _parsed(text: str) -> ast.Module | str:

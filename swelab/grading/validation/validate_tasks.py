@@ -106,7 +106,8 @@ def validate(
                 passed.append(row)
             else:
                 parts[part].append(row)
-        kept += add_witnesses(passed, tried, bench, journal, workers, writer) if writer else passed
+        together = isinstance(settings, Validation) and settings.together
+        kept += add_witnesses(passed, tried, bench, journal, workers, writer, together) if writer else passed
     unjudged = parts.pop("unjudged")
     if not kept and outline.ids:
         first = (unjudged + parts["broken"] + parts["flaky"])[0]

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from swelab.grading import versions
 from swelab.grading.evidence import WitnessRun
 from swelab.grading.grading_stage import Bench
+from swelab.grading.validation.validation_batches import rounds
 from swelab.grading.validation.witness_making import make_witnesses, unpack
 from swelab.grading.witness_store import WitnessWriter
 from swelab.jobs.journal import Journal
@@ -13,8 +14,8 @@ from swelab.jobs.shards import run_shard
 from swelab.records import Fault, digest
 from swelab.records.task_records import KeptTask, Task
 
-SHARED = 8
-"""Tasks of one clean tree whose gold runs share a sandbox: few enough to be lost at once."""
+SHARED = 12
+"""Most tasks of one clean tree that share runs: few enough to be lost at once."""
 
 
 def add_witnesses(
@@ -24,20 +25,22 @@ def add_witnesses(
     journal: Journal,
     workers: int,
     writer: WitnessWriter,
+    together: bool = False,
 ) -> Iterator[KeptTask]:
     """The rows of a lock, each with how well its gold patch is witnessed; witnesses go to the writer.
 
-    tasks: the rows' tasks, and others. Raises Fault when runs were lost to infrastructure again and again.
+    tasks: the rows' tasks, and others. together: the recipe's `validate.together`. Raises Fault when runs
+    were lost to infrastructure again and again.
     """
     if bench.witnesses.guard == "reference":
         yield from kept
         return
     names = {row.instance_id for row in kept}
     asked = [task for task in tasks if task.instance_id in names and not task.answers]
-    groups = list(_groups(asked, bench))
+    groups = list(_groups(asked, bench, together))
     runs = run_shard(
-        [(_key(group, bench), group) for group in groups],
-        lambda: nullcontext(lambda group: make_witnesses(group, bench)),
+        [(_key(group, bench, together), group) for group in groups],
+        lambda: nullcontext(lambda group: make_witnesses(group, bench, together)),
         journal,
         workers=workers,
         label="witness",
@@ -59,18 +62,27 @@ def add_witnesses(
         yield row | ({"witness": found.standings[name]} if name in found.standings else {})
 
 
-def _groups(tasks: Iterable[Task], bench: Bench) -> Iterator[list[Task]]:
-    """Tasks of one clean tree and one way of testing, at most SHARED together; those of images alone."""
+def _groups(tasks: list[Task], bench: Bench, together: bool) -> Iterator[Sequence[Task]]:
+    """Tasks of one clean tree and one way of testing, at most SHARED together; those of images alone. With
+    `together` their bugs and test files are all different."""
+    for group in _together(tasks, bench) if together else _alike(tasks, bench):
+        yield from (group[at : at + SHARED] for at in range(0, len(group), SHARED))
+
+
+def _together(tasks: list[Task], bench: Bench) -> Iterator[Sequence[Task]]:
+    return (batch.tasks for batch in rounds(tasks, bench, together=True))
+
+
+def _alike(tasks: Iterable[Task], bench: Bench) -> Iterator[Sequence[Task]]:
     places: dict[str, list[Task]] = {}
     for task in tasks:
         command = (task.test_cmd or "").split()[:3]
         alone = task.instance_id if task.instance_id in bench.images else ""
         places.setdefault(digest([bench.place(task), command, alone]), []).append(task)
-    for group in places.values():
-        yield from (group[at : at + SHARED] for at in range(0, len(group), SHARED))
+    yield from places.values()
 
 
-def _key(group: Sequence[Task], bench: Bench) -> str:
+def _key(group: Sequence[Task], bench: Bench, together: bool) -> str:
     """What the runs of a group are journalled under."""
     made = [versions.RUN, versions.GRADER, versions.GATE]
-    return digest(["witness", made, list(group), [bench.place(task) for task in group]])
+    return digest(["witness", made, together, list(group), [bench.place(task) for task in group]])

@@ -120,7 +120,7 @@ def test_each_test_is_alone_under_a_neutral_name(question):
         tests = [each.name for each in ast.walk(ast.parse(text)) if isinstance(each, ast.FunctionDef)]
         assert [name for name in tests if name.startswith("test")] == ["test_q"]
     assert question.manifest.questions["tests/test_question_2.py"] == f"{PATH}::test_loops"
-    assert question.command_args[-1] == "tests/test_question_3.py::Q::test_q"
+    assert question.targets[-1] == "tests/test_question_3.py::Q::test_q"
 
 
 @pytest.mark.parametrize("test, source, reason", [
@@ -176,7 +176,7 @@ def test_a_test_that_a_class_has_from_another_module():
     }
     made = form(sources, ["tests/test_b.py::TestB::test_go"])
     assert not made.unformed
-    assert made.command_args[-1] == "tests/test_question_0.py::TestQ::test_go"
+    assert made.targets[-1] == "tests/test_question_0.py::TestQ::test_go"
     assert "class TestQ(TestA):\n    n = 2" in made.files["tests/test_question_0.py"]
     assert "q_.emit" in made.files["tests/test_a.py"] and "secret" not in made.files["tests/test_a.py"]
 

@@ -6,6 +6,7 @@ import sys
 import threading
 
 from swelab.witness import CHANNEL, runtime_files
+from swelab.witness.forming import command_args
 
 
 def run(folder, package, question, answers=False, cases=None):
@@ -32,7 +33,7 @@ def run(folder, package, question, answers=False, cases=None):
         "PYTHONPATH": f"{code}:{root}",
         CHANNEL: str(pipe),
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", *question.command_args]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", *command_args(question.targets)]
     done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=600)
     os.close(keep)
     reader.join()

@@ -1,0 +1,84 @@
+"""A task whose question is asked at validation, and what its runs have emitted so far."""
+
+import fnmatch
+import posixpath
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from swelab.grading.harness.protected import test_folders
+from swelab.grading.harness.question_run import PATTERNS, Answer, QuestionRun
+from swelab.grading.harness.spec import RunSpec
+from swelab.grading.harness.testimony import cases_apart
+from swelab.records.task_records import Task
+from swelab.witness.forming import Question, command_args
+
+_QUESTION = re.compile(r"(^|/)(__pycache__/|test_question_\d+\.py$)")
+
+
+@dataclass
+class Asked:
+    """A task whose tests have a question form, and what its runs have emitted so far.
+
+    known: files of the tests that it needs by its text; kept: those that its run needed, too; patterns: names
+    of files of tests in addition to pytest's own; whole: the folders of the tests stay as they are; cases:
+    the cases that its tests are. first: what the gold patch emits in a sandbox that tasks share; own: in one
+    as at grading; answers: with the expected values left in; bug: what the code emits without a patch.
+    """
+
+    task: Task
+    spec: RunSpec
+    patch: str
+    question: Question
+    known: list[str]
+    kept: list[str] = field(default_factory=list)
+    patterns: list[str] = field(default_factory=list)
+    whole: bool = True
+    cases: dict[str, list[int]] = field(default_factory=dict)
+    first: Answer = Answer(b"")
+    own: Answer | None = None
+    answers: Answer = Answer(b"")
+    bug: Answer | None = None
+
+    def learn(self, first: Answer, answers: Answer, needed: tuple[list[str], list[str]] | None) -> None:
+        """Takes what the first sandbox emitted. needed: what its run needed (`emitted.needs`)."""
+        self.first, self.answers, self.whole = first, answers, needed is None
+        patterns, paths = needed or ([], [])
+        self.patterns = sorted(filter(_is_of_tests, patterns))
+        self.kept = sorted({*self.known, *self.of_tests(paths)})
+        self.cases = cases_apart(self.question.manifest, answers.values)
+
+    def of_tests(self, paths: Iterable[str]) -> list[str]:
+        """Those paths that are removed where a question does not need them; not the questions themselves."""
+        files = self.spec.test_paths
+        folders, names = tuple(f"{each}/" for each in test_folders(files)), [*PATTERNS, *self.patterns]
+        return [
+            path
+            for path in paths
+            if path in files or path.startswith(folders) or any(_matches(path, name) for name in names)
+            if not _QUESTION.search(path)
+        ]
+
+    def ask(self, run: QuestionRun, answers: bool = False) -> Answer:
+        """Asks the question, or its form with what is expected left in.
+
+        A run that meets its time limit is made again, since the machine may have been busy: what it did not
+        emit would be missed for good.
+        """
+        asked = self.question
+        files, args = asked.answers if answers else asked.files, command_args(asked.targets)
+        rest = (args, asked.removed, {*self.known, *self.kept}, self.patterns, self.whole, self.cases)
+        answer = run.ask(files, *rest)
+        return run.ask(files, *rest) if answer.ended == "wall" else answer
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """As `find` matches a name, or a path where the pattern has a slash."""
+    if "/" in pattern:
+        return fnmatch.fnmatchcase(f"./{path}", f"*/{pattern}")
+    return fnmatch.fnmatchcase(posixpath.basename(path), pattern)
+
+
+def _is_of_tests(pattern: str) -> bool:
+    """Whether a pattern of file names is more than wildcards: `*.py` names the code, too."""
+    return bool(re.search(r"\w", pattern.removesuffix(".py"))) and pattern not in PATTERNS

@@ -1,0 +1,96 @@
+"""The questions of several tasks as one: their modules in one run of pytest, whose values are taken apart."""
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from swelab.grading.harness.question_run import Answer, QuestionRun
+from swelab.grading.harness.spec import RunSpec
+from swelab.grading.validation.asked_task import Asked
+from swelab.witness.emitted import by_case, needs, written
+from swelab.witness.forming import command_args
+
+_OF_A_FOLDER = ("conftest.py", "__init__.py")
+"""Files that pytest loads for the tests of a folder, whatever these are."""
+
+
+class JointQuestion:
+    """Tasks of one clean tree, whose questions have numbers of their own."""
+
+    def __init__(self, members: Sequence[Asked]):
+        self.members = members
+        self.needed: tuple[list[str], list[str]] | None = None
+        """What the first run needed (`emitted.needs`)."""
+
+    @property
+    def spec(self) -> RunSpec:
+        """The first task as a thing to run, with the time and the test files of all."""
+        specs = [each.spec for each in self.members]
+        files = dict.fromkeys(path for spec in specs for path in spec.test_paths)
+        return replace(specs[0], seconds=sum(spec.seconds for spec in specs), test_files=tuple(files))
+
+    def ask(self, run: QuestionRun, answers: bool = False, every_case: bool = False) -> list[Answer]:
+        """What each task's question emitted; [] where that cannot be told apart, or the run broke off."""
+        files = self._files(answers)
+        removed = {path for each in self.members for path in each.question.removed}
+        if files is None or removed & set(files):
+            return []
+        kept = {path for each in self.members for path in (*each.known, *each.kept)}
+        patterns = {name for each in self.members for name in each.patterns}
+        cases = (
+            {}
+            if every_case
+            else {name: numbers for each in self.members for name, numbers in each.cases.items()}
+        )
+        targets = [target for each in self.members for target in each.question.targets]
+        whole = any(each.whole for each in self.members)
+        answer = run.ask(
+            files, command_args(targets), sorted(removed), sorted(kept), sorted(patterns), whole, cases
+        )
+        self.needed = self.needed or needs(answer.values)
+        return [] if answer.ended else self._apart(answer.values)
+
+    def strays(self) -> bool:
+        """Whether the run needed files of tests that not all of its tasks are known to need, or does not say
+        what it needed."""
+        if self.needed is None:
+            return True
+        for each in self.members:
+            others = (path for path in each.of_tests(self.needed[1]) if path not in each.known)
+            if any(posixpath.basename(path) not in _OF_A_FOLDER for path in others):
+                return True
+        return False
+
+    def _files(self, answers: bool) -> dict[str, str] | None:
+        """The modules of all questions by path; None where two tasks have different ones at one path."""
+        files: dict[str, str] = {}
+        for each in self.members:
+            own = each.question.answers if answers else each.question.files
+            if any(files.get(path, text) != text for path, text in own.items()):
+                return None
+            files |= own
+        return files
+
+    def _apart(self, values: bytes) -> list[Answer]:
+        cases = by_case(values)
+        owners = {
+            posixpath.basename(path): place
+            for place, each in enumerate(self.members)
+            for path in each.question.manifest.questions
+        }
+        parts: list[list[str]] = [[] for _ in self.members]
+        for node in cases:
+            place = owners.get(posixpath.basename(node.partition("::")[0]))
+            if place is None:
+                return []
+            parts[place].append(node)
+        if not all(parts):
+            return []
+        return [Answer(written(cases[node] for node in part)) for part in parts]
+
+
+def agree(own: Answer, first: Answer) -> bool:
+    """Whether each test that ran in a task's own run emitted the same beside others."""
+    theirs: Mapping[str, object] = by_case(first.values)
+    mine = by_case(own.values)
+    return not own.ended and bool(mine) and all(theirs.get(node) == events for node, events in mine.items())
