@@ -24,9 +24,10 @@ HIDDEN = "forge-heldout"
 
 
 def unlike_others(subset, number, rng):
-    """A made-up task whose patch no other set has by chance."""
+    """A made-up task whose patch no other set has by chance; those of a drill have ids as SWE-bench's."""
     task = make_task(subset, number, rng)
-    return task | {"patch": f"{task['patch']}+# {subset} {number}\n"}
+    name = {"instance_id": f"made__up-{number}"} if subset == "drill-heldout" else {}
+    return task | {"patch": f"{task['patch']}+# {subset} {number}\n"} | name
 
 
 def finish(root):
@@ -124,6 +125,9 @@ def test_the_model_and_the_submission(published):
     resolved = read_json(submission / "results/results.json")["resolved"]
     assert len(resolved) == score["resolved"]
     assert len((submission / "all_preds.jsonl").read_text().splitlines()) == 12
+    readme = (submission / "README.md").read_text()
+    assert "12 statements name a test to repair, such as that of made__up-" in readme
+    assert "| tasks | 12 of `drill-heldout`; 12 tasks are no whole split" in readme
     assert told == [f"leaderboard: {HIDDEN} is hidden"] and not (out / "leaderboard" / HIDDEN).exists()
 
 
