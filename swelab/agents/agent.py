@@ -48,6 +48,11 @@ def loop_of(scaffold: Scaffold) -> MiniLoop:
     return open_agent(scaffold.agent).complete(scaffold)
 
 
+def step_limit_of(scaffold: Scaffold) -> int:
+    """Model calls of a rollout, 0 for no limit. Raises InputError."""
+    return scaffold.call_limit if scaffold.agent == "swe-agent" else loop_of(scaffold).step_limit
+
+
 def open_agent(name: str) -> Agent:
     """The agent of this name. Raises InputError."""
     if name not in AGENTS:

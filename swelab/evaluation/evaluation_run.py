@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from swelab.agents.agent import step_limit_of
 from swelab.evaluation import preconditions
 from swelab.evaluation.attempt_folders import AttemptFolders
 from swelab.evaluation.attempt_run import attempts, finished
@@ -179,7 +180,7 @@ def meta(plan: Plan) -> Record:
         "model": plan.policy_name,
         "api_base": policy.get("api_base") or policy.get("endpoint"),
         "scaffold": plan.scaffold_name,
-        "step_limit": getattr(plan.scaffold, "step_limit", getattr(plan.scaffold, "call_limit", None)),
+        "step_limit": step_limit_of(plan.scaffold),
         "sampling_params": policy.get("sampling"),
         "max_tokens": (policy.get("sampling") or {}).get("max_tokens"),
     }

@@ -7,13 +7,16 @@ It contains no test of a hidden set and no path of this machine; fields that are
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
+from swelab.agents.agent import step_limit_of
+from swelab.configs.kinds.scaffold import Scaffold
 from swelab.evaluation.attempt_folders import ROWS
+from swelab.evaluation.leaderboard_claims import check_ids, checklist, missing_tasks, steps
 from swelab.grading.run_cache import Archive
 from swelab.grading.swesmith_reports import write_instance
 from swelab.outcomes import LOST_GRADES, GradeEnd
@@ -31,24 +34,28 @@ Report: {report}. People: {authors}.
 | | |
 |---|---|
 | model | `{model}` |
-| scaffold | `{scaffold}`, at most {steps} steps |
+| scaffold | `{scaffold}`, {steps} |
+| tasks | {tasks} |
 | lost to infrastructure, counted as not resolved | {errors} |
 
-- [x] Is a pass@1 submission (does not attempt the same task instance more than once)
-- [x] Does not use SWE-bench test knowledge (`PASS_TO_PASS`, `FAIL_TO_PASS`)
-- [x] Does not use the `hints` field in SWE-bench
-- [x] Does not have web-browsing OR has taken steps to prevent lookup of SWE-bench solutions via web-browsing
+{checklist}
 """
 
 
 def write_leaderboard(
-    folder: Path, to: Path, name: str, details: Record, clean: Callable[[str], str] = str
+    folder: Path,
+    to: Path,
+    name: str,
+    details: Record,
+    clean: Callable[[str], str] = str,
+    max_lost: int = 0,
 ) -> Path:
     """Writes the submission of the evaluation in `folder` below `to`; returns its folder, <date>_<name>.
 
     details: site, report, authors, org, os_model, os_system, as far as they are given. clean: takes out of a
-    text what must not be handed on. Raises InputError: an
-    evaluation that is not over, or of several attempts at each task; a name that cannot be a folder's.
+    text what must not be handed on. max_lost: attempts that may have been lost to infrastructure.
+    Raises InputError: an evaluation that is not over, of several attempts at each task, with more lost
+    attempts, or of tasks that are not SWE-bench's; a name that cannot be a folder's.
     """
     summary = read_json(folder / "summary.json")
     if not isinstance(summary, dict) or not summary.get("complete"):
@@ -59,14 +66,22 @@ def write_leaderboard(
         raise InputError(
             f"{summary['samples']} attempts at each task", folder, "one: the leaderboard wants pass@1"
         )
+    if summary["errors"] > max_lost:
+        raise InputError(
+            f"{summary['errors']} of {summary['total']} attempts were lost to infrastructure",
+            folder,
+            f"at most {max_lost} (--max-lost): the command of the evaluation tries lost attempts again",
+        )
     if not NAME.fullmatch(name):
         raise InputError(f"--name {name!r}", expected="letters, digits and . _ + -")
     out = to / f"{time.strftime('%Y%m%d', time.gmtime())}_{name}"
     if out.exists() and any(out.iterdir()):
         raise InputError("this folder exists already", out, "a new folder")
     rows = list(read_jsonl(folder / ROWS))
+    check_ids(row["instance_id"] for row in rows)
     first = next((row["run_dir"] for row in rows if row["run_dir"]), "")
     used = read_json(folder / first / "meta.json") if first else {}
+    used = {**used, "recipe": read_json(folder / "evaluation.json")["scaffold"]}
     write_submission(out, name, _submitted(folder, rows, clean), summary, used, details)
     return out
 
@@ -88,8 +103,8 @@ def write_submission(
 ) -> None:
     """Writes the folder of a submission.
 
-    summary: model, resolved, total, resolve_rate, interval, errors. used: scaffold and step_limit.
-    details: as `write_leaderboard`.
+    summary: model, data, resolved, total, resolve_rate, interval, errors; statements_naming_tests if known.
+    used: as `used_of` returns it. details: as `write_leaderboard`.
     """
     rows, predictions = list[Record](), list[Record]()
     for each in attempts:
@@ -109,7 +124,13 @@ def write_submission(
     write_json(out / "results" / "results.json", results(rows))
     meta = metadata(name, str(summary["model"]), details)
     write_bytes(out / "metadata.yaml", yaml.safe_dump(meta, sort_keys=False).encode())
-    write_bytes(out / "README.md", readme(summary, used, name, details).encode())
+    names = [row["instance_id"] for row in rows]
+    write_bytes(out / "README.md", readme(summary, used, name, details, names).encode())
+
+
+def used_of(name: str, scaffold: Scaffold) -> Record:
+    """What `write_submission` is told of a scaffold. Raises InputError."""
+    return {"scaffold": name, "step_limit": step_limit_of(scaffold), "recipe": scaffold.plain()}
 
 
 def without_notes(trajectory: Record) -> Record:
@@ -157,8 +178,10 @@ def metadata(name: str, model: str, details: Record) -> Record:
     return {"info": {"name": name, **info}, "tags": tags | {"system": {"attempts": "1"}}}
 
 
-def readme(summary: Record, used: Record, name: str, details: Record) -> str:
-    """README.md with the figures and the checklist."""
+def readme(summary: Record, used: Record, name: str, details: Record, tasks: Collection[str]) -> str:
+    """README.md with the figures and the checklist. tasks: their ids."""
+    data = Path(summary["data"])
+    rows = f"{len(tasks)} of `{data.name if data.is_absolute() or data.exists() else data}`"
     low, high = summary["interval"]
     return README.format(
         name=name,
@@ -170,7 +193,9 @@ def readme(summary: Record, used: Record, name: str, details: Record) -> str:
         high=high,
         errors=summary["errors"],
         scaffold=used.get("scaffold", ""),
-        steps=used.get("step_limit", ""),
+        steps=steps(used.get("step_limit")),
+        tasks="; ".join(filter(None, (rows, missing_tasks(tasks)))),
+        checklist=checklist(summary, used.get("recipe", {})),
         report=details.get("report") or TO_FILL,
         authors=details.get("authors") or TO_FILL,
     )

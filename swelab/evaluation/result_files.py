@@ -19,6 +19,7 @@ from swelab.records.attempt_records import RESOLVED_BY
 from swelab.records.score_records import Score
 from swelab.records.task_records import Task
 from swelab.scores.score import rate_of_runs, run_to_run, score
+from swelab.tasks.hidden_tests import names_a_test
 
 LOST = "lost to infrastructure"
 SEVERAL = ("runs", "spread", "pass_at", "pass_all")
@@ -92,7 +93,7 @@ def summary(
     """summary.json: the fields of the SWE-RL scripts, then intervals, losses apart, ends, tokens, cost.
 
     `resolve_rate` counts an attempt that was lost as not resolved, and `errors` says how many these are;
-    `without_infra_errors` leaves them out of both counts.
+    `without_infra_errors` leaves them out of both counts. `statements_naming_tests`: ids of tasks.
     """
     total, resolved = len(mine), sum(bool(each.row()["resolved"]) for each in mine)
     lost = [each for each in mine if each.status == GradeEnd.INFRA_ERROR]
@@ -120,6 +121,7 @@ def summary(
         "outcomes": _sorted(Counter(each.outcome for each in mine)),
         "infrastructure": _sorted(Counter(loss(each) for each in lost)),
         "refused_rows": benchmark.refused,
+        "statements_naming_tests": [task.instance_id for task in tasks if names_a_test(task)],
         "tasks": len(tasks),
         "samples": plan.samples,
         **_of_several(plan, mine, scored),

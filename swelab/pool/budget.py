@@ -49,8 +49,9 @@ class Credit:
         self.left -= time.monotonic() - began
         return moved
 
-    def moved(self, count: int) -> None:
-        """So many bytes have moved."""
+    def moved(self, count: int, slowest: int = 0) -> None:
+        """So many bytes have moved. slowest: the least speed from now on."""
+        self._slowest = slowest or self._slowest
         self.left = min(self._most, max(0.0, self.left) + count / self._slowest)
 
 

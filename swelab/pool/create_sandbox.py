@@ -43,7 +43,7 @@ async def _made(pool: "Pool", lease: Lease, node: PoolNode) -> Record:
     names = ("image", "digest", "cwd", "tree", "limits")
     asked = {name: lease.asked[name] for name in names if name in lease.asked}
     asked |= {"request_id": lease.attempt_id(), "owner": pool.id, "ttl_seconds": pool.limits.ttl_seconds}
-    asked |= {"name": lease.asked.instance_id}
+    asked |= {"name": lease.asked.instance_id, "client": lease.client}
     ends = time.monotonic() + _MAKE_SECONDS
     while True:
         try:

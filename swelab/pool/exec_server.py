@@ -29,13 +29,11 @@ from swelab.pool.held_sandbox import Held
 from swelab.pool.host_sandboxes import SMALL_ANSWER, Host
 from swelab.pool.prometheus import Figures
 from swelab.pool.request_bodies import JSON_BYTES, described, fingerprint, read_json, spooled
-from swelab.pool.request_schemas import PoolRequest
+from swelab.pool.request_schemas import FILE_BYTES, PoolRequest, tar_bytes
 from swelab.records import Record
 from swelab.sandbox.protocol import DEFAULT_LIMITS, WORKDIR, EngineDown, ExecResult
 from swelab.sandbox.remote_protocol import BYTES, Refused
 
-TREE_BYTES = 7 << 30
-FILE_BYTES = 256 << 20
 _PATCH_BYTES = 16 << 20
 _ACTS = request_schemas.acts("container_id")
 T = TypeVar("T")
@@ -106,6 +104,7 @@ class _Node:
             "max_containers": host.limits.containers,
             "memory_bytes": host.memory(),
             "max_memory_bytes": host.limits.memory_bytes,
+            "max_limits": vars(host.limits.most),
         }
 
     async def status(self, request: Request) -> Response:
@@ -235,7 +234,7 @@ class _Node:
         asked, host = described(request, _ACTS["put"]), self.host
         async with AsyncExitStack() as stack:
             held = stack.enter_context(host.taken(asked))
-            spool = spooled(request, FILE_BYTES, host.spool, held.id)
+            spool = spooled(request, FILE_BYTES, host.spool, held.client)
             file, digest, size = await stack.enter_async_context(spool)
             await stack.enter_async_context(host.answers.hold(held.id, size))
             data = await host.thread(file.read)
@@ -244,11 +243,11 @@ class _Node:
             return until_sent(json_answer(), stack, held.unread)
 
     async def fill(self, request: Request) -> Response:
-        """Unpacks the body, a tar of at most TREE_BYTES, as the sandbox's repository."""
+        """Unpacks the body, a tar that fits the sandbox's disk and TREE_BYTES, as its repository."""
         asked, host = described(request, _ACTS["fill"]), self.host
         async with AsyncExitStack() as stack:
             held = stack.enter_context(host.taken(asked))
-            spool = spooled(request, TREE_BYTES, host.spool, held.id)
+            spool = spooled(request, tar_bytes(held.limits), host.spool, held.client)
             file, digest, _ = await stack.enter_async_context(spool)
             work = lambda: host.fill(held, file)  # noqa: E731
             await held.once.run(asked.request_id, fingerprint(asked, digest), work)

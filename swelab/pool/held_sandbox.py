@@ -46,13 +46,17 @@ class HostLimits:
 
 @dataclass
 class Held(Living):
-    """A sandbox and who it is for. `ends` is of time.monotonic(); a client with `beats` renews it in time."""
+    """A sandbox and who it is for. `ends` is of time.monotonic(); a client with `beats` renews it in time.
+
+    client: whose token it is for, as its pool says; its own id where no pool says so.
+    """
 
     id: str
     name: str
     box: DockerSandbox
     image: str
     owner: str
+    client: str
     request_id: str
     limits: Limits
     beats: bool

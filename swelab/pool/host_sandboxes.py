@@ -82,6 +82,7 @@ class Host:
                 box=box,
                 image=image,
                 owner=asked.owner,
+                client=asked.client or box.containers()[0],
                 request_id=asked.request_id,
                 limits=limits,
                 beats="ttl_seconds" in asked,

@@ -89,6 +89,7 @@ class PoolNode:
         room = self.room
         here = pool.placed(room.url)
         room.most_places, room.most_memory = told.max_containers, told.max_memory_bytes
+        room.most_limits = told.max_limits
         room.foreign_places = max(0, told.active_containers - len(here))
         room.foreign_memory = max(0, told.memory_bytes - sum(each.memory for each in here))
         if told.healthy != room.healthy:

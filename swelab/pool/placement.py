@@ -26,6 +26,7 @@ class Room:
     healthy: bool = False
     most_places: int = 0
     most_memory: int = 0
+    most_limits: Mapping[str, float] = field(default_factory=dict)  # of one sandbox
     foreign_places: int = 0  # taken by others than this pool
     foreign_memory: int = 0
     shy_until: float = 0.0  # it refused for want of room
@@ -37,6 +38,15 @@ class Room:
     def lacks(self, image: str, now: float) -> bool:
         """Whether the node said recently that it does not have the image."""
         return self.absent.get(image, (0.0, ""))[0] > now
+
+    def never(self, lease: Lease) -> str:
+        """Why it can have no sandbox of these limits, however empty it is; "" where it can."""
+        if 0 < self.most_memory < lease.memory:
+            return f"no host gives a sandbox {lease.memory} bytes of memory"
+        asked = lease.asked.limits
+        names = (name for name, most in self.most_limits.items() if asked.get(name, 0) > most)
+        told = (f"limits.{name}: {asked[name]}; expected at most {self.most_limits[name]}" for name in names)
+        return next(told, "")
 
 
 @dataclass
@@ -83,6 +93,8 @@ def choose(lease: Lease, rooms: Iterable[Room], used: Mapping[str, Use], now: fl
         memory = use.memory + room.foreign_memory + lease.memory
         if places >= room.most_places or memory > room.most_memory or room.shy_until > now:
             continue
+        if room.never(lease):
+            continue
         load = places / room.most_places - (_WARM if lease.image in room.warm else 0.0)
         score = load, memory - room.most_memory, room.url
         if best is None or score < best:
@@ -92,7 +104,7 @@ def choose(lease: Lease, rooms: Iterable[Room], used: Mapping[str, Use], now: fl
 
 def _kept_for(lease: Lease, rooms: Sequence[Room], used: Mapping[str, Use]) -> str:
     """The node that is kept for a lease: the same as before, or the one with most room for it."""
-    able = {room.url: room for room in rooms if room.most_memory >= lease.memory}
+    able = {room.url: room for room in rooms if room.most_memory and not room.never(lease)}
     if lease.keeps in able:
         return lease.keeps
 
@@ -129,8 +141,8 @@ def plan(
         if joined and not able:
             whys = sorted({room.absent[lease.image][1] for room in joined})
             never[lease.id] = ImageMissing(f"on {len(joined)} of {len(joined)} hosts: {'; '.join(whys)}")
-        elif able and all(0 < room.most_memory < lease.memory for room in able):
-            never[lease.id] = Refused(f"no host gives a sandbox {lease.memory} bytes of memory")
+        elif able and all(whys := [room.never(lease) for room in able]):
+            never[lease.id] = Refused(whys[0])
         elif free <= 0 or kept >= healthy:
             break
         else:

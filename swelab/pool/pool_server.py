@@ -13,21 +13,21 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from swelab.pool import request_schemas
-from swelab.pool.exec_server import FILE_BYTES, TREE_BYTES
 from swelab.pool.front_door import FrontDoor, Handler, answering, guarded, json_answer
 from swelab.pool.leases import WAITING, Lease
 from swelab.pool.membership import drain, join, leave
 from swelab.pool.pool import Pool
 from swelab.pool.prometheus import Figures
 from swelab.pool.request_bodies import JSON_BYTES, SMALL_BYTES, described, read_json, sender
-from swelab.pool.request_schemas import PoolRequest
+from swelab.pool.request_schemas import FILE_BYTES, PoolRequest, tar_bytes
 from swelab.pool.status_page import page
 from swelab.records import Record, shorten
 from swelab.sandbox.protocol import SandboxLost
 from swelab.sandbox.remote_protocol import LATE_SECONDS, Refused
 
 _ACTS = request_schemas.acts("lease_id")
-_BODIES = {"put": FILE_BYTES, "fill": TREE_BYTES}
+_BODIES = {"put": lambda limits: FILE_BYTES, "fill": tar_bytes}
+"""Most bytes of a body, by the limits of its sandbox."""
 _JSON = dict.fromkeys(("exec", "evaluate", "session_start", "session_say"), JSON_BYTES)
 _FILE_SECONDS = 620.0
 _GRACE_SECONDS = 2.0
@@ -199,7 +199,7 @@ class _Server:
             seconds, ttl = _seconds(verb, lease, asked), self.pool.limits.ttl_seconds
             asked["container_id"] = lease.container
             link = self.pool.nodes[lease.node].link
-            most = _BODIES.get(verb, 0)
+            most = _BODIES[verb](lease.limits) if verb in _BODIES else 0
             sent = link.forward(f"/container/{verb}", asked, request, most, seconds + 2 * LATE_SECONDS)
             # A request that its host refuses leaves the lease as it was.
             async with AsyncExitStack() as stack:

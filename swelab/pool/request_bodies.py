@@ -19,7 +19,8 @@ from swelab.sandbox.remote_protocol import BYTES, REQUEST, Refused
 
 SMALL_BYTES = 64 << 10
 JSON_BYTES = 4 << 20  # of requests with commands, patches or many names
-BODY_SECONDS = 30.0  # that a server waits for a body, and more as long as it comes at SLOWEST
+BODY_SECONDS = 30.0  # that a server waits for a body, and more as long as it comes fast enough
+WHOLE_SECONDS = 900  # in which a body comes whole at the least speed that is fast enough
 _STEP = 256 << 10
 
 
@@ -97,8 +98,8 @@ def _told(request: Request, most: int) -> int | None:
 
 async def pieces(request: Request, most: int) -> AsyncIterator[bytes]:
     """The body piece by piece. Raises TooBig; Refused when it dries up or comes too slowly."""
-    _told(request, most)
-    stream, count, credit = request.stream(), 0, Credit(BODY_SECONDS, SLOWEST)
+    told = _told(request, most)
+    stream, count, credit = request.stream(), 0, Credit(BODY_SECONDS, least_speed(told or 0))
     turns: Turns = request.scope["door"].turns
     while True:
         if count > SMALL_BYTES:
@@ -109,11 +110,17 @@ async def pieces(request: Request, most: int) -> AsyncIterator[bytes]:
             raise Refused("the body did not come in time") from None
         if piece is None:
             return
-        credit.moved(len(piece))
         count += len(piece)
+        credit.moved(len(piece), least_speed(told or count))
         if count > most:
             raise TooBig(f"the body has more than {most} bytes")
         yield piece
+
+
+def least_speed(size: int) -> int:
+    """Bytes a second at which a body of this size must come: a large one holds its host's disk until it is
+    whole."""
+    return max(SLOWEST, size // WHOLE_SECONDS)
 
 
 def _parsed(data: bytes, schema: Record, where: str) -> PoolRequest:

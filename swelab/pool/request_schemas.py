@@ -17,6 +17,9 @@ Digest = Annotated[str, Bounds(pattern=r"^sha256:[0-9a-f]{64}\Z")]
 Folder = Annotated[str, Bounds(pattern=r"^/[^\u0000-\u001f]*\Z", maxLength=1000)]
 Url = Annotated[str, Bounds(pattern=r"^https?://[A-Za-z0-9.\[\]:-]+\Z", maxLength=200)]
 Seconds = Annotated[float, Bounds(exclusiveMinimum=0, maximum=86400)]
+TREE_BYTES = 7 << 30
+FILE_BYTES = 256 << 20
+_TAR_BYTES = 64 << 20  # heads and padding of 40,000 files
 _SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": 86400}
 _COUNT = {"type": "integer", "minimum": 1, "maximum": 1 << 50}
 _LIMITS = {name: _SECONDS if name == "wall_seconds" else _COUNT for name in vars(Limits())}
@@ -41,7 +44,7 @@ class PoolRequest(TypedRecord):
     name: Name = field("what the host calls the sandbox", default="")
     instance_id: Name = field("the task", default="")
     run: Name = field("the run, for who looks at the status page", default="")
-    client: str = field("whose token it came with; no caller says this", default="")
+    client: str = field("whose token it came with; a pool says this to its hosts", default="")
     heartbeats: bool = field("whether the caller renews its lease also while a command runs", default=False)
     deadline_seconds: float = field("how long to wait for a place", default=3600.0, minimum=0, maximum=86400)
     containers: dict[str, Any] = field(
@@ -76,6 +79,7 @@ class HostState(TypedRecord):
     max_containers: int = field("so many it may have")
     memory_bytes: int = field("memory promised to sandboxes")
     max_memory_bytes: int = field("so much it may promise")
+    max_limits: dict[str, float] = field("the highest limits of one sandbox", default={})
 
 
 _FIELDS: Record = schema(PoolRequest)["properties"]
@@ -91,7 +95,7 @@ def _shape(fields: str, required: str = "") -> Record:
 
 
 _SANDBOX = "image digest cwd tree limits timeout request_id"
-CREATE = _shape(f"{_SANDBOX} owner ttl_seconds name")
+CREATE = _shape(f"{_SANDBOX} owner client ttl_seconds name")
 ALLOCATE = _shape(f"{_SANDBOX} instance_id run heartbeats deadline_seconds")
 CANCEL = _shape("request_id", "request_id")
 HEARTBEAT = {**_shape("lease_id lease_ids"), "minProperties": 1}
@@ -154,6 +158,11 @@ def first_fault(shape: Record, found: Any) -> str:
 def footprint(limits: Limits) -> int:
     """Bytes of a host's memory that a sandbox may take: its files are there too, and its output."""
     return limits.memory_bytes + limits.disk_bytes + limits.shm_bytes + limits.output_bytes
+
+
+def tar_bytes(limits: Limits) -> int:
+    """Bytes that the tar of a sandbox's repository may have: its disk, and what the tar adds to files."""
+    return min(TREE_BYTES, limits.disk_bytes + _TAR_BYTES)
 
 
 def limits_of(asked: PoolRequest, start: Limits) -> Limits:

@@ -1,19 +1,21 @@
 """One archive of the code, the recipes and every file behind a score, to verify it elsewhere.
 
-Files keep their times, so that the workflow finds nothing to be done. Files with answers of a hidden set
-are left out; results/withheld.json names them with their hashes.
+Files keep their times, and Snakemake's records of them come along, so that the workflow finds nothing to be
+done and sees what is changed later. Files with answers of a hidden set are left out; results/withheld.json
+names them with their hashes.
 """
 
 import json
 import os
 import subprocess
 import tarfile
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
 from swelab.jobs.provenance import sha256_of
-from swelab.lineage import KINDS, find
+from swelab.lineage import KINDS, find, pattern
 from swelab.records import InputError, atomic
 from swelab.scores.verification import WITHHELD
 from swelab.sharing.experiment_files import Finished
@@ -24,6 +26,10 @@ CODE = ("benchmarks", "configs", "docs", "envs", "examples", "hosts", "profiles"
         "swe-pdb", "swe-rl", "swelab", "tests", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md",
         "Snakefile", "pyproject.toml")  # fmt: skip
 """The files of a clone without results, for a clone without git."""
+JOURNAL = "results/progress/rollout/{policy}/{subset}/{shard}.jsonl"
+"""Where a shard's rollouts are kept while it is at work; their records are those of its output."""
+INCOMPLETE = ".snakemake/incomplete"
+"""An empty folder; where it is missing, Snakemake takes its records for those of an old version."""
 BINARY = (".safetensors", ".tar", ".zip", ".bin", ".pt")
 
 
@@ -34,7 +40,11 @@ def write_archive(finished: Finished, to: Path, private: Private) -> None:
     """
     withheld, top = finished.withheld(), to.name.partition(".")[0]
     hashes = {path: sha256_of(path) for path in sorted(withheld)}
-    names = sorted({*code_files(Path()), *_results(finished)} - withheld)
+    whole = {*code_files(Path()), *_results(finished)}
+    records = {name for name in map(record_path, whole | withheld) if Path(name).is_file()}
+    if records and Path(INCOMPLETE).is_dir():
+        records.add(INCOMPLETE)
+    names = sorted((whole - withheld) | records)
     answers = _answers(finished)
     if faults := [fault for name in names if (fault := _fault(name, private, answers))]:
         shown = "; ".join(faults[:3]) + (f" and {len(faults) - 3} more" if len(faults) > 3 else "")
@@ -45,11 +55,27 @@ def write_archive(finished: Finished, to: Path, private: Private) -> None:
     ):
         for name in names:
             tar.dereference = not _within(Path(name))
-            tar.add(name, f"{top}/{name}", recursive=False, filter=_nobody)
+            for place in (name, *_journal(name)):
+                tar.add(name, f"{top}/{place}", recursive=False, filter=_nobody)
         data = (json.dumps(hashes, indent=2) + "\n").encode()
         entry = tarfile.TarInfo(f"{top}/{WITHHELD}")
         entry.size, entry.mode = len(data), 0o644
         tar.addfile(entry, BytesIO(data))
+
+
+def record_path(output: str) -> str:
+    """Where Snakemake keeps its record of an output: the path in base64, in parts as long as names may be."""
+    most = os.pathconf(".", "PC_NAME_MAX") - 1
+    name = urlsafe_b64encode(output.encode()).decode()
+    parts = [name[start : start + most] for start in range(0, len(name), most)]
+    return "/".join([".snakemake/metadata", *(f"@{part}" for part in parts[:-1]), parts[-1]])
+
+
+def _journal(name: str) -> Iterator[str]:
+    """The journal of trajectories: with it, one more task of their shard costs one more rollout."""
+    kind, names = find(name) or ("", {})
+    if kind == "trajectories" and name == pattern(kind).format_map(names):
+        yield JOURNAL.format_map(names)
 
 
 def _within(path: Path) -> bool:
@@ -75,11 +101,14 @@ def code_files(root: Path) -> Iterator[str]:
 
 
 def _results(finished: Finished) -> Iterator[str]:
-    """The files behind the score, the other files of the same jobs, and the folders among them."""
+    """The files behind the score, the other files of the same jobs, and the folders among them.
+
+    Also what jobs only wait for: without the check before a training, one more task would train again.
+    """
     experiment = {"experiment": finished.name}
     ends = ("verified_score", "page", "published", "published_page")
     also = [path.format_map(experiment) for kind in ends for path in KINDS[kind].files.values()]
-    found = dict.fromkeys([*finished.trail.files, *finished.trail.stages, *also])
+    found = dict.fromkeys([*finished.trail.files, *finished.trail.stages, *finished.waited_for, *also])
     for path in list(found):
         kind, names = find(path) or ("", {})
         if kind:
@@ -102,7 +131,7 @@ def _fault(name: str, private: Private, answers: list[str]) -> str:
     """What a file contains that must not leave this machine; "" if nothing."""
     if Path(name).is_dir() or name.endswith(BINARY):
         return ""
-    made = name.startswith("results/")  # tests of the code hold made-up keys
+    made = name.startswith(("results/", ".snakemake/"))  # tests of the code hold made-up keys
     with open(name, encoding="utf-8", errors="replace") as stream:
         for number, text in enumerate(stream, 1):
             what = private.found(text, shapes=made)

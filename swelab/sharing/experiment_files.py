@@ -1,7 +1,7 @@
 """The files behind a verified score, by kind, and which of its sets are hidden."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 from swelab.configs import kinds
 from swelab.configs.experiment import local_files, parts_of
 from swelab.configs.kinds.experiment import Experiment
-from swelab.lineage import KINDS, Wildcards, find
+from swelab.lineage import KINDS, Wildcards, behind, find
 from swelab.records import InputError, read_record
 from swelab.records.score_records import VerifiedScore
 from swelab.scores.recompute import verify
@@ -17,6 +17,8 @@ from swelab.scores.trail import Trail, follow
 
 ANSWERS = ("tasks.tasks", "lock.kept", "lock.witness", "trajectories.trajectories", "predictions.predictions")
 """Files of a hidden set that hold its answers, or patches that may equal them; kind and role."""
+ENDS = (("verified_score", "score"), ("page", "page"))
+"""What the workflow makes of an experiment in the end; kind and role."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,14 @@ class Finished:
     @cached_property
     def kinds(self) -> list[tuple[str, str, dict[str, str]]]:
         """(path, kind and role, names by wildcard) of each existing file behind the score, by path."""
-        found = list[tuple[str, str, dict[str, str]]]()
-        for path in sorted(self.trail.files):
-            kind, names = find(path) or ("", {})
-            if kind and Path(path).exists():
-                role = next((role for role, each in KINDS[kind].files.items() if _is(each, names, path)), "")
-                found.append((path, f"{kind}.{role}", names))
-        return found
+        return list(_kinds_of(self.trail.files))
+
+    @cached_property
+    def waited_for(self) -> set[str]:
+        """Files under results/ that jobs behind the score only wait for, such as checks before a training."""
+        ends = [KINDS[kind].files[role].format(experiment=self.name) for kind, role in ENDS]
+        found = {file for path in ends for file in behind(path) if file.startswith("results/")}
+        return {file for file in found - self.trail.files.keys() if Path(file).exists()}
 
     def paths(self, role: str, **names: str) -> list[str]:
         """The files of a kind and role with these names by wildcard."""
@@ -86,8 +89,17 @@ class Finished:
         hidden = [each for each in self.subsets if self.is_hidden(each)]
         given = [getattr(Wildcards({"subset": each}).recipe(kinds.SUBSET), "path", None) for each in hidden]
         rows = {path for each in given if each for path in local_files(each)}
-        made = {path for path, role, names in self.kinds if role in ANSWERS and names["subset"] in hidden}
+        known = [*self.kinds, *_kinds_of(self.waited_for)]
+        made = {path for path, role, names in known if role in ANSWERS and names["subset"] in hidden}
         return made | rows & self.trail.files.keys()
+
+
+def _kinds_of(paths: Iterable[str]) -> Iterator[tuple[str, str, dict[str, str]]]:
+    for path in sorted(paths):
+        kind, names = find(path) or ("", {})
+        if kind and Path(path).exists():
+            role = next((role for role, each in KINDS[kind].files.items() if _is(each, names, path)), "")
+            yield path, f"{kind}.{role}", names
 
 
 def _is(pattern: str, names: dict[str, str], path: str) -> bool:

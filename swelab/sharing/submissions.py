@@ -2,18 +2,21 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from swelab.configs import kinds
-from swelab.evaluation.leaderboard import Submitted, write_submission
+from swelab.evaluation.leaderboard import Submitted, used_of, write_submission
+from swelab.evaluation.leaderboard_claims import check_ids
 from swelab.grading.run_cache import Archive
 from swelab.lineage import Wildcards
 from swelab.outcomes import GradeEnd
-from swelab.records import Record, read_records
+from swelab.records import InputError, Record, read_records
 from swelab.records.attempt_records import Grade, Trajectory
 from swelab.sharing.experiment_files import Finished
 from swelab.sharing.privacy import Private
+from swelab.tasks.hidden_tests import names_a_test
+from swelab.tasks.task_rows import read_tasks
 
 RUNS = Path("results/progress/runs")
 
@@ -25,23 +28,35 @@ def write_submissions(finished: Finished, to: Path, private: Private) -> list[st
     recipe = Wildcards({"policy": policy}).recipe(kinds.POLICY)
     for record in (finished.score, *finished.score.get("others", [])):
         subset, its = record["benchmark"]["name"], record["policies"][policy]
-        if finished.is_hidden(subset):
-            reasons.append(f"{subset} is hidden")
-        elif (recipe.samples or 1) != 1:
-            reasons.append(f"{subset}: {recipe.samples} attempts at each task; the rule is pass@1")
-        else:
-            out = to / subset / f"{time.strftime('%Y%m%d', time.gmtime())}_{policy}"
-            summary = {"model": policy, "errors": its["statuses"][GradeEnd.INFRA_ERROR]}
-            summary |= {name: its[name] for name in ("resolved", "total", "resolve_rate", "interval")}
-            attempts = _attempts(finished, policy, subset, private)
-            write_submission(out, policy, attempts, summary, _used(recipe), {})
+        tasks = [task for path in finished.paths("lock.kept", subset=subset) for task in read_tasks(path)]
+        if reason := _refused(finished, recipe, subset, (task.instance_id for task in tasks)):
+            reasons.append(f"{subset}{reason}")
+            continue
+        out = to / subset / f"{time.strftime('%Y%m%d', time.gmtime())}_{policy}"
+        summary = {"model": policy, "data": subset, "errors": its["statuses"][GradeEnd.INFRA_ERROR]}
+        summary |= {name: its[name] for name in ("resolved", "total", "resolve_rate", "interval")}
+        summary["statements_naming_tests"] = [task.instance_id for task in tasks if names_a_test(task)]
+        attempts = _attempts(finished, policy, subset, private)
+        write_submission(out, policy, attempts, summary, _used(recipe), {})
     return reasons
+
+
+def _refused(finished: Finished, recipe: kinds.Policy, subset: str, ids: Iterable[str]) -> str:
+    """Why a scored set has no submission."""
+    if finished.is_hidden(subset):
+        return " is hidden"
+    if (recipe.samples or 1) != 1:
+        return f": {recipe.samples} attempts at each task; the rule is pass@1"
+    try:
+        check_ids(ids)
+    except InputError as error:
+        return f": {error}"
+    return ""
 
 
 def _used(recipe: kinds.Policy) -> Record:
     name = getattr(recipe, "scaffold", None)
-    scaffold = Wildcards({"scaffold": name}).recipe(kinds.SCAFFOLD) if name else None
-    return {"scaffold": name or "", "step_limit": getattr(scaffold, "step_limit", "")}
+    return used_of(name, Wildcards({"scaffold": name}).recipe(kinds.SCAFFOLD)) if name else {}
 
 
 def _attempts(finished: Finished, policy: str, subset: str, private: Private) -> Iterator[Submitted]:

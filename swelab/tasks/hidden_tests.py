@@ -43,6 +43,16 @@ def without_tests(statement: str, tests: Iterable[str]) -> str:
     return "\n\n".join(paragraph for paragraph in kept if paragraph and not _is_heading(paragraph))
 
 
+def names_a_test(task: Task) -> bool:
+    """Whether the statement names a test to repair, by its id or by its function."""
+    for test in task.FAIL_TO_PASS:
+        function = test.rpartition("::")[2].partition("[")[0].partition(" (")[0]
+        names = (test, function) if "test" in function.lower() else (test,)
+        if any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", task.problem_statement) for name in names):
+            return True
+    return False
+
+
 def _names(test: str) -> tuple[str, ...]:
     """A test's id, its file, and its function's name."""
     path, _, name = test.partition("::")

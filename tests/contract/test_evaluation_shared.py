@@ -23,7 +23,7 @@ def evaluation(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shared")
     make_repos(folder)
     (folder / "oracle.yaml").write_text("{kind: scripted, scaffold: demo, give_up: 0.5, seed: 3}")
-    rows = [make_task() | {"instance_id": f"task-{n}"} for n in range(4)]
+    rows = [make_task() | {"instance_id": f"calc__calc-{n}"} for n in range(4)]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = ["--model", folder / "oracle.yaml", "--data", folder / "rows.jsonl", "--no-checks"]
     given += ["--repos-dir", folder / "repos", "--output-dir", folder / "out"]
@@ -39,7 +39,7 @@ def test_the_leaderboard_s_folder_holds_all_and_no_more(evaluation, tmp_path):
     assert done.returncode == 0 and "in place of --site, --org" in done.stdout, done.stderr
     (out,) = tmp_path.iterdir()
     rows = list(read_jsonl(out / "all_preds.jsonl"))
-    assert [row["instance_id"] for row in rows] == [f"task-{n}" for n in range(4)]
+    assert [row["instance_id"] for row in rows] == [f"calc__calc-{n}" for n in range(4)]
     assert all(set(row) == {"instance_id", "model_name_or_path", "model_patch"} for row in rows)
     found = read_json(out / "results/results.json")
     solved = {row["instance_id"] for row in rows if row["model_patch"]}
@@ -47,7 +47,9 @@ def test_the_leaderboard_s_folder_holds_all_and_no_more(evaluation, tmp_path):
     assert set(found["no_generation"]) == {row["instance_id"] for row in rows} - solved
     meta = yaml.safe_load((out / "metadata.yaml").read_text())
     assert meta["info"]["name"] == "toy" and meta["tags"]["os_model"] and meta["tags"]["system"]
-    assert f"{len(solved)} of 4 resolved" in (out / "README.md").read_text()
+    said = (out / "README.md").read_text()
+    assert f"{len(solved)} of 4 resolved" in said and said.count("- [x]") == 4 and "at most 8 steps" in said
+    assert "README.md: tasks | 4 of `rows.jsonl`; 4 tasks are no whole split" in done.stdout
     for name in solved:
         report = read_json(out / "logs" / name / "report.json")
         assert report[name]["resolved"] and "PASSED" in (out / "logs" / name / "test_output.txt").read_text()
@@ -93,7 +95,7 @@ def test_a_person_looks_through_it_in_a_terminal(evaluation, tmp_path):
         seen = seen.partition(text)[2]
 
     until("attempt 1/4  page 1/")
-    keys = {"n": "page 2/", "N": "attempt 2/4  page 1/", "l": "> task-1", "G": "attempt 2/4"}
+    keys = {"n": "page 2/", "N": "attempt 2/4  page 1/", "l": "> calc__calc-1", "G": "attempt 2/4"}
     for key, text in keys.items():
         os.write(main, key.encode())
         until(text)

@@ -251,12 +251,25 @@ def test_an_upload_that_is_only_announced_takes_nothing(pool):
     """It had the host's disk for uploads to itself, before a byte had come."""
     rude, other = lent(pool), lent(pool)
     head = ["Content-Type: application/octet-stream", f"swelab-request: {json.dumps(rude)}"]
-    sent = begun(pool, "/fill", head, 7 << 30, bytes(1000))
+    sent = begun(pool, "/fill", head, 1 << 30, bytes(1000))
     began = time.monotonic()
     assert put(pool, other, b"x").json() == {"ok": True} and time.monotonic() - began < 15
     sent.close()
     for lease in (rude, other):
         pool.ask("/close", lease)
+
+
+def test_a_tar_beyond_the_sandbox_s_disk_and_limits_beyond_the_host_s_are_refused_at_once(pool):
+    """The first held the host's disk for uploads, the second waited for its whole deadline."""
+    rude = lent(pool, limits={"disk_bytes": 16 << 20})
+    head = ["Content-Type: application/octet-stream", f"swelab-request: {json.dumps(rude)}"]
+    sent = begun(pool, "/fill", head, 7 << 30, bytes(1000))
+    assert answered(sent).status == 413
+    sent.close()
+    told = pool.ask("/allocate", {"tree": True, "limits": {"processes": 1 << 40}})
+    assert (told["error_type"], told["retryable"]) == ("Refused", False)
+    assert "limits.processes: 1099511627776; expected at most" in told["error"]
+    pool.ask("/close", rude)
 
 
 def put(pool, lease, data):

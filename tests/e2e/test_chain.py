@@ -60,11 +60,19 @@ def test_what_is_handed_on_is_whole_and_verified_in_another_clone(chain, tmp_pat
     there = tmp_path / "swelab-small"
     code, text = snakemake(there, "-n")
     assert code == 0 and "Nothing to be done" in text, text
+    assert "missing provenance" not in text and "Migrating" not in text
     command = [sys.executable, "-m", "scripts.verify", score]
     done = subprocess.run(command, cwd=there, capture_output=True, text=True)
     assert done.returncode == 0 and "all hold" in done.stdout, done.stdout + done.stderr
     for path in there.rglob("*.json*"):
         assert str(chain) not in path.read_text(), path
+    kept = journal(there, "rollout", "small-sft", "small-heldout")
+    assert [row["key"] for row in kept] and len(kept) == 6
+    recipe = there / "configs/subsets/small-heldout.yaml"
+    recipe.write_text(recipe.read_text().replace("limit: 6", "limit: 7"))
+    plan = planned(there)
+    assert {"make_tasks", "rollout", "grade", "score"} <= plan.keys()
+    assert not plan.keys() & {"preflight", "train_sft", "build_sft_dataset", "build_repo", "make_base_model"}
 
 
 @pytest.mark.full

@@ -178,12 +178,15 @@ def _outcomes(seen: Observed) -> dict[str, str]:
 
 
 def _judged(spec: RunSpec, seen: Observed, status: dict[str, str], outcomes: dict[str, str]) -> TestVerdicts:
-    observed = logs.Results(outcomes)
+    """Verdicts by what the log and the record say. A test that the log does not name, as its lines have a
+    form of their own, is judged by the record alone, if that saw the test itself run."""
+    observed, called = logs.Results(outcomes), logs.Results(dict.fromkeys(seen.raised, "PASSED"))
 
     def accepts(group: str, test: str, found: set[str]) -> bool:
         if spec.skips_pass and (seen_of := observed.of(test)) and seen_of <= _NOT_FAILING:
             return logs.not_failed(group, test, found)
-        return logs.passed(group, test, found) and logs.passed(group, test, observed.of(test))
+        told = logs.passed(group, test, found) if found else bool(called.of(test))
+        return told and logs.passed(group, test, observed.of(test))
 
     return logs.judge(spec.tests, status, accepts)
 

@@ -256,6 +256,16 @@ def start():
 OBSERVER = start()
 
 
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_cmdline_main(config):
+    """Has pytest-xdist, if it is there, run the tests in the watched process: in its workers nobody sees
+    them run, the spoiled text is not loaded, and log lines have a form of their own."""
+    if OBSERVER is not None and hasattr(config.option, "numprocesses"):
+        config.option.numprocesses, config.option.distload = 0, False
+        config.option.dist, config.option.tx = "no", []
+    yield
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
     """Registers the observer in the watched process. It has no such hook itself: pluggy 1.2 leaves out

@@ -134,6 +134,7 @@ class Sampled(Shape, kw_only=True):
 
     def check(self, limits: Limits) -> None:
         """See `Shape.check`."""
+        limits.check_counts(max_tokens=self.max_tokens, min_tokens=self.min_tokens)
         if self.stop_token_ids:
             limits.check_ids(self.stop_token_ids, "stop_token_ids")
         if self.logit_bias:
@@ -163,6 +164,7 @@ class Chat(Sampled, kw_only=True):
     def check(self, limits: Limits) -> None:
         """See `Shape.check`."""
         super().check(limits)
+        limits.check_counts(max_completion_tokens=self.max_completion_tokens)
         for number, tool in enumerate(self.tools or ()):
             check_form(tool.function.parameters or {}, f"tools[{number}].function.parameters")
             if tool.function.strict:

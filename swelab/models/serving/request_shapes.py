@@ -64,6 +64,12 @@ class Limits:
                 f"{where}: {shorten(str(odd))} is not a token id; expected 0 to {self.vocabulary - 1}"
             )
 
+    def check_counts(self, **counts: int | None) -> None:
+        """Raises Refused for more tokens of an answer than fit beside a prompt. counts: by field."""
+        for name, count in counts.items():
+            if count is not None and count >= self.context_length:
+                raise Refused(f"{name} is {count}; expected less than {self.context_length}")
+
     def check_prompts(self, prompts: Sequence[Any], where: str) -> None:
         """Raises Refused for anything but token ids, or up to MOST_PROMPTS lists of them."""
         if not prompts or not isinstance(prompts[0], list):

@@ -64,8 +64,11 @@ class Generate(Shape, kw_only=True):
             raise Refused("text is empty; expected a prompt")
         if self.input_ids is not None:
             limits.check_prompts(self.input_ids, "input_ids")
-        if self.sampling_params and self.sampling_params.stop_token_ids:
-            limits.check_ids(self.sampling_params.stop_token_ids, "sampling_params.stop_token_ids")
+        if sampling := self.sampling_params:
+            counts = {"max_new_tokens": sampling.max_new_tokens, "min_new_tokens": sampling.min_new_tokens}
+            limits.check_counts(**{f"sampling_params.{name}": count for name, count in counts.items()})
+            if sampling.stop_token_ids:
+                limits.check_ids(sampling.stop_token_ids, "sampling_params.stop_token_ids")
 
     def beginning(self) -> Sequence[bytes]:
         """See `Shape.beginning`."""

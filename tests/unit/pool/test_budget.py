@@ -4,11 +4,16 @@ import asyncio
 import json
 import time
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
 
 import pytest
 
-from swelab.pool.budget import Budget, Credit, Turns
+from swelab.pool import request_bodies
+from swelab.pool.budget import SLOWEST, Budget, Credit, Turns
 from swelab.pool.front_door import TextAnswer
+from swelab.pool.request_bodies import WHOLE_SECONDS, least_speed
+from swelab.pool.request_schemas import TREE_BYTES, tar_bytes
+from swelab.sandbox.protocol import Limits
 from swelab.sandbox.remote_protocol import NotReached, Refused
 from tests.contract.attacks import PATIENCE
 from tests.loop_turns import one_turn
@@ -113,6 +118,49 @@ def test_who_stops_is_waited_for_no_longer_however_much_came_before():
         return time.monotonic() - began
 
     assert asyncio.run(run()) < 1.9
+
+
+def test_the_least_speed_of_a_body_grows_with_what_it_holds():
+    credit = Credit(30.0, 1000)
+    credit.left = 0.0
+    credit.moved(1000, 500)
+    assert credit.left == 2.0
+    credit.moved(1000)
+    assert credit.left == 4.0
+    assert least_speed(0) == least_speed(1 << 20) == SLOWEST
+    assert least_speed(7 << 30) == (7 << 30) // WHOLE_SECONDS > 7 << 20
+
+
+@pytest.mark.parametrize(("length", "speeds"), [("2000", [20, 20, 20]), (None, [1, 10, 20])])
+def test_a_body_must_keep_up_the_speed_of_its_length_or_of_what_has_come(monkeypatch, length, speeds):
+    class Noted(Credit):
+        def __init__(self, seconds, slowest):
+            super().__init__(seconds, slowest)
+            said.append(slowest)
+
+        def moved(self, count, slowest=0):
+            said.append(slowest)
+
+    async def stream():
+        yield bytes(1000)
+        yield bytes(1000)
+
+    async def come():
+        headers = {"content-length": length} if length else {"transfer-encoding": "chunked"}
+        scope = {"door": SimpleNamespace(turns=Turns())}
+        request = SimpleNamespace(headers=headers, scope=scope, stream=stream)
+        return [len(piece) async for piece in request_bodies.pieces(request, 5000)]
+
+    said = []
+    monkeypatch.setattr(request_bodies, "Credit", Noted)
+    monkeypatch.setattr(request_bodies, "SLOWEST", 1)
+    monkeypatch.setattr(request_bodies, "WHOLE_SECONDS", 100)
+    assert asyncio.run(come()) == [1000, 1000] and said == speeds
+
+
+def test_a_tar_is_no_larger_than_its_sandbox_s_disk_and_the_heads_of_its_files():
+    assert tar_bytes(Limits(disk_bytes=1 << 30)) == (1 << 30) + (64 << 20)
+    assert tar_bytes(Limits(disk_bytes=1 << 40)) == TREE_BYTES
 
 
 @pytest.mark.parametrize(

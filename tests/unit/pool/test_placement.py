@@ -99,6 +99,20 @@ def test_what_can_never_be_placed_is_said():
     assert where([lease(0)], [Room("new")]) == ([], {})
 
 
+def test_limits_beyond_those_of_every_host_are_refused_at_once_and_others_find_their_host():
+    small, large = room("a", most_limits={"processes": 64}), room("b", most_limits={"processes": 512})
+    waiting = [lease(0), lease(1)]
+    waiting[0].asked["limits"] = {**waiting[0].asked.limits, "processes": 4096}
+    waiting[1].asked["limits"] = {**waiting[1].asked.limits, "processes": 256}
+    held = [lease(9, state=ACTIVE, node="a"), lease(8, state=ACTIVE, node="b")]
+    small.most_places = large.most_places = 1
+    going, never = where(waiting, [small, large], held)
+    assert going == [] and list(never) == [waiting[0].id]
+    assert str(never[waiting[0].id]) == "limits.processes: 4096; expected at most 64"
+    large.most_places = 2
+    assert where(waiting[1:], [small, large], held)[0] == [(0, "b")]
+
+
 def test_drained_sick_full_and_shy_hosts_get_nothing():
     rooms = [room("a", draining=True), room("b", places=1, foreign_places=1), room("c", shy_until=5.0)]
     rooms += [

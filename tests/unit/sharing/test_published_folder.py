@@ -12,7 +12,7 @@ import yaml
 
 from swelab.records import InputError, read_json
 from swelab.sharing import hub_upload
-from swelab.sharing.clone_archive import CODE
+from swelab.sharing.clone_archive import CODE, record_path
 from swelab.sharing.published_folder import write_published
 from tests.conftest import ROOT, run_python
 from tests.unit import finished_experiment
@@ -21,12 +21,14 @@ from tests.unit.finished_experiment import build, make_task
 KEY = "made-up-" + "k" * 40
 SCORE = "results/verified_score.json"
 HIDDEN = "forge-heldout"
+HIDDEN_TASKS = f"results/tasks/{HIDDEN}.json"
 
 
 def unlike_others(subset, number, rng):
-    """A made-up task whose patch no other set has by chance."""
+    """A made-up task whose patch no other set has by chance; those of a drill have ids as SWE-bench's."""
     task = make_task(subset, number, rng)
-    return task | {"patch": f"{task['patch']}+# {subset} {number}\n"}
+    name = {"instance_id": f"made__up-{number}"} if subset == "drill-heldout" else {}
+    return task | {"patch": f"{task['patch']}+# {subset} {number}\n"} | name
 
 
 def finish(root):
@@ -42,6 +44,10 @@ def finish(root):
     (root / "scripts/serve.sh").write_text("#!/bin/bash\n")
     (root / "scripts/served.sh").symlink_to("serve.sh")
     (root / "scripts/elsewhere.sh").symlink_to(ROOT / "swe-rl/before.sh")
+    for name in ("results/sft/demo/preflight.json", record_path(SCORE), record_path(HIDDEN_TASKS)):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("{}")
+    (root / ".snakemake/incomplete").mkdir()
     for name in ("verified_score.json", "report.html"):
         (root / "results/experiments/demo").mkdir(parents=True, exist_ok=True)
         (root / "results/experiments/demo" / name).write_text("{}")
@@ -124,6 +130,9 @@ def test_the_model_and_the_submission(published):
     resolved = read_json(submission / "results/results.json")["resolved"]
     assert len(resolved) == score["resolved"]
     assert len((submission / "all_preds.jsonl").read_text().splitlines()) == 12
+    readme = (submission / "README.md").read_text()
+    assert "12 statements name a test to repair, such as that of made__up-" in readme
+    assert "| tasks | 12 of `drill-heldout`; 12 tasks are no whole split" in readme
     assert told == [f"leaderboard: {HIDDEN} is hidden"] and not (out / "leaderboard" / HIDDEN).exists()
 
 
@@ -144,6 +153,24 @@ def test_the_archive_verifies_elsewhere_and_keeps_times(published, tmp_path):
     grades.write_text(grades.read_text() + "\n")
     done = run_python("-m", "scripts.verify", there / SCORE)
     assert done.returncode == 1 and "edited" in done.stdout
+
+
+def test_the_archive_has_what_one_more_task_needs(published, tmp_path):
+    _, out, _ = published
+    there = unpacked(out, tmp_path)
+    for name in ("results/sft/demo/preflight.json", record_path(SCORE), record_path(HIDDEN_TASKS)):
+        assert (there / name).read_text() == "{}", name
+    assert (there / ".snakemake/incomplete").is_dir() and not (there / HIDDEN_TASKS).exists()
+    shard = "sft/drill-heldout/000of002.jsonl"
+    made = there / "results/rollouts" / shard
+    assert (there / "results/progress/rollout" / shard).read_bytes() == made.read_bytes() != b""
+    assert not [path for path in (there / "results/progress").rglob("*") if HIDDEN in path.parts]
+
+
+def test_the_record_of_a_long_path_is_in_folders():
+    (*folders, last) = record_path("a" * 400).removeprefix(".snakemake/metadata/").split("/")
+    assert len(folders) == 2 and all(each.startswith("@") and len(each) == 255 for each in folders)
+    assert not last.startswith("@")
 
 
 def test_a_file_that_was_withheld_is_no_excuse_for_another(published, tmp_path):

@@ -6,7 +6,7 @@ from swelab.records import InputError
 from swelab.records.task_records import Task
 from swelab.tasks.checkout import RepoStore, git
 from swelab.tasks.forge.issue_text import issue_text
-from swelab.tasks.hidden_tests import hide_tests, without_tests
+from swelab.tasks.hidden_tests import hide_tests, names_a_test, without_tests
 
 TESTS = ["tests/test_core.py::TestAdd::test_add[1-2]", "tests/test_core.py::test_more"]
 
@@ -20,6 +20,21 @@ def test_no_statement_of_ours_names_a_test_or_a_value(bug):
     assert "test" not in left and "121" not in left and "more" not in left
     assert "calc/core.py" in left and "gives a wrong result" in left
     assert left.endswith("Seen in `calc.core.add`")
+
+
+@pytest.mark.parametrize(
+    ("test", "statement", "names"),
+    [
+        ("tests/test_core.py::test_add[1-2]", "`test_add` fails.", True),
+        ("tests/test_core.py::test_add[1-2]", "tests/test_core.py::test_add[1-2] fails.", True),
+        ("tests/test_core.py::test_add", "test_adding is slow, and tests/test_core.py is long.", False),
+        ("test_add (calc.tests.Core)", "see test_add (calc.tests.Core)", True),
+        ("tests/spec.js::adds", "It adds a number.", False),
+    ],
+)
+def test_a_statement_that_names_a_test_is_known(task, test, statement, names):
+    made = Task.of(task | {"FAIL_TO_PASS": [test], "problem_statement": statement})
+    assert names_a_test(made) is names
 
 
 def test_other_statements_lose_what_names_a_test_and_no_more():

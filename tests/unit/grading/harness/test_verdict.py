@@ -56,6 +56,28 @@ def test_all_channels_agree():
     assert verdict(SPEC, run())[:2] == ("resolved", "")
 
 
+FORMS = {
+    "workers": f"[gw0] [ 50%] PASSED {FAIL} \n[gw1] [100%] PASSED {PASS} \n",
+    "points": "..                                        [100%]\n2 passed in 0.1s\n",
+    "other words": f" {FAIL} ✓   50% #####\n {PASS} ✓  100% ##########\n",
+}
+CALLED = {FAIL: "", PASS: ""}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("parser", ["parse_log_pytest", "parse_log_pytest_verbose"])
+def test_a_log_of_another_form_leaves_the_verdict_to_the_record(form, parser):
+    spec = RunSpec("i", (FAIL,), (PASS,), test_cmd="pytest", parser=parser)
+    assert verdict(spec, run(seen(raised=CALLED), log=FORMS[form]))[:2] == ("resolved", "")
+    unseen = verdict(spec, run(seen(), log=FORMS[form]))
+    assert unseen[0] == "unresolved" and "2 tests do not pass" in unseen[1]
+    failed = seen(raised={**CALLED, FAIL: "AssertionError"}, outcomes={FAIL: "failed"}, junit=None)
+    assert verdict(spec, run(failed, log=FORMS[form]))[0] == "unresolved"
+    without = seen(raised={PASS: ""})
+    del without["outcomes"][FAIL]
+    assert verdict(spec, run(without, log=FORMS[form]))[0] == "unresolved"
+
+
 @pytest.mark.parametrize(
     "case, word",
     [

@@ -1,0 +1,66 @@
+"""What a submission to SWE-bench's leaderboard may claim, and what must be said instead."""
+
+import re
+from collections.abc import Collection, Iterable
+
+from swelab.records import InputError, Record
+
+SPLITS = {"lite": 300, "multilingual": 300, "verified": 500, "test": 2294}
+"""Tasks of each split of the leaderboard that is graded from files (huggingface.co/SWE-bench)."""
+INSTANCE = re.compile(r"[A-Za-z0-9_.+-]+__[A-Za-z0-9_.+-]+-[0-9]+")
+"""An id of SWE-bench: owner__repository-number of the pull request."""
+ONCE = "Is a pass@1 submission (does not attempt the same task instance more than once)"
+TESTS = "Does not use SWE-bench test knowledge (`PASS_TO_PASS`, `FAIL_TO_PASS`)"
+HINTS = "Does not use the `hints` field in SWE-bench"
+WEB = (
+    "Does not have web-browsing OR has taken steps to prevent lookup of SWE-bench solutions via web-browsing"
+)
+
+
+def check_ids(ids: Iterable[str]) -> None:
+    """Raises InputError: a task whose id is none of SWE-bench's form."""
+    if strangers := sorted(name for name in ids if not INSTANCE.fullmatch(name)):
+        what = f"{len(strangers)} tasks are of no benchmark of the leaderboard, such as {strangers[0]}"
+        raise InputError(what, expected="ids such as django__django-11099")
+
+
+def missing_tasks(ids: Collection[str]) -> str:
+    """Which split the number of tasks does not fill; "" where it fills one."""
+    if len(ids) in SPLITS.values():
+        return ""
+    sizes = ", ".join(f"{name} {size}" for name, size in SPLITS.items())
+    return f"{len(ids)} tasks are no whole split ({sizes}): the leaderboard counts the others as not resolved"
+
+
+def steps(limit: int | None) -> str:
+    """A limit of model calls in words. limit: 0 is none, None where it is not known."""
+    if limit is None:
+        return "limit of steps not known"
+    return f"at most {limit} steps" if limit else "no limit of steps"
+
+
+def checklist(summary: Record, scaffold: Record) -> str:
+    """The leaderboard's checklist as Markdown: a box is ticked where the claim is known to hold.
+
+    summary: statements_naming_tests, where it is known. scaffold: the recipe.
+    """
+    agent = scaffold.get("agent")
+    reasons = {ONCE: "", TESTS: _test_knowledge(summary, scaffold), HINTS: "", WEB: ""}
+    if not agent or agent == "swe-agent":
+        reasons[WEB] = "not known: the sandboxes are not swelab's, which have no network"
+    lines = (
+        f"- [{' ' if why else 'x'}] {claim}{f' ({why})' if why else ''}" for claim, why in reasons.items()
+    )
+    return "\n".join(lines)
+
+
+def _test_knowledge(summary: Record, scaffold: Record) -> str:
+    """Why it cannot be said that no test knowledge was used; "" where it can."""
+    naming = summary.get("statements_naming_tests")
+    if naming is None:
+        return "not known: nobody counted the statements that name a test to repair"
+    if naming:
+        return f"no: {len(naming)} statements name a test to repair, such as that of {naming[0]}"
+    if "eval" in scaffold.get("tools", ()):
+        return "no: the agent's tool `eval` runs the files with the tests to repair"
+    return ""
