@@ -6,7 +6,7 @@ from pathlib import Path
 
 from swelab.configs import recipes
 from swelab.configs.experiment import check_keys
-from swelab.configs.kinds import POLICY, SCAFFOLD, SUBSET
+from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.rl import Rl
 from swelab.files.model_config import ModelConfig
 from swelab.files.weights import check_weights
@@ -153,12 +153,15 @@ def _programs(recipe: Rl) -> Iterator[Finding]:
 
 def _names(recipe: Rl) -> Iterator[Finding]:
     """Recipes that this one names and that are not there or not sound, and keys that its judge needs."""
-    named = [(SCAFFOLD, recipe.scaffold), *((SUBSET, name) for name in (recipe.subset, *recipe.held_out))]
-    for kind, name in [*named, *((POLICY, name) for name in recipe.judges)]:
+    subsets = [("subset", name) for name in (recipe.subset, *recipe.held_out)]
+    for kind, name in [("scaffold", recipe.scaffold), *subsets]:
         try:
-            found = recipes.named(kind, name)
-            if kind is POLICY:
-                check_keys(name, found)
+            recipes.named(kind, name)
+        except InputError as fault:
+            yield Finding(True, str(fault))
+    for name in recipe.judges:
+        try:
+            check_keys(name, recipes.named(POLICY, name))
         except InputError as fault:
             yield Finding(True, str(fault))
 
