@@ -16,7 +16,8 @@ from swelab.jobs.shards import SHAPES
 from swelab.records import Fault, share_with_group
 from swelab.scores.verification import other_recipe
 from swelab.console.run_display import INTO_LOG, take_over
-from swelab.cluster.site import check_site, shell_setup, submission
+from swelab.cluster.site import check_site, chosen_experiment, shell_setup, submission
+from swelab.cluster.slurm import require_controller
 
 try:
     SETTINGS = recipes.complete(kinds.CONFIG, config, "configs/config.yaml")
@@ -29,6 +30,8 @@ except Fault as fault:
     print(f"error: {fault}", file=sys.stderr)
     sys.exit(2)
 
+if workflow.is_main_process and (said := chosen_experiment(SETTINGS)):
+    print(said, file=sys.stderr)
 RUN = Wildcards({"experiment": SETTINGS.experiment})
 WORKERS = SETTINGS.workers
 GRADER = [versions.RUN, versions.GRADER, versions.GATE]

@@ -61,8 +61,10 @@ def acting_policy(job):
 
 
 def require_keys():
-    """Ends with one line when a planned job needs a key that is not in the environment."""
+    """Ends with one line when a planned job needs a key that is not in the environment, or a cluster that is not there."""
     try:
+        if SITE and workflow.dag.needrun_jobs():
+            require_controller()
         for job in workflow.dag.needrun_jobs():
             if acting := acting_policy(job):
                 check_keys(*acting)

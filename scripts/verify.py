@@ -1,4 +1,4 @@
-"""Checks a verified score: every file behind it by its hash, every recipe, every number from its rows."""
+"""Checks a score: every file behind it by its hash, every recipe, every number from its rows."""
 
 import argparse
 from collections import Counter
@@ -13,7 +13,9 @@ SHOWN = 5
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("score", type=Path, help="results/verified_score.json, of this clone or another")
+    parser.add_argument(
+        "score", type=Path, help="results/verified_score.json or results/scores/POLICY/SUBSET.json"
+    )
     parser.add_argument("--all", action="store_true", help=f"all findings, not {SHOWN} per kind and file")
     args = parser.parse_args()
     found, looked_at = verify(args.score)

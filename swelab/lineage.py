@@ -14,7 +14,7 @@ from typing import Any
 from swelab.configs import experiment, kinds, recipes
 from swelab.configs.experiment import is_published, local_files
 from swelab.configs.recipes import recipe_file
-from swelab.configs.trained_on import files_of_model, trained, training_runs, training_subsets
+from swelab.configs.trained_on import files_of_model, start_of, trained, training_runs, training_subsets
 from swelab.jobs.shards import SHAPES, sample_of, sample_suffix, shard_names
 from swelab.records import InputError
 
@@ -274,8 +274,9 @@ KINDS = {
         manifest="checkpoint.json", stage="checkpoint.manifest.json", metrics="metrics.jsonl",
         validation="validation.jsonl", rollouts="rollouts", tensorboard="tensorboard"), named="rl", paid=True,
         undated=("disjoint",), params=LEARNING).made_from(
-        start=lambda at: local_files(own := at.recipe(kinds.RL).start) or [weights_paths(own)[1] or own],
-        recipe=RL, scaffold=lambda at: at.each(recipe_file("scaffold"), [at.recipe(kinds.RL).scaffold]),
+        start=lambda at: local_files(own := start_of(at.names["rl"], find, at.configs))
+        or [weights_paths(own)[1] or own], recipe=RL,
+        scaffold=lambda at: at.each(recipe_file("scaffold"), [at.recipe(kinds.RL).scaffold]),
         disjoint="rewarded_check", tasks=lambda at: at.each("lock.kept", [at.recipe(kinds.RL).subset]),
         images=lambda at: _images(at, [at.recipe(kinds.RL).subset]),
         witness=lambda at: at.each("lock.witness", (rl := at.recipe(kinds.RL)).held_out + [rl.subset]),
@@ -286,13 +287,12 @@ KINDS = {
     "score": Kind("score", _files("results/scores/{policy}/{subset}", score=".json")
         ).made_from(tasks="lock.kept", reports=lambda at: at.samples("report"),
         usage=lambda at: at.samples("predictions.usage")),
-    "verified_score": Kind("score_experiment",
-        {"score": "results/experiments/{experiment}/verified_score.json"}).made_from(
-        scores=lambda at: [at.path("score", policy=each, subset=benchmark)
+    "verified_score": Kind("score_experiment", {"score":
+        "results/experiments/{experiment}/verified_score.json"}).made_from(expert=_expert_runs,
+        disjoint="disjoint", scores=lambda at: [at.path("score", policy=each, subset=benchmark)
             for benchmark in at.recipe(kinds.EXPERIMENT).benchmarks
-            for each in at.recipe(kinds.EXPERIMENT).policies], disjoint="disjoint", expert=_expert_runs,
-        checkpoints=lambda at: at.each("checkpoint.manifest",
-        trained(at.recipe(kinds.EXPERIMENT), at.configs))),
+            for each in at.recipe(kinds.EXPERIMENT).policies], checkpoints=lambda at:
+            at.each("checkpoint.manifest", trained(at.recipe(kinds.EXPERIMENT), at.configs))),
     "page": Kind("report", {"page": "results/experiments/{experiment}/report.html"}).made_from(
         score="verified_score"),
     "published": Kind("copy_result", {"published": "results/verified_score.json"}),

@@ -9,7 +9,7 @@ model="${EVAL_MODEL_PATH:-${HF_CKPT:-}}" data="${PROMPT_DATA:-}"
 [ -n "$data" ] || fail "PROMPT_DATA is not set; expected task rows"
 out="${OUTPUT_DIR:-${EXPORT_ROOT:-$root/swe-rl/output}/eval_runs/$(date +%Y-%m-%d_%H%M%S)}"
 open_pool
-given=(--scaffold "$root/configs/scaffolds/swe-rl.yaml" --model "$model" --data "$data" --output-dir "$out")
+given=(--scaffold "$root/configs/scaffolds/swe-rl.yaml" --model "$model" --data "$data" --output-dir "$out" --repos-dir "$root/results/repos")
 given+=(--max-concurrent "${MAX_CONCURRENT:-${SWE_MAX_CONCURRENT:-8}}" --max-tokens "${MAX_TOKENS:-8192}")
 given+=(--step-limit "${STEP_LIMIT:-20}" --temperature "${TEMPERATURE:-0}" --image-convention "${IMAGE_CONVENTION:-swe-gym}")
 [ -z "${MAX_INSTANCES:-}" ] || given+=(--max-instances "$MAX_INSTANCES")

@@ -6,8 +6,8 @@ from shlex import quote
 from typing import Any
 
 from swelab.configs import recipes
-from swelab.configs.kinds import POLICY, SFT
-from swelab.configs.kinds.config import Site
+from swelab.configs.kinds import CONFIG, POLICY, SFT
+from swelab.configs.kinds.config import Config, Site
 from swelab.configs.kinds.experiment import Experiment
 from swelab.configs.kinds.policy import Job, policy_job
 from swelab.records import InputError, Record
@@ -34,6 +34,18 @@ def check_site(site: Site, experiment: Experiment) -> None:
         if job and job.gpus:
             what = f"site.partitions.gpu is empty, and {kind} {name!r} asks for {job.gpus} GPUs"
             raise InputError(what, SITE_FILE, "a partition")
+
+
+def chosen_experiment(settings: Config, configs: Path = recipes.CONFIGS) -> str:
+    """Which experiment the site file chose, where the command without the profile builds another; else ""."""
+    usual = recipes.load(CONFIG, configs / "config.yaml").experiment
+    site_file = configs / SITE_FILE.name
+    if not settings.site or not site_file.is_file() or settings.experiment == usual:
+        return ""
+    if recipes.load(CONFIG, site_file).experiment != settings.experiment:
+        return ""  # the command names it
+    chosen = f"experiment {settings.experiment}: {site_file} names it, which --profile slurm reads"
+    return f"{chosen}; without the profile it is {usual}; --config experiment={usual} builds that here"
 
 
 def submission(site: Site | None) -> dict[str, str]:

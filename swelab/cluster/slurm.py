@@ -45,6 +45,15 @@ def ask(*command: str) -> str:
     return done.stdout
 
 
+def require_controller() -> None:
+    """Raises SlurmError, in words for one who sends jobs, where no controller of SLURM answers."""
+    try:
+        ask("scontrol", "ping")
+    except SlurmError as error:
+        what = f"--profile slurm: no SLURM controller answers here ({error}); nothing was sent"
+        raise SlurmError(f"{what}; expected a login node of a cluster, or the command without it") from None
+
+
 def partitions() -> dict[str, Partition]:
     """The cluster's partitions by name. Raises SlurmError."""
     found: dict[str, Partition] = {}

@@ -1,6 +1,7 @@
 """What policies were trained on: SFT recipes, those below them, and the runs that they learn from."""
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 from swelab.configs import recipes
@@ -37,10 +38,33 @@ def files_of_model(model: Model) -> list[str]:
     if model.source != "folder":
         return []
     folder = Path(model.path).expanduser()
-    if not (folder / "config.json").is_file():
-        what = "holds no config.json" if folder.is_dir() else "no such folder"
-        raise InputError(what, folder, "a model in Hugging Face layout, as `path` of its recipe")
+    _require_model(folder, str(folder), "a model in Hugging Face layout, as `path` of its recipe")
     return sorted(str(path) for path in folder.iterdir() if path.is_file())
+
+
+def _require_model(folder: Path, where: str, expected: str) -> None:
+    if not (folder / "config.json").is_file():
+        raise InputError("holds no config.json" if folder.is_dir() else "no such folder", where, expected)
+
+
+def start_of(rl: str, find: Callable[[str], object], configs: Path = recipes.CONFIGS) -> str:
+    """What an RL recipe starts from: `start` of the recipe.
+
+    find: `lineage.find`; a folder that a rule makes may be absent yet. Raises InputError: the recipe that
+    `start` names is not there, or its folder is not, or has no config.json.
+    """
+    start, path = recipes.named(RL, rl, configs).start, recipes.path_of("rl", rl, configs)
+    kind, _, name = start.partition(":")
+    where = f"start {start} of {path}"
+    if name and kind in recipes.FOLDERS:
+        try:
+            recipes.path_of(kind, name, configs)
+        except InputError as fault:
+            raise InputError(str(fault), where) from None
+    elif not find(start):
+        expected = "sft:<recipe>, model:<recipe>, rl:<recipe> or a folder with weights in Hugging Face layout"
+        _require_model(Path(start).expanduser(), where, expected)
+    return start
 
 
 def trained(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:

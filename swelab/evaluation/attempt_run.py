@@ -156,7 +156,10 @@ def attempts(
             is_good=lambda done: bool(done.grade and done.grade.resolved),
             is_paused=lambda done: done.is_paused,
             losses=Losses(
-                plan.max_lost, lambda done: done.reason or done.outcome, plan.policy_name, "attempts"
+                plan.max_lost,
+                lambda done: done.reason or done.outcome,
+                kept="attempts",
+                option="--max-lost",
             ),
         )
         paid = [desk.keys.paid(sample) for sample in range(plan.samples)]

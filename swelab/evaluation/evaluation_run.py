@@ -1,9 +1,10 @@
 """Runs an evaluation from its plan to its files; the same command continues where an earlier run stopped."""
 
+import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +17,14 @@ from swelab.evaluation.best_of import Seen, visible_runs
 from swelab.evaluation.debugging_rows import debugging_tasks, is_debugging
 from swelab.evaluation.evaluated import Evaluated, evaluated
 from swelab.evaluation.evaluation_plan import Plan
-from swelab.evaluation.result_files import write_results
+from swelab.evaluation.result_files import table, write_results
 from swelab.grading.grading_stage import lost_grade
 from swelab.grading.run_cache import Archive
 from swelab.images.image_names import images_of
 from swelab.jobs.journal import lock, read_journal
+from swelab.jobs.lost_instances import ShardLost
 from swelab.outcomes import RolloutEnd
-from swelab.records import Fault, InputError, Record, check, read_json, write_json, write_jsonl
+from swelab.records import Fault, InputError, Record, check, read_json, shorten, write_json, write_jsonl
 from swelab.records.attempt_records import Trajectory
 from swelab.records.task_records import Task
 from swelab.rollouts.rollout_stage import lost_rollout
@@ -47,9 +49,9 @@ def evaluate(
 
     choose: selects the tasks to attempt. dry: only the checks. redo: their finished attempts are made again.
     written: makes what writes the folder of each attempt.
-    Raises InputError (no usable row, another
-    evaluation's folder), Fault (a check failed, the model's service refuses, too many attempts were lost).
-    The files then hold what was finished before.
+    Raises InputError (no usable row, another evaluation's folder), Fault (a check failed, the model's service
+    refuses, too many attempts were lost: their table is printed then). The files then hold what was finished
+    before.
     """
     began = time.monotonic()
     plan = with_archives(plan)
@@ -73,6 +75,8 @@ def evaluate(
     made, seen, fault = _made(plan, todo, folders)
     minutes = before + (time.monotonic() - began) / 60
     record = write_results(plan, benchmark, tasks, [*done, *made], minutes, seen)
+    if isinstance(fault, ShardLost):
+        print("\n".join(table(record)), flush=True)
     if fault:
         raise fault
     return record
@@ -137,9 +141,18 @@ def check_identity(plan: Plan) -> None:
     """Raises InputError where the folder holds another evaluation."""
     path, own = plan.folder / IDENTITY, plan.identity()
     if path.is_file() and (held := read_json(path)) != own:
-        names = [name for name in own if not isinstance(held, dict) or held.get(name) != own[name]]
-        what = f"holds an evaluation with another {', '.join(names)}"
+        what = f"holds an evaluation with another {', '.join(_differences(held, own))}"
         raise InputError(what, plan.folder, "a folder of its own for each; or --redo-existing")
+
+
+def _differences(held: object, own: object, name: str = "") -> Iterator[str]:
+    """Each setting that differs, with its value here and in the folder."""
+    if isinstance(held, dict) and isinstance(own, dict):
+        for key in dict.fromkeys([*own, *held]):
+            yield from _differences(held.get(key), own.get(key), f"{name}.{key}" if name else key)
+    elif held != own:
+        before, now = (shorten(json.dumps(value), 60) for value in (held, own))
+        yield f"{name or 'content'} ({now} here, {before} there)"
 
 
 def minutes_before(folder: Path) -> float:

@@ -19,14 +19,15 @@ class ShardLost(Fault):
 class Losses(Generic[Kind]):
     """Counts the losses of one shard; as many as `most` are allowed.
 
-    told: says why an instance was lost, from its record; policy: the policy whose recipe sets `most`; kept:
-    what finished instances are called.
+    told: says why an instance was lost, from its record; policy: the policy whose recipe sets `most`, or
+    option: the option of the command that does; kept: what finished instances are called.
     """
 
     most: float = math.inf
     told: Callable[[Kind], str] = str
     policy: str = ""
     kept: str = "instances"
+    option: str = ""
     count: int = 0
     first: str = ""
     _streak: int = field(default=0, repr=False)
@@ -46,8 +47,10 @@ class Losses(Generic[Kind]):
     def check(self, total: int) -> None:
         """Raises ShardLost when too many of `total` instances were lost."""
         if self.count > self.most:
-            counts = f"{self.count} of {total} instances of this shard were lost to infrastructure"
-            allowed = f"policy {self.policy} allows {self.most} (max_lost)"
+            whole = self.kept if self.option else "instances of this shard"
+            counts = f"{self.count} of {total} {whole} were lost to infrastructure"
+            allowed = f"{self.option or f'policy {self.policy}'} allows {self.most}"
+            allowed += " (max_lost)" * (not self.option)
             raise ShardLost(
                 f"{counts}; first {self.first}; {allowed}: mend this and run the same command;"
                 f" finished {self.kept} are kept"

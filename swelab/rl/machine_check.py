@@ -4,16 +4,21 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from swelab.configs import recipes
+from swelab.configs.experiment import check_keys
+from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.rl import Rl
 from swelab.files.model_config import ModelConfig
+from swelab.files.weights import check_weights
 from swelab.jobs.machine import Machine, this_machine
 from swelab.lineage import Wildcards, weights_paths
 from swelab.records import Fault, InputError, read_json
 from swelab.rl.engines.verl_check import cluster_findings
 from swelab.rl.engines.verl_keys import unheard
+from swelab.rl.engines.verl_machine import python_of_verl
 from swelab.rl.finding import Finding
 from swelab.rl.memory_needs import ENGINE, engine_needs, learner_needs
-from swelab.rl.prompts import check_tasks
+from swelab.rl.prompts import task_faults
 from swelab.sandbox.protocol import Limits
 from swelab.sft.train.device import device_of, dtype_of
 from swelab.sft.train.families import FAMILIES
@@ -26,23 +31,20 @@ A_CORE = 16
 """Rollouts at once for each core: they mostly wait for the engine, but their commands need a core in time."""
 
 
-def preflight(recipe: Rl, config: ModelConfig, machine: Machine) -> list[Finding]:
+def preflight(recipe: Rl, config: ModelConfig | None, machine: Machine) -> list[Finding]:
     """What stands against a recipe on a machine; [] when nothing does. For verl, what was looked at too.
 
-    config: of the weights that it starts from.
+    config: of the weights that it starts from; None where they are not there, and memory is not looked at.
     """
-    ignored = [Finding(False, line) for line in unheard(recipe)]
+    found = [*(_model(recipe, config) if config else ()), *(Finding(False, line) for line in unheard(recipe))]
     if recipe.engine == "verl":
-        return [*_model(recipe, config), *ignored, *cluster_findings(recipe, config, machine)]
+        return [*found, *cluster_findings(recipe, config, machine)]
     gpus = bool(machine.gpus)
     device = device_of(recipe.train, gpus)
-    return [
-        *_model(recipe, config),
-        *ignored,
-        *_devices(recipe, device, machine),
-        *_memory(recipe, config, device, dtype_of(recipe.train, gpus), machine),
-        *_sandboxes(recipe, machine),
-    ]
+    found += _devices(recipe, device, machine)
+    if config:
+        found += _memory(recipe, config, device, dtype_of(recipe.train, gpus), machine)
+    return [*found, *_sandboxes(recipe, machine)]
 
 
 def _model(recipe: Rl, config: ModelConfig) -> Iterator[Finding]:
@@ -115,17 +117,53 @@ def _gib(size: float) -> str:
 
 
 def check_recipe(recipe: Rl) -> list[Finding]:
-    """A recipe against this machine, with what is there of its start and of the tasks of its subsets."""
+    """All that stands against a recipe on this machine, with what is there of its start and of its tasks."""
     start = Path(weights_paths(recipe.start)[0])
-    found = [Finding(False, f"start {recipe.start}: {start} is not made yet, so memory was not looked at")]
     if (start / "config.json").is_file():
-        found = _against(recipe, start, this_machine())
+        found = [*_whole(start), *_against(recipe, start, this_machine())]
     else:
-        if ":" not in recipe.start:
-            found = [Finding(True, f"start: no checkpoint in {start}; expected one in Hugging Face layout")]
-        found += cluster_findings(recipe, None, this_machine()) if recipe.engine == "verl" else ()
-    found += _tasks(recipe)
+        absent = Finding(True, f"start: no checkpoint in {start}; expected one in Hugging Face layout")
+        if ":" in recipe.start:
+            absent = Finding(
+                False, f"start {recipe.start}: {start} is not made yet, so memory was not looked at"
+            )
+        found = [absent, *preflight(recipe, None, this_machine())]
+    found += [*_programs(recipe), *_names(recipe), *_tasks(recipe)]
     return found or [Finding(False, "start, tasks, GPUs, memory and sandboxes: it fits", good=True)]
+
+
+def _whole(start: Path) -> Iterator[Finding]:
+    """What is missing of a folder of weights that has a config.json."""
+    try:
+        check_weights(start)
+    except InputError as fault:
+        yield Finding(True, f"start: {fault}")
+    except KeyError:
+        return  # `_against` says which key of config.json is missing
+
+
+def _programs(recipe: Rl) -> Iterator[Finding]:
+    """Whether the engine that trains is installed; the embedded one is."""
+    if recipe.engine == "verl":
+        try:
+            python_of_verl()
+        except InputError as fault:
+            yield Finding(True, f"engine verl: {fault}")
+
+
+def _names(recipe: Rl) -> Iterator[Finding]:
+    """Recipes that this one names and that are not there or not sound, and keys that its judge needs."""
+    subsets = [("subset", name) for name in (recipe.subset, *recipe.held_out)]
+    for kind, name in [("scaffold", recipe.scaffold), *subsets]:
+        try:
+            recipes.named(kind, name)
+        except InputError as fault:
+            yield Finding(True, str(fault))
+    for name in recipe.judges:
+        try:
+            check_keys(name, recipes.named(POLICY, name))
+        except InputError as fault:
+            yield Finding(True, str(fault))
 
 
 def _against(recipe: Rl, start: Path, machine: Machine) -> list[Finding]:
@@ -147,10 +185,8 @@ def _tasks(recipe: Rl) -> Iterator[Finding]:
         yield Finding(False, f"tasks: {', '.join(absent)} not made yet, so tasks were not looked at")
         return
     tasks, *held_out = [list(read_tasks(path)) for path in paths]
-    try:
-        check_tasks(recipe, tasks, [each for others in held_out for each in others])
-    except InputError as error:
-        yield Finding(True, f"tasks: {error}")
+    for fault in task_faults(recipe, tasks, [each for others in held_out for each in others]):
+        yield Finding(True, f"tasks: {fault}")
 
 
 def stop_unless_fit(recipe: Rl, start: Path, machine: Machine | None = None) -> None:

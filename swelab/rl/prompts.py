@@ -1,7 +1,7 @@
 """The order in which tasks are given to the policy: the same for the same seed, whatever was interrupted."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from swelab.configs.kinds.rl import Rl
@@ -13,30 +13,45 @@ from swelab.tasks.published_rows import is_private
 
 
 def check_tasks(recipe: Rl, tasks: Sequence[Task], held_out: Sequence[Task]) -> None:
-    """Raises InputError on tasks that a recipe cannot learn from or be validated on.
+    """Raises InputError, the first of `task_faults`, on tasks that a recipe cannot learn from."""
+    for fault in task_faults(recipe, tasks, held_out):
+        raise fault
+
+
+def task_faults(recipe: Rl, tasks: Sequence[Task], held_out: Sequence[Task]) -> Iterator[InputError]:
+    """Why a recipe cannot learn from tasks or be validated on them.
 
     A step asks for `prompts` tasks and for at most `refill` others, a validation for `limit`. No task,
     function or bug may be on both sides, all tests must be known, and none is of a published evaluation set.
     """
     if private := [task.instance_id for task in (*tasks, *held_out) if is_private(task)]:
-        raise InputError(f"the tests of {private[0]} are private", expected="tasks that can be judged here")
+        yield InputError(f"the tests of {private[0]} are private", expected="tasks that can be judged here")
+    evaluated = False
     for use, given in (("train on", tasks), ("validate on while training", held_out)):
         known = EvaluationTasks()
         for task in given:
             known.note(task)
-        known.refuse(use)
+        try:
+            known.refuse(use)
+        except InputError as fault:
+            evaluated = True
+            yield fault
     asked, refill = recipe.rollouts.prompts, recipe.method.refill
     if asked + refill > len(tasks):
         more = f" and method.refill {refill}" * bool(refill)
         what = f"rollouts.prompts {asked}{more}, but {len(tasks)} tasks in subset {recipe.subset}"
-        raise InputError(what, expected="at most as many as there are tasks")
+        yield InputError(what, expected="at most as many as there are tasks")
     if not recipe.validation:
         return
     limit, subset = recipe.validation.limit, recipe.validation.subset
     if limit > len(held_out):
         what = f"validation.limit {limit}, but {len(held_out)} tasks in subset {subset}"
-        raise InputError(what, expected="at most as many as there are; 0 is all")
-    check_disjoint(tasks, held_out, same_commit="report")
+        yield InputError(what, expected="at most as many as there are; 0 is all")
+    if not evaluated:
+        try:
+            check_disjoint(tasks, held_out, same_commit="report")
+        except InputError as fault:
+            yield fault
 
 
 class Prompts:

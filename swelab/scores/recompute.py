@@ -5,15 +5,16 @@ Rows are streamed; of an instance only its verdict and a hash stay in memory.
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 
 from swelab.files.json_streams import Spool, object_items
 from swelab.grading.swebench_report import build_report, validation
 from swelab.jobs.journal import read_journal
 from swelab.jobs.shards import belongs_to
+from swelab.lineage import find
 from swelab.outcomes import GradeEnd
 from swelab.records import (
     InputError,
@@ -83,21 +84,31 @@ def _guarded(path: str, found: Iterator[Finding]) -> Iterator[Finding]:
 
 
 def verify(score: Path) -> tuple[list[Finding], str]:
-    """The findings against a verified score, and a short table of what was checked.
+    """The findings against a verified score, or that of one policy, and a short table of what was checked.
 
-    Works from the root of the clone that the score lies in. Raises InputError on what is no verified score.
+    Works from the root of the clone that the score lies in. Raises InputError on what is neither.
     """
+    results = next((each for each in score.absolute().parents if each.name == "results"), None)
+    if results and (find(path := str(score.absolute().relative_to(results.parent))) or ("",))[0] == "score":
+        load_score(score)
+        os.chdir(results.parent)
+        return _checked(follow([path]))
     record = read_record(score, VerifiedScore)
     if "used" not in record.manifest:
         raise InputError("made by a version that wrote no trail", score, "a score made anew")
     own = as_record({**record.manifest, "recipes": record.manifest["used"]}, Manifest, score)
-    if results := next((each for each in score.absolute().parents if each.name == "results"), None):
+    if results:
         os.chdir(results.parent)
-    hashes, trail = Hashes.here(), follow(path for paths in own.inputs.values() for path in paths)
+    trail = follow(path for paths in own.inputs.values() for path in paths)
     trail.stages[score.name] = own
-    found = [*check_files(trail, hashes), *check_recipes(trail.stages), *check_numbers(trail, hashes)]
-    found += _guarded(score.name, check_headline(record, score.name))
-    found = list(dict.fromkeys(found))
+    return _checked(trail, _guarded(score.name, check_headline(record, score.name)))
+
+
+def _checked(trail: Trail, further: Iterable[Finding] = ()) -> tuple[list[Finding], str]:
+    """The findings against a trail, those that are `further` last, each once; and the table."""
+    hashes = Hashes.here()
+    checks = check_files(trail, hashes), check_recipes(trail.stages), check_numbers(trail, hashes)
+    found = list(dict.fromkeys(chain(*checks, further)))
     return found, summary(trail, hashes, found)
 
 

@@ -94,7 +94,7 @@ def test_two_evaluations_are_compared_by_their_folders(world, vendor, run, tmp_p
     code, said, last = run(*idle)
     assert code == 0 and "| graded empty_patch | 3 |" in said and "| resolved | 0 of 3" in said, last
     code, _, last = run(*idle, "--temperature", "1")
-    assert code == 2 and "holds an evaluation with another policy" in last
+    assert code == 2 and "holds an evaluation with another policy.sampling.temperature (1" in last
     vendor.speak = speak
     assert run(*options(world, vendor, tmp_path / "good", "--slice", "0:3", "--no-checks"))[0] == 0
     code, said, last = run(tmp_path / "idle", tmp_path / "good", script=compare)
@@ -119,7 +119,8 @@ def test_a_loss_is_told_apart_and_made_good_by_the_same_command(world, run, tmp_
     vendor, out = Vendor(lambda name, turn: refusal if name in lost else None), tmp_path / "out"
     given = options(world, vendor, out, "--max-instances", "3", "--no-checks")
     code, said, last = run(*given)
-    assert code == 2 and "1 of 3 instances of this shard were lost to infrastructure; first task-2" in last
+    assert code == 2 and "1 of 3 attempts were lost to infrastructure; first task-2" in last
+    assert "--max-lost allows 0" in last and "| lost: model_lost | 1 |" in said
     told = read_json(out / "summary.json")
     assert (told["total"], told["resolved"], told["errors"]) == (3, 2, 1)
     assert told["infrastructure"] == {"model_lost": 1}

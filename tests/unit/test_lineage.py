@@ -1,6 +1,7 @@
 """The graph of artifacts: names of files and back, what lies behind a score, and what a new kind takes."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from swelab.configs.kinds.policy import CheckpointPolicy
 from swelab.jobs.provenance import Stage, manifest_path
 from swelab.lineage import KINDS, Kind, Wildcards, behind, find, pattern, policy_sources, weights_paths
+from swelab.records import InputError
 from swelab.scores.trail import follow
 from tests.conftest import ROOT
 
@@ -37,13 +39,6 @@ def test_a_manifest_lies_where_a_stage_writes_it():
         if kind.manifest and kind.manifest.endswith(".manifest.json") and "tensorboard" not in kind.files:
             first = kind.files["predictions"] if "usage" in kind.files else next(iter(kind.files.values()))
             assert manifest_path(first).as_posix() == kind.manifest
-
-
-def test_weights_to_start_from_that_are_not_there_are_named(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("swelab.lineage.local_files", lambda _: [])
-    start = KINDS["rewarded"].needs["start"]
-    assert start(Wildcards({"rl": "swerl-8b-2nodes"})) == ["models/Qwen3-8B"]
 
 
 @pytest.fixture
@@ -126,14 +121,30 @@ def test_a_new_kind_is_one_entry(configs, tmp_path, monkeypatch):
     )
 
 
-def test_a_folder_of_weights_that_is_not_there_is_named(monkeypatch, tmp_path):
-    """As what the rule waits for: an empty name would be all that Snakemake says."""
-    at = Wildcards({"rl": "swerl-8b-2nodes"}, ROOT / "configs")
+def test_a_start_that_is_not_there_is_refused_in_one_line_with_its_recipe(monkeypatch, tmp_path):
+    """Before Snakemake looks: it would list every output of the rule, and not name the recipe."""
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
     monkeypatch.chdir(tmp_path)
-    assert KINDS["rewarded"].needs["start"](at) == ["models/Qwen3-8B"]
-    (tmp_path / "models/Qwen3-8B").mkdir(parents=True)
-    (tmp_path / "models/Qwen3-8B/config.json").write_text("{}")
-    assert KINDS["rewarded"].needs["start"](at) == ["models/Qwen3-8B/config.json"]
+    start, recipe = KINDS["rewarded"].needs["start"], Path("configs/rl/swerl-8b-2nodes.yaml")
+    written, at = recipe.read_text(), Wildcards({"rl": recipe.stem})
+    with pytest.raises(InputError) as fault:
+        start(at)
+    assert str(fault.value).startswith(f"start models/Qwen3-8B of {recipe}: no such folder; expected ")
+    folder = tmp_path / "models/Qwen3-8B"
+    folder.mkdir(parents=True)
+    with pytest.raises(InputError, match=f"start models/Qwen3-8B of {recipe}: holds no config.json; "):
+        start(at)
+    (folder / "config.json").write_text("{}")
+    assert start(at) == ["models/Qwen3-8B/config.json"]
+    for given, made in {
+        "sft:demo": "results/sft/demo/checkpoint.json",
+        "results/modal/demo/checkpoint": "results/modal/demo/checkpoint",  # a rule makes it later
+    }.items():
+        recipe.write_text(written.replace("models/Qwen3-8B", given))
+        assert start(at) == [made]
+    recipe.write_text(written.replace("models/Qwen3-8B", "sft:dem"))
+    with pytest.raises(InputError, match=f"start sft:dem of {recipe}: .*did you mean 'demo'"):
+        start(at)
 
 
 def test_every_path_of_the_graph_is_a_rule_s_and_no_rule_names_one_itself():

@@ -3,15 +3,20 @@
 An agent says which kind of turn it acts by (`swelab.agents.agent`); who answers does not matter.
 """
 
+import re
+import sys
+import threading
+from collections.abc import Callable
 from typing import Protocol
 
 from jinja2 import StrictUndefined, Template
+from minisweagent.exceptions import FormatError
 from minisweagent.models.utils.actions_text import parse_regex_actions
 
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models.chat.tool_calls import OFFERED, facts_of, observations, parse_calls, written_calls
 from swelab.models.chat.turn_text import after_thoughts, cut
-from swelab.records import Record
+from swelab.records import Record, shorten
 
 
 class Form(Protocol):
@@ -37,14 +42,50 @@ class Form(Protocol):
         ...
 
 
+class RefusedTurns:
+    """Counts the turns in a row, of all rollouts of a process, that held no command. Thread-safe.
+
+    `warn` is given one line, once, when `MOST` turns in a row did.
+    """
+
+    MOST = 5
+
+    def __init__(self, warn: Callable[[str], object]) -> None:
+        self._warn, self._lock, self._count = warn, threading.Lock(), 0
+
+    def good(self) -> None:
+        """A turn held a command."""
+        with self._lock:
+            self._count = self._count if self._count >= self.MOST else 0
+
+    def refused(self, content: str, action_regex: str) -> None:
+        """A turn did not."""
+        with self._lock:
+            self._count += 1
+            due = self._count == self.MOST
+        if due:
+            wanted = FENCE.search(action_regex)
+            block = f"one block that begins with ```{wanted[1]}" if wanted else f"one match of {action_regex}"
+            found = ", ".join(f"```{word}" for word in FENCE.findall(content)[::2]) or "no block"
+            self._warn(
+                f"warning: {self.MOST} answers in a row held no command that the scaffold takes: it expects "
+                f"{block}, and the last answer has {shorten(found, 80)}; "
+                "a model that does not follow this form needs another scaffold"
+            )
+
+
+FENCE = re.compile(r"^[ \t]*```([\w-]*)", re.MULTILINE)
+REFUSED = RefusedTurns(lambda text: print(text, file=sys.stderr, flush=True))
+
+
 class FencedForm:
     """One command in a fenced block, as the scaffold's `action_regex` finds it."""
 
     calls = in_text = False
     offered: Record = {}
 
-    def __init__(self, scaffold: MiniLoop) -> None:
-        self._scaffold = scaffold
+    def __init__(self, scaffold: MiniLoop, refused: RefusedTurns = REFUSED) -> None:
+        self._scaffold, self._refused = scaffold, refused
 
     def read(self, content: str, turn: int) -> tuple[str, list[Record]]:
         """The text itself."""
@@ -52,12 +93,19 @@ class FencedForm:
 
     def parse(self, content: str, calls: list[Record], finish_reason: str) -> list[Record]:
         """See `Form.parse`; FormatError too when there are several blocks."""
-        return parse_regex_actions(
-            after_thoughts(content),
-            action_regex=self._scaffold.action_regex,
-            format_error_template=self._scaffold.format_error_template,
-            template_kwargs={"finish_reason": finish_reason},
-        )
+        said = after_thoughts(content)
+        try:
+            actions: list[Record] = parse_regex_actions(
+                said,
+                action_regex=self._scaffold.action_regex,
+                format_error_template=self._scaffold.format_error_template,
+                template_kwargs={"finish_reason": finish_reason},
+            )
+        except FormatError:
+            self._refused.refused(said, self._scaffold.action_regex)
+            raise
+        self._refused.good()
+        return actions
 
     def show(self, message: Record, outputs: list[Record], variables: Record, timed: bool) -> list[Record]:
         """One message per output, its middle cut out beyond the scaffold's bound."""

@@ -136,12 +136,13 @@ def planning(evidence: ReportData) -> str:
     counts = sorted({int(count) for _, told in found for count in told.runs})
     rows = [[name, *(limit(told.runs.get(str(count))) for count in counts)] for name, told in found]
     power = found[0][1].power
-    head = ["From", *(f"{count} run{'s' * (count > 1)}" for count in counts)]
-    return table(head, rows, "For planning: differences in points that so many runs find") + note(
-        f"If another policy truly differs by that many points, the test finds it in {power:.0%} of "
-        "experiments, where both policies attempt each task as often as the column says. The first figure is "
-        "for policies that find the same tasks hard; the second is for policies whose results have nothing "
-        "to do with each other. One run alone cannot tell the first figure."
+    head = ["Compared with", *(f"{count} run{'s' * (count > 1)}" for count in counts)]
+    return table(head, rows, "How large a difference must be to be seen, in points") + note(
+        "For planning the next experiment. A new policy is compared with the one in the row; each of the two "
+        "attempts every task as often as the column says. If their true resolve rates are that many points "
+        f"apart, {power:.0%} of such experiments show a significant difference. Of two figures the first "
+        "holds where both policies find the same tasks hard, the second where the results of one say nothing "
+        "about those of the other. The first needs several runs of the policy in the row."
     )
 
 

@@ -11,18 +11,23 @@ from swelab.scores.report.learned import Learned
 from swelab.scores.report.reinforcement import learned_names
 from swelab.scores.report.report_data import ReportData
 
-HEIGHT = 72
+TEXTS = (("node-title", "title", 21, 16), ("node-count", "count", 20, 18), ("node-path", "path", 22, 14))
+"""Of each text of a box: class, field, characters and pixels of a line."""
+TOP, FOOT = 8, 12
+"""Pixels above the first line of a box, and below the last."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """A way to lay the graph out: width of a box, gaps to the right of it and below, margin on the right."""
+    """A way to lay the graph out: width of a box, gaps to the right of it and below, margin on the right,
+    height of a box."""
 
     name: str
     width: int
     across: int
     down: int
     margin: int = 0
+    height: int = 72
 
 
 EDGES = [
@@ -120,7 +125,8 @@ def picture(evidence: ReportData) -> str:
     """Two drawings of the same graph; the style sheet shows the one that fits the width."""
     nodes, edges = nodes_of(evidence), edges_of(evidence)
     told = "; ".join(f"{node.title}: {node.count}" for node in nodes)
-    return drawing(WIDE, nodes, edges, told) + drawing(TALL, nodes, edges, told)
+    ways = (replace(way, height=height(nodes)) for way in (WIDE, TALL))
+    return "".join(drawing(way, nodes, edges, told) for way in ways)
 
 
 def edge_path(way: Way, source: tuple[int, int], target: tuple[int, int]) -> str:
@@ -128,28 +134,42 @@ def edge_path(way: Way, source: tuple[int, int], target: tuple[int, int]) -> str
     (x, y), (to_x, to_y) = corner(way, source), corner(way, target)
     far = target[1] - source[1] > 1
     if way.name == "wide" and source[0] != target[0]:
-        return f"M{x + way.width} {y + HEIGHT / 2}H{to_x - way.across / 2}V{to_y + HEIGHT / 2}H{to_x - 5}"
+        turn = f"H{to_x - way.across / 2}V{to_y + way.height / 2}H{to_x - 5}"
+        return f"M{x + way.width} {y + way.height / 2}{turn}"
     if way.name == "tall" and far and source[0] == target[0]:  # around the right of the boxes between
-        turn = f"H{x + way.width + 8}V{to_y + HEIGHT / 2}H{to_x + way.width + 5}"
-        return f"M{x + way.width} {y + HEIGHT / 2}{turn}"
-    gap = f"V{y + HEIGHT + way.down / 2}H{x + way.width + way.across / 2}" if far and to_x > x else ""
-    return f"M{x + way.width / 2} {y + HEIGHT}{gap}V{to_y - way.down / 2}H{to_x + way.width / 2}V{to_y - 5}"
+        turn = f"H{x + way.width + 8}V{to_y + way.height / 2}H{to_x + way.width + 5}"
+        return f"M{x + way.width} {y + way.height / 2}{turn}"
+    gap = f"V{y + way.height + way.down / 2}H{x + way.width + way.across / 2}" if far and to_x > x else ""
+    return (
+        f"M{x + way.width / 2} {y + way.height}{gap}V{to_y - way.down / 2}H{to_x + way.width / 2}V{to_y - 5}"
+    )
 
 
 def corner(way: Way, place: tuple[int, int]) -> tuple[int, int]:
     """The upper left corner of the box in a column and row, in pixels."""
-    return place[0] * (way.width + way.across), place[1] * (HEIGHT + way.down)
+    return place[0] * (way.width + way.across), place[1] * (way.height + way.down)
 
 
 def box(way: Way, node: Box, x: int, y: int) -> str:
     """A node of the drawing, its upper left corner at (x, y) in pixels."""
+    drawn, at = "", TOP
+    for style, text, limit, pixels in TEXTS:
+        for line in broken(getattr(node, text), limit):
+            at += pixels
+            drawn += f'<text class="{style}" x="12" y="{at}">{escape(line)}</text>'
     return (
         f'<g transform="translate({x} {y})">'
-        f'<rect class="node {node.kind}" width="{way.width}" height="{HEIGHT}" rx="3"/>'
-        f'<text class="node-title" x="12" y="22">{clipped(node.title, 21)}</text>'
-        f'<text class="node-count" x="12" y="42">{clipped(node.count, 20)}</text>'
-        f'<text class="node-path" x="12" y="61">{clipped(node.path, 22)}</text></g>'
+        f'<rect class="node {node.kind}" width="{way.width}" height="{way.height}" rx="3"/>{drawn}</g>'
     )
+
+
+def height(nodes: Sequence[Box]) -> int:
+    """Pixels of a box that holds the texts of any of these."""
+    wanted = (
+        sum(pixels * len(broken(getattr(node, text), limit)) for _, text, limit, pixels in TEXTS)
+        for node in nodes
+    )
+    return TOP + max(wanted) + FOOT
 
 
 def drawing(way: Way, nodes: list[Box], edges: Sequence[tuple[str, str]], told: str) -> str:
@@ -168,12 +188,17 @@ def drawing(way: Way, nodes: list[Box], edges: Sequence[tuple[str, str]], told: 
     right, low = corner(way, (max(x for x, _ in place.values()), max(y for _, y in place.values())))
     return (
         f'<svg class="pipeline {way.name}" viewBox="-1 -1 {right + way.width + way.margin + 2} '
-        f'{low + HEIGHT + 2}" role="img" '
+        f'{low + way.height + 2}" role="img" '
         f'aria-label="{escape(told)}"><title>From tasks to scores</title><desc>{escape(told)}</desc>'
         f"{arrow}{lines}{boxes}</svg>"
     )
 
 
-def clipped(text: str, limit: int) -> str:
-    """`text` escaped, with an ellipsis where it would leave its box."""
-    return escape(text if len(text) <= limit else text[: limit - 1] + "\u2026")
+def broken(text: str, limit: int) -> list[str]:
+    """`text` in lines of at most `limit` characters, broken after a space, `/`, `-` or `_` if possible."""
+    lines = []
+    while len(text) > limit:
+        at = max(text.rfind(mark, 0, limit) for mark in " /-_") + 1 or limit
+        lines.append(text[:at].rstrip())
+        text = text[at:]
+    return [*lines, text]

@@ -1,7 +1,7 @@
 """A torchtune configuration written by a user: checked before anything starts, then run as it is.
 
 What is looked at is what SWE-smith's launcher looks at (tokenizer, checkpoint, every shard, data) and a
-little more: placeholders that were never filled in, shards that are cut off.
+little more: placeholders that were never filled in, shards that are cut off, sizes of another model.
 """
 
 import re
@@ -17,6 +17,7 @@ from swelab.files.weights import check_safetensors
 from swelab.jobs.child_process import Tethered
 from swelab.records import Fault, InputError, Record
 from swelab.sft.train.ranks import Ranks, command
+from swelab.sft.train.torchtune_sizes import size_faults
 
 PLACEHOLDER = re.compile(r"<[A-Z][A-Z0-9_ -]*>")
 PATHS = (
@@ -56,7 +57,8 @@ def faults(config: Record) -> list[str]:
                 found.append(f"{section}.{key}: no such file: {path}")
             elif not isinstance(path, str) or not path:
                 found.append(f"{section}.{key}: {path!r}; expected a path")
-    return found + list(_shards(config))
+    found += _shards(config)
+    return found or list(size_faults(config))
 
 
 def unfilled(config: Record) -> list[str]:

@@ -6,6 +6,7 @@ import pytest
 
 from swelab.cluster.site import (
     check_site,
+    chosen_experiment,
     environment,
     on_nodes,
     plain_job,
@@ -163,3 +164,19 @@ def test_recipes_by_a_value():
 
 def test_the_shipped_site_file_is_sound():
     recipes.load("config", recipes.CONFIGS / "site.yaml")
+
+
+def test_the_experiment_that_the_site_file_chose_is_said_with_the_reason(tmp_path):
+    (tmp_path / "config.yaml").write_text("experiment: demo\n")
+    (tmp_path / "site.yaml").write_text("experiment: large\nsite: {partitions: {cpu: a}}\n")
+
+    def said(experiment, cluster=True):
+        cluster_keys = {"site": {"partitions": {"cpu": "a"}}} if cluster else {}
+        given = recipes.complete(CONFIG, {"experiment": experiment, **cluster_keys}, "given")
+        return chosen_experiment(given, tmp_path)
+
+    assert said("large") == (
+        f"experiment large: {tmp_path}/site.yaml names it, which --profile slurm reads; "
+        "without the profile it is demo; --config experiment=demo builds that here"
+    )
+    assert not said("demo") and not said("other") and not said("large", cluster=False)

@@ -84,7 +84,9 @@ def test_a_folder_is_of_one_evaluation(tmp_path):
     write_json(own.folder / IDENTITY, own.identity())
     check_identity(own)
     name, other = scaffold_of("demo", step_limit=3)
-    with pytest.raises(InputError, match="holds an evaluation with another scaffold"):
+    with pytest.raises(
+        InputError, match="holds an evaluation with another scaffold.step_limit .3 here, 8 there"
+    ):
         check_identity(replace(own, scaffold=other, scaffold_name=name))
 
 

@@ -14,7 +14,7 @@ from swelab.rl import machine_check
 from swelab.rl.machine_check import check_recipe, preflight, stop_unless_fit
 from swelab.rl.memory_needs import engine_needs, learner_needs
 from swelab.sft.train.memory import GIB
-from tests.conftest import make_task
+from tests.conftest import ROOT, make_task
 from tests.toy_checkpoint import make_checkpoint
 
 TINY = ModelConfig.of({
@@ -140,11 +140,12 @@ def test_a_config_that_lacks_a_key_and_a_start_that_is_not_there(tmp_path, capsy
 
 def test_what_is_not_made_yet_is_told(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
     monkeypatch.setattr(machine_check, "this_machine", lambda: LAPTOP)
     told = [each.text for each in check_recipe(recipe())]
     assert "start sft:demo-start: results/sft/demo-start/checkpoint is not made yet" in told[0]
-    assert "results/tasks/drill-practice.kept.json not made yet" in told[1]
-    (error, _) = check_recipe(recipe(start=str(tmp_path / "weights")))
+    assert "results/tasks/drill-practice.kept.json not made yet" in told[-1]
+    error, *_ = check_recipe(recipe(start=str(tmp_path / "weights")))
     assert error.error and "no checkpoint in" in error.text
     make_checkpoint(tmp_path / "weights")
     for name, function in (("drill-practice", "one"), ("drill-heldout", "two")):
@@ -161,3 +162,41 @@ def test_what_is_not_made_yet_is_told(tmp_path, monkeypatch):
         recipe({"context_length": 512, "prompts": 1}, start=str(tmp_path / "weights"), **same)
     )
     assert overlap.error and "tasks: train and heldout overlap" in overlap.text
+
+
+def test_all_that_is_missing_is_told_at_once(tmp_path, monkeypatch):
+    """One fault hides no other: weights that are not there do not hide the machine."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SWELAB_VERL_PYTHON", str(tmp_path / "python"))
+    monkeypatch.setattr(machine_check, "this_machine", lambda: LAPTOP)
+    for name in ("drill-practice", "drill-heldout"):
+        write_json(tmp_path / f"results/tasks/{name}.kept.json", [make_task() | {"function": "a.py::one"}])
+    asked = recipe(
+        {"prompts": 2, "at_once": 1000},
+        {"device": "cuda"},
+        start=str(tmp_path / "weights"),
+        scaffold="none",
+        validation={"subset": "drill-heldout", "limit": 5},
+        judge={"policy": "nobody"},
+        job={"gpus": 1},
+    )
+    told = "\n".join(f"{each.mark} {each.text}" for each in check_recipe(asked))
+    for missing in (
+        "FIX start: no checkpoint in ",
+        "FIX train.device is cuda, and there is no GPU here",
+        "FIX job.gpus is 1, and there are 0 here",
+        "low rollouts.at_once is 1000",
+        "unknown scaffold 'none'",
+        "unknown subset 'drill-practice'",
+        "unknown policy 'nobody'",
+        "FIX tasks: rollouts.prompts 2, but 1 tasks",
+        "FIX tasks: validation.limit 5, but 1 tasks",
+        "FIX tasks: train and heldout overlap",
+    ):
+        assert missing in told
+    make_checkpoint(tmp_path / "weights")
+    (tmp_path / "weights/tokenizer.json").unlink()
+    on_verl = asked.model_copy(update={"engine": "verl"})
+    told = "\n".join(f"{each.mark} {each.text}" for each in check_recipe(on_verl))
+    assert "FIX start: " in told and "tokenizer.json" in told
+    assert f"FIX engine verl: {tmp_path}/python: verl is not installed" in told

@@ -182,9 +182,22 @@ def test_what_is_older_than_what_it_was_made_from(root, monkeypatch):
     named(root, "results/scores/sft/drill-heldout.json", kept, kind="older")
 
 
+def test_the_score_of_one_policy_is_checked_alone(root):
+    score = root / "results/scores/sft/drill-heldout.json"
+    (root / SCORE).unlink()
+    found, told = verify(score)
+    assert found == [] and told.endswith("all hold")
+    record = read_json(score)
+    write_json(score, record | {"resolved": record["resolved"] + 1})
+    found, _ = verify(score)
+    assert {"number", "edited"} & {each.kind for each in found}
+    edit_rows(root / ROLLOUTS, lambda row: row.update(model_patch="x"))
+    assert any(each.path == ROLLOUTS for each in verify(score)[0])
+
+
 def test_what_is_no_score_is_one_line(root):
     with pytest.raises(InputError, match="expected a valid verified_score"):
-        verify(root / "results/scores/sft/drill-heldout.json")
+        verify(root / "results/grades/sft/drill-heldout/report.json")
     record = read_json(root / SCORE)
     del record["manifest"]["inputs"]
     write_json(root / SCORE, record)

@@ -1,0 +1,89 @@
+"""The model and tokenizer that a torchtune configuration names, held against the checkpoint that it loads.
+
+torchtune finds a difference when it loads the weights, after minutes; a token without a row of the embedding
+is an IndexError in the first step.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from swelab.records import InputError, Record, read_json, shorten
+from swelab.sft.rows.lengths import TURN_END, TURN_START, special_tokens
+
+SPOKEN = (TURN_START, TURN_END, "<|endoftext|>")
+"""Special tokens of every conversation, and of padding."""
+
+
+def size_faults(config: Record) -> Iterator[str]:
+    """Sizes and special tokens that the checkpoint of a configuration does not have, a line each.
+
+    Nothing is said where the folder has no config.json, or the configuration names no model or tokenizer.
+    """
+    folder = Path(config["checkpointer"]["checkpoint_dir"])
+    if not (folder / "config.json").is_file():
+        return
+    try:
+        held = read_json(folder / "config.json")
+    except InputError as fault:
+        yield str(fault)
+        return
+    for section, check in (("model", _model), ("tokenizer", _tokenizer)):
+        component = _component(config, section)
+        if isinstance(component, str):
+            yield component
+        elif component is not None and isinstance(held, dict):
+            yield from check(component, held, folder)
+
+
+def _component(config: Record, section: str) -> Any:
+    """What torchtune makes of a section, without memory for weights; None of no section; or a fault."""
+    part = config.get(section)
+    if not isinstance(part, dict) or "_component_" not in part:
+        return None
+    import torch
+    from omegaconf import OmegaConf
+    from torchtune.config import instantiate
+
+    try:
+        with torch.device("meta"):
+            return instantiate(OmegaConf.create(part))
+    except Exception as error:  # whatever the component that a user names raises
+        return f"{section}: {part['_component_']} cannot be made: {shorten(' '.join(str(error).split()))}"
+
+
+def _model(model: Any, held: Record, folder: Path) -> Iterator[str]:
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    width = held.get("head_dim") or held.get("hidden_size", 0) // (held.get("num_attention_heads") or 1)
+    has = {name: held.get(name) for name in ("vocab_size", "hidden_size", "intermediate_size")}
+    has |= {"num_hidden_layers": held.get("num_hidden_layers")}
+    has |= {"num_key_value_heads x head_dim": (held.get("num_key_value_heads") or 0) * width}
+    rows, size = shapes.get("tok_embeddings.weight", (None, None))
+    layers = {name.split(".")[1] for name in shapes if name.startswith("layers.")}
+    wants = {
+        "vocab_size": rows,
+        "hidden_size": size,
+        "num_hidden_layers": len(layers) or None,
+        "intermediate_size": shapes.get("layers.0.mlp.w1.weight", (None,))[0],
+        "num_key_value_heads x head_dim": shapes.get("layers.0.attn.k_proj.weight", (None,))[0],
+    }
+    for name, wanted in wants.items():
+        if wanted is not None and has[name] and wanted != has[name]:
+            yield f"model: {name} is {wanted}, and {has[name]} in {folder / 'config.json'}"
+
+
+def _tokenizer(tokenizer: Any, held: Record, folder: Path) -> Iterator[str]:
+    own: dict[str, int] = getattr(tokenizer, "special_tokens", None) or {}
+    rows = held.get("vocab_size") or 0
+    beyond = {name: number for name, number in own.items() if rows and number >= rows}
+    if beyond:
+        name, number = next((each, beyond[each]) for each in (*SPOKEN, *beyond) if each in beyond)
+        more = f" ({len(beyond)} tokens in all)" if len(beyond) > 1 else ""
+        yield f"tokenizer: {name} has the id {number}{more}, and {folder / 'config.json'} vocab_size {rows}"
+        return
+    if (folder / "tokenizer.json").is_file():
+        known = special_tokens(folder)
+        for name in sorted(own.keys() & {*known, *SPOKEN}):
+            if known.get(name) != own[name]:
+                has = f"has {known[name]}" if name in known else "has no such token"
+                yield f"tokenizer: {name} has the id {own[name]}, and {folder / 'tokenizer.json'} {has}"
