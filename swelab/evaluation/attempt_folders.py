@@ -6,6 +6,7 @@ inspector opens them, too. No file contains a gold patch.
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from swelab.evaluation.evaluated import Evaluated
@@ -20,11 +21,11 @@ ROWS = "results.jsonl"
 class AttemptFolders:
     """The folders of an evaluation's attempts in `folder`, and their lines in results.jsonl. Thread-safe.
 
-    meta: what holds for all of them (model, scaffold, limits).
+    meta: what holds for all of them (model, scaffold, limits). ended: called after each attempt.
     """
 
-    def __init__(self, folder: Path, meta: Record):
-        self.folder, self.meta = folder, meta
+    def __init__(self, folder: Path, meta: Record, ended: Callable[[], object] = lambda: None):
+        self.folder, self.meta, self.ended = folder, meta, ended
         self._names: dict[tuple[str, int], str] = {}
         self._lock = threading.Lock()
 
@@ -79,3 +80,4 @@ class AttemptFolders:
         """Adds an attempt's line to results.jsonl."""
         with self._lock, open(self.folder / ROWS, "ab") as stream:
             stream.write(line(done.row()))
+        self.ended()

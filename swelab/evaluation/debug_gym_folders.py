@@ -9,7 +9,7 @@ import platform
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from swelab.evaluation.attempt_folders import AttemptFolders
@@ -30,8 +30,8 @@ class DebugGymFolders(AttemptFolders):
     most: calls of an attempt.
     """
 
-    def __init__(self, folder: Path, meta: Record, runs: Path, most: int):
-        super().__init__(folder, meta)
+    def __init__(self, folder: Path, meta: Record, ended: Callable[[], object], runs: Path, most: int):
+        super().__init__(folder, meta, ended)
         self.runs, self.most = runs, most
 
     def begin(self, instance: str, sample: int) -> None:

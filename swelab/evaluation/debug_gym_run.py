@@ -4,7 +4,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -109,8 +109,8 @@ def _evaluate(plan: Plan, runs: Path, problems: Sequence[str], force: Force) -> 
         by_name = {task.instance_id: task for task in tasks if task.instance_id in chosen}
         return [by_name[name] for name in problems]
 
-    def folders(folder: Path, meta: Record) -> AttemptFolders:
-        return DebugGymFolders(folder, meta, runs, int(meta["step_limit"]))
+    def folders(folder: Path, meta: Record, ended: Callable[[], object]) -> AttemptFolders:
+        return DebugGymFolders(folder, meta, ended, runs, int(meta["step_limit"]))
 
     told = evaluate(plan, choose, redo=force is Force.ALL, written=folders)
     for place, why in told["refused_rows"].items():

@@ -3,7 +3,6 @@
 import json
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from swelab.evaluation.debugging_rows import debugging_tasks, is_debugging
 from swelab.evaluation.evaluated import Evaluated, evaluated
 from swelab.evaluation.evaluation_plan import Plan
 from swelab.evaluation.result_files import table, write_results
+from swelab.evaluation.run_time import RunTime
 from swelab.grading.grading_stage import lost_grade
 from swelab.grading.run_cache import Archive
 from swelab.images.image_names import images_of
@@ -43,7 +43,7 @@ def evaluate(
     checks: bool = True,
     dry: bool = False,
     redo: bool = False,
-    written: Callable[[Path, Record], AttemptFolders] = AttemptFolders,
+    written: Callable[[Path, Record, Callable[[], object]], AttemptFolders] = AttemptFolders,
 ) -> Record:
     """Runs what is left of an evaluation, writes its files, and returns the content of summary.json.
 
@@ -53,7 +53,6 @@ def evaluate(
     refuses, too many attempts were lost: their table is printed then). The files then hold what was finished
     before.
     """
-    began = time.monotonic()
     plan = with_archives(plan)
     benchmark, tasks = _asked(plan, choose)
     if not redo:
@@ -66,15 +65,14 @@ def evaluate(
         forget(plan, {task.instance_id for task in tasks})
     plan.progress.mkdir(parents=True, exist_ok=True)
     write_json(plan.folder / IDENTITY, plan.identity())
-    before = minutes_before(plan.folder)
+    taken = RunTime(plan.progress / "minutes.json")
     plan, without = with_images(plan, tasks, benchmark)
     tasks = [task for task in tasks if task.instance_id not in benchmark.refused]
     todo = [task for task in tasks if task.instance_id not in without]
-    folders = written(plan.folder, meta(plan))
+    folders = written(plan.folder, meta(plan), taken.note)
     done = _no_images(plan, tasks, without)
     made, seen, fault = _made(plan, todo, folders)
-    minutes = before + (time.monotonic() - began) / 60
-    record = write_results(plan, benchmark, tasks, [*done, *made], minutes, seen)
+    record = write_results(plan, benchmark, tasks, [*done, *made], taken.note(), seen)
     if isinstance(fault, ShardLost):
         print("\n".join(table(record)), flush=True)
     if fault:
@@ -153,13 +151,6 @@ def _differences(held: object, own: object, name: str = "") -> Iterator[str]:
     elif held != own:
         before, now = (shorten(json.dumps(value), 60) for value in (held, own))
         yield f"{name or 'content'} ({now} here, {before} there)"
-
-
-def minutes_before(folder: Path) -> float:
-    """Minutes that earlier runs of an evaluation took."""
-    path = folder / "summary.json"
-    found = read_json(path) if path.is_file() else {}
-    return float(found.get("minutes") or 0) if isinstance(found, dict) else 0.0
 
 
 def forget(plan: Plan, names: set[str]) -> None:

@@ -186,9 +186,9 @@ class Service:
     def _learn(self, admitted: Pass, fault: CallFault) -> None:
         """Slows the key down or sets it aside, as the fault asks."""
         if fault.kind == litellm_errors.KEY:
-            self.keys.set_aside(admitted.key, f"was refused ({fault.text})")
+            self.keys.set_aside(admitted.key, f"was refused ({fault.words})")
         elif fault.kind == litellm_errors.QUOTA:
-            self.keys.set_aside(admitted.key, f"is out of quota ({fault.text})")
+            self.keys.set_aside(admitted.key, f"is out of quota ({fault.words})")
         elif fault.kind == litellm_errors.BUSY:
             self.keys.slow(admitted, fault.wait)
 
@@ -211,13 +211,14 @@ def ended(fault: CallFault, address: str) -> Fault:
     if fault.kind == litellm_errors.OVERFLOWED:
         return ContextLimit(fault.text)
     if fault.kind == litellm_errors.WRONG:
-        return InputError(f"the model service refused: {fault.text}", address)
+        return InputError(f"the model service refused: {fault.words}; another try does not help", address)
     if fault.kind == litellm_errors.FILTERED:
-        return ModelLost(f"the model service does not answer this: {fault.text}")
+        return ModelLost(f"the model service does not answer this: {fault.words}; another try does not help")
+    later = "the same command tries it again"
     if fault.kind == litellm_errors.BUSY:
-        return ModelLost(f"too busy for {BUSY_SECONDS // 60} minutes: {fault.text}")
+        return ModelLost(f"too busy for {BUSY_SECONDS // 60} minutes: {fault.words}; {later}")
     attempts = UNSURE_ATTEMPTS if fault.kind == litellm_errors.UNSURE else ATTEMPTS
-    return ModelLost(f"no answer in {attempts} attempts: {fault.text}")
+    return ModelLost(f"no answer in {attempts} attempts: {fault.words}; {later}")
 
 
 def marked(history: list[Record], last: int) -> list[Record]:

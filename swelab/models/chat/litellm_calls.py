@@ -9,6 +9,13 @@ from typing import Any
 from swelab.models.chat import bounded_http, openai_calls
 from swelab.records import InputError, Record, shorten
 
+HANDED = frozenset(
+    """anthropic azure_ai databricks deepseek fireworks_ai gemini groq hosted_vllm huggingface minimax mistral
+    ollama_chat openrouter together_ai xai""".split()
+)
+"""Services that LiteLLM reaches through a client of its own unless it is handed one. It reaches most others
+through OpenAI's library, which takes `client_session`."""
+
 
 @cache
 def quiet_litellm() -> Any:
@@ -85,7 +92,7 @@ def complete(
     if secret and base and openai_calls.can_send(model, messages, secret, base):
         return openai_calls.complete(model, messages, secret, base, sampling)
     litellm = quiet_litellm()
-    client = {"client": _handler()} if provider(model)[0] == "anthropic" else {}
+    client = {"client": _handler()} if provider(model)[0] in HANDED else {}
     return litellm.completion(
         model=model,
         messages=messages,

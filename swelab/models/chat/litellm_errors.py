@@ -35,12 +35,18 @@ SHOWN_BYTES = 1 << 16
 @dataclass(frozen=True)
 class CallFault:
     """A call that gave no answer. `kind` is one of the words above; `charged` whether it may have been paid
-    for; `wait` the seconds that the service asks for."""
+    for; `wait` the seconds that the service asks for; `status` that of its answer, where it gave one."""
 
     kind: str
     text: str
     charged: bool
     wait: float | None = None
+    status: int | None = None
+
+    @property
+    def words(self) -> str:
+        """The service's words, and its code."""
+        return f"{self.text} (HTTP {self.status})" if self.status else self.text
 
 
 def read_fault(error: BaseException, secret: str | None) -> CallFault:
@@ -58,7 +64,8 @@ def read_fault(error: BaseException, secret: str | None) -> CallFault:
         kind, wait, text, charged = UNSURE, None, _deepest(error) or str(error), True
     # The service's text is printed to a terminal: control characters are taken out.
     text = "".join(each if each.isprintable() else " " for each in text or type(error).__name__)
-    return CallFault(kind, shorten(text.replace(secret, "(the key)") if secret else text), charged, wait)
+    told = shorten(text.replace(secret, "(the key)") if secret else text)
+    return CallFault(kind, told, charged, wait, response[0] if response else None)
 
 
 def _before(error: BaseException) -> str:
@@ -126,8 +133,8 @@ def _said(body: str) -> str:
         told = json.loads(body)
     except ValueError:
         return body
-    inner = told.get("error", told) if isinstance(told, dict) else told
-    message = inner.get("message") if isinstance(inner, dict) else None
+    inner = (told.get("error") or told.get("base_resp") or told) if isinstance(told, dict) else told
+    message = inner.get("message") or inner.get("status_msg") if isinstance(inner, dict) else inner
     return message if isinstance(message, str) else body
 
 

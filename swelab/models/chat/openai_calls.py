@@ -35,8 +35,7 @@ FINISHES = {name: name for name in ("length", "tool_calls", "function_call", "co
 class ErrorInside(Exception):
     """An error in the body of an answer of status 200. `litellm_errors` reads it as a refusal's exchange."""
 
-    def __init__(self, error: Any):
-        told = error if isinstance(error, dict) else {"message": str(error)}
+    def __init__(self, told: Record):
         super().__init__(json.dumps({"error": told}))
         self.headers = {"content-type": "application/json"}
         self.status_code = _status(told)
@@ -63,7 +62,36 @@ _KINDS = [
 @cache
 def client() -> httpx.Client:
     """The client of all hosted models; made when it is first needed, with the proxies that hold by then."""
-    return bounded_http.bounded_client()
+    found = bounded_http.bounded_client()
+    hooks = found.event_hooks
+    found.event_hooks = {**hooks, "response": [*hooks["response"], show_refusal]}
+    return found
+
+
+def show_refusal(response: httpx.Response) -> None:
+    """Gives an answer of status 200 that holds an error alone the status that it should have had.
+
+    Libraries that read answers would otherwise lose the service's words.
+    """
+    if response.status_code == 200 and "json" in response.headers.get("content-type", ""):
+        response.read()
+        try:
+            told = response.json()
+        except ValueError:
+            return
+        if error := error_inside(told):
+            response.status_code = _status(error)
+
+
+def error_inside(told: Any) -> Record | None:
+    """The error that an answer holds in the place of its text; None where it holds none."""
+    if not isinstance(told, dict) or any(told.get(name) for name in ("choices", "content", "candidates")):
+        return None
+    other = told.get("base_resp")
+    error = told.get("error") or (other.get("status_msg") if isinstance(other, dict) else None)
+    if not error:
+        return None
+    return error if isinstance(error, dict) else {"message": str(error)}
 
 
 @cache
@@ -110,11 +138,8 @@ def complete(model: str, messages: Sequence[Record], secret: str, base: str, sam
 
 def completion(text: str) -> SimpleNamespace:
     """The choices and token counts in the text of an answer. Raises ValueError, ErrorInside."""
-    plain = _decoded(text)
-    if isinstance(plain, dict) and not plain.get("choices"):
-        other = plain.get("base_resp")
-        if error := plain.get("error") or (other.get("status_msg") if isinstance(other, dict) else None):
-            raise ErrorInside(error)
+    if error := error_inside(_decoded(text)):
+        raise ErrorInside(error)
     told = json.loads(text, object_hook=lambda fields: SimpleNamespace(**fields))
     try:
         choices = [_choice(each) for each in told.choices or []]

@@ -1,0 +1,28 @@
+"""How long all runs of an evaluation took together, also those that were killed."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from swelab.records import read_json, write_json
+
+
+class RunTime:
+    """Minutes of all runs, those of earlier ones read from `path`. Thread-safe.
+
+    A killed run counts up to its last `note`. Raises InputError (`path` is not what was written).
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic):
+        self._path, self._clock, self._began = path, clock, clock()
+        found = read_json(path) if path.is_file() else {}
+        self._before = float(found.get("minutes") or 0) if isinstance(found, dict) else 0.0
+        self._lock = threading.Lock()
+
+    def note(self) -> float:
+        """Writes the minutes until now; returns them."""
+        with self._lock:
+            minutes = self._before + (self._clock() - self._began) / 60
+            write_json(self._path, {"minutes": minutes})
+            return minutes

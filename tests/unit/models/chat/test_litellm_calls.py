@@ -1,0 +1,48 @@
+"""Errors in answers of status 200, from services that LiteLLM reaches."""
+
+import pytest
+
+from swelab.models.chat import litellm_errors as faults
+from swelab.models.chat.hosted import ended
+from swelab.models.chat.litellm_calls import HANDED, complete
+from swelab.models.chat.litellm_errors import read_fault
+from tests.json_service import json_service
+
+MODELS = [
+    "openai/gpt-4o", "azure/gpt-4o", "perplexity/sonar", "deepinfra/x/y", "moonshot/kimi-k2",
+    *(f"{service}/{'x/y' if service in ('openrouter', 'together_ai', 'huggingface') else 'x'}" for service in
+      sorted(HANDED)),
+]  # fmt: skip
+
+
+def fault_of(model, url):
+    with pytest.raises(Exception) as caught:  # noqa: B017, PT011  each library has its own
+        complete(model, [{"role": "user", "content": "a"}], "secret", url, {"max_tokens": 5})
+    return read_fault(caught.value, "secret")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_an_error_inside_an_answer_is_the_services_own(model, monkeypatch):
+    monkeypatch.setenv("AZURE_API_VERSION", "2024-10-21")
+    for error, kind, status in (
+        ({"message": "Insufficient credits", "code": 402}, faults.QUOTA, 402),
+        ({"message": "No auth credentials found", "code": 401}, faults.KEY, 401),
+        ({"message": "Rate limit reached", "code": "rate_limit_exceeded"}, faults.BUSY, 429),
+    ):
+        with json_service(lambda path, headers, body, error=error: (200, {"error": error})) as service:
+            fault = fault_of(model, service.url)
+        assert (fault.kind, fault.text, fault.status) == (kind, error["message"], status)
+
+
+@pytest.mark.parametrize(
+    ("kind", "helps"),
+    [
+        (faults.WRONG, "another try does not help"),
+        (faults.FILTERED, "another try does not help"),
+        (faults.BUSY, "the same command tries it again"),
+        (faults.UNSURE, "the same command tries it again"),
+    ],
+)
+def test_the_line_has_the_services_words_its_code_and_whether_a_new_try_helps(kind, helps):
+    line = str(ended(faults.CallFault(kind, "not today", False, None, 418), "here"))
+    assert "not today (HTTP 418); " in line and helps in line
