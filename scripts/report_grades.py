@@ -6,7 +6,7 @@ from pathlib import Path
 from swelab.console.terminal import run_script
 from swelab.grading.swebench_report import build_report, validation
 from swelab.jobs.provenance import Stage
-from swelab.records import check, read_records, write_json
+from swelab.records import InputError, check, read_records, write_json
 from swelab.records.attempt_records import Grade
 from swelab.tasks.task_rows import read_tasks
 from swelab.tasks.validation_lock import read_lock
@@ -24,6 +24,8 @@ def main() -> None:
     stage = Stage("report_grades", tasks=args.tasks, lock=args.lock, grades=args.grades)
     grades = (row for _, row in read_records(args.grades, Grade))
     report = build_report(read_tasks(args.tasks), grades, args.policy, args.subset)
+    if not report["submitted_ids"]:
+        raise InputError("hold no grade", " ".join(map(str, args.grades)), "the grades of a run")
     if args.lock:
         report["validation"] = validation(read_lock(args.lock))
     check(report, "report", args.output)

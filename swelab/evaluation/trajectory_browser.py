@@ -38,6 +38,9 @@ def entries(folder: Path, pattern: str = "", status: str = "") -> list[Entry]:
     """
     rows = folder / ROWS
     found = list(_evaluated(folder)) if rows.is_file() else list(_below(folder))
+    if not found:
+        expected = "the folder of an evaluation, or of .traj or .traj.json files"
+        raise InputError("holds no trajectory" if folder.is_dir() else "no such folder", folder, expected)
     try:
         kept = [each for each in found if re.search(pattern, each.name)]
     except re.error as error:

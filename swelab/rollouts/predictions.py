@@ -40,6 +40,8 @@ def read_predictions(path: str | Path, wanted: Wanted | None = None) -> Iterator
         seen.add(name)
         if wanted is None or wanted(name):
             yield prediction
+    if not seen and next(_rows(path, None), None) is None:
+        raise InputError("holds no prediction", path, "at least one")
 
 
 def _rows(path: str | Path, wanted: Wanted | None) -> Iterator[Any]:

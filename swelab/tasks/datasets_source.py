@@ -61,7 +61,7 @@ def make_tasks(
             raise InputError(f"duplicate instance_id {name}", where, "unique ids")
     if not kept:
         where = recipe.path or f"{recipe.dataset}, split {recipe.split}"
-        raise InputError(f"no row meets the criteria ({dict(drops)})", where)
+        raise InputError(f"no row meets the criteria ({dict(drops)})" if drops else "holds no row", where)
     order = [kept[name] for name in ordered_ids(repos, recipe)]
     limit = recipe.limit or len(order)
     if len(order) > limit:

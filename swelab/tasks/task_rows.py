@@ -13,9 +13,14 @@ def read_tasks(path: str | Path, wanted: Wanted | None = None) -> Iterator[Task]
     """The rows of a subset JSON, a list of task rows in SWE-smith's schema, with fields of ours added.
 
     Only those whose instance id is wanted are checked and given; the others are passed over. Raises
-    InputError on a row that lacks a field, has no FAIL_TO_PASS, or repeats an instance_id.
+    InputError on a list without a row, and on a row that lacks a field, has no FAIL_TO_PASS, or repeats an
+    instance_id.
     """
-    return checked(list_items(path, wanted), path)
+    task = None
+    for task in checked(list_items(path, wanted), path):
+        yield task
+    if task is None and next(list_items(path), None) is None:
+        raise InputError("holds no task", path, "at least one")
 
 
 def checked(rows: Iterable[tuple[int, Any]], path: str | Path) -> Iterator[Task]:

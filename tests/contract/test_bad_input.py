@@ -99,6 +99,28 @@ def test_broken_tasks(files, repos_dir, change, words):
     assert not (files / "grades.jsonl").exists()
 
 
+PS = ["--policy", "p", "--subset", "s"]
+
+
+@pytest.mark.parametrize("script", ["collect_predictions", "report_grades", "check_disjoint", "grade"])
+@pytest.mark.parametrize("lacks", ["tasks", "rows"])
+def test_nothing_comes_of_nothing(files, script, lacks):
+    """Each of these wrote a file with nothing in it, and ended with 0."""
+    tasks = files / "none.json" if lacks == "tasks" else files / "tasks.json"
+    (files / "none.json").write_text("[]")
+    (files / "none.jsonl").write_text("")
+    options = {
+        "collect_predictions": ["--tasks", tasks, "--trajectories", files / "none.jsonl"],
+        "report_grades": ["--tasks", tasks, "--grades", files / "none.jsonl", *PS],
+        "check_disjoint": ["--train", tasks, "--heldout", files / "none.json"],
+        "grade": ["--tasks", tasks, "--predictions", files / "none.json", *PS, "--repos-dir", files]
+        + ["--progress", files / "journal.jsonl"],
+    }
+    done = run_python("-m", f"scripts.{script}", *options[script], "--output", files / "out.json")
+    refused(done, "without a trajectory" if (script, lacks) == ("collect_predictions", "rows") else "no")
+    assert not (files / "out.json").exists()
+
+
 def test_prediction_of_no_task(files, repos_dir):
     text = (files / "preds.json").read_text().replace("swelab__calc", "swelab__calk")
     (files / "preds.json").write_text(text)

@@ -111,3 +111,7 @@ def test_what_a_model_printed_commands_no_terminal(tmp_path):
     assert done.returncode == 0 and "text" in done.stdout and not set("\x1b\x07\x9b\r\x00") & set(done.stdout)
     none = run_python("-m", "scripts.browse", tmp_path, "--filter", "zz")
     assert none.returncode == 2 and "no such trajectory of 1" in none.stderr
+    for folder, why in ((tmp_path / "none", "no such folder"), (tmp_path / "empty", "holds no trajectory")):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        none = run_python("-m", "scripts.browse", folder)
+        assert none.returncode == 2 and why in none.stderr

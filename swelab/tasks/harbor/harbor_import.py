@@ -49,5 +49,6 @@ def import_folders(place: Path, repos: Path, usable: Usable) -> Imported:
         else:
             found.rows.append(row)
     if not found.rows:
-        raise InputError(f"no task folder can be used ({found.reasons()})", place, "Harbor's task folders")
+        why = f"no task folder can be used ({found.reasons()})" if found.refused else "holds no task folder"
+        raise InputError(why, place, "Harbor's task folders")
     return found

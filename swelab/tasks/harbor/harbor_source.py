@@ -53,7 +53,8 @@ def make_tasks(
         else:
             rows.append(found)
     if not rows:
-        raise InputError(f"no task folder can be used ({dict(drops)})", place, "Harbor's task folders")
+        why = f"no task folder can be used ({dict(drops)})" if drops else "holds no task folder"
+        raise InputError(why, place, "Harbor's task folders")
     if recipe.limit and len(rows) > recipe.limit:
         drops["over_limit"] = len(rows) - recipe.limit
     return rows[: recipe.limit or None], dict(sorted(drops.items()))

@@ -76,3 +76,14 @@ def test_half_a_character_is_a_fault_of_one_prediction(tmp_path, layout):
     assert list(read.values()) == [*half, dict.fromkeys(names, "whole")]
     write_jsonl(tmp_path / "again.jsonl", read.values())
     assert load_predictions(tmp_path / "again.jsonl") == read
+
+
+@pytest.mark.parametrize("text", ["{}", "{\n}\n", "[]", ""])
+def test_a_file_without_a_prediction_is_refused_and_a_part_without_one_is_not(tmp_path, text):
+    path = tmp_path / "preds.json"
+    path.write_text(text)
+    for wanted in (None, lambda name: False):
+        with pytest.raises(InputError, match="preds.json: "):
+            load_predictions(path, wanted)
+    write_json(path, {"a": dict.fromkeys(("model_name_or_path", "model_patch"), "a")})
+    assert load_predictions(path, lambda name: False) == {} and load_predictions(path)

@@ -114,7 +114,7 @@ def test_json_lines_and_parquet_hold_the_same(make, tmp_path):
         ([row(1, patch="")], r"no row meets the criteria \({'empty_patch': 1}\)"),
         ([row(1), row(1, tests=3)], "row 1: duplicate instance_id owner__pack.*"),
         (["text"], "row 0: a str; expected a JSON object"),
-        ([], "no row meets the criteria"),
+        ([], "holds no row"),
         ("{}", "a dict; expected a JSON list"),
         ("[{", "not JSON"),
     ],

@@ -191,7 +191,7 @@ def test_a_folder_that_is_linked_out_and_a_pipe_are_not_read(tmp_path):
 def test_no_folder_an_empty_one_and_the_same_task_twice(tmp_path):
     with pytest.raises(InputError, match="no such folder"):
         make_tasks(subset(tmp_path / "none"), {}, read_spec)
-    with pytest.raises(InputError, match="no task folder can be used"):
+    with pytest.raises(InputError, match="holds no task folder"):
         make_tasks(subset(tmp_path), {}, read_spec)
     folder(tmp_path, "a")
     folder(tmp_path, "b")

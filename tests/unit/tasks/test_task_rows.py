@@ -1,0 +1,16 @@
+"""Rows of a subset are read one at a time; a subset without any is no subset."""
+
+import pytest
+
+from swelab.records import InputError, write_json
+from swelab.tasks.task_rows import read_tasks
+
+
+def test_a_list_without_a_row_is_refused_and_a_part_without_one_is_not(task, tmp_path):
+    path = tmp_path / "tasks.json"
+    write_json(path, [task])
+    assert list(read_tasks(path)) == [task] and list(read_tasks(path, lambda name: False)) == []
+    write_json(path, [])
+    for wanted in (None, lambda name: False):
+        with pytest.raises(InputError, match="tasks.json: holds no task; expected at least one"):
+            list(read_tasks(path, wanted))
