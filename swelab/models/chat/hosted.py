@@ -18,7 +18,7 @@ from swelab.models.billing.prices import CallTokens, read_usage
 from swelab.models.chat import litellm_errors
 from swelab.models.chat.litellm_calls import complete, dropped
 from swelab.models.chat.litellm_errors import CallFault, read_fault
-from swelab.models.chat.served_models import BROKEN_OFF
+from swelab.models.chat.served_models import broke_off
 from swelab.models.chat.text_model import TextModel
 from swelab.models.chat.tool_calls import plain_calls
 from swelab.records import Fault, InputError, Record
@@ -174,7 +174,7 @@ class Service:
         if not getattr(response, "choices", None):
             return CallFault(litellm_errors.UNSURE, "an answer without choices", charged=True), None
         found, usage = said(response.choices[0]), read_usage(response)
-        if found["finish_reason"] in BROKEN_OFF:
+        if broke_off(found["finish_reason"]):
             text = f"the answer broke off ({found['finish_reason']})"
             return CallFault(litellm_errors.UNSURE, text, charged=True), None
         size, most = size_of(found), self.sampling.max_tokens

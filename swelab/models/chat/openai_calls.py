@@ -18,7 +18,7 @@ import httpx
 
 from swelab.models.chat import bounded_http
 from swelab.models.chat.litellm_errors import NO_QUOTA
-from swelab.models.chat.served_models import BROKEN_OFF, OVERFLOW
+from swelab.models.chat.served_models import OVERFLOW, broke_off
 from swelab.records import Record, shorten
 
 PRICES = "model_prices_and_context_window_backup.json"
@@ -161,7 +161,7 @@ def _choice(told: SimpleNamespace) -> SimpleNamespace:
     if not isinstance(told.message, SimpleNamespace):
         raise TypeError("no message")
     reason, content = getattr(told, "finish_reason", None), getattr(told.message, "content", None)
-    if reason in BROKEN_OFF:
+    if broke_off(reason):
         error = getattr(told, "error", None)
         raise ErrorInside(vars(error) if error else {"message": f"the answer broke off ({reason})"})
     if content is not None and not isinstance(content, str):

@@ -38,10 +38,17 @@ OVERFLOW = re.compile(
 )
 """Words of services for a conversation that is too long for the model."""
 
-BROKEN_OFF = frozenset({"error", "abort", "aborted", "cancelled"})
-"""Reasons for which an answer ended that make it no answer: the service gave up in the middle of it."""
+_GIVEN_UP = re.compile(r"error|abort|cancel|fail|time_?out|interrupt", re.I)
 
 Given = TypeVar("Given")
+
+
+def broke_off(reason: Any) -> bool:
+    """Whether the reason for which an answer ended makes it no answer: its service gave up in the middle.
+
+    Services have words of their own for that (`error`, `network_error`, `aborted`).
+    """
+    return bool(_GIVEN_UP.search(str(reason)))
 
 
 class Answer(NamedTuple):
@@ -106,7 +113,7 @@ def read(response: Any) -> Answer:
         raise ModelLost(f"an answer without choices: {shorten(str(response))}")
     try:
         choice, usage = response.choices[0], response.usage
-        if choice.finish_reason in BROKEN_OFF:
+        if broke_off(choice.finish_reason):
             raise ModelLost(f"the answer broke off ({choice.finish_reason})")
         return Answer(
             content=choice.message.content or "",

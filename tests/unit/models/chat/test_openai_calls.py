@@ -48,7 +48,7 @@ def test_another_envelope():
     assert (fault.kind, fault.text) == (faults.OVERFLOWED, told["status_msg"])
 
 
-@pytest.mark.parametrize("reason", ["error", "abort", "cancelled"])
+@pytest.mark.parametrize("reason", ["error", "abort", "cancelled", "network_error", "TIMEOUT"])
 @pytest.mark.parametrize("error", [None, {"message": "the provider gave up", "code": 502}])
 def test_half_an_answer_is_none(reason, error):
     choice = {"index": 0, "finish_reason": reason, "message": MESSAGE} | ({"error": error} if error else {})

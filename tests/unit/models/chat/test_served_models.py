@@ -8,7 +8,7 @@ import pytest
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import ContextLimit, ModelLost, ServingError
 from swelab.models.chat import served_models
-from swelab.models.chat.served_models import ChatModel
+from swelab.models.chat.served_models import ChatModel, broke_off
 from swelab.models.serving.server import Endpoint, free_port
 from swelab.records import InputError
 from tests.json_service import json_service
@@ -188,3 +188,13 @@ def test_an_empty_answer_is_malformed(service):
     service.script = [answer(None)]
     with pytest.raises(FormatError):
         model(service).query(ISSUE)
+
+
+@pytest.mark.parametrize("reason", [None, "stop", "length", "tool_calls", "content_filter", "end_turn"])
+def test_an_answer_that_came_to_its_end_did_not_break_off(reason):
+    assert not broke_off(reason)
+
+
+@pytest.mark.parametrize("reason", ["error", "network_error", "abort", "Aborted", "cancelled", "timeout"])
+def test_an_answer_that_its_service_gave_up_broke_off(reason):
+    assert broke_off(reason)
