@@ -185,8 +185,8 @@ def _judged(spec: RunSpec, seen: Observed, status: dict[str, str], outcomes: dic
     def accepts(group: str, test: str, found: set[str]) -> bool:
         if spec.skips_pass and (seen_of := observed.of(test)) and seen_of <= _NOT_FAILING:
             return logs.not_failed(group, test, found)
-        told = logs.passed(group, test, found) if found else bool(called.of(test))
-        return told and logs.passed(group, test, observed.of(test))
+        by_log = logs.passed(group, test, found) if found else bool(called.of(test))
+        return by_log and logs.passed(group, test, observed.of(test))
 
     return logs.judge(spec.tests, status, accepts)
 
