@@ -84,7 +84,7 @@ TASKS = [  # the subset's rows as a file, its name, what the line says
     (rows(difficulty=float("nan")), "rows.json", ["line 1", "the constant NaN"]),
     (json.dumps(ROW | {"n": float("inf")}), "rows.jsonl", ["line 1", "the constant Infinity"]),
     ("", "rows.json", ["an empty file", "a JSON list"]),
-    ("", "rows.jsonl", ["no row meets the criteria"]),
+    ("", "rows.jsonl", ["holds no row"]),
     (gzip.compress(rows().encode(), mtime=0), "rows.json", ["gzip-compressed", "unpack it first"]),
     (gzip.compress(rows().encode(), mtime=0), "rows.jsonl", ["gzip-compressed", "unpack it first"]),
     (b"PAR1 cut short", "rows.parquet", ["a Parquet file"]),
