@@ -129,7 +129,7 @@ def write_submission(
 
 
 def used_of(name: str, scaffold: Scaffold) -> Record:
-    """What `write_submission` is told of a scaffold. Raises InputError."""
+    """The argument `used` of `write_submission` for a scaffold. Raises InputError."""
     return {"scaffold": name, "step_limit": step_limit_of(scaffold), "recipe": scaffold.plain()}
 
 

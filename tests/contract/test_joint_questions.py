@@ -28,7 +28,7 @@ def test_give():
     assert give("ox", {n}) == {value!r}
     assert calc.loaded >= 1
 """
-"""A value of it depends on which files of tests are loaded beside it."""
+"""Each file of tests that pytest loads raises `loaded` by one."""
 DATA = """from calc.{name} import give
 
 

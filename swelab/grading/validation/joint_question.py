@@ -2,16 +2,16 @@
 
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from swelab.grading.harness.question_run import Answer, QuestionRun
-from swelab.grading.harness.spec import RunSpec
+from swelab.grading.harness.spec import RunSpec, read_spec
 from swelab.grading.validation.asked_task import Asked
+from swelab.grading.validation.validation_batches import Batch
 from swelab.witness.emitted import by_case, needs, written
 from swelab.witness.forming import command_args
 
 _OF_A_FOLDER = ("conftest.py", "__init__.py")
-"""Files that pytest loads for the tests of a folder, whatever these are."""
+"""Files that pytest loads before any test of their folder."""
 
 
 class JointQuestion:
@@ -24,10 +24,8 @@ class JointQuestion:
 
     @property
     def spec(self) -> RunSpec:
-        """The first task as a thing to run, with the time and the test files of all."""
-        specs = [each.spec for each in self.members]
-        files = dict.fromkeys(path for spec in specs for path in spec.test_paths)
-        return replace(specs[0], seconds=sum(spec.seconds for spec in specs), test_files=tuple(files))
+        """The first task as a thing to run, with the tests, their files and the time of all."""
+        return read_spec(Batch.of(*(each.task for each in self.members)).row)
 
     def ask(self, run: QuestionRun, answers: bool = False, every_case: bool = False) -> list[Answer]:
         """What each task's question emitted; [] where that cannot be told apart, or the run broke off."""

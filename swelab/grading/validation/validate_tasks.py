@@ -86,8 +86,7 @@ def validate(
     tasks are not tried, by instance id; they are broken. Tasks whose answers are private are kept untried.
     writer: takes the witnesses of kept tasks; without one none are made.
 
-    Raises InputError (unusable tasks, none kept), Fault when runs were lost to infrastructure again and
-    again.
+    Raises InputError (unusable tasks, none kept), Fault (runs were lost to infrastructure again and again).
     """
     outline = Outline()
     kept: list[KeptTask] = []
@@ -108,17 +107,26 @@ def validate(
                 parts[part].append(row)
         together = isinstance(settings, Validation) and settings.together
         kept += add_witnesses(passed, tried, bench, journal, workers, writer, together) if writer else passed
-    unjudged = parts.pop("unjudged")
+    counts = {"null_tasks": null_tasks, "private": private}
+    return _lock(outline, kept, parts, counts, settings, bench.witnesses.guard)
+
+
+def _lock(
+    outline: Outline,
+    kept: list[KeptTask],
+    parts: dict[str, list[DroppedTask]],
+    counts: dict[str, int],
+    settings: Validation | NullValidation,
+    guard: str,
+) -> Lock:
+    """The lock of judged tasks. counts: fields that are left out where 0. Raises InputError (none kept)."""
     if not kept and outline.ids:
-        first = (unjudged + parts["broken"] + parts["flaky"])[0]
-        what = f"no task is valid; {first.instance_id}: {first.reason}"
-        raise InputError(what, expected="gold patches that work")
-    guard = bench.witnesses.guard
+        row = [*parts["unjudged"], *parts["broken"], *parts["flaky"]][0]
+        raise InputError(f"no task is valid; {row.instance_id}: {row.reason}", "", "gold patches that work")
     gate = {"gold_runs": 0} | settings.plain() | ({"guard": guard} if guard != "whole" else {})
-    facts = {"tasks_digest": outline.digest, "total": len(outline.ids), "settings": gate}
-    facts |= {"kept": kept, **parts} | ({"unjudged": unjudged} if unjudged else {})
-    facts |= {"null_tasks": null_tasks} if null_tasks else {}
-    return Lock.of(facts | ({"private": private} if private else {}))
+    facts = {"tasks_digest": outline.digest, "total": len(outline.ids), "settings": gate, "kept": kept}
+    facts |= {part: rows for part, rows in parts.items() if rows or part != "unjudged"}
+    return Lock.of(facts | {name: count for name, count in counts.items() if count})
 
 
 def _seen(

@@ -48,7 +48,7 @@ def _component(config: Record, section: str) -> Any:
     try:
         with torch.device("meta"):
             return instantiate(OmegaConf.create(part))
-    except Exception as error:  # whatever the component that a user names raises
+    except Exception as error:  # the user names the component, so any class of error is possible
         return f"{section}: {part['_component_']} cannot be made: {shorten(' '.join(str(error).split()))}"
 
 
