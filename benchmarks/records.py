@@ -83,7 +83,7 @@ def measured(way: Way, folder: Path) -> tuple[float, float, bool]:
         path = folder / f"{kind}.jsonl"
         for row in open(path, "rb") if way.by_bytes else read_jsonl(path):
             if way.checks:
-                check(row, kind, folder)
+                check(row, KINDS[kind], folder)
             held.append(reader(row))
     end = resource.getrusage(resource.RUSAGE_SELF)
     seconds = end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime

@@ -8,6 +8,7 @@ from swelab.files.json_streams import write_list
 from swelab.grading.witness_store import Witnesses, write_part
 from swelab.jobs.provenance import Stage
 from swelab.records import check, write_json
+from swelab.records.task_records import Lock
 from swelab.tasks.task_rows import read_tasks
 from swelab.tasks.validation_lock import lock_of_part, read_kept, read_lock
 
@@ -24,7 +25,7 @@ def main() -> None:
     validated, witnesses = args.validated
     stage = Stage("lock_chosen_tasks", tasks=args.tasks, validated=validated, witnesses=witnesses)
     lock = lock_of_part(read_tasks(args.tasks), read_lock(validated), validated)
-    check(lock, "lock", args.output)
+    check(lock, Lock, args.output)
     write_json(args.output, lock)
     write_list(args.kept, read_kept(args.tasks, args.output))
     write_part(args.witness, Witnesses(witnesses), [row.instance_id for row in lock.kept])

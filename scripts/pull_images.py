@@ -9,6 +9,7 @@ from swelab.images.image_names import images_of
 from swelab.images.pull import tell_failed
 from swelab.jobs.provenance import Stage
 from swelab.records import Record, check, write_json
+from swelab.records.task_records import Images
 from swelab.rollouts.predictions import load_predictions
 from swelab.tasks.datasets_source import make_tasks, named_set
 from swelab.tasks.pulled_for_tasks import pull_for_tasks
@@ -36,7 +37,7 @@ def main() -> None:
     tasks = images_of(row for row in rows if predicted is None or row.instance_id in predicted)
     named = {"prefix": args.prefix, "architecture": args.architecture, "workers": args.workers}
     record = pull_for_tasks(tasks, args.store, args.progress, **named)
-    check(record, "images", args.output)
+    check(record, Images, args.output)
     tell_failed(record, args.may_fail)
     write_json(args.output, record)
     origin: Record = {} if source.path else {"dataset": source.dataset, "revision": source.revision}

@@ -8,6 +8,7 @@ from swelab.grading.swebench_report import build_report, validation
 from swelab.jobs.provenance import Stage
 from swelab.records import InputError, check, read_records, write_json
 from swelab.records.attempt_records import Grade
+from swelab.records.report_records import Report
 from swelab.tasks.task_rows import read_tasks
 from swelab.tasks.validation_lock import read_lock
 
@@ -28,7 +29,7 @@ def main() -> None:
         raise InputError("hold no grade", " ".join(map(str, args.grades)), "the grades of a run")
     if args.lock:
         report["validation"] = validation(read_lock(args.lock))
-    check(report, "report", args.output)
+    check(report, Report, args.output)
     write_json(args.output, report)
     stage.write([args.output])
 

@@ -7,6 +7,7 @@ from swelab.configs import kinds, recipes
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
 from swelab.records import check, write_json
+from swelab.records.score_records import VerifiedScore
 from swelab.scores.report.text_summary import losses, trust
 from swelab.scores.trail import trail_record
 from swelab.scores.verified import load_score, score_experiment
@@ -37,7 +38,7 @@ def main() -> None:
     stage = Stage("score_experiment", {recipe: used}, scores=args.scores, also=args.also)
     record = score_experiment(scores, compared, args.benchmark)
     record["manifest"] = trail_record(stage, args.scores, args.also, args.experiment)
-    check(record, "verified_score", args.output)
+    check(record, VerifiedScore, args.output)
     write_json(args.output, record)
     for each in (record, *record.others):
         rates = ", ".join(

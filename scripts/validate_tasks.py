@@ -13,6 +13,7 @@ from swelab.files.json_streams import write_list
 from swelab.grading.validation.subset_lock import LockPlaces, lock_subset
 from swelab.jobs.provenance import Stage
 from swelab.records import check, write_json
+from swelab.records.task_records import Lock
 from swelab.tasks.task_images import refused, task_images
 from swelab.tasks.task_rows import read_tasks, slim
 from swelab.tasks.validation_lock import read_kept
@@ -38,7 +39,7 @@ def main() -> None:
     unusable = refused(places, args.images)
     images = task_images([task for task in places if task.instance_id not in unusable], args.images)
     at = LockPlaces(args.tasks, args.repos_dir, args.runs, args.progress, args.witness)
-    check(lock := lock_subset(recipe, at, images, unusable, args.workers), "lock", args.output)
+    check(lock := lock_subset(recipe, at, images, unusable, args.workers), Lock, args.output)
     write_json(args.output, lock)
     write_list(args.kept, read_kept(args.tasks, args.output))
     stage.write([args.output, args.kept, *filter(None, [args.witness])])

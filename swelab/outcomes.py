@@ -2,11 +2,10 @@
 
 A record holds the word. Adapters map the words of other programs to it: `agents.exit_status` (mini-swe-agent
 and SWE-agent, live or recorded), `service.verdicts` (sb-cli), `scores.statistics.other_harnesses` (reports).
-The enumerations in `configs/schemas/` and the tables in `docs/scores.md` are written from here:
-`python -m scripts.write_schemas`.
+Schemas take their enumerations from here; `python -m scripts.write_schemas` writes the tables in
+`docs/scores.md`.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,19 +105,12 @@ LISTS: dict[str, Sequence[str]] = {
 }
 """What a schema may enumerate, by the name that its `$comment` gives it."""
 TABLES: dict[str, type[_End]] = {"RolloutEnd": RolloutEnd, "GradeEnd": GradeEnd}
-_ENUM = re.compile(r'(?P<indent> *)"\$comment": "swelab.outcomes (?P<name>\w+)",\s*"enum": \[[^\]]*\]')
 _TABLE = re.compile(r"<!-- swelab.outcomes (?P<name>\w+) -->\n(\|.*\n)*")
 
 
-def written(text: str) -> str:
-    """A schema or a page of the documentation, with its lists of ends as they are in this module."""
-    return _TABLE.sub(_table, _ENUM.sub(_enum, text))
-
-
-def _enum(found: re.Match[str]) -> str:
-    name, indent = found["name"], found["indent"]
-    words = f",\n{indent}  ".join(json.dumps(str(word)) for word in LISTS[name])
-    return f'{indent}"$comment": "swelab.outcomes {name}",\n{indent}"enum": [\n{indent}  {words}\n{indent}]'
+def with_tables(text: str) -> str:
+    """A page of the documentation, with its tables of ends as they are in this module."""
+    return _TABLE.sub(_table, text)
 
 
 def _table(found: re.Match[str]) -> str:

@@ -1,6 +1,5 @@
 """The JSON Schemas of recipes, for editors and people, made from the models of `swelab.configs.kinds`."""
 
-import json
 from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
@@ -21,11 +20,6 @@ class _Generator(GenerateJsonSchema):
     def encode_default(self, dft: Any) -> Any:
         """The default as JSON; of a recipe only the keys that it sets."""
         return dft.model_dump(exclude_unset=True) if isinstance(dft, Recipe) else super().encode_default(dft)
-
-
-def text_of(kind: RecipeKind[Any]) -> str:
-    """The file configs/schemas/<kind>.json."""
-    return json.dumps(schema_of(kind), indent=2, ensure_ascii=False) + "\n"
 
 
 def schema_of(kind: RecipeKind[Any]) -> Record:

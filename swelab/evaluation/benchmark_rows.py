@@ -128,7 +128,7 @@ def _task(raw: Any, where: str, images: str) -> Task:
     task = read_row(raw, where, images)
     if missing := lacks(task):
         raise InputError(NEEDED.get(missing, missing), where, "a row with patch and tests")
-    check(task, "task", where)
+    check(task, Task, where)
     check_text(task, where)
     if task.instance_id.startswith("."):
         raise InputError(f"{task.instance_id!r} cannot name a folder", where, "an instance id")

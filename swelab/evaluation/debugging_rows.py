@@ -121,7 +121,7 @@ def _folders(path: Path) -> list[Path]:
 
 def _checked(task: Task, where: str) -> Task:
     """The task, if it can be attempted and judged. Raises InputError."""
-    check(task, "task", where)
+    check(task, Task, where)
     check_text(task, where)
     if task.instance_id.startswith("."):
         raise InputError(f"{task.instance_id!r} cannot name a folder", where, "an id of another form")

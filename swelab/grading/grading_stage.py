@@ -226,7 +226,7 @@ def grade_prediction(task: Task, prediction: Prediction, bench: Bench) -> Grade:
         record = bench.judged(task, patch, bench.run(task, patch))
         record = record | ({"run": bench.key(task, patch)} if bench.archive.folder else {})
         record = with_own_eval(task, prediction, record) | {"outcome": prediction.outcome}
-    check(record, "grade", f"grade of {task.instance_id}")
+    check(record, Grade, f"grade of {task.instance_id}")
     return record
 
 

@@ -107,7 +107,7 @@ class Stage:
         }
 
     def record(self, outputs: Outputs = (), **facts: object) -> Record:
-        """The manifest (configs/schemas/manifest.json) with `facts` of its own, paths among them as text.
+        """The manifest (`stage_records.Manifest`) with `facts` of its own, paths among them as text.
 
         outputs: files and folders that were written, with their hashes where these are known. A fact `place`
         joins what is known of where the stage ran.

@@ -1,8 +1,8 @@
 """The records that flow between stages, and how they are read, checked and written.
 
-Every record is a JSON object. `task_records` and its neighbours declare the records and their fields; the
-JSON Schemas under `configs/schemas/` are written from them. Readers stream and name file, line and field of
-what is wrong; writers (`whole_files`) are atomic, so that a reader never meets half a file.
+Every record is a JSON object. `task_records` and its neighbours declare the records and their fields, and
+records are checked against these classes. Readers stream and name file, line and field of what is wrong;
+writers (`whole_files`) are atomic, so that a reader never meets half a file.
 """
 
 import hashlib
@@ -10,9 +10,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from swelab.records.typed import TypedRecord
+from swelab.records.typed import TypedRecord, schema
 from swelab.records.whole_files import atomic as atomic
 from swelab.records.whole_files import line as line
 from swelab.records.whole_files import share_with_group as share_with_group
@@ -20,10 +20,7 @@ from swelab.records.whole_files import write_bytes as write_bytes
 from swelab.records.whole_files import write_json as write_json
 from swelab.records.whole_files import write_jsonl as write_jsonl
 
-if TYPE_CHECKING:
-    import jsonschema
-
-SCHEMAS = Path(__file__).resolve().parents[2] / "configs" / "schemas"
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 Record = dict[str, Any]
 Kind = TypeVar("Kind", bound=TypedRecord)
@@ -44,37 +41,25 @@ class InputError(Fault):
 
 
 @cache
-def validator(kind: str) -> "jsonschema.protocols.Validator":
-    """The JSON Schema validator of `configs/schemas/<kind>.json`."""
-    from jsonschema.validators import validator_for  # a fifth of a second, which few programs need to spend
-
-    schema = json.loads((SCHEMAS / f"{kind}.json").read_text(encoding="utf-8"))
-    return validator_for(schema)(schema)
-
-
-@cache
-def _accepts(kind: str) -> Callable[[Any], object]:
-    """The schema of `kind` as compiled code: many times as fast, but it does not say well what is wrong."""
+def _accepts(kind: type[TypedRecord]) -> Callable[[Any], object]:
+    """The schema of a record as compiled code: quick, but it does not say well what is wrong."""
     import fastjsonschema
 
-    return fastjsonschema.compile(dict(validator(kind).schema), use_default=False)
+    return fastjsonschema.compile(schema(kind), use_default=False)
 
 
-def check(record: Any, kind: str, where: str | Path, schema: Record | None = None) -> None:
-    """Raises InputError naming the first field in which `record` departs from its schema.
-
-    `schema` narrows the schema of `kind` to one branch of it.
-    """
-    if schema is None and _is_accepted(record, kind):
+def check(record: Any, kind: type[TypedRecord], where: str | Path) -> None:
+    """Raises InputError naming the first field in which a JSON value departs from the schema of `kind`."""
+    if _is_accepted(record, kind):
         return
-    import jsonschema
+    import jsonschema  # a fifth of a second, which few programs need to spend
     from jsonschema.validators import validator_for
 
-    checker = validator(kind) if schema is None else validator_for(schema)(schema)
-    error = jsonschema.exceptions.best_match(checker.iter_errors(record))
+    document = schema(kind)
+    error = jsonschema.exceptions.best_match(validator_for(document)(document).iter_errors(record))
     if error is not None:
         field = ".".join(str(part) for part in error.absolute_path) or "(top level)"
-        raise InputError(f"field {field}: {shorten(error.message)}", where, f"a valid {kind}")
+        raise InputError(f"field {field}: {shorten(error.message)}", where, f"a valid {kind.kind()}")
 
 
 def check_text(record: Mapping[str, Any], where: str | Path) -> None:
@@ -91,7 +76,7 @@ def check_text(record: Mapping[str, Any], where: str | Path) -> None:
             raise InputError(what, where, "text that can be written as UTF-8") from None
 
 
-def _is_accepted(record: Any, kind: str) -> bool:
+def _is_accepted(record: Any, kind: type[TypedRecord]) -> bool:
     import fastjsonschema
 
     try:
@@ -196,7 +181,7 @@ def numbered_jsonl(path: str | Path) -> Iterator[tuple[int, Record]]:
 
 def as_record(row: Any, kind: type[Kind], where: str | Path) -> Kind:
     """A JSON value as a record. Raises InputError naming the field that departs from its schema."""
-    check(row, kind.kind(), where)
+    check(row, kind, where)
     return kind.of(row)
 
 

@@ -3,8 +3,7 @@
 A record is a dict, so that what other programs put into a row (further fields, their order, null where a
 field could be absent) is written again as it was read; `benchmarks/records.py` compares other means. The
 class declares the fields: type, sentence, bounds. mypy checks `grade.resolved` and `Grade(resolved=...)`.
-Nothing is checked when an object is made: files are checked where they are read (`records.check`), against
-the schemas that `python -m scripts.write_schemas` writes from here.
+Nothing is checked when an object is made: files are checked where they are read (`records.check`).
 """
 
 import types

@@ -76,7 +76,7 @@ def score(
     subset: str,
     usage: Sequence[Record] = (),
 ) -> Score:
-    """The score record of `policy` on `subset` (configs/schemas/score.json), from one report or one a run.
+    """The score record of `policy` on `subset` (`score_records.Score`), from one report or one a run.
 
     `resolve_rate` is resolved / all attempts, one a task and run, SWE-bench's convention: an attempt lost to
     infrastructure cannot raise it. `without_infra_errors` leaves lost attempts out of both counts.
@@ -196,7 +196,7 @@ def read_verdicts(outline: Outline, reports: Sequence[Report], policy: str, subs
     verdicts: Verdicts = {name: [] for name in sorted(outline.ids)}
     for sample, report in enumerate(reports):
         where = f"report of {policy} on {subset}" + (f", sample {sample}" if len(reports) > 1 else "")
-        check(report, "report", where)
+        check(report, Report, where)
         _check_identity(outline, report, policy, subset, where)
         if report.sample != sample:
             raise InputError(

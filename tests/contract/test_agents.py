@@ -8,7 +8,8 @@ import pytest
 from swelab.agents.agent import AGENTS, loop_of, open_agent
 from swelab.agents.mini import Mini, SandboxEnvironment, run_rollout
 from swelab.configs import recipes
-from swelab.configs.kinds import SCAFFOLD
+from swelab.configs.json_schemas import schema_of
+from swelab.configs.kinds import RECIPE_KINDS, SCAFFOLD
 from swelab.models.chat.text_model import TextModel
 from swelab.models.chat.turn_form import CalledForm
 from swelab.records import InputError
@@ -122,5 +123,5 @@ def test_an_unknown_agent_is_refused():
 
 
 def test_recipes_name_the_agents_that_there_are():
-    named = json.loads((ROOT / "configs/schemas/scaffold.json").read_text())["properties"]["agent"]["enum"]
+    named = schema_of(RECIPE_KINDS["scaffold"])["properties"]["agent"]["enum"]
     assert set(named) == {*AGENTS, "swe-agent"}  # a program that is given whole shards

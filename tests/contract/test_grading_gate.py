@@ -67,7 +67,7 @@ class Luck:
 def lock_of(tasks, bench, tmp_path, name="j", **settings):
     with Journal(tmp_path / f"{name}.jsonl") as journal:
         lock = validate(tasks, SETTINGS.model_copy(update=settings), bench, journal, 2)
-    check(lock, "lock", "test")
+    check(lock, Lock, "test")
     return lock
 
 
@@ -115,7 +115,7 @@ def test_tasks_without_a_usable_image_are_broken_with_the_reason(task, bench, tm
     why = refused([task, lost, leaky], tmp_path / "images.json")
     with Journal(tmp_path / "j.jsonl") as journal:
         lock = validate([task, lost, leaky], SETTINGS, bench, journal, 2, why)
-    check(lock, "lock", "test")
+    check(lock, Lock, "test")
     assert [row["instance_id"] for row in lock["kept"]] == [task["instance_id"]]
     assert lock["broken"] == [
         {"instance_id": "lost", "reason": "no image: lab/gone: no such image", "gold_resolved": 0},

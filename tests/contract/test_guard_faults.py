@@ -10,6 +10,7 @@ from swelab.grading.swebench_report import validation
 from swelab.grading.validation.validate_tasks import validate
 from swelab.jobs.journal import Journal
 from swelab.records import InputError, check
+from swelab.records.task_records import Lock
 from swelab.sandbox import Limits
 from swelab.tasks.checkout import gold_patch
 
@@ -72,7 +73,7 @@ def test_validation_counts_such_tasks_apart(task, store, backend, broken, tmp_pa
         lock = validate([task, fine], settings, bench, journal, 2)
         with pytest.raises(InputError, match="no task is valid; .*the guard itself failed: ValueError"):
             validate([task], settings, bench, journal, 2)
-    check(lock, "lock", "test")
+    check(lock, Lock, "test")
     why = "the guard itself failed: ValueError: made for this test"
     assert lock["unjudged"] == [{"instance_id": task["instance_id"], "reason": why, "gold_resolved": 0}]
     assert [row["instance_id"] for row in lock["kept"]] == ["fine"] and not lock["broken"] + lock["flaky"]

@@ -13,6 +13,7 @@ from swelab.models.chat.served_models import ChatModel
 from swelab.models.chat.tool_calls import parse_calls
 from swelab.models.serving.server import Endpoint
 from swelab.records import InputError, check
+from swelab.records.attempt_records import Trajectory
 from swelab.rollouts.rollout_stage import attempt_task
 from swelab.tasks.checkout import RepoStore, gold_patch
 from tests.contract.attacks import PATIENCE
@@ -46,7 +47,7 @@ def rollout(task, repos_dir, backend, tmp_path, commands, form="text", tool="bas
         model = ChatModel(Endpoint(service.url, KEY, "planned"), scaffold, SAMPLING)
         store = RepoStore(repos_dir, tmp_path / "trees")
         record = attempt_task(task, lambda task: model, store, backend, scaffold, tmp_path)
-    check(record | {"policy": "p", "subset": "s"}, "trajectory", "row")
+    check(record | {"policy": "p", "subset": "s"}, Trajectory, "row")
     return record, service.requests
 
 

@@ -9,6 +9,7 @@ from swelab.configs.kinds import SFT
 from swelab.grading.grading_stage import grade_shard
 from swelab.records import check, write_jsonl
 from swelab.records.attempt_records import Prediction
+from swelab.records.training_records import SftRow
 from swelab.rollouts.rollout_stage import recorded
 from swelab.sft.rows.dataset import build_dataset, load_verdicts
 from swelab.sft.rows.lengths import ChatTokenizer
@@ -60,6 +61,6 @@ def test_recordings_are_graded_anew_and_become_rows(task, repos_dir, tmp_path):
         found = list(built.rows())
     assert [row["instance_id"] for row in found] == ["by_mini", "solved"]
     for row in found:
-        check(row, "sft_row", "row")
+        check(row, SftRow, "row")
     gates = {gate["gate"]: gate["dropped"] for gate in built.facts(1)["gates"]}
     assert gates["rollout"] == {"not_recorded": 1} and gates["grade"] == {"apply_failed": 1, "empty_patch": 1}

@@ -14,7 +14,8 @@ from swelab.grading.swebench_report import build_report
 from swelab.models import ContextLimit, ModelLost
 from swelab.models.chat.scripted import ScriptedModel, edit_command, gold_edit
 from swelab.records import InputError, check, read_json, read_jsonl, write_json
-from swelab.records.attempt_records import Grade
+from swelab.records.attempt_records import Grade, Trajectory
+from swelab.records.report_records import Report
 from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.rollouts.rollout_stage import attempt_task, roll_out
 from swelab.sandbox import Limits, SandboxLost
@@ -77,7 +78,7 @@ def test_checkout_is_one_commit_without_the_clean_code(task, store, tmp_path):
 
 def test_scripted_policy_solves_and_the_grade_says_so(task, store, backend, tmp_path):
     row = attempt_with(task, store, backend, tmp_path, lambda t: ScriptedModel(t, POLICY, SCAFFOLD))
-    check(row | {"policy": "p", "subset": "s"}, "trajectory", "test")
+    check(row | {"policy": "p", "subset": "s"}, Trajectory, "test")
     assert row["outcome"] == "submitted"
     commands = [m["extra"]["actions"][0]["command"] for m in row["messages"] if m["role"] == "assistant"]
     assert commands[1] == "sed -i '2s/-/+/' calc/core.py"
@@ -181,7 +182,7 @@ class Billed(Speaker):
 )
 def test_a_run_ends_alike_live_and_recorded(task, store, backend, tmp_path, turns, limits, outcome):
     row = attempt_with(task, store, backend, tmp_path, lambda t: Billed(t, turns), **limits)
-    check(row | {"policy": "p", "subset": "s"}, "trajectory", "live")
+    check(row | {"policy": "p", "subset": "s"}, Trajectory, "live")
     path = tmp_path / f"{task['instance_id']}.traj.json"
     path.write_text(json.dumps(row))
     recorded = read_recording(path)
@@ -270,7 +271,7 @@ def test_shard_resumes_and_reports(task, repos_dir, tmp_path):
         for row in more[:3]
     ]
     report = build_report(tasks, grades, "scripted", "s")
-    check(report, "report", "test")
+    check(report, Report, "test")
     assert report["resolved_instances"] == 3 and report["incomplete_ids"] == [tasks[3]["instance_id"]]
     with pytest.raises(InputError, match="twice"):
         build_report(tasks, [*grades, grades[0]], "scripted", "s")

@@ -20,7 +20,8 @@ from swelab.grading.validation.validate_tasks import validate
 from swelab.jobs.journal import Journal
 from swelab.records import InputError, check, read_jsonl, write_json
 from swelab.records.attempt_records import Grade, Prediction
-from swelab.records.task_records import Task
+from swelab.records.report_records import Report
+from swelab.records.task_records import Lock, Task
 from swelab.scores.score import score as scored
 from swelab.service import ServiceError, SubmissionRefused, submission
 from swelab.service.sb_cli import SbCli, ServiceBenchmark
@@ -187,7 +188,7 @@ def test_tasks_whose_answers_are_private_are_scored(files):
         lock = validate(
             tasks, recipe.validation, bench, journal, 1, {IDS[3]: "its image could not be pulled"}
         )
-    check(lock, "lock", "test")
+    check(lock, Lock, "test")
     write_json(files / "lock.json", lock)
     write_json(files / "kept.json", list(read_kept(files / "tasks.json", files / "lock.json")))
     assert (len(lock["kept"]), len(lock["broken"]), lock["private"]) == (3, 1, 3)
@@ -198,7 +199,7 @@ def test_tasks_whose_answers_are_private_are_scored(files):
     grades = graded(files, "kept.json")
     kept = [task for task in tasks if task["instance_id"] != IDS[3]]
     report = build_report(kept, grades, "p", "s") | {"validation": validation(lock)}
-    check(report, "report", "test")
+    check(report, Report, "test")
     score = scored(kept, report, "p", "s")
     assert (score["resolved"], score["total"]) == (1, 3)
     told = score["validation"]

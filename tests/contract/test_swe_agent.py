@@ -15,6 +15,7 @@ from swelab.configs.kinds import POLICY, SCAFFOLD
 from swelab.jobs.lost_instances import ShardLost
 from swelab.models import BudgetSpent
 from swelab.records import InputError, check, read_json, write_json
+from swelab.records.attempt_records import Trajectory
 from swelab.rollouts.swe_agent_rollouts import roll_out_batch
 from swelab.tasks.task_rows import read_tasks
 from tests.conftest import ROOT, run_python
@@ -78,7 +79,7 @@ def roll_out(batch, monkeypatch, mode="", max_lost=0, **settings):
     )
     found = {row["instance_id"]: row for row in rows}
     for row in found.values():
-        check(row, "trajectory", "row")
+        check(row, Trajectory, "row")
     return found
 
 

@@ -18,6 +18,7 @@ from swelab.grading.witness_store import Witnesses, WitnessWriter
 from swelab.jobs.journal import Journal
 from swelab.records import check
 from swelab.records.attempt_records import Prediction
+from swelab.records.task_records import Lock
 from swelab.sandbox import Limits, SandboxLost
 from swelab.tasks.checkout import RepoStore, gold_patch
 
@@ -114,7 +115,7 @@ def locked(tasks, bench, tmp_path):
     path = tmp_path / "witness.zip"
     with Journal(tmp_path / "j.jsonl") as journal, path.open("wb") as stream, WitnessWriter(stream) as writer:
         lock = validate(tasks, Validation(gold_runs=1), bench, journal, 2, writer=writer)
-    check(lock, "lock", "test")
+    check(lock, Lock, "test")
     return {row.instance_id: row for row in lock.kept}, path
 
 

@@ -24,6 +24,8 @@ from swelab.jobs.provenance import Stage, manifest_path
 from swelab.jobs.shards import sample_of, sample_suffix
 from swelab.records import as_record, check, digest, read_records, write_json, write_jsonl
 from swelab.records.attempt_records import Grade, Trajectory
+from swelab.records.report_records import Report
+from swelab.records.score_records import VerifiedScore
 from swelab.records.task_records import Lock, Task
 from swelab.rollouts.predictions import collect
 from swelab.rollouts.token_usage import usage_of, watched
@@ -267,7 +269,7 @@ def write_subset(results: Path, subset: str, size: int, seed: int) -> tuple[list
     """Tasks of which validation kept `size`, and their lock; returns the kept tasks and the lock."""
     rng, reasons = random.Random(f"{seed} {subset}"), DROPPED.get(subset, {})
     tasks = [make_task(subset, k, rng) for k in range(size + sum(map(len, reasons.values())))]
-    check(tasks[0], "task", "made up")
+    check(tasks[0], Task, "made up")
     rest = iter(tasks[size:])
     dropped: dict[str, list[dict]] = {"flaky": [], "broken": []}
     for part, rows in reasons.items():
@@ -330,7 +332,7 @@ def write_run(
         note_jobs(results, policy, subset, name.removesuffix(".jsonl"), shard)
         if sample:
             rows, grades = ([row | {"sample": sample} for row in each] for each in (rows, grades))
-        for kind, records, folder in (("trajectory", rows, "rollouts"), ("grade", grades, "grades")):
+        for kind, records, folder in ((Trajectory, rows, "rollouts"), (Grade, grades, "grades")):
             for record in records[:3]:
                 check(record, kind, "made up")
             write_jsonl(results / folder / policy / subset / name, records)
@@ -338,7 +340,7 @@ def write_run(
     if sample:
         grades = [row | {"sample": sample} for row in grades]
     report = build_report(tasks, grades, policy, subset) | {"validation": validation(lock)}
-    check(report, "report", "made up")
+    check(report, Report, "made up")
     write_json(results / "grades" / policy / subset / f"report{'.' * bool(sample)}{suffix}.json", report)
     return report
 
@@ -450,7 +452,7 @@ def write_verified(root: Path, scores: list[Path]) -> None:
         stage = Stage("score_experiment", {"configs/experiments/demo.yaml": used}, scores=paths, also=weights)
         record = score_experiment([load_score(path) for path in paths], ("base", "sft"))
         record["manifest"] = trail_record(stage, paths, weights, "demo")
-        check(record, "verified_score", "made up")
+        check(record, VerifiedScore, "made up")
         write_json("results/verified_score.json", record)
     finally:
         os.chdir(here)

@@ -19,7 +19,8 @@ from swelab.lineage import Wildcards
 from swelab.models.chat.scripted import ScriptedModel
 from swelab.models.policy_models import of_sample, same_again
 from swelab.records import InputError, check, write_json, write_jsonl
-from swelab.records.attempt_records import Grade, Trajectory
+from swelab.records.attempt_records import Grade, Trajectory, Usage
+from swelab.records.report_records import Report
 from swelab.records.task_records import Task
 from swelab.rollouts.predictions import collect, shard_predictions
 from swelab.rollouts.rollout_stage import recorded, rollout_key
@@ -135,7 +136,7 @@ def test_predictions_and_reports_are_of_one_sample(tmp_path):
         next(grade_shard(tasks, found, policy="p", subset="s", shard="000of001", repos_dir=tmp_path,
                          progress=tmp_path / "j", workers=1))  # fmt: skip
     report = build_report(tasks, [graded(name, 1) for name in "ab"], "p", "s")
-    check(report, "report", "test")
+    check(report, Report, "test")
     assert report["sample"] == 1 and report["resolved_ids"] == ["a", "b"]
     assert "sample" not in build_report(tasks, [graded("a")], "p", "s")
     with pytest.raises(InputError, match=r"grades of samples \[0, 1\]"):
@@ -196,7 +197,7 @@ def turn(prompt, completion, **extra):
 )  # fmt: skip
 def test_what_is_not_known_of_tokens_and_cost_is_null_and_never_0(changes, told):
     found = usage_of(rolled("a", **changes))
-    check(found, "usage", "test")
+    check(found, Usage, "test")
     assert tuple(found.values()) == told
 
 

@@ -1,6 +1,6 @@
 """The kinds of recipes: one module a kind, whose models say each key, its type, default, bounds and meaning.
 
-The JSON Schemas of recipes are made from them (`python -m scripts.write_schemas`).
+The JSON Schemas of recipes, for editors, are made from them (`python -m scripts.write_schemas`).
 """
 
 from dataclasses import dataclass

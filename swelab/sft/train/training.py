@@ -10,7 +10,7 @@ from swelab.files.model_config import ModelConfig
 from swelab.files.weights import check_weights, identity
 from swelab.jobs.provenance import packages
 from swelab.records import InputError, Record, check, read_json, read_jsonl, sha256_file
-from swelab.records.training_records import LossRow
+from swelab.records.training_records import LossRow, SftPair, SftRow
 from swelab.sft.rows.chat_template import PlainRows
 from swelab.sft.rows.lengths import ChatTokenizer, Length, same_vocabulary
 from swelab.sft.rows.preferences import sides_of
@@ -103,7 +103,7 @@ def check_inputs(base: Path, dataset: Path, train: Train, trainer: str = "torcht
     if open_trainer(trainer).own_tokenizer:
         same_vocabulary(base)
     tokenizer, plain = ChatTokenizer(base), PlainRows(base)
-    lengths, kind, rows = [], "sft_pair" if train.dpo else "sft_row", 0
+    lengths, kind, rows = [], SftPair if train.dpo else SftRow, 0
     for row in read_jsonl(dataset):
         rows += 1
         where = f"{dataset}, row {rows}"

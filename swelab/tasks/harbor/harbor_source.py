@@ -104,7 +104,7 @@ def task_row(folder: HarborFolder, usable: Usable) -> Task:
             raise Refused("its repository is not in it", f"no [metadata.swelab] names {row.repo_recipe!r}")
         row = _with_image(folder, row)
     try:
-        check(row, "task", folder.name)
+        check(row, Task, folder.name)
         check_text(row, folder.name)
         usable(row)
     except InputError as error:

@@ -1,11 +1,9 @@
 """Typed records: attributes, rows written again as they were read, and the schemas made from classes."""
 
-import json
-
 import pytest
 
 from scripts.write_schemas import RECORDS
-from swelab.records import SCHEMAS, InputError, as_record, line, read_records, write_jsonl
+from swelab.records import InputError, as_record, line, read_records, write_jsonl
 from swelab.records.attempt_records import Grade, ListedTests, Prediction, Trajectory
 from swelab.records.score_records import Comparison
 from swelab.records.task_records import KeptTask, Lock, Task
@@ -62,7 +60,7 @@ def test_a_fault_names_file_field_and_expectation(change, words):
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-def test_every_field_has_a_sentence_and_every_file_its_record():
+def test_every_field_has_a_sentence():
     def properties(node):
         for each in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
             yield from properties(each)
@@ -72,8 +70,6 @@ def test_every_field_has_a_sentence_and_every_file_its_record():
     for record in RECORDS:
         document = schema(record)
         assert not [name for name, told in properties(document) if not told.get("description")], record
-        written = json.loads((SCHEMAS / f"{record.kind()}.json").read_text())
-        assert written == json.loads(json.dumps(document)), "run python -m scripts.write_schemas"
 
 
 def test_kinds_are_named_after_their_classes():

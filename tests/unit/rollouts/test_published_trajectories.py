@@ -15,6 +15,7 @@ from swelab.configs.experiment import check_policy, is_published
 from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.sft import Selection
 from swelab.records import InputError, check, read_json, write_jsonl
+from swelab.records.attempt_records import Trajectory
 from swelab.rollouts.published_trajectories import unpack_trajectories
 from swelab.rollouts.recorded_trajectories import import_recordings, read_recording
 from swelab.rollouts.trajectory_files import recordings
@@ -54,7 +55,7 @@ def recorded(root, row):
     unpack_trajectories(policy(path=str(root / "rows.jsonl")), root, root / "out")
     ((path,),) = recordings(root / "out").values()
     found = read_recording(path)
-    check({**found, "policy": "p", "subset": "s"}, "trajectory", path)
+    check({**found, "policy": "p", "subset": "s"}, Trajectory, path)
     return found
 
 

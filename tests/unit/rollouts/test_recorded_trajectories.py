@@ -8,6 +8,7 @@ import tracemalloc
 import pytest
 
 from swelab.records import InputError, check, read_json, read_jsonl, sha256_file
+from swelab.records.attempt_records import Trajectory
 from swelab.rollouts.recorded_trajectories import import_recordings, read_recording
 from swelab.rollouts.trajectory_files import Broken, recordings
 from tests.at_hand import ROOT, TRAJECTORIES, needs_trajectories
@@ -27,7 +28,7 @@ from tests.unit.recorded_runs import (
 def read(folder):
     (path,) = [*folder.glob("*.traj"), *folder.glob("*.traj.json")]
     record = read_recording(path)
-    check({**record, "policy": "p", "subset": "s"}, "trajectory", path)
+    check({**record, "policy": "p", "subset": "s"}, Trajectory, path)
     return record
 
 

@@ -11,6 +11,8 @@ import pytest
 from swelab.grading.swebench_report import build_report, validation
 from swelab.records import InputError, check, digest, read_json, write_json
 from swelab.records.attempt_records import Grade
+from swelab.records.report_records import Report
+from swelab.records.score_records import VerifiedScore
 from swelab.records.task_records import Task
 from swelab.scores.report.report_data import Gate
 from swelab.scores.report.text_summary import trust
@@ -224,7 +226,7 @@ def test_scripts_write_a_verified_score_that_is_the_same_twice(workplace):
         assert done.returncode == 0, done.stderr
         records.append(read_json(workplace / f"{name}.json"))
     record = records[0]
-    check(record, "verified_score", "test")
+    check(record, VerifiedScore, "test")
     assert record["benchmark"]["name"] == "drill"
     assert [other["benchmark"]["name"] for other in record["others"]] == ["forge"]
     assert record["policies"]["sft"]["resolve_rate"] == 0.75
@@ -312,7 +314,7 @@ def test_tasks_whose_answers_are_private_are_told_apart_from_valid_ones():
     assert "6 tasks were not validated" in said and "Validation:" not in said
     for policy in ("base", "sft"):
         report = make_report(tasks, [R, U] * 3, policy) | {"validation": alone}
-        check(report, "report", "test")
+        check(report, Report, "test")
         assert score(tasks, report, policy, "mini")["validation"]["private"] == 6
 
 
@@ -327,7 +329,7 @@ def test_the_figures_of_validation_go_from_the_lock_into_the_verified_score():
     scores = []
     for policy in ("base", "sft"):
         report = make_report(tasks[3:], [R, U, R], policy) | {"validation": told}
-        check(report, "report", "test")
+        check(report, Report, "test")
         scores.append(score(tasks[3:], report, policy, "mini"))
     record = score_experiment(scores, ("base", "sft"))
     assert record["validation"] == {key: told[key] for key in told if not key.endswith("_ids")}

@@ -11,6 +11,7 @@ from scripts.compare import plan
 from swelab.lineage import Wildcards
 from swelab.records import InputError, check, read_json, write_json
 from swelab.records.attempt_records import Usage
+from swelab.records.score_records import VerifiedScore
 from swelab.scores.report.html_page import render
 from swelab.scores.report.report_data import gather
 from swelab.scores.score import score
@@ -115,7 +116,7 @@ def test_every_two_of_several_policies_are_compared_with_holms_correction():
         for policy, good in (("a", 5), ("b", 14), ("c", 18))
     ]
     record = score_experiment(scores, ("a", "c"))
-    check({**record, "manifest": read_manifest()}, "verified_score", "test")
+    check({**record, "manifest": read_manifest()}, VerifiedScore, "test")
     pairs = record["pairwise"]
     assert [(test["from"], test["to"]) for test in pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
     assert [test["p_adjusted"] for test in pairs] == holm([test["p_value"] for test in pairs])

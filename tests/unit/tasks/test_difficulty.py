@@ -15,6 +15,7 @@ from swelab.jobs.lost_instances import ShardLost
 from swelab.models import BudgetSpent
 from swelab.models.chat import served_models
 from swelab.records import Fault, InputError, check, read_jsonl, write_json
+from swelab.records.task_records import Difficulty
 from swelab.tasks.criteria import read_ratings
 from swelab.tasks.difficulty import Ratings, rate_tasks, read_word
 from tests.json_service import json_service
@@ -65,7 +66,7 @@ def rate(service, tmp_path, tasks, rater=RATER, **changes):
     counts = Ratings()
     records = list(counts.count(rated))
     for record in records:
-        check(record, "difficulty", "it")
+        check(record, Difficulty, "it")
     return records, counts.facts
 
 

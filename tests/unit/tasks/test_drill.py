@@ -95,7 +95,7 @@ def test_rows_are_real_bugs(small, backend, tmp_path):
     assert len(rows) == RECIPE.limit
     assert len({row["instance_id"] for row in rows}) == len({row["function"] for row in rows}) == len(rows)
     for row in rows:
-        check(row, "task", row["instance_id"])
+        check(row, Task, row["instance_id"])
         name = row["hint"]["name"]
         assert row["FAIL_TO_PASS"] == [f"{row['test_files'][0]}::test_{name}"]
         assert len(row["PASS_TO_PASS"]) == 4 - 1
@@ -152,7 +152,7 @@ def test_a_two_file_task_is_a_module_and_its_test_and_nothing_else(backend, tmp_
     assert len(rows) == 3 and not drops
     store = RepoStore(where[0], tmp_path / "cache")
     for number, row in enumerate(rows):
-        check(row, "task", row.instance_id)
+        check(row, Task, row.instance_id)
         tree = tmp_path / f"tree{number}"
         store.checkout(row, tree)
         module = row.hint["path"]

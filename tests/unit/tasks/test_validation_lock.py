@@ -29,7 +29,7 @@ def whole():
 
 def test_a_part_keeps_its_rows_in_its_order():
     part = lock_of_part(TASKS[:0:-1], whole(), "it")
-    check(part, "lock", "it")
+    check(part, Lock, "it")
     assert part.kept == whole().kept[:0:-1] and part.settings == {"gold_runs": 2}
     assert part.total == 2 and part.broken == [] and part.tasks_digest == digest(TASKS[:0:-1])
 

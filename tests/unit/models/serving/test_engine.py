@@ -1,11 +1,12 @@
 """The seam of inference engines: what is asked of each, and that nothing else in the library knows one."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from swelab.configs.json_schemas import schema_of
+from swelab.configs.kinds import RECIPE_KINDS
 from swelab.files.weights import check_weights
 from swelab.models.serving import engine as engines
 from swelab.models.serving.engine import ENGINES, ServerSettings, open_engine
@@ -69,7 +70,7 @@ def test_an_unknown_engine_is_refused():
 
 
 def test_recipes_name_the_engines_that_there_are():
-    schema = json.loads((ROOT / "configs/schemas/policy.json").read_text())
+    schema = schema_of(RECIPE_KINDS["policy"])
     (named,) = [kind["properties"]["engine"] for kind in schema["oneOf"] if "engine" in kind["properties"]]
     assert named["enum"] == list(ENGINES) and engines.DEFAULT_ENGINE in ENGINES
 

@@ -15,6 +15,7 @@ from swelab.lineage import base_manifest
 from swelab.outcomes import FAILED_GRADES
 from swelab.records import InputError, check, read_json, read_jsonl, write_jsonl
 from swelab.records.attempt_records import Message
+from swelab.records.training_records import SftPair
 from swelab.sft.rows.dataset import load_verdicts
 from swelab.sft.rows.lengths import ChatTokenizer, check_stats
 from swelab.sft.rows.preferences import build_pairs, conversations
@@ -47,7 +48,7 @@ def build(base, rows, grades, tmp_path, selection=None, **settings):
     facts = pairs.facts()
     assert facts["trajectories"] == sum(facts["in_pairs"].values()) + sum(facts["dropped"].values())
     for row in found:
-        check(row, "sft_pair", "pair")
+        check(row, SftPair, "pair")
     return found, facts
 
 

@@ -14,7 +14,7 @@ from swelab.configs import recipes
 from swelab.configs.kinds import SFT
 from swelab.records import InputError, check, read_json, write_json, write_jsonl
 from swelab.records.attempt_records import Message, Trajectory
-from swelab.records.training_records import RowMessage, Tool
+from swelab.records.training_records import RowMessage, SftRow, Tool
 from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.dataset import Judged, build_dataset
@@ -278,7 +278,7 @@ def test_a_masked_turn_is_not_counted(tmp_path, tokenizer):
     style = Style("xml", malformed_turns="mask")
     built = build([recorded(tmp_path, bad)], tokenizer, style)
     (row,), (length,) = built.rows(), built.lengths()
-    check(row, "sft_row", "row")
+    check(row, SftRow, "row")
     weights = [m.get("weight", 1) for m in row["messages"] if m["role"] == "assistant"]
     assert weights == [0, 1, 1, 1] and length.turns == 4 and len(length.turn_tokens) == 4
     ids, trained = tokenizer.encode(row.messages)
@@ -343,7 +343,7 @@ def test_codes_of_mini_tell_what_was_not_carried_out(tmp_path, tokenizer):
 def test_tool_calls_are_measured_as_the_template_writes_them(tmp_path, base, tokenizer):
     built = build([recorded(tmp_path, trajectory())], tokenizer, Style("tool"), ChatTemplate(base))
     (row,), (length,) = built.rows(), built.lengths()
-    check(row, "sft_row", "row")
+    check(row, SftRow, "row")
     plain = ChatTemplate(base).plain(row.messages, row.tools)
     assert [m["role"] for m in plain] == ["system", "user"] + ["assistant", "user"] * 2 + ["assistant"]
     assert plain[2]["content"] == 'Let me look.[call bash {"command": "cat pkg/a.py"}]'

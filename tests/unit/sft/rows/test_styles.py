@@ -9,6 +9,7 @@ import pytest
 
 from swelab.configs.kinds.sft import Selection
 from swelab.records import InputError, check
+from swelab.records.attempt_records import Trajectory
 from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.rollouts.trajectory_files import Broken
 from swelab.sft.rows.compat import STYLES
@@ -276,7 +277,7 @@ def test_harmed_recordings_never_end_in_a_traceback(tmp_path):
             for malformed in ("drop", "mask"):
                 try:
                     record = read_recording(path)
-                    check({**record, "policy": "p", "subset": "s"}, "trajectory", path)
+                    check({**record, "policy": "p", "subset": "s"}, Trajectory, path)
                     if style == "text":
                         kept_text(
                             record["messages"], Selection(malformed_turns=malformed, failed_turns="mask")

@@ -1,11 +1,10 @@
 """The seam of trainers: what each says of itself, and that only their own files ask which one it is."""
 
-import json
-
 import pytest
 
 from swelab.configs import recipes
-from swelab.configs.kinds import SFT
+from swelab.configs.json_schemas import schema_of
+from swelab.configs.kinds import RECIPE_KINDS, SFT
 from swelab.records import InputError
 from swelab.sft.train.check_settings import check_settings
 from swelab.sft.train.families import FAMILIES
@@ -38,7 +37,7 @@ def test_an_unknown_trainer_is_refused():
 
 
 def test_recipes_name_the_trainers_that_there_are():
-    schema = json.loads((ROOT / "configs/schemas/sft.json").read_text())
+    schema = schema_of(RECIPE_KINDS["sft"])
     assert schema["properties"]["trainer"]["enum"] == list(TRAINERS)
 
 
