@@ -1,4 +1,4 @@
-"""What rules take from the graph of swelab/lineage.py: inputs, outputs, parameters. No rules.
+"""What rules take from the graph of swelab/lineage: inputs, outputs, parameters. No rules.
 
 in:  KINDS, and the recipes that wildcards name
 out: `**needs(kind)`, `**made(kind)`, `**slices(kind)` for a rule's input, output and params

@@ -16,7 +16,7 @@ MAY_USE = {
     "console": {"records", "console"},
     "jobs": {"records", "console", "files", "jobs"},
     "witness": {"records", "witness"},
-    "lineage": {"records", "configs", "jobs"},
+    "lineage": {"records", "configs", "jobs", "lineage"},
     "cluster": FOUNDATION | {"cluster", "sandbox"},
     "sandbox": {"records", "sandbox"},
     "pool": FOUNDATION | {"pool", "sandbox"},

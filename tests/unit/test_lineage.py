@@ -94,9 +94,8 @@ def test_a_new_kind_is_one_entry(configs, tmp_path, monkeypatch):
         "manifest": "results/fused/{fused}/checkpoint.json",
     }
     stage = {"stage": "results/fused/{fused}/checkpoint.manifest.json"}
-    entry = Kind("fuse", files | stage, named="fused", paid=True)
-    start = entry.made_from(tasks=lambda at: [at.path("tasks", subset="train")])
-    monkeypatch.setitem(KINDS, "fused", start)
+    needs = {"tasks": lambda at: [at.path("tasks", subset="train")]}
+    monkeypatch.setitem(KINDS, "fused", Kind("fuse", files | stage, named="fused", paid=True, needs=needs))
     assert pattern("fused.manifest") == files["manifest"]
     assert weights_paths("fused:mine") == (
         "results/fused/mine/checkpoint",

@@ -1,0 +1,44 @@
+"""Needs and file patterns that several kinds of artifacts share."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from swelab.configs import experiment, kinds
+from swelab.configs.recipes import recipe_file
+from swelab.lineage.graph import Need, Wildcards, base_manifest
+
+SUBSET, POLICY, SFT, RL = map(recipe_file, ("subset", "policy", "sft", "rl"))
+
+
+def files_at(start: str, manifest: str = ".manifest.json", **ends: str) -> dict[str, str]:
+    """File patterns by role, which all begin with `start`; the manifest of the job last."""
+    return {role: start + end for role, end in {**ends, "manifest": manifest}.items()}
+
+
+def setting(at: Wildcards, kind: kinds.RecipeKind[Any], name: str) -> Any:
+    """A key of a recipe; None where its form has no such key."""
+    return getattr(at.recipe(kind), name, None)
+
+
+def repos(at: Wildcards) -> list[str]:
+    """Archives of the repositories that a subset names."""
+    return at.each("repo", setting(at, kinds.SUBSET, "repos") or [])
+
+
+def images_of(at: Wildcards, subsets: Iterable[str]) -> list[str]:
+    """Images of these subsets, or of those that they are parts of."""
+    return at.each("images", [whole for each in subsets for whole in experiment.in_images(each, at.configs)])
+
+
+def images(at: Wildcards) -> list[str]:
+    """Images of the subset."""
+    return images_of(at, [at.names["subset"]])
+
+
+def base(at: Wildcards) -> list[str]:
+    """What an SFT recipe starts from."""
+    return [base_manifest(at.recipe(kinds.SFT))]
+
+
+GRADED: Mapping[str, Need] = {"tasks": "lock.kept", "witness": "lock.witness", "images": images}
+"""What a grading of a subset needs besides patches."""

@@ -1,0 +1,147 @@
+"""What a kind of artifact is, how its files are named, and what lies behind a file."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from swelab.configs import kinds, recipes
+from swelab.configs.experiment import local_files
+from swelab.configs.trained_on import training_runs
+from swelab.jobs.shards import SHAPES, sample_suffix, shard_names
+from swelab.records import InputError
+
+
+@dataclass(frozen=True)
+class Wildcards:
+    """The names of an artifact by wildcard, and the folders of recipes and results.
+
+    A file is named by its kind (its first file) or by kind and role, as "predictions.usage".
+    """
+
+    names: Mapping[str, str]
+    configs: Path = recipes.CONFIGS
+    results: Path = Path("results")
+
+    def recipe(self, kind: kinds.RecipeKind[kinds.T], name: str = "") -> kinds.T:
+        """The recipe of a kind that the wildcard of that name means, or `name`. Raises InputError."""
+        return recipes.named(kind, name or self.names[kind.name], self.configs)
+
+    def path(self, file: str, **names: str) -> str:
+        """The path of a file; `names` add to the wildcards'."""
+        found = pattern(file).format_map({"sample": "", **self.names, **names})
+        return f"{self.results.as_posix()}{found[7:]}" if found.startswith("results/") else found
+
+    def each(self, file: str, names: Iterable[str | None]) -> list[str]:
+        """A file whose path has one wildcard, for each of these names; None is no name."""
+        (wildcard,) = set(re.findall(r"\{(\w+)\}", pattern(file)))
+        return [self.path(file, **{wildcard: name}) for name in dict.fromkeys(names) if name]
+
+    def shards(self, file: str, **names: str) -> list[str]:
+        """A file for all shards of the wildcard `sample`; of all samples where there is no such wildcard."""
+        at = replace(self, names={**self.names, **names})
+        policy, sample = at.recipe(kinds.POLICY), at.names.get("sample")
+        samples = range(policy.samples or 1) if sample is None else [int(sample.removeprefix(".s") or 0)]
+        return [at.path(file, shard=name) for name in shard_names(policy.shards, samples)]
+
+    def samples(self, file: str, **names: str) -> list[str]:
+        """A file for each sample of the policy."""
+        at = replace(self, names={**self.names, **names})
+        return [at.path(file, sample=sample_suffix(n)) for n in range(at.recipe(kinds.POLICY).samples or 1)]
+
+    def taught(self, file: str) -> list[str]:
+        """A file for each shard of the runs that the SFT recipe takes its rows from."""
+        runs = training_runs(self.names["sft"], self.configs)
+        return [path for policy, subset in runs for path in self.shards(file, policy=policy, subset=subset)]
+
+
+Need = str | Callable[[Wildcards], Iterable[str]]
+"""A file with the same wildcards, a path pattern, or a function that gives paths."""
+Params = Mapping[str, Callable[[Wildcards], object]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of artifact: all that one job writes.
+
+    rules: that make it, variants last. files: patterns by role, the artifact first. undated: needs whose date
+    runs nothing again. named: the word before the colon in names. paid: files stay until the next is whole.
+    needs: what it is made from, by the name of a rule's input.
+    """
+
+    rules: str
+    files: Mapping[str, str]
+    params: Params = field(default_factory=dict)
+    undated: tuple[str, ...] = ()
+    named: str = ""
+    paid: bool = False
+    needs: Mapping[str, Need] = field(default_factory=dict)
+
+    @property
+    def manifest(self) -> str:
+        """Pattern of the file in which the job says what it read and wrote; "" where there is none."""
+        return self.files.get("stage") or self.files.get("manifest", "")
+
+
+KINDS: dict[str, Kind] = {}
+"""Every kind of artifact by its name, in the order of the data; the package fills it."""
+
+
+def pattern(file: str) -> str:
+    """Path pattern of a kind's first file, or of `kind.role`; a path pattern is its own."""
+    kind, _, role = file.partition(".")
+    return file if "/" in file else KINDS[kind].files[role or next(iter(KINDS[kind].files))]
+
+
+def find(path: str) -> tuple[str, dict[str, str]] | None:
+    """The kind of a file and its names by wildcard; None of a file that is no artifact."""
+    matched = list[tuple[str, dict[str, str]]]()
+    for name, kind in KINDS.items():
+        for each in kind.files.values():
+            parts = re.split(r"\{(\w+)\}", each)
+            if path.startswith(parts[0]):
+                parts[::2] = map(re.escape, parts[::2])
+                parts[1::2] = (f"(?P<{part}>{SHAPES.get(part, '[^/]+?')})" for part in parts[1::2])
+                if found := re.fullmatch("".join(parts), path):
+                    matched.append((name, found.groupdict()))
+    return min(matched, key=lambda each: sum(map(len, each[1].values())), default=None)
+
+
+def behind(path: str, configs: Path = recipes.CONFIGS) -> list[str]:
+    """A file and every file behind it, as recipes say now; what a missing recipe would name is left out."""
+    queue, seen = [path], {path}
+    for each in queue:
+        kind, names = find(each) or ("", {})
+        at = Wildcards(names, configs)
+        for need in KINDS[kind].needs.values() if kind else ():
+            with suppress(InputError):
+                made = dict.fromkeys([at.path(need)] if isinstance(need, str) else need(at))
+                queue += [file for file in made if file not in seen]
+                seen.update(made)
+    return queue
+
+
+def weights_paths(weights: str) -> tuple[str, str]:
+    """Folder and manifest of `sft:<name>`, `model:<name>` or a folder, which has no manifest."""
+    word, _, name = weights.partition(":")
+    for kind, artifact in KINDS.items():
+        if name and word == artifact.named:
+            return pattern(kind).format(**{word: name}), pattern(f"{kind}.manifest").format(**{word: name})
+    return weights, ""
+
+
+def base_manifest(sft: kinds.Sft) -> str:
+    """Manifest of the weights that an SFT recipe starts from: a model's, or another recipe's checkpoint's."""
+    return weights_paths(sft.base if ":" in sft.base else f"model:{sft.base}")[1]
+
+
+def policy_sources(policy: kinds.Policy) -> list[str]:
+    """What a policy's rollouts are made from: manifests of weights, or folders and files without one."""
+    known = map(weights_paths, kinds.policy.folders_of(policy))
+    return [manifest or path for path, manifest in known if manifest or Path(path).exists()]
+
+
+def policy_files(policy: kinds.Policy) -> list[str]:
+    """What the rollouts of a policy wait for: manifests of its weights, and files of one's own."""
+    return [path for source in policy_sources(policy) for path in (local_files(source) or [source])]

@@ -1,0 +1,141 @@
+"""Tasks: repositories, subsets, images, validation, proof of disjointness, exports, ratings."""
+
+from swelab.configs import experiment, kinds
+from swelab.configs.experiment import local_files
+from swelab.configs.recipes import recipe_file
+from swelab.configs.trained_on import training_subsets
+from swelab.lineage.common_needs import POLICY, SUBSET, files_at, images, repos, setting
+from swelab.lineage.graph import Kind, Wildcards, policy_files
+
+
+def _files_of_repo(at: Wildcards) -> list[str]:
+    return local_files(setting(at, kinds.REPO, "path"))
+
+
+def _files_of_subset(at: Wildcards) -> list[str]:
+    return local_files(setting(at, kinds.SUBSET, "path"))
+
+
+def _excluded(at: Wildcards) -> list[str]:
+    return at.each("tasks", setting(at, kinds.SUBSET, "exclude") or [])
+
+
+def _ratings(at: Wildcards) -> list[str]:
+    rated = setting(at, kinds.SUBSET, "ratings")
+    return [rated.path or at.path("difficulty", **rated.plain())] if rated else []
+
+
+def _whole_subset(at: Wildcards) -> list[str | None]:
+    """The subset of which this one is a part, if it is."""
+    return [setting(at, kinds.SUBSET, "subset")]
+
+
+def _grades_of_attempts(at: Wildcards) -> list[str]:
+    runs = experiment.attempts(at.names["subset"], at.configs)
+    return [path for run in runs for path in at.shards("grades", **run)]
+
+
+def _validation_of_whole(at: Wildcards) -> list[str]:
+    return [*at.each("lock", _whole_subset(at)), *at.each("lock.witness", _whole_subset(at))]
+
+
+def _trained_tasks(at: Wildcards) -> list[str]:
+    return at.each("tasks", training_subsets(at.recipe(kinds.EXPERIMENT), at.configs))
+
+
+def _rater_policy(at: Wildcards) -> kinds.Policy:
+    return at.recipe(kinds.POLICY, at.recipe(kinds.RATER).policy)
+
+
+TASK_ARTIFACTS = {
+    "repo": Kind(
+        rules="build_repo",
+        files=files_at("results/repos/{repo}", archive=".tar", manifest=".json"),
+        params={"settings": lambda at: at.recipe(kinds.REPO).plain()},
+        needs={"recipe": recipe_file("repo"), "rows": _files_of_repo},
+    ),
+    "tasks": Kind(
+        rules="make_tasks fetch_tasks choose_tasks",
+        files=files_at("results/tasks/{subset}", tasks=".json"),
+        params={"settings": lambda at: experiment.tasks_slice(at.recipe(kinds.SUBSET))},
+        needs={
+            "recipe": SUBSET,
+            "repos": repos,
+            "rows": _files_of_subset,
+            "exclude": _excluded,
+            "ratings": _ratings,
+            "attempted": lambda at: at.each("lock.kept", _whole_subset(at)),
+            "grades": _grades_of_attempts,
+        },
+    ),
+    "images": Kind(
+        rules="pull_images",
+        files=files_at("results/images/{subset}", images=".json"),
+        needs={"tasks": "tasks"},
+    ),
+    "sandbox_image": Kind(
+        rules="build_sandbox_image",
+        files={
+            "record": "results/images/sandbox/image.json",
+            "archive": "results/images/sandbox/root.tar",
+            "root": "results/images/sandbox/root",
+        },
+        needs={"pins": "envs/sandbox.txt"},
+    ),
+    "lock": Kind(
+        rules="validate_tasks validate_training_tasks lock_chosen_tasks",
+        files=files_at(
+            "results/tasks/{subset}",
+            lock=".lock.json",
+            kept=".kept.json",
+            witness=".witness.zip",
+            manifest=".lock.manifest.json",
+        ),
+        params={"settings": lambda at: experiment.validation_slice(at.recipe(kinds.SUBSET))},
+        needs={
+            "tasks": "tasks",
+            "recipe": SUBSET,
+            "repos": repos,
+            "images": images,
+            "validated": _validation_of_whole,
+        },
+    ),
+    "disjoint": Kind(
+        rules="check_disjoint",
+        files=files_at("results/disjoint/{experiment}", verdict=".json"),
+        params={"same_commit": lambda at: at.recipe(kinds.EXPERIMENT).same_commit},
+        needs={
+            "train": _trained_tasks,
+            "heldout": lambda at: at.each("tasks", at.recipe(kinds.EXPERIMENT).benchmarks),
+        },
+    ),
+    "exports": Kind(
+        rules="export_tasks",
+        files=files_at(
+            "results/exports/{subset}/",
+            ids="instance_ids.txt",
+            images="docker_images.txt",
+            evaluation="evaluation.jsonl",
+            gold="gold.jsonl",
+            slime="slime.jsonl",
+            miles="miles.jsonl",
+            manifest="manifest.json",
+        ),
+        needs={"tasks": "tasks", "recipe": SUBSET},
+    ),
+    "difficulty": Kind(
+        rules="rate_difficulty rate_difficulty_hosted",
+        files=files_at("results/difficulty/{rater}/{subset}", ratings=".jsonl"),
+        params={
+            "rater": lambda at: at.recipe(kinds.RATER).plain(),
+            "policy": lambda at: _rater_policy(at).plain(),
+        },
+        paid=True,
+        needs={
+            "weights": lambda at: policy_files(_rater_policy(at)),
+            "rater": recipe_file("rater"),
+            "policy": lambda at: at.each(POLICY, [at.recipe(kinds.RATER).policy]),
+            "tasks": "tasks",
+        },
+    ),
+}
