@@ -16,7 +16,7 @@ from swelab.evaluation.attempt_folders import AttemptFolders
 from swelab.evaluation.evaluated import Evaluated
 from swelab.records import Record, read_json, write_bytes, write_json, write_jsonl
 from swelab.records.attempt_records import Trajectory
-from swelab.scores.statistics.rates import wilson
+from swelab.scores.statistics.one_rate import wilson
 from swelab.tasks.checkout import encode_patch
 
 RESOLVED, UNRESOLVED, ERROR = "resolved", "unresolved", "error"

@@ -10,7 +10,7 @@ from swelab.console.terminal import Progress, clock
 from swelab.records import Record, read_jsonl
 from swelab.rl import metrics
 from swelab.rl.rollouts import RolledOut
-from swelab.scores.statistics.rates import wilson
+from swelab.scores.statistics.one_rate import wilson
 from swelab.sft.train.boards import Boards
 from swelab.sft.train.check_settings import check_wandb
 

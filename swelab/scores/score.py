@@ -14,7 +14,8 @@ from swelab.records.report_records import Report
 from swelab.records.score_records import CountedRate, Detectable, Run, Score
 from swelab.records.task_records import Task
 from swelab.scores.statistics.multi_run import Attempts, planned, runs_differ
-from swelab.scores.statistics.rates import CONFIDENCE, POWER, rounded, wilson
+from swelab.scores.statistics.one_rate import CONFIDENCE, rounded, wilson
+from swelab.scores.statistics.paired_rates import POWER
 
 GATE_FIELDS = (
     "gold_runs",

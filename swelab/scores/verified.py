@@ -10,21 +10,20 @@ from swelab.outcomes import LOST_GRADES
 from swelab.records import InputError, Record, read_record
 from swelab.records.score_records import Comparison, Score, VerifiedScore
 from swelab.scores.score import counted
+from swelab.scores.statistics.one_rate import CONFIDENCE, rounded
+from swelab.scores.statistics.paired_rates import (
+    POWER,
+    detectable_difference,
+    mcnemar_exact,
+    pair,
+    paired_interval,
+)
 from swelab.scores.statistics.permutation_test import (
     difference_interval,
     found_difference,
     holm,
     share_differences,
     sign_flip,
-)
-from swelab.scores.statistics.rates import (
-    CONFIDENCE,
-    POWER,
-    detectable_difference,
-    mcnemar_exact,
-    pair,
-    paired_interval,
-    rounded,
 )
 
 POLICY_FIELDS = (

@@ -12,7 +12,7 @@ from swelab.scores.report.learned import Learned
 from swelab.scores.report.markup import note, outcome_words, status_words
 from swelab.scores.report.report_data import ReportData
 from swelab.scores.report.trajectories import content_text, cut
-from swelab.scores.statistics.rates import wilson
+from swelab.scores.statistics.one_rate import wilson
 
 COMPARED = 3
 """Tasks whose first and last validation attempts stand side by side."""

@@ -13,7 +13,8 @@ import numpy as np
 from scipy.special import chdtrc, ndtri
 
 from swelab.records import InputError
-from swelab.scores.statistics.rates import CONFIDENCE, POWER, rounded, wilson
+from swelab.scores.statistics.one_rate import CONFIDENCE, rounded, wilson
+from swelab.scores.statistics.paired_rates import POWER
 
 Interval = tuple[float, float]
 

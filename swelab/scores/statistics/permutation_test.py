@@ -12,7 +12,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from swelab.scores.statistics.multi_run import Interval, mean_interval
-from swelab.scores.statistics.rates import CONFIDENCE, POWER, heads, rounded
+from swelab.scores.statistics.one_rate import CONFIDENCE, rounded
+from swelab.scores.statistics.paired_rates import POWER, heads
 
 FINEST = 2520
 """Shares are counted in steps of 1/FINEST where their common denominator is larger; it divides by 1 to 10."""

@@ -9,6 +9,8 @@ from scipy.stats import permutation_test
 
 from swelab.records import InputError
 from swelab.scores.statistics.multi_run import Attempts, effective_wilson, planned, runs_differ
+from swelab.scores.statistics.one_rate import wilson
+from swelab.scores.statistics.paired_rates import mcnemar_exact
 from swelab.scores.statistics.permutation_test import (
     FINEST,
     difference_interval,
@@ -17,7 +19,6 @@ from swelab.scores.statistics.permutation_test import (
     share_differences,
     sign_flip,
 )
-from swelab.scores.statistics.rates import mcnemar_exact, wilson
 
 
 def drawn(rng, chances, runs):

@@ -6,13 +6,13 @@ from math import comb
 import pytest
 
 from swelab.records import InputError
-from swelab.scores.statistics.rates import (
+from swelab.scores.statistics.one_rate import wilson
+from swelab.scores.statistics.paired_rates import (
     PairCounts,
     detectable_difference,
     mcnemar_exact,
     pair,
     paired_interval,
-    wilson,
 )
 
 AIRWAYS = PairCounts(both=1, gained=7, lost=1, neither=12)

@@ -1,0 +1,37 @@
+"""The interval of one resolve rate.
+
+Rates are shares (0..1); limits are rounded to ten significant digits, so that the last bit of a platform's
+arithmetic does not reach a file. Of scipy only `special` is imported at once: `stats` would take most of the
+time in which a script starts.
+"""
+
+from math import sqrt
+
+from scipy.special import ndtri
+
+from swelab.records import InputError
+
+CONFIDENCE = 0.95
+
+
+def rounded(value: float) -> float:
+    """`value` to ten significant digits."""
+    return float(f"{value:.10g}")
+
+
+def wilson(resolved: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Wilson's score interval of resolved/total, as (low, high) shares.
+
+    Source: Wilson 1927; method 3 of Newcombe 1998, Statistics in Medicine 17:857-872.
+    Raises InputError when total is 0 or the counts are no counts of one another.
+    """
+    if total <= 0:
+        raise InputError("a rate over no tasks", expected="at least one task")
+    if not 0 <= resolved <= total:
+        raise InputError(f"{resolved} resolved of {total}", expected="0 <= resolved <= total")
+    share, z = resolved / total, ndtri((1 + confidence) / 2)
+    middle, below = 2 * total * share + z * z, 2 * (total + z * z)
+    half = z * sqrt(4 * total * share * (1 - share) + z * z)
+    low = 0.0 if resolved == 0 else (middle - half) / below
+    high = 1.0 if resolved == total else (middle + half) / below
+    return rounded(low), rounded(high)
