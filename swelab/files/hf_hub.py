@@ -9,7 +9,6 @@ import errno
 import hashlib
 import json
 import os
-import random
 import shutil
 import sys
 import time
@@ -19,17 +18,17 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import httpx
 
+from swelab.files.patience import Patience, retry_after
 from swelab.records import Fault, InputError, Record, sha256_file, shorten
 
 T = TypeVar("T")
 ENDPOINT = "https://huggingface.co"
 PATIENCE_SECONDS = 600
 """Without one byte more, before a fault that may pass is final."""
-LONGEST_PAUSE, LONGEST_WISH = 60.0, 3600.0
 SPARE_BYTES = 1 << 30
 
 
@@ -194,7 +193,7 @@ class HubRepository:
         status, code = response.status_code, response.headers.get("X-Error-Code", "")
         if status == 429 or status >= 500 or status in (408, 425):
             said = "allows no more requests for now (429)" if status == 429 else f"answers {status}"
-            raise _Passing(f"the hub {said}", _wish(response))
+            raise _Passing(f"the hub {said}", retry_after(response.headers) or 0.0)
         if code == "RevisionNotFound":
             raise InputError(
                 "the hub has no such commit", f"{self} ({self.revision})", "one of the repository"
@@ -208,19 +207,19 @@ class HubRepository:
 
     def _patiently(self, what: str, once: Callable[[], T], progress: Callable[[], int]) -> T:
         """`once()`, again after faults that may pass, as long as `progress()` grows or patience lasts."""
-        began, seen, pause = time.monotonic(), progress(), 1.0
+        patience, seen = Patience(), progress()
         while True:
             try:
                 return once()
             except _Passing as fault:
                 if (now := progress()) > seen:
-                    began, seen, pause = time.monotonic(), now, 1.0
-                wait = max(fault.after, pause * random.uniform(0.5, 1))
-                if time.monotonic() + wait - began > self.patience:
+                    seen = now
+                    patience.renew()
+                wait = patience.next_pause(self.patience, fault.after)
+                if wait is None:
                     left = "; the same command goes on from here"
                     raise HubError(f"{self}: {what}: {shorten(str(fault))}{left}") from None
                 time.sleep(wait)
-                pause = min(LONGEST_PAUSE, 2 * pause)
 
 
 def is_whole(path: Path, entry: Entry) -> bool:
@@ -249,9 +248,3 @@ def hub_token() -> str:
         return os.environ.get("HF_TOKEN", "").strip() or (home / "token").read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-def _wish(response: httpx.Response) -> float:
-    """Seconds that the hub asks us to wait, at most an hour."""
-    text: Any = response.headers.get("Retry-After", "").strip()
-    return min(float(text), LONGEST_WISH) if text.isdigit() else 0.0

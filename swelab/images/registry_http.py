@@ -1,6 +1,5 @@
 """Requests to a registry that are made with patience: tokens, redirects, rate limits, passing faults."""
 
-import email.utils
 import json
 import random
 import re
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 
 import httpx
 
+from swelab.files.patience import Patience, retry_after
 from swelab.images.errors import (
     AccessRefused,
     ImageBroken,
@@ -29,9 +29,7 @@ T = TypeVar("T")
 _LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?")
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 _TIMEOUT = httpx.Timeout(60, connect=20)
-_LONGEST_PAUSE = 60.0
 _NEVER_ANSWERED = 15.0  # patience for a host that has never answered
-_LONGEST_WISH = 3600.0
 
 
 class Again(Exception):
@@ -69,27 +67,26 @@ class Transport:
         self._client.close()
 
     def patiently(self, name: Name, once: Callable[[], T]) -> T:
-        """`once()`, again after each `Again`: the pause doubles from 1 s to a minute. Raises ImageError."""
-        started, pause = time.monotonic(), 1.0
+        """`once()`, again after each `Again` (see `Patience`). Raises ImageError."""
+        pauses = Patience()
         while True:
             self._await_host(name.host)
             try:
                 return once()
             except Again as again:
                 if again.progressed:
-                    started, pause = time.monotonic(), 1.0
-                wait = max(again.after, pause * random.uniform(0.5, 1.0))
+                    pauses.renew()
                 limited = isinstance(again.fault, RateLimited)
                 patience = self.rate_patience if limited else self.patience
                 if isinstance(again.fault, RegistryUnreachable):
                     patience = min(patience, _NEVER_ANSWERED)
-                if time.monotonic() + wait - started > patience:
+                wait = pauses.next_pause(patience, again.after)
+                if wait is None:
                     raise again.fault from None
                 if limited:
                     self._hold_host(name.host, wait)
                 else:
                     time.sleep(wait)
-                pause = min(_LONGEST_PAUSE, 2 * pause)
 
     def _hold_host(self, host: str, wait: float) -> None:
         """Every worker waits for a quota, not only the one that got the answer."""
@@ -175,14 +172,14 @@ def check_response(response: httpx.Response, name: Name, what: str) -> None:
     said = _message(response)
     if code == 429 or "toomanyrequests" in said.lower():
         fault = RateLimited(f"image {name}: {host} allows no more pulls for now: {said}")
-        raise Again(fault, _retry_after(response))
+        raise Again(fault, retry_after(response.headers) or 0.0)
     if code in (401, 403):
         raise AccessRefused(f"image {name}: {host} refuses access: {said}")
     if code == 404:
         raise ImageUnknown(f"image {name}: {host} has no {what}")
     down = RegistryDown(f"image {name}: {host} answers {code}: {said}")
     if code >= 500 or code in (408, 425):
-        raise Again(down, _retry_after(response))
+        raise Again(down, retry_after(response.headers) or 0.0)
     raise down
 
 
@@ -195,18 +192,6 @@ def _message(response: httpx.Response) -> str:
     if isinstance(errors, list) and errors and isinstance(errors[0], dict):
         return shorten(f"{errors[0].get('code', '')} {errors[0].get('message', '')}")
     return shorten(data.decode(errors="replace")) or f"status {response.status_code}"
-
-
-def _retry_after(response: httpx.Response) -> float:
-    """Seconds that the registry asks us to wait, at most an hour; 0 when it says nothing."""
-    text = response.headers.get("Retry-After", "").strip()
-    if text.isdigit():
-        return min(float(text), _LONGEST_WISH)
-    try:
-        until = email.utils.parsedate_to_datetime(text).timestamp()
-    except (TypeError, ValueError):
-        return 0.0
-    return min(max(until - time.time(), 0.0), _LONGEST_WISH)
 
 
 def read_document(response: httpx.Response, name: Name, most: int) -> bytes:

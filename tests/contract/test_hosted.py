@@ -1,11 +1,9 @@
 """Hosted models against a service that charges, over real HTTP through LiteLLM."""
 
 import copy
-import email.utils
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import pytest
 
@@ -17,7 +15,7 @@ from swelab.models.billing import api_keys
 from swelab.models.billing.ledger import Ledger
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.billing.prices import CallTokens, price_of, read_usage
-from swelab.models.chat import bounded_http, hosted, litellm_calls, litellm_errors, openai_calls
+from swelab.models.chat import bounded_http, hosted, litellm_calls, openai_calls
 from swelab.models.chat.hosted import HostedModel, Talk
 from swelab.models.chat.open_hosted import open_service
 from swelab.records import InputError, read_jsonl
@@ -288,18 +286,6 @@ def test_retry_after_holds_for_all_threads_of_a_key(service, opened):
     other = [each["at"] - began for each in service.requests if each["key"] == "secret-b"]
     assert len(slowed) == 11 and min(slowed) > 0.6, "nobody uses the key before it is asked back"
     assert len(other) == 10 and min(other) < 0.6
-
-
-def test_retry_after_is_seconds_milliseconds_or_a_date(monkeypatch):
-    now = 1_800_000_000
-    monkeypatch.setattr(litellm_errors, "time", SimpleNamespace(time=lambda: now))
-    date = email.utils.formatdate(now + 60, usegmt=True)
-    wants = {"7": 7, "0.5": 0.5, "-3": 0, date: 60, "Mon, 01 Jan 2001 00:00:00 GMT": 0}
-    for text, seconds in wants.items():
-        assert litellm_errors.wanted_wait({"retry-after": text}) == seconds
-    assert litellm_errors.wanted_wait({"retry-after-ms": "250", "retry-after": "1"}) == 0.25
-    for text in ("soon", "", "nan", "inf", "99999999999999999999 Jan"):
-        assert litellm_errors.wanted_wait({"retry-after": text}) is None
 
 
 @pytest.mark.full

@@ -4,16 +4,14 @@ LiteLLM 1.103 tells some faults apart by words in their text, loses headers, and
 status of a broken service; the exchange lies in the chain of causes.
 """
 
-import email.utils
 import json
-import math
 import re
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import httpx
 
+from swelab.files.patience import retry_after
 from swelab.models.chat.served_models import OVERFLOW
 from swelab.records import shorten
 
@@ -53,7 +51,7 @@ def read_fault(error: BaseException, secret: str | None) -> CallFault:
     """The fault behind the exception of a call; the key is blotted out of its text."""
     response = _response(error)
     if response is not None:
-        kind, wait, text = _judge(*response), wanted_wait(response[1]), _said(response[2])
+        kind, wait, text = _judge(*response), retry_after(response[1]), _said(response[2])
         charged = kind == UNSURE
     elif kind := _before(error):
         wait, text, charged = None, _deepest(error), False
@@ -141,21 +139,3 @@ def _said(body: str) -> str:
 def _deepest(error: BaseException) -> str:
     last = list(_chain(error))[-1]
     return str(last) or type(last).__name__
-
-
-def wanted_wait(headers: Mapping[str, str]) -> float | None:
-    """Seconds that Retry-After (seconds or a date) or its form in milliseconds asks for; None without."""
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        text = headers.get(name, "").strip()
-        if not text:
-            continue
-        try:
-            seconds = float(text) * unit
-        except ValueError:
-            try:
-                seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
-            except (ValueError, OverflowError):
-                continue
-        if math.isfinite(seconds):
-            return max(0.0, seconds)
-    return None
