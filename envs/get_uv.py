@@ -98,7 +98,8 @@ def held(folder: Path) -> Iterator[None]:
 def run(command: list[str], fault: str) -> str:
     """What a command prints. Raises Failed with what it says, in one line."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+        whole_lines = {**os.environ, "UV_NO_WRAP": "1"}  # or uv cuts what it says at the 80th column
+        done = subprocess.run(command, env=whole_lines, capture_output=True, text=True, errors="replace")
     except OSError as error:
         raise Failed(f"{fault}: {error}") from None
     if done.returncode:

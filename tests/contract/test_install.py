@@ -154,6 +154,7 @@ def surroundings(index: str, **variables: str) -> dict[str, str]:
         "PIP_INDEX_URL": index,
         "no_proxy": "127.0.0.1",
         "UV_NO_CACHE": "1",
+        "COLUMNS": "60",  # uv breaks what it says there, unless told not to
     }
     return kept | ours | {"PATH": without_uv()} | variables
 

@@ -80,16 +80,21 @@ def test_a_stage_that_is_named_is_forced_for_every_kind_of_recipe(clone):
     assert planned(clone, scripted, "--until", "rollout") == {"rollout"}
 
 
+def made(clone):
+    """All files of a clone but Snakemake's own and bytecode."""
+    return {path for path in clone.rglob("*") if not {".snakemake", "__pycache__"} & set(path.parts)}
+
+
 def test_a_missing_key_is_told_before_anything_is_made(clone):
     for target, rule in ((ROLLOUT, "rollout_hosted"), (RATING, "rate_difficulty_hosted")):
-        before = {path for path in clone.rglob("*") if ".snakemake" not in path.parts}
+        before = made(clone)
         done = snakemake(clone, target, "--cores", "1", TOY_A="secret")
         told = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
         assert done.returncode == 2 and told == [
             "error: policy paid: api_key_env: the environment variable TOY_B is not set;"
             " expected the key of openai/toy in it"
         ]
-        assert {path for path in clone.rglob("*") if ".snakemake" not in path.parts} == before
+        assert made(clone) == before
         assert rule in planned(clone, target)
 
 
