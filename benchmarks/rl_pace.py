@@ -9,7 +9,7 @@ import time
 
 from swelab.jobs.journal import Journal
 from swelab.models.token_turn import TokenTurn
-from swelab.rl.rollouts import Asked, Kept, Place, RolledOut
+from swelab.rl.rollouts import Place, RolledOut, RolloutRequest, StepJournal
 
 FREE = 32
 MEDIAN_SECONDS, TAIL = 1.0, 1.0
@@ -24,31 +24,31 @@ def seconds_of(prompt: int, sample: int) -> float:
     return MEDIAN_SECONDS * random.Random(f"{prompt} {sample}").lognormvariate(0, TAIL)
 
 
-def paced(asked: Asked, version: str) -> RolledOut:
+def paced(request: RolloutRequest, version: str) -> RolledOut:
     """A rollout of one turn, every other one of a group resolved, after its seconds."""
-    took = seconds_of(asked.prompt, asked.sample)
+    took = seconds_of(request.prompt, request.sample)
     time.sleep(took)
-    good = asked.sample % 2 == 0
+    good = request.sample % 2 == 0
     sampled = tuple(range(3, 3 + TURN_TOKENS))
     turn = TokenTurn((3, 4, 5), sampled, (-4.0,) * TURN_TOKENS, "stop", ((0, version),))
     grade = {"status": "resolved" if good else "unresolved", "resolved": good}
     trajectory = {"outcome": "submitted", "messages": [], "model_patch": ""}
-    return RolledOut(asked, trajectory, grade, (turn,), {"run": took, "grade": 0.0})
+    return RolledOut(request, trajectory, grade, (turn,), {"run": took, "grade": 0.0})
 
 
 def pace_places() -> None:
     """Makes the rollouts of this process paced ones."""
 
-    def roll_out(self: Place, asked: Asked, kept: Kept) -> RolledOut:
-        done = kept.result(asked) or paced(asked, "0")
-        kept.add_result(done)
+    def roll_out(self: Place, request: RolloutRequest, journal: StepJournal) -> RolledOut:
+        done = journal.result(request) or paced(request, "0")
+        journal.add_result(done)
         return done
 
     Place.roll_out = roll_out  # type: ignore[method-assign]
 
 
-def kept_in(journal: Journal, asked: Asked, version: str) -> RolledOut:
+def kept_in(journal: Journal, request: RolloutRequest, version: str) -> RolledOut:
     """A paced rollout, kept in a journal as real ones are."""
-    done = paced(asked, version)
-    Kept(journal).add_result(done)
+    done = paced(request, version)
+    StepJournal(journal).add_result(done)
     return done

@@ -9,7 +9,7 @@ from swelab.jobs.journal import Journal
 from swelab.rl.engines.verl_loop import SwelabLoop
 from swelab.rl.engines.verl_tokens import VerlTokens
 from swelab.rl.engines.verl_workplace import Workplace
-from swelab.rl.rollouts import Asked, RolledOut
+from swelab.rl.rollouts import RolledOut, RolloutRequest
 
 
 class PacedLoop(SwelabLoop):
@@ -29,9 +29,9 @@ class _Paced:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def roll_out(self, asked: Asked, path: Path, engine: VerlTokens, *_: Any) -> RolledOut:
+    async def roll_out(self, request: RolloutRequest, path: Path, engine: VerlTokens, *_: Any) -> RolledOut:
         def work() -> RolledOut:
             with Journal(path) as journal:
-                return kept_in(journal, asked, str(engine._version))
+                return kept_in(journal, request, str(engine._version))
 
         return await asyncio.get_running_loop().run_in_executor(self._inner._threads, work)

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from swelab.jobs.journal import Journal
 from swelab.rl.prompts import Prompts
-from swelab.rl.rollouts import Asked, Kept, RolledOut
+from swelab.rl.rollouts import RolledOut, RolloutRequest, StepJournal
 
 
 class Ahead:
@@ -27,7 +27,7 @@ class Ahead:
         folder: Path,
         prompts: Prompts,
         samples: int,
-        roll_out: Callable[[Asked, Kept], RolledOut],
+        roll_out: Callable[[RolloutRequest, StepJournal], RolledOut],
         workers: int,
         first: int = 0,
         per_file: int = 1,
@@ -35,7 +35,7 @@ class Ahead:
         self._folder, self._prompts, self._samples, self._roll_out = folder, prompts, samples, roll_out
         self._next, self._per_file = first, per_file
         self._waiting: dict[int, list[Future[RolledOut]]] = {}
-        self._kept: dict[int, tuple[Kept, ExitStack]] = {}
+        self._kept: dict[int, tuple[StepJournal, ExitStack]] = {}
         self._pool = ThreadPoolExecutor(workers)
 
     def __enter__(self) -> "Ahead":
@@ -51,7 +51,7 @@ class Ahead:
         for number in range(self._next, limit):
             kept, task = self._journal(number), self._prompts.task(number)
             self._waiting[number] = [
-                self._pool.submit(self._roll_out, Asked(number, sample, task), kept)
+                self._pool.submit(self._roll_out, RolloutRequest(number, sample, task), kept)
                 for sample in range(self._samples)
             ]
         self._next = max(self._next, limit)
@@ -64,12 +64,12 @@ class Ahead:
         """No group below `number` is asked for any more."""
         self._close(number // self._per_file)
 
-    def _journal(self, number: int) -> Kept:
+    def _journal(self, number: int) -> StepJournal:
         place = number // self._per_file
         if place not in self._kept:
             opened = ExitStack()
             journal = opened.enter_context(Journal(self._folder / f"rollouts-{place:05d}.jsonl"))
-            self._kept[place] = (Kept(journal), opened)
+            self._kept[place] = (StepJournal(journal), opened)
         return self._kept[place][0]
 
     def _close(self, before: int) -> None:

@@ -26,7 +26,7 @@ class Artifacts:
     def write(self, step: int, group: Group) -> None:
         """A folder, named <instance>__g<group>__i<index>, for each rollout of a step's group that is kept."""
         for place, (done, attempt) in enumerate(zip(group.rollouts, group.attempts, strict=True)):
-            asked = done.asked
+            asked = done.request
             if asked.sample >= {"all": asked.sample + 1, "first": 1, "none": 0}[self.recipe.rollouts.keep]:
                 continue
             folder = self.folder / asked.name
@@ -81,7 +81,7 @@ def validation_row(step: int, done: RolledOut, whole: bool) -> Record:
     """
     found = {
         "step": step,
-        "instance_id": done.asked.task.instance_id,
+        "instance_id": done.request.task.instance_id,
         "outcome": done.trajectory["outcome"],
         "status": done.grade["status"],
         "resolved": done.grade["resolved"],

@@ -18,7 +18,7 @@ from swelab.rl.busy import Busy, StepClock
 from swelab.rl.learner import NotFinite, Trained, Trainee
 from swelab.rl.method import Group, Method, advantages_of, group_of, measured
 from swelab.rl.prompts import Prompts
-from swelab.rl.rollouts import Asked, Kept, Maker, RolledOut
+from swelab.rl.rollouts import Maker, RolledOut, RolloutRequest, StepJournal
 from swelab.rl.samples import samples
 from swelab.rl.step_reports import Reports
 from swelab.rl.token_weights import token_weights
@@ -97,9 +97,9 @@ class Training:
         self.publish(Weights(found, str(number)))
         return time.monotonic() - began
 
-    def _roll_out(self, asked: Asked, kept: Kept) -> RolledOut:
+    def _roll_out(self, request: RolloutRequest, journal: StepJournal) -> RolledOut:
         with self._places.one():
-            done = self.place.roll_out(asked, kept)
+            done = self.place.roll_out(request, journal)
         self._reports.rolled_out(done)
         return done
 
@@ -191,7 +191,7 @@ class Training:
 def batch_of(groups: Sequence[Group], method: Method) -> list[Trained]:
     """The batch of a step: each sampled token of each trained rollout once, with its advantage and weight."""
     made = [
-        (sample, advantages, rollout.asked.name, index)
+        (sample, advantages, rollout.request.name, index)
         for group in groups
         for rollout, advantages, trained in zip(
             group.rollouts, advantages_of(group, method), group.treated.trained, strict=True

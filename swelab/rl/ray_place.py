@@ -30,7 +30,7 @@ from swelab.models.serving.server import Endpoint
 from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record
 from swelab.rl.model_maker import model_maker
-from swelab.rl.rollouts import Asked, Kept, Place, RolledOut, read_result, write_result
+from swelab.rl.rollouts import Place, RolledOut, RolloutRequest, StepJournal, read_result, write_result
 from swelab.rl.token_template import TokenTemplate
 from swelab.rollouts.rollout_stage import lost_rollout
 from swelab.sandbox import Backend, Image, open_backend
@@ -46,7 +46,7 @@ REACH_SECONDS = 20.0
 class Sent:
     """A rollout that a host is to make, sampled at that temperature."""
 
-    asked: Asked
+    request: RolloutRequest
     temperature: float
 
 
@@ -85,8 +85,8 @@ class HostRollouts:
 
             def work(sent: Sent) -> Record:
                 maker = model_maker(self.recipe, engine, template, scaffold, sent.temperature)
-                with Journal(journal_of(self.folder, sent.asked)) as journal:
-                    done = Place(bench, scaffold, scratch, maker).roll_out(sent.asked, Kept(journal))
+                with Journal(journal_of(self.folder, sent.request)) as journal:
+                    done = Place(bench, scaffold, scratch, maker).roll_out(sent.request, StepJournal(journal))
                 return write_result(done)
 
             yield work
@@ -98,8 +98,8 @@ class HostRollouts:
     def lost(self, item: Sent, reason: str) -> Record:
         """See `ray_workers.Place`."""
         grade = {"status": str(GradeEnd.INFRA_ERROR), "resolved": False}
-        rollout = lost_rollout(item.asked.task, reason)
-        return write_result(RolledOut(item.asked, rollout, grade, (), {"run": 0.0, "grade": 0.0}))
+        rollout = lost_rollout(item.request.task, reason)
+        return write_result(RolledOut(item.request, rollout, grade, (), {"run": 0.0, "grade": 0.0}))
 
 
 @dataclass(frozen=True)
@@ -111,13 +111,13 @@ class RayPlace:
     temperature: float
     judge: None = None
 
-    def roll_out(self, asked: Asked, kept: Kept) -> RolledOut:
+    def roll_out(self, request: RolloutRequest, journal: StepJournal) -> RolledOut:
         """One rollout and its grade, made or read back. Raises Fault (of a host's work), RayFailed."""
-        if done := kept.result(asked):
+        if done := journal.result(request):
             return done
-        done = read_result(asked, self.call(asked.name, Sent(asked, self.temperature)).record)
-        kept.add_result(done)
-        journal_of(self.folder, asked).unlink(missing_ok=True)
+        done = read_result(request, self.call(request.name, Sent(request, self.temperature)).record)
+        journal.add_result(done)
+        journal_of(self.folder, request).unlink(missing_ok=True)
         return done
 
 
@@ -146,9 +146,9 @@ def ray_places(
         yield lambda temperature: RayPlace(call, folder, temperature)
 
 
-def journal_of(folder: Path, asked: Asked) -> Path:
+def journal_of(folder: Path, request: RolloutRequest) -> Path:
     """The journal of one rollout while a host works on it. folder: of the run."""
-    return folder / "on-hosts" / f"{asked.name}.jsonl"
+    return folder / "on-hosts" / f"{request.name}.jsonl"
 
 
 def check_reached(url: str) -> None:

@@ -34,7 +34,7 @@ MakeModel = Callable[[Callable[[TokenTurn], None], list[TokenTurn]], TokenModel]
 
 
 @dataclass(frozen=True)
-class Asked:
+class RolloutRequest:
     """A rollout to make: the number of its prompt in the order of the run, and its number in the group."""
 
     prompt: int
@@ -54,7 +54,7 @@ class RolledOut:
     votes: of a judge, for each step; empty without one.
     """
 
-    asked: Asked
+    request: RolloutRequest
     trajectory: Record
     grade: Record
     turns: tuple[TokenTurn, ...]
@@ -81,32 +81,36 @@ class RolledOut:
         return Attempt(end, status, given, sum(len(turn.sampled) for turn in self.turns))
 
 
-class Kept:
+class StepJournal:
     """The journal of one step: a line for each turn, and one for each rollout that is over."""
 
     def __init__(self, journal: Journal):
         self._journal, self._one = journal, threading.Lock()
 
-    def result(self, asked: Asked) -> RolledOut | None:
+    def result(self, request: RolloutRequest) -> RolledOut | None:
         """A rollout that was over, or None."""
         with self._one:
-            return read_result(asked, self._journal.get(asked.name)) if asked.name in self._journal else None
+            return (
+                read_result(request, self._journal.get(request.name))
+                if request.name in self._journal
+                else None
+            )
 
-    def turns(self, asked: Asked) -> list[TokenTurn]:
+    def turns(self, request: RolloutRequest) -> list[TokenTurn]:
         """The turns of a rollout that was under way."""
         found: list[TokenTurn] = []
         with self._one:
-            while (key := f"{asked.name} {len(found)}") in self._journal:
+            while (key := f"{request.name} {len(found)}") in self._journal:
                 found.append(read_turn(self._journal.get(key)["turn"]))
         return found
 
-    def add_turn(self, asked: Asked, number: int, turn: TokenTurn) -> None:
+    def add_turn(self, request: RolloutRequest, number: int, turn: TokenTurn) -> None:
         """Keeps a turn that was sampled."""
-        self._append({"key": f"{asked.name} {number}", "turn": write_turn(turn)})
+        self._append({"key": f"{request.name} {number}", "turn": write_turn(turn)})
 
     def add_result(self, done: RolledOut) -> None:
         """Keeps a rollout that is over."""
-        self._append({"key": done.asked.name, **write_result(done)})
+        self._append({"key": done.request.name, **write_result(done)})
 
     def _append(self, line: Record) -> None:
         with self._one:
@@ -121,7 +125,7 @@ class Maker(Protocol):
         """Who scores their steps, if anybody."""
         ...
 
-    def roll_out(self, asked: Asked, kept: Kept) -> RolledOut:
+    def roll_out(self, request: RolloutRequest, journal: StepJournal) -> RolledOut:
         """One rollout and its grade, made or read back. Raises Fault."""
         ...
 
@@ -136,31 +140,31 @@ class Place:
     make_model: MakeModel
     judge: Judge | None = None
 
-    def roll_out(self, asked: Asked, kept: Kept) -> RolledOut:
+    def roll_out(self, request: RolloutRequest, journal: StepJournal) -> RolledOut:
         """One rollout and its grade, made or read back. Raises InputError, ServingError."""
-        if done := kept.result(asked):
+        if done := journal.result(request):
             return done
-        watched = Judged(self.judge, asked.name, asked.task.problem_statement) if self.judge else None
+        watched = Judged(self.judge, request.name, request.task.problem_statement) if self.judge else None
         for _ in range(TRIES):
-            done = self._attempt(asked, kept, watched)
+            done = self._attempt(request, journal, watched)
             if done.trajectory["outcome"] not in LOST_ROLLOUTS:
                 break
         assert done
         if watched:
             done = replace(done, votes=watched.votes(done.trajectory["messages"]))
-        kept.add_result(done)
+        journal.add_result(done)
         if watched:
             watched.forget()
         return done
 
-    def _attempt(self, asked: Asked, kept: Kept, watched: Judged | None) -> RolledOut:
+    def _attempt(self, request: RolloutRequest, journal: StepJournal, watched: Judged | None) -> RolledOut:
         began = time.monotonic()
-        known = kept.turns(asked)
+        known = journal.turns(request)
         made: list[TokenModel] = []
         fresh = iter(range(len(known), 1 << 30))
 
         def model_for(task: Task) -> TokenModel:
-            model = self.make_model(lambda turn: kept.add_turn(asked, next(fresh), turn), known)
+            model = self.make_model(lambda turn: journal.add_turn(request, next(fresh), turn), known)
             if watched:
                 model.watch = watched.begin().seen
             made.append(model)
@@ -168,15 +172,15 @@ class Place:
 
         assert self.bench.backend
         trajectory = attempt_task(
-            asked.task, model_for, self.bench.store, self.bench.backend, self.scaffold, self.scratch,
+            request.task, model_for, self.bench.store, self.bench.backend, self.scaffold, self.scratch,
             self.bench.images,
         )  # fmt: skip
         ran = time.monotonic()
         prediction = Prediction.of({name: trajectory[name] for name in ("model_patch", "outcome")})
         prediction.update(own_eval(trajectory.messages))
-        grade = grade_prediction(asked.task, prediction, self.bench)
+        grade = grade_prediction(request.task, prediction, self.bench)
         seconds = {"run": round(ran - began, 3), "grade": round(time.monotonic() - ran, 3)}
-        return RolledOut(asked, trajectory, grade, tuple(made[-1].turns) if made else (), seconds)
+        return RolledOut(request, trajectory, grade, tuple(made[-1].turns) if made else (), seconds)
 
 
 def write_result(done: RolledOut) -> Record:
@@ -190,11 +194,11 @@ def write_result(done: RolledOut) -> Record:
     }
 
 
-def read_result(asked: Asked, record: Record) -> RolledOut:
+def read_result(request: RolloutRequest, record: Record) -> RolledOut:
     """A rollout that is over, from its record."""
     turns = tuple(map(read_turn, record["turns"]))
     votes = tuple(map(tuple, record.get("votes", ())))
-    return RolledOut(asked, record["trajectory"], record["grade"], turns, record["seconds"], votes)
+    return RolledOut(request, record["trajectory"], record["grade"], turns, record["seconds"], votes)
 
 
 def write_turn(turn: TokenTurn) -> Record:

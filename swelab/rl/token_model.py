@@ -31,11 +31,11 @@ class Watched:
     """An engine, and a meter of when it is asked."""
 
     engine: TokenEngine
-    asked: Busy
+    meter: Busy
 
     def generate(self, prompt: Sequence[int], sampling: Record) -> TokenTurn:
         """See `TokenEngine.generate`."""
-        with self.asked.one():
+        with self.meter.one():
             return self.engine.generate(prompt, sampling)
 
 

@@ -11,7 +11,7 @@ from swelab.records import Record, read_json, write_json
 from swelab.records.task_records import Task
 from swelab.rl import metrics
 from swelab.rl.artifacts import validation_row
-from swelab.rl.rollouts import Asked, Kept, Maker, RolledOut
+from swelab.rl.rollouts import Maker, RolledOut, RolloutRequest, StepJournal
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class Validations:
         assert self._asked
         began, facts = time.monotonic(), self._facts(steps)
         with Journal(facts.with_suffix(".jsonl")) as journal, ThreadPoolExecutor(self._workers) as pool:
-            kept = Kept(journal)
+            kept = StepJournal(journal)
             waiting = [
-                pool.submit(self._attempt, Asked(number, 0, task), kept)
+                pool.submit(self._attempt, RolloutRequest(number, 0, task), kept)
                 for number, task in enumerate(self._asked.tasks)
             ]
             try:
@@ -84,12 +84,12 @@ class Validations:
         for steps in done:
             with Journal(self._facts(steps).with_suffix(".jsonl")) as journal:
                 for number, task in enumerate(self._asked.tasks if self._asked else ()):
-                    if found := Kept(journal).result(Asked(number, 0, task)):
+                    if found := StepJournal(journal).result(RolloutRequest(number, 0, task)):
                         yield validation_row(steps, found, steps in (done[0], done[-1]))
 
-    def _attempt(self, asked: Asked, kept: Kept) -> RolledOut:
+    def _attempt(self, request: RolloutRequest, journal: StepJournal) -> RolledOut:
         assert self._asked
-        done = self._asked.place.roll_out(asked, kept)
+        done = self._asked.place.roll_out(request, journal)
         self._seen(done)
         return done
 

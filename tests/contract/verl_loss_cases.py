@@ -27,7 +27,7 @@ from swelab.rl.failures import Switches
 from swelab.rl.loop import batch_of
 from swelab.rl.losses import LOSSES, Clip, Mismatch, kl_to_reference, mismatch_weights
 from swelab.rl.method import Group, Method, group_of
-from swelab.rl.rollouts import Asked, RolledOut
+from swelab.rl.rollouts import RolledOut, RolloutRequest
 from tests.contract.verl_advantage_cases import Case
 
 NONE = 1e9
@@ -51,7 +51,7 @@ def rollout(prompt: int, sample: int, end: str, resolved: bool, turns: int, vote
         prompts = [*prompts, *sampled, 3]
     grade = {"status": "resolved" if resolved else "unresolved", "resolved": resolved}
     said = tuple(((1 if (turn + sample) % 2 else -1), 1) for turn in range(turns)) if votes else ()
-    asked, seconds = Asked(prompt, sample, TASK), {"run": 1, "grade": 1}
+    asked, seconds = RolloutRequest(prompt, sample, TASK), {"run": 1, "grade": 1}
     return RolledOut(asked, {"outcome": end, "messages": []}, grade, tuple(made), seconds, said)
 
 

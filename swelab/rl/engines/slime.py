@@ -37,7 +37,7 @@ from swelab.rl.managed_model import ManagedModel
 from swelab.rl.model_maker import offering
 from swelab.rl.places import Reads, open_bench
 from swelab.rl.rewards import REWARDS
-from swelab.rl.rollouts import Asked, Kept, Place, RolledOut
+from swelab.rl.rollouts import Place, RolledOut, RolloutRequest, StepJournal
 from swelab.rl.samples import Sample, samples
 from swelab.rl.token_model import TokenEngine, TokenModel
 from swelab.rl.token_template import TokenTemplate
@@ -85,18 +85,18 @@ class Settings:
         return cls(**paths, at_once=int(said["at_once"] or 16), reward=said["reward"] or "solved")
 
 
-class Forgotten(Kept):
+class ForgetfulJournal(StepJournal):
     """Keeps nothing: what slime interrupts, it begins again."""
 
     def __init__(self) -> None:
         pass
 
-    def result(self, asked: Asked) -> RolledOut | None:
-        """See `Kept`."""
+    def result(self, request: RolloutRequest) -> RolledOut | None:
+        """See `StepJournal`."""
         return None
 
-    def turns(self, asked: Asked) -> list[TokenTurn]:
-        """See `Kept`."""
+    def turns(self, request: RolloutRequest) -> list[TokenTurn]:
+        """See `StepJournal`."""
         return []
 
     def _append(self, line: Record) -> None:
@@ -145,9 +145,9 @@ class Workplace:
 
     def roll_out(self, args: Namespace, sample: Any, sampling: Record, stopped: threading.Event) -> RolledOut:
         """A rollout by the servers of `args`, and its grade. Raises InputError, ServingError."""
-        asked = Asked(sample.group_index or 0, sample.index or 0, self.task(sample.metadata))
+        request = RolloutRequest(sample.group_index or 0, sample.index or 0, self.task(sample.metadata))
         make = lambda told, known: self._model(args, sampling, stopped)  # noqa: E731
-        return Place(self._bench, self.scaffold, self._scratch, make).roll_out(asked, Forgotten())
+        return Place(self._bench, self.scaffold, self._scratch, make).roll_out(request, ForgetfulJournal())
 
     def _model(self, args: Namespace, sampling: Record, stopped: threading.Event) -> TokenModel:
         url = f"http://{args.sglang_router_ip}:{args.sglang_router_port}/v1"

@@ -31,19 +31,19 @@ class SwelabLoop(AgentLoopBase):
 
     async def _validate(self, sampling: Record, row: Record) -> RolledOut:
         steps = int(row["global_steps"])
-        asked = self._work.asked(int(row["extra_info"]["index"]), 0, True)
-        journal = self._work.order.validation_journal(asked, steps)
+        request = self._work.request_of(int(row["extra_info"]["index"]), 0, True)
+        journal = self._work.order.validation_journal(request, steps)
         engine = self._engine(sampling, steps)
-        return await self._work.roll_out(asked, journal, engine, sampling["temperature"], False)
+        return await self._work.roll_out(request, journal, engine, sampling["temperature"], False)
 
     async def _train(self, sampling: Record, row: Record) -> list[Row]:
         session, name, done = int(row["session_id"]), str(row["uid"]), None
         version = max(0, int(row["global_steps"]) - 1)
-        asked = self._work.asked(int(row["extra_info"]["index"]), session, False)
+        request = self._work.request_of(int(row["extra_info"]["index"]), session, False)
         group = self._work.group(name)
         try:
-            engine, journal = self._engine(sampling, version), self._work.order.journal(asked)
-            done = await self._work.roll_out(asked, journal, engine, sampling["temperature"], True)
+            engine, journal = self._engine(sampling, version), self._work.order.journal(request)
+            done = await self._work.roll_out(request, journal, engine, sampling["temperature"], True)
         finally:
             group.close(session, done)
         rollouts = await group.whole()

@@ -13,7 +13,7 @@ from swelab.records import Record, digest, read_json, write_json
 from swelab.records.task_records import Task
 from swelab.rl.places import Reads
 from swelab.rl.prompts import Prompts
-from swelab.rl.rollouts import Asked
+from swelab.rl.rollouts import RolloutRequest
 from swelab.sandbox import Image
 
 AGENT = "swelab"
@@ -55,10 +55,10 @@ class Order:
         """Rollouts that one process makes at the same time."""
         return max(1, self.recipe.rollouts.at_once // self.loops)
 
-    def journal(self, asked: Asked) -> Path:
+    def journal(self, request: RolloutRequest) -> Path:
         """Where the turns and the result of a rollout are kept."""
-        step = asked.prompt // self.recipe.rollouts.prompts
-        return self.folder / "journals" / f"{step:05d}" / f"{asked.name}.jsonl"
+        step = request.prompt // self.recipe.rollouts.prompts
+        return self.folder / "journals" / f"{step:05d}" / f"{request.name}.jsonl"
 
     def validation_folder(self, steps: int) -> Path:
         """Where the validation after so many steps is kept. Other tasks or sampling have another folder."""
@@ -66,9 +66,9 @@ class Order:
         name = digest([asked.temperature if asked else 0, list(self.held_out)])[:16]
         return self.folder / f"validation-{name}" / f"{steps:05d}"
 
-    def validation_journal(self, asked: Asked, steps: int) -> Path:
+    def validation_journal(self, request: RolloutRequest, steps: int) -> Path:
         """Where an attempt of the validation after so many steps is kept."""
-        return self.validation_folder(steps) / f"{asked.name}.jsonl"
+        return self.validation_folder(steps) / f"{request.name}.jsonl"
 
 
 def write_order(path: Path, order: Order) -> None:

@@ -15,7 +15,7 @@ from swelab.rl import metrics
 from swelab.rl.artifacts import Artifacts, validation_row
 from swelab.rl.engines.verl_order import Order
 from swelab.rl.method import Group, Method, group_of, measured, method_of
-from swelab.rl.rollouts import Asked, RolledOut, read_result
+from swelab.rl.rollouts import RolledOut, RolloutRequest, read_result
 
 TRAINED, FIGURES = "trained", "figures"
 """Folders below verl's own: rows of each step as verl wrote them, and its figures, a file for each start."""
@@ -108,21 +108,21 @@ class RunRecords:
 
     def _rollouts(self, prompt: int) -> list[RolledOut]:
         task = self.order.prompts.task(prompt)
-        asked = [Asked(prompt, sample, task) for sample in range(self.method.samples)]
+        asked = [RolloutRequest(prompt, sample, task) for sample in range(self.method.samples)]
         return [done for each in asked if (done := read_back(each, self.order.journal(each)))]
 
     def _attempts(self, steps: int) -> list[RolledOut]:
         """All attempts of a validation; none of one that is not over."""
-        asked = [Asked(number, 0, task) for number, task in enumerate(self.order.held_out)]
+        asked = [RolloutRequest(number, 0, task) for number, task in enumerate(self.order.held_out)]
         paths = [self.order.validation_journal(each, steps) for each in asked]
         found = [done for each, path in zip(asked, paths, strict=True) if (done := read_back(each, path))]
         return found if len(found) == len(asked) else []
 
 
-def read_back(asked: Asked, path: Path) -> RolledOut | None:
+def read_back(request: RolloutRequest, path: Path) -> RolledOut | None:
     """A rollout that is over, from its journal, which its maker may hold; None where it is not."""
     lines = list(read_journal(path)) if path.exists() else []
-    return next((read_result(asked, line) for line in lines if line["key"] == asked.name), None)
+    return next((read_result(request, line) for line in lines if line["key"] == request.name), None)
 
 
 def _whole_lines(path: Path) -> list[Record]:

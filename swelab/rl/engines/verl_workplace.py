@@ -15,7 +15,7 @@ from swelab.rl.engines.verl_order import Order, read_order
 from swelab.rl.method import method_of
 from swelab.rl.model_maker import model_maker
 from swelab.rl.places import judge_of, open_bench
-from swelab.rl.rollouts import Asked, Kept, Place, RolledOut
+from swelab.rl.rollouts import Place, RolledOut, RolloutRequest, StepJournal
 from swelab.rl.token_model import TokenEngine
 from swelab.rl.token_template import TokenTemplate
 
@@ -58,10 +58,10 @@ class Workplace:
         open_until.callback(self._threads.shutdown, wait=False, cancel_futures=True)
         self._groups: dict[str, Gathering] = {}
 
-    def asked(self, number: int, session: int, held_out: bool) -> Asked:
+    def request_of(self, number: int, session: int, held_out: bool) -> RolloutRequest:
         """The rollout of a row of data: its number, and which of the group it is."""
         task = self.order.held_out[number] if held_out else self.order.prompts.task(number)
-        return Asked(number, session, task)
+        return RolloutRequest(number, session, task)
 
     def group(self, name: str) -> Gathering:
         """The rollouts of the prompt that verl calls so."""
@@ -74,7 +74,7 @@ class Workplace:
         self._groups.pop(name, None)
 
     async def roll_out(
-        self, asked: Asked, journal: Path, engine: TokenEngine, temperature: float, judged: bool
+        self, request: RolloutRequest, journal: Path, engine: TokenEngine, temperature: float, judged: bool
     ) -> RolledOut:
         """One rollout and its grade, made in a thread or read back. Raises Fault."""
         maker = model_maker(self.order.recipe, engine, self._template, self._scaffold, temperature)
@@ -83,12 +83,12 @@ class Workplace:
 
         def work() -> RolledOut:
             with Journal(journal) as kept:
-                return place.roll_out(asked, Kept(kept))
+                return place.roll_out(request, StepJournal(kept))
 
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except Fault as fault:
-            write_bytes(self.order.folder / FAULT, f"{asked.name}: {fault}\n".encode())
+            write_bytes(self.order.folder / FAULT, f"{request.name}: {fault}\n".encode())
             raise
 
 

@@ -10,7 +10,7 @@ from swelab.rl.failures import Switches, treat
 from swelab.rl.loop import batch_of
 from swelab.rl.method import Group, Method
 from swelab.rl.rewards import REWARDS
-from swelab.rl.rollouts import Asked, RolledOut
+from swelab.rl.rollouts import RolledOut, RolloutRequest
 
 METHOD = Method(steps=1, prompts=1, samples=2)
 TASK = Task.of({"instance_id": "x"})
@@ -23,7 +23,7 @@ TURNS = (
 def rollout(sample, resolved, votes=()):
     grade = {"status": "resolved" if resolved else "unresolved", "resolved": resolved}
     trajectory = {"outcome": "submitted", "messages": []}
-    return RolledOut(Asked(0, sample, TASK), trajectory, grade, TURNS, {"run": 1, "grade": 1}, votes)
+    return RolledOut(RolloutRequest(0, sample, TASK), trajectory, grade, TURNS, {"run": 1, "grade": 1}, votes)
 
 
 def group(method, *rollouts):

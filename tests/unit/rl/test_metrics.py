@@ -7,7 +7,7 @@ from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records.task_records import Task
 from swelab.rl.failures import Attempt, Switches, Tally, treat
 from swelab.rl.metrics import of_agents, of_groups, of_rewards, of_rollout, of_turns
-from swelab.rl.rollouts import Asked, RolledOut
+from swelab.rl.rollouts import RolledOut, RolloutRequest
 
 TURN = TokenTurn([1, 2], [3, 4, 5, 6], [-1.0] * 4, "stop", ((0, "7"), (3, "8")))
 MESSAGES = [
@@ -19,7 +19,7 @@ MESSAGES = [
     {"role": "assistant", "content": "b", "extra": {"seconds": 20.0, "actions": [{}]}},
 ]
 DONE = RolledOut(
-    Asked(0, 0, Task.of(Task.of({"instance_id": "x"}))),
+    RolloutRequest(0, 0, Task.of(Task.of({"instance_id": "x"}))),
     {"outcome": "submitted", "messages": MESSAGES},
     {"status": "resolved", "resolved": True},
     (TURN, TURN),

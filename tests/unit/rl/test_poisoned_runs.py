@@ -17,7 +17,7 @@ from swelab.rl.learner import STATE, Learner, NotFinite, Settings
 from swelab.rl.loop import Training
 from swelab.rl.method import Method
 from swelab.rl.prompts import Prompts
-from swelab.rl.rollouts import Asked, Kept, Place, RolledOut
+from swelab.rl.rollouts import Place, RolledOut, RolloutRequest, StepJournal
 from swelab.tasks.checkout import RepoStore
 from tests.toy_checkpoint import make_checkpoint
 
@@ -37,7 +37,9 @@ def rollout(prompt, sample):
     solved = sample == 0
     grade = {"status": "resolved" if solved else "unresolved", "resolved": solved}
     trajectory = {"outcome": "submitted", "messages": [], "usage": {}}
-    return RolledOut(Asked(prompt, sample, TASK), trajectory, grade, (turn,), {"run": 1.0, "grade": 0.1})
+    return RolledOut(
+        RolloutRequest(prompt, sample, TASK), trajectory, grade, (turn,), {"run": 1.0, "grade": 0.1}
+    )
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def work(tmp_path):
         with Journal(tmp_path / f"rollouts-{step:05d}.jsonl") as journal:
             for prompt in (2 * step, 2 * step + 1):
                 for sample in range(2):
-                    Kept(journal).add_result(rollout(prompt, sample))
+                    StepJournal(journal).add_result(rollout(prompt, sample))
     return tmp_path
 
 

@@ -5,9 +5,9 @@ from swelab.models.token_turn import TokenTurn
 from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records.task_records import Task
 from swelab.rl.rewards import solved
-from swelab.rl.rollouts import Asked, Kept, RolledOut, read_turn, write_turn
+from swelab.rl.rollouts import RolledOut, RolloutRequest, StepJournal, read_turn, write_turn
 
-ASKED = Asked(4, 2, Task.of(Task.of({"instance_id": "x"})))
+ASKED = RolloutRequest(4, 2, Task.of(Task.of({"instance_id": "x"})))
 TURNS = tuple(
     TokenTurn((1, 2, n), (3, n), (-0.1234567890123456, -2e-9), "stop", ((0, "5"),)) for n in range(3)
 )
@@ -23,16 +23,16 @@ def done(outcome="submitted", status="resolved", resolved=True):
 def test_turns_and_results_are_read_back_as_they_were(tmp_path):
     assert read_turn(write_turn(TURNS[0])) == TURNS[0]
     with Journal(tmp_path / "step.jsonl") as journal:
-        kept = Kept(journal)
+        kept = StepJournal(journal)
         for number, turn in enumerate(TURNS[:2]):
             kept.add_turn(ASKED, number, turn)
         assert kept.result(ASKED) is None
     with Journal(tmp_path / "step.jsonl") as journal:
-        kept = Kept(journal)
-        assert kept.turns(ASKED) == list(TURNS[:2]) and kept.turns(Asked(4, 3, ASKED.task)) == []
+        kept = StepJournal(journal)
+        assert kept.turns(ASKED) == list(TURNS[:2]) and kept.turns(RolloutRequest(4, 3, ASKED.task)) == []
         kept.add_result(done())
     with Journal(tmp_path / "step.jsonl") as journal:
-        assert Kept(journal).result(ASKED) == done()
+        assert StepJournal(journal).result(ASKED) == done()
 
 
 def test_what_a_group_is_told():

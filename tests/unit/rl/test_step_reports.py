@@ -4,7 +4,7 @@ import io
 
 from swelab.models.token_turn import TokenTurn
 from swelab.records.task_records import Task
-from swelab.rl.rollouts import Asked, RolledOut
+from swelab.rl.rollouts import RolledOut, RolloutRequest
 from swelab.rl.step_reports import StepReports, step_line, validation_line
 from tests.tensorboard_events import scalars
 
@@ -54,7 +54,7 @@ def rollout(resolved):
     task = Task.of({"instance_id": "x"})
     turn = TokenTurn((1,), (2,), (-0.1,), "stop", ((0, "0"),))
     grade = {"status": "resolved", "resolved": resolved}
-    return RolledOut(Asked(0, 0, task), {"outcome": "submitted", "messages": []}, grade, (turn,), {})
+    return RolledOut(RolloutRequest(0, 0, task), {"outcome": "submitted", "messages": []}, grade, (turn,), {})
 
 
 def test_a_run_tells_how_far_it_is_and_keeps_its_curves(tmp_path):

@@ -15,7 +15,7 @@ from swelab.records.task_records import Task
 from swelab.rl.engines import slime
 from swelab.rl.engines.slime import Settings, Stoppable, filled, reward_func, told_reward, whole_group
 from swelab.rl.rewards import signed
-from swelab.rl.rollouts import Asked, RolledOut
+from swelab.rl.rollouts import RolledOut, RolloutRequest
 from swelab.rl.token_template import TokenTemplate
 from tests.contract.attacks import PATIENCE
 from tests.slime_sample import SlimeSample
@@ -36,8 +36,8 @@ def template(tmp_path_factory):
 def rolled_out(end="submitted", resolved=True, turns=TURNS, status=None):
     grade = {"status": status or ("resolved" if resolved else "unresolved"), "resolved": resolved}
     trajectory = {"outcome": end, "messages": [], "model_patch": "a patch"}
-    asked = Asked(0, 0, Task.of({"instance_id": "x"}))
-    return RolledOut(asked, trajectory, grade, turns, {"run": 1.0, "grade": 0.5})
+    request = RolloutRequest(0, 0, Task.of({"instance_id": "x"}))
+    return RolledOut(request, trajectory, grade, turns, {"run": 1.0, "grade": 0.5})
 
 
 def given(template, done, per_step=False, reward=1.0):

@@ -13,7 +13,7 @@ from swelab.records.task_records import Task
 from swelab.rl.engines.verl_order import Order, read_order, rows, validation_rows, write_order
 from swelab.rl.engines.verl_records import RunRecords
 from swelab.rl.places import Reads
-from swelab.rl.rollouts import Asked, Kept, RolledOut
+from swelab.rl.rollouts import RolledOut, RolloutRequest, StepJournal
 from swelab.sandbox import Image
 
 SETTINGS = {
@@ -47,7 +47,7 @@ def put(path, asked, resolved, turns=2):
     grade = {"status": "resolved" if resolved else "unresolved", "resolved": resolved}
     trajectory = {"outcome": "submitted", "messages": [], "model_patch": ""}
     with Journal(path) as journal:
-        kept = Kept(journal)
+        kept = StepJournal(journal)
         kept.add_turn(asked, 0, made[0])
         if turns:
             kept.add_result(RolledOut(asked, trajectory, grade, tuple(made), {"run": 1.0, "grade": 0.5}))
@@ -56,8 +56,8 @@ def put(path, asked, resolved, turns=2):
 def step_two(order, records):
     for prompt in (2, 3):
         for sample in (0, 1):
-            asked = Asked(prompt, sample, order.prompts.task(prompt))
-            put(order.journal(asked), asked, resolved=prompt == 2 and sample == 0)
+            request = RolloutRequest(prompt, sample, order.prompts.task(prompt))
+            put(order.journal(request), request, resolved=prompt == 2 and sample == 0)
     return records.step(
         2,
         {
@@ -116,10 +116,10 @@ def test_figures_of_a_step_that_was_made_again_are_the_newest(order, tmp_path):
 
 def test_a_validation_counts_when_it_is_over(order, tmp_path):
     records = RunRecords(order, tmp_path / "verl")
-    asked = Asked(0, 0, order.held_out[0])
+    request = RolloutRequest(0, 0, order.held_out[0])
     assert records.validated() == []
-    put(order.validation_journal(asked, 2), asked, True, turns=1)
-    put(order.validation_journal(asked, 0), asked, False)
+    put(order.validation_journal(request, 2), request, True, turns=1)
+    put(order.validation_journal(request, 0), request, False)
     assert records.validated() == [0, 2]
     assert records.validation(2) == {
         "validation/tasks": 1, "validation/resolved": 1, "validation/lost": 0, "validation/resolve_rate": 1.0
@@ -132,8 +132,8 @@ def test_a_validation_counts_when_it_is_over(order, tmp_path):
 
 
 def test_what_verl_s_processes_hold_is_read(order, tmp_path):
-    asked = Asked(0, 0, order.prompts.task(0))
-    path = order.journal(asked)
-    put(path, asked, True)
+    request = RolloutRequest(0, 0, order.prompts.task(0))
+    path = order.journal(request)
+    put(path, request, True)
     with Journal(path):
         assert [group.rollouts for group in RunRecords(order, tmp_path).groups(1)][0][0].grade["resolved"]

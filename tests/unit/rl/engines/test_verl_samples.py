@@ -20,7 +20,7 @@ from swelab.rl.engines.verl_advantages import sequence_of
 from swelab.rl.failures import Switches
 from swelab.rl.loop import batch_of
 from swelab.rl.method import Method, group_of
-from swelab.rl.rollouts import Asked, RolledOut
+from swelab.rl.rollouts import RolledOut, RolloutRequest
 
 METHOD = Method(steps=1, prompts=1, samples=3)
 TASK = Task.of({"instance_id": "x"})
@@ -89,7 +89,7 @@ def rollout(sample, end, turns=2):
     grade = {"status": end[1], "resolved": end[1] == "resolved"}
     votes = tuple((1 if (turn + sample) % 2 else -1, 1) for turn in range(turns))
     return RolledOut(
-        Asked(0, sample, TASK), {"outcome": end[0], "messages": []}, grade, tuple(made),
+        RolloutRequest(0, sample, TASK), {"outcome": end[0], "messages": []}, grade, tuple(made),
         {"run": 1.0, "grade": 1.0}, votes,
     )  # fmt: skip
 
@@ -223,7 +223,7 @@ def test_a_trained_token_counts_as_in_the_embedded_engine_under_every_switch(row
         method = replace(METHOD, aggregation=mode, weigh=weigh, horizon=7, switches=switches)
         groups = [[rollout(n, end, 1 + n % 4) for n, end in enumerate(ends)] for ends in GROUPS]
         named = [
-            [replace(each, asked=Asked(prompt, each.asked.sample, TASK)) for each in rollouts]
+            [replace(each, request=RolloutRequest(prompt, each.request.sample, TASK)) for each in rollouts]
             for prompt, rollouts in enumerate(groups)
         ]
         ours = batch_of([group_of(rollouts, method) for rollouts in named], method)
