@@ -2,7 +2,10 @@
 # Usage: add_hashes.sh FILE...   Writes the hashes of the pinned packages into envs/*.txt again, after a version was
 # changed by hand. Versions stay as they are: several packages here want other versions than they get.
 set -eu
-case "${1:-}" in -h | --help) sed -n '2,${/^#/!q; s/^# //p}' "$0"; exit ;; esac
+case "${1:-}" in
+-h | --help) sed -n '2,${/^#/!q; s/^# //p}' "$0"; exit ;;
+-* | '') echo "error: ${1:-no file}: expected FILE..., such as envs/cpu.txt" >&2; exit 2 ;;
+esac
 uv=${UV:-$(dirname "$0")/../.venv-uv/bin/uv}
 for file in "$@"; do
     new=$(mktemp)

@@ -7,5 +7,5 @@ if [ -n "${SWELAB_IMAGE:-}" ]; then
     exec apptainer exec --nv --bind "$PWD" --pwd "$PWD" "$SWELAB_IMAGE" python3 "$@"
 fi
 # shellcheck disable=SC2086
-module load $SWELAB_MODULES
+module load ${SWELAB_MODULES:?expected the modules of a site file, or its image in SWELAB_IMAGE}
 exec python3 "$@"

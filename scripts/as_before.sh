@@ -23,7 +23,26 @@ no_words() {
   [ $# = 0 ] || fail "$1: no option is known; expected variables alone (--help names them)"
 }
 
+require_python() {
+  command -v "$python" >/dev/null || fail "no such program: $python; expected \`make setup\`, or PYTHON_BIN"
+}
+
+# check_words MODULE WORD...: ends where the program MODULE would refuse its words. Nothing else of it is run.
+check_words() {
+  require_python
+  "$python" - "$@" <<'CODE' || exit 2
+import argparse
+import runpy
+import sys
+
+parse = argparse.ArgumentParser.parse_args
+argparse.ArgumentParser.parse_args = lambda *given: sys.exit(0 if parse(*given) else 0)
+sys.argv = sys.argv[1:]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+CODE
+}
+
 stands_for() {
   echo "$(basename "$0") stands for $1" >&2
-  command -v "$python" >/dev/null || fail "no such program: $python; expected \`make setup\`, or PYTHON_BIN"
+  require_python
 }

@@ -9,11 +9,11 @@ from swelab.configs.experiment import selection_slice
 from swelab.configs.kinds import SFT
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
-from swelab.records import read_records, sha256_file, write_bytes, write_json, write_jsonl
+from swelab.records import folder_for, read_records, sha256_file, write_bytes, write_json, write_jsonl
 from swelab.records.attempt_records import Trajectory
 from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.collect import style_of
-from swelab.sft.rows.dataset import build_dataset, load_verdicts
+from swelab.sft.rows.dataset import build_dataset, load_verdicts, require_kept
 from swelab.sft.rows.lengths import ChatTokenizer, stats, table
 
 
@@ -35,17 +35,18 @@ def main() -> None:
     tokenizer = ChatTokenizer(args.base.with_suffix(""))
     grades = load_verdicts(args.grades)
     rows = (row for _, row in read_records(args.trajectories, Trajectory))
-    args.dataset.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=args.dataset.parent) as spool:
+    with folder_for(args.dataset.parent) as folder, tempfile.TemporaryFile(dir=folder) as spool:
         template = ChatTemplate(args.base.with_suffix("")) if style and style.name == "tool" else None
         dataset = build_dataset(rows, grades, selection, tokenizer, spool, style, template)
+        facts = dataset.facts(selection.max_tokens)
+        require_kept(facts, args.trajectories)
         write_jsonl(args.dataset, dataset.rows())
     write_bytes(args.lengths, table(dataset.table()))
     limit, policy = selection.max_tokens, selection.over_long
     if args.stats:
         told = stats(args.dataset, dataset.lengths(), limit, policy)
         write_json(args.stats, told | {"sha256": sha256_file(args.dataset)})
-    facts = dataset.facts(limit) | {"recipe": selection.plain() | {"rows": recipe.rows.plain()}}
+    facts["recipe"] = selection.plain() | {"rows": recipe.rows.plain()}
     outputs = [args.dataset, args.lengths, *filter(None, [args.stats])]
     stage.write(outputs, args.manifest, **facts)
 

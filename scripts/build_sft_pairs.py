@@ -9,11 +9,11 @@ from swelab.configs.experiment import selection_slice
 from swelab.configs.kinds import SFT
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
-from swelab.records import read_records, sha256_file, write_bytes, write_json, write_jsonl
+from swelab.records import folder_for, read_records, sha256_file, write_bytes, write_json, write_jsonl
 from swelab.records.attempt_records import Trajectory
 from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.collect import style_of
-from swelab.sft.rows.dataset import load_verdicts
+from swelab.sft.rows.dataset import load_verdicts, require_kept
 from swelab.sft.rows.lengths import ChatTokenizer, stats, table
 from swelab.sft.rows.preferences import build_pairs
 
@@ -36,15 +36,15 @@ def main() -> None:
     template = ChatTemplate(base) if style and style.name == "tool" else None
     grades = load_verdicts(args.grades)
     rows = (row for _, row in read_records(args.trajectories, Trajectory))
-    args.dataset.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=args.dataset.parent) as spool:
+    with folder_for(args.dataset.parent) as folder, tempfile.TemporaryFile(dir=folder) as spool:
         pairs = build_pairs(rows, grades, recipe, ChatTokenizer(base), spool, style, template)
+        require_kept(facts := pairs.facts(), args.trajectories)
         write_jsonl(args.dataset, pairs.rows(spool))
     names = [name for name, _, _ in pairs.chosen]
     write_bytes(args.lengths, table([(name, each, "kept") for name, each in zip(names, pairs.lengths())]))
     told = stats(args.dataset, pairs.lengths(), recipe.selection.max_tokens, "drop")
     write_json(args.stats, told | {"sha256": sha256_file(args.dataset)})
-    facts = pairs.facts() | {"recipe": selection_slice(recipe)}
+    facts["recipe"] = selection_slice(recipe)
     stage.write([args.dataset, args.lengths, args.stats], args.manifest, **facts)
 
 

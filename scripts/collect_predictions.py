@@ -6,7 +6,7 @@ from pathlib import Path
 from swelab.console.terminal import run_script
 from swelab.files.json_streams import Spool, write_object
 from swelab.jobs.provenance import Stage
-from swelab.records import read_records
+from swelab.records import folder_for, read_records
 from swelab.records.attempt_records import Trajectory, Usage
 from swelab.rollouts.predictions import collect
 from swelab.rollouts.token_usage import watched
@@ -23,10 +23,10 @@ def main() -> None:
     inputs = {"tasks": args.tasks, "trajectories": args.trajectories}
     stage = Stage("collect_predictions", **inputs)
     names = (task.instance_id for task in read_tasks(args.tasks))
-    args.output.parent.mkdir(parents=True, exist_ok=True)
     usage: dict[str, Usage] = {}
     rows = watched(read_records(args.trajectories, Trajectory), usage)
-    write_object(args.output, collect(rows, names, Spool(args.output.parent)))
+    with folder_for(args.output.parent) as folder:
+        write_object(args.output, collect(rows, names, Spool(folder)))
     if args.usage:
         write_object(args.usage, sorted(usage.items()))
     stage.write([args.output, *filter(None, [args.usage])])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
-from swelab.records import as_record, read_jsonl, write_json
+from swelab.records import InputError, as_record, read_jsonl, write_json
 from swelab.records.training_records import SftRow
 from swelab.sft.rows.chat_template import PlainRows
 from swelab.sft.rows.lengths import ChatTokenizer, stats
@@ -23,6 +23,8 @@ def main() -> None:
     for number, row in enumerate(read_jsonl(args.data_file), 1):
         whole = as_record(row | {"resolved": True}, SftRow, f"{args.data_file}, row {number}")
         lengths.append(tokenizer.measure(plain.of(whole)))
+    if not lengths:
+        raise InputError("holds no row", args.data_file, "training rows")
     told = stats(args.data_file, lengths, args.max_seq_len, "keep_truncate")
     write_json(args.stats_file, told)
     over = told[f"gt_{args.max_seq_len}"]

@@ -8,7 +8,7 @@ from swelab.console.terminal import run_script
 from swelab.images.image_names import images_of
 from swelab.images.pull import tell_failed
 from swelab.jobs.provenance import Stage
-from swelab.records import Record, check, write_json
+from swelab.records import InputError, Record, check, write_json
 from swelab.records.task_records import Images
 from swelab.rollouts.predictions import load_predictions
 from swelab.tasks.datasets_source import make_tasks, named_set
@@ -34,7 +34,9 @@ def main() -> None:
     stage = Stage("pull_images", tasks=source.path or (), predictions=args.predictions)
     predicted = load_predictions(args.predictions) if args.predictions else None
     rows, _ = make_tasks(source)
-    tasks = images_of(row for row in rows if predicted is None or row.instance_id in predicted)
+    if not (wanted := [row for row in rows if predicted is None or row.instance_id in predicted]):
+        raise InputError(f"predicts no task of {args.tasks}", args.predictions, "predictions of its tasks")
+    tasks = images_of(wanted)
     named = {"prefix": args.prefix, "architecture": args.architecture, "workers": args.workers}
     record = pull_for_tasks(tasks, args.store, args.progress, **named)
     check(record, Images, args.output)

@@ -7,9 +7,9 @@ from pathlib import Path
 from swelab.configs import recipes
 from swelab.configs.kinds import RL
 from swelab.console.terminal import run_script
-from swelab.files.weights import identity
+from swelab.files.weights import identity, manifest_digest
 from swelab.jobs.provenance import Stage
-from swelab.records import InputError, read_json, sha256_file, write_json
+from swelab.records import sha256_file, write_json
 from swelab.rl.places import Reads
 from swelab.rl.step_reports import StepReports
 from swelab.rl.token_template import TokenTemplate
@@ -37,9 +37,8 @@ def main() -> None:
     recipe = recipes.load(RL, args.recipe)
     inputs = {role: getattr(args, role) for role in ROLES}
     stage = Stage("train_rl", {args.recipe: recipe.plain()}, **inputs)
-    if not (tasks := list(read_tasks(args.tasks))):
-        raise InputError("no task is kept", args.tasks, "tasks that passed validation")
-    start, digest = args.start.with_suffix(""), read_json(args.start)["digest"]
+    tasks = list(read_tasks(args.tasks))
+    start, digest = args.start.with_suffix(""), manifest_digest(args.start)
     if note := history_note(TokenTemplate.of(start)):
         print(f"note: {note}", file=sys.stderr)
     work = args.progress / run_name(recipe, digest, tasks)

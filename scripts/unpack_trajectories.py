@@ -12,7 +12,7 @@ from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.policy import RecordedPolicy
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
-from swelab.records import InputError, write_json
+from swelab.records import InputError, folder_for, write_json
 from swelab.rollouts.published_trajectories import unpack_trajectories
 
 
@@ -27,8 +27,10 @@ def main() -> None:
     if not is_published(policy):
         raise InputError("names a folder", args.recipe, "path or dataset: a set in rows")
     stage = Stage("unpack_trajectories", {args.recipe: rollout_slice(policy)}, rows=policy.path)
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{args.output.name}.", dir=args.output.parent) as name:
+    with (
+        folder_for(args.output.parent) as place,
+        tempfile.TemporaryDirectory(prefix=f".{args.output.name}.", dir=place) as name,
+    ):
         folder = Path(name) / "recordings"
         folder.mkdir()
         facts = unpack_trajectories(policy, args.downloads, folder)

@@ -20,6 +20,9 @@ number() {
   echo "${!1}"
 }
 
+for word in "$@"; do
+  [[ $word == *=* ]] || fail "$word: expected KEY=VALUE, which $(basename "$script") is given"
+done
 [ -f "$script" ] && [ -x "$script" ] || fail "TRAIN_SCRIPT=$script; expected a script that can be run"
 DEADLINE_SECONDS="${DEADLINE_SECONDS:-86400}" MAX_RESTARTS="${MAX_RESTARTS:-100}"
 GRACE_SECONDS="${GRACE_SECONDS:-120}" PAUSE_SECONDS="${PAUSE_SECONDS:-10}"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # EVAL_MODEL_PATH=weights PROMPT_DATA=rows.jsonl OUTPUT_DIR=folder: serves the weights, opens the pool, evaluates. Options go to scripts.evaluate.
 source "$(dirname "$(readlink -f "$0")")/../before.sh"
+check_words scripts.evaluate --model m --data d --output-dir o "$@"
 read_settings
 stands_for "\`python -m scripts.evaluate\` (docs/evaluate.md), with a pool server over SWE_EXEC_SERVER_URLS (docs/pool.md)"
 counts 1 MAX_CONCURRENT SWE_MAX_CONCURRENT MAX_TOKENS STEP_LIMIT MAX_INSTANCES TP

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # HOSTS="a b c d" MODEL_PATH=weights [ENGINE_PORT=30001] [ROUTER_PORT=30000]: a server on each host by ssh, and the one address here. All see this clone and the weights.
 source "$(dirname "$(readlink -f "$0")")/../before.sh"
+check_words scripts.serve_fleet --weights w --behind u "$@"
 read_settings
 stands_for "\`python -m scripts.serve\` on each host, and \`python -m scripts.serve_fleet --behind\` here (docs/cluster-eval.md)"
 [ -n "${HOSTS:-}" ] || fail "HOSTS is not set; expected names of hosts, or host:port"

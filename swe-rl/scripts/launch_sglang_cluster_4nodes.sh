@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # [MODEL_SIZE=27b|4b] [ROUTER_PORT=30000] [NODES=4]: a fleet of sglang engines behind one address, on the nodes of a SLURM job. Outside of a job it submits one.
 source "$(dirname "$(readlink -f "$0")")/../before.sh"
+check_words scripts.serve_fleet --weights w "$@"
 exported=" $(compgen -e MODEL_ | tr '\n' ' ' || true)"
 read_settings
 stands_for "\`python -m scripts.serve_fleet\` (docs/cluster-eval.md)"

@@ -7,6 +7,7 @@ the one on cost; the figures of the run tell them apart.
 import re
 from typing import Any
 
+from swelab.models import OVERFLOW
 from swelab.outcomes import RETRIED_ROLLOUTS, RolloutEnd
 from swelab.records import Record
 
@@ -37,7 +38,6 @@ SWE_AGENT = {
     "exit_error": RolloutEnd.SANDBOX_LOST,
 }
 """Words of SWE-agent. Forfeiting is a way to end the run with what is there, as submitting is."""
-_OVERFLOW = re.compile(r"context (length|window)|longer than the model", re.I)
 _AUTOSUBMITTED = re.compile(r"submitted \((\w+)\)")
 
 
@@ -67,7 +67,7 @@ def swe_agent_end(info: Record, settings: Any, patch: str, last_words: str) -> R
         return _limit_met(info, *limits, end)
     if reason == "exit_error":
         end = RolloutEnd.MODEL_LOST if "litellm." in last_words else end
-        end = RolloutEnd.CONTEXT_LIMIT if _OVERFLOW.search(last_words) else end
+        end = RolloutEnd.CONTEXT_LIMIT if OVERFLOW.search(last_words) else end
     return RolloutEnd.SUBMITTED if by_itself and patch and end in RETRIED_ROLLOUTS else end
 
 

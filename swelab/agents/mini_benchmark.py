@@ -37,8 +37,11 @@ class MiniBenchmark(Mini):
 def benchmark_loop(scaffold: MiniSwebenchScaffold) -> MiniLoop:
     """The loop that a recipe of kind `mini-swebench` stands for.
 
-    Raises InputError: the package is not installed, or its file lacks a setting of version 2.4.
+    Raises InputError: the package is not installed, or its file lacks a setting of version 2.4; another fence
+    for a form that has none.
     """
+    if scaffold.form == "tool" and scaffold.other_fence:
+        raise InputError("other_fence with form: tool", "scaffold recipe", "form: text, which has fences")
     path = package_file(scaffold.form)
     found = recipes.read_yaml(path)
     try:
@@ -54,7 +57,8 @@ def benchmark_loop(scaffold: MiniSwebenchScaffold) -> MiniLoop:
     except (KeyError, TypeError, AttributeError) as error:
         expected = "the benchmark configuration of mini-swe-agent 2.4"
         raise InputError(f"has no {error}", path, expected) from None
-    own = {name: getattr(scaffold, name) for name in ("step_limit", "cost_limit", "wall_seconds")}
+    names = ("step_limit", "cost_limit", "wall_seconds", "other_fence")
+    own = {name: getattr(scaffold, name) for name in names}
     settings |= {name: value for name, value in own.items() if value is not None}
     settings |= {"action_regex": ACTION, "max_observation_chars": WHOLE, "prelude": PRELUDE}
     settings |= {"environment": variables, "submission": "printed"}

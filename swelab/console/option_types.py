@@ -24,6 +24,14 @@ def whole(text: str) -> int:
     return int(text)
 
 
+def title(text: str) -> str:
+    """What reads an option's name that stands in tables and file names. Raises ArgumentTypeError."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ._+:=@-]{0,99}", text):
+        expected = "up to 100 letters, digits, spaces and . _ + : = @ -, a letter or digit first"
+        raise argparse.ArgumentTypeError(f"{text!r}; expected {expected}")
+    return text
+
+
 def number(text: str) -> float:
     """What reads an option's number. Raises ArgumentTypeError."""
     try:

@@ -88,4 +88,4 @@ class Keys:
 
     def paid(self, sample: int) -> PaidRun:
         """The paid turns of a sample; all samples have one bill."""
-        return PaidRun(self.plan.progress / "paid", lambda task: self.of(task, sample))
+        return PaidRun(self.plan.paid, lambda task: self.of(task, sample))

@@ -150,7 +150,7 @@ def attempts(
             lambda: desk.at_work(items),
             results,
             workers=plan.workers,
-            label=f"evaluate {plan.policy_name}",
+            label=f"evaluate {plan.name}",
             kind=Evaluated,
             is_lost=lambda done: done.is_lost,
             is_good=lambda done: bool(done.grade and done.grade.resolved),

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from swelab.configs.kinds.policy import ScriptedPolicy
-from swelab.console.option_types import at_least, number, whole
+from swelab.console.option_types import at_least, number, title, whole
 from swelab.evaluation.benchmark_rows import Source, chosen
 from swelab.evaluation.evaluation_plan import (
     DEFAULT_SCAFFOLD,
@@ -47,6 +47,7 @@ def _what(add: Callable[..., Any]) -> None:
         help="JSON list, JSON Lines, Parquet; folder of Harbor's tasks; or owner/set[@commit] of the hub",
     )
     add("--output-dir", type=Path, required=True, help="folder of results; one for each evaluation")
+    add("--name", type=title, help="what this evaluation is called in files and tables")
     add("--split", default="test", help="split of a set on the hub")
     add("--filter", default="", help="regular expression that instance ids begin with")
     add("--shuffle", action="store_true", help="put the chosen tasks in an order drawn by a fixed seed")
@@ -142,6 +143,7 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, Callable[[Sequence[Task]], 
         image_store=args.image_store,
         image_prefix=args.image_prefix,
         options=recorded_options(args),
+        label=args.name or "",
     )
     wanted = {"pattern": args.filter, "part": args.slice, "most": args.max_instances}
     given = {"ids": args.instance_ids, "shuffled": args.shuffle}

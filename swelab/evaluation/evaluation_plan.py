@@ -32,7 +32,10 @@ KEY = "OPENAI_API_KEY"
 
 @dataclass(frozen=True)
 class Plan:
-    """An evaluation. policy_name: the model's name in all files. options: those of the command line."""
+    """An evaluation. policy_name: the model's name. options: those of the command line.
+
+    label: what the evaluation is called; the model's name, if empty, so that two of a model need one.
+    """
 
     source: Source
     folder: Path
@@ -48,11 +51,22 @@ class Plan:
     image_store: Path | None = None
     image_prefix: str = ""
     options: Record = field(default_factory=dict)
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """What stands for the evaluation in predictions, report and score, and in tables made of these."""
+        return self.label or self.policy_name
 
     @property
     def progress(self) -> Path:
         """The folder of the journals from which a killed run continues."""
         return self.folder / "progress"
+
+    @property
+    def paid(self) -> Path:
+        """The folder with the bill of a hosted model, and with the paid turns of unfinished attempts."""
+        return self.progress / "paid"
 
     @property
     def witness(self) -> Path | None:

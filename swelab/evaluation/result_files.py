@@ -13,6 +13,9 @@ from swelab.evaluation.best_of import Seen, best_of
 from swelab.evaluation.evaluated import Evaluated
 from swelab.evaluation.evaluation_plan import Plan
 from swelab.grading.swebench_report import build_report
+from swelab.models.billing.ledger import sums_of
+from swelab.models.billing.paid_turns import PaidRun
+from swelab.models.billing.prices import NANO
 from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records import Record, write_json, write_jsonl
 from swelab.records.attempt_records import RESOLVED_BY
@@ -47,7 +50,7 @@ def write_results(
     write_jsonl(plan.folder / ROWS, (each.row() for each in mine))
     for sample in range(plan.samples):
         rows = [each for each in mine if each.sample == sample and each.grade]
-        predicted = {each.instance_id: each.prediction(plan.policy_name) for each in rows}
+        predicted = {each.instance_id: each.prediction(plan.name) for each in rows}
         write_json(plan.folder / named("preds", sample), predicted)
     scored = _scored(plan, tasks, mine)
     record = summary(plan, benchmark, tasks, mine, scored, minutes)
@@ -74,10 +77,10 @@ def _scored(plan: Plan, tasks: Sequence[Task], mine: Sequence[Evaluated]) -> Sco
     for sample, path in enumerate(reports):
         rows = [each for each in mine if each.sample == sample]
         own = [each.grade for each in rows if each.grade]
-        found.append(build_report(tasks, own, plan.policy_name, plan.source.name))
+        found.append(build_report(tasks, own, plan.name, plan.source.name))
         usage.append({each.instance_id: each.usage for each in rows})
         write_json(path, found[-1])
-    record = score(tasks, found, plan.policy_name, plan.source.name, usage)
+    record = score(tasks, found, plan.name, plan.source.name, usage)
     write_json(plan.folder / "score.json", record)
     return record
 
@@ -94,6 +97,7 @@ def summary(
 
     `resolve_rate` counts an attempt that was lost as not resolved, and `errors` says how many these are;
     `without_infra_errors` leaves them out of both counts. `statements_naming_tests`: ids of tasks.
+    `usage` is that of the attempts which count; `usage.paid` is the whole bill, in dollars.
     """
     total, resolved = len(mine), sum(bool(each.row()["resolved"]) for each in mine)
     lost = [each for each in mine if each.status == GradeEnd.INFRA_ERROR]
@@ -101,6 +105,7 @@ def summary(
     every = rate_of_runs(_counts(mine))
     times = [each.elapsed for each in mine if each.run_dir]
     return {
+        **({"name": plan.label} if plan.label else {}),
         "model": plan.policy_name,
         "data": plan.source.data,
         "total": total,
@@ -126,7 +131,7 @@ def summary(
         "samples": plan.samples,
         **_of_several(plan, mine, scored),
         "steps": {"most": max((each.usage.calls for each in mine), default=0)},
-        "usage": _spent(mine),
+        "usage": _spent(mine) | _paid(plan),
         "minutes": round(minutes, 1),
     }
 
@@ -179,6 +184,14 @@ def _spent(mine: Sequence[Evaluated]) -> Record:
     return found
 
 
+def _paid(plan: Plan) -> Record:
+    """Dollars of all requests of all runs, each once; of these, dollars of calls whose cost is not known."""
+    sums = sums_of(PaidRun(plan.paid, lambda task: "").ledger)
+    if not sums.calls:
+        return {}
+    return {"paid": round(sums.spent / NANO, 6), "paid_at_most": round(sums.unsure / NANO, 6)}
+
+
 def table(record: Record) -> list[str]:
     """summary.json as a Markdown table, for a person to paste."""
     rate, rest, used = record["resolve_rate"], record["without_infra_errors"], record["usage"]
@@ -186,6 +199,7 @@ def table(record: Record) -> list[str]:
     of = f"{record['resolved']} of {record['total']}"
     samples = f", {record['samples']} attempts at each" if record["samples"] > 1 else ""
     rows: list[tuple[str, Any]] = [
+        *([("evaluation", record["name"])] if record.get("name") else []),
         ("model", f"`{record['model']}`"),
         ("data", f"`{Path(record['data']).name}`, {record['tasks']} tasks{samples}"),
         ("resolved", f"{of}, {rate:.1%} [{low:.1%}, {high:.1%}]"),
@@ -206,7 +220,7 @@ def table(record: Record) -> list[str]:
     rows += [
         ("steps", f"mean {record['avg_steps']:g}, most {record['steps']['most']}"),
         ("tokens", f"{_count(used, 'prompt_tokens')} in, {_count(used, 'completion_tokens')} out"),
-        ("cost", "not known" if used["cost"] is None else f"${used['cost']:.4f}"),
+        ("cost", _cost(used)),
         ("minutes", record["minutes"]),
     ]
     return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
@@ -238,6 +252,15 @@ def _standings(found: Record) -> str:
     if not found["file"]:
         return "none: no witness file beside the tasks"
     return "{witnessed}; weakly {weakly_witnessed}, not {not_witnessed}".format_map(found)
+
+
+def _cost(used: Record) -> str:
+    told = "not known" if used["cost"] is None else f"${used['cost']:.4f}"
+    paid = used.get("paid")
+    if paid is None or paid == used["cost"]:
+        return told
+    unsure = f", of it ${used['paid_at_most']:.4f} at most" if used["paid_at_most"] else ""
+    return f"{told}; paid in all runs ${paid:.4f}{unsure}"
 
 
 def _count(used: Record, name: str) -> str:

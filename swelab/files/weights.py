@@ -112,6 +112,15 @@ def identity(checkpoint: Path) -> Checkpoint:
     return Checkpoint(digest=weight_digest(checkpoint, files), files=files)
 
 
+def manifest_digest(path: Path) -> str:
+    """The digest of the weights, by a checkpoint's manifest. Raises InputError where it names none."""
+    found = read_json(path)
+    told = found.get("digest") if isinstance(found, dict) else None
+    if not isinstance(told, str):
+        raise InputError("names no digest", path, "the manifest of a checkpoint, which its stage wrote")
+    return told
+
+
 def weight_digest(checkpoint: Path, files: dict[str, str]) -> str:
     """One hash for a checkpoint's weights, from the hashes of its files by name."""
     return digest({path.name: files[path.name] for path in weight_files(checkpoint)})

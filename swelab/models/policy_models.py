@@ -8,7 +8,7 @@ from pathlib import Path
 
 from swelab.configs.kinds.policy import CheckpointPolicy, Policy
 from swelab.configs.kinds.scaffold import MiniLoop
-from swelab.files.weights import Checkpoint
+from swelab.files.weights import manifest_digest
 from swelab.lineage import weights_paths
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.chat.hosted import HostedModel
@@ -20,7 +20,7 @@ from swelab.models.chat.text_model import TextModel
 from swelab.models.serving.engine import DEFAULT_ENGINE, open_engine
 from swelab.models.serving.fleet import serve_fleet
 from swelab.models.serving.server import Endpoint
-from swelab.records import InputError, digest, read_json, sha256_file
+from swelab.records import InputError, digest, sha256_file
 from swelab.records.task_records import Task
 
 STARTUP_SECONDS = 1800
@@ -79,7 +79,7 @@ def is_beside(path: Path) -> bool:
 def _own_digest(policy: CheckpointPolicy) -> str:
     folder, manifest = weights_paths("" if policy.endpoint else policy.weights)
     if manifest:
-        return Checkpoint.of(read_json(manifest)).digest
+        return manifest_digest(Path(manifest))
     if not folder:
         return ""
     files = sorted(Path(folder).glob("*.safetensors"))

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from swelab.records.typed import TypedRecord, schema
 from swelab.records.whole_files import atomic as atomic
+from swelab.records.whole_files import folder_for as folder_for
 from swelab.records.whole_files import line as line
 from swelab.records.whole_files import share_with_group as share_with_group
 from swelab.records.whole_files import write_bytes as write_bytes

@@ -22,6 +22,20 @@ def share_with_group(folder: str | Path) -> None:
 
 
 @contextmanager
+def folder_for(path: Path) -> Iterator[Path]:
+    """The folder `path`, made if need be; those made here go again where the block fails and left nothing."""
+    made = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    try:
+        yield path
+    except BaseException:
+        for each in made:
+            with suppress(OSError):  # another process wrote into it
+                each.rmdir()
+        raise
+
+
+@contextmanager
 def atomic(path: str | Path, durable: bool = True) -> Iterator[IO[bytes]]:
     """A binary stream whose content becomes `path` only when the block ends without an exception.
 
@@ -30,29 +44,33 @@ def atomic(path: str | Path, durable: bool = True) -> Iterator[IO[bytes]]:
     reader takes a damaged one for an absent one.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        with suppress(OSError), open(part, "r+b") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            part.unlink()
-    handle, name = _part(path)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            yield stream
-            stream.flush()
-            if durable:
-                os.fsync(stream.fileno())
-            os.chmod(name, 0o644 | path.parent.stat().st_mode & 0o020)
-            os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with folder_for(path.parent):
+        for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+            with suppress(OSError), open(part, "r+b") as stream:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                part.unlink()
+        handle, name = _part(path)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                yield stream
+                stream.flush()
+                if durable:
+                    os.fsync(stream.fileno())
+                os.chmod(name, 0o644 | path.parent.stat().st_mode & 0o020)
+                os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
 
 
 def _part(path: Path) -> tuple[int, str]:
     """A new file in the folder of `path`, open and locked: (its descriptor, its name)."""
     while True:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        try:
+            handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        except FileNotFoundError:  # another writer that failed has just taken its empty folder away
+            path.parent.mkdir(parents=True, exist_ok=True)
+            continue
         with suppress(OSError):  # a file system without locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         if os.path.exists(name):

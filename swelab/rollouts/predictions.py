@@ -75,7 +75,7 @@ def _one_key_a_line(path: str | Path) -> bool:
 def _held(path: str | Path) -> list[Any]:
     text = read_text(path)
     if not text.strip():
-        raise InputError("the file is empty", path, "predictions; {} where there are none")
+        raise InputError("the file is empty", path, "predictions")
     try:
         content: Any = decoder.decode(text)
     except (ValueError, RecursionError):

@@ -44,8 +44,8 @@ def unpack_trajectories(policy: RecordedPolicy, downloads: Path, output: Path) -
         taken[name] += 1
         write_bytes(place, json.dumps(row, ensure_ascii=True).encode(), durable=False)
     if not taken:
-        where = policy.path or policy.dataset or ""
-        raise InputError(f"none of its {rows} rows is a trajectory ({dict(dropped)})", where)
+        what = f"none of its {rows} rows is a trajectory ({dict(dropped)})" if rows else "holds no row"
+        raise InputError(what, policy.path or policy.dataset or "", "trajectories in rows")
     reasons = dict(sorted(dropped.items()))
     return {"rows": rows, "instances": len(taken), "trajectories": taken.total(), "dropped": reasons}
 

@@ -67,6 +67,9 @@ def choose(tasks: Iterable[Task], rates: Mapping[str, PassRate], recipe: Attempt
     `easy-first` sorts by falling pass rate; equal ones stay in the order of `tasks`. Raises InputError when
     no task is left.
     """
+    if not rates:
+        what = f"no attempt at a task of {recipe.subset} was graded"
+        raise InputError(what, expected=f"grades of policy {recipe.policy} on it")
     found = Chosen(rates=rates)
     for task in tasks:
         name = task.instance_id

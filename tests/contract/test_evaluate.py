@@ -13,7 +13,7 @@ from swelab.jobs import thread_pool
 from swelab.records import read_json, read_jsonl
 from tests.conftest import make_repos, make_task
 from tests.contract.attacks import PATIENCE
-from tests.contract.hosted_service import Fault, Service, text_of
+from tests.contract.hosted_service import PRICE, Fault, Service, text_of
 
 pytestmark = pytest.mark.real
 KEY = "sk-evaluate-93f1"
@@ -96,9 +96,55 @@ def test_two_evaluations_are_compared_by_their_folders(world, vendor, run, tmp_p
     code, _, last = run(*idle, "--temperature", "1")
     assert code == 2 and "holds an evaluation with another policy.sampling.temperature (1" in last
     vendor.speak = speak
-    assert run(*options(world, vendor, tmp_path / "good", "--slice", "0:3", "--no-checks"))[0] == 0
+    good = options(world, vendor, tmp_path / "good", "--slice", "0:3", "--no-checks", "--name", "a good one")
+    code, said, last = run(*good)
+    assert code == 0 and "| evaluation | a good one |" in said and "| model | `openai/toy/model` |" in said
+    assert {row["model_name_or_path"] for row in read_json(tmp_path / "good/preds.json").values()} == {
+        "a good one"
+    }
+    before = len(vendor.asked)
+    assert run(*good[:-1], "good")[0] == 0 and len(vendor.asked) == before, "a name changes no attempt"
     code, said, last = run(tmp_path / "idle", tmp_path / "good", script=compare)
-    assert code == 0 and "resolves 100.0 points more than" in said, last
+    assert code == 0 and "good resolves 100.0 points more than openai/toy/model" in said, said
+
+
+def test_each_paid_request_is_in_the_bill_of_all_runs_once(world, run, tmp_path):
+    """Of a run that the service ended, of one that went on, and of attempts that were made again."""
+    last_paid = [5]
+    refused = Fault(401, "out of credit")
+    vendor = Vendor(lambda name, turn: refused if len(vendor.asked) > last_paid[0] else None)
+    recipe, out = tmp_path / "toy.yaml", tmp_path / "out"
+    reached = {"model": "openai/toy/model", "api_base": f"{vendor.url}/v1", "api_key_env": "TOY_KEY"}
+    recipe.write_text(json.dumps({"kind": "hosted", "scaffold": "demo", "price": PRICE, **reached}))
+    given = [
+        "--model",
+        recipe,
+        "--data",
+        world / "rows.jsonl",
+        "--repos-dir",
+        world / "repos",
+        "--output-dir",
+    ]
+    given += [out, "--max-instances", "3", "--no-checks", "--max-concurrent", "3"]
+
+    def used():
+        bill = read_jsonl(out / "progress/paid/ledger.jsonl")
+        billed = sum(each["nanodollars"] for each in bill if each["how"] == "paid")
+        found = read_json(out / "summary.json")["usage"]
+        assert billed > 0 and found["paid"] == pytest.approx(billed / 1e9) == pytest.approx(vendor.charged)
+        return found
+
+    code, _, last = run(*given)
+    assert code == 2 and "no key is left" in last and used()["cost"] is None
+    last_paid[0] = 1000
+    code, said, _ = run(*given)
+    first = used()
+    assert code == 0 and first["cost"] == first["paid"] and "paid in all runs" not in said
+    assert run(*given, "--redo-existing", "--filter", "task-1")[0] == 0
+    code, said, _ = run(*given)
+    assert code == 0 and used()["cost"] == pytest.approx(first["cost"]) and used()["paid"] > first["paid"]
+    assert f"; paid in all runs ${used()['paid']:.4f} |" in said
+    vendor.close()
 
 
 def test_what_cannot_work_is_said_before_anything_is_started(world, vendor, run, tmp_path):

@@ -157,7 +157,7 @@ def test_the_script_writes_nothing_and_says_one_line(task, repos_dir, tmp_path, 
     monkeypatch.setattr(sys, "argv", ["rollout", *map(str, words)])
     with pytest.raises(ShardLost, match="^1 of 1 instances"):
         rollout.main()
-    assert not list(output.parent.iterdir()) and len(list(read_jsonl(tmp_path / "journal.jsonl"))) == 1
+    assert not output.parent.exists() and len(list(read_jsonl(tmp_path / "journal.jsonl"))) == 1
 
 
 def test_lost_gradings_fail_the_shard_and_are_taken_up_again(task, repos_dir, tmp_path, monkeypatch):

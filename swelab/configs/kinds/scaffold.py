@@ -19,6 +19,12 @@ class Limits(Recipe):
     file_bytes: int = Field(268435456, ge=1024, description="biggest file")
 
 
+OTHER_FENCE = (
+    "bash: where an answer has no block that the agent takes, and its one fenced block begins with ```bash, "
+    "that block is its command; without it such an answer is a malformed turn"
+)
+
+
 class _Loop(Recipe):
     system_template: str = Field(description="jinja2 template of the system message")
     instance_template: str = Field(
@@ -34,6 +40,7 @@ class _Loop(Recipe):
     action_regex: str = Field(
         description="regular expression whose group is the command", json_schema_extra={"format": "regex"}
     )
+    other_fence: OrAbsent[Literal["bash"]] = Field(None, description=OTHER_FENCE)
     submit_marker: str = Field(
         "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT", description="first line of output that ends the rollout"
     )
@@ -87,6 +94,7 @@ class MiniSwebenchScaffold(Recipe):
         description="tool: calls of the tool bash, as the package runs by default; text: a fenced block a "
         "turn",
     )
+    other_fence: OrAbsent[Literal["bash"]] = Field(None, description=f"{OTHER_FENCE}; for form: text")
     step_limit: OrAbsent[int] = Field(
         None, ge=1, description="model calls of a rollout; without it the package's, 250"
     )

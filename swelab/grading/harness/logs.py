@@ -37,7 +37,10 @@ SUITE_RAN = re.compile(
 """Lines of other test runners that say that tests ran. No part of it is tried twice at one place, so the time
 for a log grows with its length alone."""
 _STATUSES = ("FAILED", "PASSED", "SKIPPED", "ERROR", "XFAIL")
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_TERMINAL = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]|\x1b\][^\x07\x1b\n]*+(?:\x07|\x1b\\)|\x1b[ -/]++[0-~]|\x1b[=>78]"
+)
+"""What commands a terminal (ECMA-48): colours, erased lines, links, sets of characters."""
 _SKIPPED_COUNT = re.compile(r"^\[\d+\]$")
 _VERBOSE_LINE = re.compile(r"(\S+)\s+(FAILED|PASSED|SKIPPED|ERROR|XFAIL)\b")
 _LINES = {
@@ -110,9 +113,9 @@ def official_statuses(log: str, parser: str) -> dict[str, str]:
     """Status by test id of what lies between the benchmark's markers. Raises InputError (unknown parser).
 
     Where a marker is there more than once, swebench reads up to the first end: a test counts as passed only
-    if that text and the whole say so. Colours of a terminal are no part of a log.
+    if that text and the whole say so. What commands a terminal, such as colours, is no part of a log.
     """
-    log = _COLOUR.sub("", log) if "\x1b[" in log else log
+    log = _TERMINAL.sub("", log) if "\x1b" in log or "\x9b" in log else log
     whole = official_part(log)
     found = statuses(whole, parser)
     first = log.split(OFFICIAL_START)[1].split(OFFICIAL_END)[0] if OFFICIAL_START in log else whole

@@ -161,6 +161,9 @@ def read_spec(task: Task) -> RunSpec:
         raise InputError("its tests are private", task.instance_id, "`scorer: sb-cli` in the subset's recipe")
     if not all(isinstance(task.get(name), list) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")):
         task = task | {name: _tests(task, name) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}
+    # git refuses a patch whose last line does not end, and rows are written that way.
+    unended = [name for name in ("patch", "test_patch") if not (task.get(name) or "\n").endswith("\n")]
+    task = task | {name: f"{task[name]}\n" for name in unended} if unended else task
     if task.test_cmd:
         return _with_command(task)
     if not task.in_image:

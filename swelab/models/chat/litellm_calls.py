@@ -6,15 +6,10 @@ import warnings
 from functools import cache
 from typing import Any
 
+import httpx
+
 from swelab.models.chat import bounded_http, openai_calls
 from swelab.records import InputError, Record, shorten
-
-HANDED = frozenset(
-    """anthropic azure_ai databricks deepseek fireworks_ai gemini groq hosted_vllm huggingface minimax mistral
-    ollama_chat openrouter together_ai xai""".split()
-)
-"""Services that LiteLLM reaches through a client of its own unless it is handed one. It reaches most others
-through OpenAI's library, which takes `client_session`."""
 
 
 @cache
@@ -25,19 +20,27 @@ def quiet_litellm() -> Any:
 
     litellm.suppress_debug_info = True
     litellm.telemetry = False
-    litellm.client_session = openai_calls.client()
+    _lend_client(litellm)
     logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
     # `read_usage` copes with token counts that are no integers; a warning would only reach the terminal.
     warnings.filterwarnings("ignore", "Pydantic serializer warnings", UserWarning)
     return litellm
 
 
-@cache
-def _handler() -> Any:
-    """LiteLLM's own form of a client, for services that it does not reach through OpenAI's library."""
+def _lend_client(litellm: Any) -> None:
+    """Has LiteLLM reach every service through our client, whose answers are bounded and tell their errors.
+
+    Some services it reaches through OpenAI's library, which takes `client_session`; the others through
+    clients that it makes when it needs one.
+    """
     from litellm.llms.custom_httpx.http_handler import HTTPHandler
 
-    return HTTPHandler(client=openai_calls.client())
+    def create_client(handler: Any) -> httpx.Client:
+        handler._owns_client = False  # LiteLLM closes what it owns
+        return openai_calls.client()
+
+    litellm.client_session = openai_calls.client()
+    setattr(HTTPHandler, "create_client", create_client)  # noqa: B010  it is another program's method
 
 
 @cache
@@ -92,7 +95,6 @@ def complete(
     if secret and base and openai_calls.can_send(model, messages, secret, base):
         return openai_calls.complete(model, messages, secret, base, sampling)
     litellm = quiet_litellm()
-    client = {"client": _handler()} if provider(model)[0] in HANDED else {}
     return litellm.completion(
         model=model,
         messages=messages,
@@ -102,6 +104,5 @@ def complete(
         max_retries=0,
         num_retries=0,
         drop_params=False,
-        **client,
         **sampling,
     )

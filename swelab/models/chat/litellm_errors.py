@@ -8,12 +8,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 
 from swelab.files.patience import retry_after
-from swelab.models.chat.served_models import OVERFLOW
-from swelab.records import shorten
+from swelab.models import OVERFLOW
+from swelab.records import Record, shorten
 
 KEY, QUOTA, BUSY, OVERFLOWED, FILTERED, WRONG = "key", "quota", "busy", "overflowed", "filtered", "wrong"
 PASSING, UNSURE = "passing", "unsure"
@@ -28,6 +29,11 @@ GATEWAYS = (408, 502, 504, 520, 522, 524)
 """Answers of something between us and the service, which may have charged all the same."""
 NO_KEY = re.compile(r"missing (credentials|\w+ api key)", re.I)
 SHOWN_BYTES = 1 << 16
+ANSWERS = ("output", "outputs", "response", "result", "results", "data", "text", "generations", "embeddings")
+"""Fields in which services of other forms answer."""
+WORDS = ("message", "msg", "detail", "error_msg", "error_message", "errorMessage")
+CODES = ("code", "statusCode", "status_code", "error_code", "errorCode")
+"""Fields of errors that are no object of their own."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +137,38 @@ def _said(body: str) -> str:
         told = json.loads(body)
     except ValueError:
         return body
-    inner = (told.get("error") or told.get("base_resp") or told) if isinstance(told, dict) else told
-    message = inner.get("message") or inner.get("status_msg") if isinstance(inner, dict) else inner
+    found = error_inside(told) or told
+    message = found.get("message") if isinstance(found, dict) else found
     return message if isinstance(message, str) else body
+
+
+def error_inside(told: Any) -> Record | None:
+    """The error that an answer holds in the place of its text; None where it holds none."""
+    if not isinstance(told, dict) or any(told.get(name) for name in ("choices", "content", "candidates")):
+        return None
+    other = told.get("base_resp")
+    error = told.get("error") or (other.get("status_msg") if isinstance(other, dict) else None)
+    error = error or _error_beside(told)
+    return error if isinstance(error, dict) else {"message": str(error)} if error else None
+
+
+def _error_beside(told: Record) -> Record | None:
+    """An error whose parts stand among the answer's own fields: words, and what says that they are an error.
+
+    Such are `{"object": "error", "message"}`, `{"detail"}`, `{"success": false, "errors"}`,
+    `{"error_code", "error_msg"}`, `{"code", "msg"}`.
+    """
+    if any(told.get(name) for name in ANSWERS) or isinstance(told.get("message"), dict):
+        return None
+    errors = told.get("errors")
+    if isinstance(errors, list) and errors:
+        return errors[0] if isinstance(errors[0], dict) else {"message": str(errors[0])}
+    words = next((told[name] for name in WORDS if told.get(name)), None)
+    code = next((told[name] for name in CODES if told.get(name)), None)
+    failed = told.get("object") == "error" or told.get("success") is False or "detail" in told
+    if not words or not (code or failed):
+        return None
+    return {"message": words if isinstance(words, str) else json.dumps(words), "code": code}
 
 
 def _deepest(error: BaseException) -> str:

@@ -16,9 +16,10 @@ from typing import Any
 
 import httpx
 
+from swelab.models import OVERFLOW
 from swelab.models.chat import bounded_http
-from swelab.models.chat.litellm_errors import NO_QUOTA
-from swelab.models.chat.served_models import OVERFLOW, broke_off
+from swelab.models.chat.litellm_errors import NO_QUOTA, error_inside
+from swelab.models.chat.served_models import broke_off
 from swelab.records import Record, shorten
 
 PRICES = "model_prices_and_context_window_backup.json"
@@ -27,7 +28,7 @@ SPECIAL = re.compile(r"ft:|responses/|chatgpt|codex|gpt-|o\d|.*gpt-5", re.I | re
 THOUGHTS = re.compile(r"<(think|thinking|budget:thinking)>.*?</(think|thinking|budget:thinking)>", re.S)
 """Thoughts at the start of an answer: LiteLLM takes them out of the text, and so does `completion`."""
 FINISHES = {name: name for name in ("length", "tool_calls", "function_call", "content_filter")} | {
-    "max_tokens": "length"
+    **dict.fromkeys(("max_tokens", "model_length", "model_context_window_exceeded"), "length")
 }
 """Reasons for the end of an answer beside `stop`, which stands for all others."""
 
@@ -52,8 +53,8 @@ def _status(told: Record) -> int:
 
 _KINDS = [
     (402, NO_QUOTA),
-    (401, re.compile(r"api[_ ]?key|unauthorized|authentication|permission", re.I)),
-    (429, re.compile(r"rate.?limit|too many requests", re.I)),
+    (401, re.compile(r"api[_ ]?key|unauthorized|authenticat|permission", re.I)),
+    (429, re.compile(r"rate.?limit|request limit|too many requests", re.I)),
     (400, re.compile(f"invalid|{OVERFLOW.pattern}", re.I)),
     (503, re.compile(r"overloaded|unavailable|capacity", re.I)),
 ]
@@ -81,17 +82,6 @@ def show_refusal(response: httpx.Response) -> None:
             return
         if error := error_inside(told):
             response.status_code = _status(error)
-
-
-def error_inside(told: Any) -> Record | None:
-    """The error that an answer holds in the place of its text; None where it holds none."""
-    if not isinstance(told, dict) or any(told.get(name) for name in ("choices", "content", "candidates")):
-        return None
-    other = told.get("base_resp")
-    error = told.get("error") or (other.get("status_msg") if isinstance(other, dict) else None)
-    if not error:
-        return None
-    return error if isinstance(error, dict) else {"message": str(error)}
 
 
 @cache

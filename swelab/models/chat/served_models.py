@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from swelab.configs.kinds.scaffold import MiniLoop
-from swelab.models import ContextLimit, ModelLost, ServingError
+from swelab.models import OVERFLOW, ContextLimit, ModelLost, ServingError
 from swelab.models.billing.paid_turns import sent
 from swelab.models.billing.prices import TokenCounts
 from swelab.models.chat.text_model import TextModel
@@ -29,16 +29,11 @@ if TYPE_CHECKING:
 ATTEMPTS = 7
 LONGEST_WAIT_SECONDS = 30
 ANSWER_SECONDS = 900
-OVERFLOW = re.compile(
-    r"context[_ ](length|window|limit|size)|maximum context|longer than the model|too many tokens"
-    r"|maximum (allowed|prompt) length|maximum number of tokens|(prompt|input) is too long"
-    r"|max_new_tokens` must be|reduce the length of the (messages|prompt)|range of input length"
-    r"|model token limit",
+_GIVEN_UP = re.compile(
+    r"error|abort|cancel|fail|time_?out|interrupt|insufficient|overload|unavailable|disconnect|expire|preempt"
+    r"|shut_?down|kill",
     re.I,
 )
-"""Words of services for a conversation that is too long for the model."""
-
-_GIVEN_UP = re.compile(r"error|abort|cancel|fail|time_?out|interrupt", re.I)
 
 Given = TypeVar("Given")
 

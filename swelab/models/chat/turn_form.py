@@ -58,8 +58,8 @@ class RefusedTurns:
         with self._lock:
             self._count = self._count if self._count >= self.MOST else 0
 
-    def refused(self, content: str, action_regex: str) -> None:
-        """A turn did not."""
+    def refused(self, content: str, action_regex: str, further: str) -> None:
+        """A turn did not; further: what else may help, for the end of the line."""
         with self._lock:
             self._count += 1
             due = self._count == self.MOST
@@ -70,12 +70,23 @@ class RefusedTurns:
             self._warn(
                 f"warning: {self.MOST} answers in a row held no command that the scaffold takes: it expects "
                 f"{block}, and the last answer has {shorten(found, 80)}; "
-                "a model that does not follow this form needs another scaffold"
+                f"a model that does not follow this form needs another scaffold{further}"
             )
 
 
 FENCE = re.compile(r"^[ \t]*```([\w-]*)", re.MULTILINE)
+BASH = re.compile(r"^```bash[ \t]*\n(.*?)\n```[ \t]*$", re.MULTILINE | re.DOTALL)
 REFUSED = RefusedTurns(lambda text: print(text, file=sys.stderr, flush=True))
+
+
+def only_block(said: str) -> str | None:
+    """The command of a text whose one fenced block is of bash; None where there are several, or another.
+
+    >>> only_block("I look.\\n```bash\\nls\\n```"), only_block("```bash\\nls\\n```\\n```python\\n1\\n```")
+    ('ls', None)
+    """
+    found = BASH.search(said)
+    return found[1].strip() if found and len(FENCE.findall(said)) == 2 else None
 
 
 class FencedForm:
@@ -101,8 +112,13 @@ class FencedForm:
                 format_error_template=self._scaffold.format_error_template,
                 template_kwargs={"finish_reason": finish_reason},
             )
-        except FormatError:
-            self._refused.refused(said, self._scaffold.action_regex)
+        except FormatError as error:
+            other = self._scaffold.other_fence and not error.messages[0]["extra"]["n_actions"]
+            if other and (command := only_block(said)) is not None:
+                self._refused.good()
+                return [{"command": command}]
+            further = ", or `other_fence: bash` in it" if only_block(said) else ""
+            self._refused.refused(said, self._scaffold.action_regex, further)
             raise
         self._refused.good()
         return actions

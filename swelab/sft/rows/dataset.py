@@ -8,7 +8,7 @@ order of their instance. The order of the input does not change the output.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -139,6 +139,17 @@ def build_dataset(
             dropped.add(FATE_GATES[fate], fate)
     chosen = [candidate for candidate, fate in fates if fate == KEPT]
     return Dataset(chosen, fates, dropped, writer.notes, count, spool)
+
+
+def require_kept(facts: Record, paths: Sequence[Path]) -> None:
+    """Raises InputError where none of the trajectories in the files `paths` was kept, with reasons.
+
+    facts: of a dataset, or of pairs.
+    """
+    if not facts[KEPT]:
+        where = f"{paths[0]} and {len(paths) - 1} more" if paths[1:] else paths[0]
+        what = f"nothing comes of {facts['trajectories']} trajectories ({facts['dropped']})"
+        raise InputError(what if facts["trajectories"] else "holds no trajectory", where, "some to train on")
 
 
 def why_unresolved(trajectory: Trajectory, grades: Verdicts, evidence: str = "resolved") -> str:

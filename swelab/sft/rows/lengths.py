@@ -191,6 +191,8 @@ def check_stats(data: Path, path: Path, limit: int) -> tuple[int, LengthStats]:
     if stats.num_samples != rows:
         counts = f"stats.num_samples = {stats.num_samples} data_file lines = {rows}"
         raise InputError(f"Sample count mismatch between stats and data file. {counts}")
+    if not rows:
+        raise InputError("holds no row", data, "training rows")
     over = _whole(found, f"gt_{limit}", path)
     return over, stats
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swelab.configs.kinds.sft import Sft
-from swelab.files.weights import check_weights, identity
+from swelab.files.weights import check_weights, identity, manifest_digest
 from swelab.jobs.child_process import Tethered, fault_line
-from swelab.records import Fault, InputError, read_json
+from swelab.records import Fault, InputError, read_jsonl
 from swelab.sft.train.torchtune_file import read_torchtune, unfilled
 
 APP = Path(__file__).with_name("modal_app.py")
@@ -73,10 +73,11 @@ class Modal:
 
     def put(self, files: Sequence[tuple[Path, str]]) -> None:
         """Copies files and folders into the volume, over what is there."""
-        self.call("volume", "create", self.volume, harmless="already exists")
-        for path, there in files:
+        for path, _ in files:
             if not path.exists():
                 raise InputError("no such file", path)
+        self.call("volume", "create", self.volume, harmless="already exists")
+        for path, there in files:
             self.call("volume", "put", "--force", self.volume, str(path), there)
 
     def get(self, there: str, folder: Path) -> Path:
@@ -97,10 +98,13 @@ def train_on_modal(
     """The rule train_sft at Modal: `output` gets checkpoint/, checkpoint.json and loss.jsonl.
 
     `base` is the base model's manifest, next to its folder. Raises InputError (several nodes, a missing
-    file), ModalError, also when the weights that came back are not those of their manifest.
+    file, a dataset without a row) before anything is paid, ModalError, also when the weights that came back
+    are not those of their manifest.
     """
     if recipe.job.nodes > 1:
         raise InputError(f"job.nodes is {recipe.job.nodes}", recipe_file, "1: a run at Modal has one machine")
+    if next(read_jsonl(dataset), None) is None:
+        raise InputError("holds no row", dataset, "training rows")
     files = [(dataset, "dataset.jsonl"), (base, "base.json"), (recipe_file, "recipe.yaml")]
     modal.put([(path, f"/{name}/{there}") for path, there in [*files, (base.with_suffix(""), "base")]])
     modal.call("run", f"{APP}::train", "--name", name)
@@ -108,7 +112,7 @@ def train_on_modal(
     with tempfile.TemporaryDirectory(prefix=".modal-", dir=output) as scratch:
         made = [modal.get(f"/{name}/{file}", Path(scratch)) for file in OUTPUTS]
         check_weights(made[0])
-        if identity(made[0]).digest != read_json(made[1]).get("digest"):
+        if identity(made[0]).digest != manifest_digest(made[1]):
             raise ModalError(f"the weights that came back are not those of {name}/checkpoint.json")
         shutil.rmtree(output / "checkpoint", ignore_errors=True)
         for path in made:

@@ -2,6 +2,7 @@
 
 import re
 
+from swelab.files.text_lines import lines_of
 from swelab.tasks.harbor.harbor_folder import Refused
 
 START = "/swelab-start"
@@ -43,9 +44,9 @@ def _is_idle(word: str, rest: str) -> bool:
 
 def _lines(dockerfile: str) -> list[str]:
     """The instructions, each in one line."""
-    kept = [line for line in dockerfile.splitlines() if not line.lstrip().startswith("#")]
+    kept = [line for line in lines_of(dockerfile) if not line.lstrip().startswith("#")]
     joined = re.sub(r"\\\s*\n", " ", "\n".join(kept))
-    return [" ".join(line.split()) for line in joined.splitlines() if line.strip()]
+    return [" ".join(line.split()) for line in lines_of(joined) if line.strip()]
 
 
 def _commands(text: str) -> list[str]:

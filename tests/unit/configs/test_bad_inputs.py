@@ -13,6 +13,8 @@ from swelab.configs import recipes
 from swelab.console.terminal import run_script
 from swelab.records import InputError
 from swelab.records.task_records import Task
+from tests.conftest import ROOT
+from tests.toy_checkpoint import make_checkpoint
 
 ROW = Task.of(
     {
@@ -101,7 +103,8 @@ TASKS = [  # the subset's rows as a file, its name, what the line says
     (rows()[:-2], "rows.json", ["line 1", "not JSON"]),
 ]
 PREDICTIONS = [  # a file of predictions, what the line says
-    ("", ["the file is empty"]),
+    ("", ["the file is empty; expected predictions"]),
+    ("{}", ["holds no prediction"]),
     ("[1, 2]", ["prediction 0", "is not of type 'object'"]),
     (predictions(model_patch=7), ["prediction 0", "model_patch", "7 is not of type"]),
     (json.dumps([without(PREDICTION, "model_patch")]), ["'model_patch' is a required property"]),
@@ -126,8 +129,8 @@ def refuse(tmp_path, monkeypatch, capsys):
         for word in words:
             assert word in told[0]
         assert len(told[0]) < 600
-        journals = {path for path in tmp_path.rglob("*") if path.stat().st_size == 0 or path.is_dir()}
-        assert set(tmp_path.rglob("*")) - set(before) <= journals
+        made = set(tmp_path.rglob("*")) - set(before)
+        assert all(path.name == "progress" and path.stat().st_size == 0 for path in made), made
 
     return run
 
@@ -140,8 +143,6 @@ def write(path, content):
 @pytest.mark.parametrize("text, words", SFT)
 def test_recipes(refuse, tmp_path, text, words):
     recipe = write(tmp_path / "recipe.yaml", text)
-    for name in ("dataset", "progress", "checkpoint", "manifest", "loss"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
     options = [f"--{name}={tmp_path / name}" for name in ("progress", "checkpoint", "manifest", "loss")]
     given = ["--dataset", tmp_path / "none.jsonl", "--base", tmp_path / "none.json", "--recipe", recipe]
     refuse("train_sft", *given, *options, words=["recipe.yaml", *words])
@@ -180,7 +181,7 @@ def test_predictions(refuse, tmp_path, content, words):
     tasks = write(tmp_path / "tasks.json", rows(test_cmd="pytest", repo_recipe="calc"))
     path = write(tmp_path / "preds.json", content)
     given = ["--tasks", tasks, "--predictions", path, "--repos-dir", tmp_path, "--policy", "p"]
-    options = ["--subset", "s", "--progress", tmp_path / "journal", "--output", tmp_path / "grades.jsonl"]
+    options = ["--subset", "s", "--progress", tmp_path / "progress", "--output", tmp_path / "grades.jsonl"]
     refuse("grade", *given, *options, words=["preds.json", *words])
 
 
@@ -202,6 +203,90 @@ def test_trajectories(refuse, tmp_path, content, words):
         "collect_predictions", "--tasks", tasks, "--trajectories", path, "--output", tmp_path / "out.json",
         words=words,
     )  # fmt: skip
+
+
+PAIRS = "selection:\n  max_tokens: 400\npairs:\n  per_instance: 1\n"
+ONE_TRAJECTORY = json.dumps(TRAJECTORY) + "\n"
+NOTHING = [  # a script, the files that it reads, its options but for outputs, what the line says
+    ("choose_tasks", {}, "--recipe {0}/attempted.yaml --attempted {0}/none.json --grades {0}/none.jsonl",
+     ["none.json", "holds no task"]),
+    ("choose_tasks", {}, "--recipe {0}/attempted.yaml --attempted {0}/tasks.json --grades {0}/none.jsonl",
+     ["no attempt at a task of s was graded", "policy p"]),
+    ("rate_difficulty", {}, "--tasks {0}/none.json --rater {1}/raters/difficulty.yaml "
+     "--policy {1}/policies/difficulty-rater.yaml", ["none.json", "holds no task"]),
+    ("submit_predictions", {}, "--tasks {0}/none.json --predictions {0}/preds.json --recipe {0}/set.yaml "
+     "--policy p", ["none.json", "holds no task"]),
+    ("submit_predictions", {}, "--tasks {0}/tasks.json --predictions {0}/none.json --recipe {0}/set.yaml "
+     "--policy p", ["none.json", "holds no prediction"]),
+    ("export_tasks", {}, "--tasks {0}/none.json --recipe {0}/set.yaml", ["none.json", "holds no task"]),
+    ("export_tasks", {"half.json": json.dumps([ROW, without(ROW, "repo")])},
+     "--tasks {0}/half.json --recipe {0}/set.yaml", ["half.json, row 1", "repo"]),
+    ("unpack_trajectories", {"p.yaml": "kind: recorded\npath: {0}/none.jsonl\n"},
+     "--recipe {0}/p.yaml --downloads {0}/downloads", ["none.jsonl", "holds no row"]),
+    ("unpack_trajectories", {"p.yaml": "kind: recorded\npath: {0}/gone\n"},
+     "--recipe {0}/p.yaml --downloads {0}/downloads", ["gone", "no such"]),
+    ("build_sft_pairs", {}, "--trajectories {0}/none.jsonl --grades {0}/none.jsonl --base {0}/toy.json "
+     "--recipe {0}/pairs.yaml", ["none.jsonl", "holds no trajectory"]),
+    ("build_sft_pairs", {}, "--trajectories {0}/one.jsonl {0}/none.jsonl --grades {0}/none.jsonl "
+     "--base {0}/toy.json --recipe {0}/pairs.yaml",
+     ["one.jsonl and 1 more: nothing comes of 1 trajectories ({'not_graded': 1})"]),
+    ("build_sft_pairs", {}, "--trajectories {0}/one.jsonl --grades {0}/none.jsonl --base {0}/gone.json "
+     "--recipe {0}/pairs.yaml", ["gone.json", "no such file"]),
+    ("build_sft_dataset", {}, "--trajectories {0}/none.jsonl --grades {0}/none.jsonl --base {0}/toy.json "
+     "--recipe {0}/sft.yaml", ["none.jsonl", "holds no trajectory"]),
+    ("build_sft_dataset", {}, "--trajectories {0}/one.jsonl --grades {0}/none.jsonl --base {0}/toy.json "
+     "--recipe {0}/sft.yaml", ["nothing comes of 1 trajectories"]),
+    ("measure_lengths", {}, "--data_file {0}/none.jsonl --base {0}/toy", ["none.jsonl", "holds no row"]),
+    ("pull_images", {}, "--tasks {0}/tasks.json --predictions {0}/other.json --store {0}/store",
+     ["other.json", "predicts no task"]),
+    ("train_rl", {"bare.json": "{}"}, "--recipe {1}/rl/demo.yaml --start {0}/bare.json "
+     "--tasks {0}/tasks.json --repos-dir {0}/repos", ["bare.json", "names no digest"]),
+    ("train_rl", {}, "--recipe {1}/rl/demo.yaml --start {0}/toy.json --tasks {0}/none.json "
+     "--repos-dir {0}/repos", ["none.json", "holds no task"]),
+]  # fmt: skip
+OUTPUTS = {
+    "submit_predictions": "progress output",
+    "rate_difficulty": "progress output manifest",
+    "build_sft_pairs": "dataset manifest lengths stats",
+    "build_sft_dataset": "dataset manifest lengths stats",
+    "measure_lengths": "stats_file",
+    "pull_images": "progress output",
+    "train_rl": "progress checkpoint manifest",
+}
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("base")
+    make_checkpoint(folder / "toy")
+    return folder
+
+
+@pytest.mark.parametrize("script, files, options, words", NOTHING)
+def test_nothing_comes_of_nothing(refuse, tmp_path, toy, script, files, options, words):
+    """Not even a folder."""
+    given = {
+        "none.json": "[]",
+        "none.jsonl": "",
+        "one.jsonl": ONE_TRAJECTORY,
+        "tasks.json": rows(),
+        "preds.json": predictions(),
+        "other.json": predictions(instance_id="other"),
+        "toy.json": '{"digest": "0"}',
+        "attempted.yaml": "source: attempted\nsubset: s\npolicy: p\nat_least: 0.1\n",
+        "set.yaml": "source: dataset\ndataset: princeton-nlp/SWE-bench_Verified\nrevision: " + "a" * 40,
+        "sft.yaml": "base: tiny\n",
+        "pairs.yaml": f"base: tiny\n{PAIRS}",
+    }
+    for name, text in given.items():
+        write(tmp_path / name, text)
+    for name, text in files.items():
+        write(tmp_path / name, text.replace("{0}", str(tmp_path)))
+    (tmp_path / "toy").symlink_to(toy / "toy")
+    outputs = OUTPUTS.get(script, "output manifest").split()
+    made = [f"--{name}={tmp_path / ('' if name == 'progress' else 'made') / name}" for name in outputs]
+    split = [word.format(tmp_path, ROOT / "configs") for word in options.split()]
+    refuse(script, *split, *made, words=words)
 
 
 def test_a_byte_order_mark_is_passed_over(tmp_path):

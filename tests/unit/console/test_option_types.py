@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from swelab.console.option_types import at_least, number, whole
+from swelab.console.option_types import at_least, number, title, whole
 from tests.conftest import ROOT
 
 
@@ -31,6 +31,13 @@ def test_what_is_no_number_is_said(text):
     with pytest.raises(argparse.ArgumentTypeError, match="; expected a number$"):
         number(text)
     assert [number("-0.5"), number("2e-6")] == [-0.5, 2e-6]
+
+
+@pytest.mark.parametrize("text", ["", " a", "a|b", "a/b", "a\nb", "ü", "-a", "x" * 101])
+def test_what_is_no_name_for_tables_and_files_is_said(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="; expected up to 100 letters, digits, spaces and"):
+        title(text)
+    assert title("gpt-4o at t=1, no".replace(",", "")) == "gpt-4o at t=1 no"
 
 
 def test_options_of_commands_are_read_by_these_types():

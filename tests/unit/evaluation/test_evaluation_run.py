@@ -67,6 +67,31 @@ def test_losses_are_told_apart_and_counted_with_words(tmp_path):
         assert told in lines
 
 
+@pytest.mark.parametrize(
+    ("paid", "told"),
+    [
+        ({}, "not known"),
+        ({"paid": 0.5, "paid_at_most": 0.0}, "not known; paid in all runs $0.5000"),
+        ({"paid": 0.5, "paid_at_most": 0.2}, "not known; paid in all runs $0.5000, of it $0.2000 at most"),
+        ({"cost": 0.5, "paid": 0.5, "paid_at_most": 0.0}, "$0.5000"),
+        ({"cost": 0.4, "paid": 0.5, "paid_at_most": 0.0}, "$0.4000; paid in all runs $0.5000"),
+    ],
+)
+def test_the_cost_of_what_counts_and_the_bill_of_all_runs(tmp_path, paid, told):
+    found = summary(plan(tmp_path), Benchmark([], {}, 0), [], [], None, 3.0)
+    assert "paid" not in found["usage"]
+    assert f"| cost | {told} |" in table(found | {"usage": found["usage"] | paid})
+
+
+def test_a_name_stands_beside_the_model_and_changes_no_attempt(tmp_path):
+    one, named = plan(tmp_path), plan(tmp_path, label="at t=1")
+    found = summary(named, Benchmark([], {}, 0), [], [], None, 3.0)
+    assert (found["name"], found["model"]) == ("at t=1", "oracle") and one.identity() == named.identity()
+    assert table(found)[2:4] == ["| evaluation | at t=1 |", "| model | `oracle` |"]
+    given = ["--model", str(tmp_path / "oracle.yaml"), "--data", "d", "--output-dir", str(tmp_path), "--name"]
+    assert plan_of(parsed("", [*given, "at t=1"]))[0].name == "at t=1" and one.name == "oracle"
+
+
 def test_a_task_without_its_archive_is_refused_and_the_others_go_on(tmp_path):
     make_repos(tmp_path)
     tasks = [make_task(), make_task() | {"instance_id": "b", "repo_recipe": "gone"}]

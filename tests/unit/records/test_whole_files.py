@@ -3,7 +3,10 @@
 import os
 import subprocess
 import sys
+import tempfile
 import threading
+
+import pytest
 
 from swelab.records import atomic, write_bytes
 
@@ -37,6 +40,33 @@ def test_two_writers_at_once_each_end_well(tmp_path):
         write_bytes(path, b"second")
         assert path.read_bytes() == b"second"
     assert path.read_bytes() == b"first" and not parts(tmp_path)
+
+
+def test_folders_that_were_made_for_a_file_go_with_it(tmp_path):
+    (tmp_path / "there").mkdir()
+    for path in (tmp_path / "new/newer/x", tmp_path / "there/x"):
+        with pytest.raises(KeyError), atomic(path) as stream:
+            stream.write(b"half")
+            raise KeyError
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+    with pytest.raises(KeyError), atomic(tmp_path / "new/x"):
+        write_bytes(tmp_path / "new/y", b"another's")
+        raise KeyError
+    assert (tmp_path / "new/y").read_bytes() == b"another's"
+
+
+def test_a_folder_that_another_writer_took_away_is_made_again(tmp_path, monkeypatch):
+    taken = []
+
+    def mkstemp(**where):
+        if not taken:
+            taken.append(where["dir"].rmdir())
+        return made(**where)
+
+    made = tempfile.mkstemp
+    monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
+    write_bytes(tmp_path / "new/x", b"whole")
+    assert taken and (tmp_path / "new/x").read_bytes() == b"whole"
 
 
 def test_many_writers_of_one_file(tmp_path):

@@ -83,6 +83,18 @@ def test_what_was_sampled_comes_back_as_it_was(template):
         assert sample.ids[at : at + len(turn.sampled)] == turn.sampled and sample.ids[:at] == turn.prompt
 
 
+def test_a_block_in_another_fence_is_trained_on_as_it_was_written(template):
+    own = SCAFFOLD.model_copy(update={"action_regex": r"```own\s*\n(.*?)\n```", "other_fence": "bash"})
+    engine = Spelled(template, [BLOCK.format(0), BLOCK.format(1)])
+    model = TokenModel(engine, template, own, SAMPLING, "toy")
+    messages = converse(model, 2)
+    assert messages[2]["extra"]["actions"] == [{"command": "echo 0"}]
+    assert messages[2]["content"] == BLOCK.format(0) and BLOCK.format(0) in text(template, engine.prompts[1])
+    (sample,) = samples(model.turns)
+    at = len(model.turns[0].prompt)
+    assert sample.ids[at : at + len(model.turns[0].sampled)] == model.turns[0].sampled
+
+
 def test_a_refused_turn_stays_where_it_was(template):
     engine = Spelled(template, ["no block", BLOCK.format(1)])
     model = TokenModel(engine, template, SCAFFOLD, SAMPLING, "toy")

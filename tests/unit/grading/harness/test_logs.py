@@ -143,10 +143,48 @@ def test_another_test_with_the_first_word_of_an_id_is_not_that_test():
     assert Results({"adds": "PASSED"}).of("adds two numbers") == set()
 
 
+TERMINAL = {
+    "colours in other words": ("\x1b[38;5;10m", "\x1b[39;49;00m"),
+    "colours with colons": ("\x1b[38:2::0:255:0m", "\x1b[m"),
+    "sets of characters": ("\x1b(B\x1b[32m", "\x1b(B\x1b[m"),
+    "erased lines": ("\x1b[2K\x1b[1G", "\x1b[0K"),
+    "a hidden cursor": ("\x1b[?25l", "\x1b[?25h"),
+    "links": ("\x1b]8;;file:///t.py\x1b\\", "\x1b]8;;\x1b\\"),
+    "links that end with a bell": ("\x1b]8;id=1;https://a/b\x07", "\x1b]8;;\x07"),
+    "one-byte introducers": ("\x9b32m", "\x9b0m"),
+}
+
+
+@pytest.mark.parametrize("kind", TERMINAL)
+def test_what_commands_a_terminal_is_no_part_of_a_log(kind):
+    on, off = TERMINAL[kind]
+    log = "".join(f"{on}PASSED{off} {on}{test}{off}\n" for test in (FAIL, PASS))
+    assert ours(log, 0)[0] == "resolved"
+    assert ours(log.replace("PASSED", "FAILED", 1), 1)[0] == "unresolved"
+    assert ours(f"PASSED {FAIL}\n\x1b]8;;never closed\nPASSED {PASS}\n", 0)[0] == "resolved"
+
+
 def test_colours_are_no_part_of_a_log():
     log = f"\x1b[32mPASSED\x1b[0m {FAIL.partition('::')[0]}::\x1b[1m{FAIL.partition('::')[2]}\x1b[0m\n"
     assert ours(log + lines(p="PASSED"), 0)[0] == "resolved"
     assert ours(log.replace("PASSED", "FAILED") + lines(p="PASSED"), 1)[0] == "unresolved"
+
+
+@pytest.mark.parametrize(
+    "test",
+    ["t.py::test_f[a - b]", "t.py::test_f[Unit 'deg' \\(angle\\) no. ]", "t.py::test_f[x[0] - y]"]
+    + ["t.py::test_f['str' object has no attribute 'read'-Count]", "t.py::test_f[a  b]"],
+)
+def test_listed_ids_of_sentences(test):
+    """Whole in the rows, cut at the first space by other harnesses, and with a dash as before a message."""
+    for listed in (test, test.partition(" ")[0]):
+        spec = RunSpec("i", (listed,), (PASS,), test_cmd="run")
+        for log, code, status in (
+            (f"PASSED {test}\n", 0, "resolved"),
+            (f"FAILED {test} - assert 1 == 2\n", 1, "unresolved"),
+            (f"ERROR {test} - KeyError: 'a - b'\n", 1, "unresolved"),
+        ):
+            assert verdict(spec, run(log + lines(p="PASSED"), code))[0] == status
 
 
 @pytest.mark.parametrize(

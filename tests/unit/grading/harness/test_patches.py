@@ -52,7 +52,7 @@ def test_honest_patches_are_tried(patch):
     assert refusal(patch) == ""
 
 
-@pytest.mark.parametrize("odd", ["\f", "\v", "\x1c", "\x85", "\u2028", "\r"])
+@pytest.mark.parametrize("odd", ["\f", "\v", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\r"])
 def test_only_a_line_feed_ends_a_line_of_a_patch(odd):
     """What git takes for one line is one here: a removed SQL comment is no header."""
     head = "diff --git a/q.py b/q.py\n--- a/q.py\n+++ b/q.py\n@@ -1,3 +1,2 @@\n"

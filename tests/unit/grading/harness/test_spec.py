@@ -167,6 +167,13 @@ def test_swesmith_rows():
     assert spec.image == "swebench/swesmith.x86_64.o_1776_r.1"
 
 
+def test_a_patch_of_a_row_may_lack_the_end_of_its_last_line(task):
+    diff = "--- a/t.py\n+++ b/t.py\n@@ -1 +1 @@\n-a\n+b"
+    spec = read_spec(task | {"patch": diff, "test_patch": diff})
+    assert (spec.gold, spec.test_patch, spec.tests_diff) == (f"{diff}\n",) * 3
+    assert read_spec(task | {"patch": f"{diff}\n", "test_patch": ""}).tests_diff == ""
+
+
 def test_forged_rows(task):
     spec = read_spec(task)
     assert spec.by_pytest and spec.gold_reversed and spec.image == "" and spec.setup == ()

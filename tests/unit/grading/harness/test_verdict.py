@@ -58,6 +58,9 @@ def test_all_channels_agree():
 
 FORMS = {
     "workers": f"[gw0] [ 50%] PASSED {FAIL} \n[gw1] [100%] PASSED {PASS} \n",
+    "workers, classic": f"[gw1] PASSED {FAIL} \n[gw0] PASSED {PASS} \n",
+    "workers, counted": f"[gw1] [1/2] PASSED {FAIL} \n[gw0] [2/2] PASSED {PASS} \n",
+    "a path with a space": f"PASSED my {FAIL}\nPASSED my {PASS}\n",
     "points": "..                                        [100%]\n2 passed in 0.1s\n",
     "other words": f" {FAIL} ✓   50% #####\n {PASS} ✓  100% ##########\n",
 }

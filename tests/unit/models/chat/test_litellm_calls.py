@@ -4,15 +4,19 @@ import pytest
 
 from swelab.models.chat import litellm_errors as faults
 from swelab.models.chat.hosted import ended
-from swelab.models.chat.litellm_calls import HANDED, complete
+from swelab.models.chat.litellm_calls import complete
 from swelab.models.chat.litellm_errors import read_fault
 from tests.json_service import json_service
 
+SERVICES = """amazon_nova anthropic anthropic_text azure_ai bedrock_mantle cloudflare cohere cohere_chat
+cometapi compactifai databricks datarobot deepseek fireworks_ai gemini groq heroku hosted_vllm huggingface/x
+lemonade maritalk minimax mistral ollama ollama_chat oobabooga openrouter/x ovhcloud snowflake together_ai/x
+xai"""
+"""Those that LiteLLM reaches through clients of its own."""
 MODELS = [
-    "openai/gpt-4o", "azure/gpt-4o", "perplexity/sonar", "deepinfra/x/y", "moonshot/kimi-k2",
-    *(f"{service}/{'x/y' if service in ('openrouter', 'together_ai', 'huggingface') else 'x'}" for service in
-      sorted(HANDED)),
-]  # fmt: skip
+    *("openai/gpt-4o", "azure/gpt-4o", "perplexity/sonar", "deepinfra/x/y", "moonshot/kimi-k2"),
+    *(f"{service}/y" for service in SERVICES.split()),
+]
 
 
 def fault_of(model, url):
@@ -32,6 +36,20 @@ def test_an_error_inside_an_answer_is_the_services_own(model, monkeypatch):
         with json_service(lambda path, headers, body, error=error: (200, {"error": error})) as service:
             fault = fault_of(model, service.url)
         assert (fault.kind, fault.text, fault.status) == (kind, error["message"], status)
+
+
+@pytest.mark.parametrize("model", ["cohere/y", "cohere_chat/y", "anthropic/y", "ollama/y"])
+def test_a_service_s_own_words_tell_the_kind(model):
+    for status, body, kind in (
+        (400, "too many tokens: size limit exceeded by 11326 tokens", faults.OVERFLOWED),
+        (401, "invalid api token", faults.KEY),
+        (429, "You are using a Trial key, which is limited to 10 API calls / minute", faults.BUSY),
+        (500, "internal server error", faults.PASSING),
+    ):
+        told = {"message": body}
+        with json_service(lambda path, headers, _, answer=(status, told): answer) as service:
+            fault = fault_of(model, service.url)
+        assert (fault.kind, fault.text, fault.status) == (kind, body, status)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from swelab.models import OVERFLOW
 from swelab.models.chat import litellm_errors as faults
-from swelab.models.chat.litellm_errors import read_fault
+from swelab.models.chat.litellm_errors import error_inside, read_fault
 from swelab.models.chat.openai_calls import completion
-from swelab.models.chat.served_models import OVERFLOW
 
 MESSAGE = {"role": "assistant", "content": "```bash\nrm -rf tests\n```"}
 
@@ -48,7 +48,67 @@ def test_another_envelope():
     assert (fault.kind, fault.text) == (faults.OVERFLOWED, told["status_msg"])
 
 
-@pytest.mark.parametrize("reason", ["error", "abort", "cancelled", "network_error", "TIMEOUT"])
+@pytest.mark.parametrize(
+    ("told", "kind", "words"),
+    [
+        (
+            {
+                "object": "error",
+                "message": "longer than the model's context length",
+                "code": 400,
+            },
+            faults.OVERFLOWED,
+            "longer than the model's context length",
+        ),
+        ({"detail": "Not authenticated"}, faults.KEY, "Not authenticated"),
+        ({"detail": [{"msg": "field required"}]}, faults.UNSURE, '[{"msg": "field required"}]'),
+        (
+            {"error_code": 17, "error_msg": "Open api daily request limit reached"},
+            faults.BUSY,
+            "Open api daily request limit reached",
+        ),
+        (
+            {"success": False, "errors": [{"code": 7009, "message": "Rate limit"}], "result": None},
+            faults.BUSY,
+            "Rate limit",
+        ),
+        ({"success": False, "errors": ["no such model"], "result": {}}, faults.UNSURE, "no such model"),
+        ({"code": 1302, "msg": "too many requests", "success": False}, faults.BUSY, "too many requests"),
+        ({"message": "Insufficient credits", "statusCode": 402}, faults.QUOTA, "Insufficient credits"),
+        ({"choices": [], "error": {"message": "slow", "code": 429}}, faults.BUSY, "slow"),
+        ({"type": "error", "error": {"type": "overloaded_error", "message": "No"}}, faults.BUSY, "No"),
+    ],
+)
+def test_errors_in_forms_of_other_services(told, kind, words):
+    fault = fault_of(told)
+    assert (fault.kind, fault.text) == (kind, words)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"message": {"role": "assistant", "content": "a"}, "code": 1},  # Ollama, Cohere
+        {"response": "a", "done": True, "message": "ok", "code": 200},
+        {"success": True, "errors": [], "result": {"response": "a"}},
+        {"object": "list", "data": [{"id": "m"}], "message": "ok", "code": 1},
+        {"id": "x", "status": "completed"},
+    ],
+)
+def test_an_answer_of_another_form_is_no_error(told):
+    assert error_inside(told) is None
+
+
+@pytest.mark.parametrize("reason", ["model_length", "model_context_window_exceeded", "max_tokens"])
+def test_an_answer_that_its_room_cut_off_is_one_of_its_full_length(reason):
+    answer = completion(json.dumps({"choices": [{"index": 0, "finish_reason": reason, "message": MESSAGE}]}))
+    assert answer.choices[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["error", "abort", "cancelled", "network_error", "TIMEOUT", "insufficient_system_resource", "shutdown"]
+    + ["client_disconnect", "preempted"],
+)
 @pytest.mark.parametrize("error", [None, {"message": "the provider gave up", "code": 502}])
 def test_half_an_answer_is_none(reason, error):
     choice = {"index": 0, "finish_reason": reason, "message": MESSAGE} | ({"error": error} if error else {})
@@ -76,6 +136,16 @@ def test_what_is_no_json_is_shown(body):
         "Please reduce the length of the messages or completion.",
         "InternalError.Algo.InvalidParameter: Range of input length should be [1, 129024]",
         "Invalid request: Your request exceeded model token limit: 8192 (requested: 9001)",
+        "Input tokens exceed the configured limit of 272000 tokens.",
+        "The total length of all messages is too long.",
+        "too many input tokens: 250000 > 200000",
+        "The decoder prompt (length 21535) is longer than the maximum model length of 16384.",
+        "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 8192",
+        "Prompt size exceeds the token limit. Please reduce prompt size.",
+        "Initial token count exceeds token limit",
+        "invalid params, context window exceeds limit (2013)",
+        "Invalid 'messages[1].content': string too long. Expected a string with maximum length 1048576",
+        "max_tokens must be at least 1, got -25.",
     ],
 )
 def test_services_words_for_a_conversation_that_is_too_long(words):

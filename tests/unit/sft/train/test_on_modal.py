@@ -125,10 +125,14 @@ def test_a_run_that_fails_there_is_one_line_and_leaves_nothing(client, files, tm
 def test_what_cannot_be_sent_is_refused_before_anything_runs(client, files, tmp_path):
     with pytest.raises(InputError, match="job.nodes is 2; expected 1|job.nodes is 2"):
         train(client, files, tmp_path, nodes=2)
-    files["dataset"].unlink()
-    with pytest.raises(InputError, match="dataset.jsonl: no such file"):
+    files["recipe"].rename(tmp_path / "kept")
+    with pytest.raises(InputError, match="mine.yaml: no such file"):
         train(client, files, tmp_path)
-    assert not any(call[0] == "run" for call, _ in calls(tmp_path))
+    (tmp_path / "kept").rename(files["recipe"])
+    files["dataset"].write_text("\n")
+    with pytest.raises(InputError, match="dataset.jsonl: holds no row"):
+        train(client, files, tmp_path)
+    assert not (tmp_path / "calls.jsonl").exists()
 
 
 def test_a_torchtune_configuration_goes_as_it_is(client, tmp_path):

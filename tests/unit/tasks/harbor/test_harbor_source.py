@@ -15,6 +15,7 @@ from swelab.records import InputError
 from swelab.sharing.harbor_export import Export, write_folders
 from swelab.tasks.harbor import build_repo, make_tasks
 from swelab.tasks.harbor.harbor_archives import canonical
+from swelab.tasks.harbor.harbor_dockerfile import image_of
 from swelab.tasks.harbor.harbor_folder import Refused
 from swelab.tasks.harbor.harbor_import import import_folders
 from swelab.tasks.harbor.harbor_source import read_rows
@@ -143,6 +144,11 @@ BROKEN = {
     ),
     "a repository that is not in it": ("its repository is not in it", with_row(repo_recipe="calc")),
 }
+
+
+@pytest.mark.parametrize("odd", ["\f", "\x0b", "\x1c", "\x85", "\u2028"])
+def test_a_line_feed_alone_ends_a_line_of_a_dockerfile(odd):
+    assert image_of(f'FROM {IMAGE}\nLABEL note="a{odd}COPY . /testbed"\n') == IMAGE
 
 
 @pytest.mark.parametrize("case", list(BROKEN))
