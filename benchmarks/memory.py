@@ -100,7 +100,7 @@ def two_rl_steps(train: dict) -> None:
     """Two steps of the learner on samples whose tokens are trained but for the first one."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from swelab.rl.learner import Learner, Trained
+    from swelab.rl.learner import Learner, TrainingSample
     from swelab.rl.samples import Sample
     from swelab.rl.training_run import settings_of
 
@@ -113,7 +113,7 @@ def two_rl_steps(train: dict) -> None:
         ids = [chance.randrange(SHAPE["vocab_size"]) for _ in range(TOKENS)]
         sample = Sample(ids, mask, [-8.0] * TOKENS, [trained - 1 for trained in mask])
         weights = [trained / TOKENS for trained in mask]
-        samples.append(Trained(sample, [1.0] * TOKENS, weights, str(number)))
+        samples.append(TrainingSample(sample, [1.0] * TOKENS, weights, str(number)))
     for _ in range(2):
         learner.train(samples)
 

@@ -35,7 +35,7 @@ from swelab.records import Record, read_jsonl
 from swelab.records.task_records import Task
 from swelab.rl.advantages import group_relative
 from swelab.rl.ahead import Ahead
-from swelab.rl.learner import Learner, Settings, Trained
+from swelab.rl.learner import Learner, Settings, TrainingSample
 from swelab.rl.prompts import Prompts
 from swelab.rl.samples import Sample
 from swelab.rl.token_weights import token_weights
@@ -82,7 +82,7 @@ def ours(
     ]
     weights = token_weights([each.trained for each in samples], list(range(len(samples))), "token-mean", 0)
     batch = [
-        Trained(
+        TrainingSample(
             Sample(sample.ids, sample.mask, known, sample.steps),
             [advantage * trained for trained in sample.mask],
             [weight * trained for trained in sample.mask],

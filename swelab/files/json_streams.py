@@ -22,7 +22,7 @@ Row = TypeVar("Row", bound=Mapping[str, Any])
 CHUNK = 1 << 20
 """Characters read at once; an element that is longer is read in growing pieces."""
 
-Wanted = Callable[[str], bool]
+KeyFilter = Callable[[str], bool]
 """Whether the element of a key or an instance id is wanted."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -133,7 +133,7 @@ def _elements(text: _Text, brackets: str, kind: str) -> Iterator[int]:
         raise text.fault("not JSON: extra data")
 
 
-def list_items(path: str | Path, wanted: Wanted | None = None) -> Iterator[tuple[int, Any]]:
+def list_items(path: str | Path, wanted: KeyFilter | None = None) -> Iterator[tuple[int, Any]]:
     """(number, element) of a JSON list; with `wanted`, only objects whose `instance_id` is wanted.
 
     Raises InputError with the line of a fault, and when the document is no list.
@@ -147,14 +147,14 @@ def list_items(path: str | Path, wanted: Wanted | None = None) -> Iterator[tuple
                     yield number, element
 
 
-def _unwanted(text: _Text, wanted: Wanted) -> bool:
+def _unwanted(text: _Text, wanted: KeyFilter) -> bool:
     text.peek()
     text.rest_of_line()
     named = _NAMED.match(text.text, text.at)
     return named is not None and not wanted(json.loads(named[1]))
 
 
-def object_items(path: str | Path, wanted: Wanted | None = None) -> Iterator[tuple[str, Any]]:
+def object_items(path: str | Path, wanted: KeyFilter | None = None) -> Iterator[tuple[str, Any]]:
     """(key, value) of a JSON object; with `wanted`, only those whose key is wanted.
 
     Raises InputError with the line of a fault, and when the document is no object.

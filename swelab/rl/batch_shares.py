@@ -8,7 +8,7 @@ from swelab.sft.train.grouping import deal, padded_tokens
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingSample:
     """A sample, with what each of its tokens is trained with.
 
     advantages and weights: one a token, 0 where none is trained; a weight is that token's share in the loss
@@ -21,10 +21,10 @@ class Trained:
     name: str = ""
 
 
-FILLER = Trained(Sample([0, 0], [0, 0], [0.0, 0.0], [-1, -1]), (0.0, 0.0), (0.0, 0.0))
+FILLER = TrainingSample(Sample([0, 0], [0, 0], [0.0, 0.0], [-1, -1]), (0.0, 0.0), (0.0, 0.0))
 """Trains nothing. Ranks wait for each other, so one that has no sample left runs its model on this."""
 
-Share = list[list[list[Trained]]]
+Share = list[list[list[TrainingSample]]]
 """What a rank does of a batch: its optimizer steps, their forward passes, the samples of each."""
 
 
@@ -39,7 +39,9 @@ def passes(lengths: Sequence[int], batch_tokens: int, ranks: int = 1) -> list[li
     return [dealt[0][rank::ranks] for rank in range(ranks)]
 
 
-def shares(batch: Sequence[Trained], minibatches: int, batch_tokens: int, ranks: int = 1) -> list[Share]:
+def shares(
+    batch: Sequence[TrainingSample], minibatches: int, batch_tokens: int, ranks: int = 1
+) -> list[Share]:
     """The share of each rank in a batch; no step where nothing is trained."""
     trained = [each for each in batch if each.sample.trained]
     found: list[Share] = [[] for _ in range(ranks)]

@@ -14,7 +14,7 @@ PLACEHOLDER = "[... {n} turn(s) of interaction history omitted due to context wi
 
 
 @dataclass(frozen=True)
-class Shown:
+class TurnWindow:
     """Turns [0, head) and [tail, all) are shown; `size` is the tokens of all that is shown."""
 
     head: int
@@ -38,7 +38,7 @@ def select_turns(
     budget: int,
     placeholder_tokens: Callable[[int], int],
     head_share: float = HEAD_SHARE,
-) -> Shown | None:
+) -> TurnWindow | None:
     """The turns to show within `budget` tokens; None where not even the newest turn fits.
 
     `turns` holds the tokens of each turn (an answer and what it led to), oldest first; `fixed` those of the
@@ -48,7 +48,7 @@ def select_turns(
     """
     everything = fixed + sum(turns)
     if everything <= budget:
-        return Shown(len(turns), len(turns), everything)
+        return TurnWindow(len(turns), len(turns), everything)
     line = max(map(placeholder_tokens, range(1, len(turns) + 1)), default=0)
     available = budget - fixed - line
     if not turns or turns[-1] > available:
@@ -61,7 +61,7 @@ def select_turns(
     left -= sum(older[tail:])
     head += _fitting(older[head:tail], left)
     size = fixed + sum(turns[:head]) + placeholder_tokens(tail - head) + sum(turns[tail:])
-    return Shown(head, tail, size)
+    return TurnWindow(head, tail, size)
 
 
 def _fitting(costs: Sequence[int], room: int) -> int:

@@ -64,7 +64,7 @@ class Judge:
             self._paid.discard(key)
 
 
-class Judged:
+class RolloutVotes:
     """The votes on one rollout. `name`: the rollout's."""
 
     def __init__(self, judge: Judge, name: str, issue: str):
@@ -72,7 +72,7 @@ class Judged:
         self._keys: list[str] = []
         self._asked: list[list[Future[int | None]]] = []
 
-    def begin(self) -> "Judged":
+    def begin(self) -> "RolloutVotes":
         """The rollout begins, or begins again after its infrastructure was lost."""
         self._asked.clear()
         return self

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from swelab.records import Fault
-from swelab.rl.batch_shares import Share, Trained, passes, shares
+from swelab.rl.batch_shares import Share, TrainingSample, passes, shares
 from swelab.rl.learner_state import STATE, read_state, whole, write_state
 from swelab.rl.losses import LOSSES, Clip, Mismatch, kl_to_reference, mismatch_weights
 from swelab.rl.samples import Sample
@@ -25,7 +25,7 @@ from swelab.rl.scorer import Scorer, load_model, padded, padded_values, place
 from swelab.rl.step_sums import Sums
 from swelab.sft.train.step_log import peak_memory
 
-__all__ = ["STATE", "Learner", "NotFinite", "Settings", "Trained", "Trainee"]
+__all__ = ["STATE", "Learner", "NotFinite", "Settings", "TrainingSample", "Trainee"]
 
 
 class NotFinite(Fault):
@@ -61,7 +61,7 @@ class Settings:
 class Trainee(Protocol):
     """A policy in training, in this process or in several."""
 
-    def train(self, batch: Sequence[Trained]) -> dict[str, float]:
+    def train(self, batch: Sequence[TrainingSample]) -> dict[str, float]:
         """One batch: `minibatches` optimizer steps; what was measured. Raises NotFinite."""
 
     def save(self, folder: Path) -> None:
@@ -114,7 +114,7 @@ class Learner:
                 found[row] = values[: len(samples[row].ids)]
         return found
 
-    def train(self, batch: Sequence[Trained]) -> dict[str, float]:
+    def train(self, batch: Sequence[TrainingSample]) -> dict[str, float]:
         """See `Trainee`. NotFinite names the samples; the weights are then those before that step."""
         (mine,) = shares(batch, self.settings.minibatches, self.settings.batch_tokens)
         return self.train_share(mine)
@@ -131,7 +131,9 @@ class Learner:
             found = self._step(step, known, sums)
         return {"tokens": float(sums.tokens), **sums.means(), **found}
 
-    def _step(self, step: list[list[Trained]], old: list[Tensor | None], sums: Sums) -> dict[str, float]:
+    def _step(
+        self, step: list[list[TrainingSample]], old: list[Tensor | None], sums: Sums
+    ) -> dict[str, float]:
         self.optimizer.zero_grad(set_to_none=True)
         total, fault, measured = 0.0, "", Sums()
         for number, (rows, known) in enumerate(zip(step, old, strict=True), 1):
@@ -159,7 +161,7 @@ class Learner:
         norm: Tensor = whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), most))
         return norm
 
-    def _culprit(self, step: list[list[Trained]], old: list[Tensor | None]) -> str:
+    def _culprit(self, step: list[list[TrainingSample]], old: list[Tensor | None]) -> str:
         """The first forward pass whose gradient is no number, in words."""
         for number, (rows, known) in enumerate(zip(step, old, strict=True), 1):
             self.optimizer.zero_grad(set_to_none=True)
@@ -183,7 +185,7 @@ class Learner:
             scored: Tensor = self.policy(*padded(samples, self.device))[0]
         return scored
 
-    def _losses(self, batch: list[Trained], old: Tensor | None, sums: Sums) -> Tensor:
+    def _losses(self, batch: list[TrainingSample], old: Tensor | None, sums: Sums) -> Tensor:
         """The share of each of these samples in the batch's loss, with its gradient. [rows]
 
         It is no number where the engine's log-probabilities are none.
@@ -247,12 +249,12 @@ class Learner:
         return peak_memory(self.device.partition(":")[0])
 
 
-def broken(losses: Tensor, rows: Sequence[Trained], place: str) -> str:
+def broken(losses: Tensor, rows: Sequence[TrainingSample], place: str) -> str:
     """What is wrong in a forward pass whose losses are not all numbers; else "". losses: [rows]."""
     wrong = [row for row, good in zip(rows, torch.isfinite(losses).tolist(), strict=True) if not good]
     return f"the loss of {names(wrong)} is no number, in {place} ({names(rows)})" if wrong else ""
 
 
-def names(rows: Sequence[Trained]) -> str:
+def names(rows: Sequence[TrainingSample]) -> str:
     """The rollouts of samples, each once."""
     return ", ".join(dict.fromkeys(each.name for each in rows if each.name))

@@ -15,7 +15,7 @@ from swelab.records import read_json, write_json, write_jsonl
 from swelab.rl import metrics
 from swelab.rl.ahead import Ahead
 from swelab.rl.busy import Busy, StepClock
-from swelab.rl.learner import NotFinite, Trained, Trainee
+from swelab.rl.learner import NotFinite, Trainee, TrainingSample
 from swelab.rl.method import Group, Method, advantages_of, group_of, measured
 from swelab.rl.prompts import Prompts
 from swelab.rl.rollouts import Maker, RolledOut, RolloutRequest, StepJournal
@@ -188,7 +188,7 @@ class Training:
             shutil.rmtree(self.checkpoint(old), ignore_errors=True)
 
 
-def batch_of(groups: Sequence[Group], method: Method) -> list[Trained]:
+def batch_of(groups: Sequence[Group], method: Method) -> list[TrainingSample]:
     """The batch of a step: each sampled token of each trained rollout once, with its advantage and weight."""
     made = [
         (sample, advantages, rollout.request.name, index)
@@ -204,7 +204,7 @@ def batch_of(groups: Sequence[Group], method: Method) -> list[Trained]:
         [sample.trained for sample, *_ in made], sequences, method.aggregation, method.horizon
     )
     return [
-        Trained(
+        TrainingSample(
             sample,
             [advantages[step] if step >= 0 else 0.0 for step in sample.steps],
             [weight * trained for trained in sample.mask],

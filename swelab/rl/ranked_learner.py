@@ -17,7 +17,7 @@ from typing import Any
 
 from swelab.jobs.child_process import Tethered, fault_line
 from swelab.records import Fault
-from swelab.rl.batch_shares import Trained, shares
+from swelab.rl.batch_shares import TrainingSample, shares
 from swelab.rl.rank_process import OPEN, Opened
 
 STARTUP_SECONDS = 600
@@ -59,7 +59,7 @@ class RankedLearner:
                 self.close()
                 raise
 
-    def train(self, batch: Sequence[Trained]) -> dict[str, float]:
+    def train(self, batch: Sequence[TrainingSample]) -> dict[str, float]:
         """See `learner.Trainee`."""
         shared = shares(batch, self._settings.minibatches, self._settings.batch_tokens, self._ranks)
         found: dict[str, float] = self._all([("train_share", share) for share in shared])[0]

@@ -43,7 +43,7 @@ REACH_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
-class Sent:
+class RayRequest:
     """A rollout that a host is to make, sampled at that temperature."""
 
     request: RolloutRequest
@@ -72,7 +72,7 @@ class HostRollouts:
         return (KEY,)
 
     @contextmanager
-    def open(self, count: int) -> Iterator[Callable[[Sent], Record]]:
+    def open(self, count: int) -> Iterator[Callable[[RayRequest], Record]]:
         """See `ray_workers.Place`. Raises ServingError where this host does not reach the servers."""
         endpoint = Endpoint(self.url, os.environ[KEY], "policy", engine=self.engine)
         check_reached(self.url)
@@ -83,7 +83,7 @@ class HostRollouts:
             witnesses = Witnesses(*self.witness)
             bench = Bench(store, cast(Backend, backend), dict(self.images), archive, witnesses)
 
-            def work(sent: Sent) -> Record:
+            def work(sent: RayRequest) -> Record:
                 maker = model_maker(self.recipe, engine, template, scaffold, sent.temperature)
                 with Journal(journal_of(self.folder, sent.request)) as journal:
                     done = Place(bench, scaffold, scratch, maker).roll_out(sent.request, StepJournal(journal))
@@ -95,7 +95,7 @@ class HostRollouts:
         """A host has tried a rollout that was lost again itself."""
         return False
 
-    def lost(self, item: Sent, reason: str) -> Record:
+    def lost(self, item: RayRequest, reason: str) -> Record:
         """See `ray_workers.Place`."""
         grade = {"status": str(GradeEnd.INFRA_ERROR), "resolved": False}
         rollout = lost_rollout(item.request.task, reason)
@@ -106,7 +106,7 @@ class HostRollouts:
 class RayPlace:
     """Where rollouts are made on hosts: has the methods of `rollouts.Place` that a training asks for."""
 
-    call: Callable[[str, Sent], Done]
+    call: Callable[[str, RayRequest], Done]
     folder: Path
     temperature: float
     judge: None = None
@@ -115,7 +115,7 @@ class RayPlace:
         """One rollout and its grade, made or read back. Raises Fault (of a host's work), RayFailed."""
         if done := journal.result(request):
             return done
-        done = read_result(request, self.call(request.name, Sent(request, self.temperature)).record)
+        done = read_result(request, self.call(request.name, RayRequest(request, self.temperature)).record)
         journal.add_result(done)
         journal_of(self.folder, request).unlink(missing_ok=True)
         return done

@@ -20,7 +20,7 @@ from swelab.records import Record
 from swelab.records.attempt_records import Prediction
 from swelab.records.task_records import Task
 from swelab.rl.failures import Attempt
-from swelab.rl.judging import Judge, Judged, Votes
+from swelab.rl.judging import Judge, RolloutVotes, Votes
 from swelab.rl.process_reward import step_score, trajectory_reward
 from swelab.rl.token_model import TokenModel
 from swelab.rollouts.own_eval import own_eval
@@ -144,7 +144,9 @@ class Place:
         """One rollout and its grade, made or read back. Raises InputError, ServingError."""
         if done := journal.result(request):
             return done
-        watched = Judged(self.judge, request.name, request.task.problem_statement) if self.judge else None
+        watched = (
+            RolloutVotes(self.judge, request.name, request.task.problem_statement) if self.judge else None
+        )
         for _ in range(TRIES):
             done = self._attempt(request, journal, watched)
             if done.trajectory["outcome"] not in LOST_ROLLOUTS:
@@ -157,7 +159,9 @@ class Place:
             watched.forget()
         return done
 
-    def _attempt(self, request: RolloutRequest, journal: StepJournal, watched: Judged | None) -> RolledOut:
+    def _attempt(
+        self, request: RolloutRequest, journal: StepJournal, watched: RolloutVotes | None
+    ) -> RolledOut:
         began = time.monotonic()
         known = journal.turns(request)
         made: list[TokenModel] = []

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from swelab.files.json_streams import Spool, Wanted, object_items
+from swelab.files.json_streams import KeyFilter, Spool, object_items
 from swelab.records import (
     InputError,
     as_record,
@@ -18,7 +18,7 @@ from swelab.records.attempt_records import Prediction, Trajectory
 from swelab.rollouts.own_eval import own_eval
 
 
-def load_predictions(path: str | Path, wanted: Wanted | None = None) -> dict[str, Prediction]:
+def load_predictions(path: str | Path, wanted: KeyFilter | None = None) -> dict[str, Prediction]:
     """Predictions by instance id, from a JSON object, a JSON list or JSON Lines.
 
     Each prediction is {"instance_id", "model_name_or_path", "model_patch": str | None}. With `wanted`, only
@@ -29,7 +29,7 @@ def load_predictions(path: str | Path, wanted: Wanted | None = None) -> dict[str
     return {row.instance_id: row for row in read_predictions(path, wanted)}
 
 
-def read_predictions(path: str | Path, wanted: Wanted | None = None) -> Iterator[Prediction]:
+def read_predictions(path: str | Path, wanted: KeyFilter | None = None) -> Iterator[Prediction]:
     """Predictions one at a time; forms and errors as of `load_predictions`. An object is not held whole."""
     seen: set[str] = set()
     for number, row in enumerate(_rows(path, wanted)):
@@ -44,7 +44,7 @@ def read_predictions(path: str | Path, wanted: Wanted | None = None) -> Iterator
         raise InputError("holds no prediction", path, "at least one")
 
 
-def _rows(path: str | Path, wanted: Wanted | None) -> Iterator[Any]:
+def _rows(path: str | Path, wanted: KeyFilter | None) -> Iterator[Any]:
     if not _one_key_a_line(path):
         yield from _held(path)
         return

@@ -28,7 +28,7 @@ from swelab.tasks.image_history import start_command, start_files
 
 BATCH = "swelab.batch"
 """Label of a batch's containers, by which they are removed: they outlive a killed program."""
-Told = Callable[[], str]
+LastWords = Callable[[], str]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Runner:
     workers: int
 
     @contextmanager
-    def opened(self) -> Iterator[tuple[Callable[[list[Task], Callable[[], None]], None], Told]]:
+    def opened(self) -> Iterator[tuple[Callable[[list[Task], Callable[[], None]], None], LastWords]]:
         """A function that runs a batch of tasks, and one that says why the budget has no more room, or ''.
 
         A checkpoint is served, a hosted model stands behind a gateway, for as long as the block lasts.
@@ -68,7 +68,7 @@ class Runner:
             yield run, spent
 
     @contextmanager
-    def _model(self) -> Iterator[tuple[Endpoint, Record, Record, Told]]:
+    def _model(self) -> Iterator[tuple[Endpoint, Record, Record, LastWords]]:
         """(endpoint, section `agent.model`, prices, what says why the budget is spent) for the block."""
         if self.policy.kind == "hosted":
             ledger = PaidRun(self.progress.absolute().parent / "paid", str).ledger

@@ -44,7 +44,7 @@ from swelab.tasks.validation_lock import read_kept, read_lock
 
 
 @dataclass(frozen=True)
-class Made:
+class TrailStage:
     """A stage of a trail: its manifest, and its files by role."""
 
     stage: Manifest
@@ -72,7 +72,7 @@ def check_numbers(trail: Trail, hashes: Hashes) -> Iterator[Finding]:
     for stage in trail.stages.values():
         files = {*stage.outputs, *(path for paths in stage.inputs.values() for path in paths)}
         if (again := CHECKS.get(stage.rule)) and not files & hashes.withheld.keys():
-            yield from _guarded(next(iter(stage.outputs)), again(Made(stage), hashes))
+            yield from _guarded(next(iter(stage.outputs)), again(TrailStage(stage), hashes))
 
 
 def _guarded(path: str, found: Iterator[Finding]) -> Iterator[Finding]:
@@ -122,7 +122,7 @@ def check_headline(record: VerifiedScore, path: str) -> Iterator[Finding]:
     yield from _compare(path, made, told)
 
 
-def _score(made: Made, hashes: Hashes) -> Iterator[Finding]:
+def _score(made: TrailStage, hashes: Hashes) -> Iterator[Finding]:
     told = read_json(made.outputs[0])
     reports = [read_record(path, Report) for path in made.paths("report")]
     usage = [dict(read_usage(path)) for path in made.paths("usage")]
@@ -130,7 +130,7 @@ def _score(made: Made, hashes: Hashes) -> Iterator[Finding]:
     yield from _compare(made.outputs[0], again, told)
 
 
-def _report(made: Made, hashes: Hashes) -> Iterator[Finding]:
+def _report(made: TrailStage, hashes: Hashes) -> Iterator[Finding]:
     told, lock = read_json(made.outputs[0]), made.path("lock")
     grades = (row for _, row in read_records(made.paths("grades"), Grade))
     again = build_report(made.tasks(), grades, told.get("policy", ""), told.get("subset", ""))
@@ -143,7 +143,7 @@ def _compare(path: str, made: Record, told: Record) -> Iterator[Finding]:
         yield Finding("number", path, f"made again: {where}")
 
 
-def _predictions(made: Made, hashes: Hashes) -> Iterator[Finding]:
+def _predictions(made: TrailStage, hashes: Hashes) -> Iterator[Finding]:
     names = [task.instance_id for task in made.tasks()]
     usage: dict[str, Usage] = {}
     rows = watched(read_records(made.paths("trajectories"), Trajectory), usage)
@@ -161,13 +161,13 @@ def _rows(path: str, made: Iterator[tuple[str, Record]]) -> Iterator[Finding]:
             yield Finding("number", path, f"{name}: made again from its trajectory: {where}")
 
 
-def _rollout(made: Made, hashes: Hashes) -> Iterator[Finding]:
+def _rollout(made: TrailStage, hashes: Hashes) -> Iterator[Finding]:
     path = made.outputs[0]
     if hashes.of(path) != made.stage.outputs[path]:
         yield from _unlike_journal(path, made.stage.get("journal"))
 
 
-def _grades(made: Made, hashes: Hashes) -> Iterator[Finding]:
+def _grades(made: TrailStage, hashes: Hashes) -> Iterator[Finding]:
     path = made.outputs[0]
     rows: dict[str, str] = {}
     for row in map(Grade.of, read_jsonl(path)):
@@ -195,7 +195,7 @@ def _plain(row: Record) -> Record:
     return {name: value for name, value in row.items() if name not in ("journalled", "sample")}
 
 
-def _unlike_runs(made: Made, told: Mapping[str, str]) -> Iterator[Finding]:
+def _unlike_runs(made: TrailStage, told: Mapping[str, str]) -> Iterator[Finding]:
     """Findings for grades that differ when the kept run of their patch is judged again."""
     from swelab.grading.grading_stage import Bench
     from swelab.grading.regrade import regrade
@@ -221,7 +221,7 @@ def _unlike_runs(made: Made, told: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("number", made.outputs[0], what)
 
 
-CHECKS: dict[str, Callable[[Made, Hashes], Iterator[Finding]]] = {
+CHECKS: dict[str, Callable[[TrailStage, Hashes], Iterator[Finding]]] = {
     "score": _score,
     "report_grades": _report,
     "collect_predictions": _predictions,

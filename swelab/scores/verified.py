@@ -55,7 +55,7 @@ NO_PAIRS = {
 }
 
 
-class Judged(Protocol):
+class PolicyVerdicts(Protocol):
     """A policy's verdicts by instance id: a score, or what another harness reports."""
 
     @property
@@ -67,7 +67,7 @@ class Judged(Protocol):
         """Status by instance id; a list of them, one a run, where there were several runs."""
 
 
-def compare(first: Judged, second: Judged) -> Comparison:
+def compare(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
     """The paired test and the interval of the difference between two score records.
 
     Pairs of which either side was lost to infrastructure are left out and counted; with several runs, a
@@ -106,7 +106,7 @@ def compare(first: Judged, second: Judged) -> Comparison:
     return Comparison.of(found)
 
 
-def compare_runs(first: Judged, second: Judged) -> Comparison:
+def compare_runs(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
     """As `compare`, where either side has several runs: a task counts by its shares of resolved attempts.
 
     gained and lost are tasks with a higher and a lower share; both and neither those with the same.
@@ -142,7 +142,7 @@ def compare_runs(first: Judged, second: Judged) -> Comparison:
     return Comparison.of(found)
 
 
-def statuses_of(score: Judged) -> dict[str, list[str]]:
+def statuses_of(score: PolicyVerdicts) -> dict[str, list[str]]:
     """A score's verdicts by instance id, one a run."""
     return {name: row if isinstance(row, list) else [row] for name, row in score.instances.items()}
 
@@ -152,7 +152,7 @@ def runs_of(statuses: dict[str, list[str]]) -> int:
     return max(map(len, statuses.values()), default=1)
 
 
-def all_pairs(policies: Sequence[Judged]) -> list[Comparison]:
+def all_pairs(policies: Sequence[PolicyVerdicts]) -> list[Comparison]:
     """Every two of several scores compared, each with `p_adjusted`: Holm's correction over all of them."""
     found = [compare(*two) for two in combinations(policies, 2)]
     adjusted = iter(holm([each.p_value for each in found if each.p_value is not None]))

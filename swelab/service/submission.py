@@ -19,7 +19,7 @@ from swelab.records import InputError, Record, digest, write_json
 from swelab.records.attempt_records import Prediction
 from swelab.service import ServiceError, SubmissionRefused
 from swelab.service.sb_cli import STATUS, SbCli, ServiceBenchmark, lasting_refusal
-from swelab.service.verdicts import Judged, ServiceRun, patch_digest, pending, verdicts
+from swelab.service.verdicts import ServiceRun, ServiceVerdict, patch_digest, pending, verdicts
 
 SUBSETS = {
     "swe-bench_verified": "swe-bench_verified",
@@ -84,20 +84,20 @@ def judge_by_service(
     """
     run = run_name(policy, at, rows)
     ids = [row.instance_id for row in rows]
-    state = Sent(work, run)
+    state = Submissions(work, run)
     if not state.begun and program.quota(at) == 0:
         raise SubmissionRefused(f"no runs left on {at.subset} {at.split}: the service's quota is used up")
     _submit(rows, ids, at, program, state, wait)
     empty = {row.instance_id: not (row.model_patch or "").strip() for row in rows}
     report, found = _await(lambda: program.report(at, run), empty, wait)
     instances = {
-        name: Judged(verdict=found[name], patch_sha256=patch_digest(row), empty=empty[name])
+        name: ServiceVerdict(verdict=found[name], patch_sha256=patch_digest(row), empty=empty[name])
         for name, row in zip(ids, rows)
     }
     return ServiceRun(run_id=run, subset=at.subset, split=at.split, instances=instances, report=report)
 
 
-class Sent:
+class Submissions:
     """The predictions of a run that the service has accepted, kept in a folder over a kill."""
 
     def __init__(self, work: Path, run: str):
@@ -119,7 +119,12 @@ class Sent:
 
 
 def _submit(
-    rows: list[Prediction], ids: list[str], at: ServiceBenchmark, program: SbCli, state: Sent, wait: Waiting
+    rows: list[Prediction],
+    ids: list[str],
+    at: ServiceBenchmark,
+    program: SbCli,
+    state: Submissions,
+    wait: Waiting,
 ) -> None:
     """Submits until all are there. Raises ServiceError after ATTEMPTS, SubmissionRefused at once."""
     failed: dict[str, str] = {}

@@ -28,7 +28,7 @@ REASON = {
 COUNTED = (*STATUS, "submitted", "completed", "pending")
 
 
-class Judged(TypedRecord):
+class ServiceVerdict(TypedRecord):
     """What the service says of one prediction."""
 
     verdict: str = field("the service's word: a key of STATUS")
@@ -42,7 +42,7 @@ class ServiceRun(TypedRecord):
     run_id: str = field("the service's name of the run")
     subset: str = field("the service's name of the benchmark")
     split: str = field("dev or test")
-    instances: dict[str, Judged] = field("by instance id")
+    instances: dict[str, ServiceVerdict] = field("by instance id")
     report: dict[str, Any] = field("the service's own report")
 
 
@@ -138,7 +138,7 @@ def service_grades(
         yield as_record(facts, Grade, f"grade of {name}")
 
 
-def _judged(sent: Judged, run_id: str) -> Record:
+def _judged(sent: ServiceVerdict, run_id: str) -> Record:
     empty = sent.empty and sent.verdict != "failed"
     return {
         "status": GradeEnd.EMPTY_PATCH if empty else STATUS[sent.verdict],

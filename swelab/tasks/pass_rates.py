@@ -29,7 +29,7 @@ class PassRate:
 
 
 @dataclass
-class Chosen:
+class TaskSelection:
     """The names of the tasks that are kept, in their order, and why others are not; rates of all by name."""
 
     kept: list[str] = field(default_factory=list)
@@ -61,7 +61,7 @@ def pass_rates(grades: Iterable[Grade]) -> dict[str, PassRate]:
     return {name: PassRate(solved[name], count) for name, count in attempts.items()}
 
 
-def choose(tasks: Iterable[Task], rates: Mapping[str, PassRate], recipe: AttemptedSubset) -> Chosen:
+def choose(tasks: Iterable[Task], rates: Mapping[str, PassRate], recipe: AttemptedSubset) -> TaskSelection:
     """The tasks whose pass rate is within the recipe's bounds, in its order.
 
     `easy-first` sorts by falling pass rate; equal ones stay in the order of `tasks`. Raises InputError when
@@ -70,7 +70,7 @@ def choose(tasks: Iterable[Task], rates: Mapping[str, PassRate], recipe: Attempt
     if not rates:
         what = f"no attempt at a task of {recipe.subset} was graded"
         raise InputError(what, expected=f"grades of policy {recipe.policy} on it")
-    found = Chosen(rates=rates)
+    found = TaskSelection(rates=rates)
     for task in tasks:
         name = task.instance_id
         if reason := _why_not(rates.get(name), recipe):

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from swelab.files.json_streams import Wanted, list_items
+from swelab.files.json_streams import KeyFilter, list_items
 from swelab.records import InputError, as_record, check_text, shorten
 from swelab.records.task_records import Task
 
 
-def read_tasks(path: str | Path, wanted: Wanted | None = None) -> Iterator[Task]:
+def read_tasks(path: str | Path, wanted: KeyFilter | None = None) -> Iterator[Task]:
     """The rows of a subset JSON, a list of task rows in SWE-smith's schema, with fields of ours added.
 
     Only those whose instance id is wanted are checked and given; the others are passed over. Raises

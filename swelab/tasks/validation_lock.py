@@ -6,13 +6,13 @@ Every later stage works on the kept tasks only, which lie in a file of their own
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from swelab.files.json_streams import Outline, Wanted
+from swelab.files.json_streams import KeyFilter, Outline
 from swelab.records import InputError, digest, read_record
 from swelab.records.task_records import NULL_ONLY, KeptTask, Lock, Task
 from swelab.tasks.task_rows import read_tasks
 
 
-def read_kept(tasks: str | Path, lock: str | Path | None, wanted: Wanted | None = None) -> Iterator[Task]:
+def read_kept(tasks: str | Path, lock: str | Path | None, wanted: KeyFilter | None = None) -> Iterator[Task]:
     """The rows of a subset that its lock keeps, one at a time, in their order; all without a lock.
 
     With `wanted`, only those whose instance id is wanted. Raises InputError when the lock is of other rows,
@@ -55,7 +55,7 @@ def lock_of_part(tasks: Iterable[Task], whole: Lock, where: str | Path) -> Lock:
     return part | ({"null_tasks": null_tasks} if null_tasks else {})
 
 
-def _names(lock: str | Path, wanted: Wanted | None) -> tuple[dict[str, str], set[str]]:
+def _names(lock: str | Path, wanted: KeyFilter | None) -> tuple[dict[str, str], set[str]]:
     """Hash of its row by kept instance, and the instances left out, as far as they are wanted."""
     record = read_lock(lock)
     kept = {row.instance_id: row.task for row in record.kept}

@@ -6,7 +6,7 @@ from swelab.configs import recipes
 from swelab.configs.kinds import POLICY
 from swelab.models.chat import hosted
 from swelab.models.chat.litellm_calls import quiet_litellm
-from swelab.rl.judging import Judged, open_judge
+from swelab.rl.judging import RolloutVotes, open_judge
 from tests.contract.hosted_service import PRICE, Odd, Service
 from tests.unit.rl.test_judging import THREE
 
@@ -40,7 +40,7 @@ def judged(service, folder, **settings):
 def test_votes_are_read_and_their_cost_is_the_services(service, tmp_path):
     here = service(speak=lambda turn, history: "It checks what matters.\nSo:\n\n\\boxed{+1}\n")
     with judged(here, tmp_path) as judge:
-        assert Judged(judge, "a", "add is wrong").votes(THREE) == ((1, 1, 1),) * 3
+        assert RolloutVotes(judge, "a", "add is wrong").votes(THREE) == ((1, 1, 1),) * 3
         spent = judge.spent()
     assert spent["calls"] == len(here.requests) == 9
     assert spent["dollars"] == pytest.approx(here.charged)
@@ -49,10 +49,10 @@ def test_votes_are_read_and_their_cost_is_the_services(service, tmp_path):
 def test_what_was_paid_for_before_a_kill_is_not_asked_for_again(service, tmp_path):
     here = service(speak=lambda turn, history: r"\boxed{-1}")
     with judged(here, tmp_path) as judge:
-        before = Judged(judge, "a", "add is wrong").votes(THREE)
+        before = RolloutVotes(judge, "a", "add is wrong").votes(THREE)
     charged = here.charged
     with judged(here, tmp_path) as judge:
-        again = Judged(judge, "a", "add is wrong")
+        again = RolloutVotes(judge, "a", "add is wrong")
         assert again.votes(THREE) == before and here.charged == charged and len(here.requests) == 9
         again.forget()
         assert not list((tmp_path / "judge/turns").iterdir())
@@ -65,7 +65,7 @@ def test_nonsense_and_a_service_that_is_gone_are_no_votes(service, tmp_path):
 
     here = service(plan, speak=lambda turn, history: "I cannot say.")
     with judged(here, tmp_path) as judge:
-        assert Judged(judge, "a", "add is wrong").votes(THREE[:4]) == ((None,) * 3,)
-        assert Judged(judge, "b", "add is wrong").votes(THREE)[1:] == ((None,) * 3,) * 2
+        assert RolloutVotes(judge, "a", "add is wrong").votes(THREE[:4]) == ((None,) * 3,)
+        assert RolloutVotes(judge, "b", "add is wrong").votes(THREE)[1:] == ((None,) * 3,) * 2
         spent = judge.spent()
     assert spent["lost"] >= 3 and spent["unreadable"] == 6

@@ -13,7 +13,7 @@ from swelab.models.chat.served_tokens import ServedTokens
 from swelab.models.chat.turn_form import form_of
 from swelab.models.serving.engine import Weights
 from swelab.models.serving.fleet import open_fleet
-from swelab.rl.batch_shares import Trained
+from swelab.rl.batch_shares import TrainingSample
 from swelab.rl.learner import Learner, Settings
 from swelab.rl.samples import samples
 from swelab.rl.token_model import TokenModel
@@ -146,6 +146,6 @@ def largest_difference(weights, conversations):
 def trained(turns, advantage):
     (sample,) = samples(turns)
     tokens = 2 * sample.trained
-    return Trained(
+    return TrainingSample(
         sample, [advantage * each for each in sample.mask], [each / tokens for each in sample.mask], "it"
     )

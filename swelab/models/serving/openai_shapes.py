@@ -35,7 +35,7 @@ class Strict(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=Tru
     """A part of a request, with no other fields than these."""
 
 
-class Told(Struct, omit_defaults=True, kw_only=True):
+class MessagePart(Struct, omit_defaults=True, kw_only=True):
     """A part of a conversation. Clients give back messages with all that an answer held (`annotations`,
     `provider_specific_fields`): fields without a name here are left out of what an engine is sent.
     """
@@ -54,21 +54,21 @@ class Format(Strict, kw_only=True):
     type: Literal["text"]
 
 
-class TextPart(Told, kw_only=True):
+class TextPart(MessagePart, kw_only=True):
     """A piece of a message. Pictures and sounds are fetched by the engine from wherever a client says."""
 
     type: Literal["text"]
     text: str
 
 
-class CalledFunction(Told, kw_only=True):
+class CalledFunction(MessagePart, kw_only=True):
     """What a model called."""
 
     name: Name
     arguments: str
 
 
-class Call(Told, kw_only=True):
+class Call(MessagePart, kw_only=True):
     """A call of a tool in a message of the model's."""
 
     id: Name | None = None
@@ -77,7 +77,7 @@ class Call(Told, kw_only=True):
     index: int | None = None
 
 
-class Message(Told, kw_only=True):
+class Message(MessagePart, kw_only=True):
     """A message of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]

@@ -97,7 +97,7 @@ class VerlRun:
     def train(self) -> Path:
         """All steps that are left; the last checkpoint."""
         records, last = self._records, self.recipe.train.steps
-        told = _Told(records, self.reports, self.folder)
+        told = StepReporter(records, self.reports, self.folder)
         with closing(self.reports):
             self.reports.begin(last, newest_step(self.own), last * self._rollouts, 0)
             if newest_step(self.own) < last:
@@ -138,7 +138,7 @@ class VerlRun:
         loop = {"name": AGENT, "_target_": LOOP, "order": str(self.own / "order.json")}
         write_json(self.own / "loops.yaml", [loop])  # JSON is YAML
 
-    def _run(self, told: "_Told") -> None:
+    def _run(self, told: "StepReporter") -> None:
         """Runs verl to its end. Raises Fault, VerlEnded."""
         python, number = python_of_verl(), len(list((self.own / FIGURES).iterdir()))
         figures = self.own / FIGURES / f"{number:05d}.jsonl"
@@ -192,7 +192,7 @@ class VerlRun:
         ]
         return [*overrides(self.recipe, files), *ours, *machine_keys(self.recipe, private, address)]
 
-    def _follow(self, verl: Tethered, told: "_Told", ray: OwnRay | JobRay) -> None:
+    def _follow(self, verl: Tethered, told: "StepReporter", ray: OwnRay | JobRay) -> None:
         while (status := verl.poll()) is None:
             if (self.folder / FAULT).exists():
                 raise VerlEnded((self.folder / FAULT).read_text().strip())
@@ -204,7 +204,7 @@ class VerlRun:
             raise VerlEnded(f"verl ended with {status}: {fault_line(self._log)}; log: {self._log}")
 
 
-class _Told:
+class StepReporter:
     """What was reported of a run, and written to metrics.jsonl."""
 
     def __init__(self, records: RunRecords, reports: Reports, folder: Path):

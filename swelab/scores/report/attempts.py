@@ -50,7 +50,7 @@ class ListedAttempts:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Selection:
     """Places in the list by name of the attempts to list, how many to pack, in how many bytes."""
 
     listed: Mapping[str, int]
@@ -90,7 +90,7 @@ class Packs:
 
 def read_attempts(
     run: Wildcards,
-    wanted: Wanted,
+    wanted: Selection,
     tasks: Mapping[str, Mapping[str, str]],
     shown: Mapping[str, Record],
 ) -> ListedAttempts:
@@ -125,7 +125,7 @@ def read_attempts(
     return found
 
 
-def wanted_grades(shards: list[str], wanted: Wanted) -> dict[str, tuple[Grade, list[Record]]]:
+def wanted_grades(shards: list[str], wanted: Selection) -> dict[str, tuple[Grade, list[Record]]]:
     """The grades of the listed attempts by name, with those of their tests that the page shows."""
     found = {}
     for grade in (Grade.of(row) for shard in shards for row in read_jsonl(shard)):

@@ -23,7 +23,7 @@ from swelab.scores.report.attempts import (
     PACKED,
     PACKED_BYTES,
     ListedAttempts,
-    Wanted,
+    Selection,
     names_of,
     read_attempts,
 )
@@ -171,7 +171,7 @@ def gather_runs(evidence: ReportData, subset: str, limit: int, seed: int) -> Non
     shown = {task.instance_id: task_view(task) for task in read_kept(file, lock, chosen.__contains__)}
     for run, order in zip(runs, orders, strict=True):
         places = {name: place for place, name in enumerate(names_of(order))}
-        wanted = Wanted(places, packs, PACKED_BYTES // share)
+        wanted = Selection(places, packs, PACKED_BYTES // share)
         names = {**evidence.at.names, "policy": run.policy, "subset": subset}
         run.attempts = read_attempts(replace(evidence.at, names=names), wanted, tasks, shown)
     evidence.runs += runs

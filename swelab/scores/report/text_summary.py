@@ -8,13 +8,13 @@ from swelab.records.score_records import Comparison, PolicyScore, RunsCompared
 from swelab.scores.score import PLANNED_RUNS, Verdicts, counted, detectable, rate_of_runs
 from swelab.scores.statistics.multi_run import planned
 from swelab.scores.statistics.paired_rates import POWER
-from swelab.scores.verified import Judged, all_pairs, compare, runs_of, statuses_of
+from swelab.scores.verified import PolicyVerdicts, all_pairs, compare, runs_of, statuses_of
 
 LEVEL = 0.05
 """p-values from here on are called noise."""
 
 
-def described(result: Judged) -> str:
+def described(result: PolicyVerdicts) -> str:
     """A result's rate, interval and size, and how much was lost to infrastructure."""
     verdicts = statuses_of(result)
     rate = rate_of_runs(map(counted, verdicts.values()))
@@ -52,7 +52,7 @@ def runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
 
 
-def compared(results: Sequence[Judged]) -> list[str]:
+def compared(results: Sequence[PolicyVerdicts]) -> list[str]:
     """A sentence on every two results: how far apart they are, and whether that is noise."""
     if len(results) == 2:
         return [comparison_words(compare(*results))]

@@ -30,7 +30,7 @@ from swelab.tasks.checkout import encode_patch
 ROLES = ("system", "user", "assistant")
 
 
-class Judged(NamedTuple):
+class GradeFacts(NamedTuple):
     """What the dataset needs of a grade. patch_sha256: None where the grade names no patch; evidence: how
     well a resolved patch is witnessed."""
 
@@ -40,7 +40,7 @@ class Judged(NamedTuple):
     evidence: str = UNASKED
 
 
-Verdicts = Mapping[tuple[str, str, str], Judged]
+Verdicts = Mapping[tuple[str, str, str], GradeFacts]
 """Grades by (policy, subset, attempt_name); '' stands for a policy or subset that the grade does not name."""
 
 
@@ -87,9 +87,9 @@ class Dataset:
         }
 
 
-def load_verdicts(paths: Iterable[Path]) -> dict[tuple[str, str, str], Judged]:
+def load_verdicts(paths: Iterable[Path]) -> dict[tuple[str, str, str], GradeFacts]:
     """What the dataset needs of each grade. Raises InputError on a bad row or one graded twice."""
-    found: dict[tuple[str, str, str], Judged] = {}
+    found: dict[tuple[str, str, str], GradeFacts] = {}
     for path, grade in read_records(paths, Grade):
         key = (grade.policy, grade.subset, attempt_name(grade))
         if key in found:
@@ -98,9 +98,9 @@ def load_verdicts(paths: Iterable[Path]) -> dict[tuple[str, str, str], Judged]:
     return found
 
 
-def judged(grade: Grade) -> Judged:
+def judged(grade: Grade) -> GradeFacts:
     """What the dataset needs of a grade."""
-    return Judged(grade.status, grade.resolved, grade.get("patch_sha256"), grade.evidence)
+    return GradeFacts(grade.status, grade.resolved, grade.get("patch_sha256"), grade.evidence)
 
 
 def build_dataset(

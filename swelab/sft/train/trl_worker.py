@@ -64,7 +64,7 @@ class PlannedTrainer(SFTTrainer):
         return [name for name, _ in model.named_parameters()]
 
 
-class Told(TrainerCallback):
+class StepReporter(TrainerCallback):
     """Writes the step log; notes a checkpoint when it is whole."""
 
     def __init__(self, log: StepLog, output: Path):
@@ -106,7 +106,7 @@ def train(run: TrlRun) -> None:
     trainer.passes = passes
     log = StepLog(str(output), run.planned) if rank == 0 else None
     if log:
-        trainer.add_callback(Told(log, output))
+        trainer.add_callback(StepReporter(log, output))
     trainer.train(resume_from_checkpoint=_resume(output))
     _save(trainer, base, output / f"epoch_{settings.epochs - 1}", rank)
     if log:

@@ -4,13 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from swelab.rl.batch_shares import FILLER, Trained, passes, shares
+from swelab.rl.batch_shares import FILLER, TrainingSample, passes, shares
 from swelab.rl.samples import Sample
 
 
 def sample(tokens, name="", trained=1):
     mask = [0] * (tokens - trained) + [1] * trained
-    return Trained(Sample([7] * tokens, mask, [-1.0] * tokens, [0] * tokens), [1.0] * tokens, mask, name)
+    return TrainingSample(
+        Sample([7] * tokens, mask, [-1.0] * tokens, [0] * tokens), [1.0] * tokens, mask, name
+    )
 
 
 @given(

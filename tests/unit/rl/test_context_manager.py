@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swelab.rl.context_manager import Shown, placeholder, select_turns
+from swelab.rl.context_manager import TurnWindow, placeholder, select_turns
 
 
 def line(omitted):
@@ -15,8 +15,8 @@ def select(turns, fixed, budget, tokens=lambda omitted: 0, **options):
 
 
 def test_a_short_history_is_shown_whole():
-    assert select([10, 20, 30], 5, 65) == Shown(3, 3, 65)
-    assert select([], 5, 5) == Shown(0, 0, 5)
+    assert select([10, 20, 30], 5, 65) == TurnWindow(3, 3, 65)
+    assert select([], 5, 5) == TurnWindow(0, 0, 5)
 
 
 def test_the_published_numbers():
@@ -29,16 +29,16 @@ def test_the_published_numbers():
 
 def test_the_newest_turn_is_never_hidden():
     """It costs more than the tail's 70 %: the head gives way."""
-    assert select([10, 10, 10, 80], 0, 100) == Shown(2, 3, 100)
-    assert select([10, 10, 10, 100], 0, 100) == Shown(0, 3, 100)
+    assert select([10, 10, 10, 80], 0, 100) == TurnWindow(2, 3, 100)
+    assert select([10, 10, 10, 100], 0, 100) == TurnWindow(0, 3, 100)
 
 
 def test_what_the_head_cannot_use_the_tail_may():
-    assert select([50, 20, 20, 20, 20, 20], 0, 100) == Shown(0, 1, 100)
+    assert select([50, 20, 20, 20, 20, 20], 0, 100) == TurnWindow(0, 1, 100)
 
 
 def test_what_the_tail_cannot_use_the_head_may():
-    assert select([10, 10, 10, 10, 10, 60, 30], 0, 80) == Shown(5, 6, 80)
+    assert select([10, 10, 10, 10, 10, 60, 30], 0, 80) == TurnWindow(5, 6, 80)
 
 
 def test_a_turn_that_does_not_fit_is_said():

@@ -7,7 +7,7 @@ import pytest
 from swelab.models import ModelLost
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.records import Fault
-from swelab.rl.judging import Judge, Judged, steps_of
+from swelab.rl.judging import Judge, RolloutVotes, steps_of
 
 
 def said(command, number):
@@ -65,7 +65,7 @@ def test_a_vote_is_on_the_step_that_it_is_asked_about(judge_of):
         wrong = "Step 2, the one to judge" in question
         return r"\boxed{-1}" if wrong else r"\boxed{+1}"
 
-    judged = Judged(judge_of(answer), "a", "It fails.")
+    judged = RolloutVotes(judge_of(answer), "a", "It fails.")
     assert judged.votes(THREE) == ((1, 1), (-1, -1), (1, 1))
 
 
@@ -77,7 +77,7 @@ def test_votes_are_asked_for_while_the_rollout_goes_on(judge_of):
             asked.append(question)
         return r"\boxed{+1}"
 
-    judged = Judged(judge_of(answer, votes=1), "a", "It fails.")
+    judged = RolloutVotes(judge_of(answer, votes=1), "a", "It fails.")
     for messages in (FIRST, TWO[:3], TWO[:4], TWO[:4], TWO):
         judged.seen(messages)
     judged.judge.pool.submit(int).result()
@@ -92,7 +92,7 @@ def test_a_judge_that_fails_or_babbles_gives_no_vote_and_is_counted(judge_of):
         return "nonsense" if "Step 2, the one" in question else r"\boxed{-1}"
 
     judge = judge_of(answer)
-    assert Judged(judge, "a", "It fails.").votes(THREE) == ((None, None), (None, None), (-1, -1))
+    assert RolloutVotes(judge, "a", "It fails.").votes(THREE) == ((None, None), (None, None), (-1, -1))
     spent = judge.spent()
     assert (spent["calls"], spent["lost"], spent["unreadable"]) == (6, 2, 2)
     assert spent["prompt_tokens"] == 40 and spent["dollars"] == pytest.approx(0.008)
@@ -104,10 +104,10 @@ def test_a_fault_that_does_not_pass_is_raised(judge_of):
         raise Fault("the key is refused")
 
     with pytest.raises(Fault, match="refused"):
-        Judged(judge_of(answer), "a", "It fails.").votes(TWO)
+        RolloutVotes(judge_of(answer), "a", "It fails.").votes(TWO)
 
 
 def test_a_rollout_that_begins_again_is_asked_about_anew(judge_of):
-    judged = Judged(judge_of(lambda question: r"\boxed{+1}"), "a", "It fails.")
+    judged = RolloutVotes(judge_of(lambda question: r"\boxed{+1}"), "a", "It fails.")
     judged.seen(TWO)
     assert judged.begin().votes(TWO[:4]) == ((1, 1),)

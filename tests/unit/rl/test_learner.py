@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from swelab.records import InputError
 from swelab.rl import scorer
-from swelab.rl.learner import STATE, Learner, NotFinite, Settings, Trained
+from swelab.rl.learner import STATE, Learner, NotFinite, Settings, TrainingSample
 from swelab.rl.samples import Sample
 from tests.toy_checkpoint import make_checkpoint
 from tests.unit.rl.toy_batches import assert_same, batch, conversation, weights
@@ -73,7 +73,7 @@ def test_what_has_no_advantage_moves_nothing(toy):
     assert (
         learner.train([])
         == {"tokens": 0.0}
-        == learner.train([Trained(Sample([1], [0], [0.0], [-1]), [0], [0])])
+        == learner.train([TrainingSample(Sample([1], [0], [0.0], [-1]), [0], [0])])
     )
     assert_same(before, weights(learner))
 

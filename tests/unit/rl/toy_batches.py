@@ -3,7 +3,7 @@
 import torch
 
 from swelab.models.token_turn import TokenTurn
-from swelab.rl.batch_shares import Trained
+from swelab.rl.batch_shares import TrainingSample
 from swelab.rl.samples import samples
 from swelab.rl.token_weights import token_weights
 
@@ -28,7 +28,7 @@ def batch(advantages, learner=None, mode="token-mean"):
             sample.logprobs = logprobs
     each = token_weights([sample.trained for sample in made], range(len(made)), mode, 10)
     return [
-        Trained(
+        TrainingSample(
             sample,
             [advantage * trained for trained in sample.mask],
             [weight * trained for trained in sample.mask],

@@ -17,7 +17,7 @@ from swelab.records.attempt_records import Message, Trajectory
 from swelab.records.training_records import RowMessage, SftRow, Tool
 from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.sft.rows.chat_template import ChatTemplate
-from swelab.sft.rows.dataset import Judged, build_dataset
+from swelab.sft.rows.dataset import GradeFacts, build_dataset
 from swelab.sft.rows.lengths import ChatTokenizer, Length, check_stats, stats
 from swelab.sft.rows.overlong import exchanges, spans
 from swelab.sft.rows.selection import Candidate, choose, edits_tests
@@ -71,7 +71,7 @@ def selection(**changes):
 
 
 def build(rows, tokenizer, style=None, template=None, **changes):
-    grades = {("scripted", "", row.instance_id): Judged("resolved", True, None) for row in rows}
+    grades = {("scripted", "", row.instance_id): GradeFacts("resolved", True, None) for row in rows}
     chosen = selection(**{"max_tokens": 10_000, **changes})
     return build_dataset(iter(rows), grades, chosen, tokenizer, io.BytesIO(), style, template)
 
