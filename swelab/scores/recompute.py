@@ -178,7 +178,9 @@ def _grades(made: TrailStage, hashes: Hashes) -> Iterator[Finding]:
     if hashes.of(path) != made.stage.outputs[path]:
         yield from _unlike_journal(path, made.stage.get("journal"))
     if made.stage.get("runs") and not made.path("service") and Path(made.stage["runs"]).is_dir():
-        yield from _unlike_runs(made, rows)
+        yield from _unlike_runs(made, rows, hashes)
+    else:
+        hashes.unjudged += len(rows)
 
 
 def _unlike_journal(path: str, journal: str | None) -> Iterator[Finding]:
@@ -195,7 +197,7 @@ def _plain(row: Record) -> Record:
     return {name: value for name, value in row.items() if name not in ("journalled", "sample")}
 
 
-def _unlike_runs(made: TrailStage, told: Mapping[str, str]) -> Iterator[Finding]:
+def _unlike_runs(made: TrailStage, told: Mapping[str, str], hashes: Hashes) -> Iterator[Finding]:
     """Findings for grades that differ when the kept run of their patch is judged again."""
     from swelab.grading.grading_stage import Bench
     from swelab.grading.regrade import regrade
@@ -216,6 +218,8 @@ def _unlike_runs(made: TrailStage, told: Mapping[str, str]) -> Iterator[Finding]
         else:
             predictions = read_predictions(made.path("predictions") or "", mine)
         facts, _ = regrade(tasks, predictions, told, bench)
+    hashes.judged += facts["judged"]
+    hashes.unjudged += len(facts["missing"])
     for each in facts["changed"]:
         what = f"{each['instance_id']}: {each['before']}, and its kept run judged again is {each['now']}"
         yield Finding("number", made.outputs[0], what)

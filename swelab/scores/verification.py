@@ -36,11 +36,14 @@ class Finding:
 
 @dataclass
 class Hashes:
-    """Hashes of files as they are now, each read once."""
+    """Hashes of files as they are now, each read once; and how far verdicts could be looked at."""
 
     known: dict[str, str] = field(default_factory=dict)
     withheld: dict[str, str] = field(default_factory=dict)
     """Files that are not there and whose hashes are told."""
+    judged: int = 0
+    unjudged: int = 0
+    """Verdicts that were made again from kept runs of tests, and those whose runs are not here."""
 
     @classmethod
     def here(cls) -> "Hashes":
@@ -161,6 +164,14 @@ def summary(trail: Trail, hashes: Hashes, found: list[Finding]) -> str:
             if hashes.withheld
             else {}
         ),
-        "verdict": f"{len(found):,} finding{'s' * (len(found) > 1)}" if found else "all hold",
+        **({"verdicts": _verdicts(hashes)} if hashes.judged or hashes.unjudged else {}),
+        "result": f"{len(found):,} finding{'s' * (len(found) > 1)}" if found else "all hold",
     }
     return "\n".join(f"{name:<8} {told}" for name, told in rows.items())
+
+
+def _verdicts(hashes: Hashes) -> str:
+    judged = f"{hashes.judged:,} judged again from kept runs of tests"
+    if not hashes.unjudged:
+        return judged
+    return f"{judged}; {hashes.unjudged:,} taken as their rows have them: their kept runs are not here"

@@ -1,6 +1,7 @@
 """scripts.verify on a finished experiment, and on what a person could do to it."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -8,8 +9,8 @@ import time
 
 import pytest
 
-from swelab.jobs.provenance import Stage
-from swelab.records import InputError, read_json, read_jsonl, write_json, write_jsonl
+from swelab.jobs.provenance import Stage, manifest_path
+from swelab.records import InputError, read_json, read_jsonl, sha256_file, write_json, write_jsonl
 from swelab.scores.recompute import verify
 from tests.conftest import ROOT, run_python
 from tests.unit.finished_experiment import build
@@ -101,6 +102,12 @@ def test_a_grade_by_hand_is_named_when_all_after_it_was_made_from_it(root, monke
     lines = named(root, GRADES, "not what grade wrote", kind="edited")
     named(root, GRADES, "report.json was made from the edited file", kind="edited")
     assert {each.kind for each in lines} == {"edited"}
+    for path in sorted((root / "results/grades/sft").rglob("0*.jsonl")):  # and now the manifests, too
+        told = read_json(manifest := root / manifest_path(path.relative_to(root)))
+        write_json(manifest, told | {"outputs": {str(path.relative_to(root)): sha256_file(path)}})
+    found, told = verify(root / SCORE)
+    assert found == [], "nothing in the clone tells it"
+    assert re.search(r"verdicts 0 judged again from .*; \d+ taken as their rows have them: their kept", told)
 
 
 def again(root, script, *words):
