@@ -107,9 +107,12 @@ def test_a_sandbox_that_forgets_leaves_no_page(backend, image, shown, tree, grou
 
 
 @pytest.mark.full
-def test_a_container_that_forgets_leaves_no_page(engine, tree):
+@pytest.mark.parametrize("name", ["docker", "remote"])
+def test_a_container_that_forgets_leaves_no_page(name, engine, tree, request):
     """A file of the image that nothing else reads, seen from the host in the layer that it is in."""
-    backend, inside = open_backend("docker"), "/usr/bin/git"
+    if name == "remote":
+        request.getfixturevalue("pool")
+    backend, inside = open_backend(name), "/usr/bin/git"
     with backend.start(tree, limits=SHORT, forgets=True) as box:
         layers = engine.docker("inspect", "-f", "{{.GraphDriver.Data.LowerDir}}", box.containers()[0])
         found = [f"{layer}{inside}" for layer in layers.split(":") if os.path.exists(f"{layer}{inside}")]
