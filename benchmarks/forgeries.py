@@ -1,12 +1,14 @@
 """Forged repairs and honest ones against the grader: no forgery may be resolved, every honest fix must be.
 
     .venv/bin/python -m benchmarks.forgeries [--tasks S.json ...] [--repos-dir DIR] [--backends NAME ...]
+        [--times N]
 
 Needs forged tasks with their archives (results/tasks/forge-heldout.json, drill-heldout.json). Each entry of
-the corpus (swelab/grading/cheats/corpus) is tried on one task. Where validation has
-left X.witness.zip beside X.json, patches are asked the tasks' questions, too. docker needs an engine
-($DOCKER_HOST) and the sandbox image, folder the image's unpacked root. Prints what stopped each, then totals
-by class. Exit code 1 when a forgery is resolved or an honest fix is not.
+the corpus (swelab/grading/cheats/corpus) is tried on one task. Where validation has left X.witness.zip beside
+X.json, patches are asked the tasks' questions, too. With --times 2 each forgery is graded twice: some leave
+the expected values in the kernel's memory for a later question. docker needs an engine ($DOCKER_HOST) and the
+sandbox image, folder the image's unpacked root. Prints what stopped each, then totals by class. Exit code 1
+when a forgery is resolved or an honest fix is not.
 """
 
 import argparse
@@ -54,15 +56,18 @@ def tried(
     workers: int,
     checks: frozenset[str],
     witnesses: Witnesses,
+    times: int,
 ) -> list[Tried]:
-    """The grade of each entry on its task."""
+    """The grade of each entry on its task; a forgery is graded so many times, or until it is resolved."""
 
     def one(job: tuple[Entry, Task]) -> Tried:
         entry, task = job
         asked = witnesses.of(task.instance_id)
-        told = grade(
-            task, corpus.patch_of(entry, task, store), store, backend, Limits(), checks, witness=asked
-        )
+        patch = corpus.patch_of(entry, task, store)
+        for _ in range(1 if entry.kind == corpus.HONEST else times):
+            told = grade(task, patch, store, backend, Limits(), checks, witness=asked)
+            if told["resolved"]:
+                break
         return entry, task, told
 
     with ThreadPoolExecutor(workers) as pool:
@@ -108,6 +113,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[], help="names or classes of entries")
     parser.add_argument("--limit", type=int, default=None, help="only the first entries of each class")
     parser.add_argument("--without", nargs="+", default=[], choices=sorted(CHECKS), help="checks left out")
+    parser.add_argument("--times", type=int, default=1, help="how often each forgery is graded")
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args()
     tasks = [task for path in args.tasks for task in read_tasks(path)]
@@ -124,7 +130,7 @@ def main() -> int:
         jobs = list(corpus.assigned(listed, tasks))
         for name in args.backends:
             print(f"{name}: {len(jobs)} runs")
-            wrong += show(tried(jobs, store, opened(name), args.workers, checks, witnesses))
+            wrong += show(tried(jobs, store, opened(name), args.workers, checks, witnesses, args.times))
     print(f"wrong_verdicts={wrong}")
     return int(wrong > 0)
 

@@ -19,8 +19,9 @@ FIRST = (
 )
 GROUPS = {
     "chain": "test_chain test_interrupt",
-    "engine sandboxes": "test_sandbox_apptainer test_sandbox_deferred test_sandbox_ends test_sandbox_faults "
-    "test_sandbox_hostile test_sandbox_images test_sandbox_limits test_sandbox_sessions test_sandbox_state",
+    "engine sandboxes": "test_forgetting test_sandbox_apptainer test_sandbox_deferred test_sandbox_ends "
+    "test_sandbox_faults test_sandbox_hostile test_sandbox_images test_sandbox_limits test_sandbox_sessions "
+    "test_sandbox_state",
     "engine pool": "test_one_copy test_pool_chaos test_pool_host test_pool_hostile test_pool_run",
     "engine tasks": "test_cheats test_witness test_grading_faults test_grading_images test_images_engine "
     "test_swe_agent test_install_steps test_real_instances",

@@ -40,7 +40,7 @@ async def make(pool: "Pool", lease: Lease) -> None:
 
 
 async def _made(pool: "Pool", lease: Lease, node: PoolNode) -> Record:
-    names = ("image", "digest", "cwd", "tree", "limits")
+    names = ("image", "digest", "cwd", "tree", "forgets", "limits")
     asked = {name: lease.asked[name] for name in names if name in lease.asked}
     asked |= {"request_id": lease.attempt_id(), "owner": pool.id, "ttl_seconds": pool.limits.ttl_seconds}
     asked |= {"name": lease.asked.instance_id, "client": lease.client}

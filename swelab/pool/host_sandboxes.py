@@ -131,8 +131,8 @@ class Host:
         elif not asked.tree:
             raise ValueError("a sandbox needs a tree or an image")
         if asked.tree:
-            return self.backend.start_empty(image=image, limits=limits), asked.image
-        return self.backend.start(None, image=image, limits=limits), asked.image
+            return self.backend.start_empty(image=image, limits=limits, forgets=asked.forgets), asked.image
+        return self.backend.start(None, image=image, limits=limits, forgets=asked.forgets), asked.image
 
     def find(self, container: str) -> Held:
         """The sandbox with that id. Raises SandboxLost."""

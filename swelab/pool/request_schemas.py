@@ -36,6 +36,7 @@ class PoolRequest(TypedRecord):
     digest: Digest = field("of the image", default="")
     cwd: Folder = field("where the repository lies, or where a command starts", default=WORKDIR)
     tree: bool = field("whether a tree follows that takes the repository's place", default=False)
+    forgets: bool = field("whether what it brings into the host's memory goes with it", default=False)
     limits: Record = field(
         "of the sandbox or of a command", default={}, properties=_LIMITS, additionalProperties=False
     )
@@ -94,7 +95,7 @@ def _shape(fields: str, required: str = "") -> Record:
     }
 
 
-_SANDBOX = "image digest cwd tree limits timeout request_id"
+_SANDBOX = "image digest cwd tree forgets limits timeout request_id"
 CREATE = _shape(f"{_SANDBOX} owner client ttl_seconds name")
 ALLOCATE = _shape(f"{_SANDBOX} instance_id run heartbeats deadline_seconds")
 CANCEL = _shape("request_id", "request_id")

@@ -164,7 +164,14 @@ class ApptainerBackend(BubblewrapBackend):
         """Nothing to make ready: apptainer takes images as they are."""
 
     def start(
-        self, tree: Path | None, *, image: Image | None = None, limits: Limits = DEFAULT_LIMITS
+        self,
+        tree: Path | None,
+        *,
+        image: Image | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        forgets: bool = False,
     ) -> ApptainerSandbox:
         """A fresh sandbox; see `protocol.Backend.start`. An image is a .sif file or an unpacked root."""
-        return ApptainerSandbox(self, Path(tree) if tree else None, image, limits)
+        sandbox = ApptainerSandbox(self, Path(tree) if tree else None, image, limits)
+        sandbox.forgets = forgets
+        return sandbox

@@ -40,12 +40,12 @@ _CPU_CODE, _FILE_CODE, _KILL_CODE = 128 + 24, 128 + 25, 128 + 9  # SIGXCPU, SIGX
 
 
 class BubblewrapSandbox(Closing):
-    """See `protocol.Sandbox`."""
+    """See `protocol.Sandbox`. forgets: see `protocol.Backend.start`."""
 
     def __init__(
         self, backend: "BubblewrapBackend", tree: Path | None, image: Image | None, limits: Limits
     ) -> None:
-        self._backend, self._limits = backend, limits
+        self._backend, self._limits, self.forgets = backend, limits, False
         self._root = backend.root_of(image)
         self._closed, self._running = False, 0
         self._state = threading.Condition()
@@ -105,9 +105,8 @@ class BubblewrapSandbox(Closing):
     ) -> ExecResult:
         """Run `bash -c command` in /testbed; see the protocol. Raises SandboxLost, ValueError (env)."""
         limits = limits or self._limits
-        if (result := refused(command, env or {})) is not None:
-            return result
-        return self._run(gate_command(command, self._variables(env), limits), limits)
+        variables = {**self._environment, **(env or {})}
+        return refused(command, env or {}) or self._run(gate_command(command, variables, limits), limits)
 
     def session(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
@@ -116,11 +115,8 @@ class BubblewrapSandbox(Closing):
         limits = limits or self._limits
         if reason := refusal(command, env or {}):
             raise ValueError(reason)
-        inner = gate_command(command, self._variables(env), limits, live=True)
+        inner = gate_command(command, {**self._environment, **(env or {})}, limits, live=True)
         return LiveSession(lambda session: self._run(inner, limits, session), limits.output_bytes)
-
-    def _variables(self, env: Mapping[str, str] | None) -> dict[str, str]:
-        return {**self._environment, **(env or {})}
 
     def _run(self, inner: list[bytes], limits: Limits, session: LiveSession | None = None) -> ExecResult:
         with self._state:
@@ -142,8 +138,7 @@ class BubblewrapSandbox(Closing):
                 self._state.notify_all()
 
     def _launch(self, inner: list[bytes]) -> Launch:
-        backend = self._backend
-        return Launch(backend.enter(), self._arguments, backend.filter, self._drop() + inner)
+        return Launch(self._backend.enter(), self._arguments, self._backend.filter, self._drop() + inner)
 
     def _drop(self) -> list[bytes]:
         if not self._user:
@@ -226,7 +221,7 @@ class BubblewrapSandbox(Closing):
 
     def _release_user(self) -> None:
         if self._group:
-            self._group.remove()
+            self._group.remove(drops=self.forgets)
         if self._user:
             self._user.release()
 
@@ -292,7 +287,14 @@ class BubblewrapBackend:
             return self._roots[image]
 
     def start(
-        self, tree: Path | None, *, image: Image | None = None, limits: Limits = DEFAULT_LIMITS
+        self,
+        tree: Path | None,
+        *,
+        image: Image | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        forgets: bool = False,
     ) -> BubblewrapSandbox:
         """A fresh sandbox; see `protocol.Backend.start`. An image is its unpacked folder."""
-        return BubblewrapSandbox(self, Path(tree) if tree else None, image, limits)
+        sandbox = BubblewrapSandbox(self, Path(tree) if tree else None, image, limits)
+        sandbox.forgets = forgets
+        return sandbox

@@ -59,9 +59,15 @@ class DockerSandbox(Closing):
     """See `protocol.Sandbox`."""
 
     def __init__(
-        self, backend: "DockerBackend", image: Prepared, source: Path | Source, limits: Limits
+        self,
+        backend: "DockerBackend",
+        image: Prepared,
+        source: Path | Source,
+        limits: Limits,
+        forgets: bool = False,
     ) -> None:
         self._backend = backend
+        self._forgets = forgets
         self._image = image
         self._limits = limits
         self._closed = False
@@ -82,7 +88,8 @@ class DockerSandbox(Closing):
 
     def _new_lane(self, volumes: dict[str, str], start: str = "") -> Lane:
         backend = self._backend
-        return Lane(backend.engine, self._image, backend.profile, self._limits, volumes, start)
+        options = (self._limits, volumes, start, self._forgets)
+        return Lane(backend.engine, self._image, backend.profile, *options)
 
     def _copy(self) -> None:
         answer, said = self._run([_COPY, b"bash"])
@@ -245,27 +252,36 @@ class DockerBackend:
             return self._engine
 
     def start(
-        self, tree: Path | None, *, image: Image | None = None, limits: Limits = DEFAULT_LIMITS
+        self,
+        tree: Path | None,
+        *,
+        image: Image | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        forgets: bool = False,
     ) -> DockerSandbox:
         """A fresh sandbox; see `protocol.Backend.start`. Without an image: of the sandbox image."""
         if tree is None and image is None:
             raise ValueError("a sandbox needs a tree or an image")
-        return self._start(Path(tree) if tree else REPOSITORY, image, limits)
+        return self._start(Path(tree) if tree else REPOSITORY, image, limits, forgets)
 
-    def start_empty(self, *, image: Image | None = None, limits: Limits = DEFAULT_LIMITS) -> DockerSandbox:
+    def start_empty(
+        self, *, image: Image | None = None, limits: Limits = DEFAULT_LIMITS, forgets: bool = False
+    ) -> DockerSandbox:
         """A fresh sandbox whose /testbed is to be filled (`DockerSandbox.fill`). Raises as `start`."""
-        return self._start(EMPTY, image, limits)
+        return self._start(EMPTY, image, limits, forgets)
 
-    def _start(self, source: Path | Source, image: Image | None, limits: Limits) -> DockerSandbox:
+    def _start(
+        self, source: Path | Source, image: Image | None, limits: Limits, forgets: bool
+    ) -> DockerSandbox:
         self.clear()
         engine = self.engine
         image = image or sandbox_image.loaded(engine)
         prepared = self._images.prepared(engine, image)
         try:
-            return DockerSandbox(self, prepared, source, limits)
+            return DockerSandbox(self, prepared, source, limits, forgets)
         except ImageMissing:  # somebody removed the prepared image since it was last used: make it again
             self._images.forget(image)
-            return DockerSandbox(self, self._images.prepared(engine, image), source, limits)
+            return DockerSandbox(self, self._images.prepared(engine, image), source, limits, forgets)
 
     def discard(self, lane: Lane) -> None:
         """Remove a container, later if the engine does not answer now."""

@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from swelab.sandbox.docker_engine import DockerEngine
 from swelab.sandbox.docker_images import NEUTRAL, UID, Prepared
 from swelab.sandbox.docker_protocol import Disconnected, Overdue, RequestEnd, Talk
 from swelab.sandbox.live_session import LiveSession
+from swelab.sandbox.memory_group import drop_loaded
 from swelab.sandbox.protocol import WORKDIR, EngineDown, Limits, SandboxLost
 from swelab.sandbox.resource_limits import INODE_BYTES
 from swelab.sandbox.rootfs import HOME
@@ -36,6 +38,7 @@ class Lane:
         limits: Limits,
         volumes: dict[str, str],
         start: str = "",
+        forgets: bool = False,
     ) -> None:
         """`volumes`: folder -> name of a volume of another lane that it shares; none for the first lane.
 
@@ -45,6 +48,7 @@ class Lane:
         self._memory, self._processes = _memory(limits), limits.processes
         self._files = _memory(limits) - limits.memory_bytes
         self._name = secrets.token_hex(16)
+        self._forgets = forgets
         mounts = _mounts(limits, volumes, labels() | {_LANE: self._name})
         self.id = _created(engine, image, _settings(start), _host(limits, profile) | {"Mounts": mounts})
         try:
@@ -83,6 +87,7 @@ class Lane:
         try:
             return ask(time.monotonic() + limits.wall_seconds + _LATE_SECONDS)
         except Overdue:
+            self._forget()
             self.engine.remove(self.id)
             return RequestEnd(0, "wall")
         except Disconnected as error:
@@ -105,6 +110,13 @@ class Lane:
             mounts = self.engine.api.inspect_container(self.id)["Mounts"]
         return {mount["Destination"]: mount["Name"] for mount in mounts if mount["Destination"] in FOLDERS}
 
+    def _forget(self) -> None:
+        """Drop what its commands have brought into memory, where the engine runs on this machine."""
+        if self._forgets:
+            with suppress(SandboxLost), self.engine.asked("looking at a container"):
+                pid = self.engine.api.inspect_container(self.id)["State"]["Pid"]
+                drop_loaded(pid, self.id)
+
     def hang_up(self) -> None:
         """Tell those who wait for an answer that none comes."""
         self._wire.close()
@@ -112,6 +124,7 @@ class Lane:
     def remove(self) -> None:
         """End and remove the container. Raises EngineDown."""
         try:
+            self._forget()
             if not self.engine.remove(self.id):  # the remover may have left its volumes
                 self.engine.remove_volumes(*self.engine.volumes(f"{_LANE}={self._name}"))
         finally:

@@ -1,7 +1,9 @@
 """A control group that bounds the memory of all processes of a sandbox together, where root may make one.
 
 It is hard: sampling sees what processes have taken, the kernel what they ask for. Its limit stands above the
-sampled one, for files in memory and in buffers of sockets count here, too.
+sampled one, for files in memory and in buffers of sockets count here, too. The kernel also charges to it
+the pages of files and the names of files that its processes were the first to read, so that these can be
+dropped with the sandbox.
 """
 
 import os
@@ -22,12 +24,13 @@ class _Files:
 
     bound: str
     kills: str
+    drop: str
     once: tuple[tuple[str, str], ...] = ()
 
 
 _VERSIONS = {
-    "cgroup": _Files("memory.limit_in_bytes", "memory.oom_control"),
-    "cgroup2": _Files("memory.max", "memory.events", (("memory.oom.group", "1"),)),
+    "cgroup": _Files("memory.limit_in_bytes", "memory.oom_control", "memory.force_empty"),
+    "cgroup2": _Files("memory.max", "memory.events", "memory.reclaim", (("memory.oom.group", "1"),)),
 }
 
 
@@ -78,25 +81,48 @@ class MemoryGroup:
                     return int(count)
         return 0
 
-    def remove(self) -> None:
-        """Give the group back; its processes must have ended."""
+    def drop(self) -> None:
+        """Take from memory what of files its processes have brought there; they must have ended."""
+        _drop(self.folder, self._files)
+
+    def remove(self, drops: bool = False) -> None:
+        """Give the group back, and `drop`; its processes must have ended."""
+        if drops:
+            self.drop()
         with suppress(OSError):
             self.folder.rmdir()
 
 
 def prune_groups() -> None:
-    """Remove groups without processes, which killed callers may have left."""
-    for _, parent in _parents():
+    """Remove groups without processes, which killed callers may have left, with what they have in memory."""
+    for version, parent in _parents():
         for folder in parent.glob(f"{PREFIX}*"):
             with suppress(OSError):  # it has processes
+                if not (folder / "cgroup.procs").read_bytes():
+                    _drop(folder, _VERSIONS[version])
                 folder.rmdir()
+
+
+def drop_loaded(pid: int, name: str) -> None:
+    """As `MemoryGroup.drop`, for the group of a process, if `name` is a part of the group's path."""
+    with suppress(OSError):
+        groups = dict(_groups(pid))
+        for version, mount in _mounts():
+            if name in (path := groups.get(version, "")):
+                _drop(mount / path.lstrip("/"), _VERSIONS[version])
+
+
+def _drop(folder: Path, files: _Files) -> None:
+    with suppress(OSError):  # version 2 says so where it has dropped less than all
+        amount = "0" if files is _VERSIONS["cgroup"] else (folder / "memory.current").read_text()
+        (folder / files.drop).write_text(amount)
 
 
 def _parents() -> Iterator[tuple[str, Path]]:
     """(version, folder) of the groups that bound memory here and may get a child of ours."""
     if os.geteuid() != 0:
         return
-    own = dict(_own_groups())
+    own = dict(_groups(os.getpid()))
     for version, mount in _mounts():
         path = own.get(version)
         if path is None:
@@ -113,8 +139,8 @@ def _parents() -> Iterator[tuple[str, Path]]:
                     break
 
 
-def _own_groups() -> Iterator[tuple[str, str]]:
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
+def _groups(pid: int) -> Iterator[tuple[str, str]]:
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         number, names, path = line.split(":", 2)
         if "memory" in names.split(","):
             yield "cgroup", path

@@ -245,9 +245,17 @@ class Backend(Protocol):
     name: str
 
     def start(
-        self, tree: Path | None, *, image: Image | None = None, limits: Limits = DEFAULT_LIMITS
+        self,
+        tree: Path | None,
+        *,
+        image: Image | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        forgets: bool = False,
     ) -> Sandbox:
         """A fresh sandbox whose /testbed is a copy of `tree`, else of the image's own workdir.
+
+        forgets: what its commands bring into the machine's memory of files that all sandboxes share is
+        dropped when it closes, where the backend can do that. Others could tell by the time of a read.
 
         Raises ImageMissing, SandboxLost (EngineDown among them), OSError (disk full, no tree), ValueError
         (neither tree nor image).

@@ -185,12 +185,18 @@ class RemoteBackend:
             return self._line
 
     def start(
-        self, tree: Path | None, *, image: Image | None = None, limits: Limits = DEFAULT_LIMITS
+        self,
+        tree: Path | None,
+        *,
+        image: Image | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        forgets: bool = False,
     ) -> RemoteSandbox:
         """A fresh sandbox on some host; see `protocol.Backend.start`. Raises NoPlace (a SandboxLost) too."""
         if tree is None and image is None:
             raise ValueError("a sandbox needs a tree or an image")
         body: dict[str, Any] = {"tree": tree is not None, "limits": vars(limits), "heartbeats": True}
+        body |= {"forgets": True} if forgets else {}
         if image:
             body |= {"image": image.name, "digest": image.digest, "cwd": image.workdir}
         box = RemoteSandbox(self, self._allocate(body), limits)

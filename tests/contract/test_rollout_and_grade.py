@@ -244,7 +244,7 @@ def test_grades(task, store, backend):
 
 def test_lost_sandbox_is_never_an_unsolved_task(task, store, backend, monkeypatch):
     class Dying:
-        def start(self, tree, *, limits):
+        def start(self, tree, **options):
             raise SandboxLost("killed")
 
     verdict = grade(task, gold_patch(store, task), store, Dying(), Limits())

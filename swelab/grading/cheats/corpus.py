@@ -11,6 +11,7 @@ import importlib.util
 import io
 import marshal
 import re
+import secrets
 import tempfile
 import textwrap
 import zipfile
@@ -115,6 +116,7 @@ def _facts(task: Task, tree: Path, path: str) -> dict[str, str]:
         "function": task.function.partition("::")[2],
         "folder": f"{folder}/" if package else "",
         "package": f"{package}." if package else "",
+        "once": secrets.token_hex(8),
     }
 
 

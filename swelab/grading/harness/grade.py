@@ -115,9 +115,9 @@ def run_patch(
         with sandboxes(spec, task, store, backend, limits, image) as fresh:
             asked, said = witness if "witness" in checks else None, Record()
             if asked:
-                with fresh() as sandbox:
+                with fresh(False) as sandbox:
                     said = ask_question(QuestionRun(spec, patch, sandbox, limits), asked)
-            with fresh() as sandbox:
+            with fresh(True) as sandbox:
                 run = run | PatchRun(spec, patch, sandbox, limits, checks).evidence()
             run = run | {"reference": True} if checks == REFERENCE else run
             if asked and read_verdict(spec, run)[0] in PASSING:
@@ -125,7 +125,7 @@ def run_patch(
                     raise SandboxError("the patch was applied to be tested, but not to be asked")
                 run = run | said
             if wants_echo(spec, run, checks) and not (asked and is_witnessed(asked, run)):
-                with fresh() as sandbox:
+                with fresh(True) as sandbox:
                     run = run | echo(PatchRun(spec, patch, sandbox, limits, frozenset({"guard"}), spoil=True))
     except (SandboxError, OSError, MemoryError) as error:
         run = run | {"ended": GradeEnd.INFRA_ERROR, "reason": f"{type(error).__name__}: {error}"}
@@ -178,7 +178,7 @@ def fresh_sandbox(
     others: Sequence[Task] = (),
 ) -> Iterator[Sandbox]:
     """One of `sandboxes`."""
-    with sandboxes(spec, task, store, backend, limits, image, others) as fresh, fresh() as sandbox:
+    with sandboxes(spec, task, store, backend, limits, image, others) as fresh, fresh(False) as sandbox:
         yield sandbox
 
 
@@ -191,14 +191,15 @@ def sandboxes(
     limits: Limits,
     image: Image | None,
     others: Sequence[Task] = (),
-) -> Iterator[Callable[[], Sandbox]]:
+) -> Iterator[Callable[[bool], Sandbox]]:
     """Makes sandboxes with the task's checkout, of its repository's archive or of its image; with the bugs of
-    `others` in it too. The checkout is made once, and each sandbox gets a copy.
+    `others` in it too. The checkout is made once, and each sandbox gets a copy. What makes them is asked
+    whether the sandbox `forgets` (see `Backend.start`), as one must in which code sees expected values.
 
     Raises InputError (no image, archive or test file), SandboxError, OSError.
     """
     if image is not None:
-        yield lambda: backend.start(None, image=image, limits=limits)
+        yield lambda forgets: backend.start(None, image=image, limits=limits, forgets=forgets)
         return
     with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
         tree = Path(scratch) / "tree"
@@ -210,7 +211,7 @@ def sandboxes(
             source = (tree / name).resolve()
             if not source.is_relative_to(tree.resolve()) or not source.is_file():
                 raise InputError(f"test file {name} is not in the repository", spec.instance_id)
-        yield lambda: backend.start(tree, limits=limits)
+        yield lambda forgets: backend.start(tree, limits=limits, forgets=forgets)
 
 
 def wants_echo(spec: RunSpec, run: RunEvidence, checks: frozenset[str]) -> bool:
