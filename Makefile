@@ -12,7 +12,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 # Settings for other programs of the user, which would change what runs here.
 unexport PYTHONHOME PYTHONPATH PYTHONSAFEPATH PYTHONOPTIMIZE PYTHONWARNINGS PYTHONDONTWRITEBYTECODE SNAKEMAKE_PROFILE
 
-.PHONY: all rl rl-seeds debugger help setup test test-full ci check peer sb-cli modal verl swe-agent clean
+.PHONY: all rl rl-seeds debugger help setup test test-full test-verl ci check peer sb-cli modal verl swe-agent clean
 
 all: setup
 	$(RUN)
@@ -53,6 +53,11 @@ test: setup
 test-full: setup peer sb-cli verl
 	@./envs/system.sh "$(PYTHON)" bwrap git patch chromium docker-registry dockerd faketime mmdebstrap munged slurmctld
 	.venv/bin/python -m tests.full
+
+# Of `make test-full`, what trains on verl.
+test-verl: setup verl
+	@./envs/system.sh "$(PYTHON)" bwrap git patch munged slurmctld
+	.venv/bin/python -m pytest -m full tests/contract/test_verl*.py
 
 ci:
 	@./.ci/clone

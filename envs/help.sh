@@ -9,6 +9,7 @@ make debugger     a model that learns to repair programs with Python's debugger 
 make setup        only the set-up: .venv and .venv-sandbox; again it does only what is missing
 make test         set-up, then the tests that a change must pass (as root: their Debian packages too)
 make test-full    set-up, then all other tests: kills, clusters, peers, verl; about two hours
+make test-verl    of these, the trainings on verl alone
 make ci           `make check` and `make test` on a fresh clone of HEAD; notes the commit in .git/ci-green
 make check        linters, type checker, format of the rules
 make verl         verl, which trains past one machine, in .venv-verl (docs/rl-scale.md); `make test-full` makes it too
