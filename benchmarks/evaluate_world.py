@@ -62,7 +62,14 @@ class InstantBackend:
 
     name = "instant"
 
-    def start(self, tree: Path | None, *, image: Image | None = None, limits: Limits = DEFAULT_LIMITS) -> Any:
+    def start(
+        self,
+        tree: Path | None,
+        *,
+        image: Image | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        forgets: bool = False,
+    ) -> Any:
         """See `protocol.Backend.start`."""
         return InstantSandbox()
 

@@ -93,11 +93,11 @@ class Folders:
     def clear(self) -> None:
         """Nothing is ever left to be removed."""
 
-    def start_empty(self, image: Any, limits: Limits) -> Folder:
+    def start_empty(self, image: Any, limits: Limits, forgets: bool = False) -> Folder:
         """A sandbox without a tree."""
         return Folder(self.root, limits, self.commands)
 
-    def start(self, tree: None, image: Any, limits: Limits) -> Folder:
+    def start(self, tree: None, image: Any, limits: Limits, forgets: bool = False) -> Folder:
         """A sandbox with the repository of the image: the folder `image` beside the sandboxes, for all."""
         box = Folder(self.root, limits, self.commands)
         shutil.copytree(self.root.parent / "image", box.folder, dirs_exist_ok=True)
