@@ -12,8 +12,8 @@ from benchmarks import tiny_tasks
 from swelab.models.chat.text_model import Settings
 from swelab.records import Record, write_json, write_jsonl
 from swelab.records.task_records import Task
-from swelab.sandbox import ExecResult, Image, Limits
-from swelab.sandbox.protocol import DEFAULT_LIMITS, Closing
+from swelab.sandbox import ExecResult, Limits
+from swelab.sandbox.protocol import Closing
 
 IMAGE = "tiny/instant:1"
 MARKER = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
@@ -62,14 +62,7 @@ class InstantBackend:
 
     name = "instant"
 
-    def start(
-        self,
-        tree: Path | None,
-        *,
-        image: Image | None = None,
-        limits: Limits = DEFAULT_LIMITS,
-        forgets: bool = False,
-    ) -> Any:
+    def start(self, tree: Path | None, **_: Any) -> Any:
         """See `protocol.Backend.start`."""
         return InstantSandbox()
 

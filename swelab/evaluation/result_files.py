@@ -99,25 +99,16 @@ def summary(
     `without_infra_errors` leaves them out of both counts. `statements_naming_tests`: ids of tasks.
     `usage` is that of the attempts which count; `usage.paid` is the whole bill, in dollars.
     """
-    total, resolved = len(mine), sum(bool(each.row()["resolved"]) for each in mine)
     lost = [each for each in mine if each.status == GradeEnd.INFRA_ERROR]
     kept = [each for each in mine if each.status != GradeEnd.INFRA_ERROR]
-    every = rate_of_runs(_counts(mine))
-    times = [each.elapsed for each in mine if each.run_dir]
     return {
         **({"name": plan.label} if plan.label else {}),
         "model": plan.policy_name,
         "data": plan.source.data,
-        "total": total,
-        "resolved": resolved,
-        "resolve_rate": round(resolved / total, 4) if total else 0.0,
-        "errors": len(lost),
-        "no_patch": sum(not each.model_patch for each in kept),
-        "avg_steps": round(mean([each.usage.calls for each in kept]), 2) if kept else 0.0,
-        "avg_elapsed_s": round(mean(times), 1) if times else 0.0,
+        **_as_before(mine, kept),
         "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "args": plan.options,
-        "interval": every.interval,
+        "interval": rate_of_runs(_counts(mine)).interval,
         "without_infra_errors": dict(rate_of_runs(_counts(kept))),
         "complete": scored is not None,
         "attempts_left": len(tasks) * plan.samples - sum(not each.is_paused for each in mine),
@@ -133,6 +124,21 @@ def summary(
         "steps": {"most": max((each.usage.calls for each in mine), default=0)},
         "usage": _spent(mine) | _paid(plan),
         "minutes": round(minutes, 1),
+    }
+
+
+def _as_before(mine: Sequence[Evaluated], kept: Sequence[Evaluated]) -> Record:
+    """The figures of the SWE-RL scripts, under their names. kept: attempts that were not lost."""
+    total, resolved = len(mine), sum(bool(each.row()["resolved"]) for each in mine)
+    times = [each.elapsed for each in mine if each.run_dir]
+    return {
+        "total": total,
+        "resolved": resolved,
+        "resolve_rate": round(resolved / total, 4) if total else 0.0,
+        "errors": total - len(kept),
+        "no_patch": sum(not each.model_patch for each in kept),
+        "avg_steps": round(mean([each.usage.calls for each in kept]), 2) if kept else 0.0,
+        "avg_elapsed_s": round(mean(times), 1) if times else 0.0,
     }
 
 

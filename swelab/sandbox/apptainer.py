@@ -90,11 +90,16 @@ class ApptainerSandbox(BubblewrapSandbox):
     """See `protocol.Sandbox`."""
 
     def __init__(
-        self, backend: "ApptainerBackend", tree: Path | None, image: Image | None, limits: Limits
+        self,
+        backend: "ApptainerBackend",
+        tree: Path | None,
+        image: Image | None,
+        limits: Limits,
+        forgets: bool,
     ) -> None:
         self._image = image or sandbox_image.recorded_image()
         self._path = image_path(self._image)
-        super().__init__(backend, tree, image, limits)
+        super().__init__(backend, tree, image, limits, forgets)
 
     def _own_tree(self, image: Image | None) -> Path:
         if image is None:
@@ -172,6 +177,4 @@ class ApptainerBackend(BubblewrapBackend):
         forgets: bool = False,
     ) -> ApptainerSandbox:
         """A fresh sandbox; see `protocol.Backend.start`. An image is a .sif file or an unpacked root."""
-        sandbox = ApptainerSandbox(self, Path(tree) if tree else None, image, limits)
-        sandbox.forgets = forgets
-        return sandbox
+        return ApptainerSandbox(self, Path(tree) if tree else None, image, limits, forgets)

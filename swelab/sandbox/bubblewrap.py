@@ -43,9 +43,14 @@ class BubblewrapSandbox(Closing):
     """See `protocol.Sandbox`. forgets: see `protocol.Backend.start`."""
 
     def __init__(
-        self, backend: "BubblewrapBackend", tree: Path | None, image: Image | None, limits: Limits
+        self,
+        backend: "BubblewrapBackend",
+        tree: Path | None,
+        image: Image | None,
+        limits: Limits,
+        forgets: bool,
     ) -> None:
-        self._backend, self._limits, self.forgets = backend, limits, False
+        self._backend, self._limits, self._forgets = backend, limits, forgets
         self._root = backend.root_of(image)
         self._closed, self._running = False, 0
         self._state = threading.Condition()
@@ -72,9 +77,7 @@ class BubblewrapSandbox(Closing):
         if self._root is None or image is None:
             raise ValueError("a sandbox needs a tree or an image")
         if self._root.workdir is None:
-            raise ImageMissing(
-                f"image {image.name} ({image.digest}) has no folder {image.workdir} of its own"
-            )
+            raise ImageMissing(f"image {image.name} ({image.digest}) has no folder {image.workdir}")
         return self._root.workdir
 
     def _fill(self, tree: Path) -> None:
@@ -120,8 +123,7 @@ class BubblewrapSandbox(Closing):
 
     def _run(self, inner: list[bytes], limits: Limits, session: LiveSession | None = None) -> ExecResult:
         with self._state:
-            if self._closed:
-                raise SandboxLost("the sandbox is closed")
+            self._check_open()
             self._running += 1
         try:
             launch = self._launch(inner)
@@ -221,7 +223,7 @@ class BubblewrapSandbox(Closing):
 
     def _release_user(self) -> None:
         if self._group:
-            self._group.remove(drops=self.forgets)
+            self._group.remove(drops=self._forgets)
         if self._user:
             self._user.release()
 
@@ -295,6 +297,4 @@ class BubblewrapBackend:
         forgets: bool = False,
     ) -> BubblewrapSandbox:
         """A fresh sandbox; see `protocol.Backend.start`. An image is its unpacked folder."""
-        sandbox = BubblewrapSandbox(self, Path(tree) if tree else None, image, limits)
-        sandbox.forgets = forgets
-        return sandbox
+        return BubblewrapSandbox(self, Path(tree) if tree else None, image, limits, forgets)

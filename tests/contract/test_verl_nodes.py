@@ -24,7 +24,7 @@ rollouts: {prompts: 2, samples: 2, at_once: 4, max_tokens: 24, context_length: 5
 method: {keep_constant: true}
 train: {steps: 3, lr: 1.0e-3, threads: 1, batch_tokens: 2048, device: cpu}
 verl: {gpus: 1, trainer: {nodes: 2}, rollout: {loops: 2}}
-job: {nodes: 2, cpus: 2, mem_mb: 15000, minutes: 120}
+job: {nodes: 2, cpus: 2, mem_mb: 7000, minutes: 120}
 """
 START_SECONDS = 1200
 
