@@ -18,6 +18,10 @@ JobOf = Callable[[Any], Job]
 SITE_FILE = recipes.CONFIGS / "site.yaml"
 SITE_PYTHON = Path(__file__).resolve().parents[2] / "envs" / "site_python.sh"
 IMAGE = ".sif"
+WARNING = "URG@60"
+"""The signal that a job's steps get before they end: by default programs ignore it. Where the cluster has
+`PreemptParameters=send_user_signal` it takes the place of SIGTERM at the begin of a preemption's grace time,
+which would end Ray, verl and servers before a checkpoint is saved."""
 
 
 def check_site(site: Site, experiment: Experiment) -> None:
@@ -50,8 +54,10 @@ def chosen_experiment(settings: Config, configs: Path = recipes.CONFIGS) -> str:
 
 def submission(site: Site | None) -> dict[str, str]:
     """Environment variables by which sbatch takes the options that hold for every job."""
-    asked = site.sbatch.plain() if site else {}
-    return {f"SBATCH_{name.upper()}": value for name, value in asked.items() if value}
+    if not site:
+        return {}
+    given = {"signal": WARNING, **site.sbatch.plain()}
+    return {f"SBATCH_{name.upper()}": value for name, value in given.items() if value}
 
 
 def options(site: Site) -> list[str]:

@@ -32,12 +32,14 @@ class Partition:
     gpus: dict[str, int] = field(default_factory=dict)  # type ("" where it has none) -> count
 
 
-def ask(*command: str) -> str:
-    """What a command prints. Raises SlurmError."""
+def ask(*command: str, **env: str) -> str:
+    """What a command prints; env: further variables of its environment. Raises SlurmError."""
     if not shutil.which(command[0]):
         raise SlurmError(f"no program {command[0]}; expected a login node of a SLURM cluster")
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMMAND_SECONDS, env={**os.environ, **env}
+        )
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{command[0]} does not answer in {COMMAND_SECONDS} s") from None
     if done.returncode:
@@ -52,6 +54,14 @@ def require_controller() -> None:
     except SlurmError as error:
         what = f"--profile slurm: no SLURM controller answers here ({error}); nothing was sent"
         raise SlurmError(f"{what}; expected a login node of a cluster, or the command without it") from None
+
+
+def job_end(job: str) -> int:
+    """When a job that runs is to end, in seconds since 1970. Raises SlurmError."""
+    answer = ask("squeue", "--noheader", f"--jobs={job}", "--format=%e", SLURM_TIME_FORMAT="%s").strip()
+    if not answer.isdecimal():
+        raise SlurmError(f"squeue says {answer!r} of the end of job {job}; expected seconds since 1970")
+    return int(answer)
 
 
 def partitions() -> dict[str, Partition]:

@@ -67,8 +67,8 @@ class TestCluster:
 
     __test__ = False
 
-    def __init__(self, folder, cpus):
-        self.folder, self.cpus = Path(folder), cpus
+    def __init__(self, folder, cpus, further=""):
+        self.folder, self.cpus, self._further = Path(folder), cpus, further
         self.env = {"SLURM_CONF": f"{self.folder}/slurm.conf"}
         self._daemons = {}
 
@@ -92,7 +92,7 @@ class TestCluster:
 
     def _configure(self):
         host = socket.gethostname().partition(".")[0]
-        text = CONF.format(folder=self.folder, host=host, port=free_port())
+        text = CONF.format(folder=self.folder, host=host, port=free_port()) + self._further
         gres = []
         for node, gpus in NODES.items():
             (self.folder / f"spool.{node}").mkdir()
@@ -215,11 +215,14 @@ class NoCluster(Exception):
 
 
 @contextlib.contextmanager
-def running_cluster(cpus=8):
-    """A fresh cluster of nodes with so many CPUs, ended and deleted with the block. Raises NoCluster."""
+def running_cluster(cpus=8, further=""):
+    """A fresh cluster of nodes with so many CPUs, ended and deleted with the block. Raises NoCluster.
+
+    further: lines of slurm.conf before those of nodes and partitions.
+    """
     if reason := why_not():
         raise NoCluster(reason)
-    cluster = TestCluster(tempfile.mkdtemp(prefix="swelab-slurm-"), cpus)
+    cluster = TestCluster(tempfile.mkdtemp(prefix="swelab-slurm-"), cpus, further)
     try:
         try:
             cluster.start()
@@ -232,11 +235,11 @@ def running_cluster(cpus=8):
 
 
 @contextlib.contextmanager
-def needed_cluster():
+def needed_cluster(further=""):
     """The same for a test that cannot do without: it skips where there is none."""
     with contextlib.ExitStack() as stack:
         try:
-            cluster = stack.enter_context(running_cluster())
+            cluster = stack.enter_context(running_cluster(further=further))
         except NoCluster as reason:
             pytest.skip(str(reason))
         yield cluster

@@ -1,4 +1,4 @@
-"""A training on verl over two nodes of a real SLURM: requeued, then cancelled, it goes on and ends well."""
+"""A training on verl over two nodes of a real SLURM: preempted, then cancelled, it goes on and ends well."""
 
 import json
 import os
@@ -23,9 +23,18 @@ engine: verl
 rollouts: {prompts: 2, samples: 2, at_once: 4, max_tokens: 24, context_length: 512, max_total_tokens: 4096}
 method: {keep_constant: true}
 train: {steps: 3, lr: 1.0e-3, threads: 1, batch_tokens: 2048, device: cpu}
-verl: {gpus: 1, trainer: {nodes: 2}, rollout: {loops: 2}}
-job: {nodes: 2, cpus: 2, mem_mb: 7000, minutes: 120}
+verl: {gpus: 1, trainer: {nodes: 2}, rollout: {loops: 2}, save: 3}
+job: {nodes: 2, cpus: 2, mem_mb: 15000, minutes: 120}
 """
+# As a checkpoint may take two minutes before one was written, a step that ends in this grace time is saved.
+PREEMPTION = """\
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+SlurmctldParameters=preempt_send_user_signal
+PartitionName=DEFAULT PriorityTier=1 GraceTime=175
+PartitionName=urgent Nodes=c1,c2 PriorityTier=2 State=UP PreemptMode=off
+"""
+URGENT = ("sbatch", "--partition=urgent", "--nodes=2", "--mem=12000", "--output=/dev/null", "--wrap=true")
 START_SECONDS = 1200
 
 
@@ -33,6 +42,8 @@ START_SECONDS = 1200
 def clone(tmp_path_factory):
     made = make_clone(tmp_path_factory.mktemp("nodes") / "swelab")
     (made / "configs/rl/two.yaml").write_text(RECIPE)
+    site = made / "configs/site.yaml"  # a job that is sent again asks for more memory: a node has no more
+    site.write_text(site.read_text().replace("max_mem_mb: 64000", "max_mem_mb: 15000"))
     return made
 
 
@@ -63,11 +74,18 @@ class Run:
         """The number of the job that trains, "" where there is none."""
         return next((n for n, told in self.cluster.jobs().items() if told[2].startswith("rule_train_rl")), "")
 
+    def steps(self):
+        """The steps that have a checkpoint."""
+        return [int(path.name.removeprefix("global_step_")) for path in self.work("verl/global_step_*")]
+
+    def await_state(self, reached):
+        """Waits until `reached()` while Snakemake runs."""
+        assert until(lambda: self.process.poll() is not None or reached(), START_SECONDS), self.said()
+        assert self.process.poll() is None, self.said()
+
     def await_step(self, step):
         """The job's number, as soon as a turn of that step's rollouts is kept."""
-        begun = lambda: any(path.stat().st_size for path in self.journals(f"{step:05d}"))  # noqa: E731
-        assert until(lambda: self.process.poll() is not None or begun(), START_SECONDS), self.said()
-        assert self.process.poll() is None, self.said()
+        self.await_state(lambda: any(path.stat().st_size for path in self.journals(f"{step:05d}")))
         return self.job()
 
     def stop(self):
@@ -82,17 +100,21 @@ def nodes_of(cluster, job):
     return {line.split()[1] for line in lines if line.startswith(f"{job}.")}
 
 
-def test_two_nodes_train_and_a_requeued_and_a_cancelled_job_go_on(clone):
-    with needed_cluster() as cluster:
+def test_two_nodes_train_and_a_preempted_and_a_cancelled_job_go_on(clone):
+    with needed_cluster(PREEMPTION) as cluster:
         run = Run(cluster, clone)
         try:
             job = run.await_step(1)
             assert "NodeList=c[1-2]" in cluster.ask("scontrol", "show", "job", job)
             assert {"c1", "c2"} <= nodes_of(cluster, job), "Ray's second node is a step of the job"
+            assert cluster.ask(*URGENT)
+            run.await_state(run.steps)
+            (saved,) = run.steps()
+            (log,) = run.work("verl.log")
+            assert f"step {saved}: saved, as the SLURM job is about to end" in log.read_text(), run.said()
             kept = {path: path.read_bytes() for path in run.journals()}
-            cluster.ask("scontrol", "requeue", job)
-            assert until(lambda: cluster.jobs().get(job, ("",))[0] != "RUNNING", 60), run.said()
-            again = run.await_step(2)
+            cluster.ask("scontrol", "requeue", job)  # what SLURM does at the end of the grace time
+            again = run.await_step(saved + 1)
             assert again == job, "SLURM began the same job anew"
             kept |= {path: path.read_bytes() for path in run.journals()}
             cluster.ask("scancel", again)

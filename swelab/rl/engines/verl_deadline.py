@@ -1,4 +1,4 @@
-"""A checkpoint before a SLURM job ends at its time limit.
+"""A checkpoint before a SLURM job ends, at its time limit or after the grace time of a preemption.
 
 verl saves every `verl.save` steps. After each step its trainer asks here whether the job may end before the
 next step is over and saved; if so, it saves at once.
@@ -23,15 +23,18 @@ _log = logging.getLogger(__name__)
 
 
 def seconds_left() -> float | None:
-    """Seconds until the SLURM job that we run in ends; None outside of one, without a limit, or unknown."""
+    """Seconds until the SLURM job that we run in ends; None outside of one, or where SLURM does not answer.
+
+    The end is asked for, as a preemption moves it; the time left (%L) goes by the time limit alone. Without a
+    limit SLURM names an end in a year.
+    """
     if not (job := os.environ.get("SLURM_JOB_ID")):
         return None
     try:
-        told = slurm.ask("squeue", "--noheader", f"--jobs={job}", "--format=%L")
+        return slurm.job_end(job) - time.time()
     except SlurmError as error:
-        _log.warning("no checkpoint before this job's time limit: %s", error)
+        _log.warning("no checkpoint before this job's end: %s", error)
         return None
-    return slurm.seconds_of(told.strip())
 
 
 class Deadline:

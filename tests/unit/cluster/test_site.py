@@ -79,6 +79,7 @@ def test_options_of_every_submission():
     assert submission(site(sbatch={"account": "mine", "qos": "long"})) == {
         "SBATCH_ACCOUNT": "mine",
         "SBATCH_QOS": "long",
+        "SBATCH_SIGNAL": "URG@60",
     }
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from swelab.cluster.slurm import seconds_of
+from swelab.cluster import slurm
+from swelab.cluster.slurm import SlurmError, seconds_of
 from swelab.rl.engines import verl_deadline
 from swelab.rl.engines.verl_deadline import Deadline, SavesInTime
 
@@ -57,6 +58,17 @@ def test_without_a_limit_nothing_is_near(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.setenv("PATH", "/nonexistent")
     assert verl_deadline.seconds_left() is None
+
+
+def test_the_end_is_what_squeue_says_in_seconds(monkeypatch, tmp_path):
+    squeue = tmp_path / "squeue"
+    squeue.write_text('#!/bin/sh\n[ "$SLURM_TIME_FORMAT" = %s ] && echo 1795752376\n')
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert slurm.job_end("1") == 1795752376
+    squeue.write_text("#!/bin/sh\necho N/A\n")
+    with pytest.raises(SlurmError, match="'N/A' of the end of job 1"):
+        slurm.job_end("1")
 
 
 @pytest.mark.parametrize(
