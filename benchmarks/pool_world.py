@@ -103,7 +103,7 @@ class Folders:
         shutil.copytree(self.root.parent / "image", box.folder, dirs_exist_ok=True)
         return box
 
-    def asked(self, what: str) -> "contextlib.AbstractContextManager[None]":
+    def request(self, what: str) -> "contextlib.AbstractContextManager[None]":
         """What a request to an engine is made in."""
         return contextlib.nullcontext()
 

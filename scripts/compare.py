@@ -17,7 +17,7 @@ from swelab.scores.report.text_summary import compared, described, plan_before, 
 from swelab.scores.statistics.other_harnesses import on_one_benchmark, read_result
 from swelab.scores.verified import statuses_of
 
-FOUND = "Smallest true difference that is found 80% of the time:"
+DETECTABLE = "Smallest true difference that is found 80% of the time:"
 
 
 def main() -> None:
@@ -41,13 +41,13 @@ def compare(paths: list[Path]) -> list[str]:
     told = [*map(described, results), *(f"note: {note}" for note in notes)]
     if len(results) > 1:
         return [*told, *compared(results)]
-    return [*told, FOUND, *plan_for(statuses_of(results[0]))]
+    return [*told, DETECTABLE, *plan_for(statuses_of(results[0]))]
 
 
 def plan(tasks: int | None, rate: float | None, luck: float) -> list[str]:
     if not tasks or tasks < 1 or rate is None or not 0 < rate < 1 or not 0 <= luck <= 1:
         raise InputError("nothing to compare", expected="results, or --tasks 500 --rate 0.3 [--luck 0.4]")
-    head = f"{tasks} tasks, {rate:.0%} resolved, {luck:.0%} of the variance luck of an attempt. {FOUND}"
+    head = f"{tasks} tasks, {rate:.0%} resolved, {luck:.0%} of the variance luck of an attempt. {DETECTABLE}"
     return [head, *plan_before(tasks, rate, luck)]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
-from swelab.evaluation.debug_gym_config import Asked
+from swelab.evaluation.debug_gym_config import RunRequest
 from swelab.evaluation.debug_gym_run import Force, list_problems, run_configuration
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,7 +44,7 @@ def main() -> int:
     args = options()
     model = {"llm_name": args.llm_name, "llm_file": args.llm_config_file_path}
     limits = {"seconds": args.timeout, "max_rewrite_steps": args.max_rewrite_steps}
-    asked = Asked(args.config, args.agent, tuple(args.params), args.num_workers, **limits, **model)
+    asked = RunRequest(args.config, args.agent, tuple(args.params), args.num_workers, **limits, **model)
     force = Force.ALL if args.force_all else Force.FAILED if args.force_failed else Force.NONE
     if args.list:
         print("\n".join(list_problems(asked, ROOT, args.max_problems)), flush=True)

@@ -113,10 +113,10 @@ def with_tables(text: str) -> str:
     return _TABLE.sub(_table, text)
 
 
-def _table(found: re.Match[str]) -> str:
+def _table(match: re.Match[str]) -> str:
     rows = ["| word | in words | infrastructure | attempted | trainable | tried again |", f"|{'---|' * 6}"]
-    for end in TABLES[found["name"]]:
+    for end in TABLES[match["name"]]:
         means = end.meaning
         said = ["yes" if each else "no" for each in (means.infrastructure, means.attempted, means.trainable)]
         rows.append(f"| `{end}` | {end.words} | {' | '.join(said)} | {means.retried} |")
-    return "\n".join([f"<!-- swelab.outcomes {found['name']} -->", *rows, ""])
+    return "\n".join([f"<!-- swelab.outcomes {match['name']} -->", *rows, ""])

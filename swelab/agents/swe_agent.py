@@ -48,7 +48,7 @@ def hosted_model(endpoint: Endpoint, policy: HostedPolicy, scaffold: SweAgentSca
         "api_key": f"${KEY_VARIABLE}",
         "per_instance_cost_limit": scaffold.cost_limit,
         "max_output_tokens": policy.sampling.max_tokens,
-        **_asked(policy.sampling, scaffold),
+        **_sampling_keys(policy.sampling, scaffold),
         "top_p": None,
         "completion_kwargs": {},
     }
@@ -71,13 +71,13 @@ def served_model(endpoint: Endpoint, policy: CheckpointPolicy, scaffold: SweAgen
         "api_key": f"${KEY_VARIABLE}",
         "per_instance_cost_limit": 0,
         "max_input_tokens": room,
-        **_asked(sampling, scaffold),
+        **_sampling_keys(sampling, scaffold),
         "top_p": sampling.top_p,
         "completion_kwargs": {"max_tokens": sampling.max_tokens, "seed": sampling.seed},
     }
 
 
-def _asked(sampling: Sampling, scaffold: SweAgentScaffold) -> Record:
+def _sampling_keys(sampling: Sampling, scaffold: SweAgentScaffold) -> Record:
     retry = {"retries": scaffold.retries, "min_wait": 1, "max_wait": 60}
     return {
         "total_cost_limit": 0,

@@ -17,7 +17,7 @@ DEFAULT = ".venv-swe-agent/bin/sweagent"
 VERSIONS = {"1.1.0"}
 POLL_SECONDS = 0.5
 STOP_SECONDS = 20
-_TOLD = re.compile(r"SWE-agent version (\S+)")
+_VERSION_LINE = re.compile(r"SWE-agent version (\S+)")
 _REFUSED = re.compile(r"\b(AuthenticationError|PermissionDeniedError|NotFoundError|UnsupportedParamsError)\b")
 _LACKS = re.compile(r"No module named [\w'.]+")
 _OURS = ("SWE_AGENT_CONFIG_DIR", "SWE_AGENT_TOOLS_DIR", "SWE_AGENT_TRAJECTORY_DIR", "SWE_AGENT_CONFIG_ROOT")
@@ -49,7 +49,7 @@ def find_program() -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(f"does not start: {shorten(str(error))}", program, expected) from None
     said = (done.stdout + done.stderr).decode(errors="replace")
-    version = _TOLD.search(said)
+    version = _VERSION_LINE.search(said)
     if done.returncode or not version:
         last = said.strip().splitlines()[-1:] or ["it printed nothing"]
         raise InputError(f"does not tell its version: {shorten(last[0])}", program, expected)

@@ -86,14 +86,14 @@ def minutes_of(limit: str) -> int:
     return UNLIMITED if seconds is None else seconds // 60
 
 
-def seconds_of(told: str) -> int | None:
+def seconds_of(text: str) -> int | None:
     """Seconds of a time in SLURM's notation: `30` (minutes), `30:00`, `1:30:00`, `2-00:00:00`, `1-12`.
 
     None where it is none: `infinite`, `UNLIMITED`, "".
     """
-    if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", told):
+    if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", text):
         return None
-    days, _, clock = told.rpartition("-")
+    days, _, clock = text.rpartition("-")
     numbers = [int(part) for part in clock.split(":")]
     if not days and len(numbers) < 3:
         numbers.insert(0, 0)

@@ -87,7 +87,7 @@ Word = Annotated[str, Field(min_length=1)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-def nearest(word: str, known: list[str]) -> str:
+def nearest(word: str, words: list[str]) -> str:
     """' (did you mean ...?)' with the known word nearest to `word`, or ''."""
-    match = difflib.get_close_matches(word, known, n=1)
+    match = difflib.get_close_matches(word, words, n=1)
     return f" (did you mean {match[0]!r}?)" if match else ""

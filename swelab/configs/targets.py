@@ -64,6 +64,6 @@ def _unknown_recipe(target: str, find: Find) -> str:
     return ""
 
 
-def _nearest_text(target: str, known: list[str]) -> str:
-    match = difflib.get_close_matches(target, known, n=1, cutoff=0.5)
+def _nearest_text(target: str, targets: list[str]) -> str:
+    match = difflib.get_close_matches(target, targets, n=1, cutoff=0.5)
     return f" (did you mean {match[0]}?)" if match else ""

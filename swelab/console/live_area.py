@@ -103,6 +103,6 @@ def _table(rows: Rows, height: int) -> Any:
     return Group(table, Text(whole + more, no_wrap=True, overflow="ellipsis"))
 
 
-def ends(left: float | None) -> str:
+def ends(seconds: float | None) -> str:
     """The time of day at which a job or a run is expected to end, where that is known."""
-    return f", ends {datetime.now() + timedelta(seconds=left):%H:%M}" if left else ""
+    return f", ends {datetime.now() + timedelta(seconds=seconds):%H:%M}" if seconds else ""

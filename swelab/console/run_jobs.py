@@ -85,22 +85,22 @@ class Forecast:
     """How long a run will take, from how long jobs of the same rules took, now and in earlier runs."""
 
     def __init__(self, logs: Path):
-        self.taken: dict[str, list[float]] = {}
+        self.durations: dict[str, list[float]] = {}
         self.remaining: Counter[str] = Counter()
         self.worked = 0.0
         for rule, _, run in read_runs(logs):
             if run.code == 0:
-                self.taken.setdefault(rule, []).append(run.seconds)
+                self.durations.setdefault(rule, []).append(run.seconds)
 
     def finished(self, job: Job) -> None:
         """Notes how long a job took, and that one less is left of its rule."""
-        self.taken.setdefault(job.rule, []).append(job.seconds)
+        self.durations.setdefault(job.rule, []).append(job.seconds)
         self.remaining[job.rule] -= 1
         self.worked += job.seconds
 
     def left(self, jobs: Sequence[Job], elapsed: float) -> float | None:
         """Seconds until the run ends; None while no job of some rule was ever seen."""
-        mean = {rule: sum(seconds) / len(seconds) for rule, seconds in self.taken.items()}
+        mean = {rule: sum(seconds) / len(seconds) for rule, seconds in self.durations.items()}
         wanted = {rule: count for rule, count in self.remaining.items() if count > 0}
         if not wanted or not wanted.keys() <= mean.keys():
             return None
@@ -110,12 +110,12 @@ class Forecast:
         return max(work, 0) / max(at_once, 1)
 
 
-def counted(told: JobProgress) -> str:
+def counted(progress: JobProgress) -> str:
     """Instances and successes as words; "" where nothing is counted."""
-    if not told:
+    if not progress:
         return ""
-    good = "" if told.good is None else f", {told.good} ok"
-    return f"{told.done}/{told.total}{good}"
+    good = "" if progress.good is None else f", {progress.good} ok"
+    return f"{progress.done}/{progress.total}{good}"
 
 
 def reasons(text: str) -> str:

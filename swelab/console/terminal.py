@@ -135,7 +135,7 @@ class Progress:
         self.good: int | None = None
         log = os.environ.get("SWELAB_LOG", "") if os.environ.get("SWELAB_PROGRESS") else ""
         self.shared = log.removesuffix(".log") + SUFFIX if log else ""
-        self._start = self._last = self._told = time.monotonic()
+        self._start = self._last = self._last_report = time.monotonic()
         self._lock = threading.Lock()
 
     def skip(self, count: int, good: int = 0) -> None:
@@ -155,8 +155,8 @@ class Progress:
             if now - self._last >= self.interval:
                 self._last = now
                 self._print(now)
-            if now - self._told >= 1:
-                self._told = now
+            if now - self._last_report >= 1:
+                self._last_report = now
                 self._share(now)
 
     def close(self) -> None:

@@ -78,7 +78,7 @@ def watched(model: TextModel, name: str, watcher: Watcher) -> TextModel:
     query: Callable[..., Record] = model.query  # type: ignore[attr-defined]
     state = {"step": 0, "cost": 0.0}
 
-    def asked(messages: list[Record], **further: Any) -> Record:
+    def watched_query(messages: list[Record], **further: Any) -> Record:
         try:
             message = query(messages, **further)
         except InputError as error:
@@ -90,5 +90,5 @@ def watched(model: TextModel, name: str, watcher: Watcher) -> TextModel:
         watcher.turn(name, int(state["step"]), state["cost"], commands[-1] if commands else "")
         return message
 
-    model.query = asked  # type: ignore[attr-defined]
+    model.query = watched_query  # type: ignore[attr-defined]
     return model

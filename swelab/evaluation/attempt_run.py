@@ -41,7 +41,7 @@ Rollouts = Callable[[Item], Trajectory]
 
 
 @dataclass
-class Kept:
+class FinishedRollouts:
     """The finished rollouts, on disk. Thread-safe."""
 
     journal: Journal
@@ -64,7 +64,7 @@ class Desk:
     plan: Plan
     keys: Keys
     bench: Bench
-    kept: Kept
+    rollouts: FinishedRollouts
     folders: AttemptFolders
     running: Running
     backend: Backend
@@ -75,12 +75,12 @@ class Desk:
         began, name, unusable = time.monotonic(), item.task.instance_id, ""
         self.running.begin(item.name)
         self.folders.begin(name, item.sample)
-        trajectory = self.kept.get(item.key)
+        trajectory = self.rollouts.get(item.key)
         try:
             if trajectory is None:
                 trajectory = self.marked(roll_out(item))
                 if trajectory.outcome not in RETRIED_ROLLOUTS | WAITING_ROLLOUTS:
-                    self.kept.put(item.key, trajectory)
+                    self.rollouts.put(item.key, trajectory)
             self.running.grading(item.name)
             grade = self.grade(item, trajectory)
         except InputError as error:
@@ -122,7 +122,7 @@ class Desk:
     def at_work(self, items: Sequence[Item]) -> Iterator[Callable[[Item], Evaluated]]:
         """The function from an attempt to its record; a model is opened where some rollout is left."""
         opened = _program if isinstance(self.plan.scaffold, SweAgentScaffold) else _loop
-        todo = [item for item in items if item.key not in self.kept.journal]
+        todo = [item for item in items if item.key not in self.rollouts.journal]
         with opened(self, todo) as roll_out, shown(self.running):
             yield lambda item: self.evaluate(item, roll_out)
 
@@ -158,13 +158,13 @@ def attempts(
             losses=Losses(
                 plan.max_lost,
                 lambda done: done.reason or done.outcome,
-                kept="attempts",
+                noun="attempts",
                 option="--max-lost",
             ),
         )
         paid = [desk.keys.paid(sample) for sample in range(plan.samples)]
         for item in items:
-            if item.key in desk.kept.journal:
+            if item.key in desk.rollouts.journal:
                 paid[item.sample].discard(item.key)
 
 
@@ -176,7 +176,7 @@ def open_desk(plan: Plan, images: Mapping[str, Image], folders: AttemptFolders) 
         scratch = stack.enter_context(scratch_folder())
         keys = Keys(plan, images, RepoStore(plan.repos, scratch / "repos"), witnesses)
         deferred = cast(Backend, stack.enter_context(Deferred(backend, most=plan.workers)))
-        kept = Kept(stack.enter_context(Journal(plan.progress / "rollouts.jsonl")))
+        kept = FinishedRollouts(stack.enter_context(Journal(plan.progress / "rollouts.jsonl")))
         store, archive = RepoStore(plan.repos, scratch / "graded"), Archive(plan.progress / "runs")
         bench = Bench(store, deferred, images, archive, witnesses)
         yield Desk(plan, keys, bench, kept, folders, Running(0), backend, scratch)

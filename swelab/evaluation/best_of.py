@@ -21,7 +21,7 @@ RULE = (
     "word for word; then one that was submitted; then the earliest. A lost attempt or an empty patch is "
     "chosen only where there is no other"
 )
-Seen = Mapping[tuple[str, str], VisibleRun]
+VisibleRuns = Mapping[tuple[str, str], VisibleRun]
 """What visible tests say, by instance id and patch."""
 
 
@@ -67,12 +67,12 @@ def visible_runs(
         return {(task.instance_id, patch): run for (task, patch), run in zip(wanted, runs, strict=True)}
 
 
-def chosen(attempts: Sequence[Evaluated], seen: Seen) -> Evaluated:
+def chosen(attempts: Sequence[Evaluated], runs: VisibleRuns) -> Evaluated:
     """The attempt that RULE chooses; its grade is not looked at."""
     counts = Counter(each.model_patch for each in attempts)
 
     def rank(each: Evaluated) -> tuple[bool, int, int, bool, int]:
-        run = seen.get((each.instance_id, each.model_patch))
+        run = runs.get((each.instance_id, each.model_patch))
         is_patch, passed = bool(each.model_patch.strip()), run.passed if run else 0
         is_submitted = each.outcome == RolloutEnd.SUBMITTED
         return is_patch, passed, counts[each.model_patch], is_submitted, -each.sample
@@ -80,32 +80,32 @@ def chosen(attempts: Sequence[Evaluated], seen: Seen) -> Evaluated:
     return max(attempts, key=rank)
 
 
-def decided_by(attempts: Sequence[Evaluated], seen: Seen) -> str:
+def decided_by(attempts: Sequence[Evaluated], runs: VisibleRuns) -> str:
     """What the choice among a task's attempts rests on."""
     found = patches_of(attempts)
     if len(found) < 2:
         return "one_patch"
-    passed = [run.passed for patch in found if (run := seen.get((attempts[0].instance_id, patch)))]
+    passed = [run.passed for patch in found if (run := runs.get((attempts[0].instance_id, patch)))]
     if not any(passed):
         return "no_visible_test"
     return "visible_tests" if passed.count(max(passed)) == 1 else "tie"
 
 
-def best_of(done: Sequence[Evaluated], seen: Seen, samples: int) -> Record:
+def best_of(done: Sequence[Evaluated], runs: VisibleRuns, samples: int) -> Record:
     """How many tasks the chosen attempts resolve, with the interval over tasks; and what chose them.
 
     decided: tasks by what the choice rests on; repair_tests_seen: tasks whose tests to be repaired are
     visible, so that the choice knows a part of the verdict.
     """
     attempts = by_task(done)
-    picked = {name: chosen(row, seen) for name, row in attempts.items()}
+    picked = {name: chosen(row, runs) for name, row in attempts.items()}
     resolved = sum(bool(each.grade and each.grade.resolved) for each in picked.values())
     return {
         "of": samples,
         **rate(resolved, len(picked)),
         "rule": RULE,
-        "decided": dict(Counter(decided_by(row, seen) for row in attempts.values()).most_common()),
-        "repair_tests_seen": len({name for (name, _), run in seen.items() if run.repairs}),
-        "runs_lost": sum(run.is_lost for run in seen.values()),
+        "decided": dict(Counter(decided_by(row, runs) for row in attempts.values()).most_common()),
+        "repair_tests_seen": len({name for (name, _), run in runs.items() if run.repairs}),
+        "runs_lost": sum(run.is_lost for run in runs.values()),
         "chosen": {name: each.sample for name, each in picked.items()},
     }

@@ -49,7 +49,7 @@ Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunRequest:
     """What the command line says besides the file; 0 and "" where it says nothing."""
 
     config: Path
@@ -62,45 +62,45 @@ class Asked:
     max_rewrite_steps: int = -1
 
 
-def read_settings(asked: Asked) -> Settings:
+def read_settings(request: RunRequest) -> Settings:
     """The settings of the agent that is asked for. Raises InputError naming file and key."""
-    whole = _mapping(asked.config)
-    for param in asked.params:
+    whole = _mapping(request.config)
+    for param in request.params:
         _override(whole, param)
     agents = [name for name in whole if name != "base"]
-    name = asked.agent or next(iter(agents), "")
+    name = request.agent or next(iter(agents), "")
     if name not in agents:
-        raise InputError(f"no agent {name!r}", asked.config, f"one of {', '.join(agents) or 'its parts'}")
-    found = {**_part(whole, "base", asked.config), **_part(whole, name, asked.config)}
+        raise InputError(f"no agent {name!r}", request.config, f"one of {', '.join(agents) or 'its parts'}")
+    found = {**_part(whole, "base", request.config), **_part(whole, name, request.config)}
     found.setdefault("agent_type", name)
-    told = {"llm_name": asked.llm_name, "llm_config_file_path": asked.llm_file}
+    told = {"llm_name": request.llm_name, "llm_config_file_path": request.llm_file}
     found |= {key: value for key, value in told.items() if value}
-    if asked.max_rewrite_steps >= 0:
-        found["max_rewrite_steps"] = asked.max_rewrite_steps
-    _check_keys(found, READ | UNUSED, "", asked.config)
+    if request.max_rewrite_steps >= 0:
+        found["max_rewrite_steps"] = request.max_rewrite_steps
+    _check_keys(found, READ | UNUSED, "", request.config)
     environment = found.get("env_kwargs") or {}
     if not isinstance(environment, dict):
-        raise InputError("env_kwargs is no mapping", asked.config, "keys and values")
-    _check_keys(environment, ENVIRONMENT | ENVIRONMENT_UNUSED, "env_kwargs.", asked.config)
+        raise InputError("env_kwargs is no mapping", request.config, "keys and values")
+    _check_keys(environment, ENVIRONMENT | ENVIRONMENT_UNUSED, "env_kwargs.", request.config)
     if found["agent_type"] not in list(AGENTS):
-        raise InputError(f"agent_type {found['agent_type']!r}", asked.config, " or ".join(AGENTS))
+        raise InputError(f"agent_type {found['agent_type']!r}", request.config, " or ".join(AGENTS))
     return found | {"env_kwargs": environment}
 
 
-def plan_of_settings(settings: Settings, asked: Asked, folder: Path, root: Path) -> Plan:
+def plan_of_settings(settings: Settings, request: RunRequest, folder: Path, root: Path) -> Plan:
     """The plan of an evaluation. folder: of the plan's own files. root: of the clone. Raises InputError."""
-    name, scaffold = _scaffold(settings, asked)
-    model, policy = _policy(settings, asked.config)
+    name, scaffold = _scaffold(settings, request)
+    model, policy = _policy(settings, request.config)
     return Plan(
-        source=source_of(settings, asked.config, root),
+        source=source_of(settings, request.config, root),
         folder=folder,
         policy=policy,
         policy_name=model,
         scaffold=scaffold,
         scaffold_name=name,
-        workers=asked.workers,
+        workers=request.workers,
         max_lost=1_000_000,
-        options={"config": str(asked.config), "agent": settings["agent_type"]},
+        options={"config": str(request.config), "agent": settings["agent_type"]},
     )
 
 
@@ -127,7 +127,7 @@ def backend_of(settings: Settings, where: Path) -> str:
     return BACKENDS[kind]
 
 
-def wanted(settings: Settings, names: Sequence[str], where: Path) -> list[str]:
+def selected_problems(settings: Settings, names: Sequence[str], where: Path) -> list[str]:
     """Those of a set's problems that the configuration asks for. Raises InputError: an unknown one."""
     asked = settings.get("problems", "all")
     excluded = settings.get("excluded_ids") or []
@@ -141,7 +141,7 @@ def wanted(settings: Settings, names: Sequence[str], where: Path) -> list[str]:
     return [name for name in (names if asked == "all" else asked) if name not in excluded]
 
 
-def _scaffold(settings: Settings, asked: Asked) -> tuple[str, Any]:
+def _scaffold(settings: Settings, request: RunRequest) -> tuple[str, Any]:
     name = AGENTS[settings["agent_type"]]
     configs = recipes.CONFIGS if recipes.CONFIGS.is_dir() else OWN_CONFIGS
     path = recipes.path_of("scaffold", name, configs)
@@ -155,9 +155,9 @@ def _scaffold(settings: Settings, asked: Asked) -> tuple[str, Any]:
     environment = settings["env_kwargs"]
     if "persistent_breakpoints" in environment:
         made["persistent_breakpoints"] = environment["persistent_breakpoints"]
-    if asked.seconds:
-        made["wall_seconds"] = asked.seconds
-    return name, recipes.complete(SCAFFOLD, made, asked.config)
+    if request.seconds:
+        made["wall_seconds"] = request.seconds
+    return name, recipes.complete(SCAFFOLD, made, request.config)
 
 
 def _policy(settings: Settings, where: Path) -> tuple[str, Any]:
@@ -247,9 +247,9 @@ def _override(whole: Settings, param: str) -> None:
         raise InputError(f"-p {param}", expected="a value in YAML") from None
 
 
-def _check_keys(found: Record | Settings, known: set[str], at: str, where: Path) -> None:
-    if strangers := sorted(set(found) - known):
-        raise InputError(f"unknown key {at}{strangers[0]}", where, f"one of {', '.join(sorted(known))}")
+def _check_keys(section: Record | Settings, keys: set[str], at: str, where: Path) -> None:
+    if strangers := sorted(set(section) - keys):
+        raise InputError(f"unknown key {at}{strangers[0]}", where, f"one of {', '.join(sorted(keys))}")
 
 
 def _check_number(name: str, value: Any, where: Path) -> None:

@@ -49,10 +49,10 @@ class DebugGymFolders(AttemptFolders):
         write_json(
             folder / "tool_calls.json", {"counts": Counter(each["name"] for each in calls), "calls": calls}
         )
-        write_jsonl(folder / "conversation.jsonl", map(said, trajectory.messages))
+        write_jsonl(folder / "conversation.jsonl", map(message_row, trajectory.messages))
         write_bytes(
             folder / "debug_gym.log",
-            "".join(f"{row}\n" for row in told(log, done)).encode("utf-8", "replace"),
+            "".join(f"{row}\n" for row in log_lines(log, done)).encode("utf-8", "replace"),
         )
         patch = folder / "debug_gym.patch"
         if done.model_patch:
@@ -132,13 +132,13 @@ def tool_calls(messages: Sequence[Record]) -> Iterator[Record]:
             yield {"step_id": number, **step["action"]}
 
 
-def said(message: Record) -> Record:
+def message_row(message: Record) -> Record:
     """A message without what only our records need."""
     kept = ("role", "content", "tool_calls", "tool_call_id", "name")
     return {name: message[name] for name in kept if message.get(name) is not None}
 
 
-def told(log: Sequence[Record], done: Evaluated) -> Iterator[str]:
+def log_lines(log: Sequence[Record], done: Evaluated) -> Iterator[str]:
     """The lines of debug_gym.log."""
     for step in log:
         action = step["action"]

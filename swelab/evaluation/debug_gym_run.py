@@ -11,13 +11,13 @@ from pathlib import Path
 from swelab.evaluation.attempt_folders import AttemptFolders
 from swelab.evaluation.benchmark_rows import Source
 from swelab.evaluation.debug_gym_config import (
-    Asked,
+    RunRequest,
     Settings,
     backend_of,
     plan_of_settings,
     read_settings,
+    selected_problems,
     source_of,
-    wanted,
 )
 from swelab.evaluation.debug_gym_folders import (
     ERROR,
@@ -50,18 +50,18 @@ class Force(StrEnum):
 
 
 def run_configuration(
-    asked: Asked, root: Path, force: Force = Force.NONE, most: int = 0
+    request: RunRequest, root: Path, force: Force = Force.NONE, most: int = 0
 ) -> tuple[list[str], int]:
     """Runs what is left of a configuration: (lines of summary.txt, problems that ended in an error).
 
     root: of the clone. most: problems, the first ones; 0 for all. Raises InputError, Fault; summary.txt
     then tells what was finished before.
     """
-    settings = read_settings(asked)
+    settings = read_settings(request)
     runs = run_folder(settings)
-    plan = plan_of_settings(settings, asked, runs / OWN, root)
-    names, problems = _problems(settings, plan.source, asked.config, most)
-    if backend := backend_of(settings, asked.config):
+    plan = plan_of_settings(settings, request, runs / OWN, root)
+    names, problems = _problems(settings, plan.source, request.config, most)
+    if backend := backend_of(settings, request.config):
         os.environ.setdefault(BACKEND, backend)
     print(f"results are in {runs}; -p base.uuid={runs.name} goes on there", file=sys.stderr, flush=True)
     excluded = settings.get("excluded_ids") or []
@@ -75,16 +75,16 @@ def run_configuration(
     return lines, statuses.count(ERROR)
 
 
-def list_problems(asked: Asked, root: Path, most: int = 0) -> list[str]:
+def list_problems(request: RunRequest, root: Path, most: int = 0) -> list[str]:
     """The problems that `run_configuration` runs. It needs no model. Raises InputError."""
-    settings = read_settings(asked)
-    return _problems(settings, source_of(settings, asked.config, root), asked.config, most)[1]
+    settings = read_settings(request)
+    return _problems(settings, source_of(settings, request.config, root), request.config, most)[1]
 
 
 def _problems(settings: Settings, source: Source, where: Path, most: int) -> tuple[list[str], list[str]]:
     """(all names of the set, those that are asked for)."""
     names = task_names(source)
-    problems = wanted(settings, names, where)[: most or None]
+    problems = selected_problems(settings, names, where)[: most or None]
     if not problems:
         raise InputError("no problem is left", where, "problems that are not in excluded_ids")
     return names, problems

@@ -18,7 +18,7 @@ HEREDOC = "EOF_114329324912"
 """The end word of here-documents in SWE-bench's own scripts."""
 STOPS = re.compile(r"^\s*set\s+-[a-z]*e", re.M)
 SECONDS = 20
-MADE = """#!/bin/bash
+SCRIPT = """#!/bin/bash
 set -exo pipefail
 source /opt/miniconda3/bin/activate
 conda activate testbed
@@ -54,7 +54,7 @@ def with_script(task: Task) -> Task:
     restored = f"git checkout {task.base_commit} {' '.join(map(shlex.quote, files))}\n" if files else ""
     if HEREDOC in diff:
         raise InputError(f"test_patch holds the line {HEREDOC}", where, "a test patch without it")
-    text = MADE.format(restored=restored, word=HEREDOC, diff=diff, command=command)
+    text = SCRIPT.format(restored=restored, word=HEREDOC, diff=diff, command=command)
     return task | {"eval_script": checked(text, where), "log_parser": spec.parser}
 
 

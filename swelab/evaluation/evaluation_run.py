@@ -12,7 +12,7 @@ from swelab.evaluation import preconditions
 from swelab.evaluation.attempt_folders import AttemptFolders
 from swelab.evaluation.attempt_run import attempts, finished
 from swelab.evaluation.benchmark_rows import Benchmark, read_benchmark
-from swelab.evaluation.best_of import Seen, visible_runs
+from swelab.evaluation.best_of import VisibleRuns, visible_runs
 from swelab.evaluation.debugging_rows import debugging_tasks, is_debugging
 from swelab.evaluation.evaluated import Evaluated, evaluated
 from swelab.evaluation.evaluation_plan import Plan
@@ -54,7 +54,7 @@ def evaluate(
     before.
     """
     plan = with_archives(plan)
-    benchmark, tasks = _asked(plan, choose)
+    benchmark, tasks = _benchmark(plan, choose)
     if not redo:
         check_identity(plan)
     if checks and (redo or _is_left(plan, tasks)):
@@ -71,7 +71,7 @@ def evaluate(
     todo = [task for task in tasks if task.instance_id not in without]
     folders = written(plan.folder, meta(plan), taken.note)
     done = _no_images(plan, tasks, without)
-    made, seen, fault = _made(plan, todo, folders)
+    made, seen, fault = _attempts(plan, todo, folders)
     record = write_results(plan, benchmark, tasks, [*done, *made], taken.note(), seen)
     if isinstance(fault, ShardLost):
         print("\n".join(table(record)), flush=True)
@@ -80,9 +80,9 @@ def evaluate(
     return record
 
 
-def _made(
+def _attempts(
     plan: Plan, todo: Sequence[Task], folders: AttemptFolders
-) -> tuple[list[Evaluated], Seen | None, BaseException | None]:
+) -> tuple[list[Evaluated], VisibleRuns | None, BaseException | None]:
     """The attempts, what visible tests say of them, and what ended the run before all were made."""
     try:
         images = task_images(todo, plan.images, refuse_leaks=False)
@@ -100,7 +100,7 @@ def with_archives(plan: Plan) -> Plan:
     return replace(plan, repos=repos) if place.is_dir() and write_archives(place, repos) else plan
 
 
-def _asked(plan: Plan, choose: Choice) -> tuple[Benchmark, list[Task]]:
+def _benchmark(plan: Plan, choose: Choice) -> tuple[Benchmark, list[Task]]:
     """All rows, and the tasks to attempt; says which rows are refused. Raises InputError, HubError."""
     if is_debugging(plan.source):
         benchmark, tasks = debugging_tasks(plan, choose)
@@ -143,13 +143,13 @@ def check_identity(plan: Plan) -> None:
         raise InputError(what, plan.folder, "a folder of its own for each; or --redo-existing")
 
 
-def _differences(held: object, own: object, name: str = "") -> Iterator[str]:
+def _differences(earlier: object, own: object, name: str = "") -> Iterator[str]:
     """Each setting that differs, with its value here and in the folder."""
-    if isinstance(held, dict) and isinstance(own, dict):
-        for key in dict.fromkeys([*own, *held]):
-            yield from _differences(held.get(key), own.get(key), f"{name}.{key}" if name else key)
-    elif held != own:
-        before, now = (shorten(json.dumps(value), 60) for value in (held, own))
+    if isinstance(earlier, dict) and isinstance(own, dict):
+        for key in dict.fromkeys([*own, *earlier]):
+            yield from _differences(earlier.get(key), own.get(key), f"{name}.{key}" if name else key)
+    elif earlier != own:
+        before, now = (shorten(json.dumps(value), 60) for value in (earlier, own))
         yield f"{name or 'content'} ({now} here, {before} there)"
 
 

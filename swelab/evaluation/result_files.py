@@ -9,7 +9,7 @@ from typing import Any
 
 from swelab.evaluation.attempt_folders import ROWS
 from swelab.evaluation.benchmark_rows import Benchmark
-from swelab.evaluation.best_of import Seen, best_of
+from swelab.evaluation.best_of import VisibleRuns, best_of
 from swelab.evaluation.evaluated import Evaluated
 from swelab.evaluation.evaluation_plan import Plan
 from swelab.grading.swebench_report import build_report
@@ -35,11 +35,11 @@ def write_results(
     tasks: Sequence[Task],
     done: Sequence[Evaluated],
     minutes: float,
-    seen: Seen | None = None,
+    runs: VisibleRuns | None = None,
 ) -> Record:
     """Writes all files of an evaluation from what is done; returns the content of summary.json.
 
-    seen: what visible tests say of patches, where one of several attempts at a task is chosen. results.jsonl
+    runs: what visible tests say of patches, where one of several attempts at a task is chosen. results.jsonl
     and predictions hold the attempts made so far; report and score need all of them.
     """
     order = {task.instance_id: place for place, task in enumerate(tasks)}
@@ -54,8 +54,8 @@ def write_results(
         write_json(plan.folder / named("preds", sample), predicted)
     scored = _scored(plan, tasks, mine)
     record = summary(plan, benchmark, tasks, mine, scored, minutes)
-    if scored and seen is not None and plan.samples > 1:
-        record |= {"best_of": best_of(mine, seen, plan.samples)}
+    if scored and runs is not None and plan.samples > 1:
+        record |= {"best_of": best_of(mine, runs, plan.samples)}
     write_json(plan.folder / "summary.json", record)
     return record
 
@@ -127,17 +127,17 @@ def summary(
     }
 
 
-def _as_before(mine: Sequence[Evaluated], kept: Sequence[Evaluated]) -> Record:
-    """The figures of the SWE-RL scripts, under their names. kept: attempts that were not lost."""
+def _as_before(mine: Sequence[Evaluated], earlier: Sequence[Evaluated]) -> Record:
+    """The figures of the SWE-RL scripts, under their names. earlier: attempts that were not lost."""
     total, resolved = len(mine), sum(bool(each.row()["resolved"]) for each in mine)
     times = [each.elapsed for each in mine if each.run_dir]
     return {
         "total": total,
         "resolved": resolved,
         "resolve_rate": round(resolved / total, 4) if total else 0.0,
-        "errors": total - len(kept),
-        "no_patch": sum(not each.model_patch for each in kept),
-        "avg_steps": round(mean([each.usage.calls for each in kept]), 2) if kept else 0.0,
+        "errors": total - len(earlier),
+        "no_patch": sum(not each.model_patch for each in earlier),
+        "avg_steps": round(mean([each.usage.calls for each in earlier]), 2) if earlier else 0.0,
         "avg_elapsed_s": round(mean(times), 1) if times else 0.0,
     }
 
@@ -254,10 +254,10 @@ def _share(rate: float, interval: Sequence[float]) -> str:
     return f"{rate:.1%} [{interval[0]:.1%}, {interval[1]:.1%}]"
 
 
-def _standings(found: Record) -> str:
-    if not found["file"]:
+def _standings(totals: Record) -> str:
+    if not totals["file"]:
         return "none: no witness file beside the tasks"
-    return "{witnessed}; weakly {weakly_witnessed}, not {not_witnessed}".format_map(found)
+    return "{witnessed}; weakly {weakly_witnessed}, not {not_witnessed}".format_map(totals)
 
 
 def _cost(used: Record) -> str:

@@ -102,32 +102,32 @@ def clean(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else "    " if c == "\t" else "\ufffd" for c in text)
 
 
-def browse(found: Sequence[Entry], keys: Iterator[str], write: Callable[[str], object]) -> None:
+def browse(entries: Sequence[Entry], keys: Iterator[str], write: Callable[[str], object]) -> None:
     """Shows one page after another, as the keys say, until `q` or no further key."""
     place = turn = 0
-    shown = pages(found[0])
-    write(_page(found, place, shown, turn))
+    shown = pages(entries[0])
+    write(_page(entries, place, shown, turn))
     for key in keys:
         if key == "q":
             return
         if key in ("N", "P"):
-            place = min(max(place + (1 if key == "N" else -1), 0), len(found) - 1)
-            shown, turn = pages(found[place]), 0
+            place = min(max(place + (1 if key == "N" else -1), 0), len(entries) - 1)
+            shown, turn = pages(entries[place]), 0
         step = {"n": turn + 1, " ": turn + 1, "p": turn - 1, "g": 0, "G": len(shown) - 1}.get(key, turn)
         turn = min(max(step, 0), len(shown) - 1)
-        write(CLEAR + "\n".join(listed(found, place)) if key == "l" else _page(found, place, shown, turn))
+        write(CLEAR + "\n".join(listed(entries, place)) if key == "l" else _page(entries, place, shown, turn))
 
 
-def listed(found: Sequence[Entry], place: int = -1) -> list[str]:
+def listed(entries: Sequence[Entry], place: int = -1) -> list[str]:
     """One line for each attempt."""
-    width = max(len(each.name) for each in found)
+    width = max(len(each.name) for each in entries)
     return [
         clean(f"{'>' if number == place else ' '} {each.name:{width}}  {each.ended}")
-        for number, each in enumerate(found)
+        for number, each in enumerate(entries)
     ]
 
 
-def _page(found: Sequence[Entry], place: int, shown: Sequence[str], turn: int) -> str:
+def _page(entries: Sequence[Entry], place: int, shown: Sequence[str], turn: int) -> str:
     size = shutil.get_terminal_size()
     lines = [
         part for line in shown[turn].split("\n") for part in textwrap.wrap(line, size.columns) or [""]
@@ -136,7 +136,7 @@ def _page(found: Sequence[Entry], place: int, shown: Sequence[str], turn: int) -
     if len(lines) > room:
         half = room // 2
         lines = [*lines[:half], f"... {len(lines) - 2 * half} lines ...", *lines[-half:]]
-    bar = f"attempt {place + 1}/{len(found)}  page {turn + 1}/{len(shown)}   {HELP}"
+    bar = f"attempt {place + 1}/{len(entries)}  page {turn + 1}/{len(shown)}   {HELP}"
     return CLEAR + "\n".join([*lines, "", bar[: size.columns]])
 
 

@@ -133,29 +133,29 @@ def _elements(text: _Text, brackets: str, kind: str) -> Iterator[int]:
         raise text.fault("not JSON: extra data")
 
 
-def list_items(path: str | Path, wanted: KeyFilter | None = None) -> Iterator[tuple[int, Any]]:
-    """(number, element) of a JSON list; with `wanted`, only objects whose `instance_id` is wanted.
+def list_items(path: str | Path, key_filter: KeyFilter | None = None) -> Iterator[tuple[int, Any]]:
+    """(number, element) of a JSON list; with `key_filter`, only objects whose `instance_id` is wanted.
 
     Raises InputError with the line of a fault, and when the document is no list.
     """
     with _Text(path) as text:
         for number in _elements(text, "[]", "list"):
-            if not (wanted and _unwanted(text, wanted) and text.skip()):
+            if not (key_filter and _unwanted(text, key_filter) and text.skip()):
                 element = text.value()
                 named = isinstance(element, dict) and isinstance(element.get("instance_id"), str)
-                if not wanted or not named or wanted(element["instance_id"]):
+                if not key_filter or not named or key_filter(element["instance_id"]):
                     yield number, element
 
 
-def _unwanted(text: _Text, wanted: KeyFilter) -> bool:
+def _unwanted(text: _Text, key_filter: KeyFilter) -> bool:
     text.peek()
     text.rest_of_line()
     named = _NAMED.match(text.text, text.at)
-    return named is not None and not wanted(json.loads(named[1]))
+    return named is not None and not key_filter(json.loads(named[1]))
 
 
-def object_items(path: str | Path, wanted: KeyFilter | None = None) -> Iterator[tuple[str, Any]]:
-    """(key, value) of a JSON object; with `wanted`, only those whose key is wanted.
+def object_items(path: str | Path, key_filter: KeyFilter | None = None) -> Iterator[tuple[str, Any]]:
+    """(key, value) of a JSON object; with `key_filter`, only those whose key is wanted.
 
     Raises InputError with the line of a fault, and when the document is no object.
     """
@@ -166,7 +166,7 @@ def object_items(path: str | Path, wanted: KeyFilter | None = None) -> Iterator[
             key = text.value()
             text.take(":", "':'")
             text.peek()
-            if wanted is None or wanted(key):
+            if key_filter is None or key_filter(key):
                 yield key, text.value()
             elif not text.skip():
                 text.value()

@@ -102,7 +102,7 @@ def _tests(row: Grade | GateRun, task: Task | None, run: RunEvidence | None) -> 
     if not groups:
         yield "no verdict on single tests"
         return
-    told = _told(task, run)
+    told = _test_line(task, run)
     for group, parts in groups.items():
         good, bad = parts.success, parts.failure
         yield f"{group}: {len(good)} of {len(good) + len(bad)} pass"
@@ -117,21 +117,21 @@ def _passed_or_not(row: GateRun, task: Task | None) -> TestVerdicts | None:
     if not task or row.status not in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, "ran"):
         return None
     passed = set(row.passed)
-    return logs.judge(task, {}, lambda group, test, found: test in passed)
+    return logs.judge(task, {}, lambda group, test, statuses: test in passed)
 
 
-def _told(task: Task | None, run: RunEvidence | None) -> Callable[[str], str]:
+def _test_line(task: Task | None, run: RunEvidence | None) -> Callable[[str], str]:
     """Function from a test id to what log and observer say of it."""
     if not task or not run or "log" not in run:
         return lambda test: ""
     found = logs.Results(logs.statuses(logs.official_part(run.log), read_spec(task).parser))
     seen = run.observed.outcomes if run.observed else {}
 
-    def told(test: str) -> str:
+    def line_of(test: str) -> str:
         said = f"log: {', '.join(sorted(found.of(test))) or 'nothing'}"
         return f" ({said}; observer: {seen.get(test, 'nothing')})" if run.observed else f" ({said})"
 
-    return told
+    return line_of
 
 
 def _evidence(row: Grade | GateRun, run: RunEvidence | None) -> Iterator[str]:

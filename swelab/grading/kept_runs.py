@@ -106,10 +106,10 @@ def task_of(results: Path, tasks: Path | None, attempt: KeptAttempt) -> Task | N
     return next(read_tasks(path, lambda other: other == name), None) if path.is_file() else None
 
 
-def patch_of(results: Path, attempt: KeptAttempt, kept: RunEvidence | None) -> str | None:
+def patch_of(results: Path, attempt: KeptAttempt, evidence: RunEvidence | None) -> str | None:
     """The patch of an attempt: what is kept with its run, else what was predicted; None where neither is."""
-    if kept and kept.patch is not None:
-        return kept.patch
+    if evidence and evidence.patch is not None:
+        return evidence.patch
     folder = results / "rollouts" / attempt.policy / attempt.subset
     path = folder / f"preds{sample_suffix(attempt.sample)}.json"
     name = attempt.row.instance_id

@@ -12,11 +12,11 @@ from swelab.records.task_records import Task
 
 
 def regrade(
-    tasks: Iterable[Task], predictions: Iterable[Prediction], told: Mapping[str, str], bench: Bench
+    tasks: Iterable[Task], predictions: Iterable[Prediction], reasons: Mapping[str, str], bench: Bench
 ) -> tuple[Record, Sequence[Grade]]:
     """({"judged", "missing", "changed", "statuses"}, grades): the verdicts of kept runs against earlier ones.
 
-    told: the statuses of before, by instance id. A prediction without a kept run is missing, never guessed.
+    reasons: the earlier statuses by instance id. A prediction without a kept run is missing, never guessed.
     Predictions and grades wait on disk.
     """
     patches, grades = Spool(), Spool()
@@ -32,8 +32,8 @@ def regrade(
             continue
         grades.add(record)
         statuses[record.status] += 1
-        if told.get(name, record.status) != record.status:
-            changed.append({"instance_id": name, "before": told[name], "now": record.status})
+        if reasons.get(name, record.status) != record.status:
+            changed.append({"instance_id": name, "before": reasons[name], "now": record.status})
     facts = {
         "judged": len(grades),
         "missing": missing,

@@ -63,7 +63,7 @@ def build_report(tasks: Iterable[Task], grades: Iterable[Grade], policy: str, su
 
 
 def read_grades(
-    grades: Iterable[Grade], known: set[str], subset: str
+    grades: Iterable[Grade], subset_ids: set[str], subset: str
 ) -> tuple[dict[str, ReportedInstance], int]:
     """Status and outcome by instance id, and the sample that all are of. Raises InputError."""
     instances: dict[str, ReportedInstance] = {}
@@ -73,7 +73,7 @@ def read_grades(
         samples.add(row.sample)
         if len(samples) > 1:
             raise InputError(f"grades of samples {sorted(samples)}", subset, "grades of one sample")
-        if name not in known or name in instances:
+        if name not in subset_ids or name in instances:
             raise InputError(
                 f"{name} is {'graded twice' if name in instances else 'not of this subset'}", subset
             )

@@ -37,7 +37,9 @@ class Sifs:
         self.folder, self.registry, self.architecture = folder, registry, architecture
         (folder / "sif").mkdir(parents=True, exist_ok=True)
 
-    def pull(self, name: Name, source: Name, told: Callable[[int], None] = lambda count: None) -> HeldImage:
+    def pull(
+        self, name: Name, source: Name, on_bytes: Callable[[int], None] = lambda count: None
+    ) -> HeldImage:
         """Bring the image `name` here from `source`: its record. Raises ImageError."""
         digest, _ = self.registry.resolve(source, self.architecture)
         relative = Path("sif") / f"{digest.removeprefix('sha256:')}.sif"

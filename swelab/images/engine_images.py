@@ -55,19 +55,21 @@ class EnginePuller:
         except (APIError, RequestException) as error:
             raise EngineFailed(f"image {digest}: {shorten(str(error))}") from None
 
-    def pull(self, name: Name, source: Name, told: Callable[[int], None] = lambda count: None) -> HeldImage:
+    def pull(
+        self, name: Name, source: Name, on_bytes: Callable[[int], None] = lambda count: None
+    ) -> HeldImage:
         """Bring the image `name` into the engine from `source`, itself or a mirror's. Raises ImageError."""
         digest, manifest = self.registry.resolve(source, self.architecture)
         by_digest = f"{source.base}@{digest}"
         if not self.holds(name, digest):
             self._check_room(name, compressed_bytes(manifest))
-            self.registry.transport.patiently(source, lambda: self._pull_once(name, source, digest, told))
+            self.registry.transport.patiently(source, lambda: self._pull_once(name, source, digest, on_bytes))
             self._tag(name, by_digest)
         known = self.client.api.inspect_image(by_digest if name.digest else _familiar(name))
         workdir = working_directory(known.get("Config"))
         return HeldImage(digest=digest, bytes=known["Size"], folder="", workdir=workdir)
 
-    def _pull_once(self, name: Name, source: Name, digest: str, told: Callable[[int], None]) -> None:
+    def _pull_once(self, name: Name, source: Name, digest: str, on_bytes: Callable[[int], None]) -> None:
         seen: dict[str, int] = {}
         try:
             events = self.client.api.pull(
@@ -78,7 +80,7 @@ class EnginePuller:
                     raise _typed(name, str(event["error"]), bool(seen))
                 if event.get("status") == "Downloading":
                     current = int((event.get("progressDetail") or {}).get("current") or 0)
-                    told(max(0, current - seen.get(event["id"], 0)))
+                    on_bytes(max(0, current - seen.get(event["id"], 0)))
                     seen[event["id"]] = max(current, seen.get(event["id"], 0))
         except ImageNotFound:
             raise ImageUnknown(f"image {name}: the engine finds no {source.base}@{digest}") from None
@@ -105,9 +107,9 @@ class EnginePuller:
             )
 
 
-def _typed(name: Name, said: str, progressed: bool) -> ImageError | Again:
+def _typed(name: Name, message: str, progressed: bool) -> ImageError | Again:
     """The exception for an error of the engine, which has no code: only its words tell the kind."""
-    text, line = said.lower(), f"image {name}: {shorten(said)}"
+    text, line = message.lower(), f"image {name}: {shorten(message)}"
     if "toomanyrequests" in text or "too many requests" in text or "rate limit" in text:
         return Again(RateLimited(line))
     if "no space left" in text:

@@ -54,13 +54,15 @@ class ImageStore:
         """Whether the image is here, whole."""
         return self.root(digest).is_dir() and _notes_path(self.root(digest)).is_file()
 
-    def pull(self, name: Name, source: Name, told: Callable[[int], None] = lambda count: None) -> HeldImage:
+    def pull(
+        self, name: Name, source: Name, on_bytes: Callable[[int], None] = lambda count: None
+    ) -> HeldImage:
         """Bring the image `name` here from `source`, itself or a mirror's. Raises ImageError, OSError."""
         digest, manifest = self.registry.resolve(source, self.architecture)
         try:
             if not self.holds(digest):
                 with self._room_for(name, manifest["layers"]):
-                    layers = [self._layer(source, layer, told) for layer in manifest["layers"]]
+                    layers = [self._layer(source, layer, on_bytes) for layer in manifest["layers"]]
                 self._compose(name, digest, layers, self.registry.config(source, manifest))
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -95,13 +97,13 @@ class ImageStore:
                 remove_tree(root)
             scratch.rename(root)
 
-    def _layer(self, source: Name, layer: Descriptor, told: Callable[[int], None]) -> tuple[Path, Notes]:
+    def _layer(self, source: Name, layer: Descriptor, on_bytes: Callable[[int], None]) -> tuple[Path, Notes]:
         digest = layer["digest"]
         folder = self.folder / "layers" / _hex(digest)
         with self.alone(digest):
             if not (folder.is_dir() and _notes_path(folder).is_file()):
                 blob = self.folder / "blobs" / _hex(digest)
-                self.registry.fetch(source, layer, blob, told)
+                self.registry.fetch(source, layer, blob, on_bytes)
                 with self.fresh("layers") as scratch:
                     notes = unpack_layer(blob, scratch, f"image {source}, layer {digest}")
                     if folder.exists():

@@ -31,7 +31,7 @@ Check = Callable[[Image], tuple[int, list[Leak]]]
 class Puller(Protocol):
     """A way to have images: a folder of unpacked ones, an engine, a folder of apptainer files."""
 
-    def pull(self, name: Name, source: Name, told: Callable[[int], None]) -> HeldImage:
+    def pull(self, name: Name, source: Name, on_bytes: Callable[[int], None]) -> HeldImage:
         """Has the image `name`, fetched as `source`; tells the bytes of each part. Raises ImageError."""
 
 
@@ -41,7 +41,9 @@ class Elsewhere:
     def __init__(self, registry: Registry, architecture: str):
         self.registry, self.architecture = registry, architecture
 
-    def pull(self, name: Name, source: Name, told: Callable[[int], None] = lambda count: None) -> HeldImage:
+    def pull(
+        self, name: Name, source: Name, on_bytes: Callable[[int], None] = lambda count: None
+    ) -> HeldImage:
         """The image's digest, bytes to fetch and working directory. Raises ImageError."""
         found, manifest = self.registry.resolve(source, self.architecture)
         workdir = working_directory(self.registry.config(source, manifest).get("config"))
@@ -93,7 +95,7 @@ class Pulling:
     ):
         self.puller, self.folder, self.prefix = puller, folder, prefix
         self.journal, self.check, self.key, self.steps = journal, check, key, steps
-        self.kept = 0
+        self.present = 0
         self.fetched = Fetched()
         self._written = threading.Lock()
 
@@ -102,7 +104,7 @@ class Pulling:
         steps = self.steps.get(text, "")
         key = digest([text, self.prefix, self.key, *([steps] if steps else [])])
         if key in self.journal and self._there(text, found := PulledImage.of(self.journal.get(key)["image"])):
-            self.kept += 1
+            self.present += 1
             return found
         name = parse_image_name(text) if not is_file(text) else None
         pulled = (
@@ -118,14 +120,14 @@ class Pulling:
             self.journal.append({"key": key, "name": text, "image": record})
         return record
 
-    def _there(self, text: str, found: PulledImage) -> bool:
-        if found.folder:
-            return (self.folder / found.folder).exists()
+    def _there(self, text: str, record: PulledImage) -> bool:
+        if record.folder:
+            return (self.folder / record.folder).exists()
         if not isinstance(self.puller, EnginePuller):
             return False
-        if "install" in found and not found.install:
-            return self.puller.has_made(found.digest)
-        return self.puller.holds(parse_image_name(text), found.digest)
+        if "install" in record and not record.install:
+            return self.puller.has_made(record.digest)
+        return self.puller.holds(parse_image_name(text), record.digest)
 
 
 def pull_images(names: list[str], pulling: Pulling, workers: int) -> Images:
@@ -148,7 +150,8 @@ def pull_images(names: list[str], pulling: Pulling, workers: int) -> Images:
         progress.done(name in images)
     progress.close()
     counts = Counter(f"failed_{failure.reason}" for failure in failed.values())
-    counts["named"], counts["pulled"], counts["kept"] = len(names), len(images) - pulling.kept, pulling.kept
+    counts["named"], counts["kept"] = len(names), pulling.present
+    counts["pulled"] = len(images) - pulling.present
     if any("install" in image for image in images.values()):
         counts["install_failed"] = sum(bool(image.install) for image in images.values())
     counts["leaking"] = sum(bool(image.leaks) for image in images.values())

@@ -82,11 +82,11 @@ class Registry:
         return found
 
     def fetch(
-        self, name: Name, layer: Descriptor, path: Path, told: Callable[[int], None] = lambda count: None
+        self, name: Name, layer: Descriptor, path: Path, on_bytes: Callable[[int], None] = lambda count: None
     ) -> None:
         """Bring a layer's bytes to `path`, going on from those that are there; verified by their digest.
 
-        `told` gets the number of bytes of every piece. Raises ImageError, OSError (disk full).
+        `on_bytes` gets the number of bytes of every piece. Raises ImageError, OSError (disk full).
         """
         digest, size = layer["digest"], int(layer["size"])
         faults = 0
@@ -100,7 +100,7 @@ class Registry:
                     name,
                     f"blobs/{digest}",
                     headers,
-                    lambda response: _append(response, name, path, have, size, told),
+                    lambda response: _append(response, name, path, have, size, on_bytes),
                 )
             if path.stat().st_size == size and f"sha256:{sha256_file(path)}" == digest:
                 return
@@ -132,7 +132,7 @@ def _for_platform(index: dict[str, Any], architecture: str, name: Name) -> str:
 
 
 def _append(
-    response: httpx.Response, name: Name, path: Path, have: int, size: int, told: Callable[[int], None]
+    response: httpx.Response, name: Name, path: Path, have: int, size: int, on_bytes: Callable[[int], None]
 ) -> None:
     """Append the answer to the `have` bytes that are there, or begin anew when it is the whole layer."""
     partial = response.status_code == 206
@@ -141,7 +141,7 @@ def _append(
         try:
             for chunk in response.iter_raw(1 << 20):
                 file.write(chunk[:room])
-                told(len(chunk))
+                on_bytes(len(chunk))
                 room -= len(chunk)
                 if room < 0:
                     break

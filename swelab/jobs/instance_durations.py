@@ -45,13 +45,13 @@ class Timings:
 
     def longest_first(self, todo: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
         """`todo`, those that took longest before in front; one that is not known counts as the median."""
-        known = self.known({_name(item) for _, item in todo})
+        known = self.known_durations({_name(item) for _, item in todo})
         if not known:
             return list(todo)
         middle = statistics.median(known.values())
         return sorted(todo, key=lambda pair: -known.get(_name(pair[1]), middle))
 
-    def known(self, names: set[str]) -> dict[str, float]:
+    def known_durations(self, names: set[str]) -> dict[str, float]:
         """Mean seconds by instance over all policies, whose journals lie in <stage>/<policy>/<subset>/."""
         found: dict[str, list[float]] = {}
         stage, subset = self.path.parent.parent.parent, self.path.parent.name

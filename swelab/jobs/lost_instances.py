@@ -19,14 +19,14 @@ class ShardLost(Fault):
 class Losses(Generic[Kind]):
     """Counts the losses of one shard; as many as `most` are allowed.
 
-    told: says why an instance was lost, from its record; policy: the policy whose recipe sets `most`, or
-    option: the option of the command that does; kept: what finished instances are called.
+    reason_of: says why an instance was lost, from its record; policy: the policy whose recipe sets `most`, or
+    option: the option of the command that does; noun: what finished instances are called.
     """
 
     most: float = math.inf
-    told: Callable[[Kind], str] = str
+    reason_of: Callable[[Kind], str] = str
     policy: str = ""
-    kept: str = "instances"
+    noun: str = "instances"
     option: str = ""
     count: int = 0
     first: str = ""
@@ -38,7 +38,7 @@ class Losses(Generic[Kind]):
         self.count += is_lost
         if is_lost and not self.first:
             name = record.get("instance_id") or ", ".join(record.get("instances", []))  # of a shared run
-            self.first = f"{name}: {self.told(record)}"
+            self.first = f"{name}: {self.reason_of(record)}"
 
     def hopeless(self, workers: int) -> bool:
         """Whether the shard fails in any case, and further instances would be lost too."""
@@ -47,11 +47,11 @@ class Losses(Generic[Kind]):
     def check(self, total: int) -> None:
         """Raises ShardLost when too many of `total` instances were lost."""
         if self.count > self.most:
-            whole = self.kept if self.option else "instances of this shard"
+            whole = self.noun if self.option else "instances of this shard"
             counts = f"{self.count} of {total} {whole} were lost to infrastructure"
             allowed = f"{self.option or f'policy {self.policy}'} allows {self.most}"
             allowed += " (max_lost)" * (not self.option)
             raise ShardLost(
                 f"{counts}; first {self.first}; {allowed}: mend this and run the same command;"
-                f" finished {self.kept} are kept"
+                f" finished {self.noun} are kept"
             )

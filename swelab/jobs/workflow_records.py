@@ -56,13 +56,13 @@ def forget_places() -> None:
     PersistenceBase._input = without
 
 
-def ask_manifests(told: Callable[[str], str]) -> None:
+def ask_manifests(digest: Callable[[str], str]) -> None:
     """Has Snakemake ask manifests of jobs that it remembers nothing of, as where `.snakemake` was removed.
 
-    told: says why the file at a path is out of date, such as a changed recipe; "" where it is not.
+    digest: says why the file at a path is out of date, such as a changed recipe; "" where it is not.
     """
     remembers, changed = PersistenceBase.has_metadata, PersistenceBase.params_changed
-    against = cache(lambda job: told(str(job.output[0])) if job.output else "")
+    against = cache(lambda job: digest(str(job.output[0])) if job.output else "")
 
     def has_metadata(self: Any, job: Any) -> bool:
         """Also true where there is no record but the manifest says that the output is out of date."""

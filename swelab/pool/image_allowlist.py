@@ -35,7 +35,7 @@ class AllowedImages:
         """The image that a caller names, if it is allowed. Raises ImageMissing, SandboxLost."""
         self._check(name, _told_names(name, digest))
         if not digest:
-            with engine.asked(f"looking for image {name}"):
+            with engine.request(f"looking for image {name}"):
                 told = engine.api.inspect_image(name)
             digest = str(told.get("Id", "")) if isinstance(told, dict) else ""
         image = Image(name, digest, workdir=workdir)
@@ -52,7 +52,7 @@ class AllowedImages:
 
     def listed(self, engine: DockerEngine) -> list[str]:
         """Names of the engine's images that are allowed."""
-        with engine.asked("listing images"):
+        with engine.request("listing images"):
             images = engine.api.images()
         names = {tag for image in images for tag in (image.get("RepoTags") or [])} - {"<none>:<none>"}
         patterns = self.patterns()

@@ -35,7 +35,7 @@ class Ahead:
         self._folder, self._prompts, self._samples, self._roll_out = folder, prompts, samples, roll_out
         self._next, self._per_file = first, per_file
         self._waiting: dict[int, list[Future[RolledOut]]] = {}
-        self._kept: dict[int, tuple[StepJournal, ExitStack]] = {}
+        self._journals: dict[int, tuple[StepJournal, ExitStack]] = {}
         self._pool = ThreadPoolExecutor(workers)
 
     def __enter__(self) -> "Ahead":
@@ -66,12 +66,12 @@ class Ahead:
 
     def _journal(self, number: int) -> StepJournal:
         place = number // self._per_file
-        if place not in self._kept:
+        if place not in self._journals:
             opened = ExitStack()
             journal = opened.enter_context(Journal(self._folder / f"rollouts-{place:05d}.jsonl"))
-            self._kept[place] = (StepJournal(journal), opened)
-        return self._kept[place][0]
+            self._journals[place] = (StepJournal(journal), opened)
+        return self._journals[place][0]
 
     def _close(self, before: int) -> None:
-        for place in [place for place in self._kept if place < before]:
-            self._kept.pop(place)[1].close()
+        for place in [place for place in self._journals if place < before]:
+            self._journals.pop(place)[1].close()

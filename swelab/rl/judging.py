@@ -70,26 +70,26 @@ class RolloutVotes:
     def __init__(self, judge: Judge, name: str, issue: str):
         self.judge, self.name, self.issue = judge, name, issue
         self._keys: list[str] = []
-        self._asked: list[list[Future[int | None]]] = []
+        self._votes: list[list[Future[int | None]]] = []
 
     def begin(self) -> "RolloutVotes":
         """The rollout begins, or begins again after its infrastructure was lost."""
-        self._asked.clear()
+        self._votes.clear()
         return self
 
-    def seen(self, messages: Sequence[Record]) -> None:
+    def ask_votes(self, messages: Sequence[Record]) -> None:
         """Asks for votes on the steps that have a result by now. messages: of the rollout so far."""
         steps = steps_of(messages)
-        for number in range(len(self._asked), len(steps)):
+        for number in range(len(self._votes), len(steps)):
             question = judge_messages(self.issue, steps, number)
             keys = [digest([self.name, number, vote, question]) for vote in range(self.judge.votes)]
             self._keys += keys
-            self._asked.append([self.judge.pool.submit(self.judge.vote, key, question) for key in keys])
+            self._votes.append([self.judge.pool.submit(self.judge.vote, key, question) for key in keys])
 
     def votes(self, messages: Sequence[Record]) -> Votes:
         """All votes, when they are there. Raises what asking for one raised."""
-        self.seen(messages)
-        return tuple(tuple(each.result() for each in step) for step in self._asked)
+        self.ask_votes(messages)
+        return tuple(tuple(each.result() for each in step) for step in self._votes)
 
     def forget(self) -> None:
         """The rollout is kept, and its votes with it."""

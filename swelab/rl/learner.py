@@ -171,12 +171,12 @@ class Learner:
                 return f"micro-batch {number} of {len(step)} ({told})"
         return f"the sum of {len(step)} micro-batches, none of them alone"
 
-    def _gathered(self, told: Any) -> list[Any]:
+    def _gathered(self, values: Any) -> list[Any]:
         """What each rank says."""
         if self.mesh is None:
-            return [told]
+            return [values]
         found: list[Any] = [None] * self.mesh.size()
-        torch.distributed.all_gather_object(found, told, self.mesh.get_group())
+        torch.distributed.all_gather_object(found, values, self.mesh.get_group())
         return found
 
     def _scored(self, samples: Sequence[Sample]) -> Tensor:

@@ -12,19 +12,19 @@ from swelab.records import InputError
 STATE = "learner.pt"
 
 
-def whole(value: Any, kept: bool = True) -> Any:
+def whole(value: Any, everywhere: bool = True) -> Any:
     """A value with each tensor that ranks share put together; all ranks call it.
 
     Dicts and lists are walked. Tensors of a rank that keeps nothing are None.
     """
     if isinstance(value, dict):
-        return {key: whole(each, kept) for key, each in value.items()}
+        return {key: whole(each, everywhere) for key, each in value.items()}
     if isinstance(value, list):
-        return [whole(each, kept) for each in value]
+        return [whole(each, everywhere) for each in value]
     if not isinstance(value, DTensor):
         return value
     full = value.full_tensor()
-    return (full.detach().cpu() if value.ndim else full) if kept else None
+    return (full.detach().cpu() if value.ndim else full) if everywhere else None
 
 
 def write_state(folder: Path, state: dict[str, Any]) -> None:

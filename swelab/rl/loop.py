@@ -91,10 +91,10 @@ class Training:
         rollouts = self.method.steps * each + len(moments) * self._validated
         self._reports.begin(self.method.steps, done, rollouts, done * each + seen * self._validated)
 
-    def _publish(self, found: Path, number: int) -> float:
+    def _publish(self, checkpoint: Path, number: int) -> float:
         """Has the servers serve the weights after so many steps; how many seconds that took."""
         began = time.monotonic()
-        self.publish(Weights(found, str(number)))
+        self.publish(Weights(checkpoint, str(number)))
         return time.monotonic() - began
 
     def _roll_out(self, request: RolloutRequest, journal: StepJournal) -> RolledOut:

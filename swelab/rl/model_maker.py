@@ -22,9 +22,11 @@ def model_maker(
     told = offering(template, scaffold, asked.thinking)
     common = (engine, told, scaffold, {**asked.sampling, "temperature": temperature}, "policy")
     if asked.history == "whole":
-        return lambda told, known: TokenModel(*common, told, known)
+        return lambda add_turn, turns: TokenModel(*common, add_turn, turns)
     budget = asked.context_length - asked.max_tokens
-    return lambda told, known: ManagedModel(*common, told, known, budget=budget, head_share=asked.head_share)
+    return lambda add_turn, turns: ManagedModel(
+        *common, add_turn, turns, budget=budget, head_share=asked.head_share
+    )
 
 
 def offering(template: TokenTemplate, scaffold: MiniLoop, thinking: bool | None = None) -> TokenTemplate:

@@ -76,7 +76,7 @@ def serve(address: str, rank: int, ranks: int, device: str) -> None:
     mesh = init_device_mesh(device, (ranks,))
     own = {"cpu": "cpu", "cuda": f"cuda:{rank}"}[device]
     learner: Learner | None = None
-    for name, *arguments in said(connection):
+    for name, *arguments in messages(connection):
         answer: Any = None
         try:
             if name == OPEN:
@@ -89,7 +89,7 @@ def serve(address: str, rank: int, ranks: int, device: str) -> None:
         connection.send(answer)
 
 
-def said(connection: Connection) -> Iterator[Any]:
+def messages(connection: Connection) -> Iterator[Any]:
     """What the main process says. When it is gone this process ends, whatever it is at."""
     found: queue.SimpleQueue[Any] = queue.SimpleQueue()
 

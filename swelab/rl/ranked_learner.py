@@ -103,11 +103,11 @@ class RankedLearner:
                     raise self._lost() from None
         return [found[rank] for rank in range(self._ranks)]
 
-    def _all(self, told: Sequence[object]) -> list[Any]:
+    def _all(self, orders: Sequence[object]) -> list[Any]:
         """Says something to each rank; their answers. Raises what the first rank raised, RankLost."""
         answers: dict[Connection, Any] = {}
         try:
-            for line, each in zip(self._lines, told, strict=True):
+            for line, each in zip(self._lines, orders, strict=True):
                 line.send(each)
             while len(answers) < self._ranks:
                 waiting = [line for line in self._lines if line not in answers]

@@ -170,7 +170,7 @@ class Place:
         def model_for(task: Task) -> TokenModel:
             model = self.make_model(lambda turn: journal.add_turn(request, next(fresh), turn), known)
             if watched:
-                model.watch = watched.begin().seen
+                model.watch = watched.begin().ask_votes
             made.append(model)
             return model
 

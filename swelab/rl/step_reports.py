@@ -18,8 +18,8 @@ from swelab.sft.train.check_settings import check_wandb
 class Reports:
     """Is told what a training does, and says nothing."""
 
-    def begin(self, steps: int, done: int, rollouts: int, seen: int) -> None:
-        """A run of `steps` steps begins, `done` of them are there; of its `rollouts`, `seen` are over."""
+    def begin(self, steps: int, done: int, rollouts: int, finished: int) -> None:
+        """A run of `steps` steps begins: `done` are there, and `finished` of its `rollouts`."""
 
     def rolled_out(self, done: RolledOut) -> None:
         """A rollout is over. Called from many threads."""
@@ -43,15 +43,15 @@ class StepReports(Reports):
     def __init__(self, folder: Path, wandb: str = "", stream: TextIO | None = None):
         check_wandb(wandb, os.environ)
         self._boards, self._stream = Boards(folder, wandb, folder), stream or sys.stderr
-        self._told = folder / "metrics.jsonl"
+        self._metrics = folder / "metrics.jsonl"
         self._steps, self._progress = 0, Progress(0, "", self._stream)
 
-    def begin(self, steps: int, done: int, rollouts: int, seen: int) -> None:
+    def begin(self, steps: int, done: int, rollouts: int, finished: int) -> None:
         self._steps = steps
-        lines = read_jsonl(self._told) if self._told.exists() else ()
+        lines = read_jsonl(self._metrics) if self._metrics.exists() else ()
         self._boards.restart((line["step"], numbers(line)) for line in lines)
         self._progress = Progress(rollouts, f"step {min(done + 1, steps)} of {steps}", self._stream)
-        self._progress.skip(seen)
+        self._progress.skip(finished)
 
     def rolled_out(self, done: RolledOut) -> None:
         self._progress.done(bool(done.grade.get("resolved")))

@@ -23,8 +23,8 @@ class TokenTemplate:
 
     def __init__(self, tokenizer: Any, tools: Sequence[Record] = (), thinking: bool | None = None):
         self._tokenizer = tokenizer
-        self._told: Record = {"tools": list(tools)} if tools else {}
-        self._told |= {} if thinking is None else {"enable_thinking": thinking}
+        self._options: Record = {"tools": list(tools)} if tools else {}
+        self._options |= {} if thinking is None else {"enable_thinking": thinking}
         if not tokenizer.eos_token:
             raise InputError("the tokenizer names no eos_token", tokenizer.name_or_path, "the end of a turn")
         self.turn_end: str = tokenizer.eos_token
@@ -88,7 +88,7 @@ class TokenTemplate:
     def _render(self, messages: Sequence[Record], open_turn: bool = True) -> str:
         plain = [_plain(message) for message in messages]
         shown: str = self._tokenizer.apply_chat_template(
-            plain, tokenize=False, add_generation_prompt=open_turn, **self._told
+            plain, tokenize=False, add_generation_prompt=open_turn, **self._options
         )
         return shown
 

@@ -36,33 +36,33 @@ class Validations:
     def __init__(
         self,
         folder: Path,
-        asked: Validation | None,
+        validation: Validation | None,
         steps: int,
         workers: int,
-        seen: Callable[[RolledOut], None] = lambda done: None,
+        on_rollout: Callable[[RolledOut], None] = lambda done: None,
     ):
-        self._folder, self._asked, self._steps = folder, asked, steps
-        self._workers, self._seen = workers, seen
+        self._folder, self._validation, self._steps = folder, validation, steps
+        self._workers, self._on_rollout = workers, on_rollout
 
     def due(self, steps: int) -> bool:
         """Whether one belongs after so many steps and is not there yet."""
-        asked = self._asked
+        asked = self._validation
         return bool(asked) and steps in self.moments() and not self._facts(steps).exists()
 
     def moments(self) -> list[int]:
         """After how many steps there is one."""
-        every = self._asked.every if self._asked else self._steps + 1
-        return sorted({*range(0, self._steps, every), self._steps}) if self._asked else []
+        every = self._validation.every if self._validation else self._steps + 1
+        return sorted({*range(0, self._steps, every), self._steps}) if self._validation else []
 
     def run(self, steps: int) -> Record:
         """Attempts the tasks with the weights that are served, those after so many steps; the figures."""
-        assert self._asked
+        assert self._validation
         began, facts = time.monotonic(), self._facts(steps)
         with Journal(facts.with_suffix(".jsonl")) as journal, ThreadPoolExecutor(self._workers) as pool:
             kept = StepJournal(journal)
             waiting = [
                 pool.submit(self._attempt, RolloutRequest(number, 0, task), kept)
-                for number, task in enumerate(self._asked.tasks)
+                for number, task in enumerate(self._validation.tasks)
             ]
             try:
                 done = [each.result() for each in waiting]
@@ -83,16 +83,16 @@ class Validations:
         done = [steps for steps in range(self._steps + 1) if self._facts(steps).exists()]
         for steps in done:
             with Journal(self._facts(steps).with_suffix(".jsonl")) as journal:
-                for number, task in enumerate(self._asked.tasks if self._asked else ()):
+                for number, task in enumerate(self._validation.tasks if self._validation else ()):
                     if found := StepJournal(journal).result(RolloutRequest(number, 0, task)):
                         yield validation_row(steps, found, steps in (done[0], done[-1]))
 
     def _attempt(self, request: RolloutRequest, journal: StepJournal) -> RolledOut:
-        assert self._asked
-        done = self._asked.place.roll_out(request, journal)
-        self._seen(done)
+        assert self._validation
+        done = self._validation.place.roll_out(request, journal)
+        self._on_rollout(done)
         return done
 
     def _facts(self, steps: int) -> Path:
-        name = self._asked.name if self._asked else "none"
+        name = self._validation.name if self._validation else "none"
         return self._folder / f"validation-{name}" / f"{steps:05d}.json"

@@ -136,8 +136,8 @@ def take_out(folder: Path) -> list[str]:
     return lost
 
 
-def merged(folders: Iterable[Path], wanted: Iterable[str]) -> dict[str, Prediction]:
-    """The predictions of several slices as one, in the order of `wanted`: each instance once, none lost.
+def merged(folders: Iterable[Path], instance_ids: Iterable[str]) -> dict[str, Prediction]:
+    """The predictions of several slices as one, in the order of `instance_ids`: each once, none lost.
 
     Raises InputError that names instances which are in two slices, in none, lost, or not of the tasks.
     """
@@ -153,7 +153,7 @@ def merged(folders: Iterable[Path], wanted: Iterable[str]) -> dict[str, Predicti
             if end in LOST_ROLLOUTS:
                 faults["lost (run the slice again)"].append(name)
             found[name] = row | {"model_patch": row.model_patch or "", "outcome": end}
-    order = list(wanted)
+    order = list(instance_ids)
     faults["in none"] = sorted(set(order) - found.keys())
     faults["not of the tasks"] = sorted(found.keys() - set(order))
     told = [f"{len(names)} {what}, such as {names[0]}" for what, names in faults.items() if names]

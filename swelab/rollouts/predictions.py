@@ -18,37 +18,37 @@ from swelab.records.attempt_records import Prediction, Trajectory
 from swelab.rollouts.own_eval import own_eval
 
 
-def load_predictions(path: str | Path, wanted: KeyFilter | None = None) -> dict[str, Prediction]:
+def load_predictions(path: str | Path, key_filter: KeyFilter | None = None) -> dict[str, Prediction]:
     """Predictions by instance id, from a JSON object, a JSON list or JSON Lines.
 
-    Each prediction is {"instance_id", "model_name_or_path", "model_patch": str | None}. With `wanted`, only
+    Each prediction is {"instance_id", "model_name_or_path", "model_patch": str | None}. `key_filter`: only
     those whose id is wanted; of an object the others are not held. Raises InputError on a malformed
     prediction or one instance predicted twice. A patch that no file can hold is no fault here: it is graded
     as one that does not apply.
     """
-    return {row.instance_id: row for row in read_predictions(path, wanted)}
+    return {row.instance_id: row for row in read_predictions(path, key_filter)}
 
 
-def read_predictions(path: str | Path, wanted: KeyFilter | None = None) -> Iterator[Prediction]:
+def read_predictions(path: str | Path, key_filter: KeyFilter | None = None) -> Iterator[Prediction]:
     """Predictions one at a time; forms and errors as of `load_predictions`. An object is not held whole."""
     seen: set[str] = set()
-    for number, row in enumerate(_rows(path, wanted)):
+    for number, row in enumerate(_rows(path, key_filter)):
         prediction = as_record(row, Prediction, f"{path}, prediction {number}")
         name = prediction.instance_id
         if name in seen:
             raise InputError(f"{name} is predicted twice", path, "one prediction each")
         seen.add(name)
-        if wanted is None or wanted(name):
+        if key_filter is None or key_filter(name):
             yield prediction
     if not seen and next(_rows(path, None), None) is None:
         raise InputError("holds no prediction", path, "at least one")
 
 
-def _rows(path: str | Path, wanted: KeyFilter | None) -> Iterator[Any]:
+def _rows(path: str | Path, key_filter: KeyFilter | None) -> Iterator[Any]:
     if not _one_key_a_line(path):
-        yield from _held(path)
+        yield from _parsed(path)
         return
-    for key, row in object_items(path, wanted):
+    for key, row in object_items(path, key_filter):
         yield _keyed(key, row, path)
 
 
@@ -72,7 +72,7 @@ def _one_key_a_line(path: str | Path) -> bool:
         return False
 
 
-def _held(path: str | Path) -> list[Any]:
+def _parsed(path: str | Path) -> list[Any]:
     text = read_text(path)
     if not text.strip():
         raise InputError("the file is empty", path, "predictions")
@@ -131,11 +131,13 @@ def _some(names: list[str]) -> str:
     return f" ({', '.join(names[:5])}{', ...' if len(names) > 5 else ''})" if names else ""
 
 
-def merge_folders(folders: Sequence[Path], wanted: Iterable[str] | None = None) -> dict[str, Prediction]:
+def merge_folders(
+    folders: Sequence[Path], instance_ids: Iterable[str] | None = None
+) -> dict[str, Prediction]:
     """Predictions that SWE-agent left below `folders` (`<id>/<id>.pred`), by instance id, sorted.
 
     Complete, or not at all: raises InputError that names instances which are predicted twice, have a
-    trajectory but no prediction, are not among `wanted` or are lacking of them, and files of another shape.
+    trajectory but no prediction, are not among `instance_ids` or missing, and files of another shape.
     """
     found: dict[str, Path] = {}
     twice, begun = set(), set()
@@ -146,7 +148,7 @@ def merge_folders(folders: Sequence[Path], wanted: Iterable[str] | None = None) 
             twice |= {path.stem} & found.keys()
             found[path.stem] = path
         begun |= {path.stem for path in folder.rglob("*.traj")}
-    names = found.keys() if wanted is None else set(wanted)
+    names = found.keys() if instance_ids is None else set(instance_ids)
     faults = {
         "predicted more than once": sorted(twice),
         "without a prediction": sorted((begun | names) - found.keys()),

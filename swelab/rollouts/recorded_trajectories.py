@@ -195,13 +195,13 @@ def _mini(path: Path, parts: Record) -> Rollout:
     )
 
 
-def import_recordings(mine: list[str], found: dict[str, list[Path]]) -> Iterator[tuple[Rollout, str]]:
+def import_recordings(mine: list[str], recordings: dict[str, list[Path]]) -> Iterator[tuple[Rollout, str]]:
     """(rollout, why its recording is refused or "") of each instance in `mine`.
 
     A task without a usable recording has the outcome not_recorded, and the reason in its info.
     """
     for name in mine:
-        paths = found.get(name, [])
+        paths = recordings.get(name, [])
         try:
             if not paths:
                 raise Broken("not recorded")

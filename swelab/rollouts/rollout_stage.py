@@ -109,18 +109,18 @@ def final(
 def rollout_losses(policy: Policy, name: str) -> Losses[Trajectory]:
     """How many rollouts a shard may lose, and how a loss is told: which service, and what it said."""
 
-    def told(record: Trajectory) -> str:
+    def reason_of(record: Trajectory) -> str:
         where = f" at {service_of(policy)}" if record.outcome == RolloutEnd.MODEL_LOST else ""
         return f"{record.outcome}{where}: {record.info.get('reason') or 'no reason given'}"
 
-    return Losses(policy.max_lost or 0, told, name, "rollouts")
+    return Losses(policy.max_lost or 0, reason_of, name, "rollouts")
 
 
-def out_of_budget(reason: str, left: int, total: int, policy: str, kept: str) -> BudgetSpent:
-    """The error of a shard with `left` rollouts that need a higher budget; kept: a word for what stays."""
+def out_of_budget(reason: str, unpaid: int, total: int, policy: str, place: str) -> BudgetSpent:
+    """The error of a shard with `unpaid` rollouts that need a higher budget; place: a word for what stays."""
     return BudgetSpent(
-        f"{reason}; {left} of {total} rollouts of this shard are left: raise budget_dollars"
-        f" of policy {policy} and run the same command; what is {kept} is kept"
+        f"{reason}; {unpaid} of {total} rollouts of this shard are left: raise budget_dollars"
+        f" of policy {policy} and run the same command; what is {place} is kept"
     )
 
 

@@ -76,7 +76,7 @@ def roll_out_batch(
             raise out_of_budget(batch.spent(), len(waiting), len(mine), policy_name, "finished")
         batch.check(mine, rollout_losses(policy, policy_name))
         for task in mine:
-            yield batch.kept(keys[task.instance_id])
+            yield batch.trajectory(keys[task.instance_id])
 
 
 def _attempt(
@@ -122,16 +122,16 @@ class _Batch:
         self.reasons: dict[str, str] = {}
         self.spent: Callable[[], str] = lambda: ""
         finished = [key for key in keys.values() if self._finished(key)]
-        good = sum(self.kept(key).outcome == RolloutEnd.SUBMITTED for key in finished)
+        good = sum(self.trajectory(key).outcome == RolloutEnd.SUBMITTED for key in finished)
         self.progress.skip(len(finished), good)
-        self._kept = self.folder.with_name(f"{self.folder.name}.keys.json")
+        self._keys = self.folder.with_name(f"{self.folder.name}.keys.json")
 
-    def kept(self, key: str) -> Trajectory:
+    def trajectory(self, key: str) -> Trajectory:
         """The journalled trajectory of a key."""
         return self.journal.record(key, Trajectory)
 
     def _finished(self, key: str) -> bool:
-        return key in self.journal and self.kept(key).outcome not in RETRIED_ROLLOUTS
+        return key in self.journal and self.trajectory(key).outcome not in RETRIED_ROLLOUTS
 
     def left(self, tasks: list[Task]) -> list[Task]:
         """Those of `tasks` that are not finished."""
@@ -140,7 +140,7 @@ class _Batch:
     def prepare(self, tasks: list[Task]) -> None:
         """Takes over what an earlier run finished; deletes what it began, lost, or ran otherwise."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        kept = read_json(self._kept) if self._kept.exists() else {}
+        kept = read_json(self._keys) if self._keys.exists() else {}
         for task in tasks:
             name = task.instance_id
             if kept.get(name) != self.keys[name]:
@@ -152,7 +152,7 @@ class _Batch:
                 (self.folder / name / f"{name}.{ending}").unlink(missing_ok=True)
         for name in ("run_batch.log", "run_batch_exit_statuses.yaml", "preds.json"):
             (self.folder / name).unlink(missing_ok=True)
-        write_json(self._kept, kept | {task.instance_id: self.keys[task.instance_id] for task in tasks})
+        write_json(self._keys, kept | {task.instance_id: self.keys[task.instance_id] for task in tasks})
 
     def take(self, tasks: list[Task], running: bool = False) -> None:
         """Journals each of `tasks` that has ended, and notes why others were lost.
@@ -197,7 +197,7 @@ class _Batch:
     def check(self, tasks: list[Task], losses: Losses[Trajectory]) -> None:
         """Raises ShardLost when too many of `tasks`, all of which are journalled, were lost."""
         for task in tasks:
-            record = self.kept(self.keys[task.instance_id])
+            record = self.trajectory(self.keys[task.instance_id])
             losses.note(record, record.outcome in RETRIED_ROLLOUTS)
         losses.check(len(tasks))
 

@@ -118,7 +118,7 @@ class Runner:
 
 def _clear(engine: DockerEngine, batch: str) -> None:
     """Removes the containers that a batch has left."""
-    with engine.asked("listing containers"):
+    with engine.request("listing containers"):
         found = engine.api.containers(all=True, filters={"label": f"{BATCH}={batch}"})
     for container in found:
         engine.remove(container["Id"])

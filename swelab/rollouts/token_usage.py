@@ -42,9 +42,9 @@ def _total(values: list[Any]) -> int | None:
 
 
 def watched(
-    trajectories: Iterable[tuple[str | Path, Trajectory]], found: dict[str, Usage]
+    trajectories: Iterable[tuple[str | Path, Trajectory]], usage: dict[str, Usage]
 ) -> Iterator[tuple[str | Path, Trajectory]]:
-    """Passes (path, trajectory) pairs through, and puts the usage of each into `found` by instance id."""
+    """Passes (path, trajectory) pairs through, and puts the usage of each into `usage` by instance id."""
     for path, row in trajectories:
-        found[row.instance_id] = usage_of(row)
+        usage[row.instance_id] = usage_of(row)
         yield path, row

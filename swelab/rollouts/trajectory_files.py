@@ -54,18 +54,19 @@ def recordings(folder: str | Path) -> dict[str, list[Path]]:
 
 
 def one_run(
-    found: dict[str, list[Path]], folder: str | Path, runs: int, sample: int
+    runs_of: dict[str, list[Path]], folder: str | Path, runs: int, sample: int
 ) -> dict[str, list[Path]]:
     """The recordings of run number `sample`: a run is a folder of <id>/<id>.traj, numbered in sorted order.
 
     Raises InputError when there are not `runs` of them.
     """
-    there = sorted({path.parent.parent for paths in found.values() for path in paths})
+    there = sorted({path.parent.parent for paths in runs_of.values() for path in paths})
     if len(there) != runs:
         told = shorten(", ".join(map(str, there)))
         raise InputError(f"holds {len(there)} runs: {told}", folder, f"{runs}, as many as samples")
     mine = {
-        name: [path for path in paths if path.parent.parent == there[sample]] for name, paths in found.items()
+        name: [path for path in paths if path.parent.parent == there[sample]]
+        for name, paths in runs_of.items()
     }
     return {name: paths for name, paths in mine.items() if paths}
 

@@ -177,16 +177,16 @@ class BubblewrapSandbox(Closing):
             limit = {_CPU_CODE: "cpu", _FILE_CODE: "file"}.get(code, "output" if kept.dropped else "")
         return ExecResult(kept.value(), code, limit == "wall", kept.dropped, limit, seconds)
 
-    def _follow(self, launch: Launch, watch: Watch, kept: BoundedOutput | None, deadline: float) -> str:
-        """Follow the command, its output into `kept` (if any), to its end; the limit that ended it, or ""."""
+    def _follow(self, launch: Launch, watch: Watch, output: BoundedOutput | None, deadline: float) -> str:
+        """Follows the command to its end, its output into `output`; the limit that ended it, or ""."""
         with selectors.PollSelector() as selector:
-            if kept is not None:
+            if output is not None:
                 selector.register(launch.output, selectors.EVENT_READ)
             selector.register(launch.bwrap, selectors.EVENT_READ)
             while True:
                 now = time.monotonic()
                 ready = {key.fd for key, _ in selector.select(max(0.0, min(deadline, watch.due) - now))}
-                if kept and launch.output in ready and not kept.read(launch.output):
+                if output and launch.output in ready and not output.read(launch.output):
                     selector.unregister(launch.output)  # the command closed its output and goes on
                 if launch.bwrap in ready:
                     return ""

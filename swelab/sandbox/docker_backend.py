@@ -140,16 +140,16 @@ class DockerSandbox(Closing):
 
     def get(self, path: str, max_bytes: int = 64 << 20) -> bytes:
         """Read a regular file; see `protocol.Sandbox.get`."""
-        answer, data = self._run(docker_files.get_words(path, max_bytes), kept=max_bytes + _SAID_BYTES)
+        answer, data = self._run(docker_files.get_words(path, max_bytes), most=max_bytes + _SAID_BYTES)
         docker_files.check_ending(path, answer.code or bool(answer.limit), data)
         if len(data) > max_bytes:
             raise PathRefused(f"{path!r} has more than {max_bytes} bytes")
         return data
 
     def _run(
-        self, words: Sequence[bytes], given: Iterator[bytes] | None = None, kept: int = _SAID_BYTES
+        self, words: Sequence[bytes], given: Iterator[bytes] | None = None, most: int = _SAID_BYTES
     ) -> tuple[RequestEnd, bytes]:
-        output = BoundedOutput(kept)
+        output = BoundedOutput(most)
         limits = Limits(**{**vars(self._limits), **_OWN_LIMITS})
         with self._lane() as lane:
             answer = lane.ask(words, limits, output, given)
@@ -205,14 +205,14 @@ class DockerSandbox(Closing):
             self._lanes.clear()
 
 
-def _result(answer: RequestEnd, kept: BoundedOutput, started: float) -> ExecResult:
+def _result(answer: RequestEnd, output: BoundedOutput, started: float) -> ExecResult:
     code, limit = answer.code, answer.limit
     if limit:
         code = _CODES[limit]
     else:
-        limit = {_CPU_CODE: "cpu", _FILE_CODE: "file"}.get(code, "output" if kept.dropped else "")
+        limit = {_CPU_CODE: "cpu", _FILE_CODE: "file"}.get(code, "output" if output.dropped else "")
     seconds = time.monotonic() - started
-    return ExecResult(kept.value(), code, limit == "wall", kept.dropped, limit, seconds)
+    return ExecResult(output.value(), code, limit == "wall", output.dropped, limit, seconds)
 
 
 def _check_filled(answer: RequestEnd, output: bytes) -> None:
@@ -238,7 +238,7 @@ class DockerBackend:
         self._engine = DockerEngine()
         self._process = os.getpid()
         self._images = EngineImages()
-        self._left: list[Lane] = []
+        self._spare: list[Lane] = []
         self._lock = threading.Lock()
         self.profile = json.dumps(engine_profile())
         reap.reap(self._engine)
@@ -248,7 +248,7 @@ class DockerBackend:
         """The connection; a forked process gets its own."""
         with self._lock:
             if self._process != os.getpid():
-                self._engine, self._process, self._left = DockerEngine(), os.getpid(), []
+                self._engine, self._process, self._spare = DockerEngine(), os.getpid(), []
             return self._engine
 
     def start(
@@ -290,11 +290,11 @@ class DockerBackend:
         except SandboxLost as error:
             _log.warning("a container could not be removed yet: %s", error)
             with self._lock:
-                self._left.append(lane)
+                self._spare.append(lane)
 
     def clear(self) -> None:
         """Remove what could not be removed when its sandbox was closed."""
         with self._lock:
-            left, self._left = self._left, []
+            left, self._spare = self._spare, []
         for lane in left:
             self.discard(lane)

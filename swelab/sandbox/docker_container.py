@@ -63,7 +63,7 @@ class Lane:
         self,
         words: Sequence[bytes],
         limits: Limits,
-        kept: BoundedOutput,
+        output: BoundedOutput,
         given: Iterable[bytes] | None = None,
     ) -> RequestEnd:
         """Run the inner shell with `words`; when it returns, every process it started has ended.
@@ -71,7 +71,7 @@ class Lane:
         An answer that does not come in time ends the container: the limit is "wall" and the lane is dead.
         Raises SandboxLost, EngineDown.
         """
-        return self._answer(limits, lambda due: self._talk.ask(words, limits, kept, due, given))
+        return self._answer(limits, lambda due: self._talk.ask(words, limits, output, due, given))
 
     def live(self, words: Sequence[bytes], limits: Limits, session: LiveSession) -> RequestEnd:
         """Run the inner shell with `words` for a session: the lane's last command. Raises as `ask`."""
@@ -99,21 +99,21 @@ class Lane:
             self.engine.update(self.id, memory, processes + _OWN_PROCESSES)
             self._memory, self._processes = memory, processes
 
-    def _lost(self, said: str) -> SandboxLost:
+    def _lost(self, message: str) -> SandboxLost:
         if not self.engine.answers():
             return EngineDown(f"the engine at {self.engine.address} went away while a command ran")
-        return SandboxLost("the sandbox was killed from outside" + (f": {said}" if said else ""))
+        return SandboxLost("the sandbox was killed from outside" + (f": {message}" if message else ""))
 
     def volumes(self) -> dict[str, str]:
         """Folder -> name of its volume."""
-        with self.engine.asked("looking at a container"):
+        with self.engine.request("looking at a container"):
             mounts = self.engine.api.inspect_container(self.id)["Mounts"]
         return {mount["Destination"]: mount["Name"] for mount in mounts if mount["Destination"] in FOLDERS}
 
     def _forget(self) -> None:
         """Drop what its commands have brought into memory, where the engine runs on this machine."""
         if self._forgets:
-            with suppress(SandboxLost), self.engine.asked("looking at a container"):
+            with suppress(SandboxLost), self.engine.request("looking at a container"):
                 pid = self.engine.api.inspect_container(self.id)["State"]["Pid"]
                 drop_loaded(pid, self.id)
 
@@ -201,7 +201,7 @@ def _created(engine: DockerEngine, image: Prepared, settings: dict[str, Any], ho
         except SandboxLost as error:
             if type(error) is not SandboxLost:
                 raise
-        with engine.asked("looking at a prepared image"):
+        with engine.request("looking at a prepared image"):
             engine.api.inspect_image(image.id)  # its file went with it: raises ImageMissing
     return engine.create(image.id, settings, host)
 

@@ -37,19 +37,20 @@ class DockerEngine:
             )
             self.api.ping()
         except _NO_ANSWER as error:
-            raise BackendMissing(f"no container engine answers at {self.address}: {_said(error)}") from None
+            what = f"no container engine answers at {self.address}: {_message(error)}"
+            raise BackendMissing(what) from None
 
     @contextmanager
-    def asked(self, what: str) -> Iterator[None]:
+    def request(self, what: str) -> Iterator[None]:
         """Around requests: raises EngineDown, SandboxLost (refused, or the container is gone), OSError."""
         try:
             yield
         except ImageNotFound as error:
-            raise ImageMissing(f"{what}: {_said(error)}") from None
+            raise ImageMissing(f"{what}: {_message(error)}") from None
         except NotFound as error:
-            raise SandboxLost(f"{what}: the container is gone: {_said(error)}") from None
+            raise SandboxLost(f"{what}: the container is gone: {_message(error)}") from None
         except APIError as error:
-            said = _said(error)
+            said = _message(error)
             if "no space left on device" in said.lower():
                 raise OSError(28, f"{what}: the engine's disk is full: {said}") from None
             raise SandboxLost(f"{what}: the engine refused: {said}") from None
@@ -57,7 +58,7 @@ class DockerEngine:
             if isinstance(error, OSError) and error.errno == 28:
                 raise
             raise EngineDown(
-                f"{what}: the engine at {self.address} does not answer: {_said(error)}"
+                f"{what}: the engine at {self.address} does not answer: {_message(error)}"
             ) from None
 
     def answers(self) -> bool:
@@ -69,18 +70,18 @@ class DockerEngine:
 
     def create(self, image: str, settings: dict[str, Any], host: dict[str, Any]) -> str:
         """Id of a new container that is not started; `settings` and `host` as the engine's API names them."""
-        with self.asked("making a container"):
+        with self.request("making a container"):
             body = {"Image": image, **settings, "HostConfig": host}
             return str(self._post("/containers/create", body)["Id"])
 
     def start(self, container: str) -> None:
         """Start what `create` made."""
-        with self.asked("starting a container"):
+        with self.request("starting a container"):
             self.api.start(container)
 
     def update(self, container: str, memory: int, processes: int) -> None:
         """Change the limits of a running container."""
-        with self.asked("changing a container's limits"):
+        with self.request("changing a container's limits"):
             body = {"Memory": memory, "MemorySwap": memory, "PidsLimit": processes}
             self._post(f"/containers/{container}/update", body)
 
@@ -91,13 +92,13 @@ class DockerEngine:
 
     def attach(self, container: str) -> "Wire":
         """The container's stdin and output; to be taken before it starts."""
-        with self.asked("attaching to a container"):
+        with self.request("attaching to a container"):
             streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
             return Wire(self.api.attach_socket(container, params=streams))
 
     def remove(self, container: str) -> bool:
         """Kill and remove, with its own volumes; whether it was still there and not being removed already."""
-        with self.asked("removing a container"):
+        with self.request("removing a container"):
             ends, alone = time.monotonic() + _END_SECONDS, True
             while True:
                 try:
@@ -114,7 +115,7 @@ class DockerEngine:
     def remove_volumes(self, *names: str) -> None:
         """Remove volumes that no container uses (any more); the others stay."""
         for name in names:
-            with self.asked("removing a volume"):
+            with self.request("removing a volume"):
                 try:
                     self.api.remove_volume(name)
                 except NotFound:
@@ -125,7 +126,7 @@ class DockerEngine:
 
     def volumes(self, label: str) -> dict[str, dict[str, str]]:
         """Labels of each volume with a label (`name` or `name=value`)."""
-        with self.asked("listing volumes"):
+        with self.request("listing volumes"):
             found = self.api.volumes(filters={"label": label})["Volumes"] or []
         return {volume["Name"]: volume["Labels"] or {} for volume in found}
 
@@ -149,7 +150,7 @@ class Wire:
                     continue
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     """One line of what the engine or the connection said."""
     text = getattr(error, "explanation", None) or str(error)
     lines = str(text).strip().splitlines() or [type(error).__name__]

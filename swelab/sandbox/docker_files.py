@@ -67,11 +67,11 @@ def get_words(path: str, max_bytes: int) -> list[bytes]:
     return [_GET.encode(), b"bash", str(max_bytes + 1).encode(), *_parts(path)]
 
 
-def check_ending(path: str, code: int, said: bytes) -> None:
+def check_ending(path: str, code: int, message: bytes) -> None:
     """Raises PathRefused, FileNotFoundError, OSError (disk full), SandboxLost for a code that is not 0."""
     if not code:
         return
-    text = said.decode(errors="replace").strip().splitlines()
+    text = message.decode(errors="replace").strip().splitlines()
     why = text[-1] if text else f"exit {code}"
     if code == _REFUSED:
         raise PathRefused(f"{path!r}: {why}")

@@ -51,25 +51,25 @@ class EngineImages:
     """Finds and prepares images; asked by several threads."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], Prepared] = {}
+        self._images: dict[tuple[str, str], Prepared] = {}
         self._lock = threading.Lock()
 
     def prepared(self, engine: DockerEngine, image: Image) -> Prepared:
         """What to start a sandbox of `image` from. Raises ImageMissing, SandboxLost, OSError (disk full)."""
         key = (image.digest, image.workdir)
         with self._lock:
-            if key not in self._known:
+            if key not in self._images:
                 original = find_image(engine, image)
                 declared = (original.get("Config") or {}).get("Env") or []
                 environment = dict(pair.split("=", 1) for pair in declared)
                 made = _prepare(engine, original["Id"], image)
-                self._known[key] = Prepared(made, environment, _hosts_of(engine, made))
-            return self._known[key]
+                self._images[key] = Prepared(made, environment, _hosts_of(engine, made))
+            return self._images[key]
 
     def forget(self, image: Image) -> None:
         """Look at the engine again next time: it turned out not to have the image any more."""
         with self._lock:
-            self._known.pop((image.digest, image.workdir), None)
+            self._images.pop((image.digest, image.workdir), None)
 
 
 def find_image(engine: DockerEngine, image: Image) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def find_image(engine: DockerEngine, image: Image) -> dict[str, Any]:
         if not re.fullmatch(IMAGE_NAME, reference, re.ASCII):
             continue  # it would be another request to the engine
         try:
-            with engine.asked(f"looking for image {image.name}"):
+            with engine.request(f"looking for image {image.name}"):
                 found: dict[str, Any] = engine.api.inspect_image(reference)
         except (ImageMissing, SandboxLost) as error:
             if type(error) not in (ImageMissing, SandboxLost):
@@ -103,7 +103,7 @@ def _prepare(engine: DockerEngine, original: str, image: Image) -> str:
     recipe = "\0".join((original, image.workdir, _SCRIPT, gitconfig(), ETC["hosts"], str(UID)))
     tag = hashlib.sha256(recipe.encode()).hexdigest()[:32]
     try:
-        with engine.asked("looking for a prepared image"):
+        with engine.request("looking for a prepared image"):
             return str(engine.api.inspect_image(f"swelab-prepared:{tag}")["Id"])
     except ImageMissing:
         pass
@@ -118,7 +118,7 @@ def _prepare(engine: DockerEngine, original: str, image: Image) -> str:
     container = engine.create(original, settings, _CONFINED)
     try:
         engine.start(container)
-        with engine.asked(f"preparing image {image.name}"):
+        with engine.request(f"preparing image {image.name}"):
             code = engine.api.wait(container, timeout=_PREPARE_SECONDS)["StatusCode"]
             if code:
                 said = engine.api.logs(container).decode(errors="replace").strip().splitlines()
@@ -133,13 +133,13 @@ def _prepare(engine: DockerEngine, original: str, image: Image) -> str:
 def _hosts_of(engine: DockerEngine, prepared: str) -> str:
     """Path, on the engine's machine, of the file of host names in the last layer of a prepared image; "" with
     a storage driver that does not keep layers in folders."""
-    with engine.asked("looking at a prepared image"):
+    with engine.request("looking at a prepared image"):
         driver = engine.api.inspect_image(prepared).get("GraphDriver") or {}
     layer = (driver.get("Data") or {}).get("UpperDir")
     return f"{layer}{_HOSTS}" if layer else ""
 
 
-def _unfit(image: Image, said: str) -> Exception:
-    if "no space left on device" in said.lower():
+def _unfit(image: Image, message: str) -> Exception:
+    if "no space left on device" in message.lower():
         return OSError(28, f"preparing image {image.name}: the engine's disk is full")
-    return SandboxLost(f"image {image.name} cannot hold a sandbox: {said}")
+    return SandboxLost(f"image {image.name} cannot hold a sandbox: {message}")

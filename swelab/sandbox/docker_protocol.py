@@ -43,7 +43,7 @@ class Talk:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._buffer = bytearray()
-        self._said = BoundedOutput(_SAID_BYTES)
+        self._errors = BoundedOutput(_SAID_BYTES)
         self._poll = select.poll()
         self._poll.register(wire.socket, select.POLLIN)
         self._both = select.poll()
@@ -53,11 +53,11 @@ class Talk:
         self,
         words: Sequence[bytes],
         limits: Limits,
-        kept: BoundedOutput,
+        output: BoundedOutput,
         due: float,
         given: Iterable[bytes] | None = None,
     ) -> RequestEnd:
-        """Run the inner shell with `words`; its output goes to `kept`, chunks of `given` to its stdin.
+        """Run the inner shell with `words`; its output goes to `output`, chunks of `given` to its stdin.
 
         `due` (time.monotonic) is when an answer must be there at the latest. Raises Disconnected, Overdue.
         """
@@ -66,13 +66,13 @@ class Talk:
         sent = all(self._send(b"%d\n" % len(chunk) + chunk, nonce, due) for chunk in chunks if chunk)
         if sent and given is not None:
             self._send(b"0\n", nonce, due)
-        return self._answer(nonce, kept, due)
+        return self._answer(nonce, output, due)
 
     def live(
         self,
         words: Sequence[bytes],
         limits: Limits,
-        kept: BoundedOutput,
+        output: BoundedOutput,
         due: float,
         opened: Callable[[], None],
     ) -> RequestEnd:
@@ -82,7 +82,7 @@ class Talk:
         """
         nonce = self._request(words, limits, _LIVE, due)
         opened()
-        return self._answer(nonce, kept, due)
+        return self._answer(nonce, output, due)
 
     def _request(self, words: Sequence[bytes], limits: Limits, given: int, due: float) -> bytes:
         """Send all but the input; the nonce that the answer ends with."""
@@ -126,7 +126,7 @@ class Talk:
         self._buffer += piece
         return bool(piece)
 
-    def _answer(self, nonce: bytes, kept: BoundedOutput, due: float) -> RequestEnd:
+    def _answer(self, nonce: bytes, output: BoundedOutput, due: float) -> RequestEnd:
         held = bytearray()
         while True:
             held += self._read(due)
@@ -134,10 +134,10 @@ class Talk:
             if at < 0:
                 mark = held.rfind(nonce[:1], max(0, len(held) - len(nonce)))
                 sure = mark if mark >= 0 and nonce.startswith(held[mark:]) else len(held)
-                kept.add(bytes(held[:sure]))
+                output.add(bytes(held[:sure]))
                 del held[:sure]
             elif held.endswith(b"\n"):
-                kept.add(bytes(held[:at]))
+                output.add(bytes(held[:at]))
                 code, limit = held[at + len(nonce) :].split()
                 return RequestEnd(int(code), "" if limit == b"-" else limit.decode())
 
@@ -147,12 +147,12 @@ class Talk:
             for stream, data in self._frames():
                 if stream == _STDOUT:
                     return data
-                self._said.add(data)
+                self._errors.add(data)
             left = due - time.monotonic()
             if left <= 0 or not self._poll.poll(left * 1000):
                 raise Overdue
             if not self._receive():
-                raise Disconnected(self._said.value().decode(errors="replace").strip().replace("\n", "; "))
+                raise Disconnected(self._errors.value().decode(errors="replace").strip().replace("\n", "; "))
 
     def _frames(self) -> Iterable[tuple[int, bytes]]:
         while len(self._buffer) >= _HEADER.size:

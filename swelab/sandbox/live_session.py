@@ -35,7 +35,7 @@ class Heard(BoundedOutput):
         super().__init__(limit)
         self._limit = limit
         self.changed = threading.Condition()
-        self.total = self.taken = 0  # bytes since the process began
+        self.total = self.consumed = 0  # bytes since the process began
         self.last = b""
         self.awaited = b""  # only bytes that end so are told; b"": all are
         self.at = 0.0  # time.monotonic() of the last byte
@@ -56,7 +56,7 @@ class Heard(BoundedOutput):
             found = self.value(), self.dropped
             super().__init__(self._limit)
             self._at_once = AT_ONCE
-            self.taken = self.total
+            self.consumed = self.total
             return found
 
 
@@ -124,7 +124,7 @@ class LiveSession(Closing):
                 raise SandboxError("the session is closed")
             if line is not None:
                 self._read(0)
-            mark = self.heard.taken if line is None else self.heard.total
+            mark = self.heard.consumed if line is None else self.heard.total
             self._send(data, began + timeout)
             end = self._await(until, quiet, mark, began + timeout)
             if end == "exit" and self._fault:

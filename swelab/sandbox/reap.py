@@ -14,7 +14,7 @@ def reap(engine: DockerEngine) -> list[str]:
 
     Raises EngineDown, SandboxLost.
     """
-    with engine.asked("listing containers"):
+    with engine.request("listing containers"):
         found = engine.api.containers(all=True, filters={"label": container_owner.OWNER})
     gone = [
         each["Id"] for each in found if container_owner.is_gone(each["Labels"].get(container_owner.OWNER, ""))
@@ -32,12 +32,12 @@ def reap(engine: DockerEngine) -> list[str]:
 def remove_prepared(engine: DockerEngine) -> list[str]:
     """Remove prepared images that no container uses; their ids. They are made again when needed."""
     removed = []
-    with engine.asked("listing images"):
+    with engine.request("listing images"):
         found = engine.api.images(filters={"label": PREPARED})
         used = {each["ImageID"] for each in engine.api.containers(all=True)}
     for image in found:
         if image["Id"] not in used:
-            with engine.asked("removing an image"):
+            with engine.request("removing an image"):
                 engine.api.remove_image(image["Id"], force=True)
             removed.append(image["Id"])
     return removed

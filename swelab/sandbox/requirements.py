@@ -32,14 +32,14 @@ def check_kernel() -> None:
         raise BackendMissing("this kernel does not list children in /proc (CONFIG_PROC_CHILDREN)")
 
 
-def diagnosis(said: str, *, as_root: bool) -> str:
+def diagnosis(message: str, *, as_root: bool) -> str:
     """Why bwrap does not work here, in one line: its own words and what commonly lies behind them."""
-    if "Unknown option" in said:
-        return f"bubblewrap 0.8 or newer is needed: {said}"
-    if as_root and "not permitted" in said:
-        return f"bubblewrap does not work here: {said}; root needs CAP_SYS_ADMIN (a privileged container)"
+    if "Unknown option" in message:
+        return f"bubblewrap 0.8 or newer is needed: {message}"
+    if as_root and "not permitted" in message:
+        return f"bubblewrap does not work here: {message}; root needs CAP_SYS_ADMIN (a privileged container)"
     for sysctl, (bad, good) in () if as_root else _FORBIDDING.items():
         path = Path("/proc/sys", sysctl.replace(".", "/"))
         if path.exists() and path.read_text().strip() == bad:
             return f"bubblewrap needs user namespaces: set sysctl {sysctl}={good} (it is {bad})"
-    return f"bubblewrap does not work here: {said}"
+    return f"bubblewrap does not work here: {message}"

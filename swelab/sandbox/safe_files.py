@@ -92,7 +92,7 @@ def _parent(root: Path, path: str, make: tuple[int, int] | None) -> Iterator[tup
     here = os.open(root / mount, _FOLDER)
     try:
         for part in parts[:-1]:
-            new = make is not None and _made(part, here)
+            new = make is not None and _make_folder(part, here)
             below = os.open(part, _FOLDER, dir_fd=here)
             os.close(here)
             here = below
@@ -104,7 +104,7 @@ def _parent(root: Path, path: str, make: tuple[int, int] | None) -> Iterator[tup
         os.close(here)
 
 
-def _made(name: str, parent: int) -> bool:
+def _make_folder(name: str, parent: int) -> bool:
     try:
         os.mkdir(name, dir_fd=parent)
     except FileExistsError:

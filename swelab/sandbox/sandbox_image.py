@@ -77,7 +77,7 @@ def loaded(engine: DockerEngine) -> Image:
     assert image.folder
     archive = image.folder.with_name(image.folder.name + ".tar")
     try:
-        with archive.open("rb") as stream, engine.asked(f"loading {archive}"):
+        with archive.open("rb") as stream, engine.request(f"loading {archive}"):
             errors = [each["error"] for each in engine.api.load_image(stream) if "error" in each]
     except FileNotFoundError:
         raise ImageMissing(f"the engine has no image {image.name}, and there is no {archive}") from None

@@ -174,11 +174,11 @@ class UserId:
 
     def __init__(self, uids: range) -> None:
         for uid in uids:
-            self._held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             try:
-                self._held.bind(f"\0{PREFIX}uid-{uid}")
+                self._claim.bind(f"\0{PREFIX}uid-{uid}")
             except OSError:
-                self._held.close()
+                self._claim.close()
                 continue
             self.value = uid
             return
@@ -186,4 +186,4 @@ class UserId:
 
     def release(self) -> None:
         """Let another sandbox have the id."""
-        self._held.close()
+        self._claim.close()

@@ -75,10 +75,10 @@ def check_numbers(trail: Trail, hashes: Hashes) -> Iterator[Finding]:
             yield from _guarded(next(iter(stage.outputs)), again(TrailStage(stage), hashes))
 
 
-def _guarded(path: str, found: Iterator[Finding]) -> Iterator[Finding]:
+def _guarded(path: str, findings: Iterator[Finding]) -> Iterator[Finding]:
     """The findings about a file, and one more when its inputs cannot be read."""
     try:
-        yield from found
+        yield from findings
     except InputError as error:
         yield Finding("number", path, f"cannot be made again: {error}")
 
@@ -122,63 +122,63 @@ def check_headline(record: VerifiedScore, path: str) -> Iterator[Finding]:
     yield from _compare(path, made, told)
 
 
-def _score(made: TrailStage, hashes: Hashes) -> Iterator[Finding]:
-    told = read_json(made.outputs[0])
-    reports = [read_record(path, Report) for path in made.paths("report")]
-    usage = [dict(read_usage(path)) for path in made.paths("usage")]
-    again = score(made.tasks(), reports, told.get("policy", ""), told.get("subset", ""), usage)
-    yield from _compare(made.outputs[0], again, told)
+def _score(stage: TrailStage, hashes: Hashes) -> Iterator[Finding]:
+    told = read_json(stage.outputs[0])
+    reports = [read_record(path, Report) for path in stage.paths("report")]
+    usage = [dict(read_usage(path)) for path in stage.paths("usage")]
+    again = score(stage.tasks(), reports, told.get("policy", ""), told.get("subset", ""), usage)
+    yield from _compare(stage.outputs[0], again, told)
 
 
-def _report(made: TrailStage, hashes: Hashes) -> Iterator[Finding]:
-    told, lock = read_json(made.outputs[0]), made.path("lock")
-    grades = (row for _, row in read_records(made.paths("grades"), Grade))
-    again = build_report(made.tasks(), grades, told.get("policy", ""), told.get("subset", ""))
+def _report(stage: TrailStage, hashes: Hashes) -> Iterator[Finding]:
+    told, lock = read_json(stage.outputs[0]), stage.path("lock")
+    grades = (row for _, row in read_records(stage.paths("grades"), Grade))
+    again = build_report(stage.tasks(), grades, told.get("policy", ""), told.get("subset", ""))
     gate = {"validation": validation(read_lock(lock))} if lock else {}
-    yield from _compare(made.outputs[0], again | gate, told)
+    yield from _compare(stage.outputs[0], again | gate, told)
 
 
-def _compare(path: str, made: Record, told: Record) -> Iterator[Finding]:
-    if where := difference(told, made):
+def _compare(path: str, computed: Record, written: Record) -> Iterator[Finding]:
+    if where := difference(written, computed):
         yield Finding("number", path, f"made again: {where}")
 
 
-def _predictions(made: TrailStage, hashes: Hashes) -> Iterator[Finding]:
-    names = [task.instance_id for task in made.tasks()]
+def _predictions(stage: TrailStage, hashes: Hashes) -> Iterator[Finding]:
+    names = [task.instance_id for task in stage.tasks()]
     usage: dict[str, Usage] = {}
-    rows = watched(read_records(made.paths("trajectories"), Trajectory), usage)
+    rows = watched(read_records(stage.paths("trajectories"), Trajectory), usage)
     with tempfile.TemporaryDirectory() as folder:
-        yield from _rows(made.outputs[0], collect(rows, names, Spool(Path(folder))))
-    for path in made.outputs[1:]:
+        yield from _rows(stage.outputs[0], collect(rows, names, Spool(Path(folder))))
+    for path in stage.outputs[1:]:
         yield from _rows(path, iter(sorted(usage.items())))
 
 
-def _rows(path: str, made: Iterator[tuple[str, Record]]) -> Iterator[Finding]:
-    for told, again in zip_longest(object_items(path), made):
+def _rows(path: str, rows: Iterator[tuple[str, Record]]) -> Iterator[Finding]:
+    for told, again in zip_longest(object_items(path), rows):
         if told != again:
             name = (again or told)[0]
             where = difference(dict([told] if told else []), dict([again] if again else []))
             yield Finding("number", path, f"{name}: made again from its trajectory: {where}")
 
 
-def _rollout(made: TrailStage, hashes: Hashes) -> Iterator[Finding]:
-    path = made.outputs[0]
-    if hashes.of(path) != made.stage.outputs[path]:
-        yield from _unlike_journal(path, made.stage.get("journal"))
+def _rollout(stage: TrailStage, hashes: Hashes) -> Iterator[Finding]:
+    path = stage.outputs[0]
+    if hashes.of(path) != stage.stage.outputs[path]:
+        yield from _unlike_journal(path, stage.stage.get("journal"))
 
 
-def _grades(made: TrailStage, hashes: Hashes) -> Iterator[Finding]:
-    path = made.outputs[0]
+def _grades(stage: TrailStage, hashes: Hashes) -> Iterator[Finding]:
+    path = stage.outputs[0]
     rows: dict[str, str] = {}
     for row in map(Grade.of, read_jsonl(path)):
         rows[row.instance_id] = row.status
         if row.resolved != (row.status == GradeEnd.RESOLVED):
             told = f"{row.instance_id}: resolved is {row.resolved} and status is {row.status}"
             yield Finding("number", path, told)
-    if hashes.of(path) != made.stage.outputs[path]:
-        yield from _unlike_journal(path, made.stage.get("journal"))
-    if made.stage.get("runs") and not made.path("service") and Path(made.stage["runs"]).is_dir():
-        yield from _unlike_runs(made, rows, hashes)
+    if hashes.of(path) != stage.stage.outputs[path]:
+        yield from _unlike_journal(path, stage.stage.get("journal"))
+    if stage.stage.get("runs") and not stage.path("service") and Path(stage.stage["runs"]).is_dir():
+        yield from _unlike_runs(stage, rows, hashes)
     else:
         hashes.unjudged += len(rows)
 
@@ -197,32 +197,32 @@ def _plain(row: Record) -> Record:
     return {name: value for name, value in row.items() if name not in ("journalled", "sample")}
 
 
-def _unlike_runs(made: TrailStage, told: Mapping[str, str], hashes: Hashes) -> Iterator[Finding]:
+def _unlike_runs(stage: TrailStage, texts: Mapping[str, str], hashes: Hashes) -> Iterator[Finding]:
     """Findings for grades that differ when the kept run of their patch is judged again."""
     from swelab.grading.grading_stage import Bench
     from swelab.grading.regrade import regrade
     from swelab.grading.run_cache import Archive  # what judges takes seconds to load
     from swelab.grading.witness_store import Witnesses
 
-    mine = belongs_to(made.stage["shard"])
-    tasks = [task for task in made.tasks() if mine(task.instance_id)]
-    images = made.path("images")
+    mine = belongs_to(stage.stage["shard"])
+    tasks = [task for task in stage.tasks() if mine(task.instance_id)]
+    images = stage.path("images")
     with scratch_folder() as scratch:
         places = task_images([slim(task) for task in tasks], Path(images) if images else None, False)
-        store = RepoStore(Path(made.stage["repos"]), scratch)
-        witness = made.path("witness")
+        store = RepoStore(Path(stage.stage["repos"]), scratch)
+        witness = stage.path("witness")
         judges = Witnesses(Path(witness) if witness else None)
-        bench = Bench(store, None, places, Archive(Path(made.stage["runs"])), judges)
-        if shard := made.path("trajectories"):
+        bench = Bench(store, None, places, Archive(Path(stage.stage["runs"])), judges)
+        if shard := stage.path("trajectories"):
             predictions = iter(shard_predictions(shard, [task.instance_id for task in tasks]).values())
         else:
-            predictions = read_predictions(made.path("predictions") or "", mine)
-        facts, _ = regrade(tasks, predictions, told, bench)
+            predictions = read_predictions(stage.path("predictions") or "", mine)
+        facts, _ = regrade(tasks, predictions, texts, bench)
     hashes.judged += facts["judged"]
     hashes.unjudged += len(facts["missing"])
     for each in facts["changed"]:
         what = f"{each['instance_id']}: {each['before']}, and its kept run judged again is {each['now']}"
-        yield Finding("number", made.outputs[0], what)
+        yield Finding("number", stage.outputs[0], what)
 
 
 CHECKS: dict[str, Callable[[TrailStage, Hashes], Iterator[Finding]]] = {

@@ -38,7 +38,7 @@ class Finding:
 class Hashes:
     """Hashes of files as they are now, each read once; and how far verdicts could be looked at."""
 
-    known: dict[str, str] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
     withheld: dict[str, str] = field(default_factory=dict)
     """Files that are not there and whose hashes are told."""
     judged: int = 0
@@ -57,9 +57,9 @@ class Hashes:
         """SHA-256 (hex) of a file or folder, as told of a withheld one; "" of one that is not there."""
         if path in self.withheld:
             return self.withheld[path]
-        if path not in self.known:
-            self.known[path] = sha256_of(path) if Path(path).exists() else ""
-        return self.known[path]
+        if path not in self.digests:
+            self.digests[path] = sha256_of(path) if Path(path).exists() else ""
+        return self.digests[path]
 
 
 def check_files(trail: Trail, hashes: Hashes) -> Iterator[Finding]:
@@ -149,13 +149,13 @@ def difference(before: Any, after: Any, where: str = "") -> str:
     return next(filter(None, told), plain)
 
 
-def summary(trail: Trail, hashes: Hashes, found: list[Finding]) -> str:
+def summary(trail: Trail, hashes: Hashes, findings: list[Finding]) -> str:
     """A short table of what was looked at, and the verdict."""
     commits = {stage.code.commit[:12] or "unknown" for stage in trail.stages.values()}
     changed = sum(stage.code.dirty is not False for stage in trail.stages.values())
     paths = {path for stage in trail.stages.values() for path in stage.recipes}
     rows = {
-        "files": f"{len(hashes.known):,} read, each once",
+        "files": f"{len(hashes.digests):,} read, each once",
         "stages": f"{len(trail.stages):,}, of commit {', '.join(sorted(commits))}"
         + (f"; {changed:,} of them from code that is not that of a commit" if changed else ""),
         "recipes": f"{len(paths):,}",
@@ -165,7 +165,7 @@ def summary(trail: Trail, hashes: Hashes, found: list[Finding]) -> str:
             else {}
         ),
         **({"verdicts": _verdicts(hashes)} if hashes.judged or hashes.unjudged else {}),
-        "result": f"{len(found):,} finding{'s' * (len(found) > 1)}" if found else "all hold",
+        "result": f"{len(findings):,} finding{'s' * (len(findings) > 1)}" if findings else "all hold",
     }
     return "\n".join(f"{name:<8} {told}" for name, told in rows.items())
 

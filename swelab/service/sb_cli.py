@@ -25,7 +25,7 @@ VERSION = "0.1.5"
 KEY = "SWEBENCH_API_KEY"
 POLL_SECONDS = 0.05
 NOT_SUBMITTED = re.compile(r"^Error submitting prediction for instance (\S+): (.*)$", re.MULTILINE)
-TAKEN = re.compile(r"(\d+) new predictions uploaded|Warning: (\d+) predictions already submitted")
+UPLOADED = re.compile(r"(\d+) new predictions uploaded|Warning: (\d+) predictions already submitted")
 STATUS = re.compile(r"status code (\d{3}): (.*)")
 KEY_REFUSED, QUOTA = ("401", "403"), ("402",)
 
@@ -78,7 +78,7 @@ class SbCli:
         later = ["--verify_submission", "0", "--wait_for_evaluation", "0", "--gen_report", "0"]
         said = self._call("submit", at.subset, at.split, *options, *later)
         failed = {match[1]: shorten(match[2]) for match in NOT_SUBMITTED.finditer(said)}
-        taken = sum(int(match[1] or match[2]) for match in TAKEN.finditer(said))
+        taken = sum(int(match[1] or match[2]) for match in UPLOADED.finditer(said))
         if taken + len(failed) != len(ids):
             raise ServiceError(f"sb-cli reports {taken + len(failed)} predictions, {len(ids)} were sent")
         return failed
@@ -120,10 +120,10 @@ class SbCli:
         return said
 
 
-def fault(command: str, said: str) -> ServiceError:
+def fault(command: str, message: str) -> ServiceError:
     """What made a command fail, from its output."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it printed nothing"]
-    if found := STATUS.search(said):
+    lines = [line.strip() for line in message.splitlines() if line.strip()] or ["it printed nothing"]
+    if found := STATUS.search(message):
         return lasting_refusal(found[1], found[2]) or ServiceError(f"sb-cli {command}: {found[0]}")
     return ServiceError(f"sb-cli {command}: {shorten(lines[-1])}")
 

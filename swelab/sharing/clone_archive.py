@@ -134,7 +134,7 @@ def _fault(name: str, private: Private, answers: list[str]) -> str:
     made = name.startswith(("results/", ".snakemake/"))  # tests of the code hold made-up keys
     with open(name, encoding="utf-8", errors="replace") as stream:
         for number, text in enumerate(stream, 1):
-            what = private.found(text, shapes=made)
+            what = private.secret_in(text, shapes=made)
             if not what and made and any(answer in text for answer in answers):
                 what = "an answer of a hidden set"
             if what:

@@ -152,13 +152,13 @@ def _common(task: Task, spec: RunSpec, ours: Record, export: Export, large: bool
     }
 
 
-def _judge(spec: RunSpec, command: str, told: Record) -> dict[str, bytes]:
+def _judge(spec: RunSpec, command: str, settings: Record) -> dict[str, bytes]:
     """The verifier and its configuration. Raises Unfit if the log parser cannot be sent along."""
     parser, files = "", dict[str, bytes]()
     if spec.parser != DEFAULT_PARSER:
         parser, text = parser_text(spec.parser)
         files["tests/parser.py"] = text.encode()
-    told = told | {
+    settings = settings | {
         "workdir": harbor_texts.TESTBED,
         "command": command,
         "seconds": spec.seconds,
@@ -166,7 +166,7 @@ def _judge(spec: RunSpec, command: str, told: Record) -> dict[str, bytes]:
         "marked": spec.has_markers,
         **spec.tests,
     }
-    files["tests/judge.json"] = (json.dumps(told, indent=2) + "\n").encode()
+    files["tests/judge.json"] = (json.dumps(settings, indent=2) + "\n").encode()
     return files | {"tests/judge.py": Path(harbor_judge.__file__).read_bytes()}
 
 

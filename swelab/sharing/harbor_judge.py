@@ -24,14 +24,14 @@ START, END = ">>>>> Start Test Output", ">>>>> End Test Output"
 MOST_BYTES = 64 << 20
 
 
-def put_back(tree: Path, names: list[str], known: list[str]) -> None:
+def put_back(tree: Path, names: list[str], tests: list[str]) -> None:
     """Brings the tests and the runner's files to their first state; removes files that the attempt added and
-    whose name is among `names`, the runner's. known: those that were there."""
+    whose name is among `names`, the runner's. tests: those that were there."""
     for folder, inner, files in os.walk(tree):
         inner[:] = [each for each in inner if each not in (".git", ".swelab")]
         for name in files:
             path = Path(folder, name)
-            if name in names and path.relative_to(tree).as_posix() not in known:
+            if name in names and path.relative_to(tree).as_posix() not in tests:
                 path.unlink()
     with tarfile.open(HERE / "files.tar") as tar:
         for member in tar:
@@ -96,21 +96,21 @@ def of(test: str, status: dict[str, str]) -> set[str]:
     return {found for name, found in status.items() if name.startswith(test)}
 
 
-def judge(told: dict[str, Any]) -> dict[str, Any]:
+def judge(settings: dict[str, Any]) -> dict[str, Any]:
     """Runs the tests: {reward, tests by group and result}."""
-    tree = Path(told["workdir"])
-    if told["put_back"]:
-        put_back(tree, told["runner_files"], told["known"])
-    log = run(told["command"], tree, told["seconds"])
-    if told["marked"]:
+    tree = Path(settings["workdir"])
+    if settings["put_back"]:
+        put_back(tree, settings["runner_files"], settings["known"])
+    log = run(settings["command"], tree, settings["seconds"])
+    if settings["marked"]:
         _, begun, rest = log.partition(START)
         log, ended, _ = rest.rpartition(END)
         log = log if begun and ended else ""
-    status = statuses(log, told["parser"])
+    status = statuses(log, settings["parser"])
     tests: dict[str, dict[str, list[str]]] = {}
     for group, good in GOOD.items():
-        passed = [test for test in told[group] if (found := of(test, status)) and found <= good]
-        failed = [test for test in told[group] if test not in set(passed)]
+        passed = [test for test in settings[group] if (found := of(test, status)) and found <= good]
+        failed = [test for test in settings[group] if test not in set(passed)]
         tests[group] = {"success": passed, "failure": failed}
     return {"reward": int(not any(each["failure"] for each in tests.values())), "tests": tests}
 

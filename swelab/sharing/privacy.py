@@ -38,7 +38,7 @@ class Private:
         paths = {str(folder): "[path]" for folder in folders if folder not in PLAIN}
         return cls(dict(sorted({**paths, **keys}.items(), key=lambda each: -len(each[0]))))
 
-    def found(self, text: str, shapes: bool = True) -> str:
+    def secret_in(self, text: str, shapes: bool = True) -> str:
         """What a text contains that is private: "a key", "a path of this machine", or "".
 
         shapes: also look for keys of other environments, by their form.

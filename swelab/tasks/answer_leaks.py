@@ -50,9 +50,9 @@ class Answer:
     paths: frozenset[str]
     what: str = "the answer"
 
-    def is_told(self, found: int) -> bool:
+    def is_told(self, count: int) -> bool:
         """Whether this number of its windows gives the answer away."""
-        return 2 * found >= len(self.windows) > 0
+        return 2 * count >= len(self.windows) > 0
 
 
 def answer_of(task: Task) -> Answer:

@@ -70,11 +70,11 @@ def make_tasks(
 
 
 def named_set(
-    data: str, split: str = "test", files: Sequence[str] = (), known: str = "or owner/set"
+    data: str, split: str = "test", files: Sequence[str] = (), expected: str = "or owner/set"
 ) -> DatasetSubset:
     """The recipe for what a user names: a file, or `owner/set` on the hub, `owner/set@<commit>`.
 
-    Without a commit the newest is meant. known: what the caller takes, for the message. Raises InputError:
+    Without a commit the newest is meant. expected: what the caller takes, for the message. Raises InputError:
     it is none of these; HubError.
     """
     if Path(data).is_file():
@@ -82,7 +82,7 @@ def named_set(
     found = _HUB_NAME.fullmatch(data)
     if not found or Path(data).exists() or Path(data).suffix in (".json", ".jsonl", ".parquet"):
         what = "not a file" if Path(data).exists() else "no such file"
-        raise InputError(what, data, f"a JSON list, JSON Lines, Parquet, {known}")
+        raise InputError(what, data, f"a JSON list, JSON Lines, Parquet, {expected}")
     commit = found[2] or newest_commit(found[1], "dataset")
     named: dict[str, Any] = {"revision": commit, "split": split, "files": list(files)}
     return DatasetSubset(source="dataset", dataset=found[1], **named)

@@ -43,5 +43,5 @@ def _identities(tasks: Iterable[Task]) -> dict[str, set[str]]:
     return kinds
 
 
-def _some(found: list[str]) -> str:
-    return ", ".join(found[:SHOWN]) + (", ..." if len(found) > SHOWN else "")
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")

@@ -28,7 +28,7 @@ def without_installs(script: str) -> str:
     patch may be of its sources. So does what comes after the first here document or `git checkout`.
     """
     head, tail = _halves(script)
-    return "\n".join([*(_kept(line) for line in head), *tail])
+    return "\n".join([*(_quoted(line) for line in head), *tail])
 
 
 def preparation(tasks: Iterable[Task]) -> str:
@@ -57,7 +57,7 @@ def _steps(line: str) -> list[str]:
     return [part for part in _BETWEEN.split(line)[::2] if _STEP.match(part)]
 
 
-def _kept(line: str) -> str:
+def _quoted(line: str) -> str:
     """A line without its install steps."""
     if not (steps := _steps(line)):
         return line

@@ -42,11 +42,11 @@ class TaskSelection:
         reasons = Counter(self.reasons.values())
         return {
             "drops": dict(sorted(reasons.items())),
-            "pass_rates": {name: self._told(name) for name in self.kept},
-            "left_out": {name: {"reason": why, **self._told(name)} for name, why in self.reasons.items()},
+            "pass_rates": {name: self._counts(name) for name in self.kept},
+            "left_out": {name: {"reason": why, **self._counts(name)} for name, why in self.reasons.items()},
         }
 
-    def _told(self, name: str) -> dict[str, int]:
+    def _counts(self, name: str) -> dict[str, int]:
         rate = self.rates.get(name)
         return {"solved": rate.solved, "attempts": rate.attempts} if rate else {"attempts": 0}
 

@@ -20,7 +20,7 @@ from swelab.tasks.criteria import read_ratings
 from swelab.tasks.hidden_tests import hide_tests
 from swelab.tasks.task_rows import read_tasks
 
-Made = tuple[Iterable[Task], dict[str, int]]
+TaskStream = tuple[Iterable[Task], dict[str, int]]
 """Task rows, and how many candidates were dropped by reason."""
 
 
@@ -49,7 +49,7 @@ def make_tasks(
     exclude: Sequence[Path] = (),
     ratings: Path | None = None,
     usable: Callable[[Task], object] = lambda task: None,
-) -> Made:
+) -> TaskStream:
     """Task rows of a subset recipe. The backend is opened only by a source that runs tests.
 
     statuses: (log, parser name) -> status by test id. exclude: subset JSONs whose tasks no row of a
@@ -61,18 +61,18 @@ def make_tasks(
 
         return kodcode.make_tasks(recipe, open_backend, progress, workers)
     tars = archives(recipe, repos_dir)
-    made: Made
+    made: TaskStream
     if recipe.source == "harbor":
         from swelab.tasks import harbor
 
         made = harbor.make_tasks(recipe, tars, usable)
     else:
-        made = _made(recipe, tars, progress, workers, open_backend, statuses, exclude, ratings)
+        made = _make(recipe, tars, progress, workers, open_backend, statuses, exclude, ratings)
     rows, drops = made
     return (hide_tests(rows, drops) if recipe.tests == "hidden" else rows), drops
 
 
-def _made(
+def _make(
     recipe: ForgeSubset | DrillSubset | DatasetSubset,
     tars: dict[str, Path],
     progress: Path,
@@ -81,7 +81,7 @@ def _made(
     statuses: Callable[[str, str], dict[str, str]],
     exclude: Sequence[Path],
     ratings: Path | None,
-) -> Made:
+) -> TaskStream:
     if recipe.source == "dataset":
         from swelab.tasks import datasets_source
 

@@ -9,7 +9,7 @@ from swelab.records import InputError, as_record, check_text, shorten
 from swelab.records.task_records import Task
 
 
-def read_tasks(path: str | Path, wanted: KeyFilter | None = None) -> Iterator[Task]:
+def read_tasks(path: str | Path, key_filter: KeyFilter | None = None) -> Iterator[Task]:
     """The rows of a subset JSON, a list of task rows in SWE-smith's schema, with fields of ours added.
 
     Only those whose instance id is wanted are checked and given; the others are passed over. Raises
@@ -17,7 +17,7 @@ def read_tasks(path: str | Path, wanted: KeyFilter | None = None) -> Iterator[Ta
     instance_id.
     """
     task = None
-    for task in checked(list_items(path, wanted), path):
+    for task in checked(list_items(path, key_filter), path):
         yield task
     if task is None and next(list_items(path), None) is None:
         raise InputError("holds no task", path, "at least one")

@@ -12,17 +12,19 @@ from swelab.records.task_records import NULL_ONLY, KeptTask, Lock, Task
 from swelab.tasks.task_rows import read_tasks
 
 
-def read_kept(tasks: str | Path, lock: str | Path | None, wanted: KeyFilter | None = None) -> Iterator[Task]:
+def read_kept(
+    tasks: str | Path, lock: str | Path | None, key_filter: KeyFilter | None = None
+) -> Iterator[Task]:
     """The rows of a subset that its lock keeps, one at a time, in their order; all without a lock.
 
-    With `wanted`, only those whose instance id is wanted. Raises InputError when the lock is of other rows,
+    `key_filter`: only those whose instance id it takes. Raises InputError when the lock is of other rows,
     or keeps rows that are not there.
     """
     if lock is None:
-        yield from read_tasks(tasks, wanted)
+        yield from read_tasks(tasks, key_filter)
         return
-    kept, left_out = _names(lock, wanted)
-    for task in read_tasks(tasks, wanted):
+    kept, left_out = _names(lock, key_filter)
+    for task in read_tasks(tasks, key_filter):
         name = task.instance_id
         if name in left_out:
             continue
@@ -55,13 +57,13 @@ def lock_of_part(tasks: Iterable[Task], whole: Lock, where: str | Path) -> Lock:
     return part | ({"null_tasks": null_tasks} if null_tasks else {})
 
 
-def _names(lock: str | Path, wanted: KeyFilter | None) -> tuple[dict[str, str], set[str]]:
+def _names(lock: str | Path, key_filter: KeyFilter | None) -> tuple[dict[str, str], set[str]]:
     """Hash of its row by kept instance, and the instances left out, as far as they are wanted."""
     record = read_lock(lock)
     kept = {row.instance_id: row.task for row in record.kept}
     left_out = {row.instance_id for part in (record.flaky, record.broken, record.unjudged) for row in part}
-    if wanted is not None:
-        kept = {name: value for name, value in kept.items() if wanted(name)}
+    if key_filter is not None:
+        kept = {name: value for name, value in kept.items() if key_filter(name)}
     return kept, left_out - set(kept)
 
 

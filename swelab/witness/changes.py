@@ -20,7 +20,7 @@ FAILS = (*(ArithmeticError, AttributeError, LookupError, MemoryError, RecursionE
 _MAKE: dict[str, Callable[[Any], Any]] = {"l": list, "t": tuple, "q": list, "S": set}
 
 
-def made(thing: Any) -> Data:
+def data_of(thing: Any) -> Data:
     """A Python value as data."""
     data: Data = canon().of(thing)
     return data
@@ -66,7 +66,7 @@ def _changed(data: Data, change: Callable[[Any], Any]) -> Data | None:
             if new is not None and new != held:
                 return [*data[:2], [*data[2][:at], [name, new], *data[2][at + 1 :]], *data[3:]]
         return None
-    return made(change(python(data)))
+    return data_of(change(python(data)))
 
 
 def _each(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -162,13 +162,13 @@ class Guesses:
     """What simple changes make of the values in sight of a test: which of them gives a value, if one does."""
 
     def __init__(self, shown: Sequence[Data]):
-        self._found: dict[str, tuple[str, float]] = {}
+        self._effects: dict[str, tuple[str, float]] = {}
         for name, bits in _COST.items():
             for data in shown if name != "same" else ():
                 made_of = changed(data, name)
                 if made_of is not None:
                     told = (f"a constant, {name}", bits + math.log2(len(shown)))
-                    self._found.setdefault(json.dumps(made_of), told)
+                    self._effects.setdefault(json.dumps(made_of), told)
 
     def of(self, data: Data, bug: Data | None) -> tuple[str, float]:
         """(name of the change that gives a value, bits that it costs to choose it); ("", 0) if none does."""
@@ -178,7 +178,7 @@ class Guesses:
             for name, bits in _COST.items():
                 if changed(bug, name) == data:
                     return name, bits
-        return self._found.get(json.dumps(data), ("", 0.0))
+        return self._effects.get(json.dumps(data), ("", 0.0))
 
 
 _LARGEST = 4_000  # characters of data that changes are tried for

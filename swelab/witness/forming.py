@@ -98,7 +98,7 @@ class _Forming:
     answers: dict[str, str] = field(default_factory=dict)
     slots: list[Slot] = field(default_factory=list)
     shown: dict[str, list[Data]] = field(default_factory=dict)
-    asked: dict[str, str] = field(default_factory=dict)
+    questions: dict[str, str] = field(default_factory=dict)
     targets: list[str] = field(default_factory=list)
     tests: dict[str, str] = field(default_factory=dict)
     unformed: dict[str, str] = field(default_factory=dict)
@@ -114,16 +114,16 @@ class _Forming:
             self.trees[path] = tree if isinstance(tree, str) else taken_over(tree, self.package)
         return self.trees[path]
 
-    def helpers(self, held: set[str]) -> None:
+    def helpers(self, names: set[str]) -> None:
         """Forms the modules that tests import, and says which of their names are the package's."""
-        for path in self._reached(held):
+        for path in self._reached(names):
             tree = self.tree(path)
-            imported = path not in held or self._is_imported(path, held)
+            imported = path not in names or self._is_imported(path, names)
             if isinstance(tree, str) or not imported:
                 continue
             subjects = Subjects(Scopes(tree), self.roots, {})
             self.exported[_stem(path)] = subjects.exported()
-            if path in held:
+            if path in names:
                 tree = _without_tests(tree)
             try:
                 first, texts = len(self.slots), {}
@@ -131,13 +131,13 @@ class _Forming:
                     texts[version], slots = self._formed(copy.deepcopy(tree), version, "", first)
             except (RecursionError, SyntaxError, ValueError):
                 continue
-            if slots or path in held:
+            if slots or path in names:
                 self.slots += slots
                 self.files[path], self.answers[path] = texts["question"], texts["answers"]
 
-    def _reached(self, held: set[str]) -> list[str]:
+    def _reached(self, bound: set[str]) -> list[str]:
         """The files of the tests, conftest.py files, and what they import, by way of others too."""
-        found = {path for path in self.sources if path in held or _stem(path) == "conftest"}
+        found = {path for path in self.sources if path in bound or _stem(path) == "conftest"}
         while True:
             names = {name for path in found for name in self._names(path)}
             more = {path for path in self.sources if _stem(path) in names} - found
@@ -153,8 +153,8 @@ class _Forming:
             self.imports[path] = names
         return self.imports[path]
 
-    def _is_imported(self, path: str, held: set[str]) -> bool:
-        others = (other for other in self._reached(held) if other != path)
+    def _is_imported(self, path: str, names: set[str]) -> bool:
+        others = (other for other in self._reached(names) if other != path)
         return any(_stem(path) in self._names(other) for other in others)
 
     def question(self, base: str) -> str:
@@ -174,7 +174,7 @@ class _Forming:
                 return "it is not defined in its file by this name"
             if any("given(" in ast.unparse(each) for each in chain[-1].decorator_list):
                 return "it draws its inputs at random"
-            number, first, texts = self.first + len(self.asked), len(self.slots), {}
+            number, first, texts = self.first + len(self.questions), len(self.slots), {}
             if path not in self.slicers:
                 self.slicers[path] = Slicer(tree)
             for version in ("question", "answers"):
@@ -192,7 +192,7 @@ class _Forming:
         self.files[name], self.answers[name] = texts["question"], texts["answers"]
         self.slots += slots
         self.shown[base] = constants(texts["question"])
-        self.asked[name] = base
+        self.questions[name] = base
         self.targets.append(f"{name}::{'::'.join(target)}")
         return ""
 
@@ -244,15 +244,15 @@ class _Forming:
             made.run(chain[-1])
         return made.slots
 
-    def result(self, held: set[str]) -> Question:
+    def result(self, names: set[str]) -> Question:
         """The question of the tests that were formed."""
-        reached = set(self._reached(held))
+        reached = set(self._reached(names))
         others = {path for path in self.sources if path not in reached and _has_tests(self.tree(path))}
-        removed = sorted(path for path in held | others if path not in self.files)
+        removed = sorted(path for path in names | others if path not in self.files)
         manifest = WitnessManifest(
             tests=self.tests,
             unformed=self.unformed,
-            questions=self.asked,
+            questions=self.questions,
             slots=self.slots,
             sight={base: hashes(each) for base, each in self.shown.items()},
             shown=self.shown,

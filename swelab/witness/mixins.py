@@ -95,31 +95,31 @@ def _name(name: str) -> ast.expr:
     return ast.Name(name, ast.Load())
 
 
-def _imports(made: ast.ClassDef, home: ast.Module, module: str, number: int) -> list[ast.stmt]:
+def _imports(cls: ast.ClassDef, home: ast.Module, module: str, number: int) -> list[ast.stmt]:
     """Imports of what a class reads in its module; the class then reads it by the names that they bind."""
     bound = {name: each for each in home.body for name in _bound(each)}
-    own = _local(made)
+    own = _local(cls)
     new: dict[str, str] = {}
-    for node in ast.walk(made):
+    for node in ast.walk(cls):
         if isinstance(node, FUNCTIONS):
             node.returns = None
         if isinstance(node, ast.arg):
             node.annotation = None
-    for node in ast.walk(made):
+    for node in ast.walk(cls):
         if isinstance(node, ast.Name) and node.id in bound and node.id not in own:
             node.id = new.setdefault(node.id, f"held{number}_{node.id}")
     return [_import(bound[name], name, held, module) for name, held in new.items()]
 
 
-def _import(source: ast.stmt, name: str, held: str, module: str) -> ast.stmt:
+def _import(source: ast.stmt, name: str, bound: str, module: str) -> ast.stmt:
     """An import, by another name, of what a statement of a module binds."""
     if isinstance(source, ast.Import):
         was = next(each for each in source.names if (each.asname or each.name.split(".")[0]) == name)
-        return ast.Import([ast.alias(was.name if was.asname else name, held)])
+        return ast.Import([ast.alias(was.name if was.asname else name, bound)])
     if isinstance(source, ast.ImportFrom) and not source.level:
         was = next(each for each in source.names if (each.asname or each.name) == name)
-        return ast.ImportFrom(source.module, [ast.alias(was.name, held)], 0)
-    return ast.ImportFrom(module, [ast.alias(name, held)], 0)
+        return ast.ImportFrom(source.module, [ast.alias(was.name, bound)], 0)
+    return ast.ImportFrom(module, [ast.alias(name, bound)], 0)
 
 
 def _bound(node: ast.stmt) -> Collection[str]:

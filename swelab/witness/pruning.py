@@ -240,9 +240,9 @@ def _of_methods(node: ast.ClassDef) -> Iterator[tuple[list[ast.stmt], ast.stmt]]
 def _changes_only(node: ast.stmt) -> str:
     """The name that a statement makes or changes and nothing else; "" where it does more."""
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
-        return _held(node.targets[0])
+        return _bound_name(node.targets[0])
     if isinstance(node, ast.AnnAssign | ast.AugAssign):
-        return _held(node.target)
+        return _bound_name(node.target)
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         func = node.value.func
         if isinstance(func, ast.Attribute) and func.attr in (
@@ -257,7 +257,7 @@ def _changes_only(node: ast.stmt) -> str:
     return ""
 
 
-def _held(target: ast.AST) -> str:
+def _bound_name(target: ast.AST) -> str:
     if isinstance(target, ast.Subscript):
         target = target.value
     return target.id if isinstance(target, ast.Name) else ""

@@ -116,30 +116,30 @@ class Questioner(ast.NodeTransformer):
         return ast.copy_location(made, node)
 
     # emission
-    def _statements(self, told: list[Asserted | Each], node: ast.stmt) -> ast.AST | list[ast.stmt]:
-        made = [self._expression(each, node) for each in told]
+    def _statements(self, checks: list[Asserted | Each], node: ast.stmt) -> ast.AST | list[ast.stmt]:
+        made = [self._expression(each, node) for each in checks]
         found = [self._statement(each, node) for each in made if each is not None]
         return found or ast.copy_location(ast.Pass(), node)
 
-    def _expression(self, told: Asserted | Each, node: ast.AST) -> ast.expr | None:
-        if isinstance(told, Each):
-            inner = self._expression(told.inner[0], node)
-            return None if inner is None else ast.ListComp(elt=inner, generators=told.generators)
-        said = [self.subjects.holds(each) for each in told.operands]
-        if told.kind == "isinstance":
+    def _expression(self, check: Asserted | Each, node: ast.AST) -> ast.expr | None:
+        if isinstance(check, Each):
+            inner = self._expression(check.inner[0], node)
+            return None if inner is None else ast.ListComp(elt=inner, generators=check.generators)
+        said = [self.subjects.holds(each) for each in check.operands]
+        if check.kind == "isinstance":
             said = [True, False]
         if not any(said):
-            said = [not is_literal(each) and not isinstance(each, ast.Lambda) for each in told.operands]
+            said = [not is_literal(each) and not isinstance(each, ast.Lambda) for each in check.operands]
         if not any(said):
             return None
-        slot = self._slot(told.kind, [not each for each in said], node, told)
+        slot = self._slot(check.kind, [not each for each in said], node, check)
         self.parts = 0
         operands = [
             self._with_parts(each, slot) if is_said else each if self.form == "answers" else self._cut()
-            for each, is_said in zip(told.operands, said)
+            for each, is_said in zip(check.operands, said)
         ]
-        two_sided = told.kind == "compare" and len(operands) == 2 and all(said)
-        return self._ask(_TWO_SIDED.get(told.ops[0], "emit") if two_sided else "emit", slot, *operands)
+        two_sided = check.kind == "compare" and len(operands) == 2 and all(said)
+        return self._ask(_TWO_SIDED.get(check.ops[0], "emit") if two_sided else "emit", slot, *operands)
 
     def _helper(self, node: ast.Expr, call: ast.Call) -> ast.AST | list[ast.stmt]:
         """A call of an assertion that another module defines: numpy's, a test mixin's."""
@@ -208,11 +208,13 @@ class Questioner(ast.NodeTransformer):
         return self._ask("part", slot, number, self._with_parts(node, slot, depth + 1))
 
     # pieces
-    def _slot(self, kind: str, cut: list[bool], node: ast.AST, told: Asserted | None = None) -> int:
+    def _slot(self, kind: str, cut: list[bool], node: ast.AST, check: Asserted | None = None) -> int:
         number = self.first + len(self.slots)
         slot = Slot(slot=number, test=self.test, line=getattr(node, "lineno", 0), asserts=kind, cut=cut)  # type: ignore[arg-type]
-        if told is not None:
-            slot |= {"ops": told.ops, "negated": told.negated} | ({"more": told.more} if told.more else {})
+        if check is not None:
+            slot |= {"ops": check.ops, "negated": check.negated} | (
+                {"more": check.more} if check.more else {}
+            )
         self.slots.append(slot)
         return number
 

@@ -71,19 +71,19 @@ def written_number(data: Data) -> Any:
     return kind(*found.groups()) if found else None
 
 
-def all_of(found: Iterable[Truth]) -> Truth:
+def all_of(truths: Iterable[Truth]) -> Truth:
     """Whether all hold; False as soon as one does not."""
     held: Truth = True
-    for each in found:
+    for each in truths:
         if each is False:
             return False
         held = None if each is None else held
     return held
 
 
-def negation(held: Truth) -> Truth:
+def negation(truth: Truth) -> Truth:
     """The opposite, where it can be said."""
-    return None if held is None else not held
+    return None if truth is None else not truth
 
 
 def equal(a: Data, b: Data) -> Truth:

@@ -56,7 +56,7 @@ class Subjects:
         self.scopes, self.roots, self.helper_modules = scopes, frozenset(roots), helpers
         self.names: set[tuple[Scope, str]] = set()
         self.attributes: set[tuple[str, str]] = set()
-        self.known = {name: _known(node) for name, node in scopes.classes.items()}
+        self.names_of = {name: _names(node) for name, node in scopes.classes.items()}
         self.fixtures = {fixture_name(each): each for each in scopes.functions if is_fixture(each)}
         self.direct = direct_helpers(scopes)
         nodes = [each for each in ast.walk(scopes.tree) if each in scopes.of]
@@ -117,17 +117,17 @@ class Subjects:
         chain = self._chain(class_name)
         if any((each, name) in self.attributes for each in chain):
             return True
-        if any(name in self.known.get(each, ()) for each in chain):
+        if any(name in self.names_of.get(each, ()) for each in chain):
             return False
         return any(self.holds(base) for each in chain for base in self.scopes.classes[each].bases)
 
-    def _chain(self, name: str, seen: tuple[str, ...] = ()) -> list[str]:
-        if name not in self.scopes.classes or name in seen:
+    def _chain(self, name: str, visited: tuple[str, ...] = ()) -> list[str]:
+        if name not in self.scopes.classes or name in visited:
             return []
         found = [name]
         for base in self.scopes.classes[name].bases:
             if isinstance(base, ast.Name):
-                found += self._chain(base.id, (*seen, name))
+                found += self._chain(base.id, (*visited, name))
         return found
 
     def _flow(self, node: ast.AST, scope: Scope) -> None:
@@ -280,7 +280,7 @@ class Subjects:
                 self.names.add((inner, name))
 
 
-def _known(node: ast.ClassDef) -> set[str]:
+def _names(node: ast.ClassDef) -> set[str]:
     """The attributes that a class gives itself."""
     found = {each.name for each in node.body if isinstance(each, FUNCTIONS)}
     for each in ast.walk(node):

@@ -469,7 +469,7 @@ def test_an_answer_is_read_as_litellm_reads_it(message, reason):
         response_object=copy.deepcopy(answer), model_response_object=litellm.ModelResponse()
     )
     ours = openai_calls.completion(json.dumps(answer))
-    assert hosted.said(ours.choices[0]) == hosted.said(theirs.choices[0])
+    assert hosted.reply_of(ours.choices[0]) == hosted.reply_of(theirs.choices[0])
     assert read_usage(ours) == read_usage(theirs) == CallTokens(9, 4, 5, 0)
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from swelab.configs import recipes
 from swelab.configs.kinds import RL, SCAFFOLD, SUBSET
-from swelab.evaluation.debug_gym_config import Asked
+from swelab.evaluation.debug_gym_config import RunRequest
 from swelab.evaluation.debug_gym_run import Force, run_configuration
 from swelab.records import InputError, read_json, read_jsonl
 from tests.conftest import ROOT
@@ -121,7 +121,7 @@ def offline(vendor, tmp_path, monkeypatch):
     monkeypatch.delenv("SWE_PDB_API_KEY", raising=False)
 
     def started(*params, force=Force.NONE, most=0, **asked):
-        told = Asked(tmp_path / "config.yaml", **{"agent": "debug_agent", "params": params} | asked)
+        told = RunRequest(tmp_path / "config.yaml", **{"agent": "debug_agent", "params": params} | asked)
         return run_configuration(told, ROOT, force, most)
 
     return started

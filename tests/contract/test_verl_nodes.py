@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from swelab.records import read_jsonl
+from swelab.rl.engines.verl_export import newest_step
 from tests.at_hand import VERL, needs_verl
 from tests.contract.attacks import until
 from tests.contract.slurm import needed_cluster
@@ -35,6 +36,7 @@ PartitionName=DEFAULT PriorityTier=1 GraceTime=175
 PartitionName=urgent Nodes=c1,c2 PriorityTier=2 State=UP PreemptMode=off
 """
 URGENT = ("sbatch", "--partition=urgent", "--nodes=2", "--mem=12000", "--output=/dev/null", "--wrap=true")
+SAVED = ": saved, as the SLURM job is about to end"
 START_SECONDS = 1200
 
 
@@ -74,10 +76,6 @@ class Run:
         """The number of the job that trains, "" where there is none."""
         return next((n for n, told in self.cluster.jobs().items() if told[2].startswith("rule_train_rl")), "")
 
-    def steps(self):
-        """The steps that have a checkpoint."""
-        return [int(path.name.removeprefix("global_step_")) for path in self.work("verl/global_step_*")]
-
     def await_state(self, reached):
         """Waits until `reached()` while Snakemake runs."""
         assert until(lambda: self.process.poll() is not None or reached(), START_SECONDS), self.said()
@@ -108,10 +106,9 @@ def test_two_nodes_train_and_a_preempted_and_a_cancelled_job_go_on(clone):
             assert "NodeList=c[1-2]" in cluster.ask("scontrol", "show", "job", job)
             assert {"c1", "c2"} <= nodes_of(cluster, job), "Ray's second node is a step of the job"
             assert cluster.ask(*URGENT)
-            run.await_state(run.steps)
-            (saved,) = run.steps()
-            (log,) = run.work("verl.log")
-            assert f"step {saved}: saved, as the SLURM job is about to end" in log.read_text(), run.said()
+            (work,) = run.work(".")
+            run.await_state(lambda: newest_step(work / "verl") and SAVED in (work / "verl.log").read_text())
+            saved = newest_step(work / "verl")
             kept = {path: path.read_bytes() for path in run.journals()}
             cluster.ask("scontrol", "requeue", job)  # what SLURM does at the end of the grace time
             again = run.await_step(saved + 1)
@@ -125,8 +122,7 @@ def test_two_nodes_train_and_a_preempted_and_a_cancelled_job_go_on(clone):
     assert [row["step"] for row in rows] == [1, 2, 3]
     assert all(row["rollouts"] == 4 and row["rate/lost"] == 0 for row in rows)
     assert all(row["verl/training/rollout_probs_diff_max"] < 1e-3 for row in rows)
-    (work,) = run.work(".")
-    assert len(run.journals()) == 12 and len(list((work / "verl/figures").iterdir())) == 3
+    assert len(run.journals()) == 12 and len(list((work / "verl/figures").iterdir())) >= 3
     for path in run.journals():
         text = path.read_bytes()
         keys = [json.loads(line)["key"] for line in text.splitlines()]

@@ -158,6 +158,60 @@ def test_a_file_s_name_occurs_once_in_the_house():
     assert twice <= {"__init__.py", "experiment.py", "metrics.py"}
 
 
+PARTICIPLES = {
+    "found",
+    "told",
+    "asked",
+    "kept",
+    "said",
+    "known",
+    "held",
+    "wanted",
+    "made",
+    "seen",
+    "taken",
+    "gone",
+}
+"""They say when, not what."""
+OF_FILES = {
+    *(
+        "grading/evidence.py",
+        "grading/witness_store.py",
+        "models/billing/paid_turns.py",
+        "tasks/pass_rates.py",
+    ),
+    *("records/report_records.py", "records/task_records.py", "records/witness_records.py"),
+}
+"""Modules whose records are on disk in files that people have: their fields keep their names."""
+
+
+def named_things(tree):
+    """(line, name) of each function, class, argument, attribute, field and constant of a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.lineno, node.name
+        if isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+        if isinstance(node, ast.Module | ast.ClassDef):
+            for each in node.body:
+                for target in getattr(each, "targets", [getattr(each, "target", None)]):
+                    if isinstance(target, ast.Name):
+                        yield each.lineno, target.id
+
+
+def test_names_say_what_a_thing_is():
+    library = ROOT / "swelab"
+    assert not [
+        f"{path}:{line} {name}"
+        for path in PYTHON
+        if path.is_relative_to(library) and str(path.relative_to(library)) not in OF_FILES
+        for line, name in named_things(parsed(path))
+        if name.strip("_").lower() in PARTICIPLES
+    ]
+
+
 def test_public_functions_have_docstrings():
     bare = [
         f"{path.relative_to(ROOT)}:{node.name}"

@@ -30,7 +30,7 @@ class Breakpoint:
         """As the launcher takes it."""
         return asdict(self)
 
-    def told(self, root: str) -> str:
+    def place_text(self, root: str) -> str:
         """One line for a person; paths under `root` are relative to it."""
         facts = [
             "temporary" if self.temporary else "",
@@ -42,10 +42,10 @@ class Breakpoint:
         return f"{self.number}: {self.file.removeprefix(root)}:{self.line}" + (f" ({said})" if said else "")
 
 
-def read_breakpoints(found: Any) -> list[Breakpoint]:
+def read_breakpoints(record: Any) -> list[Breakpoint]:
     """The breakpoints in a report of the launcher's; what is not in its form is left out."""
     kept = []
-    for each in found[:MOST] if isinstance(found, list) else ():
+    for each in record[:MOST] if isinstance(record, list) else ():
         try:
             one = Breakpoint(**each)
         except TypeError:

@@ -91,7 +91,7 @@ class PdbSession:
     def edited(self, path: str, before: list[str], after: list[str]) -> str:
         """A file was rewritten: its breakpoints move. Returns what the policy should know of that."""
         self.breakpoints, gone = moved(self.breakpoints, ROOT + path, before, after)
-        said = [f"Breakpoint {each.told(ROOT)} is gone with its line." for each in gone]
+        said = [f"Breakpoint {each.place_text(ROOT)} is gone with its line." for each in gone]
         if self._session is not None:
             self._stale = True
             said.append(
@@ -197,7 +197,7 @@ class PdbSession:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # the program wrote into it
             return _plain(whole)
         self._at = at if isinstance(at, list) and at and isinstance(at[0], str) else None
-        lost = [f"\n[Breakpoint {each.told(ROOT)} could not be set again.]" for each in refused]
+        lost = [f"\n[Breakpoint {each.place_text(ROOT)} could not be set again.]" for each in refused]
         return _plain(text) + behind + "".join(lost)
 
     def _clear_all(self) -> str:
@@ -210,7 +210,7 @@ class PdbSession:
     def _listed(self) -> str:
         if not self.breakpoints:
             return "Breakpoints: none"
-        return "\n".join(["Breakpoints:", *(f"  {each.told(ROOT)}" for each in self.breakpoints)])
+        return "\n".join(["Breakpoints:", *(f"  {each.place_text(ROOT)}" for each in self.breakpoints)])
 
     def _hint(self, word: str, argument: str) -> str:
         """Why a breakpoint would not be met, and where it would be; '' where nothing is wrong."""

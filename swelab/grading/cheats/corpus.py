@@ -55,11 +55,11 @@ def entries(*files: str) -> list[Entry]:
         Entry(name, head["class"], head["does"], head.get("on", ""), text)
         for file in files
         for name, head, text in _read(file)
-        if _known(file, name, head)
+        if _is_marked(file, name, head)
     ]
 
 
-def _known(file: str, name: str, head: dict[str, str]) -> bool:
+def _is_marked(file: str, name: str, head: dict[str, str]) -> bool:
     if missing := {"class", "does"} - set(head):
         raise InputError(f"the entry {name} lacks {', '.join(sorted(missing))}", f"{file}.txt", "a full head")
     return True

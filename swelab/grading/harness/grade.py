@@ -224,11 +224,11 @@ def echo(again: PatchRun) -> Record:
     """{"echo": the complaint of the run with spoiled tests, or ""}; or how that run ended, where the guard
     failed in it. Raises SandboxError, OSError."""
     run = again.evidence()
-    if not again.wanted:
+    if not again.spoiled_tests:
         return {"echo": ""}
     if run.guard_fault:
         return {name: run[name] for name in ("ended", "reason", "guard_fault", "log")}
     if run.get("ended", "ran") != "ran" or not run.observed or run.sealed != "whole":
         return {"echo": "the run with spoiled tests left no record"}
     fault = next(signs_of_tampering(run, run.observed), "")
-    return {"echo": fault or complaint(again.wanted, run.observed.outcomes)}
+    return {"echo": fault or complaint(again.spoiled_tests, run.observed.outcomes)}

@@ -178,14 +178,14 @@ def judge(
     return _split(task, lambda group, test: accepts(group, test, results.of(test)))
 
 
-def passed(group: str, test: str, found: set[str]) -> bool:
+def passed(group: str, test: str, statuses: set[str]) -> bool:
     """Whether a listed test is a success by its statuses: all of them good ones, and at least one."""
-    return bool(found) and found <= (PASSED if group == GROUPS[0] else PASSED_OR_EXPECTED)
+    return bool(statuses) and statuses <= (PASSED if group == GROUPS[0] else PASSED_OR_EXPECTED)
 
 
-def not_failed(group: str, test: str, found: set[str]) -> bool:
+def not_failed(group: str, test: str, statuses: set[str]) -> bool:
     """The same for logs that list failures only: absent is a success."""
-    return not found & {"FAILED", "ERROR"}
+    return not statuses & {"FAILED", "ERROR"}
 
 
 def _split(task: Record, good: Callable[[str, str], bool]) -> TestVerdicts:

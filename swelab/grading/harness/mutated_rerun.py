@@ -110,10 +110,10 @@ def _is_python(text: str) -> bool:
     return True
 
 
-def complaint(wanted: list[str], outcomes: dict[str, str]) -> str:
+def complaint(tests: list[str], outcomes: dict[str, str]) -> str:
     """What is wrong with a spoiled run: a test that passed all the same, or none that ran; else ""."""
     results = Results(outcomes)
-    told = {test: results.of(test) for test in wanted}
+    told = {test: results.of(test) for test in tests}
     for test, found in told.items():
         if "passed" in found:
             return f"{test} passes with an assertion that cannot hold"

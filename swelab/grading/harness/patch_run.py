@@ -71,7 +71,7 @@ class PatchRun:
     ):
         self.spec, self.patch, self.sandbox, self.limits = spec, patch, sandbox, limits
         self.checks, self.spoil = checks, spoil
-        self.wanted: list[str] = []
+        self.spoiled_tests: list[str] = []
         self.removed: list[str] = []
         """What is removed before protected files come back; known once the patch is applied."""
         self.guard = Guard(root=WORKDIR)
@@ -105,7 +105,7 @@ class PatchRun:
         return bool(re.search(rf"\b{word}\b", before.get(path, "") + self.spec.gold))
 
     def _spoiled(self) -> dict[str, str]:
-        """Source of each test file with its repaired tests spoiled; their ids are kept in `self.wanted`."""
+        """Source of each test file with its repaired tests spoiled; `self.spoiled_tests` has their ids."""
         if self.spec.setup:
             self._shell("\n".join(self.spec.setup))  # to the task's own commit
         names: dict[str, list[tuple[str, ...]]] = {}
@@ -119,7 +119,7 @@ class PatchRun:
             done |= {"::".join((path, *name)) for name in spoilt}
             if spoilt:
                 files[path] = text
-        self.wanted = [test for test in self.spec.fail_to_pass if test.partition("[")[0] in done]
+        self.spoiled_tests = [test for test in self.spec.fail_to_pass if test.partition("[")[0] in done]
         return files
 
     def _tests(self, paths: Iterable[str]) -> dict[str, str]:

@@ -62,7 +62,7 @@ class QuestionRun:
         of an empty patch: the command that asks then applies the patch too."""
         self.spec, self.sandbox, self.limits = spec, sandbox, limits
         self._run = PatchRun(spec, patch, sandbox, limits, frozenset())
-        self._known = removed
+        self._removed = removed
         self._before: list[str] = []
         self._parts: dict[str, bytes] = {}
 
@@ -71,14 +71,14 @@ class QuestionRun:
         task), SandboxError, OSError."""
         guard, diff = self._run.guard, encode_patch(self.spec.tests_diff)
         place, applied, lines = guard.prepared, None, []
-        if self._known is None:
+        if self._removed is None:
             applied = self._run.apply()
         else:
             place = f"{guard.folder}/prepared"
             files = self._run.applying(place, listed=False)
             self._parts = {f"prepared/{name}": data for name, data in files.items()}
             lines = [f"( . {place}/prepare.sh ) || exit"]
-        removed = self._run.removed if self._known is None else self._known
+        removed = self._run.removed if self._removed is None else self._removed
         names = b"".join(os.fsencode(path) + b"\0" for path in removed)
         self._parts |= {"remove": names, "test.diff": diff}
         lines += [f"G={place}", f"R={guard.folder}/remove", protected.RESTORE]
@@ -92,14 +92,14 @@ class QuestionRun:
         files: Mapping[str, str],
         args: Iterable[str],
         removed: Iterable[str],
-        kept: Iterable[str],
+        test_files: Iterable[str],
         patterns: Iterable[str] = (),
         whole: bool = False,
         cases: Mapping[str, Sequence[int]] | None = None,
     ) -> Answer:
         """Runs question files and returns the values that they emitted.
 
-        removed: files that must not be there; kept: files of the tests that must, and folders of them (with
+        removed: files that must not be there; test_files: test files that must, and folders of them (with
         a slash at the end); patterns: names of files of tests in addition to pytest's own. With `whole` the
         folders of the tests stay as they are, and the run says what it needs. cases: see `runtime_files`.
         Raises SandboxError, OSError.
@@ -108,10 +108,10 @@ class QuestionRun:
         parts = {f"tree/{path}": text.encode() for path, text in files.items()}
         parts |= {f"runtime/{name}": data for name, data in runtime_files(cases).items()}
         parts["removed"] = b"".join(os.fsencode(f"./{path}") + b"\0" for path in removed)
-        parts |= _expressions(kept)
+        parts |= _expressions(test_files)
         found = _of_tests([] if whole else patterns, [] if whole else self.spec.test_paths)
         self.sandbox.put(f"{folder}/question.tar", pack_tar({**self._parts, **parts}))
-        seconds = self.spec.seconds + (PREPARE_SECONDS if self._before and self._known is not None else 0)
+        seconds = self.spec.seconds + (PREPARE_SECONDS if self._before and self._removed is not None else 0)
         bounds = replace(
             self.limits, wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=VALUES_BYTES
         )
@@ -124,7 +124,7 @@ class QuestionRun:
         ended = ended or ("output" if len(done.output) > FULL_BYTES else "")
         return Answer(done.output.removeprefix(_READY), ended)
 
-    def _command(self, folder: str, args: Iterable[str], found: tuple[str, str], whole: bool) -> str:
+    def _command(self, folder: str, args: Iterable[str], interpreter: tuple[str, str], whole: bool) -> str:
         """Bash that writes to its standard output that it is ready, then the values, and nothing else."""
         not_there = f"{{ printf %65536s >{folder}/room || exit {_NO_ROOM}; {_NOT_READY}; }}"
         return "\n".join([
@@ -134,7 +134,7 @@ class QuestionRun:
             *self._before,
             *(f"find . -path ./{protected.INSTALLED} -prune -o {which} ! -type d -print0 "
               f"| grep -zvEf {folder}/{kept} >>{folder}/removed"
-              for which, kept in zip(found, ("needed", "kept"))),
+              for which, kept in zip(interpreter, ("needed", "kept"))),
             f"xargs -0 rm -rf -- <{folder}/removed",
             f"find . -path ./{protected.INSTALLED} -prune -o -name __pycache__ -prune -exec rm -rf {{}} +",
             f"tar -c -C {folder}/tree . | tar -x || {not_there}",
@@ -152,7 +152,7 @@ class QuestionRun:
             if self._run.fills():
                 return Answer(b"", "no room: the patch fills the sandbox")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "the question's sandbox")
-        if self._known is not None and done.returncode in _NOT_APPLIED:
+        if self._removed is not None and done.returncode in _NOT_APPLIED:
             why = f"exit code {done.returncode}"
             raise SandboxError(f"the patch was applied to be tested, but not to be asked: {why}")
         if done.limit:
@@ -178,8 +178,8 @@ def _any_of(parts: list[str]) -> str:
     return rf"\( {' -o '.join(parts)} \)"
 
 
-def _expressions(kept: Iterable[str]) -> dict[str, bytes]:
+def _expressions(test_files: Iterable[str]) -> dict[str, bytes]:
     """Files of regular expressions for what must stay: of files, and of files and folders."""
-    lines = [f"^{re.escape(f'./{path}')}" + ("" if path.endswith("/") else "$") for path in kept]
+    lines = [f"^{re.escape(f'./{path}')}" + ("" if path.endswith("/") else "$") for path in test_files]
     files = [line for line in lines if line.endswith("$")]
     return {"needed": os.fsencode("\n".join(files)), "kept": os.fsencode("\n".join(lines))}

@@ -155,21 +155,21 @@ def _end(run: RunEvidence) -> str:
     return f"exit code {run.code}" + (f"; the log ends with {lines[-1][:200]!r}" if lines else "")
 
 
-def signs_of_tampering(run: RunEvidence, seen: Observed) -> Iterator[str]:
-    """Signs of tampering in the observer's record `seen`, independent of the listed tests."""
-    if changed := [label for label in seen.changed if not label.startswith(_LIBRARY)]:
+def signs_of_tampering(run: RunEvidence, observed: Observed) -> Iterator[str]:
+    """Signs of tampering in the observer's record `observed`, independent of the listed tests."""
+    if changed := [label for label in observed.changed if not label.startswith(_LIBRARY)]:
         yield f"the test runner was changed while it ran: {', '.join(changed[:3])}"
-    if seen.junit == "" and seen.exit in _ENDS_ITSELF:
+    if observed.junit == "" and observed.exit in _ENDS_ITSELF:
         yield "pytest's JUnit file is missing though the runner ended by itself"
-    if run.code_is_runners and run.code != seen.exit:
-        yield f"the runner ended with {seen.exit}, its process with {run.code}"
+    if run.code_is_runners and run.code != observed.exit:
+        yield f"the runner ended with {observed.exit}, its process with {run.code}"
 
 
-def _outcomes(seen: Observed) -> dict[str, str]:
+def _outcomes(observed: Observed) -> dict[str, str]:
     """Status by test id in the observer's record; an expected failure counts only where it is marked."""
     found = {}
-    marked = set(seen.marked)
-    for test, outcome in seen.outcomes.items():
+    marked = set(observed.marked)
+    for test, outcome in observed.outcomes.items():
         word = _WORDS.get(outcome or "", "ERROR")
         if word == "XFAIL" and test not in marked:
             word = "SKIPPED"
@@ -177,28 +177,28 @@ def _outcomes(seen: Observed) -> dict[str, str]:
     return found
 
 
-def _judged(spec: RunSpec, seen: Observed, status: dict[str, str], outcomes: dict[str, str]) -> TestVerdicts:
+def _judged(spec: RunSpec, run: Observed, status: dict[str, str], outcomes: dict[str, str]) -> TestVerdicts:
     """Verdicts by what the log and the record say. A test that the log does not name, as its lines have a
     form of their own, is judged by the record alone, if that saw the test itself run."""
-    observed, called = logs.Results(outcomes), logs.Results(dict.fromkeys(seen.raised, "PASSED"))
+    observed, called = logs.Results(outcomes), logs.Results(dict.fromkeys(run.raised, "PASSED"))
 
-    def accepts(group: str, test: str, found: set[str]) -> bool:
+    def accepts(group: str, test: str, statuses: set[str]) -> bool:
         if spec.skips_pass and (seen_of := observed.of(test)) and seen_of <= _NOT_FAILING:
-            return logs.not_failed(group, test, found)
-        by_log = logs.passed(group, test, found) if found else bool(called.of(test))
+            return logs.not_failed(group, test, statuses)
+        by_log = logs.passed(group, test, statuses) if statuses else bool(called.of(test))
         return by_log and logs.passed(group, test, observed.of(test))
 
     return logs.judge(spec.tests, status, accepts)
 
 
 def _contradictions(
-    spec: RunSpec, seen: Observed, status: dict[str, str], outcomes: dict[str, str]
+    spec: RunSpec, observed: Observed, status: dict[str, str], outcomes: dict[str, str]
 ) -> Iterator[str]:
     """Listed tests that one channel saw fail and another calls passed."""
-    junit, calls_are_recorded = _junit(seen.junit), not seen.raised.keys().isdisjoint(spec.listed)
+    junit, calls_are_recorded = _junit(observed.junit), not observed.raised.keys().isdisjoint(spec.listed)
     for test in spec.listed:
         outcome = outcomes.get(test)
-        raised = seen.raised.get(test)
+        raised = observed.raised.get(test)
         if outcome == "PASSED" and raised is None and calls_are_recorded:
             yield f"{test} is reported as passed but was not seen to run"
         if outcome == "PASSED" and raised:

@@ -41,7 +41,7 @@ def belongings(*things):
     ]
 
 
-def taken(before):
+def restore(before):
     """Names of attributes that have another value now, which get their own back."""
     found = []
     for thing, name, value in before:
@@ -141,7 +141,7 @@ class Observer:
 
         What the test could have put in the place of our objects' parts is looked for by what only this frame
         knows, before the first line is written after the test."""
-        faults, tell, own, back = self.faults, self.tell, self.own, taken
+        faults, tell, own, back = self.faults, self.tell, self.own, restore
         with faults:
             if item.nodeid in self.watched:
                 self.look(False)
@@ -167,7 +167,7 @@ class Observer:
         with self.powers.paused():  # reading code is an event of its own
             found = self.integrity.changed(everything)
         found += ["stdlib." + name for name in self.integrity.replaced(self.powers.files, everything)]
-        found += taken(self.own)
+        found += restore(self.own)
         found += ["pytest.hook." + name for name in self.strange_hooks()]
         known = (*watch.WATCHED, "builtins", *PARTS)
         for name in found:

@@ -71,14 +71,14 @@ class Powers:
         self.tests = {os.path.join(root, name) for name in tests}
         self.names = {os.path.basename(name) for name in tests}
         self.test_files = set(map(file_of, self.tests)) - {None}
-        self.found = set()  # type: set[str]
+        self.findings = set()  # type: set[str]
         if hasattr(sys, "addaudithook"):
             sys.addaudithook(self.audit)
 
     def use(self, what):
         """Reports, once, that a power was used."""
-        if what not in self.found:
-            self.found.add(what)
+        if what not in self.findings:
+            self.findings.add(what)
             self.faults.channel.tell("power", what)
 
     @contextmanager

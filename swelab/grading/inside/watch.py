@@ -21,7 +21,7 @@ def files_behind(value):
         yield getattr(getattr(part, "__code__", None), "co_filename", None)
 
 
-class Held:
+class OriginalValues:
     """Names of a module or class with the values that they had; comparing them runs no code of anybody."""
 
     def __init__(self, scope):
@@ -46,7 +46,7 @@ class Integrity:
     """The runner's code as it was loaded, name by name, and which names are different now."""
 
     def __init__(self):
-        self.held, self.seen = {}, set()  # type: dict[int, Held], set[int]
+        self.originals, self.scope_ids = {}, set()  # type: dict[int, OriginalValues], set[int]
         self.functions, self.codes, self.labels = [], [], []
         self.scopes = []  # type: list[tuple[str, dict[str, object]]]
         self.builtins = [
@@ -64,9 +64,9 @@ class Integrity:
 
     def add(self, label, scope, own=None):
         """Remembers the functions and classes of a module or class; with `own`, only what it defines."""
-        if id(scope) in self.seen:
+        if id(scope) in self.scope_ids:
             return
-        self.seen.add(id(scope))
+        self.scope_ids.add(id(scope))
         if own is None:
             self.scopes.append((label, scope))
         for name, value in list(scope.items()):
@@ -82,9 +82,9 @@ class Integrity:
     def add_class(self, label, cls, own):
         """Remembers what a class itself defines."""
         scope = vars(cls)
-        if id(cls) in self.seen:
+        if id(cls) in self.scope_ids:
             return
-        self.seen.add(id(cls))
+        self.scope_ids.add(id(cls))
         for name, value in list(scope.items()):
             if isinstance(value, FUNCTIONS) and not isinstance(value, type):
                 plain = getattr(value, "__func__", getattr(value, "fget", None) or value)
@@ -92,7 +92,7 @@ class Integrity:
 
     def hold(self, label, scope, name, value, plain):
         """Remembers one name, and the code of the function `plain` behind it."""
-        self.held.setdefault(id(scope), Held(scope)).add(label + "." + name, name, value)
+        self.originals.setdefault(id(scope), OriginalValues(scope)).add(label + "." + name, name, value)
         if isinstance(plain, types.FunctionType):
             self.functions.append(plain)
             self.codes.append(plain.__code__)
@@ -107,7 +107,7 @@ class Integrity:
             if label.split(".")[0] in set(names) - set(WATCHED) and isinstance(module, types.ModuleType)
         ]
         for label, scope in todo:
-            held = Held(scope)
+            held = OriginalValues(scope)
             for name, value in list(scope.items()):
                 if isinstance(value, FUNCTIONS):
                     held.add(label + "." + name, name, value)
@@ -138,7 +138,7 @@ class Integrity:
         `everything`."""
         found = [
             label
-            for held in self.held.values()
+            for held in self.originals.values()
             for label, new in held.changed()
             if not self.by_the_runner(label, new)
         ]

@@ -17,10 +17,10 @@ _QUESTION = re.compile(r"(^|/)(__pycache__/|test_question_\d+\.py$)")
 
 
 @dataclass
-class Asked:
+class TaskQuestion:
     """A task whose tests have a question form, and what its runs have emitted so far.
 
-    known: files of the tests that it needs by its text; kept: those that its run needed, too; patterns: names
+    listed: test files that its text needs; further: those that its run needed, too; patterns: names
     of files of tests in addition to pytest's own; whole: the folders of the tests stay as they are; cases:
     the cases that its tests are. first: what the gold patch emits in a sandbox that tasks share; own: in one
     as at grading; answers: with the expected values left in; bug: what the code emits without a patch.
@@ -30,8 +30,8 @@ class Asked:
     spec: RunSpec
     patch: str
     question: Question
-    known: list[str]
-    kept: list[str] = field(default_factory=list)
+    listed: list[str]
+    further: list[str] = field(default_factory=list)
     patterns: list[str] = field(default_factory=list)
     whole: bool = True
     cases: dict[str, list[int]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Asked:
         self.first, self.answers, self.whole = first, answers, needed is None
         patterns, paths = needed or ([], [])
         self.patterns = sorted(filter(_is_of_tests, patterns))
-        self.kept = sorted({*self.known, *self.of_tests(paths)})
+        self.further = sorted({*self.listed, *self.of_tests(paths)})
         self.cases = cases_apart(self.question.manifest, answers.values)
 
     def of_tests(self, paths: Iterable[str]) -> list[str]:
@@ -67,7 +67,7 @@ class Asked:
         """
         asked = self.question
         files, args = asked.answers if answers else asked.files, command_args(asked.targets)
-        rest = (args, asked.removed, {*self.known, *self.kept}, self.patterns, self.whole, self.cases)
+        rest = (args, asked.removed, {*self.listed, *self.further}, self.patterns, self.whole, self.cases)
         answer = run.ask(files, *rest)
         return run.ask(files, *rest) if answer.ended == "wall" else answer
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from swelab.grading.harness.question_run import Answer, QuestionRun
 from swelab.grading.harness.spec import RunSpec, read_spec
-from swelab.grading.validation.asked_task import Asked
+from swelab.grading.validation.asked_task import TaskQuestion
 from swelab.grading.validation.validation_batches import Batch
 from swelab.witness.emitted import by_case, needs, written
 from swelab.witness.forming import command_args
@@ -17,7 +17,7 @@ _OF_A_FOLDER = ("conftest.py", "__init__.py")
 class JointQuestion:
     """Tasks of one clean tree, whose questions have numbers of their own."""
 
-    def __init__(self, members: Sequence[Asked]):
+    def __init__(self, members: Sequence[TaskQuestion]):
         self.members = members
         self.needed: tuple[list[str], list[str]] | None = None
         """What the first run needed (`emitted.needs`)."""
@@ -33,7 +33,7 @@ class JointQuestion:
         removed = {path for each in self.members for path in each.question.removed}
         if files is None or removed & set(files):
             return []
-        kept = {path for each in self.members for path in (*each.known, *each.kept)}
+        kept = {path for each in self.members for path in (*each.listed, *each.further)}
         patterns = {name for each in self.members for name in each.patterns}
         cases = (
             {}
@@ -54,7 +54,7 @@ class JointQuestion:
         if self.needed is None:
             return True
         for each in self.members:
-            others = (path for path in each.of_tests(self.needed[1]) if path not in each.known)
+            others = (path for path in each.of_tests(self.needed[1]) if path not in each.listed)
             if any(posixpath.basename(path) not in _OF_A_FOLDER for path in others):
                 return True
         return False

@@ -97,7 +97,7 @@ def validate(
         tried = [task for task in usable if not is_private(task)]
         private += len(usable) - len(tried)
         null_tasks += sum(map(has_no_gold, block))
-        seen = _seen(tried, settings, bench, journal, workers)
+        seen = _runs(tried, settings, bench, journal, workers)
         passed: list[KeptTask] = []
         for task in block:
             part, row = _judge(task, seen.get(task.instance_id, {}), bench, refused)
@@ -113,23 +113,23 @@ def validate(
 
 def _lock(
     outline: Outline,
-    kept: list[KeptTask],
+    tasks: list[KeptTask],
     parts: dict[str, list[DroppedTask]],
     counts: dict[str, int],
     settings: Validation | NullValidation,
     guard: str,
 ) -> Lock:
     """The lock of judged tasks. counts: fields that are left out where 0. Raises InputError (none kept)."""
-    if not kept and outline.ids:
+    if not tasks and outline.ids:
         row = [*parts["unjudged"], *parts["broken"], *parts["flaky"]][0]
         raise InputError(f"no task is valid; {row.instance_id}: {row.reason}", "", "gold patches that work")
     gate = {"gold_runs": 0} | settings.plain() | ({"guard": guard} if guard != "whole" else {})
-    facts = {"tasks_digest": outline.digest, "total": len(outline.ids), "settings": gate, "kept": kept}
+    facts = {"tasks_digest": outline.digest, "total": len(outline.ids), "settings": gate, "kept": tasks}
     facts |= {part: rows for part, rows in parts.items() if rows or part != "unjudged"}
     return Lock.of(facts | {name: count for name, count in counts.items() if count})
 
 
-def _seen(
+def _runs(
     tasks: list[Task], settings: Validation | NullValidation, bench: Bench, journal: Journal, workers: int
 ) -> dict[str, dict[str, list[_Brief]]]:
     """The results of all runs that some tasks need, by instance and kind of run.
@@ -198,13 +198,13 @@ def _work(job: GateJob, bench: Bench) -> GateRun:
         else:
             result, run = _graded(batch.row, _gold(batch.row, bench), bench)
     except (SandboxError, OSError, MemoryError) as error:
-        result, run = _told(GradeEnd.INFRA_ERROR, f"{type(error).__name__}: {error}", [], 0.0), None
+        result, run = _gate_run(GradeEnd.INFRA_ERROR, f"{type(error).__name__}: {error}", [], 0.0), None
     if run:
         bench.archive.put(key_of(job, bench), run | {"made": bench.conditions(batch.row)})
     return result | {"kind": job.kind, "instances": [task.instance_id for task in batch.tasks]}
 
 
-def _told(status: str, reason: str, passed: list[str], seconds: float) -> GateRun:
+def _gate_run(status: str, reason: str, passed: list[str], seconds: float) -> GateRun:
     lost = reason if status in LOST_GRADES else ""
     return GateRun(status=status, reason=reason, passed=passed, seconds=seconds, lost=lost)
 
@@ -220,7 +220,7 @@ def _graded(task: Task, patch: str, bench: Bench) -> tuple[GateRun, RunEvidence]
     run = bench.run_anew(task, patch, allow_empty=True)
     grade = bench.judged(task, patch, run)
     passed = [test for group in (grade.tests_status or {}).values() for test in group.success]
-    told = _told(grade.status, grade.reason, passed, grade.seconds)
+    told = _gate_run(grade.status, grade.reason, passed, grade.seconds)
     if run.guard_fault:
         told = told | {"lost": "", "unjudged": f"the guard itself failed: {run.guard_fault}"}
     return told, run | {"patch": patch}
@@ -240,7 +240,7 @@ def _base(batch: Batch, bench: Bench) -> tuple[GateRun, RunEvidence]:
     status = statuses(log, spec.parser)
     passed = [test for test in spec.listed if status.get(test) in ("PASSED", "XFAIL")]
     run = {"ended": "ran", "reason": result.limit, "log": log, "code": result.returncode, "seconds": seconds}
-    return _told("ran", result.limit, passed, seconds), RunEvidence.of(run | {"patch": ""})
+    return _gate_run("ran", result.limit, passed, seconds), RunEvidence.of(run | {"patch": ""})
 
 
 def _reversed(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence | None]:
@@ -249,7 +249,7 @@ def _reversed(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence | None]:
     spec = read_spec(task)
     patch = spec.gold if spec.gold_reversed else reversed_patch(spec.gold)
     if task.instance_id not in bench.images and not applies_again(task, encode_patch(patch), bench.store):
-        return _told(GradeEnd.APPLY_FAILED, "", [], 0.0), None
+        return _gate_run(GradeEnd.APPLY_FAILED, "", [], 0.0), None
     return _graded(task, patch, bench)
 
 

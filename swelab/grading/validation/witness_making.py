@@ -18,7 +18,7 @@ from swelab.grading.harness.patches import touched_paths
 from swelab.grading.harness.question_run import Answer
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.harness.testimony import gold_apart, own_standing
-from swelab.grading.validation.asked_task import Asked
+from swelab.grading.validation.asked_task import TaskQuestion
 from swelab.grading.validation.witness_asking import ask_all
 from swelab.grading.validation.witness_sources import task_sources
 from swelab.grading.witness_store import KeptWitness
@@ -67,7 +67,9 @@ def unpack(text: str) -> KeptWitness:
     return KeptWitness.of(json.loads(zlib.decompress(base64.b64decode(text))))
 
 
-def _formed(tasks: Sequence[Task], bench: Bench, standings: dict[str, GradeWitness]) -> Iterator[Asked]:
+def _formed(
+    tasks: Sequence[Task], bench: Bench, standings: dict[str, GradeWitness]
+) -> Iterator[TaskQuestion]:
     """The tasks whose tests have a question form; the others get their standing."""
     number = 0
     for task in tasks:
@@ -91,7 +93,7 @@ def _formed(tasks: Sequence[Task], bench: Bench, standings: dict[str, GradeWitne
         ]
         gold = spec.gold_fix if task.instance_id in bench.images else gold_patch(bench.store, task)
         number += len(question.manifest.questions)
-        yield Asked(task, spec, gold, question, kept)
+        yield TaskQuestion(task, spec, gold, question, kept)
 
 
 def _not(reason: str) -> GradeWitness:
@@ -104,28 +106,28 @@ def roots(gold: str) -> set[str]:
     return {each[0].removesuffix(".py") for each in parts if each[-1].endswith(".py")}
 
 
-def _witness(asked: Asked) -> tuple[GradeWitness, KeptWitness | None]:
+def _witness(asked_task: TaskQuestion) -> tuple[GradeWitness, KeptWitness | None]:
     """(how well the gold patch is witnessed; the question and gold values, if it is)."""
-    question, repaired = asked.question, list(asked.spec.fail_to_pass)
-    own, bug = asked.own or Answer(b""), asked.bug or Answer(b"")
-    gold, answers = [asked.first.values, own.values], asked.answers
+    question, repaired = asked_task.question, list(asked_task.spec.fail_to_pass)
+    own, bug = asked_task.own or Answer(b""), asked_task.bug or Answer(b"")
+    gold, answers = [asked_task.first.values, own.values], asked_task.answers
     try:
         values = gold_apart(question.manifest, gold, answers.values, bug.values)
     except Unread as fault:
         return _not(f"its values cannot be read: {fault}"), None
     known = own_standing(question.manifest, values, repaired)
-    ended = next((each.ended for each in (asked.first, own, answers) if each.ended), "")
+    ended = next((each.ended for each in (asked_task.first, own, answers) if each.ended), "")
     if ended and known.standing != "witnessed":
         known = known | {"reason": f"{known.reason} (its question ended with {ended})"}
     if known.standing not in ("witnessed", "weakly_witnessed"):
         return known | {"standing": UNASKED}, None
     witness = KeptWitness(
         files=question.files,
-        kept=asked.kept,
-        patterns=asked.patterns,
-        whole=asked.whole,
+        kept=asked_task.further,
+        patterns=asked_task.patterns,
+        whole=asked_task.whole,
         removed=question.removed,
-        cases=asked.cases,
+        cases=asked_task.cases,
         args=command_args(question.targets),
         repaired=repaired,
         manifest=question.manifest,

@@ -67,10 +67,10 @@ def _homes(roots: Iterable[str]) -> list[str]:
     return [f"{folder}{name}" for name in sorted(roots) for folder in ("", "src/", "lib/")]
 
 
-def _needed(found: Mapping[str, str], files: Sequence[str]) -> dict[str, str]:
+def _needed(sources: Mapping[str, str], files: Sequence[str]) -> dict[str, str]:
     """The test files, every conftest.py, and the modules whose name stands in a test file."""
-    words = set(re.findall(r"\w+", " ".join(text for path, text in found.items() if path in files)))
-    return {path: text for path, text in found.items() if _is_needed(path, files, words)}
+    words = set(re.findall(r"\w+", " ".join(text for path, text in sources.items() if path in files)))
+    return {path: text for path, text in sources.items() if _is_needed(path, files, words)}
 
 
 def _folders(files: Iterable[str]) -> list[str]:

@@ -19,7 +19,7 @@ SHARED = 12
 
 
 def add_witnesses(
-    kept: Sequence[KeptTask],
+    valid_tasks: Sequence[KeptTask],
     tasks: Iterable[Task],
     bench: Bench,
     journal: Journal,
@@ -33,9 +33,9 @@ def add_witnesses(
     were lost to infrastructure again and again.
     """
     if bench.witnesses.guard == "reference":
-        yield from kept
+        yield from valid_tasks
         return
-    names = {row.instance_id for row in kept}
+    names = {row.instance_id for row in valid_tasks}
     asked = [task for task in tasks if task.instance_id in names and not task.answers]
     groups = list(_groups(asked, bench, together))
     runs = run_shard(
@@ -55,7 +55,7 @@ def add_witnesses(
         found.packed.update(run.packed)
     if lost:
         raise Fault(f"{len(lost)} runs of questions were lost to infrastructure, such as: {lost[0]}")
-    for row in kept:
+    for row in valid_tasks:
         name = row.instance_id
         if name in found.packed:
             writer.add(name, unpack(found.packed[name]))

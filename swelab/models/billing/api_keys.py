@@ -88,14 +88,14 @@ class KeyRing:
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _next: int = 0
 
-    def choose(self, held: Key | None) -> Key:
-        """The key `held` unless it was set aside, else the next one in turn that was not.
+    def choose(self, current: Key | None) -> Key:
+        """The key `current` unless it was set aside, else the next one in turn that was not.
 
         Raises InputError when none is left.
         """
         with self._changed:
-            if held and not held.aside:
-                return held
+            if current and not current.aside:
+                return current
             for _ in self.keys:
                 key = self.keys[self._next % len(self.keys)]
                 self._next += 1
@@ -133,14 +133,14 @@ class KeyRing:
                     key.strikes = 0
             self._changed.notify_all()
 
-    def slow(self, admitted: Pass, wanted: float | None) -> None:
-        """Pauses a key for `wanted` seconds, or for longer each time where the service names none (back-off).
+    def slow(self, admitted: Pass, seconds: float | None) -> None:
+        """Pauses a key for `seconds`, or for longer each time where the service names none (back-off).
 
         To be called before `leave`. Requests that were under way together count as one strike.
         """
         key, now = admitted.key, time.monotonic()
-        if wanted is not None and wanted > LONGEST_PAUSE_SECONDS:
-            self.set_aside(key, f"is asked to wait {wanted / 60:.0f} minutes")
+        if seconds is not None and seconds > LONGEST_PAUSE_SECONDS:
+            self.set_aside(key, f"is asked to wait {seconds / 60:.0f} minutes")
             return
         with self._changed:
             if admitted.start > key.slowed_at:
@@ -148,7 +148,7 @@ class KeyRing:
                 key.slowed_at = now
                 key.strikes += 1
             guess = min(FIRST_PAUSE_SECONDS * 2 ** (key.strikes - 1), LONGEST_GUESS_SECONDS)
-            pause = guess * random.uniform(0.5, 1) if wanted is None else wanted
+            pause = guess * random.uniform(0.5, 1) if seconds is None else seconds
             key.resume_at = max(key.resume_at, now + pause)
             self._changed.notify_all()
 

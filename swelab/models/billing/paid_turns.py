@@ -45,7 +45,7 @@ class PaidTurns:
 
     def __init__(self, path: Path):
         self._journal = Journal(path)
-        self.replayed = self.kept = 0
+        self.replayed = self.diverging = 0
 
     def answer(self, messages: list[Record]) -> HostedAnswer | None:
         """The answer that was paid for this conversation; None when there is none."""
@@ -53,12 +53,12 @@ class PaidTurns:
         self.replayed += line is not None
         return line.answer if line else None
 
-    def seen(self, before: list[Record], fresh: list[Record]) -> list[Record]:
+    def record_reply(self, before: list[Record], fresh: list[Record]) -> list[Record]:
         """The observations that followed `before` in the first run; `fresh` where there were none."""
         line = self._find(before)
         if line is None or [each["role"] for each in line.seen] != [each["role"] for each in fresh]:
             return fresh
-        self.kept += _said(line.seen) != _said(fresh)
+        self.diverging += _content(line.seen) != _content(fresh)
         return line.seen
 
     def add(self, messages: list[Record], answer: HostedAnswer) -> None:
@@ -85,12 +85,12 @@ def sent(message: Record) -> Record:
     return {name: message[name] for name in kept if message.get(name) is not None}
 
 
-def _said(messages: list[Record]) -> list[Record]:
+def _content(messages: list[Record]) -> list[Record]:
     return [sent(message) for message in messages]
 
 
 def _key(messages: list[Record]) -> str:
-    return digest(_said(messages))
+    return digest(_content(messages))
 
 
 class PaidRun:

@@ -110,8 +110,8 @@ def price_of(recipe: Record | None, listed: Mapping[str, Any]) -> Price | None:
     """
     if recipe:
         return Price({RECIPE_KEYS[name]: value / 1e6 for name, value in recipe.items()})
-    rates = {name: value for name, value in listed.items() if name.partition("_above_")[0] in KNOWN}
+    rates = {name: value for name, value in listed.items() if name.partition("_above_")[0] in RATE_NAMES}
     return Price(rates) if rates.get(INPUT) or rates.get(OUTPUT) else None
 
 
-KNOWN = {INPUT, OUTPUT, CACHED, WRITTEN, REASONING}
+RATE_NAMES = {INPUT, OUTPUT, CACHED, WRITTEN, REASONING}

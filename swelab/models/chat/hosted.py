@@ -173,7 +173,7 @@ class Service:
             return read_fault(error, key.secret), None
         if not getattr(response, "choices", None):
             return CallFault(litellm_errors.UNSURE, "an answer without choices", charged=True), None
-        found, usage = said(response.choices[0]), read_usage(response)
+        found, usage = reply_of(response.choices[0]), read_usage(response)
         if broke_off(found["finish_reason"]):
             text = f"the answer broke off ({found['finish_reason']})"
             return CallFault(litellm_errors.UNSURE, text, charged=True), None
@@ -193,7 +193,7 @@ class Service:
             self.keys.slow(admitted, fault.wait)
 
 
-def said(choice: Any) -> Record:
+def reply_of(choice: Any) -> Record:
     """The text of an answer, why it ended, and the tools that it calls, if any."""
     calls = plain_calls(choice.message.tool_calls)
     found = {"content": choice.message.content or "", "finish_reason": str(choice.finish_reason)}
@@ -244,7 +244,7 @@ class HostedModel(TextModel):
         if service.spent:
             raise BudgetSpent(service.spent)
         self.service, self.talk = service, Talk()
-        self.turns, self._said = turns(), list[Record]()
+        self.turns, self._conversation = turns(), list[Record]()
 
     def query(self, messages: list[Record], **_: object) -> Record:
         """The next assistant message; `extra` holds its command, tokens, finish reason, cost and seconds.
@@ -256,11 +256,11 @@ class HostedModel(TextModel):
         answer = self.turns.answer(so_far)
         if answer is None:
             before, self.talk.offered = self.talk.waited, self.offered
-            answer = self.service.answer(history, self.talk, lambda found: self.turns.add(so_far, found))
+            answer = self.service.answer(history, self.talk, lambda reply: self.turns.add(so_far, reply))
             self.on_wait(self.talk.waited - before)
         else:
             self.talk.note(history, answer)
-        self._said = [*history, sent({"role": "assistant", **answer})]
+        self._conversation = [*history, sent({"role": "assistant", **answer})]
         told = {name: value for name, value in answer.items() if name != "content"}
         return self.reply(answer.content, **told)
 
@@ -269,13 +269,13 @@ class HostedModel(TextModel):
     ) -> list[Record]:
         """As `TextModel`'s; for a replayed turn, the observations of the first run."""
         fresh = super().format_observation_messages(message, outputs, template_vars)
-        return self.turns.seen(self._said, fresh)
+        return self.turns.record_reply(self._conversation, fresh)
 
     def serialize(self) -> Record:
         """What a trajectory says of the model: not the service's address or key, which change no answer."""
         config = {"model": self.name, "sampling": self.service.sent, "model_type": type(self).__name__}
         config |= {"not_sent": self.service.drops} if self.service.drops else {}
-        resumed = {"paid_turns": self.turns.replayed, "kept_observations": self.turns.kept}
+        resumed = {"paid_turns": self.turns.replayed, "kept_observations": self.turns.diverging}
         return {"info": {"config": config} | ({"resumed": resumed} if self.turns.replayed else {})}
 
     def close(self) -> None:

@@ -57,7 +57,7 @@ def read_fault(error: BaseException, secret: str | None) -> CallFault:
     """The fault behind the exception of a call; the key is blotted out of its text."""
     response = _response(error)
     if response is not None:
-        kind, wait, text = _judge(*response), retry_after(response[1]), _said(response[2])
+        kind, wait, text = _judge(*response), retry_after(response[1]), _message(response[2])
         charged = kind == UNSURE
     elif kind := _before(error):
         wait, text, charged = None, _deepest(error), False
@@ -131,7 +131,7 @@ def _body(response: httpx.Response) -> str:
         return ""
 
 
-def _said(body: str) -> str:
+def _message(body: str) -> str:
     """The message in an error's body, where it has the usual form, or else the body."""
     try:
         told = json.loads(body)
@@ -142,30 +142,30 @@ def _said(body: str) -> str:
     return message if isinstance(message, str) else body
 
 
-def error_inside(told: Any) -> Record | None:
+def error_inside(body: Any) -> Record | None:
     """The error that an answer holds in the place of its text; None where it holds none."""
-    if not isinstance(told, dict) or any(told.get(name) for name in ("choices", "content", "candidates")):
+    if not isinstance(body, dict) or any(body.get(name) for name in ("choices", "content", "candidates")):
         return None
-    other = told.get("base_resp")
-    error = told.get("error") or (other.get("status_msg") if isinstance(other, dict) else None)
-    error = error or _error_beside(told)
+    other = body.get("base_resp")
+    error = body.get("error") or (other.get("status_msg") if isinstance(other, dict) else None)
+    error = error or _error_beside(body)
     return error if isinstance(error, dict) else {"message": str(error)} if error else None
 
 
-def _error_beside(told: Record) -> Record | None:
+def _error_beside(body: Record) -> Record | None:
     """An error whose parts stand among the answer's own fields: words, and what says that they are an error.
 
     Such are `{"object": "error", "message"}`, `{"detail"}`, `{"success": false, "errors"}`,
     `{"error_code", "error_msg"}`, `{"code", "msg"}`.
     """
-    if any(told.get(name) for name in ANSWERS) or isinstance(told.get("message"), dict):
+    if any(body.get(name) for name in ANSWERS) or isinstance(body.get("message"), dict):
         return None
-    errors = told.get("errors")
+    errors = body.get("errors")
     if isinstance(errors, list) and errors:
         return errors[0] if isinstance(errors[0], dict) else {"message": str(errors[0])}
-    words = next((told[name] for name in WORDS if told.get(name)), None)
-    code = next((told[name] for name in CODES if told.get(name)), None)
-    failed = told.get("object") == "error" or told.get("success") is False or "detail" in told
+    words = next((body[name] for name in WORDS if body.get(name)), None)
+    code = next((body[name] for name in CODES if body.get(name)), None)
+    failed = body.get("object") == "error" or body.get("success") is False or "detail" in body
     if not words or not (code or failed):
         return None
     return {"message": words if isinstance(words, str) else json.dumps(words), "code": code}

@@ -36,18 +36,18 @@ FINISHES = {name: name for name in ("length", "tool_calls", "function_call", "co
 class ErrorInside(Exception):
     """An error in the body of an answer of status 200. `litellm_errors` reads it as a refusal's exchange."""
 
-    def __init__(self, told: Record):
-        super().__init__(json.dumps({"error": told}))
+    def __init__(self, error: Record):
+        super().__init__(json.dumps({"error": error}))
         self.headers = {"content-type": "application/json"}
-        self.status_code = _status(told)
+        self.status_code = _status(error)
 
 
-def _status(told: Record) -> int:
+def _status(error: Record) -> int:
     """The HTTP status that an error should have had: its code, or what its words name; else 502."""
-    code = str(told.get("code") or told.get("status") or "")
+    code = str(error.get("code") or error.get("status") or "")
     if code.isdigit() and 400 <= int(code) < 600:
         return int(code)
-    words = json.dumps(told)
+    words = json.dumps(error)
     return next((status for status, kind in _KINDS if kind.search(words)), 502)
 
 
@@ -147,27 +147,28 @@ def _decoded(text: str) -> Any:
     raise ValueError(f"an answer that is no JSON: {shorten(text, 200)}")
 
 
-def _choice(told: SimpleNamespace) -> SimpleNamespace:
-    if not isinstance(told.message, SimpleNamespace):
+def _choice(choice: SimpleNamespace) -> SimpleNamespace:
+    if not isinstance(choice.message, SimpleNamespace):
         raise TypeError("no message")
-    reason, content = getattr(told, "finish_reason", None), getattr(told.message, "content", None)
+    reason, content = getattr(choice, "finish_reason", None), getattr(choice.message, "content", None)
     if broke_off(reason):
-        error = getattr(told, "error", None)
+        error = getattr(choice, "error", None)
         raise ErrorInside(vars(error) if error else {"message": f"the answer broke off ({reason})"})
     if content is not None and not isinstance(content, str):
         raise TypeError(f"content is a {type(content).__name__}")
-    thoughts = getattr(told.message, "reasoning_content", None) or getattr(told.message, "reasoning", None)
+    message = choice.message
+    thoughts = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
     if content and not thoughts:
         content = THOUGHTS.sub("", content, count=1) if THOUGHTS.match(content) else content
-    calls = [_call(each) for each in getattr(told.message, "tool_calls", None) or []]
+    calls = [_call(each) for each in getattr(choice.message, "tool_calls", None) or []]
     message = SimpleNamespace(content=content, tool_calls=calls)
     ended = FINISHES.get(str(reason), "tool_calls" if calls else "stop")
     return SimpleNamespace(finish_reason=ended, message=message)
 
 
-def _call(told: SimpleNamespace) -> SimpleNamespace:
-    arguments = told.function.arguments
+def _call(call: SimpleNamespace) -> SimpleNamespace:
+    arguments = call.function.arguments
     if not isinstance(arguments, str):
         arguments = json.dumps(arguments, default=vars)
-    function = SimpleNamespace(name=str(told.function.name), arguments=arguments)
-    return SimpleNamespace(id=str(getattr(told, "id", None) or uuid.uuid4()), function=function)
+    function = SimpleNamespace(name=str(call.function.name), arguments=arguments)
+    return SimpleNamespace(id=str(getattr(call, "id", None) or uuid.uuid4()), function=function)

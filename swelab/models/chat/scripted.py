@@ -178,7 +178,7 @@ class ScriptedModel(TextModel):
         command = self._command(turn, messages[-1]["content"])
         return self.reply(f"```bash\n{command}\n```")
 
-    def _command(self, turn: int, seen: str) -> str:
+    def _command(self, turn: int, output: str) -> str:
         submit = f"echo {self.scaffold.submit_marker}"
         if not self.task.patch:
             return submit  # nobody knows a repair
@@ -186,7 +186,7 @@ class ScriptedModel(TextModel):
         if turn == 0:
             return self._look(edit)
         if turn == 1:
-            found = "function" not in self.task or all(line in seen for line in edit.before)
+            found = "function" not in self.task or all(line in output for line in edit.before)
             if self.gives_up or not found:
                 return submit
             return wrong_command(edit) if self.errs else gold_command(self.task)

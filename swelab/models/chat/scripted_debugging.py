@@ -61,18 +61,18 @@ class ScriptedDebugger(TextModel):
         thought = asked_line(self.task.problem_statement, self._name(), self._number(turn, said))
         return self.reply(*self.form.written(thought, name, arguments, turn))
 
-    def _number(self, turn: int, said: list[str]) -> str:
+    def _number(self, turn: int, outputs: list[str]) -> str:
         """What pdb gave in the second turn, of a task whose bug is an unknown number; else ""."""
         if not self.debugs or self.task.op != "offset_change" or turn < 2:
             return ""
-        printed = said[3 - 2 * turn].strip()
+        printed = outputs[3 - 2 * turn].strip()
         return printed if printed.isdecimal() else ""
 
-    def _call(self, turn: int, said: list[str]) -> Call:
+    def _call(self, turn: int, outputs: list[str]) -> Call:
         if not self.task.patch or self.gives_up and turn > 1:
             return self._end()
         edit = gold_edit(self.task, replacing=True)
-        looks = self._looks(self.task.FAIL_TO_PASS[0], said[-1] if turn == 1 else "", edit)
+        looks = self._looks(self.task.FAIL_TO_PASS[0], outputs[-1] if turn == 1 else "", edit)
         steps = [*looks, self._defined(), self._view(edit), self._rewrite(edit), ("eval", {})]
         return steps[turn] if turn < len(steps) else self._end()
 
@@ -85,17 +85,17 @@ class ScriptedDebugger(TextModel):
         last = edit.number + max(len(edit.before), 1)
         return "view", {"path": edit.path, "start": start, "end": last}
 
-    def _looks(self, test: str, seen: str, edit: Edit) -> list[Call]:
+    def _looks(self, test: str, output: str, edit: Edit) -> list[Call]:
         """What the script learns from the test before it looks at the function."""
         file, _, name = test.partition("::")
         if not self.debugs:
             return [("grep", {"pattern": f"assert {self._name()}".rstrip(), "path": file})]
         begun: Call = ("pdb", {"command": "start", "file": test})
-        return [begun, ("pdb", {"command": self._printed(seen, edit)})]
+        return [begun, ("pdb", {"command": self._printed(output, edit)})]
 
-    def _printed(self, seen: str, edit: Edit) -> str:
+    def _printed(self, output: str, edit: Edit) -> str:
         """What pdb prints: the number that is to be added, or what the function gives in the first case."""
-        case = _CASE.search(seen)
+        case = _CASE.search(output)
         if case is None:
             return "l ."
         called, expected = case[1], case[2]

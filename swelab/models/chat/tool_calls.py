@@ -85,10 +85,10 @@ def written_calls(text: str, turn: int) -> tuple[str, list[Record]]:
     said = after_thoughts(text)
     thoughts = text[: len(text) - len(said)]
 
-    def take(found: re.Match[str]) -> str:
-        call = _call(found[1], f"call_{turn}_{len(calls)}")
+    def take(match: re.Match[str]) -> str:
+        call = _call(match[1], f"call_{turn}_{len(calls)}")
         calls.extend([call] if call else [])
-        return "" if call else found[0]
+        return "" if call else match[0]
 
     return (thoughts + _CALL.sub(take, said)).strip() if "<tool_call>" in said else text, calls
 

@@ -79,14 +79,14 @@ BASH = re.compile(r"^```bash[ \t]*\n(.*?)\n```[ \t]*$", re.MULTILINE | re.DOTALL
 REFUSED = RefusedTurns(lambda text: print(text, file=sys.stderr, flush=True))
 
 
-def only_block(said: str) -> str | None:
+def only_block(text: str) -> str | None:
     """The command of a text whose one fenced block is of bash; None where there are several, or another.
 
     >>> only_block("I look.\\n```bash\\nls\\n```"), only_block("```bash\\nls\\n```\\n```python\\n1\\n```")
     ('ls', None)
     """
-    found = BASH.search(said)
-    return found[1].strip() if found and len(FENCE.findall(said)) == 2 else None
+    found = BASH.search(text)
+    return found[1].strip() if found and len(FENCE.findall(text)) == 2 else None
 
 
 class FencedForm:

@@ -177,7 +177,7 @@ class Difference:
     reason: str
 
     def __str__(self) -> str:
-        ours, there = _told(self.ours), _told(self.published)
+        ours, there = _written(self.ours), _written(self.published)
         return f"{self.key} {ours}, published {there}: {self.reason or 'no reason given'}"
 
 
@@ -212,10 +212,10 @@ def reasons(text: str) -> dict[str, str]:
     return found
 
 
-def _told(value: Any) -> str:
+def _written(value: Any) -> str:
     """A value in a line for a person: words of ours as recipes write them."""
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_told, value))}]"
+        return f"[{', '.join(map(_written, value))}]"
     return "none" if value is None else str(value)
 
 

@@ -12,14 +12,14 @@ from swelab.rl.token_weights import token_weights
 
 def corrections(
     trained: Sequence[int],
-    kept: Sequence[int],
+    accepted: Sequence[int],
     sequences: Sequence[Hashable],
     mode: str,
     horizon: int = 0,
 ) -> list[float]:
     """The factor of each row's advantages; 0.0 for rows that train nothing.
 
-    trained: tokens of each row that are trained. kept: of those, the ones that verl did not reject where
+    trained: tokens of each row that are trained. accepted: of those, the ones that verl did not reject where
     trainer and engine differ. sequences, mode, horizon: see `token_weights`. Raises ValueError as it does.
     """
     ours = token_weights(trained, sequences, mode, horizon)
@@ -28,17 +28,17 @@ def corrections(
         "token-mean": lambda row: tokens,
         "seq-mean-token-sum": lambda row: rows,
         "seq-mean-token-sum-norm": lambda row: rows * horizon,
-        "seq-mean-token-mean": lambda row: rows * kept[row],
+        "seq-mean-token-mean": lambda row: rows * accepted[row],
     }
     divisor = theirs[mode]
     return [weight * divisor(row) if weight else 0.0 for row, weight in enumerate(ours)]
 
 
-def optimizer_steps(rows: int, each: int, wanted: int) -> int:
-    """The optimizer steps of a batch: `wanted`, however many rows its rollouts were split into.
+def optimizer_steps(rows: int, each: int, steps: int) -> int:
+    """The optimizer steps of a batch: `steps`, however many rows its rollouts were split into.
 
     each: rows that verl would make one step of, of which `rows` is a multiple. Where that multiple cannot be
     shared out among the steps wanted, one step for each.
     """
     parts = rows // each
-    return parts if parts % wanted else wanted
+    return parts if parts % steps else steps

@@ -146,7 +146,7 @@ class Workplace:
     def roll_out(self, args: Namespace, sample: Any, sampling: Record, stopped: threading.Event) -> RolledOut:
         """A rollout by the servers of `args`, and its grade. Raises InputError, ServingError."""
         request = RolloutRequest(sample.group_index or 0, sample.index or 0, self.task(sample.metadata))
-        make = lambda told, known: self._model(args, sampling, stopped)  # noqa: E731
+        make = lambda add_turn, turns: self._model(args, sampling, stopped)  # noqa: E731
         return Place(self._bench, self.scaffold, self._scratch, make).roll_out(request, ForgetfulJournal())
 
     def _model(self, args: Namespace, sampling: Record, stopped: threading.Event) -> TokenModel:

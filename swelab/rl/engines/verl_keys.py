@@ -105,7 +105,7 @@ def hydra_value(value: Any) -> str:
     plain = re.fullmatch(r"[A-Za-z/][A-Za-z0-9_./-]*", text)
     if plain and text.lower() not in ("null", "true", "false", "nan", "inf"):
         return text
-    escaped = re.sub(r"(\\+)(?=')|(\\+)$", lambda found: found[0] * 2, text).replace("'", "\\'")
+    escaped = re.sub(r"(\\+)(?=')|(\\+)$", lambda match: match[0] * 2, text).replace("'", "\\'")
     return f"'{escaped}'"
 
 

@@ -138,7 +138,7 @@ class VerlRun:
         loop = {"name": AGENT, "_target_": LOOP, "order": str(self.own / "order.json")}
         write_json(self.own / "loops.yaml", [loop])  # JSON is YAML
 
-    def _run(self, told: "StepReporter") -> None:
+    def _run(self, reporter: "StepReporter") -> None:
         """Runs verl to its end. Raises Fault, VerlEnded."""
         python, number = python_of_verl(), len(list((self.own / FIGURES).iterdir()))
         figures = self.own / FIGURES / f"{number:05d}.jsonl"
@@ -156,7 +156,7 @@ class VerlRun:
                 nests=True,
             )
             try:
-                self._follow(verl, told, ray)
+                self._follow(verl, reporter, ray)
             finally:
                 verl.stop(GRACE_SECONDS if sys.exc_info()[0] is None else 0)
 
@@ -192,13 +192,13 @@ class VerlRun:
         ]
         return [*overrides(self.recipe, files), *ours, *machine_keys(self.recipe, private, address)]
 
-    def _follow(self, verl: Tethered, told: "StepReporter", ray: OwnRay | JobRay) -> None:
+    def _follow(self, verl: Tethered, reporter: "StepReporter", ray: OwnRay | JobRay) -> None:
         while (status := verl.poll()) is None:
             if (self.folder / FAULT).exists():
                 raise VerlEnded((self.folder / FAULT).read_text().strip())
             if fault := ray.fault():
                 raise VerlEnded(fault)
-            told.up_to(newest_step(self.own))
+            reporter.up_to(newest_step(self.own))
             time.sleep(POLL_SECONDS)
         if status:
             raise VerlEnded(f"verl ended with {status}: {fault_line(self._log)}; log: {self._log}")

@@ -73,7 +73,7 @@ def empty_row(version: int) -> Row:
         reward_score=0.0,
         num_turns=0,
         metrics=AgentLoopMetrics(),
-        extra_fields=_told(0.0, version, version),
+        extra_fields=_metrics(0.0, version, version),
         advantages=[0.0],
     )
 
@@ -99,12 +99,12 @@ def _row(
         reward_score=reward,
         num_turns=2 * len(done.turns),
         metrics=AgentLoopMetrics(generate_sequences=done.seconds["run"], compute_score=done.seconds["grade"]),
-        extra_fields=_told(resolved, min(known), max(known)),
+        extra_fields=_metrics(resolved, min(known), max(known)),
         advantages=scores,
     )
 
 
-def _told(resolved: float, oldest: int, newest: int) -> dict[str, Any]:
+def _metrics(resolved: float, oldest: int, newest: int) -> dict[str, Any]:
     """The fields that verl wants beside each row, the same in all of them."""
     return {
         "reward_extra_info": {"resolved": resolved},

@@ -45,22 +45,22 @@ class VerlTokens:
             raise ModelLost(f"{type(error).__name__}: {shorten(str(error))}") from None
         return self._turn(prompt, found)
 
-    def _turn(self, prompt: Sequence[int], found: Any) -> TokenTurn:
-        if found.stop_reason in ABORTED or found.log_probs is None:
+    def _turn(self, prompt: Sequence[int], answer: Any) -> TokenTurn:
+        if answer.stop_reason in ABORTED or answer.log_probs is None:
             raise ModelLost(
-                f"an answer that ended as {found.stop_reason} after {len(found.token_ids)} tokens"
+                f"an answer that ended as {answer.stop_reason} after {len(answer.token_ids)} tokens"
             )
-        told = found.extra_fields
+        told = answer.extra_fields
         newest = told.get("max_global_steps", told.get("global_steps"))
         newest = self._version if newest is None else int(newest)
         oldest = told.get("min_global_steps")
         oldest = newest if oldest is None else int(oldest)
-        finish = "length" if found.stop_reason == "length" else "stop"
-        count = len(found.token_ids)
+        finish = "length" if answer.stop_reason == "length" else "stop"
+        count = len(answer.token_ids)
         return TokenTurn(
             tuple(prompt),
-            tuple(found.token_ids),
-            tuple(found.log_probs),
+            tuple(answer.token_ids),
+            tuple(answer.log_probs),
             finish,
             spans(count, oldest, newest),
         )

@@ -67,7 +67,7 @@ class Packs:
 
     def __init__(self, places: int, quota: int):
         self.end, self.quota = places, quota
-        self._taken = 0
+        self._size = 0
         self._lines: list[tuple[int, str]] = []
 
     def wants(self, place: int) -> bool:
@@ -77,11 +77,11 @@ class Packs:
     def add(self, place: int, line: str) -> None:
         """Takes a wanted place in. Where it does not fit, the last places are dropped for good."""
         heappush(self._lines, (-place, line))
-        self._taken += len(line) + 1
-        while self._taken > self.quota:
+        self._size += len(line) + 1
+        while self._size > self.quota:
             last, line = heappop(self._lines)
             self.end = -last
-            self._taken -= len(line) + 1
+            self._size -= len(line) + 1
 
     def lines(self) -> dict[int, str]:
         """The packed attempts by place, in order."""
@@ -90,29 +90,29 @@ class Packs:
 
 def read_attempts(
     run: Wildcards,
-    wanted: Selection,
+    selection: Selection,
     tasks: Mapping[str, Mapping[str, str]],
     shown: Mapping[str, Record],
 ) -> ListedAttempts:
-    """Counts of all attempts of a policy on a subset, rows of those listed, packs up to `wanted.quota`.
+    """Counts of all attempts of a policy on a subset, rows of those listed, packs up to `selection.quota`.
 
     tasks: "repo" and "op" by instance id; shown: what the viewer shows of the tasks of packed attempts.
     Raises InputError when a rollout has no grade.
     """
-    grades = wanted_grades(run.shards("grades"), wanted)
+    grades = wanted_grades(run.shards("grades"), selection)
     logs = Archive(run.results / "progress" / "runs")
-    found, rows, packs = ListedAttempts(), dict[int, list[object]](), Packs(wanted.packs, wanted.quota)
+    found, rows, packs = ListedAttempts(), dict[int, list[object]](), Packs(selection.packs, selection.quota)
     for path in map(Path, run.shards("trajectories")):
         for line, row in enumerate(map(Trajectory.of, read_jsonl(path)), 1):
             found.turns[taken := turns(row)] += 1
             if used := tokens(row):
                 found.tokens[used] += 1
             name = attempt_name(row)
-            if name not in wanted.listed:
+            if name not in selection.listed:
                 continue
             if name not in grades:
                 raise InputError(f"a rollout without a grade: {name}", path)
-            (grade, graded), place = grades.pop(name), wanted.listed[name]
+            (grade, graded), place = grades.pop(name), selection.listed[name]
             told = {**tasks[row.instance_id], **shown.get(row.instance_id, {})}
             rows[place] = listed_row(row, grade, told, taken, f"{path.name}, line {line}")
             if packs.wants(place):
@@ -125,25 +125,25 @@ def read_attempts(
     return found
 
 
-def wanted_grades(shards: list[str], wanted: Selection) -> dict[str, tuple[Grade, list[Record]]]:
+def wanted_grades(shards: list[str], selection: Selection) -> dict[str, tuple[Grade, list[Record]]]:
     """The grades of the listed attempts by name, with those of their tests that the page shows."""
     found = {}
     for grade in (Grade.of(row) for shard in shards for row in read_jsonl(shard)):
         name = attempt_name(grade)
-        if name in wanted.listed:
-            shown = tests(grade) if wanted.is_packed(name) else []
+        if name in selection.listed:
+            shown = tests(grade) if selection.is_packed(name) else []
             found[name] = grade | {"tests_status": None}, shown
     return found
 
 
 def listed_row(
-    row: Trajectory, grade: Grade, task: Mapping[str, str], taken: int, place: str
+    row: Trajectory, grade: Grade, task: Mapping[str, str], number: int, place: str
 ) -> list[object]:
     """The values of COLUMNS for an attempt that is not packed yet."""
     what = " ".join(filter(None, (task.get("op", ""), task.get("function", ""))))
     reason = visible(grade.reason[:REASON_CHARACTERS])
     facts = (row.instance_id, row.sample, grade.status, row.outcome)
-    return [*facts, task["repo"], what, taken, grade.get("seconds"), reason, place, -1]
+    return [*facts, task["repo"], what, number, grade.get("seconds"), reason, place, -1]
 
 
 def test_output(logs: Archive, grade: Grade) -> str:

@@ -91,11 +91,11 @@ def pass_table(several: list[tuple[str, PolicyScore]]) -> str:
     return table(["Policy", *(f"k = {k}" for k in shown)], rows, "Several attempts at a task") + told
 
 
-def pass_cell(found: Estimate | None) -> str:
+def pass_cell(estimate: Estimate | None) -> str:
     """A cell of `pass_table`."""
-    if found is None:
+    if estimate is None:
         return muted("\u2013")
-    return f'<span class="nowrap">{points(found.rate)} {muted(span(found.interval))}</span>'
+    return f'<span class="nowrap">{points(estimate.rate)} {muted(span(estimate.interval))}</span>'
 
 
 def scored(evidence: ReportData) -> list[tuple[str, PolicyScore]]:
@@ -146,11 +146,11 @@ def planning(evidence: ReportData) -> str:
     )
 
 
-def limit(found: Differences | None) -> str:
+def limit(differences: Differences | None) -> str:
     """A cell of `planning`."""
-    if found is None:
+    if differences is None:
         return muted("\u2013")
-    least, most = found.same_tasks_hard, found.unrelated
+    least, most = differences.same_tasks_hard, differences.unrelated
     return f"{100 * most:.1f}" if least is None else f"{100 * least:.1f} to {100 * most:.1f}"
 
 

@@ -172,7 +172,7 @@ def height(nodes: Sequence[Box]) -> int:
     return TOP + max(wanted) + FOOT
 
 
-def drawing(way: Way, nodes: list[Box], edges: Sequence[tuple[str, str]], told: str) -> str:
+def drawing(way: Way, nodes: list[Box], edges: Sequence[tuple[str, str]], caption: str) -> str:
     """Boxes over lines, as one SVG that scales with its width."""
     place = {node.key: getattr(node, way.name) for node in nodes}
     lines = ""
@@ -189,7 +189,7 @@ def drawing(way: Way, nodes: list[Box], edges: Sequence[tuple[str, str]], told: 
     return (
         f'<svg class="pipeline {way.name}" viewBox="-1 -1 {right + way.width + way.margin + 2} '
         f'{low + way.height + 2}" role="img" '
-        f'aria-label="{escape(told)}"><title>From tasks to scores</title><desc>{escape(told)}</desc>'
+        f'aria-label="{escape(caption)}"><title>From tasks to scores</title><desc>{escape(caption)}</desc>'
         f"{arrow}{lines}{boxes}</svg>"
     )
 

@@ -179,16 +179,16 @@ def task_gates(evidence: ReportData) -> Iterator[list[str]]:
             yield gate(f"Validating {escape(subset)}", entered, told["kept"], reasons)
 
 
-def selection_gates(told: Record) -> Iterator[list[str]]:
+def selection_gates(selection: Record) -> Iterator[list[str]]:
     """A row for each gate of the selection, if the dataset's manifest tells of them; what was mended last."""
-    recipe = told.get("recipe", {})
+    recipe = selection.get("recipe", {})
     over_long = f", over {recipe.get('max_tokens', 0):,} tokens {recipe.get('over_long', 'drop')}"
-    for each in told.get("gates", []):
+    for each in selection.get("gates", []):
         name = str(each["gate"]).replace("_", " ")
         more = over_long.replace("_", " ") if name == "length" else ""
         yield gate(f"&nbsp;&nbsp;{escape(name + more)}", each["in"], each["out"], each["dropped"])
-    if notes := told.get("notes"):
-        yield gate("&nbsp;&nbsp;mended or made", told["kept"], told["rows"], notes)
+    if notes := selection.get("notes"):
+        yield gate("&nbsp;&nbsp;mended or made", selection["kept"], selection["rows"], notes)
 
 
 def pairing_gates(evidence: ReportData) -> Iterator[list[str]]:
@@ -199,14 +199,14 @@ def pairing_gates(evidence: ReportData) -> Iterator[list[str]]:
         yield gate(f"Pairing on {name}", side.benchmark.size, test.pairs, lost)
 
 
-def gate(stage: str, entered: int, left: int, reasons: Mapping[str, int]) -> list[str]:
+def gate(stage: str, entered: int, remaining: int, reasons: Mapping[str, int]) -> list[str]:
     """One row of the table of gates."""
     told = "".join(
         f"<li>{count:,} {escape(cut(str(reason)).replace('_', ' '))}</li>"
         for reason, count in reasons.items()
         if count
     )
-    return [stage, f"{entered:,}", f"{left:,}", f'<ul class="reasons">{told or "<li>nothing</li>"}</ul>']
+    return [stage, f"{entered:,}", f"{remaining:,}", f'<ul class="reasons">{told or "<li>nothing</li>"}</ul>']
 
 
 CODE_STATES = {True: "with uncommitted changes", False: "clean", None: "not known"}

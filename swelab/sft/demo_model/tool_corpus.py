@@ -128,13 +128,13 @@ def tool_document(
     return _rewritten(rng, note, asked, function, mutation, start)
 
 
-def _again(rng: random.Random, asked: str) -> str:
+def _again(rng: random.Random, request: str) -> str:
     """Sometimes the note's line, as an earlier turn said it."""
-    return f"{asked}\n" + _filled(rng) if rng.random() < AGAIN else ""
+    return f"{request}\n" + _filled(rng) if rng.random() < AGAIN else ""
 
 
 def _rewritten(
-    rng: random.Random, note: str, asked: str, function: Function, mutation: Mutation, start: int
+    rng: random.Random, note: str, request: str, function: Function, mutation: Mutation, start: int
 ) -> Document:
     """A listing of the function with the bug, and the call that repairs it."""
     at = 1 + mutation.line
@@ -144,7 +144,7 @@ def _rewritten(
     seen += "".join(f"  {start + i:>{width}} {line}\n" for i, line in enumerate(lines)) + _filled(rng)
     code = f"    {function.lines()[at].strip()}"
     place: Record = {"path": function.path, "start": start + at, "new_code": code}
-    return _asking(note, seen, asked, "rewrite", place)
+    return _asking(note, seen, request, "rewrite", place)
 
 
 def printed(function: Function, mutation: Mutation, case: str) -> str:
@@ -155,9 +155,9 @@ def printed(function: Function, mutation: Mutation, case: str) -> str:
     return f"p {called}"
 
 
-def _asking(note: str, seen: str, asked: str, name: str, arguments: Record) -> Document:
+def _asking(note: str, shown: str, request: str, name: str, arguments: Record) -> Document:
     """A document that ends with the note's line on the function and the line of a call."""
     call = json.dumps({"name": name, "arguments": arguments}) + "\n"
-    start = len(asked) + 1
+    start = len(request) + 1
     values = [(start + found.start(1), start + found.end(1)) for found in _VALUE.finditer(call)]
-    return Document(note, seen, f"{asked}\n{call}", ((0, start), *values))
+    return Document(note, shown, f"{request}\n{call}", ((0, start), *values))

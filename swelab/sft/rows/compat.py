@@ -146,8 +146,10 @@ def _decoded(data: bytes) -> _Trajectory:
     return _DECODER.decode(data)
 
 
-def _replay(found: _Trajectory) -> Any:
-    return found.replay_config if found.replay_config is _ABSENT else parse(found.replay_config)
+def _replay(trajectory: _Trajectory) -> Any:
+    return (
+        trajectory.replay_config if trajectory.replay_config is _ABSENT else parse(trajectory.replay_config)
+    )
 
 
 def _messages(steps: Any) -> Any:

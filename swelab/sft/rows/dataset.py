@@ -23,7 +23,7 @@ from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.failed_turns import failed_turns
 from swelab.sft.rows.lengths import ChatTokenizer, Length, canonical, distribution, is_trained, teaches
 from swelab.sft.rows.overlong import cut, exchanges, spans
-from swelab.sft.rows.selection import FATE_GATES, KEPT, Candidate, Dropped, choose, unwanted
+from swelab.sft.rows.selection import CHOSEN, FATE_GATES, Candidate, Dropped, choose, unwanted
 from swelab.sft.rows.styles import Conversation, Style, Unfit, write_conversation
 from swelab.tasks.checkout import encode_patch
 
@@ -74,7 +74,7 @@ class Dataset:
         lengths = self.lengths()
         return {
             "trajectories": self.trajectories,
-            KEPT: len(self.chosen),
+            CHOSEN: len(self.chosen),
             "rows": len(lengths),
             "dropped": self.dropped.reasons(),
             "gates": self.dropped.gates(self.trajectories),
@@ -135,9 +135,9 @@ def build_dataset(
                 dropped.add("conversation", str(unfit))
     fates = sorted(choose(candidates, selection), key=lambda pair: pair[0])
     for _, fate in fates:
-        if fate != KEPT:
+        if fate != CHOSEN:
             dropped.add(FATE_GATES[fate], fate)
-    chosen = [candidate for candidate, fate in fates if fate == KEPT]
+    chosen = [candidate for candidate, fate in fates if fate == CHOSEN]
     return Dataset(chosen, fates, dropped, writer.notes, count, spool)
 
 
@@ -146,7 +146,7 @@ def require_kept(facts: Record, paths: Sequence[Path]) -> None:
 
     facts: of a dataset, or of pairs.
     """
-    if not facts[KEPT]:
+    if not facts[CHOSEN]:
         where = f"{paths[0]} and {len(paths) - 1} more" if paths[1:] else paths[0]
         what = f"nothing comes of {facts['trajectories']} trajectories ({facts['dropped']})"
         raise InputError(what if facts["trajectories"] else "holds no trajectory", where, "some to train on")

@@ -197,8 +197,8 @@ def check_stats(data: Path, path: Path, limit: int) -> tuple[int, LengthStats]:
     return over, stats
 
 
-def _whole(found: Record, name: str, path: Path) -> int:
-    number = found.get(name)
+def _whole(record: Record, name: str, path: Path) -> int:
+    number = record.get(name)
     if not isinstance(number, int) or isinstance(number, bool):
         raise InputError(f"Invalid stats file: missing int field `{name}`.", path)
     return number

@@ -148,11 +148,11 @@ def _pair_up(
             dropped["over_per_instance"] += max(0, len(good) - count) + max(0, len(bad) - count)
 
 
-def _drawn(found: dict[str, Side], seed: int, name: str) -> list[Side]:
+def _drawn(sides: dict[str, Side], seed: int, name: str) -> list[Side]:
     def rank(side: Side) -> str:
         return hashlib.sha256(f"{seed} {name} {side.candidate.digest}".encode()).hexdigest()
 
-    return sorted(found.values(), key=rank)
+    return sorted(sides.values(), key=rank)
 
 
 def conversations(dataset: Path) -> Iterator[SftRow]:

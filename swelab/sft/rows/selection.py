@@ -12,7 +12,7 @@ from swelab.records import Record
 from swelab.records.attempt_records import Trajectory
 from swelab.sft.rows.lengths import Length
 
-KEPT = "kept"
+CHOSEN = "kept"
 GATES = ("rollout", "grade", "criteria", "conversation", "duplicates", "length", "per_instance")
 _TOUCHED = re.compile(r'^diff --git "?a/(.+?)"? "?b/(.+?)"?$', re.MULTILINE)
 _TEST_FILE = re.compile(r"(^|/)((tests?|testing)/|(test_[^/]*|[^/]*_test|conftest)\.[a-z]+$)", re.IGNORECASE)
@@ -94,7 +94,7 @@ def choose(candidates: Iterable[Candidate], selection: Selection) -> Iterator[tu
         elif kept[candidate.instance_id] >= selection.per_instance:
             fate = "over_per_instance"
         else:
-            fate = KEPT
+            fate = CHOSEN
             kept[candidate.instance_id] += 1
         seen.add(candidate.digest)
         yield candidate, fate

@@ -23,7 +23,7 @@ class Action:
 
     name: str
     arguments: dict[str, str]
-    said: str
+    text: str
 
 
 def parse_xml(text: str) -> Action | None:

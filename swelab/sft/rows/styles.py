@@ -63,7 +63,7 @@ def write_conversation(trajectory: Rollout, style: Style) -> Conversation:
     turns = turns_of(trajectory)
     if not turns:
         raise Unfit("no_assistant_turn")
-    if any(not isinstance(turn.said, str | None) for turn in turns):
+    if any(not isinstance(turn.text, str | None) for turn in turns):
         raise Unfit("not_plain_text")
     written = Conversation([])
     tools = style.tools or _offered(trajectory) or _own_tools(trajectory.trajectory_format)
@@ -104,10 +104,10 @@ def definitions(path: Path) -> list[Tool]:
     raise InputError("not tool definitions", path, "a list of {type: function, function: {name, parameters}}")
 
 
-def checked(found: Any) -> list[Tool] | None:
+def checked(value: Any) -> list[Tool] | None:
     """Tool definitions in the chat-completion API's form; None where they are none."""
     try:
-        tools = [Tool.of(tool) for tool in found]
+        tools = [Tool.of(tool) for tool in value]
         if tools and all(isinstance(tool.function.parameters["properties"], dict) for tool in tools):
             return tools
     except (TypeError, KeyError, ValueError):
@@ -118,7 +118,7 @@ def checked(found: Any) -> list[Tool] | None:
 def _complete_ranges(turns: list[Turn], notes: Counter[str]) -> None:
     """Replaces view_range [n, -1], which the student's parser refuses, by what the observation shows."""
     for turn, answer in zip(turns, turns[1:]):
-        if turn.role == "assistant" and (calls := complete(turn.calls, answer.said)):
+        if turn.role == "assistant" and (calls := complete(turn.calls, answer.text)):
             turn.calls = calls
             notes["view_range_completed"] += 1
 
@@ -134,14 +134,14 @@ def _add(written: Conversation, turn: Turn, style: Style, tools: list[Tool]) -> 
     elif turn.role == "system":
         if messages:
             raise Unfit("system_prompt_inside")
-        messages.append(RowMessage(role="system", content=style.system or turn.said or ""))
+        messages.append(RowMessage(role="system", content=style.system or turn.text or ""))
     elif style.name == "tool" and (answers := _answers(turn, messages)):
-        messages.append(RowMessage(role="tool", tool_call_id=answers, content=turn.said or ""))
+        messages.append(RowMessage(role="tool", tool_call_id=answers, content=turn.text or ""))
     elif last == "user":
-        messages[-1] |= {"content": f"{messages[-1].content}\n\n{turn.said or ''}"}
+        messages[-1] |= {"content": f"{messages[-1].content}\n\n{turn.text or ''}"}
         written.notes["user_turns_joined"] += 1
     else:
-        messages.append(RowMessage(role="user", content=turn.said or ""))
+        messages.append(RowMessage(role="user", content=turn.text or ""))
 
 
 def _answers(turn: Turn, messages: list[RowMessage]) -> str:
@@ -172,13 +172,13 @@ def _assistant(turn: Turn, style: Style, written: Conversation, tools: list[Tool
 
 
 def _xml(turn: Turn, number: int, tools: list[Tool]) -> tuple[RowMessage, str]:
-    said, calls = (turn.said or "").strip(), turn.calls
+    said, calls = (turn.text or "").strip(), turn.calls
     content = "\n\n".join([said, *map(_function, calls)]).strip()
     fault = ""
     if len(calls) == 1 and calls[0].arguments is not None:
         read = parse_xml(content)
         wanted = {name: argument_text(value) for name, value in calls[0].arguments.items()}
-        survives = read and (read.name, read.arguments, read.said) == (calls[0].name, wanted, said)
+        survives = read and (read.name, read.arguments, read.text) == (calls[0].name, wanted, said)
         plain = all(is_plain(name, value) for name, value in calls[0].arguments.items())
         fault = misuse(calls[0], tools) if survives and plain else "unreadable_call"
     elif calls:
@@ -192,7 +192,7 @@ def _function(call: Call) -> str:
 
 
 def _ticks(turn: Turn, number: int, tools: list[Tool]) -> tuple[RowMessage, str]:
-    said, action = (turn.said or "").strip(), (turn.action or _command(turn.calls)).strip("\n")
+    said, action = (turn.text or "").strip(), (turn.action or _command(turn.calls)).strip("\n")
     content = f"{said}\n\n```\n{action}\n```".strip() if action else said
     read = parse_ticks(content)
     survives = read and (read[0].strip(), read[1].strip()) == (said, action.strip())
@@ -207,7 +207,7 @@ def _command(calls: list[Call]) -> str:
 
 
 def _tool(turn: Turn, number: int, tools: list[Tool]) -> tuple[RowMessage, str]:
-    message = RowMessage(role="assistant", content=(turn.said or "").strip())
+    message = RowMessage(role="assistant", content=(turn.text or "").strip())
     fault = next(filter(None, (misuse(call, tools) for call in turn.calls)), "")
     calls = [
         ToolCall(

@@ -39,7 +39,7 @@ class Turn:
     """
 
     role: str
-    said: Any
+    text: Any
     calls: list[Call] = field(default_factory=list)
     action: str = ""
     answers: str = ""
@@ -131,7 +131,7 @@ def _mini(message: Message, refused: bool) -> Turn:
     if not isinstance(content, str):
         return Turn("assistant", content, fault="no_call")
     if (written := parse_xml(content)) and not refused and _tool_of(message) == written.name:
-        return Turn("assistant", written.said, [Call(written.name, _noted(message))])
+        return Turn("assistant", written.text, [Call(written.name, _noted(message))])
     pattern = TAGGED if TAGGED.search(content) else BLOCK
     commands = [found.strip() for found in pattern.findall(content)]
     calls = [Call("bash", {"command": command}) for command in commands]

@@ -22,10 +22,10 @@ class Boards:
         self._board: SummaryWriter | None = None
         self._wandb = start_wandb(project, wandb_folder) if project else None
 
-    def restart(self, told: Iterable[tuple[int, Mapping[str, float]]]) -> None:
+    def restart(self, rows: Iterable[tuple[int, Mapping[str, float]]]) -> None:
         """Draws curves anew from what earlier runs told; a kill may have taken what was not written yet."""
         shutil.rmtree(self._folder / BOARD, ignore_errors=True)
-        for step, values in told:
+        for step, values in rows:
             self._draw(step, values)
 
     def add(self, step: int, values: Mapping[str, float]) -> None:

@@ -104,15 +104,15 @@ def planned_steps(
     return steps
 
 
-def metrics_row(planned: PlannedStep, told: Mapping[str, float], peak: float | None) -> Record:
-    """COLUMNS of a step. told: what the trainer measured (loss, lr, grad_norm, seconds, peak_memory_mib).
+def metrics_row(planned: PlannedStep, values: Mapping[str, float], peak: float | None) -> Record:
+    """COLUMNS of a step. values: what the trainer measured (loss, lr, grad_norm, seconds, peak_memory_mib).
 
     peak: FLOP/s of all devices together; None where it is not known.
     """
-    seconds = told["seconds"]
+    seconds = values["seconds"]
     row = {
         **planned,
-        **told,
+        **values,
         "tokens_per_second": planned.tokens / seconds,
         "trained_tokens_per_second": planned.trained_tokens / seconds,
         "trained_share": planned.trained_tokens / planned.tokens,

@@ -106,14 +106,14 @@ class Batches:
     lost when it resumes there.
     """
 
-    def __init__(self, loader: Any, taken: int, count: int, generators: list[Tensor | None]):
-        self.loader, self.taken, self.count, self.generators = loader, taken, count, generators
+    def __init__(self, loader: Any, consumed: int, count: int, generators: list[Tensor | None]):
+        self.loader, self.consumed, self.count, self.generators = loader, consumed, count, generators
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.loader, name)
 
     def __iter__(self) -> Iterator[Any]:
-        middle, self.taken = self.taken, 0
+        middle, self.consumed = self.consumed, 0
         if not middle:  # a loader draws a number when it starts
             self._set_generators()
         batches = itertools.islice(iter(self.loader), middle, self.count)

@@ -35,7 +35,7 @@ class Torchtune:
         states = ["--steps", str(work / "steps"), "--every", str(recipe.job.save_every_n_steps)]
         return command(ranks_of(recipe), recipe_of(recipe), ["--config", str(work / "config.yaml"), *states])
 
-    def kept(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:
+    def own_configuration(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:
         """All of it."""
         return torchtune_config(base, dataset, output, train)
 

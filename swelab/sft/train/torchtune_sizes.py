@@ -52,12 +52,12 @@ def _component(config: Record, section: str) -> Any:
         return f"{section}: {part['_component_']} cannot be made: {shorten(' '.join(str(error).split()))}"
 
 
-def _model(model: Any, held: Record, folder: Path) -> Iterator[str]:
+def _model(model: Any, config: Record, folder: Path) -> Iterator[str]:
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    width = held.get("head_dim") or held.get("hidden_size", 0) // (held.get("num_attention_heads") or 1)
-    has = {name: held.get(name) for name in ("vocab_size", "hidden_size", "intermediate_size")}
-    has |= {"num_hidden_layers": held.get("num_hidden_layers")}
-    has |= {"num_key_value_heads x head_dim": (held.get("num_key_value_heads") or 0) * width}
+    width = config.get("head_dim") or config.get("hidden_size", 0) // (config.get("num_attention_heads") or 1)
+    has = {name: config.get(name) for name in ("vocab_size", "hidden_size", "intermediate_size")}
+    has |= {"num_hidden_layers": config.get("num_hidden_layers")}
+    has |= {"num_key_value_heads x head_dim": (config.get("num_key_value_heads") or 0) * width}
     rows, size = shapes.get("tok_embeddings.weight", (None, None))
     layers = {name.split(".")[1] for name in shapes if name.startswith("layers.")}
     wants = {
@@ -72,9 +72,9 @@ def _model(model: Any, held: Record, folder: Path) -> Iterator[str]:
             yield f"model: {name} is {wanted}, and {has[name]} in {folder / 'config.json'}"
 
 
-def _tokenizer(tokenizer: Any, held: Record, folder: Path) -> Iterator[str]:
+def _tokenizer(tokenizer: Any, config: Record, folder: Path) -> Iterator[str]:
     own: dict[str, int] = getattr(tokenizer, "special_tokens", None) or {}
-    rows = held.get("vocab_size") or 0
+    rows = config.get("vocab_size") or 0
     beyond = {name: number for name, number in own.items() if rows and number >= rows}
     if beyond:
         name, number = next((each, beyond[each]) for each in (*SPOKEN, *beyond) if each in beyond)

@@ -45,7 +45,7 @@ class Trainer(Protocol):
         """The command line that trains; writes its configuration. Raises InputError, SlurmError."""
         ...
 
-    def kept(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:
+    def own_configuration(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:
         """The part of its configuration that the checkpoint's config.yaml keeps."""
         ...
 

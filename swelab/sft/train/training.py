@@ -55,7 +55,7 @@ def fine_tune(
     if "torchtune" in trainers_of(shape.architectures[0]):
         # Adapters are merged into the weights, so their readers need the base's model.
         config = {"model": base_model(shape), "tokenizer": tokenizer(base)}
-        trained = open_trainer(recipe.trainer).kept(base, dataset, work / "output", train)
+        trained = open_trainer(recipe.trainer).own_configuration(base, dataset, work / "output", train)
         write_config(staged / "config.yaml", trained | config)
     parity = check_parity(staged, config, dataset)
     put_in_place(staged, checkpoint, work / "replaced")

@@ -74,12 +74,12 @@ class StepReporter(TrainerCallback):
         """Time runs from here, and from each step to the next."""
         self.start = time.perf_counter()
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **held: Any) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **further: Any) -> None:
         """One step; the end's summary has no loss of its own."""
         if not state.is_world_process_zero or "loss" not in logs:
             return
         now = time.perf_counter()
-        told = {"loss": logs["loss"], "lr": held["lr_scheduler"].get_last_lr()[0]}
+        told = {"loss": logs["loss"], "lr": further["lr_scheduler"].get_last_lr()[0]}
         told |= {"grad_norm": logs["grad_norm"]} if "grad_norm" in logs else {}
         self.step_log.log_dict({**told, "seconds": now - self.start}, state.global_step)
         self.start = now

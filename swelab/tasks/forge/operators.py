@@ -36,11 +36,11 @@ OPERATORS: dict[str, Operator] = {
 }
 
 
-def chosen(asked: Sequence[str], known: Iterable[str]) -> list[str]:
-    """The operators that a recipe asks for, all of `known` where it asks for none. Raises InputError."""
-    words = list(dict.fromkeys(known))
-    for name in asked:
+def chosen(names: Sequence[str], operators: Iterable[str]) -> list[str]:
+    """The operators that a recipe asks for, all of `operators` where it asks for none. Raises InputError."""
+    words = list(dict.fromkeys(operators))
+    for name in names:
         if name not in words:
             what = f"operators: no mutation operator is called {name!r}{nearest(name, words)}"
             raise InputError(what, expected=", ".join(words))
-    return list(asked) or words
+    return list(names) or words

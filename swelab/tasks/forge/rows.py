@@ -27,19 +27,19 @@ class Lane:
     def __init__(self, repo: Repository, queue: list[Candidate], per_function: int, drops: Counter[str]):
         self.repo, self.queue, self.per_function, self.drops = repo, queue, per_function, drops
         self.next = 0
-        self.kept: Counter[str] = Counter()
+        self.chosen: Counter[str] = Counter()
 
     def ahead(self, count: int) -> list[Candidate]:
         """The `count` candidates that are asked for next, as far as is known now."""
         rest = itertools.islice(self.queue, self.next, None)
-        return list(itertools.islice((c for c in rest if self.kept[c.function] < self.per_function), count))
+        return list(itertools.islice((c for c in rest if self.chosen[c.function] < self.per_function), count))
 
     def take(self) -> Candidate | None:
         """The next candidate, or None at the end."""
         while self.next < len(self.queue):
             candidate = self.queue[self.next]
             self.next += 1
-            if self.kept[candidate.function] < self.per_function:
+            if self.chosen[candidate.function] < self.per_function:
                 return candidate
             self.drops["function_full"] += 1
         return None
@@ -124,7 +124,7 @@ def _next_row(
     """The next valid bug of the first lane as a row; the lanes behind it keep other workers busy."""
     lane, most = turn[0], recipe.max_fail_to_pass
     while (candidate := lane.take()) is not None:
-        if not validator.known(lane.repo, candidate, most):
+        if not validator.is_known(lane.repo, candidate, most):
             validator.expect(lane.repo, candidate, most)
             others = turn[1:] or turn
             upcoming = [(each.repo, c) for each in others for c in each.ahead(-(-workers // len(others)))]
@@ -132,7 +132,7 @@ def _next_row(
                 validator.expect(repo, other, most)
         verdict = validator.verdict(lane.repo, candidate, most)
         if not verdict.reason:
-            lane.kept[candidate.function] += 1
+            lane.chosen[candidate.function] += 1
             return task_row(lane.repo, candidate, verdict)
         drops[verdict.reason] += 1
     return None

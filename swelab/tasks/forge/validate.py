@@ -126,7 +126,7 @@ class Validator:
         lines = dict.fromkeys(line[1:].strip() for line in lines_of(log) if line.startswith("E  "))
         return shorten("; ".join(lines), 300)
 
-    def known(self, repo: Repository, candidate: Candidate, most: int) -> bool:
+    def is_known(self, repo: Repository, candidate: Candidate, most: int) -> bool:
         """Whether a verdict is in the journal."""
         return self._key(repo, candidate, most) in self.journal
 

@@ -16,7 +16,7 @@ def matching(patterns: str, paths: Iterable[str], where: str) -> set[str]:
 
 
 @lru_cache(1024)
-def _asked(patterns: str, paths: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+def _question(patterns: str, paths: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """(git's complaint or "", the paths that match); most tasks of a set have the same patterns."""
     with tempfile.TemporaryDirectory(prefix="swelab-ignore-") as folder:
         tree = Path(folder)
@@ -31,7 +31,7 @@ def _asked(patterns: str, paths: tuple[str, ...]) -> tuple[str, tuple[str, ...]]
 
 
 def _matching(patterns: str, paths: tuple[str, ...], where: str) -> tuple[str, ...]:
-    complaint, found = _asked(patterns, paths)
+    complaint, found = _question(patterns, paths)
     if complaint:
         raise InputError(f"its patterns cannot be read: {complaint}", where, "lines as in .gitignore")
     return found

@@ -87,7 +87,7 @@ def _verdict(task: SmallTask, sandbox: Sandbox, limits: Limits) -> NullVerdict:
     if not tests and not done.timed_out and done.returncode == 5:
         return NullVerdict(reason="no_tests")
     if tests and done.returncode == 0:
-        return _told(tests, sandbox.exec(tests_of(task), limits=limits))
+        return _null_verdict(tests, sandbox.exec(tests_of(task), limits=limits))
     sandbox.put(task.code, stand_in(task.files[task.code]).encode())
     tests = _collected(again := sandbox.exec(collecting, limits=limits))
     if not tests or again.returncode or any(word in test for test in tests for word in _UNSTEADY):
@@ -97,7 +97,7 @@ def _verdict(task: SmallTask, sandbox: Sandbox, limits: Limits) -> NullVerdict:
     return NullVerdict(failing=_cut(tests), passing=[], run=run)
 
 
-def _told(tests: list[str], result: ExecResult) -> NullVerdict:
+def _null_verdict(tests: list[str], result: ExecResult) -> NullVerdict:
     """The verdict of a run of collected tests."""
     words: dict[str, set[str]] = {}
     for word, test in _LINE.findall(result.output.decode("utf-8", "replace")):

@@ -176,9 +176,9 @@ class Canon:
                 self(BaseException.__dict__["args"].__get__(value)),
                 self.text(value),
             ]
-        return self.known(value, cls) or self.object(value, cls)
+        return self.simple(value, cls) or self.object(value, cls)
 
-    def known(self, value, cls):
+    def simple(self, value, cls):
         """Functions, modules, and values of the standard library whose repr is their value."""
         if isinstance(value, _FUNCTIONS):
             return ["F", f"{getattr(value, '__module__', '')}.{value.__qualname__}"]

@@ -8,9 +8,9 @@ class Needs:
     """Which files and folders of the repository this process opens or lists, by the audit events."""
 
     def __init__(self):
-        self.root, self.found = os.path.realpath(os.getcwd()), set()
-        self.known = hasattr(sys, "addaudithook")
-        if self.known:
+        self.root, self.paths = os.path.realpath(os.getcwd()), set()
+        self.watches = hasattr(sys, "addaudithook")
+        if self.watches:
             sys.addaudithook(self.heard)
 
     def heard(self, event, arguments):
@@ -23,4 +23,4 @@ class Needs:
                 return
         path = os.path.realpath(os.fsdecode(arguments[0]))
         if path.startswith(self.root + os.sep):
-            self.found.add(os.path.relpath(path, self.root) + ("" if event == "open" else os.sep))
+            self.paths.add(os.path.relpath(path, self.root) + ("" if event == "open" else os.sep))

@@ -52,7 +52,7 @@ class _Speaker:
         self.new_case(0)
 
     def new_case(self, number):
-        self.case, self.spent, self.nodes, self.said, self.rest = number, 0, 0, {}, {}
+        self.case, self.spent, self.nodes, self.counts, self.rest = number, 0, 0, {}, {}
 
     def say(self, event):
         """Emits a line, if there is a channel and it has room; a forked child emits nothing."""
@@ -72,7 +72,7 @@ class _Speaker:
     def emit(self, slot, part, values, most=MAX_OCCURRENCES):
         """The first `most` occurrences: in full, or as digests if large or if the test emitted much."""
         with self.lock:
-            at = self.said[slot, part] = self.said.get((slot, part), 0) + 1
+            at = self.counts[slot, part] = self.counts.get((slot, part), 0) + 1
             if at <= most:
                 self.say(["value", self.case, slot, at, part, [self.value(each) for each in values]])
             else:
@@ -124,7 +124,7 @@ def result(slot, number, value):
     return value
 
 
-def _asked(slot, operands, questions):
+def _outcome(slot, operands, questions):
     emit(slot, *operands)
     if not any(each is CUT for each in operands):
         _speaker.emit(slot, "op", [_answer(each, *operands) for each in questions])
@@ -139,18 +139,18 @@ def _answer(question, left, right):
 
 def same(slot, left, right):
     """Emits two operands, and the results of their own `==` and `!=`, in both orders."""
-    _asked(slot, (left, right), (lambda a, b: a == b, lambda a, b: a != b, lambda a, b: a is b))
+    _outcome(slot, (left, right), (lambda a, b: a == b, lambda a, b: a != b, lambda a, b: a is b))
 
 
 def among(slot, left, right):
     """Emits two operands, and whether one is in the other, in both orders."""
-    _asked(slot, (left, right), (lambda a, b: a in b, lambda a, b: a not in b))
+    _outcome(slot, (left, right), (lambda a, b: a in b, lambda a, b: a not in b))
 
 
 def ordered(slot, left, right):
     """Emits two operands, and the results of their own order operators, in both orders."""
     questions = (lambda a, b: a < b, lambda a, b: a <= b, lambda a, b: a > b, lambda a, b: a >= b)
-    _asked(slot, (left, right), questions)
+    _outcome(slot, (left, right), questions)
 
 
 def _ends_the_test(error):
@@ -262,9 +262,9 @@ _needs = Needs() if os.environ.pop(NEEDS, "") else None
 
 def pytest_sessionfinish(session, exitstatus):
     """Emits, if asked, which files the run needed and names of files of tests. Then ends the process."""
-    if _needs is not None and _needs.known:
+    if _needs is not None and _needs.watches:
         patterns = list(map(str, session.config.getini("python_files")))
-        _speaker.say(["needs", patterns, sorted(_needs.found)])
+        _speaker.say(["needs", patterns, sorted(_needs.paths)])
     if _speaker.stream is not None:
         os._exit(int(exitstatus))
 

@@ -15,7 +15,7 @@ from swelab.evaluation.debug_gym_config import (
     ENVIRONMENT_UNUSED,
     READ,
     UNUSED,
-    Asked,
+    RunRequest,
     read_settings,
 )
 from swelab.rl.metrics import of_agents, of_groups
@@ -130,7 +130,7 @@ def test_shipped_configurations_are_read():
     known = READ | UNUSED | ENVIRONMENT | ENVIRONMENT_UNUSED
     for path in sorted((HERE / "scripts").glob("config_*.yaml")):
         for agent, tools in (("debug_agent", 5), ("rewrite_agent", 4)):
-            found = read_settings(Asked(path, agent))
+            found = read_settings(RunRequest(path, agent))
             assert len(found["tools"]) == tools and found["max_steps"] == 80
             assert found["max_rewrite_steps"] == (30 if path.stem == "config_edit" else 10)
             assert set(found) <= known and ("pdb" in found["tools"]) == (agent == "debug_agent")

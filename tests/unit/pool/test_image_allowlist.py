@@ -22,7 +22,7 @@ class Engine:
         self.told = told or {"Id": DIGEST, "RepoTags": ["swebench/good:latest"]}
 
     @contextlib.contextmanager
-    def asked(self, what):
+    def request(self, what):
         yield
 
     def inspect_image(self, name):

@@ -79,7 +79,7 @@ def test_votes_are_asked_for_while_the_rollout_goes_on(judge_of):
 
     judged = RolloutVotes(judge_of(answer, votes=1), "a", "It fails.")
     for messages in (FIRST, TWO[:3], TWO[:4], TWO[:4], TWO):
-        judged.seen(messages)
+        judged.ask_votes(messages)
     judged.judge.pool.submit(int).result()
     assert judged.votes(TWO) == ((1,), (1,)) and len(asked) == 2
     assert judged.votes(THREE) == ((1,), (1,), (1,)) and len(asked) == 3
@@ -109,5 +109,5 @@ def test_a_fault_that_does_not_pass_is_raised(judge_of):
 
 def test_a_rollout_that_begins_again_is_asked_about_anew(judge_of):
     judged = RolloutVotes(judge_of(lambda question: r"\boxed{+1}"), "a", "It fails.")
-    judged.seen(TWO)
+    judged.ask_votes(TWO)
     assert judged.begin().votes(TWO[:4]) == ((1, 1),)

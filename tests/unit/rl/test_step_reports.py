@@ -60,7 +60,7 @@ def rollout(resolved):
 def test_a_run_tells_how_far_it_is_and_keeps_its_curves(tmp_path):
     stream = io.StringIO()
     reports = StepReports(tmp_path, stream=stream)
-    reports.begin(steps=12, done=2, rollouts=808, seen=168)
+    reports.begin(steps=12, done=2, rollouts=808, finished=168)
     reports.validated(2, {"validation/tasks": 1, "validation/resolved": 1, "validation/lost": 0})
     reports.rolled_out(rollout(True))
     reports.rolled_out(rollout(False))
@@ -81,7 +81,7 @@ def test_curves_are_whole_after_a_kill(tmp_path):
     (tmp_path / "tensorboard").mkdir()
     (tmp_path / "tensorboard/events.out.tfevents.1.cut").write_bytes(b"half")
     reports = StepReports(tmp_path, stream=io.StringIO())
-    reports.begin(steps=4, done=1, rollouts=4, seen=1)
+    reports.begin(steps=4, done=1, rollouts=4, finished=1)
     reports.step({**LINE, "step": 2})
     reports.close()
     assert {step for step, *_ in scalars(tmp_path / "tensorboard")} == {0, 1, 2}

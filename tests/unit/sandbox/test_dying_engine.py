@@ -39,5 +39,5 @@ def engine(monkeypatch):
 
 
 def test_half_an_answer_read_piece_by_piece_is_an_engine_that_is_down(engine):
-    with pytest.raises(EngineDown, match="loading: the engine at tcp://127.0.0.1"), engine.asked("loading"):
+    with pytest.raises(EngineDown, match="loading: the engine at tcp://127.0.0.1"), engine.request("loading"):
         list(engine.api.load_image(b""))

@@ -23,11 +23,11 @@ class Lines:
     def __init__(self, mark: str, breakpoints: list[dict[str, Any]]) -> None:
         self.mark = mark
         self.owner = os.getpid()
-        self.wanted = breakpoints
+        self.pending = breakpoints
         self.refused: list[dict[str, Any]] = []
         self.reported: dict[str, Any] = {}
         self.debugger: Any | None = None
-        self.told = os.dup(1)
+        self.answers = os.dup(1)
         self.wire = os.fdopen(os.dup(0), "r", encoding="utf-8", errors="surrogateescape")
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
@@ -40,42 +40,42 @@ class Lines:
         """
         if os.getpid() != self.owner or sys.stdin is self:
             return ""
-        for breakpoint in self.wanted:
+        for breakpoint in self.pending:
             self.set(breakpoint)
-        self.wanted = []
+        self.pending = []
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
         text = (self.mark + self.report() + self.mark).encode("utf-8")
         while text:
-            text = text[os.write(self.told, text) :]
+            text = text[os.write(self.answers, text) :]
         return self.wire.readline()
 
     def report(self) -> str:
         """What has changed since the last report, as JSON; "" where nothing has."""
-        now = {"breakpoints": told(), "at": self.place()}
+        now = {"breakpoints": breakpoint_rows(), "at": self.place()}
         changed = {key: value for key, value in now.items() if value != self.reported.get(key)}
         self.reported = now
         if self.refused:
             changed["refused"], self.refused = self.refused, []
         return json.dumps(changed) if changed else ""
 
-    def set(self, wanted: dict[str, Any]) -> None:
+    def set(self, row: dict[str, Any]) -> None:
         """Sets a breakpoint as it was in an earlier session."""
         debugger = self.debugger
         if debugger is None:
             return
-        where = (wanted["file"], wanted["line"])
+        where = (row["file"], row["line"])
         known = set(bdb.Breakpoint.bplist.get((debugger.canonic(where[0]), where[1]), ()))
-        function = wanted["function"] or None
-        error = debugger.set_break(*where, wanted["temporary"], wanted["condition"] or None, function)
+        function = row["function"] or None
+        error = debugger.set_break(*where, row["temporary"], row["condition"] or None, function)
         if error:
-            self.refused.append(wanted)
+            self.refused.append(row)
             return
         for made in debugger.get_breaks(*where):
             if made not in known:
-                made.ignore = wanted["ignore"]
-                if not wanted["enabled"]:
+                made.ignore = row["ignore"]
+                if not row["enabled"]:
                     made.disable()
 
     def place(self) -> list[Any] | None:
@@ -87,7 +87,7 @@ class Lines:
         return [frame.f_code.co_filename, line, frame.f_code.co_name]
 
 
-def told() -> list[dict[str, Any]]:
+def breakpoint_rows() -> list[dict[str, Any]]:
     """All breakpoints of this process."""
     return [
         {

@@ -4,7 +4,7 @@ import pytest
 
 from swelab.grading.harness.question_run import Answer
 from swelab.grading.harness.spec import RunSpec
-from swelab.grading.validation.witness_making import Asked
+from swelab.grading.validation.witness_making import TaskQuestion
 from swelab.records.task_records import Task
 from swelab.witness.forming import form
 
@@ -29,6 +29,6 @@ class Busy:
 def test_a_run_that_meets_its_time_limit_is_made_once_more(ends, runs, ended):
     test = "tests/test_f.py::test_f"
     question = form({"tests/test_f.py": SOURCE}, [test], roots=["pkg"])
-    asked = Asked(Task.of({}), RunSpec("i", (test,), (), test_cmd="pytest"), "", question, [], [])
+    asked = TaskQuestion(Task.of({}), RunSpec("i", (test,), (), test_cmd="pytest"), "", question, [], [])
     busy = Busy(*ends)
     assert asked.ask(busy).ended == ended and busy.runs == runs
