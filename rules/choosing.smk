@@ -9,7 +9,18 @@ out: results/tasks/{subset}.json         tasks whose pass rate is within the bou
 
 
 rule choose_tasks:
-    """Tasks that a policy solves as often as asked; the manifest says of each other one why not."""
+    """Tasks that a policy solves as often as asked; the manifest says of each other one why not.
+
+    in:  recipe     configs/subsets/{subset}.yaml
+         repos      results/repos/{repo}.tar
+         rows       files that the recipe names
+         exclude    results/tasks/{subset}.json of the sets that the recipe excludes
+         ratings    results/difficulty/{rater}/{subset}.jsonl that the recipe names
+         attempted  results/tasks/{subset}.kept.json of the set that policies attempted
+         grades     results/grades/{policy}/{subset}/{shard}.jsonl of those attempts
+    out: tasks      results/tasks/{subset}.json
+         manifest   results/tasks/{subset}.manifest.json
+    """
     input:
         **needs("tasks"),
     output:
@@ -35,7 +46,18 @@ rule choose_tasks:
 
 
 rule lock_chosen_tasks:
-    """What validation said about tasks that were chosen from a subset; none is tried again."""
+    """What validation said about tasks that were chosen from a subset; none is tried again.
+
+    in:  tasks      results/tasks/{subset}.json
+         recipe     configs/subsets/{subset}.yaml
+         repos      results/repos/{repo}.tar
+         images     results/images/{subset}.json
+         validated  results/tasks/{subset}.lock.json and .witness.zip of the set that this one is a part of
+    out: lock       results/tasks/{subset}.lock.json
+         kept       results/tasks/{subset}.kept.json
+         witness    results/tasks/{subset}.witness.zip
+         manifest   results/tasks/{subset}.lock.manifest.json
+    """
     input:
         **needs("lock"),
     output:

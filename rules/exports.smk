@@ -7,7 +7,18 @@ out: results/exports/{subset}/   names of instances and images, rows for harness
 
 
 rule export_tasks:
-    """Instance and image names, rows for harnesses, prompts for RL trainers (docs/subsets.md; only on request)."""
+    """Instance and image names, rows for harnesses, prompts for RL trainers (docs/subsets.md; only on request).
+
+    in:  tasks       results/tasks/{subset}.json
+         recipe      configs/subsets/{subset}.yaml
+    out: ids         results/exports/{subset}/instance_ids.txt
+         images      results/exports/{subset}/docker_images.txt
+         evaluation  results/exports/{subset}/evaluation.jsonl
+         gold        results/exports/{subset}/gold.jsonl
+         slime       results/exports/{subset}/slime.jsonl
+         miles       results/exports/{subset}/miles.jsonl
+         manifest    results/exports/{subset}/manifest.json
+    """
     input:
         **needs("exports"),
     output:
@@ -32,7 +43,15 @@ rule export_tasks:
 
 
 rule rate_difficulty:
-    """A rater's `difficulty` of each task, or why there is none (only on request)."""
+    """A rater's `difficulty` of each task, or why there is none (only on request).
+
+    in:  weights   manifests of the weights of the rater's policy
+         rater     configs/raters/{rater}.yaml
+         policy    configs/policies/{policy}.yaml
+         tasks     results/tasks/{subset}.json
+    out: ratings   results/difficulty/{rater}/{subset}.jsonl
+         manifest  results/difficulty/{rater}/{subset}.manifest.json
+    """
     input:
         **needs("difficulty"),
     output:

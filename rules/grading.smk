@@ -11,7 +11,18 @@ A policy's further samples are {shard}s1.jsonl, report.s1.json and so on.
 
 
 rule grade:
-    """A shard of `grade` rows: status and verdicts of tests."""
+    """A shard of `grade` rows: status and verdicts of tests.
+
+    in:  tasks         results/tasks/{subset}.kept.json
+         witness       results/tasks/{subset}.witness.zip
+         images        results/images/{subset}.json
+         trajectories  results/rollouts/{policy}/{subset}/{shard}.jsonl
+         policy        configs/policies/{policy}.yaml
+         service       results/grades/{policy}/{subset}/service{sample}.json
+         sandbox       results/images/sandbox/image.json, where the backend needs one
+    out: grades        results/grades/{policy}/{subset}/{shard}.jsonl
+         manifest      results/grades/{policy}/{subset}/{shard}.manifest.json
+    """
     input:
         **needs("grades"),
         sandbox=sandbox_image,
@@ -48,7 +59,14 @@ rule grade:
 
 
 rule report_grades:
-    """SWE-bench's report (schema 2) with our fields and the figures of validation."""
+    """SWE-bench's report (schema 2) with our fields and the figures of validation.
+
+    in:  tasks     results/tasks/{subset}.kept.json
+         lock      results/tasks/{subset}.lock.json
+         grades    results/grades/{policy}/{subset}/{shard}.jsonl
+    out: report    results/grades/{policy}/{subset}/report{sample}.json
+         manifest  results/grades/{policy}/{subset}/report{sample}.manifest.json
+    """
     input:
         **needs("report"),
     output:
@@ -71,7 +89,15 @@ rule report_grades:
 
 
 rule regrade:
-    """Verdicts made again from kept runs, and which changed (only on request)."""
+    """Verdicts made again from kept runs, and which changed (only on request).
+
+    in:  tasks        results/tasks/{subset}.kept.json
+         witness      results/tasks/{subset}.witness.zip
+         images       results/images/{subset}.json
+         predictions  results/rollouts/{policy}/{subset}/preds{sample}.json
+         grades       results/grades/{policy}/{subset}/{shard}.jsonl
+    out: regrades     results/regrades/{policy}/{subset}{sample}.json
+    """
     input:
         **needs("regrades"),
     output:
@@ -97,7 +123,12 @@ rule regrade:
 
 
 rule check_cheats:
-    """Verdicts on every cheat, forgery, honest fix and gold patch (only on request)."""
+    """Verdicts on every cheat, forgery, honest fix and gold patch (only on request).
+
+    in:  tasks     results/tasks/{subset}.kept.json
+         sandbox   results/images/sandbox/image.json, where the backend needs one
+    out: verdicts  results/cheats/{subset}.json
+    """
     input:
         **needs("cheats"),
         sandbox=sandbox_image,

@@ -8,7 +8,12 @@ out: results/images/{subset}.json   digest, size, place and leaks of each image;
 
 
 rule pull_images:
-    """Digest, place and leaks of each image that tasks run in; what failed and why."""
+    """Digest, place and leaks of each image that tasks run in; what failed and why.
+
+    in:  tasks     results/tasks/{subset}.json
+    out: images    results/images/{subset}.json
+         manifest  results/images/{subset}.manifest.json
+    """
     input:
         **needs("images"),
     output:
@@ -38,7 +43,13 @@ rule pull_images:
 
 
 rule build_sandbox_image:
-    """The image for tasks without one of their own: digest and packages, as engines load it, as a folder."""
+    """The image for tasks without one of their own: digest and packages, as engines load it, as a folder.
+
+    in:  pins     envs/sandbox.txt
+    out: record   results/images/sandbox/image.json
+         archive  results/images/sandbox/root.tar
+         root     results/images/sandbox/root
+    """
     input:
         **needs("sandbox_image"),
     output:

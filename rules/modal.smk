@@ -6,7 +6,16 @@ out: results/modal/{sft}/checkpoint/, checkpoint.json, loss.jsonl, as train_sft 
 
 
 rule train_on_modal:
-    """The same weights, trained on rented GPUs (docs/modal.md; only on request)."""
+    """The same weights, trained on rented GPUs (docs/modal.md; only on request).
+
+    in:  dataset     results/sft/{sft}/dataset.jsonl
+         disjoint    results/sft/{sft}/disjoint.json
+         base        results/models/{model}.json, results/sft/{sft}/checkpoint.json
+         recipe      configs/sft/{sft}.yaml
+    out: checkpoint  results/modal/{sft}/checkpoint
+         loss        results/modal/{sft}/loss.jsonl
+         manifest    results/modal/{sft}/checkpoint.json
+    """
     input:
         **needs("modal"),
     output:

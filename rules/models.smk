@@ -7,7 +7,16 @@ out: results/models/{model}/        base model and tokenizer in Hugging Face lay
 
 
 rule make_base_model:
-    """A base model in Hugging Face layout: made, fetched, or links to a folder of yours."""
+    """A base model in Hugging Face layout: made, fetched, or links to a folder of yours.
+
+    in:  recipe    configs/models/{model}.yaml
+         files     files that the recipe names
+         repo      results/repos/{repo}.tar
+    out: folder    results/models/{model}
+         stage     results/models/{model}.manifest.json
+         loss      results/models/{model}.loss.jsonl
+         manifest  results/models/{model}.json
+    """
     input:
         **needs("model"),
     output:
@@ -39,7 +48,15 @@ rule make_base_model:
 
 
 rule fetch_model:
-    """A base model from the Hugging Face hub."""
+    """A base model from the Hugging Face hub.
+
+    in:  recipe    configs/models/{model}.yaml
+         files     files that the recipe names
+         repo      results/repos/{repo}.tar
+    out: folder    results/models/{model}
+         manifest  results/models/{model}.json
+         stage     results/models/{model}.manifest.json
+    """
     input:
         **needs("model"),
     output:
@@ -66,7 +83,15 @@ rule fetch_model:
 
 
 rule take_model:
-    """A base model as links to a folder of yours."""
+    """A base model as links to a folder of yours.
+
+    in:  recipe    configs/models/{model}.yaml
+         files     files that the recipe names
+         repo      results/repos/{repo}.tar
+    out: folder    results/models/{model}
+         manifest  results/models/{model}.json
+         stage     results/models/{model}.manifest.json
+    """
     input:
         **needs("model"),
     output:

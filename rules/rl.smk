@@ -26,7 +26,27 @@ use rule check_disjoint as check_rl_tasks with:
 
 
 rule train_rl:
-    """Weights of a policy that learned from the results of its own attempts, and a line for each step."""
+    """Weights of a policy that learned from the results of its own attempts, and a line for each step.
+
+    in:  start            results/sft/{sft}/checkpoint.json
+         recipe           configs/rl/{rl}.yaml
+         scaffold         configs/scaffolds/{scaffold}.yaml
+         disjoint         results/rl/{rl}/disjoint.json
+         tasks            results/tasks/{subset}.kept.json
+         images           results/images/{subset}.json
+         witness          results/tasks/{subset}.witness.zip
+         judge            configs/policies/{policy}.yaml
+         held_out_tasks   results/tasks/{subset}.kept.json
+         held_out_images  results/images/{subset}.json
+         sandbox          results/images/sandbox/image.json, where the backend needs one
+    out: checkpoint       results/rl/{rl}/checkpoint
+         stage            results/rl/{rl}/checkpoint.manifest.json
+         metrics          results/rl/{rl}/metrics.jsonl
+         validation       results/rl/{rl}/validation.jsonl
+         rollouts         results/rl/{rl}/rollouts
+         tensorboard      results/rl/{rl}/tensorboard
+         manifest         results/rl/{rl}/checkpoint.json
+    """
     input:
         **needs("rewarded"),
         sandbox=rl_sandbox_image,

@@ -10,7 +10,19 @@ A policy's further samples are {shard}s1.jsonl, preds.s1.json, usage.s1.json and
 
 
 rule rollout:
-    """A shard of a policy's `trajectory` rows, in mini-swe-agent's format."""
+    """A shard of a policy's `trajectory` rows, in mini-swe-agent's format.
+
+    in:  tasks         results/tasks/{subset}.kept.json
+         images        results/images/{subset}.json
+         policy        configs/policies/{policy}.yaml
+         recordings    results/recordings/{policy}.json of a policy that replays
+         scaffold      configs/scaffolds/{scaffold}.yaml
+         sources       results/models/{model}.json, results/sft/{sft}/checkpoint.json,
+                      results/rl/{rl}/checkpoint.json
+         sandbox       results/images/sandbox/image.json, where the backend needs one
+    out: trajectories  results/rollouts/{policy}/{subset}/{shard}.jsonl
+         manifest      results/rollouts/{policy}/{subset}/{shard}.manifest.json
+    """
     input:
         **needs("trajectories"),
         sandbox=sandbox_image,
@@ -56,7 +68,14 @@ use rule rollout as rollout_hosted with:
 
 
 rule unpack_trajectories:
-    """A published set in rows as files of one trajectory each; which rows were left out, and why."""
+    """A published set in rows as files of one trajectory each; which rows were left out, and why.
+
+    in:  recipe    configs/policies/{policy}.yaml
+         rows      files that the recipe names
+    out: folder    results/recordings/{policy}
+         stage     results/recordings/{policy}.manifest.json
+         manifest  results/recordings/{policy}.json
+    """
     input:
         **needs("recordings"),
     output:
@@ -83,7 +102,14 @@ rule unpack_trajectories:
 
 
 rule collect_predictions:
-    """Predictions in SWE-bench's format; calls, tokens and cost of each trajectory, null where not known."""
+    """Predictions in SWE-bench's format; calls, tokens and cost of each trajectory, null where not known.
+
+    in:  tasks         results/tasks/{subset}.kept.json
+         trajectories  results/rollouts/{policy}/{subset}/{shard}.jsonl
+    out: predictions   results/rollouts/{policy}/{subset}/preds{sample}.json
+         usage         results/rollouts/{policy}/{subset}/usage{sample}.json
+         manifest      results/rollouts/{policy}/{subset}/preds{sample}.manifest.json
+    """
     input:
         **needs("predictions"),
     output:

@@ -10,7 +10,14 @@ out: results/scores/{policy}/{subset}.json   one policy on one benchmark
 
 
 rule score:
-    """A policy's resolve rate with its interval, runs, pass@k, repositories and costs (docs/scores.md)."""
+    """A policy's resolve rate with its interval, runs, pass@k, repositories and costs (docs/scores.md).
+
+    in:  tasks     results/tasks/{subset}.kept.json
+         reports   results/grades/{policy}/{subset}/report{sample}.json
+         usage     results/rollouts/{policy}/{subset}/usage{sample}.json
+    out: score     results/scores/{policy}/{subset}.json
+         manifest  results/scores/{policy}/{subset}.manifest.json
+    """
     input:
         **needs("score"),
     output:
@@ -33,7 +40,15 @@ rule score:
 
 
 rule score_experiment:
-    """An experiment's result, and the manifest of everything behind it."""
+    """An experiment's result, and the manifest of everything behind it.
+
+    in:  expert       results/grades/{policy}/{subset}/report{sample}.json,
+                      results/rollouts/{policy}/{subset}/preds{sample}.json
+         disjoint     results/disjoint/{experiment}.json
+         scores       results/scores/{policy}/{subset}.json
+         checkpoints  results/sft/{sft}/checkpoint.json
+    out: score        results/experiments/{experiment}/verified_score.json
+    """
     input:
         **needs("verified_score"),
     output:
@@ -60,7 +75,11 @@ rule score_experiment:
 
 
 rule report:
-    """The result as one self-contained page."""
+    """The result as one self-contained page.
+
+    in:  score  results/experiments/{experiment}/verified_score.json
+    out: page   results/experiments/{experiment}/report.html
+    """
     input:
         **needs("page"),
     output:
@@ -81,7 +100,11 @@ rule report:
 
 
 rule copy_result:
-    """A copy of the result of the experiment that ran last; `manifest.experiment` of the score names it."""
+    """A copy of the result of the experiment that ran last; `manifest.experiment` of the score names it.
+
+    in:  made       results/experiments/{experiment}/verified_score.json
+    out: published  results/verified_score.json
+    """
     input:
         made=RUN.path("verified_score"),
     output:

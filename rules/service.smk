@@ -7,7 +7,14 @@ A policy's further samples are service.s1.json and so on.
 
 
 rule submit_predictions:
-    """A run at SWE-bench's service, where that judges the subset: verdicts, its report as it came."""
+    """A run at SWE-bench's service, where that judges the subset: verdicts, its report as it came.
+
+    in:  tasks        results/tasks/{subset}.kept.json
+         predictions  results/rollouts/{policy}/{subset}/preds{sample}.json
+         recipe       configs/subsets/{subset}.yaml
+    out: run          results/grades/{policy}/{subset}/service{sample}.json
+         manifest     results/grades/{policy}/{subset}/service{sample}.manifest.json
+    """
     input:
         **needs("service"),
     output:

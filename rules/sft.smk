@@ -7,7 +7,17 @@ out: results/sft/{sft}/dataset.jsonl        messages of resolved trajectories on
 
 
 rule build_sft_dataset:
-    """Training rows; what each gate dropped; tokens of each conversation and of the rows."""
+    """Training rows; what each gate dropped; tokens of each conversation and of the rows.
+
+    in:  trajectories  results/rollouts/{policy}/{subset}/{shard}.jsonl
+         grades        results/grades/{policy}/{subset}/{shard}.jsonl
+         base          results/models/{model}.json, results/sft/{sft}/checkpoint.json
+         recipe        configs/sft/{sft}.yaml
+    out: dataset       results/sft/{sft}/dataset.jsonl
+         lengths       results/sft/{sft}/dataset.lengths.tsv
+         stats         results/sft/{sft}/dataset.stats.json
+         manifest      results/sft/{sft}/dataset.manifest.json
+    """
     input:
         **needs("dataset"),
     output:
@@ -35,7 +45,21 @@ rule build_sft_dataset:
 
 
 rule train_sft:
-    """Fine-tuned weights in Hugging Face layout; what each step did: loss, speed, memory (docs/trainers.md)."""
+    """Fine-tuned weights in Hugging Face layout; what each step did: loss, speed, memory (docs/trainers.md).
+
+    in:  dataset      results/sft/{sft}/dataset.jsonl
+         disjoint     results/sft/{sft}/disjoint.json
+         preflight    results/sft/{sft}/preflight.json
+         base         results/models/{model}.json, results/sft/{sft}/checkpoint.json
+         recipe       configs/sft/{sft}.yaml
+    out: checkpoint   results/sft/{sft}/checkpoint
+         stage        results/sft/{sft}/checkpoint.manifest.json
+         loss         results/sft/{sft}/loss.jsonl
+         metrics      results/sft/{sft}/metrics.tsv
+         plot         results/sft/{sft}/training.svg
+         tensorboard  results/sft/{sft}/tensorboard
+         manifest     results/sft/{sft}/checkpoint.json
+    """
     input:
         **needs("checkpoint"),
     output:

@@ -10,7 +10,13 @@ out: results/repos/{repo}.tar       a clean checkout, deterministic
 
 
 rule build_repo:
-    """A clean checkout of a repository as a deterministic tar, and its manifest."""
+    """A clean checkout of a repository as a deterministic tar, and its manifest.
+
+    in:  recipe    configs/repos/{repo}.yaml
+         rows      files that the recipe names
+    out: archive   results/repos/{repo}.tar
+         manifest  results/repos/{repo}.json
+    """
     input:
         **needs("repo"),
     output:
@@ -35,7 +41,19 @@ rule build_repo:
 
 
 rule make_tasks:
-    """The `task` rows of a subset (SWE-smith's schema); the manifest counts what was dropped and why."""
+    """The `task` rows of a subset (SWE-smith's schema); the manifest counts what was dropped and why.
+
+    in:  recipe     configs/subsets/{subset}.yaml
+         repos      results/repos/{repo}.tar
+         rows       files that the recipe names
+         exclude    results/tasks/{subset}.json of the sets that the recipe excludes
+         ratings    results/difficulty/{rater}/{subset}.jsonl that the recipe names
+         attempted  results/tasks/{subset}.kept.json of the set that policies attempted
+         grades     results/grades/{policy}/{subset}/{shard}.jsonl of those attempts
+         sandbox    results/images/sandbox/image.json, where the backend needs one
+    out: tasks      results/tasks/{subset}.json
+         manifest   results/tasks/{subset}.manifest.json
+    """
     input:
         **needs("tasks"),
         sandbox=sandbox_image,
@@ -76,7 +94,19 @@ use rule make_tasks as fetch_tasks with:
 
 
 rule validate_tasks:
-    """Which tasks passed validation, and why not the others; the questions and values of the witness."""
+    """Which tasks passed validation, and why not the others; the questions and values of the witness.
+
+    in:  tasks      results/tasks/{subset}.json
+         recipe     configs/subsets/{subset}.yaml
+         repos      results/repos/{repo}.tar
+         images     results/images/{subset}.json
+         validated  results/tasks/{subset}.lock.json and .witness.zip of the set that this one is a part of
+         sandbox    results/images/sandbox/image.json, where the backend needs one
+    out: lock       results/tasks/{subset}.lock.json
+         kept       results/tasks/{subset}.kept.json
+         witness    results/tasks/{subset}.witness.zip
+         manifest   results/tasks/{subset}.lock.manifest.json
+    """
     input:
         **needs("lock"),
         sandbox=sandbox_image,
@@ -121,7 +151,13 @@ ruleorder: validate_training_tasks > validate_tasks
 
 
 rule check_disjoint:
-    """Proof that no scored instance, bug, function or starting commit was trained on."""
+    """Proof that no scored instance, bug, function or starting commit was trained on.
+
+    in:  train     results/tasks/{subset}.json
+         heldout   results/tasks/{subset}.json
+    out: verdict   results/disjoint/{experiment}.json
+         manifest  results/disjoint/{experiment}.manifest.json
+    """
     input:
         **needs("disjoint"),
     output:

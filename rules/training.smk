@@ -11,7 +11,17 @@ ruleorder: build_sft_pairs > build_sft_dataset
 
 
 rule build_sft_pairs:
-    """For DPO: pairs of a resolved and an unresolved conversation about one task."""
+    """For DPO: pairs of a resolved and an unresolved conversation about one task.
+
+    in:  trajectories  results/rollouts/{policy}/{subset}/{shard}.jsonl
+         grades        results/grades/{policy}/{subset}/{shard}.jsonl
+         base          results/models/{model}.json, results/sft/{sft}/checkpoint.json
+         recipe        configs/sft/{sft}.yaml
+    out: dataset       results/sft/{sft}/dataset.jsonl
+         lengths       results/sft/{sft}/dataset.lengths.tsv
+         stats         results/sft/{sft}/dataset.stats.json
+         manifest      results/sft/{sft}/dataset.manifest.json
+    """
     input:
         **needs("dataset"),
     output:
@@ -41,7 +51,14 @@ rule build_sft_pairs:
 
 
 rule preflight:
-    """Memory and disk that training wants, written when nothing was found at fault."""
+    """Memory and disk that training wants, written when nothing was found at fault.
+
+    in:  dataset  results/sft/{sft}/dataset.jsonl
+         stats    results/sft/{sft}/dataset.stats.json
+         base     results/models/{model}.json, results/sft/{sft}/checkpoint.json
+         recipe   configs/sft/{sft}.yaml
+    out: report   results/sft/{sft}/preflight.json
+    """
     input:
         **needs("preflight"),
     output:
