@@ -1,11 +1,4 @@
-"""Part of a subset, by how often a policy solves its tasks.
-
-in:  configs/subsets/{subset}.yaml with `source: attempted`, the tasks that it names, their lock,
-     all grades of the policy's attempts at them
-out: results/tasks/{subset}.json         tasks whose pass rate is within the bounds
-     results/tasks/{subset}.lock.json    what validation said about them in the subset that they are of
-     results/tasks/{subset}.kept.json    the same tasks, for policies and graders
-"""
+"""Part of a subset, by how often a policy solves its tasks."""
 
 
 rule choose_tasks:
@@ -18,7 +11,7 @@ rule choose_tasks:
          ratings    results/difficulty/{rater}/{subset}.jsonl that the recipe names
          attempted  results/tasks/{subset}.kept.json of the set that policies attempted
          grades     results/grades/{policy}/{subset}/{shard}.jsonl of those attempts
-    out: tasks      results/tasks/{subset}.json
+    out: tasks      results/tasks/{subset}.json  tasks whose pass rate is within the bounds
          manifest   results/tasks/{subset}.manifest.json
     """
     input:
@@ -53,8 +46,8 @@ rule lock_chosen_tasks:
          repos      results/repos/{repo}.tar
          images     results/images/{subset}.json
          validated  results/tasks/{subset}.lock.json and .witness.zip of the set that this one is a part of
-    out: lock       results/tasks/{subset}.lock.json
-         kept       results/tasks/{subset}.kept.json
+    out: lock       results/tasks/{subset}.lock.json  what validation said about them in the subset that they are of
+         kept       results/tasks/{subset}.kept.json  the same tasks, for policies and graders
          witness    results/tasks/{subset}.witness.zip
          manifest   results/tasks/{subset}.lock.manifest.json
     """

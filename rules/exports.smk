@@ -1,9 +1,4 @@
-"""A subset in the forms that other programs read, and how hard its tasks are; neither is part of the default run.
-
-in:  results/tasks/{subset}.json, configs/raters/{rater}.yaml and its policy
-out: results/exports/{subset}/   names of instances and images, rows for harnesses, prompts for RL trainers
-     results/difficulty/{rater}/{subset}.jsonl   a rating of each task, or why there is none
-"""
+"""A subset in the forms that other programs read, and how hard its tasks are; neither is part of the default run."""
 
 
 rule export_tasks:
@@ -49,7 +44,7 @@ rule rate_difficulty:
          rater     configs/raters/{rater}.yaml
          policy    configs/policies/{policy}.yaml
          tasks     results/tasks/{subset}.json
-    out: ratings   results/difficulty/{rater}/{subset}.jsonl
+    out: ratings   results/difficulty/{rater}/{subset}.jsonl  a rating of each task, or why there is none
          manifest  results/difficulty/{rater}/{subset}.manifest.json
     """
     input:

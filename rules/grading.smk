@@ -1,11 +1,5 @@
 """Each prediction against its task's tests, in a fresh sandbox.
 
-in:  results/tasks/{subset}.kept.json and .witness.zip, results/images/{subset}.json of a published set,
-     results/rollouts/{policy}/{subset}/{shard}.jsonl, results/grades/{policy}/{subset}/service.json if that judges
-out: results/grades/{policy}/{subset}/{shard}.jsonl   a verdict per instance
-     results/grades/{policy}/{subset}/report.json     in SWE-bench's report schema
-     results/regrades/{policy}/{subset}.json          kept runs judged again; nothing is executed
-     results/cheats/{subset}.json                     the grader tried with cheats
 A policy's further samples are {shard}s1.jsonl, report.s1.json and so on.
 """
 
@@ -20,7 +14,7 @@ rule grade:
          policy        configs/policies/{policy}.yaml
          service       results/grades/{policy}/{subset}/service{sample}.json
          sandbox       results/images/sandbox/image.json, where the backend needs one
-    out: grades        results/grades/{policy}/{subset}/{shard}.jsonl
+    out: grades        results/grades/{policy}/{subset}/{shard}.jsonl  a verdict per instance
          manifest      results/grades/{policy}/{subset}/{shard}.manifest.json
     """
     input:
@@ -64,7 +58,7 @@ rule report_grades:
     in:  tasks     results/tasks/{subset}.kept.json
          lock      results/tasks/{subset}.lock.json
          grades    results/grades/{policy}/{subset}/{shard}.jsonl
-    out: report    results/grades/{policy}/{subset}/report{sample}.json
+    out: report    results/grades/{policy}/{subset}/report{sample}.json  in SWE-bench's report schema
          manifest  results/grades/{policy}/{subset}/report{sample}.manifest.json
     """
     input:
@@ -96,7 +90,7 @@ rule regrade:
          images       results/images/{subset}.json
          predictions  results/rollouts/{policy}/{subset}/preds{sample}.json
          grades       results/grades/{policy}/{subset}/{shard}.jsonl
-    out: regrades     results/regrades/{policy}/{subset}{sample}.json
+    out: regrades     results/regrades/{policy}/{subset}{sample}.json  kept runs judged again; nothing is executed
     """
     input:
         **needs("regrades"),
@@ -127,7 +121,7 @@ rule check_cheats:
 
     in:  tasks     results/tasks/{subset}.kept.json
          sandbox   results/images/sandbox/image.json, where the backend needs one
-    out: verdicts  results/cheats/{subset}.json
+    out: verdicts  results/cheats/{subset}.json  the grader tried with cheats
     """
     input:
         **needs("cheats"),

@@ -1,14 +1,10 @@
-"""The images that tasks run in: names to digests, pulled before anything runs in them, looked through for leaks.
-
-in:  results/tasks/{subset}.json
-out: results/images/{subset}.json   digest, size, place and leaks of each image; what could not be had, and why
-     results/images/{layers,roots}/  unpacked images, shared by all subsets; for a Docker engine, nothing
-     results/images/sandbox/        the image for tasks without one of their own: record, root folder, archive
-"""
+"""The images that tasks run in: names to digests, pulled before anything runs in them, looked through for leaks."""
 
 
 rule pull_images:
     """Digest, place and leaks of each image that tasks run in; what failed and why.
+
+    Unpacked images lie in results/images/{layers,roots}/, shared by all subsets; a Docker engine keeps its own.
 
     in:  tasks     results/tasks/{subset}.json
     out: images    results/images/{subset}.json

@@ -1,8 +1,4 @@
-"""Fine-tuning on rented GPUs: no experiment asks for it; a policy takes `weights: results/modal/{sft}/checkpoint`.
-
-in:  what train_sft takes; Modal's client and a token of the user's (docs/modal.md)
-out: results/modal/{sft}/checkpoint/, checkpoint.json, loss.jsonl, as train_sft writes them
-"""
+"""Fine-tuning on rented GPUs: no experiment asks for it; a policy takes `weights: results/modal/{sft}/checkpoint`."""
 
 
 rule train_on_modal:

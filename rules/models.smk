@@ -1,9 +1,4 @@
-"""Base models: made, fetched, or a folder of one's own.
-
-in:  configs/models/{model}.yaml, the drill repository or the folder that it names
-out: results/models/{model}/        base model and tokenizer in Hugging Face layout
-     results/models/{model}.json    hash of the weights, hash and size of each file
-"""
+"""Base models: made, fetched, or a folder of one's own."""
 
 
 rule make_base_model:
@@ -12,10 +7,10 @@ rule make_base_model:
     in:  recipe    configs/models/{model}.yaml
          files     files that the recipe names
          repo      results/repos/{repo}.tar
-    out: folder    results/models/{model}
+    out: folder    results/models/{model}  base model and tokenizer in Hugging Face layout
          stage     results/models/{model}.manifest.json
          loss      results/models/{model}.loss.jsonl
-         manifest  results/models/{model}.json
+         manifest  results/models/{model}.json  hash of the weights, hash and size of each file
     """
     input:
         **needs("model"),
@@ -53,8 +48,8 @@ rule fetch_model:
     in:  recipe    configs/models/{model}.yaml
          files     files that the recipe names
          repo      results/repos/{repo}.tar
-    out: folder    results/models/{model}
-         manifest  results/models/{model}.json
+    out: folder    results/models/{model}  base model and tokenizer in Hugging Face layout
+         manifest  results/models/{model}.json  hash of the weights, hash and size of each file
          stage     results/models/{model}.manifest.json
     """
     input:
@@ -88,8 +83,8 @@ rule take_model:
     in:  recipe    configs/models/{model}.yaml
          files     files that the recipe names
          repo      results/repos/{repo}.tar
-    out: folder    results/models/{model}
-         manifest  results/models/{model}.json
+    out: folder    results/models/{model}  base model and tokenizer in Hugging Face layout
+         manifest  results/models/{model}.json  hash of the weights, hash and size of each file
          stage     results/models/{model}.manifest.json
     """
     input:

@@ -1,14 +1,4 @@
-"""A policy learns from the results of its own attempts.
-
-in:  configs/rl/{rl}.yaml, its scaffold, the weights that it starts from, kept tasks and images of its subsets
-out: results/rl/{rl}/disjoint.json   proof that it learns on nothing that it is validated or scored on
-     results/rl/{rl}/checkpoint/      weights in Hugging Face layout
-     results/rl/{rl}/checkpoint.json  what they are
-     results/rl/{rl}/metrics.jsonl    a line for each step
-     results/rl/{rl}/validation.jsonl attempts at tasks that nothing is trained on
-     results/rl/{rl}/rollouts/        a folder for each rollout: its conversation, its patch, how it was sampled
-     results/rl/{rl}/tensorboard/     the figures of the steps as curves
-"""
+"""A policy learns from the results of its own attempts."""
 
 
 # A changed benchmark dates this file, not the weights: training waits for it and does not run because of it.
@@ -39,13 +29,13 @@ rule train_rl:
          held_out_tasks   results/tasks/{subset}.kept.json
          held_out_images  results/images/{subset}.json
          sandbox          results/images/sandbox/image.json, where the backend needs one
-    out: checkpoint       results/rl/{rl}/checkpoint
+    out: checkpoint       results/rl/{rl}/checkpoint  weights in Hugging Face layout
          stage            results/rl/{rl}/checkpoint.manifest.json
-         metrics          results/rl/{rl}/metrics.jsonl
-         validation       results/rl/{rl}/validation.jsonl
-         rollouts         results/rl/{rl}/rollouts
-         tensorboard      results/rl/{rl}/tensorboard
-         manifest         results/rl/{rl}/checkpoint.json
+         metrics          results/rl/{rl}/metrics.jsonl  a line for each step
+         validation       results/rl/{rl}/validation.jsonl  attempts at tasks that nothing is trained on
+         rollouts         results/rl/{rl}/rollouts  a folder for each rollout: its conversation, its patch, how it was sampled
+         tensorboard      results/rl/{rl}/tensorboard  the figures of the steps as curves
+         manifest         results/rl/{rl}/checkpoint.json  what they are
     """
     input:
         **needs("rewarded"),

@@ -1,10 +1,5 @@
 """A policy attempts the tasks of a subset in sandboxes; the expert and our models alike.
 
-in:  results/tasks/{subset}.kept.json, results/images/{subset}.json of a published set, configs/policies/{policy}.yaml, its scaffold, its weights
-out: results/rollouts/{policy}/{subset}/{shard}.jsonl   trajectories
-     results/rollouts/{policy}/{subset}/preds.json      predictions in the SWE-bench format
-     results/rollouts/{policy}/{subset}/usage.json      tokens and cost of each trajectory
-     results/recordings/{policy}/                       trajectories of a published set in rows
 A policy's further samples are {shard}s1.jsonl, preds.s1.json, usage.s1.json and so on.
 """
 
@@ -20,7 +15,7 @@ rule rollout:
          sources       results/models/{model}.json, results/sft/{sft}/checkpoint.json,
                       results/rl/{rl}/checkpoint.json
          sandbox       results/images/sandbox/image.json, where the backend needs one
-    out: trajectories  results/rollouts/{policy}/{subset}/{shard}.jsonl
+    out: trajectories  results/rollouts/{policy}/{subset}/{shard}.jsonl  trajectories
          manifest      results/rollouts/{policy}/{subset}/{shard}.manifest.json
     """
     input:
@@ -72,7 +67,7 @@ rule unpack_trajectories:
 
     in:  recipe    configs/policies/{policy}.yaml
          rows      files that the recipe names
-    out: folder    results/recordings/{policy}
+    out: folder    results/recordings/{policy}  trajectories of a published set in rows
          stage     results/recordings/{policy}.manifest.json
          manifest  results/recordings/{policy}.json
     """
@@ -106,8 +101,8 @@ rule collect_predictions:
 
     in:  tasks         results/tasks/{subset}.kept.json
          trajectories  results/rollouts/{policy}/{subset}/{shard}.jsonl
-    out: predictions   results/rollouts/{policy}/{subset}/preds{sample}.json
-         usage         results/rollouts/{policy}/{subset}/usage{sample}.json
+    out: predictions   results/rollouts/{policy}/{subset}/preds{sample}.json  predictions in the SWE-bench format
+         usage         results/rollouts/{policy}/{subset}/usage{sample}.json  tokens and cost of each trajectory
          manifest      results/rollouts/{policy}/{subset}/preds{sample}.manifest.json
     """
     input:

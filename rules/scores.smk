@@ -1,12 +1,4 @@
-"""Resolve rates with intervals, the paired comparison, and the page a person reads.
-
-in:  results/grades/{policy}/{subset}/report.json and results/rollouts/{policy}/{subset}/usage.json of every
-     sample of every policy on every benchmark
-out: results/scores/{policy}/{subset}.json   one policy on one benchmark
-     results/experiments/{experiment}/verified_score.json   an experiment's result and the manifest behind it
-     results/experiments/{experiment}/report.html           the same as one self-contained page
-     results/verified_score.json, results/report.html       copies of those of the experiment that is run
-"""
+"""Resolve rates with intervals, the paired comparison, and the page a person reads."""
 
 
 rule score:
@@ -15,7 +7,7 @@ rule score:
     in:  tasks     results/tasks/{subset}.kept.json
          reports   results/grades/{policy}/{subset}/report{sample}.json
          usage     results/rollouts/{policy}/{subset}/usage{sample}.json
-    out: score     results/scores/{policy}/{subset}.json
+    out: score     results/scores/{policy}/{subset}.json  one policy on one benchmark
          manifest  results/scores/{policy}/{subset}.manifest.json
     """
     input:
@@ -47,7 +39,7 @@ rule score_experiment:
          disjoint     results/disjoint/{experiment}.json
          scores       results/scores/{policy}/{subset}.json
          checkpoints  results/sft/{sft}/checkpoint.json
-    out: score        results/experiments/{experiment}/verified_score.json
+    out: score        results/experiments/{experiment}/verified_score.json  an experiment's result and the manifest behind it
     """
     input:
         **needs("verified_score"),
@@ -78,7 +70,7 @@ rule report:
     """The result as one self-contained page.
 
     in:  score  results/experiments/{experiment}/verified_score.json
-    out: page   results/experiments/{experiment}/report.html
+    out: page   results/experiments/{experiment}/report.html  the same as one self-contained page
     """
     input:
         **needs("page"),
@@ -103,7 +95,7 @@ rule copy_result:
     """A copy of the result of the experiment that ran last; `manifest.experiment` of the score names it.
 
     in:  made       results/experiments/{experiment}/verified_score.json
-    out: published  results/verified_score.json
+    out: published  results/verified_score.json  results/report.html       copies of those of the experiment that is run
     """
     input:
         made=RUN.path("verified_score"),

@@ -1,7 +1,5 @@
 """A benchmark judged by SWE-bench's service in the place of tests run here (`scorer: sb-cli` in its recipe).
 
-in:  results/tasks/{subset}.kept.json, results/rollouts/{policy}/{subset}/preds.json
-out: results/grades/{policy}/{subset}/service.json   the run at the service: its verdicts, and its report as it came
 A policy's further samples are service.s1.json and so on.
 """
 
@@ -12,7 +10,7 @@ rule submit_predictions:
     in:  tasks        results/tasks/{subset}.kept.json
          predictions  results/rollouts/{policy}/{subset}/preds{sample}.json
          recipe       configs/subsets/{subset}.yaml
-    out: run          results/grades/{policy}/{subset}/service{sample}.json
+    out: run          results/grades/{policy}/{subset}/service{sample}.json  the run at the service: its verdicts, and its report as it came
          manifest     results/grades/{policy}/{subset}/service{sample}.manifest.json
     """
     input:

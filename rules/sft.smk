@@ -1,9 +1,4 @@
-"""The expert's resolved trajectories as a dataset; the fine-tuned checkpoint.
-
-in:  results/models/{model}.json, configs/sft/{sft}.yaml, the expert's rollouts and grades
-out: results/sft/{sft}/dataset.jsonl        messages of resolved trajectories only
-     results/sft/{sft}/checkpoint/          fine-tuned weights in Hugging Face layout
-"""
+"""The expert's resolved trajectories as a dataset; the fine-tuned checkpoint."""
 
 
 rule build_sft_dataset:
@@ -13,7 +8,7 @@ rule build_sft_dataset:
          grades        results/grades/{policy}/{subset}/{shard}.jsonl
          base          results/models/{model}.json, results/sft/{sft}/checkpoint.json
          recipe        configs/sft/{sft}.yaml
-    out: dataset       results/sft/{sft}/dataset.jsonl
+    out: dataset       results/sft/{sft}/dataset.jsonl  messages of resolved trajectories only
          lengths       results/sft/{sft}/dataset.lengths.tsv
          stats         results/sft/{sft}/dataset.stats.json
          manifest      results/sft/{sft}/dataset.manifest.json
@@ -52,7 +47,7 @@ rule train_sft:
          preflight    results/sft/{sft}/preflight.json
          base         results/models/{model}.json, results/sft/{sft}/checkpoint.json
          recipe       configs/sft/{sft}.yaml
-    out: checkpoint   results/sft/{sft}/checkpoint
+    out: checkpoint   results/sft/{sft}/checkpoint  fine-tuned weights in Hugging Face layout
          stage        results/sft/{sft}/checkpoint.manifest.json
          loss         results/sft/{sft}/loss.jsonl
          metrics      results/sft/{sft}/metrics.tsv

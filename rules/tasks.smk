@@ -1,12 +1,4 @@
-"""Repositories, and the tasks made in them.
-
-in:  configs/repos/{repo}.yaml, configs/subsets/{subset}.yaml
-out: results/repos/{repo}.tar       a clean checkout, deterministic
-     results/tasks/{subset}.json    task rows in SWE-smith's schema
-     results/tasks/{subset}.lock.json    which of them passed validation, and why others did not
-     results/tasks/{subset}.kept.json    those that passed: what policies attempt and graders judge
-     results/disjoint/{experiment}.json   proof that nothing scored was trained on
-"""
+"""Repositories, and the tasks made in them."""
 
 
 rule build_repo:
@@ -14,7 +6,7 @@ rule build_repo:
 
     in:  recipe    configs/repos/{repo}.yaml
          rows      files that the recipe names
-    out: archive   results/repos/{repo}.tar
+    out: archive   results/repos/{repo}.tar  a clean checkout, deterministic
          manifest  results/repos/{repo}.json
     """
     input:
@@ -51,7 +43,7 @@ rule make_tasks:
          attempted  results/tasks/{subset}.kept.json of the set that policies attempted
          grades     results/grades/{policy}/{subset}/{shard}.jsonl of those attempts
          sandbox    results/images/sandbox/image.json, where the backend needs one
-    out: tasks      results/tasks/{subset}.json
+    out: tasks      results/tasks/{subset}.json  task rows in SWE-smith's schema
          manifest   results/tasks/{subset}.manifest.json
     """
     input:
@@ -102,8 +94,8 @@ rule validate_tasks:
          images     results/images/{subset}.json
          validated  results/tasks/{subset}.lock.json and .witness.zip of the set that this one is a part of
          sandbox    results/images/sandbox/image.json, where the backend needs one
-    out: lock       results/tasks/{subset}.lock.json
-         kept       results/tasks/{subset}.kept.json
+    out: lock       results/tasks/{subset}.lock.json  which of them passed validation, and why others did not
+         kept       results/tasks/{subset}.kept.json  those that passed: what policies attempt and graders judge
          witness    results/tasks/{subset}.witness.zip
          manifest   results/tasks/{subset}.lock.manifest.json
     """
@@ -155,7 +147,7 @@ rule check_disjoint:
 
     in:  train     results/tasks/{subset}.json
          heldout   results/tasks/{subset}.json
-    out: verdict   results/disjoint/{experiment}.json
+    out: verdict   results/disjoint/{experiment}.json  proof that nothing scored was trained on
          manifest  results/disjoint/{experiment}.manifest.json
     """
     input:

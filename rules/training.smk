@@ -1,10 +1,4 @@
-"""Before a training: pairs for preference learning, and the checks that it waits for.
-
-in:  results/models/{model} or results/sft/{sft}/checkpoint, configs/sft/{sft}.yaml, rollouts and grades
-out: results/sft/{sft}/disjoint.json     proof that nothing that this run scores is trained on
-     results/sft/{sft}/dataset.jsonl      for DPO: pairs of a resolved and an unresolved trajectory of one task
-     results/sft/{sft}/preflight.json     the estimate of memory and disk, when nothing was found at fault
-"""
+"""Before a training: pairs for preference learning, and the checks that it waits for."""
 
 
 ruleorder: build_sft_pairs > build_sft_dataset
@@ -17,7 +11,7 @@ rule build_sft_pairs:
          grades        results/grades/{policy}/{subset}/{shard}.jsonl
          base          results/models/{model}.json, results/sft/{sft}/checkpoint.json
          recipe        configs/sft/{sft}.yaml
-    out: dataset       results/sft/{sft}/dataset.jsonl
+    out: dataset       results/sft/{sft}/dataset.jsonl  for DPO: pairs of a resolved and an unresolved trajectory of one task
          lengths       results/sft/{sft}/dataset.lengths.tsv
          stats         results/sft/{sft}/dataset.stats.json
          manifest      results/sft/{sft}/dataset.manifest.json
@@ -57,7 +51,7 @@ rule preflight:
          stats    results/sft/{sft}/dataset.stats.json
          base     results/models/{model}.json, results/sft/{sft}/checkpoint.json
          recipe   configs/sft/{sft}.yaml
-    out: report   results/sft/{sft}/preflight.json
+    out: report   results/sft/{sft}/preflight.json  the estimate of memory and disk, when nothing was found at fault
     """
     input:
         **needs("preflight"),

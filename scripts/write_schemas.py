@@ -11,7 +11,7 @@ from swelab.configs.json_schemas import schema_of
 from swelab.configs.kinds import RECIPE_KINDS
 from swelab.console.terminal import run_script
 from swelab.outcomes import with_tables
-from swelab.records import CONFIGS, read_text, write_bytes
+from swelab.records import SHIPPED_CONFIGS, read_text, write_bytes
 from swelab.records.attempt_records import Grade, Prediction, Trajectory, Usage
 from swelab.records.report_records import Report
 from swelab.records.score_records import Score, VerifiedScore
@@ -25,7 +25,7 @@ from swelab.scores.artifact_table import with_table
 ATTEMPTS = (Trajectory, Prediction, Usage, Grade, Report, Score, VerifiedScore)
 WITNESS = (WitnessManifest, GoldValues, Testimony)
 RECORDS = (Task, Difficulty, Lock, Images, *ATTEMPTS, SftRow, SftPair, Manifest, *WITNESS)
-ROOT = CONFIGS.parent
+ROOT = SHIPPED_CONFIGS.parent
 RESULTS = ROOT / "results/README.md"
 
 
@@ -34,7 +34,7 @@ def main() -> None:
     documents = {name: schema_of(kind) for name, kind in RECIPE_KINDS.items()}
     documents |= {record.kind(): schema(record) for record in RECORDS}
     texts = {
-        CONFIGS / f"schemas/{name}.json": json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        SHIPPED_CONFIGS / f"schemas/{name}.json": json.dumps(document, indent=2, ensure_ascii=False) + "\n"
         for name, document in documents.items()
     }
     texts |= {path: with_tables(read_text(path)) for path in (ROOT / "docs").glob("*.md")}

@@ -16,8 +16,8 @@ import yaml
 from swelab.configs import recipes
 from swelab.configs.kinds import SCAFFOLD
 from swelab.evaluation.benchmark_rows import Source
-from swelab.evaluation.evaluation_plan import OWN_CONFIGS, Plan, policy_of
-from swelab.records import InputError, Record, read_text
+from swelab.evaluation.evaluation_plan import Plan, policy_of
+from swelab.records import SHIPPED_CONFIGS, InputError, Record, read_text
 
 AGENTS = {"debug_agent": "debugger", "rewrite_agent": "debugger-rewrite"}
 """The scaffold of each agent."""
@@ -143,7 +143,7 @@ def selected_problems(settings: Settings, names: Sequence[str], where: Path) -> 
 
 def _scaffold(settings: Settings, request: RunRequest) -> tuple[str, Any]:
     name = AGENTS[settings["agent_type"]]
-    configs = recipes.CONFIGS if recipes.CONFIGS.is_dir() else OWN_CONFIGS
+    configs = recipes.CONFIGS if recipes.CONFIGS.is_dir() else SHIPPED_CONFIGS
     path = recipes.path_of("scaffold", name, configs)
     made = recipes.load(SCAFFOLD, path).plain()
     for theirs, ours in (("max_steps", "step_limit"), ("max_rewrite_steps", "max_rewrite_steps")):

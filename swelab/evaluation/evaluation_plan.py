@@ -17,7 +17,7 @@ from swelab.models.billing.prices import price_of
 from swelab.models.chat.litellm_calls import listed_price
 from swelab.models.serving.complete_checkpoint import longest_context
 from swelab.models.serving.lora import check_name
-from swelab.records import InputError, Record
+from swelab.records import SHIPPED_CONFIGS, InputError, Record
 
 DEFAULT_SCAFFOLD = "mini-swebench"
 NO_KEY = "none"
@@ -25,8 +25,6 @@ NO_KEY = "none"
 LONGEST_CONTEXT = 32768
 ROOM = 0.6
 """Share of a GPU's memory that weights may take."""
-OWN_CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-"""Recipes for a command that is typed outside of the clone."""
 KEY = "OPENAI_API_KEY"
 
 
@@ -189,7 +187,7 @@ def scaffold_of(
 
     Raises InputError.
     """
-    here = recipes.CONFIGS if recipes.CONFIGS.is_dir() else OWN_CONFIGS
+    here = recipes.CONFIGS if recipes.CONFIGS.is_dir() else SHIPPED_CONFIGS
     path = Path(name) if name.endswith((".yaml", ".yml")) else recipes.path_of("scaffold", name, here)
     found = recipes.load(SCAFFOLD, path)
     steps = "call_limit" if found.agent == "swe-agent" else "step_limit"

@@ -21,7 +21,8 @@ from swelab.records.whole_files import write_bytes as write_bytes
 from swelab.records.whole_files import write_json as write_json
 from swelab.records.whole_files import write_jsonl as write_jsonl
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+SHIPPED_CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+"""Recipes of the clone that this code is in, wherever a command is typed."""
 
 Record = dict[str, Any]
 Kind = TypeVar("Kind", bound=TypedRecord)

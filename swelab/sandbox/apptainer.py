@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from swelab.sandbox import image_root, rootfs, sandbox_image
+from swelab.sandbox import image_root, isolation, rootfs, sandbox_image
 from swelab.sandbox.bubblewrap import BubblewrapBackend, BubblewrapSandbox
 from swelab.sandbox.bwrap_process import Launch, output_pipe
 from swelab.sandbox.protocol import DEFAULT_LIMITS, WORKDIR, BackendMissing, Image, ImageMissing, Limits
@@ -21,17 +21,6 @@ from swelab.sandbox.requirements import check_kernel, tool
 from swelab.sandbox.resource_limits import DiskMeter
 from swelab.sandbox.scratch import UserId, copy_tree, prune, runnable_base, spare_uids
 
-_ALONE = (
-    *(
-        "--containall",
-        "--cleanenv",
-        "--no-eval",
-        "--no-umask",
-        "--no-mount",
-        "home,tmp,cwd,hostfs,bind-paths",
-    ),
-    *("--pid", "--ipc", "--uts", "--net", "--network", "none", "--hostname", "sandbox"),
-)
 _ETC = ("passwd", "group", "gitconfig", "hosts", "hostname", "nsswitch.conf")
 _COPY_SECONDS = 600
 _OWN = Path("/")  # stands for the image's own repository
@@ -53,7 +42,7 @@ def command_line(
     binds = [*((folder / "testbed", place, "rw") for place in places), (folder / "tmp", "/tmp", "rw")]
     binds += [(folder / "home", rootfs.HOME, "rw")]
     binds += [(folder / "etc" / name, f"/etc/{name}", "ro") for name in _ETC]
-    arguments = ["exec", *_ALONE, *rights]
+    arguments = ["exec", *isolation.APPTAINER, *rights]
     for source, inside, mode in binds:
         arguments += ["--bind", f"{source}:{inside}:{mode}"]
     return [*arguments, "--pwd", repository, str(image)]

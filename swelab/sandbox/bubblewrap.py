@@ -12,9 +12,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from swelab.sandbox import image_root, rootfs, safe_files
+from swelab.sandbox import image_root, isolation, rootfs, safe_files
 from swelab.sandbox.bounded_output import BoundedOutput
-from swelab.sandbox.bwrap_process import Launch, gate_command, isolation, refusal, refused
+from swelab.sandbox.bwrap_process import Launch, gate_command, refusal, refused
 from swelab.sandbox.lifeline import Lifeline
 from swelab.sandbox.live_session import LiveSession
 from swelab.sandbox.memory_group import MemoryGroup, prune_groups
@@ -92,7 +92,7 @@ class BubblewrapSandbox(Closing):
                 os.chown(folder / name, *self._owner)
         copy_tree(tree, folder / "testbed", self._owner if self._user else None)
         self._meter = DiskMeter(folder)
-        arguments = isolation(as_root=self._user is not None)
+        arguments = isolation.bwrap(as_root=self._user is not None)
         for name, value in rootfs.ENVIRONMENT.items():
             arguments += ["--setenv", name, value]
         shm = self._limits.shm_bytes

@@ -18,15 +18,6 @@ from contextlib import ExitStack, suppress
 from swelab.sandbox.protocol import WORKDIR, ExecResult, Limits, SandboxLost
 from swelab.sandbox.resource_limits import process_tree
 
-_ISOLATION = (
-    *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
-    *("--hostname", "sandbox", "--new-session", "--die-with-parent", "--clearenv"),
-)
-_AS_ROOT = (
-    *("--cap-drop", "ALL", "--cap-add", "CAP_SETUID"),
-    *("--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"),
-)
-_AS_USER = ("--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000")
 _START_SECONDS = 30.0
 _END_SECONDS = 10.0
 # stdin is the gate (hence --norc: bash reads ~/.bashrc when its stdin is a socket). "$@" are variables for
@@ -41,11 +32,6 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_ARGUMENT = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux
 # U+DC80 to U+DCFF stay: Python's way to carry bytes that are no UTF-8.
 _HALF_PAIR = re.compile("[\ud800-\udc7f\udd00-\udfff]")
-
-
-def isolation(*, as_root: bool) -> list[str]:
-    """bwrap's options that part the inside from the machine; root becomes another user there by setpriv."""
-    return [*_ISOLATION, *(_AS_ROOT if as_root else _AS_USER)]
 
 
 def gate_command(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from swelab.sandbox import isolation
 from swelab.sandbox.bounded_output import BoundedOutput
 from swelab.sandbox.container_owner import labels
 from swelab.sandbox.docker_engine import DockerEngine
@@ -155,15 +156,13 @@ def _settings(start: str) -> dict[str, Any]:
 
 
 def _host(limits: Limits, profile: str) -> dict[str, Any]:
-    return {
+    # The first process becomes the user and ends what the user started.
+    parted = isolation.docker("SETUID", "SETGID", "SETPCAP", "KILL")
+    return parted | {
         "AutoRemove": True,
-        "NetworkMode": "none",
         "IpcMode": "private",
         "ReadonlyRootfs": True,
-        "CapDrop": ["ALL"],
-        # For the first process alone: it becomes the user and ends what the user started.
-        "CapAdd": ["SETUID", "SETGID", "SETPCAP", "KILL"],
-        "SecurityOpt": ["no-new-privileges", f"seccomp={profile}"],
+        "SecurityOpt": [*parted["SecurityOpt"], f"seccomp={profile}"],
         "Memory": _memory(limits),
         "MemorySwap": _memory(limits),
         "PidsLimit": limits.processes + _OWN_PROCESSES,

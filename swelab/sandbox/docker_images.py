@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from swelab.sandbox import isolation
 from swelab.sandbox.container_owner import labels
 from swelab.sandbox.docker_engine import DockerEngine
 from swelab.sandbox.protocol import Image, ImageMissing, SandboxLost
@@ -27,12 +28,6 @@ UID = 61000  # between the uids of people and those that systemd hands out
 _SCRIPT = Path(__file__).with_name("docker_prepare.sh").read_text()
 _PREPARE_SECONDS = 1800
 _HOSTS = "/.swelab/hosts"  # of docker_prepare.sh
-_CONFINED = {
-    "NetworkMode": "none",
-    "CapDrop": ["ALL"],
-    "CapAdd": ["CHOWN", "DAC_OVERRIDE", "FOWNER"],
-    "SecurityOpt": ["no-new-privileges"],
-}
 # These act on a shell before it runs its first line.
 NEUTRAL = ("BASH_ENV=", "ENV=", "LD_PRELOAD=", "LD_LIBRARY_PATH=")
 
@@ -115,7 +110,7 @@ def _prepare(engine: DockerEngine, original: str, image: Image) -> str:
         "Env": list(NEUTRAL),
         "Labels": labels(),
     }
-    container = engine.create(original, settings, _CONFINED)
+    container = engine.create(original, settings, isolation.docker("CHOWN", "DAC_OVERRIDE", "FOWNER"))
     try:
         engine.start(container)
         with engine.request(f"preparing image {image.name}"):

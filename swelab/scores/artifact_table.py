@@ -10,12 +10,12 @@ _TABLE = re.compile(r"<!-- swelab.lineage -->\n(\|.*\n)*")
 
 
 def with_table(page: str, rules: Path) -> str:
-    """A page with its table as the graph has it. rules: their folder; what a row tells is a rule's docstring.
+    """A page with its table as the graph has it. rules: their folder.
 
-    Raises InputError when a rule has none.
+    A row has the first paragraph of its rule's docstring. Raises InputError when a rule has none.
     """
     text = "".join(read_text(path) for path in sorted(rules.glob("*.smk")))
-    told = dict(re.findall(r'^rule (\w+):\n    """(.*?)"""', text, flags=re.M | re.S))
+    told = dict(re.findall(r'^rule (\w+):\n    """(.*?)(?:\n\n.*?)?"""', text, flags=re.M | re.S))
     variants = re.findall(r"^use rule (\w+) as (\w+)", text, flags=re.M)
     told |= {variant: told.get(base, "") for base, variant in variants}
     rows = ["| path | rule | what it is |", "|---|---|---|"]

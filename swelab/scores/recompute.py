@@ -35,7 +35,7 @@ from swelab.rollouts.predictions import collect, read_predictions, shard_predict
 from swelab.rollouts.token_usage import watched
 from swelab.scores.score import read_usage, score
 from swelab.scores.trail import Trail, follow
-from swelab.scores.verification import Finding, Hashes, check_files, check_recipes, difference, summary
+from swelab.scores.verification import Finding, Verification, check_files, check_recipes, difference, summary
 from swelab.scores.verified import load_score, score_experiment
 from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.task_images import task_images
@@ -67,12 +67,12 @@ class TrailStage:
         return read_kept(self.path("tasks") or "", self.path("lock"))
 
 
-def check_numbers(trail: Trail, hashes: Hashes) -> Iterator[Finding]:
+def check_numbers(trail: Trail, verification: Verification) -> Iterator[Finding]:
     """Values that differ when they are computed again, and rows that were edited; without withheld ones."""
     for stage in trail.stages.values():
         files = {*stage.outputs, *(path for paths in stage.inputs.values() for path in paths)}
-        if (again := CHECKS.get(stage.rule)) and not files & hashes.withheld.keys():
-            yield from _guarded(next(iter(stage.outputs)), again(TrailStage(stage), hashes))
+        if (again := CHECKS.get(stage.rule)) and not files & verification.withheld.keys():
+            yield from _guarded(next(iter(stage.outputs)), again(TrailStage(stage), verification))
 
 
 def _guarded(path: str, findings: Iterator[Finding]) -> Iterator[Finding]:
@@ -106,10 +106,10 @@ def verify(score: Path) -> tuple[list[Finding], str]:
 
 def _checked(trail: Trail, further: Iterable[Finding] = ()) -> tuple[list[Finding], str]:
     """The findings against a trail, those that are `further` last, each once; and the table."""
-    hashes = Hashes.here()
-    checks = check_files(trail, hashes), check_recipes(trail.stages), check_numbers(trail, hashes)
+    verification = Verification.here()
+    checks = check_files(trail, verification), check_recipes(trail.stages), check_numbers(trail, verification)
     found = list(dict.fromkeys(chain(*checks, further)))
-    return found, summary(trail, hashes, found)
+    return found, summary(trail, verification, found)
 
 
 def check_headline(record: VerifiedScore, path: str) -> Iterator[Finding]:
@@ -122,7 +122,7 @@ def check_headline(record: VerifiedScore, path: str) -> Iterator[Finding]:
     yield from _compare(path, made, told)
 
 
-def _score(stage: TrailStage, hashes: Hashes) -> Iterator[Finding]:
+def _score(stage: TrailStage, verification: Verification) -> Iterator[Finding]:
     told = read_json(stage.outputs[0])
     reports = [read_record(path, Report) for path in stage.paths("report")]
     usage = [dict(read_usage(path)) for path in stage.paths("usage")]
@@ -130,7 +130,7 @@ def _score(stage: TrailStage, hashes: Hashes) -> Iterator[Finding]:
     yield from _compare(stage.outputs[0], again, told)
 
 
-def _report(stage: TrailStage, hashes: Hashes) -> Iterator[Finding]:
+def _report(stage: TrailStage, verification: Verification) -> Iterator[Finding]:
     told, lock = read_json(stage.outputs[0]), stage.path("lock")
     grades = (row for _, row in read_records(stage.paths("grades"), Grade))
     again = build_report(stage.tasks(), grades, told.get("policy", ""), told.get("subset", ""))
@@ -143,7 +143,7 @@ def _compare(path: str, computed: Record, written: Record) -> Iterator[Finding]:
         yield Finding("number", path, f"made again: {where}")
 
 
-def _predictions(stage: TrailStage, hashes: Hashes) -> Iterator[Finding]:
+def _predictions(stage: TrailStage, verification: Verification) -> Iterator[Finding]:
     names = [task.instance_id for task in stage.tasks()]
     usage: dict[str, Usage] = {}
     rows = watched(read_records(stage.paths("trajectories"), Trajectory), usage)
@@ -161,13 +161,13 @@ def _rows(path: str, rows: Iterator[tuple[str, Record]]) -> Iterator[Finding]:
             yield Finding("number", path, f"{name}: made again from its trajectory: {where}")
 
 
-def _rollout(stage: TrailStage, hashes: Hashes) -> Iterator[Finding]:
+def _rollout(stage: TrailStage, verification: Verification) -> Iterator[Finding]:
     path = stage.outputs[0]
-    if hashes.of(path) != stage.stage.outputs[path]:
+    if verification.hash_of(path) != stage.stage.outputs[path]:
         yield from _unlike_journal(path, stage.stage.get("journal"))
 
 
-def _grades(stage: TrailStage, hashes: Hashes) -> Iterator[Finding]:
+def _grades(stage: TrailStage, verification: Verification) -> Iterator[Finding]:
     path = stage.outputs[0]
     rows: dict[str, str] = {}
     for row in map(Grade.of, read_jsonl(path)):
@@ -175,12 +175,12 @@ def _grades(stage: TrailStage, hashes: Hashes) -> Iterator[Finding]:
         if row.resolved != (row.status == GradeEnd.RESOLVED):
             told = f"{row.instance_id}: resolved is {row.resolved} and status is {row.status}"
             yield Finding("number", path, told)
-    if hashes.of(path) != stage.stage.outputs[path]:
+    if verification.hash_of(path) != stage.stage.outputs[path]:
         yield from _unlike_journal(path, stage.stage.get("journal"))
     if stage.stage.get("runs") and not stage.path("service") and Path(stage.stage["runs"]).is_dir():
-        yield from _unlike_runs(stage, rows, hashes)
+        yield from _unlike_runs(stage, rows, verification)
     else:
-        hashes.unjudged += len(rows)
+        verification.unjudged += len(rows)
 
 
 def _unlike_journal(path: str, journal: str | None) -> Iterator[Finding]:
@@ -197,7 +197,9 @@ def _plain(row: Record) -> Record:
     return {name: value for name, value in row.items() if name not in ("journalled", "sample")}
 
 
-def _unlike_runs(stage: TrailStage, texts: Mapping[str, str], hashes: Hashes) -> Iterator[Finding]:
+def _unlike_runs(
+    stage: TrailStage, texts: Mapping[str, str], verification: Verification
+) -> Iterator[Finding]:
     """Findings for grades that differ when the kept run of their patch is judged again."""
     from swelab.grading.grading_stage import Bench
     from swelab.grading.regrade import regrade
@@ -218,14 +220,14 @@ def _unlike_runs(stage: TrailStage, texts: Mapping[str, str], hashes: Hashes) ->
         else:
             predictions = read_predictions(stage.path("predictions") or "", mine)
         facts, _ = regrade(tasks, predictions, texts, bench)
-    hashes.judged += facts["judged"]
-    hashes.unjudged += len(facts["missing"])
+    verification.judged += facts["judged"]
+    verification.unjudged += len(facts["missing"])
     for each in facts["changed"]:
         what = f"{each['instance_id']}: {each['before']}, and its kept run judged again is {each['now']}"
         yield Finding("number", stage.outputs[0], what)
 
 
-CHECKS: dict[str, Callable[[TrailStage, Hashes], Iterator[Finding]]] = {
+CHECKS: dict[str, Callable[[TrailStage, Verification], Iterator[Finding]]] = {
     "score": _score,
     "report_grades": _report,
     "collect_predictions": _predictions,

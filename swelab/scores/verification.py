@@ -35,8 +35,8 @@ class Finding:
 
 
 @dataclass
-class Hashes:
-    """Hashes of files as they are now, each read once; and how far verdicts could be looked at."""
+class Verification:
+    """What one verification read: hashes of files as they are now, and how many verdicts it judged again."""
 
     digests: dict[str, str] = field(default_factory=dict)
     withheld: dict[str, str] = field(default_factory=dict)
@@ -46,14 +46,14 @@ class Hashes:
     """Verdicts that were made again from kept runs of tests, and those whose runs are not here."""
 
     @classmethod
-    def here(cls) -> "Hashes":
-        """Those of the working folder, with what was withheld from it. Raises InputError."""
+    def here(cls) -> "Verification":
+        """In the working folder, with what was withheld from it. Raises InputError."""
         told = read_json(WITHHELD) if Path(WITHHELD).is_file() else {}
         if not isinstance(told, dict) or not all(isinstance(each, str) for each in told.values()):
             raise InputError("is no object of hashes", WITHHELD, "the file as its archive has it")
         return cls(withheld={path: sha for path, sha in told.items() if not Path(path).exists()})
 
-    def of(self, path: str) -> str:
+    def hash_of(self, path: str) -> str:
         """SHA-256 (hex) of a file or folder, as told of a withheld one; "" of one that is not there."""
         if path in self.withheld:
             return self.withheld[path]
@@ -62,18 +62,18 @@ class Hashes:
         return self.digests[path]
 
 
-def check_files(trail: Trail, hashes: Hashes) -> Iterator[Finding]:
+def check_files(trail: Trail, verification: Verification) -> Iterator[Finding]:
     """What is edited, missing or older than what it was made from."""
     for name, fault in trail.faults.items():
         yield Finding("missing", name, fault.removeprefix(f"{name}: "))
     for manifest, stage in trail.stages.items():
         for path, written in stage.outputs.items():
-            if not (now := hashes.of(path)):
+            if not (now := verification.hash_of(path)):
                 yield Finding("missing", path, f"{stage.rule} wrote it ({manifest}){remedy(path)}")
             elif now != written:
                 yield Finding("edited", path, f"not what {stage.rule} wrote ({manifest})")
         for path, read in trail.inputs(manifest):
-            if finding := _of_input(trail, manifest, path, read, hashes):
+            if finding := _of_input(trail, manifest, path, read, verification):
                 yield finding
 
 
@@ -85,17 +85,19 @@ def remedy(path: str) -> str:
     return f"; `snakemake --force {folder}` makes it again" if find(folder) else ""
 
 
-def _of_input(trail: Trail, manifest: str, path: str, read: str, hashes: Hashes) -> Finding | None:
+def _of_input(
+    trail: Trail, manifest: str, path: str, read: str, verification: Verification
+) -> Finding | None:
     """What is wrong with a file that a stage read, unless the manifest of the file itself tells it."""
     first = next(iter(trail.stages[manifest].outputs), manifest)
     maker = trail.makers.get(path)
     if maker is None:
-        if not (now := hashes.of(path)):
+        if not (now := verification.hash_of(path)):
             return Finding("missing", path, f"{first} was made from it")
         return None if now == read else Finding("edited", path, f"changed since {first} was made from it")
     if trail.stages[maker].outputs[path] == read:
         return None
-    if hashes.of(path) == read:
+    if verification.hash_of(path) == read:
         return Finding("edited", path, f"{first} was made from the edited file")
     return Finding("older", first, f"made from another version of {path} than is there now")
 
@@ -149,29 +151,29 @@ def difference(before: Any, after: Any, where: str = "") -> str:
     return next(filter(None, told), plain)
 
 
-def summary(trail: Trail, hashes: Hashes, findings: list[Finding]) -> str:
+def summary(trail: Trail, verification: Verification, findings: list[Finding]) -> str:
     """A short table of what was looked at, and the verdict."""
     commits = {stage.code.commit[:12] or "unknown" for stage in trail.stages.values()}
     changed = sum(stage.code.dirty is not False for stage in trail.stages.values())
     paths = {path for stage in trail.stages.values() for path in stage.recipes}
     rows = {
-        "files": f"{len(hashes.digests):,} read, each once",
+        "files": f"{len(verification.digests):,} read, each once",
         "stages": f"{len(trail.stages):,}, of commit {', '.join(sorted(commits))}"
         + (f"; {changed:,} of them from code that is not that of a commit" if changed else ""),
         "recipes": f"{len(paths):,}",
         **(
-            {"withheld": f"{len(hashes.withheld):,} files, not looked at ({WITHHELD})"}
-            if hashes.withheld
+            {"withheld": f"{len(verification.withheld):,} files, not looked at ({WITHHELD})"}
+            if verification.withheld
             else {}
         ),
-        **({"verdicts": _verdicts(hashes)} if hashes.judged or hashes.unjudged else {}),
+        **({"verdicts": _verdicts(verification)} if verification.judged or verification.unjudged else {}),
         "result": f"{len(findings):,} finding{'s' * (len(findings) > 1)}" if findings else "all hold",
     }
     return "\n".join(f"{name:<8} {told}" for name, told in rows.items())
 
 
-def _verdicts(hashes: Hashes) -> str:
-    judged = f"{hashes.judged:,} judged again from kept runs of tests"
-    if not hashes.unjudged:
+def _verdicts(verification: Verification) -> str:
+    judged = f"{verification.judged:,} judged again from kept runs of tests"
+    if not verification.unjudged:
         return judged
-    return f"{judged}; {hashes.unjudged:,} taken as their rows have them: their kept runs are not here"
+    return f"{judged}; {verification.unjudged:,} taken as their rows have them: their kept runs are not here"

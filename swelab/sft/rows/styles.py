@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from swelab.records import CONFIGS, InputError, read_json
+from swelab.records import SHIPPED_CONFIGS, InputError, read_json
 from swelab.records.attempt_records import Rollout
 from swelab.records.training_records import Called, RowMessage, Tool, ToolCall
 from swelab.sft.rows.lengths import is_trained
@@ -22,7 +22,7 @@ from swelab.sft.rows.student_parsers import argument_text, is_plain, parse_ticks
 from swelab.sft.rows.turns import Call, Turn, turns_of
 from swelab.sft.rows.view_range import complete
 
-TOOLS = CONFIGS / "tools"
+TOOLS = SHIPPED_CONFIGS / "tools"
 DEFINED = {
     "swe-agent": "swe-agent.json",
     "swe-agent-text": "swe-agent.json",

@@ -66,6 +66,7 @@ def rules():
 def test_a_docstring_names_the_files(words, body):
     before, _, after = words.partition("    out: ")
     inputs, outputs = dict(LINE.findall(before)), dict(LINE.findall(f"    out: {after}"))
+    outputs = {role: text.partition("  ")[0] for role, text in outputs.items()}  # then a sentence
     (kind,) = set(re.findall(r"\*\*(?:needs|made)\(\"(\w+)\"", body))
     roles = re.findall(r"\*\*made\(\"\w+\", (.*)\)", body)
     files = KINDS[kind].files

@@ -1,0 +1,36 @@
+"""What parts the inside of a sandbox from the machine, backend by backend: no network, no other processes,
+no rights. Files, resources and system calls are bounded elsewhere (`rootfs`, `resource_limits`, `seccomp`).
+"""
+
+from typing import Any
+
+_BWRAP = (
+    *("--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--hostname", "sandbox", "--new-session", "--die-with-parent", "--clearenv"),
+)
+_AS_ROOT = (
+    *("--cap-drop", "ALL", "--cap-add", "CAP_SETUID"),
+    *("--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"),
+)
+_AS_USER = ("--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000")
+APPTAINER = (
+    *("--net", "--network", "none", "--pid", "--ipc", "--uts", "--hostname", "sandbox"),
+    *("--containall", "--cleanenv", "--no-eval", "--no-umask"),
+    *("--no-mount", "home,tmp,cwd,hostfs,bind-paths"),
+)
+"""apptainer's options."""
+
+
+def bwrap(*, as_root: bool) -> list[str]:
+    """bwrap's options; root becomes another user inside by setpriv."""
+    return [*_BWRAP, *(_AS_ROOT if as_root else _AS_USER)]
+
+
+def docker(*capabilities: str) -> dict[str, Any]:
+    """Settings of a container's host; its first process alone has the capabilities."""
+    return {
+        "NetworkMode": "none",
+        "CapDrop": ["ALL"],
+        "CapAdd": list(capabilities),
+        "SecurityOpt": ["no-new-privileges"],
+    }
