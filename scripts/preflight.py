@@ -3,13 +3,14 @@
 import argparse
 from pathlib import Path
 
+from swelab.checks.finding import ok, require
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
 from swelab.console.terminal import run_script
 from swelab.lineage import Wildcards, base_manifest
-from swelab.records import Fault, write_json
+from swelab.records import write_json
 from swelab.sft.train.memory import GIB
-from swelab.sft.train.preflight import Training, disk_bytes, faults, longest, memory
+from swelab.sft.train.preflight import Training, disk_bytes, findings, longest, memory
 
 
 def main() -> None:
@@ -31,15 +32,11 @@ def main() -> None:
         recipe,
         args.progress or Path("results/progress/train_sft") / name,
     )
-    found, needs = faults(training), memory(training)
-    if needs:
+    if needs := memory(training):
         print(f"memory: about {needs.text()} at {longest(training)} tokens")
         print(f"disk: {disk_bytes(training) / GIB:.1f} GiB")
-    for fault in found:
-        print(f"FIX  {fault}")
-    if found:
-        raise Fault(f"{len(found)} to fix before {name} can be trained; the lines above say what")
-    print(f"ok   {name} can be trained")
+    require(findings(training), f"{name} can be trained")
+    print(ok(f"{name} can be trained"))
     if args.report:
         estimate = {key: round(value) for key, value in vars(needs).items()} if needs else {}
         write_json(

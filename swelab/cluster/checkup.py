@@ -6,11 +6,11 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from swelab.checks.finding import Finding, fix, low, ok
 from swelab.cluster.node_probe import sandbox_fault
 from swelab.configs import recipes
 from swelab.configs.experiment import key_variables
@@ -24,23 +24,6 @@ GIB = 1 << 30
 DISK_GIB, MEMORY_GIB, CORES = 5, 8, 2
 """Below these the demo is slow or may not end; nothing is refused for them alone."""
 ANSWERS_SECONDS = 5
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at. `text` says what was found, or else what to do about it.
-
-    With `good` false and `required` false a run works, but not as well as it might.
-    """
-
-    good: bool
-    text: str
-    required: bool = True
-
-    @property
-    def mark(self) -> str:
-        """The first word of its line."""
-        return "ok " if self.good else "FIX" if self.required else "low"
 
 
 def look(settings: Config, plan: Experiment, sandboxes: bool = True) -> Iterator[Finding]:
@@ -67,10 +50,10 @@ def check_python() -> Finding:
     """Whether this is the Python that the packages were pinned for, in an environment of its own."""
     text = f"Python {sys.version.split()[0]} in {sys.prefix}"
     if sys.version_info[:2] != (3, 11):
-        return Finding(False, f"{text}: expected 3.11; run make setup PYTHON=/path/to/python3.11")
+        return fix(f"{text}: expected 3.11; run make setup PYTHON=/path/to/python3.11")
     if sys.prefix == sys.base_prefix:
-        return Finding(False, f"{text}: expected .venv/bin/python; run make setup")
-    return Finding(True, text)
+        return fix(f"{text}: expected .venv/bin/python; run make setup")
+    return ok(text)
 
 
 def check_packages(pinned: Path) -> Iterator[Finding]:
@@ -86,9 +69,9 @@ def check_packages(pinned: Path) -> Iterator[Finding]:
             wrong.append(f"{name} {wanted} (it is {found})")
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        yield Finding(False, f"packages: expected {', '.join(wrong[:3])}{more}; run make setup")
+        yield fix(f"packages: expected {', '.join(wrong[:3])}{more}; run make setup")
     else:
-        yield Finding(True, f"packages: all {len(pins)} of {pinned} are here")
+        yield ok(f"packages: all {len(pins)} of {pinned} are here")
 
 
 def check_programs() -> Iterator[Finding]:
@@ -96,9 +79,9 @@ def check_programs() -> Iterator[Finding]:
     missing = [name for name in ("git", "patch") if not shutil.which(name)]
     if missing:
         names = " ".join(missing)
-        yield Finding(False, f"programs: no {names}; ask the administrator to run: apt-get install {names}")
+        yield fix(f"programs: no {names}; ask the administrator to run: apt-get install {names}")
     else:
-        yield Finding(True, "programs: git and patch are here")
+        yield ok("programs: git and patch are here")
 
 
 def check_torch() -> Finding:
@@ -107,11 +90,11 @@ def check_torch() -> Finding:
     try:
         build = version("torch")
     except PackageNotFoundError:
-        return Finding(False, "torch: not installed; run make setup")
+        return fix("torch: not installed; run make setup")
     if gpus and build.endswith("+cpu"):
         text = f"torch {build}: it does not see {gpus[0]}; make setup TORCH=cuda installs the build that does"
-        return Finding(False, text, required=False)
-    return Finding(True, f"torch {build}: {f'{len(gpus)} x {gpus[0]}' if gpus else 'no GPU here'}")
+        return low(text)
+    return ok(f"torch {build}: {f'{len(gpus)} x {gpus[0]}' if gpus else 'no GPU here'}")
 
 
 def check_sandboxes(settings: Config) -> Finding:
@@ -123,9 +106,9 @@ def check_sandboxes(settings: Config) -> Finding:
             "bubblewrap": "make setup says what is missing; or set backend: docker in configs/config.yaml",
             "docker": "start the engine, or set DOCKER_HOST; or set backend: bubblewrap",
         }.get(name, "see docs/sandboxes.md")
-        return Finding(False, f"sandboxes ({name}): {fault}; {advice}")
+        return fix(f"sandboxes ({name}): {fault}; {advice}")
     did = "a command ran in one" if name == "bubblewrap" else "it answers"
-    return Finding(True, f"sandboxes ({name}): {did}")
+    return ok(f"sandboxes ({name}): {did}")
 
 
 def check_scratch() -> Iterator[Finding]:
@@ -134,11 +117,9 @@ def check_scratch() -> Iterator[Finding]:
     free = shutil.disk_usage(base).free / GIB
     text = f"scratch folder of sandboxes: {base}, {free:.1f} GiB free"
     if free < 1:
-        yield Finding(
-            False, f"{text}; expected 1 or more: free some, or set SWELAB_SCRATCH to another folder"
-        )
+        yield fix(f"{text}; expected 1 or more: free some, or set SWELAB_SCRATCH to another folder")
     else:
-        yield Finding(True, text)
+        yield ok(text)
 
 
 def check_disk() -> Finding:
@@ -146,10 +127,10 @@ def check_disk() -> Finding:
     free = shutil.disk_usage(Path.cwd()).free / GIB
     text = f"disk: {free:.1f} GiB free at {Path.cwd()}"
     if free < 1:
-        return Finding(False, f"{text}; expected {DISK_GIB} or more: free some")
+        return fix(f"{text}; expected {DISK_GIB} or more: free some")
     if free < DISK_GIB:
-        return Finding(False, f"{text}; a large experiment fills that: {DISK_GIB} or more are better", False)
-    return Finding(True, text)
+        return low(f"{text}; a large experiment fills that: {DISK_GIB} or more are better")
+    return ok(text)
 
 
 def check_memory() -> Finding:
@@ -158,16 +139,16 @@ def check_memory() -> Finding:
     text = f"memory: {free:.1f} GiB free of {total:.1f}"
     if free < MEMORY_GIB:
         text += f"; less than {MEMORY_GIB} may end a training or a model server: close other programs"
-        return Finding(False, text, required=False)
-    return Finding(True, text)
+        return low(text)
+    return ok(text)
 
 
 def check_cores() -> Finding:
     """How many cores a run may use."""
     cores = machine.cores()
     if cores < CORES:
-        return Finding(False, f"cores: {cores:g}; a run takes twice as long as on two", required=False)
-    return Finding(True, f"cores: {cores:g}")
+        return low(f"cores: {cores:g}; a run takes twice as long as on two")
+    return ok(f"cores: {cores:g}")
 
 
 def check_keys(policies: list[str]) -> Iterator[Finding]:
@@ -175,9 +156,9 @@ def check_keys(policies: list[str]) -> Iterator[Finding]:
     for name in policies:
         for variable in key_variables(recipes.named(POLICY, name)):
             if os.environ.get(variable):
-                yield Finding(True, f"policy {name}: {variable} is set")
+                yield ok(f"policy {name}: {variable} is set")
             else:
-                yield Finding(False, f"policy {name}: its token is missing; export {variable}=...")
+                yield fix(f"policy {name}: its token is missing; export {variable}=...")
 
 
 def check_endpoint(name: str) -> Iterator[Finding]:
@@ -196,8 +177,6 @@ def check_endpoint(name: str) -> Iterator[Finding]:
     except (OSError, ValueError) as error:
         why = getattr(error, "reason", None) or error
         what = f"policy {name}: {url} does not answer ({why})"
-        yield Finding(
-            False, f"{what}; start that server, or correct the address in configs/policies/{name}.yaml"
-        )
+        yield fix(f"{what}; start that server, or correct the address in configs/policies/{name}.yaml")
         return
-    yield Finding(True, f"policy {name}: {url} answers")
+    yield ok(f"policy {name}: {url} answers")

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 
+from swelab.checks.finding import Finding, fix, ok
 from swelab.cluster import slurm
-from swelab.cluster.checkup import Finding
 from swelab.cluster.node_probe import NodeFacts
 from swelab.cluster.site import environment, on_nodes, options, sandboxes_mb
 from swelab.configs import recipes
@@ -48,7 +48,7 @@ def examine(site_file: Path, wait_seconds: int, experiment: str = "") -> Iterato
     if conf and not Path(conf).is_file():
         raise Fault(f"SLURM_CONF is {conf}, which is no file; expected the cluster's slurm.conf")
     slurm.ask("scontrol", "ping")
-    yield Finding(True, f"{site_file} is sound; the controller answers")
+    yield ok(f"{site_file} is sound; the controller answers")
     wanted = needs(settings, plan)
     known = slurm.partitions()
     for role, need in wanted.items():
@@ -94,7 +94,7 @@ def check_partition(role: str, need: Job, site: Site, known: dict[str, slurm.Par
     part = known.get(name)
     if part is None:
         hint = recipes.nearest(name, list(known))
-        yield Finding(False, f"{key}: there is no partition {name!r}{hint}; there are: {', '.join(known)}")
+        yield fix(f"{key}: there is no partition {name!r}{hint}; there are: {', '.join(known)}")
         return
     faults = []
     if not part.up:
@@ -115,10 +115,10 @@ def check_partition(role: str, need: Job, site: Site, known: dict[str, slurm.Par
     if need.gpus and (fault := gpu_fault(need.gpus, site, part)):
         faults.append(fault)
     for fault in faults:
-        yield Finding(False, fault)
+        yield fix(fault)
     if not faults:
         size = f"{part.nodes_up} of {part.nodes} nodes up, {part.cpus} CPUs, {part.mem_mb} MB"
-        yield Finding(True, f"{key}: {name} ({size})")
+        yield ok(f"{key}: {name} ({size})")
 
 
 SMALLER = {
@@ -146,10 +146,12 @@ def check_polling() -> Iterator[Finding]:
     """Whether squeue remembers a finished job until Snakemake asks for it."""
     seconds = int((slurm.setting("MinJobAge").split() or ["0"])[0])
     if seconds >= 200:
-        yield Finding(True, f"squeue remembers finished jobs for {seconds} s")
+        yield ok(f"squeue remembers finished jobs for {seconds} s")
     else:
-        fix = "expected 200 or more; ask the administrator, or set slurm-status-command: sacct in the profile"
-        yield Finding(False, f"squeue forgets finished jobs after {seconds} s (MinJobAge); {fix}")
+        advice = (
+            "expected 200 or more; ask the administrator, or set slurm-status-command: sacct in the profile"
+        )
+        yield fix(f"squeue forgets finished jobs after {seconds} s (MinJobAge); {advice}")
 
 
 def check_account(site: Site) -> Iterator[Finding]:
@@ -157,11 +159,9 @@ def check_account(site: Site) -> Iterator[Finding]:
     mine, given = slurm.accounts(getpass.getuser()), site.sbatch.account
     if given and mine and given not in mine:
         hint = recipes.nearest(given, mine)
-        yield Finding(
-            False, f"site.sbatch.account: {given!r} is not yours{hint}; yours are: {', '.join(mine)}"
-        )
+        yield fix(f"site.sbatch.account: {given!r} is not yours{hint}; yours are: {', '.join(mine)}")
     else:
-        yield Finding(True, f"account: {given or 'the default one'}")
+        yield ok(f"account: {given or 'the default one'}")
 
 
 @contextmanager
@@ -196,11 +196,11 @@ def check_node(role: str, need: Job, settings: Config, site: Site, wait_seconds:
         try:
             said = slurm.run_on_node(asked, command, wait_seconds)
         except slurm.SlurmError as error:
-            yield Finding(False, f"no look at a node of partition {partition}: {error}")
+            yield fix(f"no look at a node of partition {partition}: {error}")
             return
         line = next((line for line in said.splitlines() if line.startswith("probe ")), "")
         if not line:
-            yield Finding(False, f"a node of {partition} did not run {sys.executable}: {said[-200:]}")
+            yield fix(f"a node of {partition} did not run {sys.executable}: {said[-200:]}")
             return
         facts = NodeFacts.of(json.loads(line.removeprefix("probe ")))
         apart = max(began - facts.time, facts.time - time.time(), 0)
@@ -211,9 +211,9 @@ def check_node(role: str, need: Job, settings: Config, site: Site, wait_seconds:
         *environment_faults(environments, need),
     ]
     for fault in faults:
-        yield Finding(False, f"node {facts.node}: {fault}")
+        yield fix(f"node {facts.node}: {fault}")
     if not faults:
-        yield Finding(True, f"node {facts.node} ({role}): repository, locks, Python and sandbox work there")
+        yield ok(f"node {facts.node} ({role}): repository, locks, Python and sandbox work there")
 
 
 def node_faults(facts: NodeFacts, need: Job, site: Site, token: str, back: bool, apart: float) -> list[str]:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 import httpx
 
 from swelab.agents.agent import loop_of, open_agent
-from swelab.cluster.checkup import GIB, Finding
+from swelab.checks.finding import Finding, Severity, fix, low, ok, require
+from swelab.cluster.checkup import GIB
 from swelab.cluster.node_probe import sandbox_fault
 from swelab.configs.experiment import key_variables
 from swelab.configs.kinds.policy import HostedPolicy
@@ -24,7 +24,7 @@ from swelab.jobs.proxies import bypass
 from swelab.models.billing.api_keys import read_keys
 from swelab.models.chat.litellm_calls import complete
 from swelab.models.chat.litellm_errors import BUSY, read_fault
-from swelab.records import Fault, InputError, Record, shorten
+from swelab.records import InputError, Record, shorten
 from swelab.records.task_records import Task
 from swelab.tasks.task_images import refused
 
@@ -50,21 +50,15 @@ def look(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
 
 
 def check(plan: Plan, tasks: Sequence[Task]) -> None:
-    """Prints each finding. Raises Fault when one that is required is not as it must be."""
-    wrong = []
-    for finding in look(plan, tasks):
-        print(f"{finding.mark} {finding.text}", file=sys.stderr, flush=True)
-        if finding.required and not finding.good:
-            wrong.append(finding.text)
-    if wrong:
-        raise Fault(f"nothing was started: {wrong[0]}{f' (and {len(wrong) - 1} more)' * (len(wrong) > 1)}")
+    """Prints each finding. Raises Fault when one is to fix."""
+    require(look(plan, tasks))
 
 
 def sandboxes() -> Finding:
     """Whether a command runs in a sandbox."""
     if fault := sandbox_fault():
-        return Finding(False, f"sandboxes: {fault}; see docs/sandboxes.md")
-    return Finding(True, "sandboxes: they start")
+        return fix(f"sandboxes: {fault}; see docs/sandboxes.md")
+    return ok("sandboxes: they start")
 
 
 def room(folder: Path) -> Finding:
@@ -73,8 +67,8 @@ def room(folder: Path) -> Finding:
     free = shutil.disk_usage(there).free / GIB
     text = f"disk: {free:.1f} GiB free at {there}"
     if free < LEAST_GIB:
-        return Finding(False, f"{text}; expected {WORKING_GIB} or more: free some")
-    return Finding(free >= WORKING_GIB, text, required=False)
+        return fix(f"{text}; expected {WORKING_GIB} or more: free some")
+    return ok(text) if free >= WORKING_GIB else low(text)
 
 
 def images(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
@@ -85,17 +79,15 @@ def images(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
     count = len({image_name(task) for task in wanted})
     if plan.images is None:
         where = plan.image_store or plan.progress / "images"
-        yield Finding(
-            True, f"images: {count} are needed; those that are not in {where} or the engine are pulled first"
-        )
+        yield ok(f"images: {count} are needed; those that are not in {where} or the engine are pulled first")
         return
     try:
         missing = refused(wanted, plan.images)
     except InputError as fault:
-        yield Finding(False, f"images: {fault}")
+        yield fix(f"images: {fault}")
         return
     text = f"images: {count} in {plan.images}; {len(missing)} tasks have no usable image"
-    yield Finding(not missing, text, required=False)
+    yield low(text) if missing else ok(text)
 
 
 def service(plan: Plan, policy: HostedPolicy, tasks: Sequence[Task]) -> Iterator[Finding]:
@@ -108,11 +100,11 @@ def service(plan: Plan, policy: HostedPolicy, tasks: Sequence[Task]) -> Iterator
         finding, listed = listing(policy.api_base, policy.model, key)
         longest = listed.get("max_model_len")
         yield finding
-        if finding.required and not finding.good:
+        if finding.severity == Severity.FIX:
             return
     answered, _ = asked(policy, key, WORD, {})
     yield answered
-    if not answered.good:
+    if answered.severity != Severity.OK:
         return
     scaffold = plan.scaffold
     if not isinstance(scaffold, SweAgentScaffold):
@@ -139,25 +131,22 @@ def listing(base: str, model: str, key: str | None) -> tuple[Finding, Record]:
         answer = httpx.get(f"{base.rstrip('/')}/models", headers=headers, timeout=LISTS_SECONDS)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         why = shorten(str(error)) or type(error).__name__
-        return Finding(
-            False, f"endpoint: {base} does not answer ({why}); start it, or correct --api-base"
-        ), {}
+        return fix(f"endpoint: {base} does not answer ({why}); start it, or correct --api-base"), {}
     if answer.status_code in (401, 403):
-        return Finding(
-            False,
-            f"endpoint: {base} refuses the key ({answer.status_code}); give another one by --api-key-env",
+        return fix(
+            f"endpoint: {base} refuses the key ({answer.status_code}); give another one by --api-key-env"
         ), {}
     try:
         rows = {str(row["id"]): row for row in answer.json()["data"]}
     except (ValueError, KeyError, TypeError):
         text = f"endpoint: {base} lists no models ({answer.status_code}); a completion is tried all the same"
-        return Finding(False, text, required=False), {}
+        return low(text), {}
     name = model.partition("/")[2]
     if name in rows:
-        return Finding(True, f"endpoint: {base} serves {name}"), dict(rows[name])
+        return ok(f"endpoint: {base} serves {name}"), dict(rows[name])
     known = shorten(", ".join(rows)) or "none"
     text = f"endpoint: {base} does not list {name}, but {known}; a completion is tried all the same"
-    return Finding(False, text, required=False), dict(next(iter(rows.values()), {})) if len(rows) == 1 else {}
+    return low(text), dict(next(iter(rows.values()), {})) if len(rows) == 1 else {}
 
 
 def asked(
@@ -168,28 +157,28 @@ def asked(
     try:
         answer = complete(policy.model, messages, key, policy.api_base, {"max_tokens": most, **offered})
     except InputError as error:
-        return Finding(False, f"completion: {error}"), None
+        return fix(f"completion: {error}"), None
     except Exception as error:  # LiteLLM raises what the libraries below it do, bare Exception too
         fault = read_fault(error, key)
-        busy = fault.kind == BUSY
-        return Finding(False, f"completion: {policy.model}: {fault.text}", required=not busy), None
+        severity = Severity.LOW if fault.kind == BUSY else Severity.FIX
+        return Finding(severity, f"completion: {policy.model}: {fault.text}"), None
     if not getattr(answer, "choices", None):
-        return Finding(False, f"completion: {policy.model} answers without a choice"), None
+        return fix(f"completion: {policy.model} answers without a choice"), None
     usage = getattr(answer, "usage", None)
     tokens = (
         f", {usage.prompt_tokens} + {usage.completion_tokens} tokens" if usage else ", it reports no tokens"
     )
-    return Finding(True, f"completion: {policy.model} answers{tokens}"), answer
+    return ok(f"completion: {policy.model} answers{tokens}"), answer
 
 
 def tools(called: Finding, answer: Any, scaffold: str) -> Finding:
     """Whether the answer to CALL calls the tool."""
-    if not called.good:
-        return Finding(False, f"tools: {called.text.removeprefix('completion: ')}; {scaffold} needs them")
+    if called.severity != Severity.OK:
+        return fix(f"tools: {called.sentence.removeprefix('completion: ')}; {scaffold} needs them")
     if getattr(answer.choices[0].message, "tool_calls", None):
-        return Finding(True, "tools: the model calls them")
+        return ok("tools: the model calls them")
     advice = "start the server with the model's tool-call parser, or use --scaffold mini-swebench (text)"
-    return Finding(False, f"tools: the model was asked to call bash and did not; {advice}")
+    return fix(f"tools: the model was asked to call bash and did not; {advice}")
 
 
 def own_words(scaffold: Scaffold) -> int:
@@ -205,14 +194,12 @@ def context(longest: int, answer: int, words: int, tasks: Sequence[Task]) -> Fin
     """Whether prompts and answers fit into the model's context. words: a prompt's tokens without the task."""
     left = longest - answer - words
     if answer >= longest:
-        return Finding(False, f"context: {longest} tokens, and --max-tokens is {answer}; lower it")
+        return fix(f"context: {longest} tokens, and --max-tokens is {answer}; lower it")
     big = sum(len(task.problem_statement) / CHARS_PER_TOKEN > left for task in tasks)
     text = f"context: {longest} tokens, {answer} of them for an answer"
     if big:
-        return Finding(
-            False, f"{text}; about {big} of {len(tasks)} problem statements leave no room", required=False
-        )
-    return Finding(True, text)
+        return low(f"{text}; about {big} of {len(tasks)} problem statements leave no room")
+    return ok(text)
 
 
 def weights(folder: Path, context_length: int, answer: int) -> Iterator[Finding]:
@@ -220,18 +207,18 @@ def weights(folder: Path, context_length: int, answer: int) -> Iterator[Finding]
     try:
         check_weights(folder)
     except InputError as error:
-        yield Finding(False, f"weights: {error}")
+        yield fix(f"weights: {error}")
         return
     size = sum(path.stat().st_size for path in weight_files(folder))
-    yield Finding(True, f"weights: {folder}, {size / GIB:.1f} GiB, context {context_length}")
+    yield ok(f"weights: {folder}, {size / GIB:.1f} GiB, context {context_length}")
     if answer >= context_length:
-        yield Finding(False, f"context: {context_length} tokens, and --max-tokens is {answer}; lower it")
+        yield fix(f"context: {context_length} tokens, and --max-tokens is {answer}; lower it")
     found = machine.gpus()
     here = sum(gpu.total for gpu in found)
     if found and size > here:
-        yield Finding(False, f"GPUs: {here / GIB:.0f} GiB for weights of {size / GIB:.0f} GiB")
+        yield fix(f"GPUs: {here / GIB:.0f} GiB for weights of {size / GIB:.0f} GiB")
     else:
-        where = f"{len(found)} GPUs, {here / GIB:.0f} GiB" if found else "none: served on the CPU, slowly"
-        yield Finding(bool(found), f"GPUs: {where}", required=False)
+        slow = low("GPUs: none: served on the CPU, slowly")
+        yield ok(f"GPUs: {len(found)} GPUs, {here / GIB:.0f} GiB") if found else slow
     if find_spec("sglang") is None:
-        yield Finding(False, "sglang: it is not installed here; see docs/serving.md, or serve elsewhere")
+        yield fix("sglang: it is not installed here; see docs/serving.md, or serve elsewhere")

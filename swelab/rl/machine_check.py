@@ -1,9 +1,9 @@
 """A recipe of reinforcement learning against a machine, before anything is started."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from swelab.checks.finding import Finding, fix, low, ok, require
 from swelab.configs import recipes
 from swelab.configs.experiment import check_keys
 from swelab.configs.kinds import POLICY
@@ -12,11 +12,10 @@ from swelab.files.model_config import ModelConfig
 from swelab.files.weights import check_weights
 from swelab.jobs.machine import Machine, this_machine
 from swelab.lineage import Wildcards, weights_paths
-from swelab.records import Fault, InputError, read_json
+from swelab.records import InputError, read_json
 from swelab.rl.engines.verl_check import cluster_findings
 from swelab.rl.engines.verl_keys import unheard
 from swelab.rl.engines.verl_machine import python_of_verl
-from swelab.rl.finding import Finding
 from swelab.rl.memory_needs import ENGINE, engine_needs, learner_needs
 from swelab.rl.prompts import task_faults
 from swelab.sandbox.protocol import Limits
@@ -36,7 +35,7 @@ def preflight(recipe: Rl, config: ModelConfig | None, machine: Machine) -> list[
 
     config: of the weights that it starts from; None where they are not there, and memory is not looked at.
     """
-    found = [*(_model(recipe, config) if config else ()), *(Finding(False, line) for line in unheard(recipe))]
+    found = [*(_model(recipe, config) if config else ()), *(low(line) for line in unheard(recipe))]
     if recipe.engine == "verl":
         return [*found, *cluster_findings(recipe, config, machine)]
     gpus = bool(machine.gpus)
@@ -50,30 +49,28 @@ def preflight(recipe: Rl, config: ModelConfig | None, machine: Machine) -> list[
 def _model(recipe: Rl, config: ModelConfig) -> Iterator[Finding]:
     named = " ".join(config.architectures) or "none"
     if not named.endswith("ForCausalLM"):
-        yield Finding(True, f"start: architecture {named}; expected a decoder such as {', '.join(FAMILIES)}")
+        yield fix(f"start: architecture {named}; expected a decoder such as {', '.join(FAMILIES)}")
     elif named not in FAMILIES:
         tried = ", ".join(FAMILIES)
-        yield Finding(
-            False, f"start: architecture {named} was not tried ({tried} were); its memory is a guess"
-        )
+        yield low(f"start: architecture {named} was not tried ({tried} were); its memory is a guess")
     asked, most = recipe.rollouts.context_length, config.max_position_embeddings
     if asked > most:
-        yield Finding(True, f"rollouts.context_length is {asked}; the start's model has {most} positions")
+        yield fix(f"rollouts.context_length is {asked}; the start's model has {most} positions")
 
 
 def _devices(recipe: Rl, device: str, machine: Machine) -> Iterator[Finding]:
     train, here = recipe.train, len(machine.gpus)
     if device == "cuda" and not here:
-        yield Finding(True, "train.device is cuda, and there is no GPU here: set cpu or auto")
+        yield fix("train.device is cuda, and there is no GPU here: set cpu or auto")
     elif device == "cuda" and train.ranks > here:
-        yield Finding(True, f"train.ranks is {train.ranks}, a GPU each, and there are {here}: lower it")
+        yield fix(f"train.ranks is {train.ranks}, a GPU each, and there are {here}: lower it")
     elif device == "cpu" and train.ranks * train.threads > machine.cores:
         what = f"train.ranks x train.threads is {train.ranks * train.threads}"
-        yield Finding(False, f"{what}, and there are {machine.cores:g} cores: ranks wait for each other")
+        yield low(f"{what}, and there are {machine.cores:g} cores: ranks wait for each other")
     if recipe.job.gpus > here:
-        yield Finding(True, f"job.gpus is {recipe.job.gpus}, and there are {here} here: lower it")
+        yield fix(f"job.gpus is {recipe.job.gpus}, and there are {here} here: lower it")
     if device == "cpu" and here and train.device == "cpu":
-        yield Finding(False, f"train.device is cpu, and there is a {machine.gpus[0].name}: auto uses it")
+        yield low(f"train.device is cpu, and there is a {machine.gpus[0].name}: auto uses it")
 
 
 def _memory(recipe: Rl, config: ModelConfig, device: str, dtype: str, machine: Machine) -> Iterator[Finding]:
@@ -87,29 +84,29 @@ def _memory(recipe: Rl, config: ModelConfig, device: str, dtype: str, machine: M
         if wanted > gpu.free:
             told = f"learner {needs.text() if learns else 'elsewhere'}; engine {_gib(serves * engine)}"
             what = f"GPU {number} ({gpu.name}): about {_gib(wanted)} ({told}), and {_gib(gpu.free)} are free"
-            yield Finding(True, f"{what}: {smaller}")
+            yield fix(f"{what}: {smaller}")
         if learns and serves and not recipe.rollouts.max_total_tokens:
             what = f"GPU {number} trains and serves, and rollouts.max_total_tokens is 0"
-            yield Finding(True, f"{what}: the engine takes what the learner needs; set it")
+            yield fix(f"{what}: the engine takes what the learner needs; set it")
     programs = needs.program * (train.ranks + (train.ranks > 1))
     learner = programs + (0.0 if device == "cuda" else train.ranks * needs.on_device)
     host = learner + (ENGINE if job.gpus else engine) * job.servers
     told = f"learner {_gib(learner)}, engine and its cache {_gib(host - learner)}"
     if host > machine.free:
         what = f"about {_gib(host)} of memory ({told}), and {_gib(machine.free)} are free"
-        yield Finding(True, f"{what}: {smaller}")
+        yield fix(f"{what}: {smaller}")
     elif host + recipe.rollouts.at_once * SANDBOX > machine.free:
         what = f"about {_gib(host)} of memory ({told}), and {recipe.rollouts.at_once} sandboxes"
-        yield Finding(False, f"{what}, of {_gib(machine.free)} that are free: lower rollouts.at_once")
+        yield low(f"{what}, of {_gib(machine.free)} that are free: lower rollouts.at_once")
 
 
 def _sandboxes(recipe: Rl, machine: Machine) -> Iterator[Finding]:
     asked, most = recipe.rollouts.at_once, Limits().memory_bytes
     if asked > A_CORE * machine.cores:
         what = f"rollouts.at_once is {asked} on {machine.cores:g} cores"
-        yield Finding(False, f"{what}: commands wait for a core, and their time limits go on meanwhile")
+        yield low(f"{what}: commands wait for a core, and their time limits go on meanwhile")
     if most > machine.free:
-        yield Finding(True, f"a sandbox may take {_gib(most)}, and {_gib(machine.free)} of memory are free")
+        yield fix(f"a sandbox may take {_gib(most)}, and {_gib(machine.free)} of memory are free")
 
 
 def _gib(size: float) -> str:
@@ -122,14 +119,12 @@ def check_recipe(recipe: Rl) -> list[Finding]:
     if (start / "config.json").is_file():
         found = [*_whole(start), *_against(recipe, start, this_machine())]
     else:
-        absent = Finding(True, f"start: no checkpoint in {start}; expected one in Hugging Face layout")
+        absent = fix(f"start: no checkpoint in {start}; expected one in Hugging Face layout")
         if ":" in recipe.start:
-            absent = Finding(
-                False, f"start {recipe.start}: {start} is not made yet, so memory was not looked at"
-            )
+            absent = low(f"start {recipe.start}: {start} is not made yet, so memory was not looked at")
         found = [absent, *preflight(recipe, None, this_machine())]
     found += [*_programs(recipe), *_names(recipe), *_tasks(recipe)]
-    return found or [Finding(False, "start, tasks, GPUs, memory and sandboxes: it fits", good=True)]
+    return found or [ok("start, tasks, GPUs, memory and sandboxes: it fits")]
 
 
 def _whole(start: Path) -> Iterator[Finding]:
@@ -137,7 +132,7 @@ def _whole(start: Path) -> Iterator[Finding]:
     try:
         check_weights(start)
     except InputError as fault:
-        yield Finding(True, f"start: {fault}")
+        yield fix(f"start: {fault}")
     except KeyError:
         return  # `_against` says which key of config.json is missing
 
@@ -148,7 +143,7 @@ def _programs(recipe: Rl) -> Iterator[Finding]:
         try:
             python_of_verl()
         except InputError as fault:
-            yield Finding(True, f"engine verl: {fault}")
+            yield fix(f"engine verl: {fault}")
 
 
 def _names(recipe: Rl) -> Iterator[Finding]:
@@ -158,12 +153,12 @@ def _names(recipe: Rl) -> Iterator[Finding]:
         try:
             recipes.named(kind, name)
         except InputError as fault:
-            yield Finding(True, str(fault))
+            yield fix(str(fault))
     for name in recipe.judges:
         try:
             check_keys(name, recipes.named(POLICY, name))
         except InputError as fault:
-            yield Finding(True, str(fault))
+            yield fix(str(fault))
 
 
 def _against(recipe: Rl, start: Path, machine: Machine) -> list[Finding]:
@@ -172,7 +167,7 @@ def _against(recipe: Rl, start: Path, machine: Machine) -> list[Finding]:
     try:
         return preflight(recipe, ModelConfig.of(read_json(path)), machine)
     except KeyError as error:
-        return [Finding(True, f"{path}: no {error.args[0]}; expected the config.json of a decoder")]
+        return [fix(f"{path}: no {error.args[0]}; expected the config.json of a decoder")]
 
 
 def _tasks(recipe: Rl) -> Iterator[Finding]:
@@ -182,17 +177,13 @@ def _tasks(recipe: Rl) -> Iterator[Finding]:
     ]
     absent = [str(path) for path in paths if not path.is_file()]
     if absent:
-        yield Finding(False, f"tasks: {', '.join(absent)} not made yet, so tasks were not looked at")
+        yield low(f"tasks: {', '.join(absent)} not made yet, so tasks were not looked at")
         return
     tasks, *held_out = [list(read_tasks(path)) for path in paths]
     for fault in task_faults(recipe, tasks, [each for others in held_out for each in others]):
-        yield Finding(True, f"tasks: {fault}")
+        yield fix(f"tasks: {fault}")
 
 
 def stop_unless_fit(recipe: Rl, start: Path, machine: Machine | None = None) -> None:
-    """Prints what `preflight` finds. Raises Fault when an error is among it. machine: this one where None."""
-    found = _against(recipe, start, machine or this_machine())
-    for finding in found:
-        print(f"{finding.mark}  {finding.text}", file=sys.stderr, flush=True)
-    if errors := sum(finding.error for finding in found):
-        raise Fault(f"{errors} to fix before anything is started; the lines that begin with FIX say how")
+    """Prints what `preflight` finds. Raises Fault when one is to fix. machine: this one where None."""
+    require(_against(recipe, start, machine or this_machine()))

@@ -17,7 +17,8 @@ MAY_USE = {
     "jobs": {"records", "console", "files", "jobs"},
     "witness": {"records", "witness"},
     "lineage": {"records", "configs", "jobs", "lineage"},
-    "cluster": FOUNDATION | {"cluster", "sandbox"},
+    "checks": FOUNDATION | {"checks", "sandbox"},
+    "cluster": FOUNDATION | {"checks", "cluster", "sandbox"},
     "sandbox": {"records", "sandbox"},
     "pool": FOUNDATION | {"pool", "sandbox"},
     "images": FOUNDATION | {"images", "sandbox"},
@@ -27,11 +28,23 @@ MAY_USE = {
     "grading": FOUNDATION | {"grading", "images", "sandbox", "tasks", "witness"},
     "rollouts": FOUNDATION | {"agents", "images", "models", "rollouts", "sandbox", "tasks"},
     "evaluation": FOUNDATION
-    | {"agents", "cluster", "evaluation", "grading", "images", "models"}
+    | {"agents", "checks", "cluster", "evaluation", "grading", "images", "models"}
     | {"rollouts", "sandbox", "scores", "tasks"},
-    "sft": FOUNDATION | {"cluster", "models", "rollouts", "sft", "tasks"},
+    "sft": FOUNDATION | {"checks", "cluster", "models", "rollouts", "sft", "tasks"},
     "rl": FOUNDATION
-    | {"agents", "cluster", "grading", "models", "rl", "rollouts", "sandbox", "scores", "sft", "tasks"},
+    | {
+        "agents",
+        "checks",
+        "cluster",
+        "grading",
+        "models",
+        "rl",
+        "rollouts",
+        "sandbox",
+        "scores",
+        "sft",
+        "tasks",
+    },
     "service": FOUNDATION | {"service"},
     "sharing": FOUNDATION | {"evaluation", "grading", "scores", "sharing", "tasks"},
     "scores": FOUNDATION | {"grading", "rollouts", "scores", "tasks"},

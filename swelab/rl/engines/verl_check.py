@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from swelab.checks.finding import Finding, fix, low, ok
 from swelab.configs.kinds.rl import Rl
 from swelab.files.model_config import ModelConfig
 from swelab.jobs.machine import Machine
@@ -13,7 +14,6 @@ from swelab.records import Fault, InputError
 from swelab.rl.engines.verl_keys import too_few
 from swelab.rl.engines.verl_machine import has_megatron
 from swelab.rl.engines.verl_needs import checkpoint_bytes, engine_room, trainer_needs
-from swelab.rl.finding import Finding
 from swelab.sandbox.remote_client import PoolClient
 from swelab.sandbox.remote_protocol import find_token
 from swelab.sft.train.memory import GIB
@@ -28,11 +28,11 @@ def cluster_findings(recipe: Rl, config: ModelConfig | None, machine: Machine) -
     go together are refused when a recipe is read.
     """
     yield from _machines(recipe, machine)
-    yield Finding(False, _tokens(recipe), good=True)
+    yield ok(_tokens(recipe))
     if recipe.cluster.trainer.backend == "megatron":
         yield from _megatron()
     if (former := recipe.cluster.resume_from) and not Path(former, "actor").is_dir():
-        yield Finding(True, f"verl.resume_from: no folder {former}/actor; expected verl's global_step_N")
+        yield fix(f"verl.resume_from: no folder {former}/actor; expected verl's global_step_N")
     if config is not None:
         if recipe.train.device != "cpu":
             yield _trainer(recipe, config)
@@ -46,14 +46,14 @@ def _machines(recipe: Rl, machine: Machine) -> Iterator[Finding]:
     serving = f"{verl.rollout.nodes} serve" if verl.rollout.nodes else "the same serve"
     judging = f", {verl.judge.nodes} serve the judge" if verl.judge else ""
     told = f"nodes: {verl.nodes} of {verl.gpus} GPUs; {verl.trainer.nodes} train, {serving}{judging}"
-    yield Finding(False, told, good=True)
+    yield ok(told)
     if recipe.train.device != "cpu" and here < verl.gpus:
         what = f"GPUs: {here} here, and a node of it has {verl.gpus}"
-        yield Finding(False, f"{what}: start it where they are, with --profile slurm for instance")
+        yield low(f"{what}: start it where they are, with --profile slurm for instance")
     smaller = [gpu for gpu in machine.gpus if gpu.total < 0.95 * verl.gpu_gib * GIB]
     if smaller:
         what = f"verl.gpu_gib is {verl.gpu_gib}, and the {smaller[0].name} here has {_gib(smaller[0].total)}"
-        yield Finding(True, f"{what}: write what the nodes have")
+        yield fix(f"{what}: write what the nodes have")
 
 
 def _megatron() -> Iterator[Finding]:
@@ -61,7 +61,7 @@ def _megatron() -> Iterator[Finding]:
     with suppress(InputError):
         if not has_megatron():
             what = "verl.trainer.backend megatron: there is no Megatron in verl's environment"
-            yield Finding(True, f"{what}: install it there (docs/rl-scale.md), or set fsdp2")
+            yield fix(f"{what}: install it there (docs/rl-scale.md), or set fsdp2")
 
 
 def _tokens(recipe: Rl) -> str:
@@ -75,15 +75,15 @@ def _trainer(recipe: Rl, config: ModelConfig) -> Finding:
     told = f"a GPU that trains: about {_gib(needs.total)} ({needs.text()}) of {verl.gpu_gib} GiB"
     if needs.total > verl.gpu_gib * GIB:
         smaller = "raise tensor_parallel, nodes or activation_checkpointing, or lower train.batch_tokens"
-        return Finding(True, f"{told}: {smaller}")
+        return fix(f"{told}: {smaller}")
     serving = verl.rollout.memory * verl.gpu_gib * GIB * (verl.mode == "sync")
     if verl.trainer.offload != "all" and needs.kept + serving > verl.gpu_gib * GIB:
         what = f"{told}; {_gib(needs.kept)} of it stay while the engine takes {_gib(serving)}"
-        return Finding(True, f"{what}: set verl.trainer.offload all, or lower verl.rollout.memory")
+        return fix(f"{what}: set verl.trainer.offload all, or lower verl.rollout.memory")
     if needs.host > recipe.job.mem_mb * 2**20:
         what = f"verl.trainer.offload {verl.trainer.offload}: about {_gib(needs.host)} of a node's memory"
-        return Finding(True, f"{what}, and job.mem_mb asks for {recipe.job.mem_mb}: raise it")
-    return Finding(False, told, good=True)
+        return fix(f"{what}, and job.mem_mb asks for {recipe.job.mem_mb}: raise it")
+    return ok(told)
 
 
 def _engine(recipe: Rl, config: ModelConfig) -> Iterator[Finding]:
@@ -92,12 +92,12 @@ def _engine(recipe: Rl, config: ModelConfig) -> Iterator[Finding]:
     if room.tokens < asked.context_length:
         held = f"weights of {_gib(room.weights)} a GPU leave a cache of {max(0, room.tokens)} tokens"
         what = f"{told}: {held}, less than one conversation of {asked.context_length}"
-        yield Finding(True, f"{what}: raise verl.rollout.memory or tensor_parallel")
+        yield fix(f"{what}: raise verl.rollout.memory or tensor_parallel")
         return
     whole = room.count * (room.tokens // asked.context_length)
     what = f"{told}: caches of {room.tokens} tokens, {whole} conversations of full length"
     less = f", and {asked.at_once} rollouts at once: turns wait when many are long" * (whole < asked.at_once)
-    yield Finding(False, what + less, good=not less)
+    yield low(what + less) if less else ok(what)
 
 
 def _disk(recipe: Rl, config: ModelConfig) -> Finding:
@@ -107,8 +107,8 @@ def _disk(recipe: Rl, config: ModelConfig) -> Finding:
     free = shutil.disk_usage(there).free
     what = f"disk: {kept} checkpoints of {_gib(size)}, and {_gib(free)} are free in {RESULTS}"
     if kept * size > free:
-        return Finding(True, f"{what}: free some, or lower train.keep_checkpoints")
-    return Finding(False, what, good=True)
+        return fix(f"{what}: free some, or lower train.keep_checkpoints")
+    return ok(what)
 
 
 def _places(recipe: Rl) -> Finding:
@@ -116,13 +116,13 @@ def _places(recipe: Rl) -> Finding:
     try:
         places = pool_places()
     except Fault as fault:
-        return Finding(True, f"pool: {fault}")
+        return fix(f"pool: {fault}")
     if places is None:
         what = f"rollouts.at_once {asked}, and no pool is named ($SWELAB_BACKEND, $SWELAB_POOL)"
-        return Finding(False, f"{what}: all sandboxes are on the machine of the job")
+        return low(f"{what}: all sandboxes are on the machine of the job")
     if few := too_few(recipe, places):
-        return Finding(True, few)
-    return Finding(False, f"pool: {places} places for {asked} rollouts at once", good=True)
+        return fix(few)
+    return ok(f"pool: {places} places for {asked} rollouts at once")
 
 
 def pool_places() -> int | None:

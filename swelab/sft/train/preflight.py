@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from swelab.checks.finding import Finding, fix
 from swelab.configs.kinds.sft import Sft
 from swelab.files.model_config import ModelConfig
 from swelab.files.weights import header, weight_paths
@@ -42,21 +43,23 @@ class Training:
     work: Path
 
 
-def faults(training: Training) -> list[str]:
-    """One line for each fault; [] when all is well."""
-    checks, found = list(CHECKS), []
+def findings(training: Training) -> Iterator[Finding]:
+    """One finding for each fault; none when all is well."""
+    checks = list(CHECKS)
     if not training.base.is_dir():
-        found.append(InputError("no such folder", training.base, "a checkpoint in Hugging Face layout"))
+        absent = InputError("no such folder", training.base, "a checkpoint in Hugging Face layout")
+        yield fix(str(absent))
         checks = [check for check in CHECKS if check not in OF_THE_BASE]
-    return [str(fault) for fault in (*found, *_found(*(partial(check, training) for check in checks)))]
+    for fault in _faults(*(partial(check, training) for check in checks)):
+        yield fix(str(fault))
 
 
-def _found(*checks: Callable[[], object]) -> Faults:
+def _faults(*checks: Callable[[], object]) -> Faults:
     """The faults that checks yield, and the fault that each raises: what follows it cannot be checked."""
     for check in checks:
         try:
-            if isinstance(told := check(), Iterator):
-                yield from told
+            if isinstance(faults := check(), Iterator):
+                yield from faults
         except InputError as error:
             yield error
 
@@ -65,7 +68,7 @@ def _settings(training: Training) -> Faults:
     recipe = training.recipe
     job, train = recipe.job, recipe.train
     settings = (lambda: recipe_of(recipe), lambda: share(train, ranks_of(recipe)))
-    yield from _found(*settings, lambda: check_settings(recipe))
+    yield from _faults(*settings, lambda: check_settings(recipe))
     if train.device == "cuda" and not job.gpus:
         yield InputError("train.device is cuda, and job.gpus is 0", expected="job.gpus of at least 1")
 
@@ -107,7 +110,7 @@ def _tokenizer(training: Training) -> Faults:
     base = training.base
     tokenizer, config = ChatTokenizer(base), read_json(base / "config.json")
     if open_trainer(training.recipe.trainer).own_tokenizer:
-        yield from _found(lambda: same_vocabulary(base))
+        yield from _faults(lambda: same_vocabulary(base))
     largest = max(read_json(base / "tokenizer.json")["model"]["vocab"].values(), default=0)
     largest = max(largest, *tokenizer.special_tokens.values())
     if largest >= config.get("vocab_size", 0):
@@ -118,7 +121,7 @@ def _tokenizer(training: Training) -> Faults:
         if token not in tokenizer.special_tokens.values():
             yield InputError(f"eos_token_id {token}", base / "config.json", "a special token's id")
     example = [RowMessage(role="user", content="a"), RowMessage(role="assistant", content="b")]
-    yield from _found(lambda: ChatTemplate(base).plain(example, []))
+    yield from _faults(lambda: ChatTemplate(base).plain(example, []))
 
 
 def _dataset(training: Training) -> Faults:

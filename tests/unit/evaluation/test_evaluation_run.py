@@ -149,19 +149,19 @@ def test_images_are_looked_for_before_anything_is_started(tmp_path):
     ours, other = make_task(), make_task() | {"repo_recipe": "", "image_name": "a/b:1"}
     assert not list(images(plan(tmp_path), [ours]))
     (found,) = images(plan(tmp_path), [ours, other])
-    assert found.good and found.text.startswith("images: 1 are needed")
+    assert str(found).startswith("ok   images: 1 are needed")
     write_json(tmp_path / "images.json", {"images": {}, "failed": {}, "counts": {}})
     (found,) = images(plan(tmp_path, images=tmp_path / "images.json"), [other])
-    assert not found.good and found.required and "was not pulled" in found.text
+    assert found.severity == "FIX" and "was not pulled" in found.sentence
 
 
 def test_a_context_is_short_by_the_words_of_the_scaffold_and_the_task():
     words = {name: own_words(scaffold_of(name)[1]) for name in ("demo", "mini-swebench", "swe-agent-infer")}
     assert words["demo"] < 50 < 500 < words["mini-swebench"] < words["swe-agent-infer"] == 3000
     tasks = [make_task() | {"instance_id": "short"}, make_task() | {"problem_statement": "word " * 2000}]
-    assert context(2048, 96, words["demo"], tasks[:1]).good
-    assert "about 1 of 2 problem statements leave no room" in context(2048, 96, words["demo"], tasks).text
-    assert "about 2 of 2" in context(2048, 1500, words["mini-swebench"], tasks).text
+    assert context(2048, 96, words["demo"], tasks[:1]).severity == "ok"
+    assert "about 1 of 2 problem statements leave no room" in context(2048, 96, words["demo"], tasks).sentence
+    assert "about 2 of 2" in context(2048, 1500, words["mini-swebench"], tasks).sentence
 
 
 @pytest.mark.parametrize("model", ["openai/", "openai// ", "openai/ "])

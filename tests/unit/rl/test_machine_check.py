@@ -60,7 +60,7 @@ def recipe(rollouts=None, train=None, **more):
 
 
 def found(asked, config=TINY, machine=LAPTOP):
-    return [(each.mark, each.text) for each in preflight(asked, config, machine)]
+    return [(each.severity, each.sentence) for each in preflight(asked, config, machine)]
 
 
 def test_a_small_model_fits_a_laptop_and_four_billion_weights_fit_four_gpus():
@@ -142,11 +142,11 @@ def test_what_is_not_made_yet_is_told(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     monkeypatch.setattr(machine_check, "this_machine", lambda: LAPTOP)
-    told = [each.text for each in check_recipe(recipe())]
+    told = [each.sentence for each in check_recipe(recipe())]
     assert "start sft:demo-start: results/sft/demo-start/checkpoint is not made yet" in told[0]
     assert "results/tasks/drill-practice.kept.json not made yet" in told[-1]
     error, *_ = check_recipe(recipe(start=str(tmp_path / "weights")))
-    assert error.error and "no checkpoint in" in error.text
+    assert error.severity == "FIX" and "no checkpoint in" in error.sentence
     make_checkpoint(tmp_path / "weights")
     for name, function in (("drill-practice", "one"), ("drill-heldout", "two")):
         write_json(
@@ -154,14 +154,14 @@ def test_what_is_not_made_yet_is_told(tmp_path, monkeypatch):
         )
     asked = recipe({"context_length": 512, "prompts": 2}, start=str(tmp_path / "weights"))
     few, *_ = check_recipe(asked)
-    assert few.mark == "FIX" and "tasks: rollouts.prompts 2, but 1 tasks in subset drill-practice" in few.text
+    assert str(few).startswith("FIX  tasks: rollouts.prompts 2, but 1 tasks in subset drill-practice")
     fit = recipe({"context_length": 512, "prompts": 1, "at_once": 1}, start=str(tmp_path / "weights"))
-    assert [each.mark for each in check_recipe(fit)] == ["ok "]
+    assert [each.severity for each in check_recipe(fit)] == ["ok"]
     same = {"validation": {"subset": "drill-heldout"}}
     (overlap,) = check_recipe(
         recipe({"context_length": 512, "prompts": 1}, start=str(tmp_path / "weights"), **same)
     )
-    assert overlap.error and "tasks: train and heldout overlap" in overlap.text
+    assert str(overlap).startswith("FIX  tasks: train and heldout overlap")
 
 
 def test_all_that_is_missing_is_told_at_once(tmp_path, monkeypatch):
@@ -180,23 +180,23 @@ def test_all_that_is_missing_is_told_at_once(tmp_path, monkeypatch):
         judge={"policy": "nobody"},
         job={"gpus": 1},
     )
-    told = "\n".join(f"{each.mark} {each.text}" for each in check_recipe(asked))
+    told = "\n".join(map(str, check_recipe(asked)))
     for missing in (
-        "FIX start: no checkpoint in ",
-        "FIX train.device is cuda, and there is no GPU here",
-        "FIX job.gpus is 1, and there are 0 here",
-        "low rollouts.at_once is 1000",
+        "FIX  start: no checkpoint in ",
+        "FIX  train.device is cuda, and there is no GPU here",
+        "FIX  job.gpus is 1, and there are 0 here",
+        "low  rollouts.at_once is 1000",
         "unknown scaffold 'none'",
         "unknown subset 'drill-practice'",
         "unknown policy 'nobody'",
-        "FIX tasks: rollouts.prompts 2, but 1 tasks",
-        "FIX tasks: validation.limit 5, but 1 tasks",
-        "FIX tasks: train and heldout overlap",
+        "FIX  tasks: rollouts.prompts 2, but 1 tasks",
+        "FIX  tasks: validation.limit 5, but 1 tasks",
+        "FIX  tasks: train and heldout overlap",
     ):
         assert missing in told
     make_checkpoint(tmp_path / "weights")
     (tmp_path / "weights/tokenizer.json").unlink()
     on_verl = asked.model_copy(update={"engine": "verl"})
-    told = "\n".join(f"{each.mark} {each.text}" for each in check_recipe(on_verl))
-    assert "FIX start: " in told and "tokenizer.json" in told
-    assert f"FIX engine verl: {tmp_path}/python: verl is not installed" in told
+    told = "\n".join(map(str, check_recipe(on_verl)))
+    assert "FIX  start: " in told and "tokenizer.json" in told
+    assert f"FIX  engine verl: {tmp_path}/python: verl is not installed" in told

@@ -50,7 +50,7 @@ def shipped(name="swerl-32b-8nodes", **changes):
 
 
 def lines(recipe, machine=NODE, config=QWEN3_32B):
-    return [f"{each.mark} {each.text}" for each in cluster_findings(recipe, config, machine)]
+    return [str(each) for each in cluster_findings(recipe, config, machine)]
 
 
 def test_all_that_is_asked_of_a_cluster_is_told():
@@ -61,23 +61,23 @@ def test_all_that_is_asked_of_a_cluster_is_told():
     assert "8192 a GPU x 2 that share a sequence hold the longest, 16384" in tokens
     assert "a GPU that trains: about" in trains and "optimizer 0.0" in trains
     assert "8 engines of 4 GPUs" in engines
-    assert disk.startswith("ok  disk: 3 checkpoints of ") and "4000.0 GiB are free" in disk
-    assert pool == "ok  pool: 270 places for 128 rollouts at once"
+    assert disk.startswith("ok   disk: 3 checkpoints of ") and "4000.0 GiB are free" in disk
+    assert pool == "ok   pool: 270 places for 128 rollouts at once"
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"verl__trainer__tensor_parallel": 1}, "FIX a GPU that trains: about"),
-        ({"verl__rollout__memory": 0.2}, "FIX 8 engines of 4 GPUs: weights of"),
+        ({"verl__trainer__tensor_parallel": 1}, "FIX  a GPU that trains: about"),
+        ({"verl__rollout__memory": 0.2}, "FIX  8 engines of 4 GPUs: weights of"),
         (
             {"verl__rollout__tensor_parallel": 1},
             "leave a cache of 0 tokens, less than one conversation of 16384",
         ),
-        ({"rollouts__at_once": 300}, "FIX rollouts.at_once 300, but the pool has 270 places"),
-        ({"train__keep_checkpoints": 20}, "FIX disk: 21 checkpoints of"),
-        ({"job__mem_mb": 50000}, "FIX verl.trainer.offload optimizer: about"),
-        ({"verl__gpu_gib": 141}, "FIX verl.gpu_gib is 141, and the H100 here has 80.0 GiB"),
+        ({"rollouts__at_once": 300}, "FIX  rollouts.at_once 300, but the pool has 270 places"),
+        ({"train__keep_checkpoints": 20}, "FIX  disk: 21 checkpoints of"),
+        ({"job__mem_mb": 50000}, "FIX  verl.trainer.offload optimizer: about"),
+        ({"verl__gpu_gib": 141}, "FIX  verl.gpu_gib is 141, and the H100 here has 80.0 GiB"),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(changes, said):
@@ -93,7 +93,7 @@ def test_a_missing_megatron_is_told_where_it_is_asked_for(monkeypatch, tmp_path)
     monkeypatch.setattr(verl_check, "has_megatron", verl_machine.has_megatron)
     monkeypatch.setenv(verl_machine.PYTHON, str(python))
     (told,) = [line for line in lines(shipped()) if "Megatron" in line]
-    assert told.startswith("FIX verl.trainer.backend megatron: there is no Megatron in verl's environment")
+    assert told.startswith("FIX  verl.trainer.backend megatron: there is no Megatron in verl's environment")
     assert not any("Megatron" in line for line in lines(shipped("swepdb-8b")))
     monkeypatch.setenv(verl_machine.PYTHON, str(tmp_path / "none"))
     assert not any("Megatron" in line for line in lines(shipped()))
@@ -117,10 +117,12 @@ def test_what_is_only_likely_to_be_slow_is_a_warning(monkeypatch):
     assert "GPUs: 0 here, and a node of it has 8: start it where they are" in gpus
     crowded = lines(shipped(verl__rollout__memory=0.35))
     assert any(
-        line.startswith("low 8 engines") and "turns wait when many are long" in line for line in crowded
+        line.startswith("low  8 engines") and "turns wait when many are long" in line for line in crowded
     )
     monkeypatch.setattr(verl_check, "pool_places", lambda: None)
-    assert any(line.startswith("low rollouts.at_once 128, and no pool is named") for line in lines(shipped()))
+    assert any(
+        line.startswith("low  rollouts.at_once 128, and no pool is named") for line in lines(shipped())
+    )
 
 
 def test_a_pool_that_does_not_answer_is_told(monkeypatch):
@@ -128,7 +130,7 @@ def test_a_pool_that_does_not_answer_is_told(monkeypatch):
         raise Fault("the pool at http://p:1 cannot do /status now")
 
     monkeypatch.setattr(verl_check, "pool_places", silent)
-    assert lines(shipped())[-1] == "FIX pool: the pool at http://p:1 cannot do /status now"
+    assert lines(shipped())[-1] == "FIX  pool: the pool at http://p:1 cannot do /status now"
 
 
 def test_gpus_that_train_and_serve_in_turn_must_hold_what_stays():
@@ -160,11 +162,11 @@ def test_needs_follow_the_formulas():
 def test_the_check_of_a_recipe_tells_it_where_the_start_is_there_and_where_not(tmp_path, monkeypatch):
     asked, both = shipped(), shipped(engine="embedded")
     monkeypatch.chdir(tmp_path)
-    told = [f"{each.mark} {each.text}" for each in check_recipe(asked)]
-    assert told[0] == "FIX start: no checkpoint in models/Qwen3-32B; expected one in Hugging Face layout"
+    told = [str(each) for each in check_recipe(asked)]
+    assert told[0] == "FIX  start: no checkpoint in models/Qwen3-32B; expected one in Hugging Face layout"
     assert any("8 of 8 GPUs" in line for line in told)
     found = preflight(asked, ModelConfig.of({**QWEN3_32B, "max_position_embeddings": 8192}), NODE)
-    assert found[0].error and "the start's model has 8192 positions" in found[0].text
+    assert found[0].severity == "FIX" and "the start's model has 8192 positions" in found[0].sentence
     assert any(
-        "engine embedded does not look at it" in each.text for each in preflight(both, QWEN3_32B, NODE)
+        "engine embedded does not look at it" in each.sentence for each in preflight(both, QWEN3_32B, NODE)
     )
