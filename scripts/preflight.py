@@ -8,8 +8,8 @@ from swelab.configs import recipes
 from swelab.configs.kinds import SFT
 from swelab.console.terminal import run_script
 from swelab.lineage import Wildcards, base_manifest
+from swelab.machine import gib
 from swelab.records import write_json
-from swelab.sft.train.memory import GIB
 from swelab.sft.train.preflight import Training, disk_bytes, findings, longest, memory
 
 
@@ -34,7 +34,7 @@ def main() -> None:
     )
     if needs := memory(training):
         print(f"memory: about {needs.text()} at {longest(training)} tokens")
-        print(f"disk: {disk_bytes(training) / GIB:.1f} GiB")
+        print(f"disk: {gib(disk_bytes(training))}")
     require(findings(training), f"{name} can be trained")
     print(ok(f"{name} can be trained"))
     if args.report:

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from swelab import machine
 from swelab.checks.finding import Finding, fix, low, ok
 from swelab.cluster.node_probe import sandbox_fault
 from swelab.configs import recipes
@@ -17,10 +18,9 @@ from swelab.configs.experiment import key_variables
 from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.config import Config
 from swelab.configs.kinds.experiment import Experiment
-from swelab.jobs import machine
+from swelab.machine import GIB, gib
 from swelab.sandbox.scratch import scratch_base
 
-GIB = 1 << 30
 DISK_GIB, MEMORY_GIB, CORES = 5, 8, 2
 """Below these the demo is slow or may not end; nothing is refused for them alone."""
 ANSWERS_SECONDS = 5
@@ -114,9 +114,9 @@ def check_sandboxes(settings: Config) -> Finding:
 def check_scratch() -> Iterator[Finding]:
     """Whether sandboxes' files have room where they lie."""
     base = scratch_base()
-    free = shutil.disk_usage(base).free / GIB
-    text = f"scratch folder of sandboxes: {base}, {free:.1f} GiB free"
-    if free < 1:
+    free, _ = machine.disk(base)
+    text = f"scratch folder of sandboxes: {base}, {gib(free)} free"
+    if free < GIB:
         yield fix(f"{text}; expected 1 or more: free some, or set SWELAB_SCRATCH to another folder")
     else:
         yield ok(text)
@@ -124,20 +124,20 @@ def check_scratch() -> Iterator[Finding]:
 
 def check_disk() -> Finding:
     """Whether results have room."""
-    free = shutil.disk_usage(Path.cwd()).free / GIB
-    text = f"disk: {free:.1f} GiB free at {Path.cwd()}"
-    if free < 1:
+    free, folder = machine.disk(Path.cwd())
+    text = f"disk: {gib(free)} free at {folder}"
+    if free < GIB:
         return fix(f"{text}; expected {DISK_GIB} or more: free some")
-    if free < DISK_GIB:
+    if free < DISK_GIB * GIB:
         return low(f"{text}; a large experiment fills that: {DISK_GIB} or more are better")
     return ok(text)
 
 
 def check_memory() -> Finding:
     """How much memory a run may take."""
-    free, total = (size / GIB for size in machine.memory())
-    text = f"memory: {free:.1f} GiB free of {total:.1f}"
-    if free < MEMORY_GIB:
+    free, total = machine.memory()
+    text = f"memory: {gib(free)} free of {total / GIB:.1f}"
+    if free < MEMORY_GIB * GIB:
         text += f"; less than {MEMORY_GIB} may end a training or a model server: close other programs"
         return low(text)
     return ok(text)

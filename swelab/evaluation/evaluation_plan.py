@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from swelab import machine
 from swelab.configs import recipes
 from swelab.configs.kinds import POLICY, SCAFFOLD
 from swelab.configs.kinds.policy import CheckpointPolicy, HostedPolicy, Policy
 from swelab.configs.kinds.scaffold import Scaffold
 from swelab.evaluation.benchmark_rows import Source
-from swelab.jobs import machine
 from swelab.models.billing.prices import price_of
 from swelab.models.chat.litellm_calls import listed_price
 from swelab.models.serving.complete_checkpoint import longest_context

@@ -1,7 +1,6 @@
 """Checks what an evaluation needs before it spends anything; each finding says what to do."""
 
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,9 +8,9 @@ from typing import Any
 
 import httpx
 
+from swelab import machine
 from swelab.agents.agent import loop_of, open_agent
 from swelab.checks.finding import Finding, Severity, fix, low, ok, require
-from swelab.cluster.checkup import GIB
 from swelab.cluster.node_probe import sandbox_fault
 from swelab.configs.experiment import key_variables
 from swelab.configs.kinds.policy import HostedPolicy
@@ -19,8 +18,8 @@ from swelab.configs.kinds.scaffold import Scaffold, SweAgentScaffold
 from swelab.evaluation.evaluation_plan import Plan
 from swelab.files.weights import check_weights, weight_files
 from swelab.images.image_names import image_name
-from swelab.jobs import machine
 from swelab.jobs.proxies import bypass
+from swelab.machine import GIB, gib
 from swelab.models.billing.api_keys import read_keys
 from swelab.models.chat.litellm_calls import complete
 from swelab.models.chat.litellm_errors import BUSY, read_fault
@@ -63,12 +62,11 @@ def sandboxes() -> Finding:
 
 def room(folder: Path) -> Finding:
     """Whether the disk has room for trajectories and logs."""
-    there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
-    free = shutil.disk_usage(there).free / GIB
-    text = f"disk: {free:.1f} GiB free at {there}"
-    if free < LEAST_GIB:
+    free, place = machine.disk(folder)
+    text = f"disk: {gib(free)} free at {place}"
+    if free < LEAST_GIB * GIB:
         return fix(f"{text}; expected {WORKING_GIB} or more: free some")
-    return ok(text) if free >= WORKING_GIB else low(text)
+    return ok(text) if free >= WORKING_GIB * GIB else low(text)
 
 
 def images(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
@@ -210,7 +208,7 @@ def weights(folder: Path, context_length: int, answer: int) -> Iterator[Finding]
         yield fix(f"weights: {error}")
         return
     size = sum(path.stat().st_size for path in weight_files(folder))
-    yield ok(f"weights: {folder}, {size / GIB:.1f} GiB, context {context_length}")
+    yield ok(f"weights: {folder}, {gib(size)}, context {context_length}")
     if answer >= context_length:
         yield fix(f"context: {context_length} tokens, and --max-tokens is {answer}; lower it")
     found = machine.gpus()

@@ -10,8 +10,8 @@ from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.rl import Rl
 from swelab.files.model_config import ModelConfig
 from swelab.files.weights import check_weights
-from swelab.jobs.machine import Machine, this_machine
 from swelab.lineage import Wildcards, weights_paths
+from swelab.machine import GIB, Machine, gib, this_machine
 from swelab.records import InputError, read_json
 from swelab.rl.engines.verl_check import cluster_findings
 from swelab.rl.engines.verl_keys import unheard
@@ -21,7 +21,6 @@ from swelab.rl.prompts import task_faults
 from swelab.sandbox.protocol import Limits
 from swelab.sft.train.device import device_of, dtype_of
 from swelab.sft.train.families import FAMILIES
-from swelab.sft.train.memory import GIB
 from swelab.tasks.task_rows import read_tasks
 
 SANDBOX = GIB // 4
@@ -82,8 +81,8 @@ def _memory(recipe: Rl, config: ModelConfig, device: str, dtype: str, machine: M
         learns, serves = device == "cuda" and number < train.ranks, number < job.gpus
         wanted = learns * needs.on_device + serves * engine
         if wanted > gpu.free:
-            told = f"learner {needs.text() if learns else 'elsewhere'}; engine {_gib(serves * engine)}"
-            what = f"GPU {number} ({gpu.name}): about {_gib(wanted)} ({told}), and {_gib(gpu.free)} are free"
+            told = f"learner {needs.text() if learns else 'elsewhere'}; engine {gib(serves * engine)}"
+            what = f"GPU {number} ({gpu.name}): about {gib(wanted)} ({told}), and {gib(gpu.free)} are free"
             yield fix(f"{what}: {smaller}")
         if learns and serves and not recipe.rollouts.max_total_tokens:
             what = f"GPU {number} trains and serves, and rollouts.max_total_tokens is 0"
@@ -91,13 +90,13 @@ def _memory(recipe: Rl, config: ModelConfig, device: str, dtype: str, machine: M
     programs = needs.program * (train.ranks + (train.ranks > 1))
     learner = programs + (0.0 if device == "cuda" else train.ranks * needs.on_device)
     host = learner + (ENGINE if job.gpus else engine) * job.servers
-    told = f"learner {_gib(learner)}, engine and its cache {_gib(host - learner)}"
+    told = f"learner {gib(learner)}, engine and its cache {gib(host - learner)}"
     if host > machine.free:
-        what = f"about {_gib(host)} of memory ({told}), and {_gib(machine.free)} are free"
+        what = f"about {gib(host)} of memory ({told}), and {gib(machine.free)} are free"
         yield fix(f"{what}: {smaller}")
     elif host + recipe.rollouts.at_once * SANDBOX > machine.free:
-        what = f"about {_gib(host)} of memory ({told}), and {recipe.rollouts.at_once} sandboxes"
-        yield low(f"{what}, of {_gib(machine.free)} that are free: lower rollouts.at_once")
+        what = f"about {gib(host)} of memory ({told}), and {recipe.rollouts.at_once} sandboxes"
+        yield low(f"{what}, of {gib(machine.free)} that are free: lower rollouts.at_once")
 
 
 def _sandboxes(recipe: Rl, machine: Machine) -> Iterator[Finding]:
@@ -106,11 +105,7 @@ def _sandboxes(recipe: Rl, machine: Machine) -> Iterator[Finding]:
         what = f"rollouts.at_once is {asked} on {machine.cores:g} cores"
         yield low(f"{what}: commands wait for a core, and their time limits go on meanwhile")
     if most > machine.free:
-        yield fix(f"a sandbox may take {_gib(most)}, and {_gib(machine.free)} of memory are free")
-
-
-def _gib(size: float) -> str:
-    return f"{size / GIB:.1f} GiB"
+        yield fix(f"a sandbox may take {gib(most)}, and {gib(machine.free)} of memory are free")
 
 
 def check_recipe(recipe: Rl) -> list[Finding]:

@@ -23,8 +23,9 @@ from dataclasses import dataclass
 
 from swelab.configs.kinds.rl import Rl
 from swelab.files.model_config import ModelConfig
+from swelab.machine import GIB
 from swelab.models.serving.engine import CPU_CACHE
-from swelab.sft.train.memory import BYTES, GIB, layer_weights, weights_of
+from swelab.sft.train.memory import BYTES, layer_weights, weights_of
 
 LOGITS = 1 << 27
 """Logits over the vocabulary that a learner holds at once; of more the backward pass makes each anew."""

@@ -8,12 +8,13 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOUNDATION = {"outcomes", "records", "configs", "console", "files", "jobs", "lineage"}
+FOUNDATION = {"outcomes", "machine", "records", "configs", "console", "files", "jobs", "lineage"}
 MAY_USE = {
     "outcomes": {"outcomes"},
+    "machine": {"machine"},
     "records": {"outcomes", "records"},
     "files": {"records", "console", "files"},
-    "console": {"records", "console"},
+    "console": {"records", "console", "machine"},
     "jobs": {"records", "console", "files", "jobs"},
     "witness": {"records", "witness"},
     "lineage": {"records", "configs", "jobs", "lineage"},

@@ -1,7 +1,6 @@
 """A recipe for verl against a cluster, before anything is asked of it: a line for each thing looked at."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -9,14 +8,13 @@ from pathlib import Path
 from swelab.checks.finding import Finding, fix, low, ok
 from swelab.configs.kinds.rl import Rl
 from swelab.files.model_config import ModelConfig
-from swelab.jobs.machine import Machine
+from swelab.machine import GIB, Machine, disk, gib
 from swelab.records import Fault, InputError
 from swelab.rl.engines.verl_keys import too_few
 from swelab.rl.engines.verl_machine import has_megatron
 from swelab.rl.engines.verl_needs import checkpoint_bytes, engine_room, trainer_needs
 from swelab.sandbox.remote_client import PoolClient
 from swelab.sandbox.remote_protocol import find_token
-from swelab.sft.train.memory import GIB
 
 RESULTS = Path("results")
 
@@ -52,7 +50,7 @@ def _machines(recipe: Rl, machine: Machine) -> Iterator[Finding]:
         yield low(f"{what}: start it where they are, with --profile slurm for instance")
     smaller = [gpu for gpu in machine.gpus if gpu.total < 0.95 * verl.gpu_gib * GIB]
     if smaller:
-        what = f"verl.gpu_gib is {verl.gpu_gib}, and the {smaller[0].name} here has {_gib(smaller[0].total)}"
+        what = f"verl.gpu_gib is {verl.gpu_gib}, and the {smaller[0].name} here has {gib(smaller[0].total)}"
         yield fix(f"{what}: write what the nodes have")
 
 
@@ -72,16 +70,16 @@ def _tokens(recipe: Rl) -> str:
 
 def _trainer(recipe: Rl, config: ModelConfig) -> Finding:
     verl, needs = recipe.cluster, trainer_needs(recipe, config)
-    told = f"a GPU that trains: about {_gib(needs.total)} ({needs.text()}) of {verl.gpu_gib} GiB"
+    told = f"a GPU that trains: about {gib(needs.total)} ({needs.text()}) of {verl.gpu_gib} GiB"
     if needs.total > verl.gpu_gib * GIB:
         smaller = "raise tensor_parallel, nodes or activation_checkpointing, or lower train.batch_tokens"
         return fix(f"{told}: {smaller}")
     serving = verl.rollout.memory * verl.gpu_gib * GIB * (verl.mode == "sync")
     if verl.trainer.offload != "all" and needs.kept + serving > verl.gpu_gib * GIB:
-        what = f"{told}; {_gib(needs.kept)} of it stay while the engine takes {_gib(serving)}"
+        what = f"{told}; {gib(needs.kept)} of it stay while the engine takes {gib(serving)}"
         return fix(f"{what}: set verl.trainer.offload all, or lower verl.rollout.memory")
     if needs.host > recipe.job.mem_mb * 2**20:
-        what = f"verl.trainer.offload {verl.trainer.offload}: about {_gib(needs.host)} of a node's memory"
+        what = f"verl.trainer.offload {verl.trainer.offload}: about {gib(needs.host)} of a node's memory"
         return fix(f"{what}, and job.mem_mb asks for {recipe.job.mem_mb}: raise it")
     return ok(told)
 
@@ -90,7 +88,7 @@ def _engine(recipe: Rl, config: ModelConfig) -> Iterator[Finding]:
     room, asked = engine_room(recipe, config), recipe.rollouts
     told = f"{room.count} engines of {recipe.cluster.rollout.tensor_parallel} GPUs"
     if room.tokens < asked.context_length:
-        held = f"weights of {_gib(room.weights)} a GPU leave a cache of {max(0, room.tokens)} tokens"
+        held = f"weights of {gib(room.weights)} a GPU leave a cache of {max(0, room.tokens)} tokens"
         what = f"{told}: {held}, less than one conversation of {asked.context_length}"
         yield fix(f"{what}: raise verl.rollout.memory or tensor_parallel")
         return
@@ -103,9 +101,8 @@ def _engine(recipe: Rl, config: ModelConfig) -> Iterator[Finding]:
 def _disk(recipe: Rl, config: ModelConfig) -> Finding:
     """The checkpoints that stay, and one that is being written."""
     size, kept = checkpoint_bytes(recipe, config), recipe.train.keep_checkpoints + 1
-    there = next(each for each in (RESULTS.resolve(), *RESULTS.resolve().parents) if each.is_dir())
-    free = shutil.disk_usage(there).free
-    what = f"disk: {kept} checkpoints of {_gib(size)}, and {_gib(free)} are free in {RESULTS}"
+    free, _ = disk(RESULTS)
+    what = f"disk: {kept} checkpoints of {gib(size)}, and {gib(free)} are free in {RESULTS}"
     if kept * size > free:
         return fix(f"{what}: free some, or lower train.keep_checkpoints")
     return ok(what)
@@ -133,7 +130,3 @@ def pool_places() -> int | None:
     told = PoolClient(url, find_token()).ask("/status", {}).json()["pool"]
     healthy = [node for node in told["nodes"] if node["healthy"] and not node["draining"]]
     return sum(int(node["max_containers"]) for node in healthy)
-
-
-def _gib(size: float) -> str:
-    return f"{size / GIB:.1f} GiB"

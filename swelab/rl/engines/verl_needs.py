@@ -20,8 +20,9 @@ from dataclasses import dataclass
 
 from swelab.configs.kinds.rl import Rl
 from swelab.files.model_config import ModelConfig
+from swelab.machine import GIB
 from swelab.rl.memory_needs import ENGINE
-from swelab.sft.train.memory import GIB, layer_weights, weights_of
+from swelab.sft.train.memory import layer_weights, weights_of
 
 
 @dataclass(frozen=True)

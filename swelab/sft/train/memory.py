@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 from swelab.configs.kinds.sft import Lora, Train
 from swelab.files.model_config import ModelConfig
+from swelab.machine import GIB
 from swelab.sft.train.families import FAMILIES, UNKNOWN
 
-GIB = 1 << 30
 BYTES = {"fp32": 4, "bf16": 2}
 CHUNKS = 8
 """Of torchtune's chunked cross-entropy."""

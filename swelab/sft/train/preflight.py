@@ -4,16 +4,17 @@ Reads headers, sizes and vocabularies, never tensors, and each row only where th
 """
 
 import math
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from swelab import machine
 from swelab.checks.finding import Finding, fix
 from swelab.configs.kinds.sft import Sft
 from swelab.files.model_config import ModelConfig
 from swelab.files.weights import header, weight_paths
+from swelab.machine import GIB, gib
 from swelab.records import InputError, read_json, sha256_file
 from swelab.records.training_records import RowMessage
 from swelab.sft.rows.chat_template import ChatTemplate
@@ -21,7 +22,7 @@ from swelab.sft.rows.lengths import ChatTokenizer, LengthStats, check_stats, sam
 from swelab.sft.train.check_settings import check_settings
 from swelab.sft.train.device import dtype_of
 from swelab.sft.train.families import check_trainer
-from swelab.sft.train.memory import BYTES, GIB, Memory, estimate, trained_weights, weights_of
+from swelab.sft.train.memory import BYTES, Memory, estimate, trained_weights, weights_of
 from swelab.sft.train.ranks import ranks_of, recipe_of, share, sharing
 from swelab.sft.train.trainer import open_trainer
 
@@ -150,11 +151,9 @@ def _dataset(training: Training) -> Faults:
 def _disk(training: Training) -> Faults:
     """Room for the last epoch, its copy, and two saved states: the last one stays until the next is whole."""
     need = disk_bytes(training)
-    folder = next(each for each in [training.work, *training.work.absolute().parents] if each.is_dir())
-    free = shutil.disk_usage(folder).free
+    free, folder = machine.disk(training.work)
     if free < ROOM * need:
-        what = f"{free / GIB:.1f} GiB free"
-        yield InputError(what, folder, f"{ROOM * need / GIB:.1f} GiB for weights and saved states")
+        yield InputError(f"{gib(free)} free", folder, f"{gib(ROOM * need)} for weights and saved states")
 
 
 def _memory(training: Training) -> Faults:

@@ -126,7 +126,7 @@ def test_a_model_without_a_price_has_no_limit_in_dollars(tmp_path, monkeypatch):
 
 
 def test_weights_are_spread_over_the_gpus_that_are_there(tmp_path, monkeypatch):
-    from swelab.jobs import machine
+    from swelab import machine
 
     monkeypatch.setattr(machine, "gpus", lambda: [machine.Gpu("H", 100, 100)] * 8)
     (tmp_path / "mine").mkdir()

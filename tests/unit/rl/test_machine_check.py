@@ -8,12 +8,11 @@ import pytest
 from swelab.configs import recipes
 from swelab.configs.kinds import RL
 from swelab.files.model_config import ModelConfig
-from swelab.jobs.machine import Gpu, Machine, this_machine
+from swelab.machine import GIB, Gpu, Machine, this_machine
 from swelab.records import Fault, InputError, write_json
 from swelab.rl import machine_check
 from swelab.rl.machine_check import check_recipe, preflight, stop_unless_fit
 from swelab.rl.memory_needs import engine_needs, learner_needs
-from swelab.sft.train.memory import GIB
 from tests.conftest import ROOT, make_task
 from tests.toy_checkpoint import make_checkpoint
 

@@ -5,13 +5,13 @@ import pytest
 from swelab.configs import recipes
 from swelab.configs.kinds import RL
 from swelab.files.model_config import ModelConfig
-from swelab.jobs.machine import Gpu, Machine
+from swelab.machine import GIB, Gpu, Machine
 from swelab.records import Fault
 from swelab.rl.engines import verl_check, verl_machine
 from swelab.rl.engines.verl_check import cluster_findings
 from swelab.rl.engines.verl_needs import checkpoint_bytes, engine_room, trainer_needs
 from swelab.rl.machine_check import check_recipe, preflight
-from swelab.sft.train.memory import GIB, weights_of
+from swelab.sft.train.memory import weights_of
 
 QWEN3_32B = ModelConfig.of({
     "architectures": ["Qwen3ForCausalLM"],
@@ -35,7 +35,7 @@ def pool_and_disk(monkeypatch):
     """A pool with 270 places, room for checkpoints, and Megatron."""
     monkeypatch.setattr(verl_check, "has_megatron", lambda: True)
     monkeypatch.setattr(verl_check, "pool_places", lambda: 270)
-    monkeypatch.setattr(verl_check.shutil, "disk_usage", lambda path: Machine(1, 4000 * GIB, 0))
+    monkeypatch.setattr(verl_check, "disk", lambda folder: (4000 * GIB, folder))
 
 
 def shipped(name="swerl-32b-8nodes", **changes):

@@ -9,13 +9,14 @@ import sys
 import pytest
 import yaml
 
+from swelab import machine
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
 from swelab.files.weights import check_weights, header
+from swelab.machine import GIB
 from swelab.records import read_json, write_json, write_jsonl
 from swelab.sft.rows.lengths import ChatTokenizer, stats
-from swelab.sft.train import preflight
-from swelab.sft.train.memory import GIB, adapter_weights, estimate, weights_of
+from swelab.sft.train.memory import adapter_weights, estimate, weights_of
 from swelab.sft.train.preflight import Training, disk_bytes, findings, longest
 from swelab.sft.train.ranks import Ranks, recipe_of, share
 from tests.e2e.test_full_size import QWEN_7B
@@ -162,14 +163,9 @@ def test_each_fault_of_settings_is_found(folder, name):
 def test_a_full_disk_is_found(folder, monkeypatch):
     need = disk_bytes(training(folder))
     assert need == 4 * 8 * weights_of(check_weights(folder / "toy"))
-    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: Usage(need))
+    monkeypatch.setattr(machine, "disk", lambda folder: (need, folder))
     (found,) = faults(training(folder))
     assert "GiB free" in found and "saved states" in found
-
-
-class Usage:
-    def __init__(self, free):
-        self.free = free
 
 
 def test_the_script_tells_all_faults_at_once(folder):
