@@ -10,7 +10,7 @@ from swelab.console.terminal import run_script
 from swelab.lineage import Wildcards, base_manifest
 from swelab.machine import gib
 from swelab.records import write_json
-from swelab.sft.train.preflight import Training, disk_bytes, findings, longest, memory
+from swelab.sft.train.preflight import Training, a_rank, disk_bytes, findings, longest, memory
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
         args.progress or Path("results/progress/train_sft") / name,
     )
     if needs := memory(training):
-        print(f"memory: about {needs.text()} at {longest(training)} tokens")
+        print(f"memory: about {a_rank(needs)} at {longest(training)} tokens")
         print(f"disk: {gib(disk_bytes(training))}")
     require(findings(training), f"{name} can be trained")
     print(ok(f"{name} can be trained"))

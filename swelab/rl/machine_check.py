@@ -8,7 +8,7 @@ from swelab.configs import recipes
 from swelab.configs.experiment import check_keys
 from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.rl import Rl
-from swelab.files.model_config import ModelConfig
+from swelab.files.model_config import FAMILIES, ModelConfig
 from swelab.files.weights import check_weights
 from swelab.lineage import Wildcards, weights_paths
 from swelab.machine import GIB, Machine, gib, this_machine
@@ -16,11 +16,10 @@ from swelab.records import InputError, read_json
 from swelab.rl.engines.verl_check import cluster_findings
 from swelab.rl.engines.verl_keys import unheard
 from swelab.rl.engines.verl_machine import python_of_verl
-from swelab.rl.memory_needs import ENGINE, engine_needs, learner_needs
+from swelab.rl.memory_needs import ENGINE, PROGRAM, engine_needs, learner_needs
 from swelab.rl.prompts import task_faults
 from swelab.sandbox.protocol import Limits
 from swelab.sft.train.device import device_of, dtype_of
-from swelab.sft.train.families import FAMILIES
 from swelab.tasks.task_rows import read_tasks
 
 SANDBOX = GIB // 4
@@ -79,16 +78,16 @@ def _memory(recipe: Rl, config: ModelConfig, device: str, dtype: str, machine: M
     smaller += ", raise train.ranks or set train.activation_checkpointing"
     for number, gpu in enumerate(machine.gpus):
         learns, serves = device == "cuda" and number < train.ranks, number < job.gpus
-        wanted = learns * needs.on_device + serves * engine
+        wanted = learns * needs.total + serves * engine
         if wanted > gpu.free:
-            told = f"learner {needs.text() if learns else 'elsewhere'}; engine {gib(serves * engine)}"
+            told = f"learner {needs if learns else 'elsewhere'}; engine {gib(serves * engine)}"
             what = f"GPU {number} ({gpu.name}): about {gib(wanted)} ({told}), and {gib(gpu.free)} are free"
             yield fix(f"{what}: {smaller}")
         if learns and serves and not recipe.rollouts.max_total_tokens:
             what = f"GPU {number} trains and serves, and rollouts.max_total_tokens is 0"
             yield fix(f"{what}: the engine takes what the learner needs; set it")
-    programs = needs.program * (train.ranks + (train.ranks > 1))
-    learner = programs + (0.0 if device == "cuda" else train.ranks * needs.on_device)
+    programs = PROGRAM * (train.ranks + (train.ranks > 1))
+    learner = programs + (0.0 if device == "cuda" else train.ranks * needs.total)
     host = learner + (ENGINE if job.gpus else engine) * job.servers
     told = f"learner {gib(learner)}, engine and its cache {gib(host - learner)}"
     if host > machine.free:

@@ -12,7 +12,7 @@ from swelab.machine import GIB, Machine, disk, gib
 from swelab.records import Fault, InputError
 from swelab.rl.engines.verl_keys import too_few
 from swelab.rl.engines.verl_machine import has_megatron
-from swelab.rl.engines.verl_needs import checkpoint_bytes, engine_room, trainer_needs
+from swelab.rl.memory_needs import checkpoint_bytes, engine_room, trainer_needs
 from swelab.sandbox.remote_client import PoolClient
 from swelab.sandbox.remote_protocol import find_token
 
@@ -70,13 +70,13 @@ def _tokens(recipe: Rl) -> str:
 
 def _trainer(recipe: Rl, config: ModelConfig) -> Finding:
     verl, needs = recipe.cluster, trainer_needs(recipe, config)
-    told = f"a GPU that trains: about {gib(needs.total)} ({needs.text()}) of {verl.gpu_gib} GiB"
+    told = f"a GPU that trains: about {gib(needs.total)} ({needs}) of {verl.gpu_gib} GiB"
     if needs.total > verl.gpu_gib * GIB:
         smaller = "raise tensor_parallel, nodes or activation_checkpointing, or lower train.batch_tokens"
         return fix(f"{told}: {smaller}")
     serving = verl.rollout.memory * verl.gpu_gib * GIB * (verl.mode == "sync")
-    if verl.trainer.offload != "all" and needs.kept + serving > verl.gpu_gib * GIB:
-        what = f"{told}; {gib(needs.kept)} of it stay while the engine takes {gib(serving)}"
+    if verl.trainer.offload != "all" and needs.resident + serving > verl.gpu_gib * GIB:
+        what = f"{told}; {gib(needs.resident)} of it stay while the engine takes {gib(serving)}"
         return fix(f"{what}: set verl.trainer.offload all, or lower verl.rollout.memory")
     if needs.host > recipe.job.mem_mb * 2**20:
         what = f"verl.trainer.offload {verl.trainer.offload}: about {gib(needs.host)} of a node's memory"

@@ -1,6 +1,10 @@
 """Everything about a training that can be found wrong before a GPU is taken, all at once.
 
 Reads headers, sizes and vocabularies, never tensors, and each row only where there are no length statistics.
+
+The estimate of memory (`swelab.checks.memory`) is meant to be right within a factor of two; docs/training.md
+has measured peaks. A logit takes s + 4 bytes, or 2 s when compiled, and 8 bytes for each of one chunk of
+eight. DPO runs both sides at once, with 2 s + 4 bytes a logit in one chunk.
 """
 
 import math
@@ -11,7 +15,8 @@ from pathlib import Path
 
 from swelab import machine
 from swelab.checks.finding import Finding, fix
-from swelab.configs.kinds.sft import Sft
+from swelab.checks.memory import BYTES, Memory, estimate
+from swelab.configs.kinds.sft import Lora, Sft, Train
 from swelab.files.model_config import ModelConfig
 from swelab.files.weights import header, weight_paths
 from swelab.machine import GIB, gib
@@ -22,12 +27,13 @@ from swelab.sft.rows.lengths import ChatTokenizer, LengthStats, check_stats, sam
 from swelab.sft.train.check_settings import check_settings
 from swelab.sft.train.device import dtype_of
 from swelab.sft.train.families import check_trainer
-from swelab.sft.train.memory import BYTES, Memory, estimate, trained_weights, weights_of
 from swelab.sft.train.ranks import ranks_of, recipe_of, share, sharing
 from swelab.sft.train.trainer import open_trainer
 
 ROOM = 1.1
 """Of the disk room that is counted: what must be there."""
+WIDTHS, CHUNKS = (16, 6, 5), 8
+"""Of one layer's activations in torchtune; of its chunked cross-entropy."""
 
 
 Faults = Iterator[InputError]
@@ -102,8 +108,8 @@ def _model(training: Training) -> Faults:
     if rows != config.vocab_size:
         yield InputError(f"vocab_size is {config.vocab_size}", path, f"the {rows} rows of the embedding")
     count = sum(math.prod(shape) for shape in shapes.values())
-    if shapes and count != weights_of(config):
-        yield InputError(f"describes {weights_of(config):,} weights", path, f"the {count:,} that are there")
+    if shapes and count != config.weights:
+        yield InputError(f"describes {config.weights:,} weights", path, f"the {count:,} that are there")
 
 
 def _tokenizer(training: Training) -> Faults:
@@ -162,10 +168,10 @@ def _memory(training: Training) -> Faults:
     if needs is None:
         return
     if job.gpus and needs.total > job.gpu_gb * GIB:
-        what = f"about {needs.text()}"
+        what = f"about {a_rank(needs)}"
         yield InputError(what, "memory", f"at most job.gpu_gb = {job.gpu_gb:g} GiB")
     if not job.gpus and job.ranks * needs.total > job.mem_mb * (1 << 20):
-        what = f"{job.ranks} × about {needs.text()}"
+        what = f"{job.ranks} × about {a_rank(needs)}"
         yield InputError(what, "memory", f"at most job.mem_mb = {job.mem_mb} MB")
 
 
@@ -184,11 +190,52 @@ def memory(training: Training) -> Memory | None:
             tokens = train.max_seq_len
         elif train.group_by_length:
             mine, tokens = 1, max(tokens, train.max_batch_tokens)
-        return estimate(
-            config, train, sharing(recipe), mine, tokens, BYTES[dtype_of(train, bool(recipe.job.gpus))]
-        )
+        size = BYTES[dtype_of(train, bool(recipe.job.gpus))]
+        return rank_memory(config, train, sharing(recipe), mine, tokens, size)
     except (InputError, KeyError):
         return None
+
+
+def rank_memory(config: ModelConfig, train: Train, ranks: int, batch: int, tokens: int, size: int) -> Memory:
+    """Memory of one of `ranks` that share the weights and run `batch` conversations of `tokens` each at once.
+
+    size: bytes a number.
+    """
+    sides = 2 if train.dpo else 1
+    passed = batch * tokens * sides
+    logit = 2 * size + 4 if train.dpo else (2 * size if train.compile else size + 4) + 8 / CHUNKS
+    return estimate(
+        config,
+        size,
+        passed,
+        passed * config.vocab_size * logit,
+        widths=WIDTHS,
+        ranks=ranks,
+        copies=sides,
+        trained=trained_weights(config, train),
+        in_backward=train.optimizer_in_bwd,
+        checkpointing=train.activation_checkpointing,
+        overlap=False,
+    )
+
+
+def a_rank(needs: Memory) -> str:
+    """An estimate in words."""
+    return f"{gib(needs.total)} a rank ({needs})"
+
+
+def trained_weights(config: ModelConfig, train: Train) -> int:
+    """Number of weights that training changes."""
+    return adapter_weights(config, train.lora) if train.lora else config.weights
+
+
+def adapter_weights(config: ModelConfig, lora: Lora) -> int:
+    """Number of weights of the low-rank adapters."""
+    width, narrow, inner = config.hidden_size, config.key_width, config.intermediate_size
+    wide = 2 * width
+    sides = {"q_proj": wide, "output_proj": wide, "k_proj": width + narrow, "v_proj": width + narrow}
+    layer = sum(sides[name] for name in lora.attention) + lora.mlp * 3 * (width + inner)
+    return int(config.num_hidden_layers * lora.rank * layer)
 
 
 def longest(training: Training) -> int:
@@ -204,7 +251,7 @@ def disk_bytes(training: Training) -> int:
     """Bytes on disk while training ends: 2 × weights, and 2 × (what is trained and its two moments)."""
     config, train = _config(training.base), training.recipe.train
     try:
-        every, trained = weights_of(config), trained_weights(config, train)
+        every, trained = config.weights, trained_weights(config, train)
     except KeyError:
         return 0
     return BYTES[dtype_of(train, bool(training.recipe.job.gpus))] * (2 * every + 6 * trained)

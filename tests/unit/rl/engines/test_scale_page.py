@@ -11,8 +11,8 @@ from swelab.configs.kinds import RL, SCAFFOLD
 from swelab.files.model_config import ModelConfig
 from swelab.machine import GIB
 from swelab.rl.engines.published_values import PUBLISHED
-from swelab.rl.engines.verl_needs import checkpoint_bytes, engine_room, trainer_needs
 from swelab.rl.engines.verl_records import NAMES
+from swelab.rl.memory_needs import checkpoint_bytes, engine_room, trainer_needs
 from tests.conftest import ROOT
 
 TEXT = (ROOT / "docs/rl-scale.md").read_text()

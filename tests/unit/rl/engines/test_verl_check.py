@@ -9,9 +9,8 @@ from swelab.machine import GIB, Gpu, Machine
 from swelab.records import Fault
 from swelab.rl.engines import verl_check, verl_machine
 from swelab.rl.engines.verl_check import cluster_findings
-from swelab.rl.engines.verl_needs import checkpoint_bytes, engine_room, trainer_needs
 from swelab.rl.machine_check import check_recipe, preflight
-from swelab.sft.train.memory import weights_of
+from swelab.rl.memory_needs import checkpoint_bytes, engine_room, trainer_needs
 
 QWEN3_32B = ModelConfig.of({
     "architectures": ["Qwen3ForCausalLM"],
@@ -142,7 +141,7 @@ def test_gpus_that_train_and_serve_in_turn_must_hold_what_stays():
 
 
 def test_needs_follow_the_formulas():
-    every = weights_of(QWEN3_32B)
+    every = QWEN3_32B.weights
     assert 32.7e9 < every < 32.9e9
     needs = trainer_needs(shipped(), QWEN3_32B)
     assert needs.weights == 2 * every / 8 and needs.gradients == 4 * every / 8

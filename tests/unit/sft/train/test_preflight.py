@@ -16,8 +16,7 @@ from swelab.files.weights import check_weights, header
 from swelab.machine import GIB
 from swelab.records import read_json, write_json, write_jsonl
 from swelab.sft.rows.lengths import ChatTokenizer, stats
-from swelab.sft.train.memory import adapter_weights, estimate, weights_of
-from swelab.sft.train.preflight import Training, disk_bytes, findings, longest
+from swelab.sft.train.preflight import Training, adapter_weights, disk_bytes, findings, longest, rank_memory
 from swelab.sft.train.ranks import Ranks, recipe_of, share
 from tests.e2e.test_full_size import QWEN_7B
 from tests.toy_checkpoint import conversations, make_checkpoint
@@ -162,7 +161,7 @@ def test_each_fault_of_settings_is_found(folder, name):
 
 def test_a_full_disk_is_found(folder, monkeypatch):
     need = disk_bytes(training(folder))
-    assert need == 4 * 8 * weights_of(check_weights(folder / "toy"))
+    assert need == 4 * 8 * check_weights(folder / "toy").weights
     monkeypatch.setattr(machine, "disk", lambda folder: (need, folder))
     (found,) = faults(training(folder))
     assert "GiB free" in found and "saved states" in found
@@ -188,7 +187,7 @@ def test_the_script_tells_all_faults_at_once(folder):
 
 
 def test_shapes_of_the_published_models():
-    assert weights_of(QWEN_7B) == 7_615_616_512 and weights_of(QWEN_32B) == 32_763_876_352
+    assert QWEN_7B.weights == 7_615_616_512 and QWEN_32B.weights == 32_763_876_352
     lora = recipes.named(SFT, "swesmith-7b-lora").train.lora
     # Per layer, with rank 64: 4 attention and 3 feed-forward projections.
     a_layer = 64 * (4 * 3584 + 2 * (3584 + 512) + 3 * (3584 + 18944))
@@ -202,7 +201,7 @@ def test_the_shipped_recipes_fit_into_the_gpus_that_they_name(name):
     job = recipe.job
     ranks = Ranks(job.nodes, job.gpus, job.gpus, 8)
     mine = share(recipe.train, ranks)["batch_size"]
-    needs = estimate(config, recipe.train, ranks.total, mine, recipe.selection.max_tokens, 2)
+    needs = rank_memory(config, recipe.train, ranks.total, mine, recipe.selection.max_tokens, 2)
     assert job.gpu_gb / 4 < needs.total / GIB < job.gpu_gb
     assert recipe_of(recipe).endswith("_distributed") or ranks.total == 1
 
