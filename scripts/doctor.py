@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 try:
+    from swelab.checks.checkup import look
     from swelab.checks.finding import refusal, show
-    from swelab.cluster.checkup import look
     from swelab.cluster.doctor import at_cluster, examine
     from swelab.cluster.site import SITE_FILE
     from swelab.configs import recipes

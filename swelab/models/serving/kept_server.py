@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 
+from swelab.checks.probes import answers
 from swelab.jobs.child_process import fault_line
 from swelab.models import ServingError
 from swelab.models.serving.engine import Weights, open_engine
@@ -127,9 +128,5 @@ def watch(endpoint: Endpoint, log: Path, ending: threading.Event) -> None:
 
 def generates(endpoint: Endpoint) -> bool:
     """Whether a server generates tokens; without requests of clients the check asks for one."""
-    headers = {"Authorization": f"Bearer {endpoint.api_key}"}
-    try:
-        address = endpoint.url.removesuffix("/v1") + open_engine(endpoint.engine).generates
-        return httpx.get(address, headers=headers, timeout=ANSWER_SECONDS).status_code == 200
-    except httpx.HTTPError:
-        return False
+    path = open_engine(endpoint.engine).generates
+    return answers(endpoint.url.removesuffix("/v1"), path, endpoint.api_key, ANSWER_SECONDS)

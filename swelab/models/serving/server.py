@@ -5,8 +5,6 @@ from a file that it alone can read (a command line is public in `ps`). It lives 
 with us, however we end (`swelab.jobs.child_process`).
 """
 
-import http.client
-import json
 import os
 import re
 import secrets
@@ -14,14 +12,15 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+import httpx
+
+from swelab.checks.probes import answers
 from swelab.files.model_config import ModelConfig
 from swelab.files.weights import check_weights
 from swelab.jobs.child_process import Tethered, fault_line, tail
@@ -178,7 +177,7 @@ def _wait_until_ready(
     while time.monotonic() < deadline and not ending():
         if (status := server.poll()) is not None:
             raise ServingError(f"the model server ended with {status}: {fault_line(log)}; log: {log}")
-        if _answers(url + engine.listens) and _generates(url, asked):
+        if answers(url, engine.listens) and _generates(url, asked):
             if (served := engine.weights(url, asked.key).folder) != asked.folder:
                 raise ServingError(f"{url} serves {served}; expected {asked.folder}")
             return
@@ -186,27 +185,16 @@ def _wait_until_ready(
     raise ServingError(f"no model server in {startup_seconds:g} s: {fault_line(log)}; log: {log}")
 
 
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as response:
-            return bool(response.status == 200)
-    except (OSError, http.client.HTTPException):
-        return False
-
-
 def _generates(url: str, asked: ServerSettings) -> bool:
     body = {"model": asked.name, "prompt": "a", "max_tokens": 1, "temperature": 0}
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {asked.key}"}
-    request = urllib.request.Request(f"{url}/v1/completions", json.dumps(body).encode(), headers)
+    headers = {"Authorization": f"Bearer {asked.key}"}
     try:
-        with urllib.request.urlopen(request, timeout=60) as response:
-            return bool(response.status == 200)
-    except urllib.error.HTTPError as error:
-        if error.code == 401:
-            raise ServingError(f"{url} belongs to another server; address already in use") from None
+        status = httpx.post(f"{url}/v1/completions", headers=headers, json=body, timeout=60).status_code
+    except httpx.HTTPError:
         return False
-    except (OSError, http.client.HTTPException):
-        return False
+    if status == 401:
+        raise ServingError(f"{url} belongs to another server; address already in use")
+    return status == 200
 
 
 def new_key() -> str:
