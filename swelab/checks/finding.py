@@ -1,12 +1,13 @@
 """What a check says of one thing; how findings are printed, and when they stop a run."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TextIO
 
-from swelab.records import Fault
+from swelab.records import Fault, InputError
 
 
 class Severity(StrEnum):
@@ -44,6 +45,21 @@ def low(sentence: str) -> Finding:
 def fix(sentence: str) -> Finding:
     """A thing that stops a run."""
     return Finding(Severity.FIX, sentence)
+
+
+def wrong(what: str, where: str | Path = "", expected: str = "") -> Finding:
+    """A thing of a file or a recipe that stops a run, in the words of an InputError."""
+    return fix(str(InputError(what, where, expected)))
+
+
+def catch(*checks: Callable[[], object], label: str = "") -> Iterator[Finding]:
+    """What checks find, and the Fault that each raises as one to fix, after `label`."""
+    for check in checks:
+        try:
+            if isinstance(findings := check(), Iterator):
+                yield from findings
+        except Fault as fault:
+            yield fix(f"{label}{fault}")
 
 
 def show(findings: Iterable[Finding], stream: TextIO | None = None) -> int:

@@ -1,18 +1,20 @@
 """A recipe of reinforcement learning against a machine, before anything is started."""
 
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from swelab.checks.finding import Finding, fix, low, ok, require
+from swelab.checks.finding import Finding, Severity, catch, fix, low, ok, require
+from swelab.checks.probes import check_keys
 from swelab.configs import recipes
-from swelab.configs.experiment import check_keys
 from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.rl import Rl
 from swelab.files.model_config import FAMILIES, ModelConfig
 from swelab.files.weights import check_weights
 from swelab.lineage import Wildcards, weights_paths
 from swelab.machine import GIB, Machine, gib, this_machine
-from swelab.records import InputError, read_json
+from swelab.records import read_json
 from swelab.rl.engines.verl_check import cluster_findings
 from swelab.rl.engines.verl_keys import unheard
 from swelab.rl.engines.verl_machine import python_of_verl
@@ -29,31 +31,30 @@ A_CORE = 16
 
 
 def preflight(recipe: Rl, config: ModelConfig | None, machine: Machine) -> list[Finding]:
-    """What stands against a recipe on a machine; [] when nothing does. For verl, what was looked at too.
+    """What stands against a recipe on a machine; [] when nothing does. For verl, also what is well.
 
     config: of the weights that it starts from; None where they are not there, and memory is not looked at.
     """
-    found = [*(_model(recipe, config) if config else ()), *(low(line) for line in unheard(recipe))]
+    findings = [*(_model(recipe, config) if config else ()), *(low(line) for line in unheard(recipe))]
     if recipe.engine == "verl":
-        return [*found, *cluster_findings(recipe, config, machine)]
+        return [*findings, *cluster_findings(recipe, config, machine)]
     gpus = bool(machine.gpus)
     device = device_of(recipe.train, gpus)
-    found += _devices(recipe, device, machine)
+    findings += _devices(recipe, device, machine)
     if config:
-        found += _memory(recipe, config, device, dtype_of(recipe.train, gpus), machine)
-    return [*found, *_sandboxes(recipe, machine)]
+        findings += _memory(recipe, config, device, dtype_of(recipe.train, gpus), machine)
+    return [*findings, *_sandboxes(recipe, machine)]
 
 
 def _model(recipe: Rl, config: ModelConfig) -> Iterator[Finding]:
-    named = " ".join(config.architectures) or "none"
-    if not named.endswith("ForCausalLM"):
-        yield fix(f"start: architecture {named}; expected a decoder such as {', '.join(FAMILIES)}")
-    elif named not in FAMILIES:
-        tried = ", ".join(FAMILIES)
-        yield low(f"start: architecture {named} was not tried ({tried} were); its memory is a guess")
-    asked, most = recipe.rollouts.context_length, config.max_position_embeddings
-    if asked > most:
-        yield fix(f"rollouts.context_length is {asked}; the start's model has {most} positions")
+    name, families = " ".join(config.architectures) or "none", ", ".join(FAMILIES)
+    if not name.endswith("ForCausalLM"):
+        yield fix(f"start: architecture {name}; expected a decoder such as {families}")
+    elif name not in FAMILIES:
+        yield low(f"start: architecture {name} was not tried ({families} were); its memory is a guess")
+    length, most = recipe.rollouts.context_length, config.max_position_embeddings
+    if length > most:
+        yield fix(f"rollouts.context_length is {length}; the start's model has {most} positions")
 
 
 def _devices(recipe: Rl, device: str, machine: Machine) -> Iterator[Finding]:
@@ -78,10 +79,10 @@ def _memory(recipe: Rl, config: ModelConfig, device: str, dtype: str, machine: M
     smaller += ", raise train.ranks or set train.activation_checkpointing"
     for number, gpu in enumerate(machine.gpus):
         learns, serves = device == "cuda" and number < train.ranks, number < job.gpus
-        wanted = learns * needs.total + serves * engine
-        if wanted > gpu.free:
-            told = f"learner {needs if learns else 'elsewhere'}; engine {gib(serves * engine)}"
-            what = f"GPU {number} ({gpu.name}): about {gib(wanted)} ({told}), and {gib(gpu.free)} are free"
+        need = learns * needs.total + serves * engine
+        if need > gpu.free:
+            parts = f"learner {needs if learns else 'elsewhere'}; engine {gib(serves * engine)}"
+            what = f"GPU {number} ({gpu.name}): about {gib(need)} ({parts}), and {gib(gpu.free)} are free"
             yield fix(f"{what}: {smaller}")
         if learns and serves and not recipe.rollouts.max_total_tokens:
             what = f"GPU {number} trains and serves, and rollouts.max_total_tokens is 0"
@@ -89,19 +90,19 @@ def _memory(recipe: Rl, config: ModelConfig, device: str, dtype: str, machine: M
     programs = PROGRAM * (train.ranks + (train.ranks > 1))
     learner = programs + (0.0 if device == "cuda" else train.ranks * needs.total)
     host = learner + (ENGINE if job.gpus else engine) * job.servers
-    told = f"learner {gib(learner)}, engine and its cache {gib(host - learner)}"
+    parts = f"learner {gib(learner)}, engine and its cache {gib(host - learner)}"
+    what = f"about {gib(host)} of memory ({parts}), and"
     if host > machine.free:
-        what = f"about {gib(host)} of memory ({told}), and {gib(machine.free)} are free"
-        yield fix(f"{what}: {smaller}")
+        yield fix(f"{what} {gib(machine.free)} are free: {smaller}")
     elif host + recipe.rollouts.at_once * SANDBOX > machine.free:
-        what = f"about {gib(host)} of memory ({told}), and {recipe.rollouts.at_once} sandboxes"
-        yield low(f"{what}, of {gib(machine.free)} that are free: lower rollouts.at_once")
+        sandboxes = f"{recipe.rollouts.at_once} sandboxes"
+        yield low(f"{what} {sandboxes}, of {gib(machine.free)} that are free: lower rollouts.at_once")
 
 
 def _sandboxes(recipe: Rl, machine: Machine) -> Iterator[Finding]:
-    asked, most = recipe.rollouts.at_once, Limits().memory_bytes
-    if asked > A_CORE * machine.cores:
-        what = f"rollouts.at_once is {asked} on {machine.cores:g} cores"
+    count, most = recipe.rollouts.at_once, Limits().memory_bytes
+    if count > A_CORE * machine.cores:
+        what = f"rollouts.at_once is {count} on {machine.cores:g} cores"
         yield low(f"{what}: commands wait for a core, and their time limits go on meanwhile")
     if most > machine.free:
         yield fix(f"a sandbox may take {gib(most)}, and {gib(machine.free)} of memory are free")
@@ -111,48 +112,36 @@ def check_recipe(recipe: Rl) -> list[Finding]:
     """All that stands against a recipe on this machine, with what is there of its start and of its tasks."""
     start = Path(weights_paths(recipe.start)[0])
     if (start / "config.json").is_file():
-        found = [*_whole(start), *_against(recipe, start, this_machine())]
+        findings = [*_whole(start), *_against(recipe, start, this_machine())]
     else:
         absent = fix(f"start: no checkpoint in {start}; expected one in Hugging Face layout")
         if ":" in recipe.start:
             absent = low(f"start {recipe.start}: {start} is not made yet, so memory was not looked at")
-        found = [absent, *preflight(recipe, None, this_machine())]
-    found += [*_programs(recipe), *_names(recipe), *_tasks(recipe)]
-    return found or [ok("start, tasks, GPUs, memory and sandboxes: it fits")]
+        findings = [absent, *preflight(recipe, None, this_machine())]
+    findings += [*_names(recipe), *_tasks(recipe)]
+    return findings or [ok("start, tasks, GPUs, memory and sandboxes: it fits")]
 
 
 def _whole(start: Path) -> Iterator[Finding]:
     """What is missing of a folder of weights that has a config.json."""
-    try:
-        check_weights(start)
-    except InputError as fault:
-        yield fix(f"start: {fault}")
-    except KeyError:
-        return  # `_against` says which key of config.json is missing
-
-
-def _programs(recipe: Rl) -> Iterator[Finding]:
-    """Whether the engine that trains is installed; the embedded one is."""
-    if recipe.engine == "verl":
-        try:
-            python_of_verl()
-        except InputError as fault:
-            yield fix(f"engine verl: {fault}")
+    with suppress(KeyError):  # `_against` says which key of config.json is missing
+        yield from catch(partial(check_weights, start), label="start: ")
 
 
 def _names(recipe: Rl) -> Iterator[Finding]:
-    """Recipes that this one names and that are not there or not sound, and keys that its judge needs."""
+    """What the recipe names and is not there or not sound: recipes, keys of its judge, verl's environment."""
     subsets = [("subset", name) for name in (recipe.subset, *recipe.held_out)]
     for kind, name in [("scaffold", recipe.scaffold), *subsets]:
-        try:
-            recipes.named(kind, name)
-        except InputError as fault:
-            yield fix(str(fault))
+        yield from catch(partial(recipes.named, kind, name))
     for name in recipe.judges:
-        try:
-            check_keys(name, recipes.named(POLICY, name))
-        except InputError as fault:
-            yield fix(str(fault))
+        keys = catch(partial(_keys, name))
+        yield from (finding for finding in keys if finding.severity != Severity.OK)
+    if recipe.engine == "verl":
+        yield from catch(python_of_verl, label="engine verl: ")
+
+
+def _keys(policy: str) -> Iterator[Finding]:
+    return check_keys(policy, recipes.named(POLICY, policy))
 
 
 def _against(recipe: Rl, start: Path, machine: Machine) -> list[Finding]:

@@ -8,13 +8,13 @@ eight. DPO runs both sides at once, with 2 s + 4 bytes a logit in one chunk.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from swelab import machine
-from swelab.checks.finding import Finding, fix
+from swelab.checks.finding import Finding, catch, fix, wrong
 from swelab.checks.memory import BYTES, Memory, estimate
 from swelab.configs.kinds.sft import Lora, Sft, Train
 from swelab.files.model_config import ModelConfig
@@ -36,9 +36,6 @@ WIDTHS, CHUNKS = (16, 6, 5), 8
 """Of one layer's activations in torchtune; of its chunked cross-entropy."""
 
 
-Faults = Iterator[InputError]
-
-
 @dataclass(frozen=True)
 class Training:
     """What is to be trained: base model's folder, rows, their statistics, sft recipe, folder for its work."""
@@ -51,54 +48,42 @@ class Training:
 
 
 def findings(training: Training) -> Iterator[Finding]:
-    """One finding for each fault; none when all is well."""
+    """One finding for each fault; none when all is well. What follows a fault in a check is not checked."""
     checks = list(CHECKS)
     if not training.base.is_dir():
-        absent = InputError("no such folder", training.base, "a checkpoint in Hugging Face layout")
-        yield fix(str(absent))
+        yield wrong("no such folder", training.base, "a checkpoint in Hugging Face layout")
         checks = [check for check in CHECKS if check not in OF_THE_BASE]
-    for fault in _faults(*(partial(check, training) for check in checks)):
-        yield fix(str(fault))
+    yield from catch(*(partial(check, training) for check in checks))
 
 
-def _faults(*checks: Callable[[], object]) -> Faults:
-    """The faults that checks yield, and the fault that each raises: what follows it cannot be checked."""
-    for check in checks:
-        try:
-            if isinstance(faults := check(), Iterator):
-                yield from faults
-        except InputError as error:
-            yield error
-
-
-def _settings(training: Training) -> Faults:
+def _settings(training: Training) -> Iterator[Finding]:
     recipe = training.recipe
     job, train = recipe.job, recipe.train
-    settings = (lambda: recipe_of(recipe), lambda: share(train, ranks_of(recipe)))
-    yield from _faults(*settings, lambda: check_settings(recipe))
+    yield from catch(lambda: recipe_of(recipe), lambda: share(train, ranks_of(recipe)))
+    yield from catch(lambda: check_settings(recipe))
     if train.device == "cuda" and not job.gpus:
-        yield InputError("train.device is cuda, and job.gpus is 0", expected="job.gpus of at least 1")
+        yield wrong("train.device is cuda, and job.gpus is 0", expected="job.gpus of at least 1")
 
 
-def _weights(training: Training) -> Faults:
+def _weights(training: Training) -> Iterator[Finding]:
     """Every shard that the index lists is there, whole, and holds the tensors that the index says."""
     paths, index = weight_paths(training.base)
-    found: set[tuple[str, str]] = set()
+    tensors: set[tuple[str, str]] = set()
     for path in paths:
         try:
-            found |= {(name, path.name) for name in header(path)}
+            tensors |= {(name, path.name) for name in header(path)}
         except InputError as error:
-            yield error
+            yield fix(str(error))
     where = training.base / "model.safetensors.index.json"
     whole = all(path.is_file() for path in paths)
-    wrong = [name for name, file in index.items() if (name, file) not in found] if whole else []
-    if wrong:
-        yield InputError(
-            f"{len(wrong)} tensors are not in the files that the index names, such as {wrong[0]}", where
+    lost = [name for name, file in index.items() if (name, file) not in tensors] if whole else []
+    if lost:
+        yield wrong(
+            f"{len(lost)} tensors are not in the files that the index names, such as {lost[0]}", where
         )
 
 
-def _model(training: Training) -> Faults:
+def _model(training: Training) -> Iterator[Finding]:
     """config.json and weights describe the same model, and a trainer knows it."""
     path = training.base / "config.json"
     config = ModelConfig.of(read_json(path))
@@ -106,73 +91,73 @@ def _model(training: Training) -> Faults:
     check_trainer(config, path, training.recipe.trainer)
     rows = shapes.get("model.embed_tokens.weight", [config.vocab_size])[0]
     if rows != config.vocab_size:
-        yield InputError(f"vocab_size is {config.vocab_size}", path, f"the {rows} rows of the embedding")
+        yield wrong(f"vocab_size is {config.vocab_size}", path, f"the {rows} rows of the embedding")
     count = sum(math.prod(shape) for shape in shapes.values())
     if shapes and count != config.weights:
-        yield InputError(f"describes {config.weights:,} weights", path, f"the {count:,} that are there")
+        yield wrong(f"describes {config.weights:,} weights", path, f"the {count:,} that are there")
 
 
-def _tokenizer(training: Training) -> Faults:
+def _tokenizer(training: Training) -> Iterator[Finding]:
     """The tokenizer is ChatML, of one vocabulary in its two forms, and no larger than the embedding."""
     base = training.base
     tokenizer, config = ChatTokenizer(base), read_json(base / "config.json")
     if open_trainer(training.recipe.trainer).own_tokenizer:
-        yield from _faults(lambda: same_vocabulary(base))
+        yield from catch(lambda: same_vocabulary(base))
     largest = max(read_json(base / "tokenizer.json")["model"]["vocab"].values(), default=0)
     largest = max(largest, *tokenizer.special_tokens.values())
     if largest >= config.get("vocab_size", 0):
         where = base / "tokenizer.json"
-        yield InputError(f"token {largest}", where, f"less than the vocab_size {config.get('vocab_size')}")
+        yield wrong(f"token {largest}", where, f"less than the vocab_size {config.get('vocab_size')}")
     ends = config.get("eos_token_id")
     for token in ends if isinstance(ends, list) else [] if ends is None else [ends]:
         if token not in tokenizer.special_tokens.values():
-            yield InputError(f"eos_token_id {token}", base / "config.json", "a special token's id")
+            yield wrong(f"eos_token_id {token}", base / "config.json", "a special token's id")
     example = [RowMessage(role="user", content="a"), RowMessage(role="assistant", content="b")]
-    yield from _faults(lambda: ChatTemplate(base).plain(example, []))
+    yield from catch(lambda: ChatTemplate(base).plain(example, []))
 
 
-def _dataset(training: Training) -> Faults:
+def _dataset(training: Training) -> Iterator[Finding]:
     """Rows are those of the statistics, enough for a step, and none is longer than the model's context."""
     train, limit = training.recipe.train, training.recipe.selection.max_tokens
     over, stats = check_stats(training.dataset, training.stats, limit)
     if stats.sha256 and stats.sha256 != sha256_file(training.dataset):
-        yield InputError(
+        yield wrong(
             "was changed after it was measured", training.dataset, f"the file that {training.stats} is of"
         )
     if over and stats.over_long != "keep_truncate":
         what = f"{over} rows over {limit} tokens"
-        yield InputError(what, training.dataset, f"none ({stats.over_long})")
+        yield wrong(what, training.dataset, f"none ({stats.over_long})")
     rows = stats.num_samples
     need = train.batch_size * train.gradient_accumulation_steps
     if rows < need:
-        yield InputError(f"{rows} rows", training.dataset, f"at least the {need} of one optimizer step")
+        yield wrong(f"{rows} rows", training.dataset, f"at least the {need} of one optimizer step")
     bounds = {"the model's context": _config(training.base).get("max_position_embeddings", 0)}
     bounds |= {"train.max_seq_len": train.max_seq_len} if train.packed else {}
     for name, bound in bounds.items():
         if stats.max > bound > 0:
             what = f"a row of {stats.max} tokens"
-            yield InputError(what, training.dataset, f"at most {name} of {bound}")
+            yield wrong(what, training.dataset, f"at most {name} of {bound}")
 
 
-def _disk(training: Training) -> Faults:
+def _disk(training: Training) -> Iterator[Finding]:
     """Room for the last epoch, its copy, and two saved states: the last one stays until the next is whole."""
     need = disk_bytes(training)
     free, folder = machine.disk(training.work)
     if free < ROOM * need:
-        yield InputError(f"{gib(free)} free", folder, f"{gib(ROOM * need)} for weights and saved states")
+        yield wrong(f"{gib(free)} free", folder, f"{gib(ROOM * need)} for weights and saved states")
 
 
-def _memory(training: Training) -> Faults:
+def _memory(training: Training) -> Iterator[Finding]:
     """A rank fits into its GPU; without one, all ranks of a node into the job's memory."""
     needs, job = memory(training), training.recipe.job
     if needs is None:
         return
     if job.gpus and needs.total > job.gpu_gb * GIB:
         what = f"about {a_rank(needs)}"
-        yield InputError(what, "memory", f"at most job.gpu_gb = {job.gpu_gb:g} GiB")
+        yield wrong(what, "memory", f"at most job.gpu_gb = {job.gpu_gb:g} GiB")
     if not job.gpus and job.ranks * needs.total > job.mem_mb * (1 << 20):
         what = f"{job.ranks} × about {a_rank(needs)}"
-        yield InputError(what, "memory", f"at most job.mem_mb = {job.mem_mb} MB")
+        yield wrong(what, "memory", f"at most job.mem_mb = {job.mem_mb} MB")
 
 
 OF_THE_BASE = (_weights, _model, _tokenizer)
@@ -184,14 +169,14 @@ def memory(training: Training) -> Memory | None:
     recipe, config = training.recipe, _config(training.base)
     train, ranks = recipe.train, ranks_of(recipe)
     try:
-        mine = share(train, ranks).batch_size
+        batch = share(train, ranks).batch_size
         tokens = min(longest(training), config.max_position_embeddings)
         if train.packed:
             tokens = train.max_seq_len
         elif train.group_by_length:
-            mine, tokens = 1, max(tokens, train.max_batch_tokens)
+            batch, tokens = 1, max(tokens, train.max_batch_tokens)
         size = BYTES[dtype_of(train, bool(recipe.job.gpus))]
-        return rank_memory(config, train, sharing(recipe), mine, tokens, size)
+        return rank_memory(config, train, sharing(recipe), batch, tokens, size)
     except (InputError, KeyError):
         return None
 
