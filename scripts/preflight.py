@@ -23,12 +23,12 @@ def main() -> None:
     parser.add_argument("--report", type=Path, help="what was found, JSON")
     args = parser.parse_args()
     recipe, name = recipes.load(SFT, args.recipe), args.recipe.stem
-    made = Wildcards({"sft": name})
+    paths = Wildcards({"sft": name})
     base = args.base or Path(base_manifest(recipe))
     training = Training(
         base.with_suffix(""),
-        args.dataset or Path(made.path("dataset")),
-        args.stats or Path(made.path("dataset.stats")),
+        args.dataset or Path(paths.path("dataset")),
+        args.stats or Path(paths.path("dataset.stats")),
         recipe,
         args.progress or Path("results/progress/train_sft") / name,
     )

@@ -4,7 +4,6 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from swelab import machine
@@ -15,6 +14,7 @@ from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.config import Config
 from swelab.configs.kinds.experiment import Experiment
 from swelab.configs.kinds.policy import Policy
+from swelab.jobs.provenance import installed
 from swelab.machine import GIB, gib
 from swelab.records import Fault
 from swelab.sandbox.scratch import scratch_base
@@ -64,20 +64,12 @@ def check_python() -> Finding:
 def check_packages(pins_file: Path) -> Finding:
     """Whether the packages of a file of pins are here, each in its version."""
     pins = dict(line.split("==") for line in pins_file.read_text().split() if "==" in line)
-    here = {name: installed(name) for name in pins}
+    here = {name: installed(name) or "missing" for name in pins}
     wrong = [f"{name} {pin} (it is {here[name]})" for name, pin in pins.items() if here[name] != pin]
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         return fix(f"packages: expected {', '.join(wrong[:3])}{more}; run make setup")
     return ok(f"packages: all {len(pins)} of {pins_file} are here")
-
-
-def installed(package: str) -> str:
-    """The version of a package, or "missing"."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "missing"
 
 
 def check_programs() -> Finding:
@@ -91,7 +83,7 @@ def check_programs() -> Finding:
 def check_torch() -> Finding:
     """Whether torch's build fits the machine's GPUs."""
     gpus, build = [gpu.name for gpu in machine.gpus()], installed("torch")
-    if build == "missing":
+    if not build:
         return fix("torch: not installed; run make setup")
     if gpus and build.endswith("+cpu"):
         return low(

@@ -45,9 +45,9 @@ def _faults(folder: Path, token: str, gpus: int, network: bool) -> Iterator[str]
         yield f"it does not see {here}; put the clone on a shared file system"
     if not _sees_lock(folder / "lock"):
         yield f"it does not see locks held here (flock on {here}); mount it with locks"
-    given = len(list(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","))))
-    if given < gpus:
-        yield f"{given} GPUs were given, not {gpus}; check GRES names"
+    count = len(list(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","))))
+    if count < gpus:
+        yield f"{count} GPUs were given, not {gpus}; check GRES names"
     if fault := _command_fault():
         yield f"SLURM's commands need SLURM_CONF there, which job steps lose: {fault}"
     if fault := sandbox_fault(os.environ["SWELAB_BACKEND"]):

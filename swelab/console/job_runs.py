@@ -87,8 +87,8 @@ def read_runs(logs: Path) -> Iterator[tuple[str, list[str], JobRun]]:
             try:
                 row = JobRun.of(json.loads(line))
                 datetime.fromisoformat(row.started)
-                known = row.seconds >= 0 and isinstance(row.code, int) and dict(row.machine)
+                sound = row.seconds >= 0 and isinstance(row.code, int) and dict(row.machine)
             except (ValueError, TypeError, KeyError, RecursionError):
                 continue
-            if known:
+            if sound:
                 yield rule, [*folders, path.name.removesuffix(SUFFIX)], row

@@ -9,7 +9,7 @@ from typing import Any
 from swelab import machine
 from swelab.agents.agent import loop_of, open_agent
 from swelab.checks.checkup import check_disk
-from swelab.checks.finding import Finding, Severity, fix, low, ok, require
+from swelab.checks.finding import Finding, Severity, fix, low, ok
 from swelab.checks.probes import ask, check_sandboxes
 from swelab.configs.experiment import key_variables
 from swelab.configs.kinds.policy import HostedPolicy
@@ -43,11 +43,6 @@ def look(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
         yield from service(plan, policy, tasks)
     elif policy.kind == "checkpoint" and not policy.endpoint and Path(policy.weights).is_dir():
         yield from weights(Path(policy.weights), policy.context_length, policy.sampling.max_tokens)
-
-
-def check(plan: Plan, tasks: Sequence[Task]) -> None:
-    """Prints each finding. Raises Fault when one is to fix."""
-    require(look(plan, tasks))
 
 
 def images(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:

@@ -1,8 +1,10 @@
 """A model's config.json, as transformers writes it: the fields that training and serving read."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from swelab.records import InputError
 from swelab.records.typed import TypedRecord, field
 
 
@@ -23,6 +25,14 @@ FAMILIES = {
     "LlamaForCausalLM": Family(bias=False, head_norms=False),
 }
 """By the architecture in config.json; each trainer says which of them it trains."""
+
+
+def family_of(config: "ModelConfig", where: Path) -> Family:
+    """The family of a config.json, that of `where`. Raises InputError for one that is not in FAMILIES."""
+    names = config.architectures
+    if len(names) != 1 or names[0] not in FAMILIES:
+        raise InputError(f"architecture {' '.join(names) or None}", where, f"one of {', '.join(FAMILIES)}")
+    return FAMILIES[names[0]]
 
 
 class ModelConfig(TypedRecord):

@@ -26,9 +26,8 @@ from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.lengths import ChatTokenizer, LengthStats, check_stats, same_vocabulary
 from swelab.sft.train.check_settings import check_settings
 from swelab.sft.train.device import dtype_of
-from swelab.sft.train.families import check_trainer
 from swelab.sft.train.ranks import ranks_of, recipe_of, share, sharing
-from swelab.sft.train.trainer import open_trainer
+from swelab.sft.train.trainer import check_trainer, open_trainer
 
 ROOM = 1.1
 """Of the disk room that is counted: what must be there."""

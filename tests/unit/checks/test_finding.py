@@ -2,7 +2,7 @@
 
 import pytest
 
-from swelab.checks.finding import fix, low, ok, require, show
+from swelab.checks.finding import catch, fix, low, ok, require, show, wrong
 from swelab.records import Fault
 
 
@@ -26,3 +26,13 @@ def test_what_is_to_fix_stops_a_run_after_all_was_said(capsys):
     ):
         require([fix("a"), ok("b"), fix("c")], "r can be trained")
     assert capsys.readouterr().err == "FIX  a\nok   b\nFIX  c\n"
+
+
+def test_a_fault_that_ends_a_check_is_its_last_finding_and_ends_no_other():
+    def ends():
+        yield low("a")
+        yield wrong("no such file", "b.json", "a checkpoint")
+        raise Fault("d")
+
+    lines = [str(each) for each in catch(ends, lambda: 5, lambda: iter([ok("c")]), label="start: ")]
+    assert lines == ["low  a", "FIX  b.json: no such file; expected a checkpoint", "FIX  start: d", "ok   c"]

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import httpx
 import pytest
 
+from swelab.evaluation import preconditions
 from swelab.evaluation.benchmark_rows import Benchmark, Source
 from swelab.evaluation.command_line import parsed, plan_of
 from swelab.evaluation.evaluated import evaluated
@@ -168,3 +170,14 @@ def test_a_context_is_short_by_the_words_of_the_scaffold_and_the_task():
 def test_a_service_without_a_model_is_refused(model):
     with pytest.raises(InputError, match="names no model of the service; expected openai/NAME"):
         policy_of(model, api_base="http://127.0.0.1:1/v1", sampling={})
+
+
+@pytest.mark.parametrize(("status", "severity"), [(429, "low"), (401, "FIX")])
+def test_a_service_that_is_busy_keeps_no_evaluation_from_starting(monkeypatch, status, severity):
+    def refuse(*_):
+        raise httpx.HTTPStatusError("", request=None, response=httpx.Response(status, text="not now"))
+
+    monkeypatch.setattr(preconditions, "complete", refuse)
+    _, policy = policy_of("openai/mine", api_base="http://h:1/v1", sampling={})
+    finding, answer = preconditions.completion(policy, None, preconditions.WORD, {})
+    assert (finding.severity, answer) == (severity, None) and "completion: openai/mine: " in finding.sentence
