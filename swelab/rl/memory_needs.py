@@ -4,9 +4,9 @@ L is `train.batch_tokens`, or `rollouts.context_length` where that is more, as a
 logit of a trained token takes 16 bytes, 20 where entropy is rewarded; `LOGITS` of them are held at most. The
 engine holds the weights once more and, for each token of its cache, keys and values of each layer.
 
-On a CPU in fp32 the learner's estimate is 0.95 to 1.12 times the five peaks that it was fitted to (passes of
-512 and 4096 tokens, with and without activation checkpointing, divergence and entropy); a test holds it
-within a factor of 1.5. On GPUs, and for the engine, it was not measured.
+On a CPU in fp32 the learner's estimate is 0.95 to 1.12 times the five peaks that it was fitted to: passes of
+512 and 4096 tokens, with and without activation checkpointing, divergence and entropy. `benchmarks.memory`
+holds it within a factor of 1.5. On GPUs, and for the engine, it was not measured.
 
 On verl, R GPUs train, T of them share each matrix (megatron), and L / T tokens are passed in bf16:
 

@@ -1,8 +1,8 @@
 """The seam of trainers: the library that trains a model on rows, in processes of its own, over our plan.
 
 `training.py` checks, plans, runs and stages; a recipe's `trainer:` names the library that runs the steps.
-A further trainer is a file with a class like `trl_bridge.Trl` (and what its processes run, like
-`trl_worker`), an entry in TRAINERS, and its name in `trainer` of configs/kinds/sft.py.
+A further trainer is a file with a class like `trl_bridge.Trl`, and one of what its processes run, like
+`trl_worker`. It has an entry in TRAINERS, and its name in `trainer` of configs/kinds/sft.py.
 """
 
 from importlib import import_module
