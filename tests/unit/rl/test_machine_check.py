@@ -14,6 +14,7 @@ from swelab.rl import machine_check
 from swelab.rl.machine_check import check_recipe, preflight, stop_unless_fit
 from swelab.rl.memory_needs import engine_needs
 from tests.conftest import ROOT, make_task
+from tests.qwen3_shapes import qwen3
 from tests.toy_checkpoint import make_checkpoint
 
 TINY = ModelConfig.of({
@@ -28,19 +29,7 @@ TINY = ModelConfig.of({
     "rms_norm_eps": 1e-6,
     "tie_word_embeddings": True,
 })  # fmt: skip
-QWEN3_4B = ModelConfig.of({
-    "architectures": ["Qwen3ForCausalLM"],
-    "vocab_size": 151936,
-    "num_hidden_layers": 36,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "hidden_size": 2560,
-    "intermediate_size": 9728,
-    "max_position_embeddings": 40960,
-    "rms_norm_eps": 1e-6,
-    "tie_word_embeddings": True,
-})  # fmt: skip
+QWEN3_4B = qwen3("4")
 LAPTOP = Machine(cores=4, free=14 * GIB, total=16 * GIB)
 H100 = Gpu("H100", 79 * GIB, 80 * GIB)
 NODE = Machine(cores=32, free=400 * GIB, total=512 * GIB, gpus=(H100,) * 4)

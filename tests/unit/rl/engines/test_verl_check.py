@@ -4,27 +4,15 @@ import pytest
 
 from swelab.configs import recipes
 from swelab.configs.kinds import RL
-from swelab.files.model_config import ModelConfig
 from swelab.machine import GIB, Gpu, Machine
 from swelab.records import Fault
 from swelab.rl.engines import verl_check, verl_machine
 from swelab.rl.engines.verl_check import cluster_findings
 from swelab.rl.machine_check import check_recipe, preflight
 from swelab.rl.memory_needs import checkpoint_bytes, engine_room, trainer_needs
+from tests.qwen3_shapes import qwen3
 
-QWEN3_32B = ModelConfig.of({
-    "architectures": ["Qwen3ForCausalLM"],
-    "vocab_size": 151936,
-    "num_hidden_layers": 64,
-    "num_attention_heads": 64,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "hidden_size": 5120,
-    "intermediate_size": 25600,
-    "max_position_embeddings": 40960,
-    "rms_norm_eps": 1e-6,
-    "tie_word_embeddings": False,
-})  # fmt: skip
+QWEN3_32B = qwen3("32")
 LOGIN = Machine(cores=8, free=60 * GIB, total=64 * GIB)
 NODE = Machine(cores=64, free=900 * GIB, total=1000 * GIB, gpus=(Gpu("H100", 79 * GIB, 80 * GIB),) * 8)
 
@@ -164,7 +152,7 @@ def test_the_check_of_a_recipe_tells_it_where_the_start_is_there_and_where_not(t
     told = [str(each) for each in check_recipe(asked)]
     assert told[0] == "FIX  start: no checkpoint in models/Qwen3-32B; expected one in Hugging Face layout"
     assert any("8 of 8 GPUs" in line for line in told)
-    found = preflight(asked, ModelConfig.of({**QWEN3_32B, "max_position_embeddings": 8192}), NODE)
+    found = preflight(asked, QWEN3_32B | {"max_position_embeddings": 8192}, NODE)
     assert found[0].severity == "FIX" and "the start's model has 8192 positions" in found[0].sentence
     assert any(
         "engine embedded does not look at it" in each.sentence for each in preflight(both, QWEN3_32B, NODE)
