@@ -63,13 +63,14 @@ def gpus() -> tuple[Gpu, ...]:
         done = subprocess.run(["nvidia-smi", *query], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-    seen = None if shown is None or re.search("[A-Za-z]", shown) else re.findall(r"\d+", shown.split("-1")[0])
+    value = os.environ.get("CUDA_VISIBLE_DEVICES")
+    hides = value is not None and not re.search("[A-Za-z]", value)
+    visible = re.findall(r"\d+", (value or "").split("-1")[0])
     lines = re.findall(r"^(\d+), (\d+), (\d+), (.*)$", done.stdout, flags=re.M)
     return tuple(
         Gpu(name.strip(), int(free) << 20, int(total) << 20)
         for index, free, total, name in lines
-        if seen is None or index in seen
+        if not hides or index in visible
     )
 
 

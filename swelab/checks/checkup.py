@@ -14,7 +14,7 @@ from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.config import Config
 from swelab.configs.kinds.experiment import Experiment
 from swelab.configs.kinds.policy import Policy
-from swelab.jobs.provenance import installed
+from swelab.jobs.provenance import package_version
 from swelab.machine import GIB, gib
 from swelab.records import Fault
 from swelab.sandbox.scratch import scratch_base
@@ -64,7 +64,7 @@ def check_python() -> Finding:
 def check_packages(pins_file: Path) -> Finding:
     """Whether the packages of a file of pins are here, each in its version."""
     pins = dict(line.split("==") for line in pins_file.read_text().split() if "==" in line)
-    here = {name: installed(name) or "missing" for name in pins}
+    here = {name: package_version(name) or "missing" for name in pins}
     wrong = [f"{name} {pin} (it is {here[name]})" for name, pin in pins.items() if here[name] != pin]
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
@@ -82,9 +82,9 @@ def check_programs() -> Finding:
 
 def check_torch() -> Finding:
     """Whether torch's build fits the machine's GPUs."""
-    gpus, build = [gpu.name for gpu in machine.gpus()], installed("torch")
+    gpus, build = [gpu.name for gpu in machine.gpus()], package_version("torch")
     if not build:
-        return fix("torch: not installed; run make setup")
+        return fix("torch: not package_version; run make setup")
     if gpus and build.endswith("+cpu"):
         return low(
             f"torch {build}: it does not see {gpus[0]}; make setup TORCH=cuda installs the build that does"

@@ -48,7 +48,7 @@ class Memory:
         return ", ".join(f"{part.name} {getattr(self, part.name) / GIB:.1f}" for part in fields(Memory))
 
 
-def gathered(config: ModelConfig) -> int:
+def whole_weights(config: ModelConfig) -> int:
     """Weights that are whole on a rank for a while: two layers, or what no layer holds, as one piece."""
     outside = config.weights - config.num_hidden_layers * config.layer_weights
     return max(2 * config.layer_weights, outside)
@@ -71,23 +71,23 @@ def estimate(
     widths: Widths,
     ranks: int = 1,
     copies: int = 1,
-    trained: int | None = None,
+    trainable: int | None = None,
     in_backward: bool = False,
     checkpointing: bool = False,
     overlap: bool = True,
 ) -> Memory:
     """Memory of one rank.
 
-    size: bytes a number. logits: bytes of all of them. copies: of the weights. trained: weights that training
-    changes; None where it changes all. in_backward: the optimizer steps in the backward pass. overlap: logits
-    are still there when a layer's activations are made again.
+    size: bytes a number. logits: bytes of all of them. copies: of the weights. trainable: weights that
+    training changes; None where it changes all. in_backward: the optimizer steps in the backward pass.
+    overlap: logits are still there when a layer's activations are made again.
     """
-    shared = (config.weights if trained is None else trained) * size / ranks
+    numbers = (config.weights if trainable is None else trainable) * size / ranks
     stay, again = (tokens * size * count for count in activations(config, widths, checkpointing))
     return Memory(
-        weights=(config.weights * copies / ranks + gathered(config) * (ranks > 1)) * size,
-        gradients=config.layer_weights * size if in_backward else shared,
-        optimizer=2 * shared,
+        weights=(config.weights * copies / ranks + whole_weights(config) * (ranks > 1)) * size,
+        gradients=config.layer_weights * size if in_backward else numbers,
+        optimizer=2 * numbers,
         activations=stay + (again if overlap else max(0, again - logits)),
         logits=logits,
     )

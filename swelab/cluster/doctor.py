@@ -200,9 +200,9 @@ def check_node(role: str, need: Job, settings: Config, site: Site, wait_seconds:
             return
         facts = NodeFacts.of(json.loads(line.removeprefix("probe ")))
         apart = max(start - facts.time, facts.time - time.time(), 0)
-        seen = bool(facts.answer) and comes(folder / facts.answer)
+        visible = bool(facts.answer) and comes(folder / facts.answer)
     faults = list(facts.faults)
-    if not seen:
+    if not visible:
         faults.append(f"what it writes under {Path.cwd()}/results is not seen here within a minute")
     if apart > CLOCK_SECONDS:
         faults.append(f"its clock is {apart:.0f} s from this one; files' times decide what re-runs")

@@ -59,11 +59,11 @@ def code_identity(root: Path = ROOT) -> Record:
 
 def packages() -> dict[str, str]:
     """Versions of the packages that results depend on, and of Python."""
-    versions = {name: installed(name) for name in PACKAGES}
-    return {"python": platform.python_version()} | {name: one for name, one in versions.items() if one}
+    versions = {name: package_version(name) for name in PACKAGES}
+    return {"python": platform.python_version()} | {name: each for name, each in versions.items() if each}
 
 
-def installed(package: str) -> str:
+def package_version(package: str) -> str:
     """The version of a package; "" where it is not here."""
     try:
         return metadata.version(package)

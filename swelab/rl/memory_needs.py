@@ -23,7 +23,7 @@ Nothing of that was measured on a GPU.
 
 from dataclasses import dataclass
 
-from swelab.checks.memory import BYTES, Memory, activations, estimate, gathered
+from swelab.checks.memory import BYTES, Memory, activations, estimate, whole_weights
 from swelab.configs.kinds.rl import Rl
 from swelab.files.model_config import ModelConfig
 from swelab.machine import GIB
@@ -85,15 +85,15 @@ def trainer_needs(recipe: Rl, config: ModelConfig) -> TrainerMemory:
         weights, gradients, moments = 2 * every / split, 4 * every / split, 12 * every / ranks
     else:
         gradients, moments = 4 * every / ranks, 8 * every / ranks
-        weights = gradients + 2 * gathered(config)
-    offloaded = {"none": 0.0, "optimizer": moments, "all": weights + moments}[trainer.offload]
+        weights = gradients + 2 * whole_weights(config)
+    on_host = {"none": 0.0, "optimizer": moments, "all": weights + moments}[trainer.offload]
     return TrainerMemory(
         weights=weights + 2 * every / (split if megatron else ranks) * bool(recipe.method.kl),
         gradients=gradients,
         optimizer=0.0 if megatron and trainer.offload == "optimizer" else moments,
         activations=2 * tokens * sum(activations(config, WIDTHS, recipe.train.activation_checkpointing)),
         logits=8 * tokens * config.vocab_size,
-        host=offloaded * recipe.cluster.gpus,
+        host=on_host * recipe.cluster.gpus,
     )
 
 

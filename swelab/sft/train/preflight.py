@@ -186,17 +186,17 @@ def rank_memory(config: ModelConfig, train: Train, ranks: int, batch: int, token
     size: bytes a number.
     """
     sides = 2 if train.dpo else 1
-    passed = batch * tokens * sides
+    places = batch * tokens * sides
     logit = 2 * size + 4 if train.dpo else (2 * size if train.compile else size + 4) + 8 / CHUNKS
     return estimate(
         config,
         size,
-        passed,
-        passed * config.vocab_size * logit,
+        places,
+        places * config.vocab_size * logit,
         widths=WIDTHS,
         ranks=ranks,
         copies=sides,
-        trained=trained_weights(config, train),
+        trainable=trainable_weights(config, train),
         in_backward=train.optimizer_in_bwd,
         checkpointing=train.activation_checkpointing,
         overlap=False,
@@ -208,7 +208,7 @@ def a_rank(needs: Memory) -> str:
     return f"{gib(needs.total)} a rank ({needs})"
 
 
-def trained_weights(config: ModelConfig, train: Train) -> int:
+def trainable_weights(config: ModelConfig, train: Train) -> int:
     """Number of weights that training changes."""
     return adapter_weights(config, train.lora) if train.lora else config.weights
 
@@ -235,10 +235,10 @@ def disk_bytes(training: Training) -> int:
     """Bytes on disk while training ends: 2 × weights, and 2 × (what is trained and its two moments)."""
     config, train = _config(training.base), training.recipe.train
     try:
-        every, trained = config.weights, trained_weights(config, train)
+        every, trainable = config.weights, trainable_weights(config, train)
     except KeyError:
         return 0
-    return BYTES[dtype_of(train, bool(training.recipe.job.gpus))] * (2 * every + 6 * trained)
+    return BYTES[dtype_of(train, bool(training.recipe.job.gpus))] * (2 * every + 6 * trainable)
 
 
 def _config(base: Path) -> ModelConfig:

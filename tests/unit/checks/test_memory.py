@@ -1,6 +1,6 @@
 """What a rank needs, by its parts, on a model whose weights are counted by hand."""
 
-from swelab.checks.memory import activations, estimate, gathered
+from swelab.checks.memory import activations, estimate, whole_weights
 from swelab.files.model_config import ModelConfig
 
 SMALL = ModelConfig.of({
@@ -30,9 +30,9 @@ def test_each_part_follows_its_formula():
     assert (one.weights, one.gradients, one.optimizer) == (4 * WEIGHTS, 4 * WEIGHTS, 8 * WEIGHTS)
     assert (one.activations, one.logits) == (4 * 10 * 3 * ONE, 500)
     assert one.resident == 16 * WEIGHTS and one.total == one.resident + one.activations + 500
-    assert gathered(SMALL) == 2 * 1000 * 16 + 16  # more than two layers
-    shared = estimate(SMALL, 4, 10, 500.0, widths=WIDTHS, ranks=2, copies=2, trained=100)
-    assert shared.weights == 4 * (WEIGHTS + gathered(SMALL))
+    assert whole_weights(SMALL) == 2 * 1000 * 16 + 16  # more than two layers
+    shared = estimate(SMALL, 4, 10, 500.0, widths=WIDTHS, ranks=2, copies=2, trainable=100)
+    assert shared.weights == 4 * (WEIGHTS + whole_weights(SMALL))
     assert (shared.gradients, shared.optimizer) == (200, 400)
     assert estimate(SMALL, 4, 10, 500.0, widths=WIDTHS, in_backward=True).gradients == 4 * LAYER
     assert str(one) == "weights 0.0, gradients 0.0, optimizer 0.0, activations 0.0, logits 0.0"
